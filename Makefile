@@ -1,0 +1,59 @@
+# Everything from a fresh clone: Python 3.11 or newer is all that is needed.
+#   make tune    tune the 1024x1024x1024 matmul with a fused addition, and print what was found
+#   make test    run the tests
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV := .venv
+BENCH := .bench-venv
+STAMP := $(VENV)/.setup-stamp
+BENCH_STAMP := $(BENCH)/.setup-stamp
+TRIALS ?= 64
+# The checkout itself on the path: packages added later are found without another install.
+EDITABLE := --config-settings editable_mode=compat
+PYTEST_ARGS ?=
+
+.PHONY: setup test test-long lint format tune bench bench-setup clean
+
+setup: $(STAMP)
+
+$(STAMP): pyproject.toml
+	@test -n "$(PYTHON)" || { echo "no python3.11 or python3 on the PATH"; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "$(PYTHON) is older than 3.11; run: make PYTHON=/path/to/python3.11"; exit 1; }
+	test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
+	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check $(EDITABLE) -e '.[dev]'
+	touch $@
+
+test: $(STAMP)
+	$(VENV)/bin/python -m pytest -m "not long" $(PYTEST_ARGS)
+
+test-long: $(STAMP)
+	$(VENV)/bin/python -m pytest -m long $(PYTEST_ARGS)
+
+lint: $(STAMP)
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy
+
+format: $(STAMP)
+	$(VENV)/bin/ruff check --fix .
+	$(VENV)/bin/ruff format .
+
+tune: $(STAMP)
+	$(VENV)/bin/autosched tune matmul_add 1024 1024 1024 --trials $(TRIALS)
+
+# The engines that benchmarks compare with, in an environment of their own.
+bench-setup: $(BENCH_STAMP)
+
+# torch by itself and first: an index that offers its CPU build is then asked for this name only.
+$(BENCH_STAMP): benchmarks/requirements.txt
+	test -x $(BENCH)/bin/python || $(PYTHON) -m venv $(BENCH)
+	$(BENCH)/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
+	$(BENCH)/bin/python -m pip install --quiet --disable-pip-version-check -r benchmarks/requirements.txt
+	touch $@
+
+bench: $(STAMP) $(BENCH_STAMP)
+	$(VENV)/bin/python benchmarks/run.py
+
+clean:
+	rm -rf $(VENV) $(BENCH) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

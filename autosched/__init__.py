@@ -1,0 +1,73 @@
+"""autosched: from a tensor computation to the fastest program found for it.
+
+    import autosched as at
+    from autosched import te
+
+The public names are handed out on first use, so that importing the package loads neither LLVM nor
+a cost model, and `import measure` alone never runs in a circle.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from autosched import ops as ops
+    from autosched import te as te
+    from autosched.driver import build as build
+    from autosched.driver import lower as lower
+    from autosched.errors import AutoschedError as AutoschedError
+    from autosched.schedule import Schedule as Schedule
+    from autosched.target import Target as Target
+    from autosched.tir.module import IRModule as IRModule
+    from autosched.tuning import RecordReader as RecordReader
+    from autosched.tuning import RecordToFile as RecordToFile
+    from autosched.tuning import RecordToStore as RecordToStore
+    from autosched.tuning import SearchTask as SearchTask
+    from autosched.tuning import TuningOptions as TuningOptions
+    from autosched.tuning import load_best_record as load_best_record
+    from autosched.workloads import register_workload as register_workload
+    from measure.build import LocalBuilder as LocalBuilder
+    from measure.local import LocalPool as LocalPool
+    from measure.slot import LocalRunner as LocalRunner
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "AutoschedError": "autosched.errors",
+    "IRModule": "autosched.tir.module",
+    "LocalBuilder": "measure.build",
+    "LocalPool": "measure.local",
+    "LocalRunner": "measure.slot",
+    "RecordReader": "autosched.tuning",
+    "RecordToFile": "autosched.tuning",
+    "RecordToStore": "autosched.tuning",
+    "Schedule": "autosched.schedule",
+    "SearchTask": "autosched.tuning",
+    "Target": "autosched.target",
+    "TuningOptions": "autosched.tuning",
+    "build": "autosched.driver",
+    "load_best_record": "autosched.tuning",
+    "lower": "autosched.driver",
+    "register_workload": "autosched.workloads",
+}
+"""Public name -> the module that defines it."""
+_SUBPACKAGES = ("ops", "te")
+
+__all__ = [*_HOME, *_SUBPACKAGES]
+
+
+def __getattr__(name: str) -> object:
+    if name in _HOME:
+        value: object = getattr(import_module(_HOME[name]), name)
+    elif name in _SUBPACKAGES:
+        value = import_module(f"{__name__}.{name}")
+    else:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

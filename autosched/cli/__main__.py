@@ -1,0 +1,5 @@
+"""`python -m autosched.cli`."""
+
+from autosched.cli.main import main
+
+raise SystemExit(main())

@@ -1,0 +1,126 @@
+"""Arguments that several commands share."""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from autosched.errors import AutoschedError, WorkloadError
+
+if TYPE_CHECKING:
+    from autosched.tuning import SearchTask
+
+DEFAULT_DB = "autosched.db"
+FORMS = ("schedule", "script", "llvm", "asm")
+
+
+def add_workload(parser: argparse.ArgumentParser) -> None:
+    """WORKLOAD ARGS… and --target; the help's end lists the operator library."""
+    parser.add_argument(
+        "workload",
+        metavar="WORKLOAD",
+        help="an operator of the library (below), or file.py:function, a function of yours that "
+        "returns tensors",
+    )
+    # With a default argparse does not claim that arguments are required.
+    parser.add_argument(
+        "args",
+        metavar="ARG",
+        nargs="*",
+        default=[],
+        help="the function's arguments: numbers, true, false, or text such as float64",
+    )
+    parser.add_argument(
+        "--target",
+        default="llvm",
+        help='what to compile for, e.g. "llvm -mcpu=znver5 -num-cores=2"; default: this machine',
+    )
+    parser.epilog = "\n".join([*filter(None, [parser.epilog]), _operators()])
+
+
+def _operators() -> str:
+    from autosched.ops import OPERATORS
+
+    lines = ["operator library:"]
+    for name, function in sorted(OPERATORS.items()):
+        arguments = [
+            p.name if p.default is p.empty else f"{p.name}={p.default}"
+            for p in inspect.signature(function).parameters.values()
+        ]
+        lines.append(f"  {name} {' '.join(arguments)}")
+    return "\n".join(lines)
+
+
+def add_db(parser: argparse.ArgumentParser, verb: str = "holds the records") -> None:
+    """--db."""
+    parser.add_argument(
+        "--db",
+        default=DEFAULT_DB,
+        metavar="URL",
+        help=f"what {verb}: a SQLite file, a JSON-lines log (.json, .jsonl), or a database URL "
+        "(default: %(default)s)",
+    )
+
+
+def at_least(low: int) -> Callable[[str], int]:
+    """An argparse type: integers of at least `low`."""
+
+    def parse(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            value = low - 1
+        if value < low:
+            raise argparse.ArgumentTypeError(
+                f"expected an integer of at least {low}, found {text!r}"
+            )
+        return value
+
+    return parse
+
+
+def positive_seconds(text: str) -> float:
+    """An argparse type: a positive number."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"expected seconds greater than 0, found {text!r}")
+    return value
+
+
+def parse_value(text: str) -> Any:
+    """`3`, `0.5`, `true`, or the text itself."""
+    for convert in (int, float):
+        try:
+            return convert(text)
+        except ValueError:
+            continue
+    return {"true": True, "false": False}.get(text.lower(), text)
+
+
+def make_task(options: argparse.Namespace) -> SearchTask:
+    """The task that WORKLOAD ARGS name."""
+    return task_of(options.workload, [parse_value(a) for a in options.args], options.target)
+
+
+def task_of(workload: str, args: list[Any], target: str) -> SearchTask:
+    """A task by names alone. Raises WorkloadError, too, for what a user's function raises."""
+    from autosched.tuning import SearchTask
+
+    try:
+        return SearchTask(workload, args, target=target)
+    except AutoschedError:
+        raise
+    except Exception as e:
+        (*_, where) = traceback.extract_tb(e.__traceback__)
+        title = f"{workload}({', '.join(map(str, args))})"
+        raise WorkloadError(
+            f"{title} failed: {type(e).__name__}: {e} (line {where.lineno} of "
+            f"{Path(where.filename).name}: {where.line})"
+        ) from e

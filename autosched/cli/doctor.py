@@ -1,0 +1,155 @@
+"""`autosched doctor`: what this machine has, and how fast and how steady it is."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import shutil
+import subprocess
+from ctypes.util import find_library
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from typing import Any
+
+from autosched.machine import Limits, measure_limits
+from autosched.target import Target
+from measure.devices import this_device
+
+_NVIDIA_SMI = ("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader")
+
+
+@dataclass(frozen=True)
+class Report:
+    """All that `doctor` prints. `gpus` and `toolchain` map a name to what was found, or None."""
+
+    device: str
+    fingerprint: str
+    target: str
+    cores: int
+    vector_bits: int
+    vector_registers: int
+    features: tuple[str, ...]
+    caches: tuple[str, ...]
+    versions: dict[str, str]
+    gpus: tuple[str, ...]
+    toolchain: dict[str, str | None]
+    limits: Limits | None
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of the command."""
+    parser.add_argument("--json", action="store_true", help="one JSON object instead of text")
+    parser.add_argument("--target", default="llvm", help="what to measure with (default: llvm)")
+    parser.add_argument("--quick", action="store_true", help="measure nothing, only look")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Look, measure for some 3 seconds, and print. Returns the exit status."""
+    report = examine(Target(options.target), measured=not options.quick)
+    print(json.dumps(as_json(report)) if options.json else as_text(report))
+    return 0
+
+
+def examine(target: Target, measured: bool = True) -> Report:
+    """The report on this machine. Raises TargetError if it cannot run code for the target."""
+    device = this_device()
+    return Report(
+        device=device.model,
+        fingerprint=device.fingerprint,
+        target=str(target),
+        cores=device.cores,
+        vector_bits=target.vector_bytes * 8,
+        vector_registers=target.vector_registers,
+        features=tuple(sorted(target.features)),
+        caches=device.caches,
+        versions=_versions(),
+        gpus=_gpus(),
+        toolchain=_toolchain(),
+        limits=measure_limits(target) if measured else None,
+    )
+
+
+def as_json(report: Report) -> dict[str, Any]:
+    """The report as JSON values; rates in FLOP/s and bytes/s, noise as a fraction."""
+    return asdict(report)
+
+
+def as_text(report: Report) -> str:
+    """The report for people."""
+    found = {name: place or "not found" for name, place in report.toolchain.items()}
+    rows = [
+        ("processor", f"{report.device} [{report.fingerprint}]"),
+        ("cores", str(report.cores)),
+        ("caches", ", ".join(report.caches) or "unknown"),
+        ("target", report.target),
+        ("vectors", f"{report.vector_bits} bits, {report.vector_registers} registers"),
+        ("features", " ".join(report.features) or "none beyond the baseline"),
+        ("versions", ", ".join(f"{name} {number}" for name, number in report.versions.items())),
+        ("GPU", ", ".join(report.gpus) or "none"),
+        *found.items(),
+    ]
+    if report.limits is not None:
+        rows += _limit_rows(report.limits)
+    width = max(len(name) for name, _ in rows)
+    return "\n".join(f"{name:<{width}}  {value}" for name, value in rows)
+
+
+def _limit_rows(limits: Limits) -> list[tuple[str, str]]:
+    def rates(one: float, all_cores: float, unit: str) -> str:
+        text = f"{one / 1e9:.1f} {unit} at 1 thread"
+        if limits.threads > 1:
+            text += f", {all_cores / 1e9:.1f} at {limits.threads}"
+        return text
+
+    return [
+        ("FMA peak", f"{rates(limits.fma_peak_1, limits.fma_peak, 'GFLOP/s')} (float32)"),
+        ("copy", rates(limits.copy_1, limits.copy, "GB/s")),
+        ("copy, streaming", rates(limits.copy_streaming_1, limits.copy_streaming, "GB/s")),
+        ("clock noise", f"{limits.noise:.1%} (p95 - p5 of the minimum of 20 runs)"),
+    ]
+
+
+def _versions() -> dict[str, str]:
+    import llvmlite
+    import llvmlite.binding as llvm
+    import numpy
+
+    return {
+        "Python": platform.python_version(),
+        "NumPy": numpy.__version__,
+        "llvmlite": llvmlite.__version__,
+        "LLVM": ".".join(str(n) for n in llvm.llvm_version_info),
+    }
+
+
+def _gpus() -> tuple[str, ...]:
+    """One line a GPU, as the driver names them; empty without a driver that answers."""
+    if shutil.which(_NVIDIA_SMI[0]) is None:
+        return ()
+    try:
+        done = subprocess.run(_NVIDIA_SMI, capture_output=True, text=True, timeout=20, check=True)
+    except (OSError, subprocess.SubprocessError) as e:
+        return (f"nvidia-smi does not answer: {e}",)
+    return tuple(line.strip() for line in done.stdout.splitlines() if line.strip())
+
+
+def _toolchain() -> dict[str, str | None]:
+    """Where the tools that GPU code needs are: a path, a version or a library name."""
+    return {
+        "nvcc": shutil.which("nvcc"),
+        "NVRTC": find_library("nvrtc") or _package("nvidia-cuda-nvrtc-cu12", "nvidia.cuda_nvrtc"),
+        "pyopencl": _package("pyopencl", "pyopencl"),
+        "OpenCL": find_library("OpenCL"),
+    }
+
+
+def _package(distribution: str, module: str) -> str | None:
+    """Version of an installed package, or None. The module is looked for, not imported."""
+    try:
+        if find_spec(module) is None:
+            return None
+        return version(distribution)
+    except (ModuleNotFoundError, PackageNotFoundError):
+        return None

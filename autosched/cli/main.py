@@ -1,0 +1,107 @@
+"""`autosched`: the parser of the command line and the one place that turns errors into messages."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+from autosched.cli.status import FAILED, INTERRUPTED, MISUSED, PIPE_CLOSED
+from autosched.errors import AutoschedError
+
+_COMMANDS = {
+    "tune": ("autosched.cli.tune", "search for the fastest program of a workload"),
+    "best": ("autosched.cli.best", "the best program recorded for a workload"),
+    "show": ("autosched.cli.show", "one record, as schedule, script, LLVM IR or assembly"),
+    "records": ("autosched.cli.records", "export, import, merge and distill records"),
+    "doctor": ("autosched.cli.doctor", "what this machine has, its limits and its noise"),
+}
+"""Command -> (module with `add_arguments` and `run`, one-line help)."""
+
+_EPILOG = """\
+examples:
+  autosched tune matmul_add 1024 1024 1024 --trials 64
+  autosched tune my_ops.py:attention 128 64 --trials 256 --db tuning.db
+  autosched best matmul_add 1024 1024 1024 --as schedule
+  autosched records export all.json --db autosched.db
+
+`autosched COMMAND --help` explains a command, `autosched tune --help` lists the operators.
+exit status: 0 done, 1 failed (the reason is on standard error), 2 wrong usage, 130 interrupted
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command; returns the exit status: 0 done, 1 failed, 2 wrong usage, 130 interrupted."""
+    _open_streams()
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    parser = _parser(arguments)
+    if not arguments:
+        parser.print_help(sys.stderr)
+        return MISUSED
+    options, rest = parser.parse_known_args(arguments)
+    if rest and hasattr(options, "args") and not any(a.startswith("-") for a in rest):
+        options.args += rest  # sizes after an option: argparse takes ARG... but once
+    elif rest:
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    return _run(options)
+
+
+def _open_streams() -> None:
+    """Open the standard streams that were closed from the start (`2>&-`): the first files and pipes
+    to be opened would take their numbers, and children write there."""
+    for number in (0, 1, 2):
+        try:
+            os.fstat(number)
+        except OSError:
+            # The lowest free number is taken: this one. Children are to have it, too.
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+    if sys.stdout is None:
+        sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115 - lives as long as the process
+    if sys.stderr is None:
+        sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115
+
+
+def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
+    """The parser; only the module of the command that is called gets imported."""
+    from autosched import __version__
+
+    parser = argparse.ArgumentParser(
+        prog="autosched",
+        description="Find the fastest program for a tensor computation.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"autosched {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    called = next((a for a in arguments if not a.startswith("-")), None)
+    for name, (module, summary) in _COMMANDS.items():
+        sub = commands.add_parser(
+            name,
+            help=summary,
+            description=summary[0].upper() + summary[1:] + ".",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        if name == called:
+            import_module(module).add_arguments(sub)
+    return parser
+
+
+def _run(options: argparse.Namespace) -> int:
+    from records import RecordError
+
+    try:
+        status: int = import_module(_COMMANDS[options.command][0]).run(options)
+        sys.stdout.flush()
+        return status
+    except BrokenPipeError:
+        # Whoever read our output has gone (`| head`). Python flushes once more at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return PIPE_CLOSED
+    except (AutoschedError, RecordError, OSError) as e:
+        print(f"autosched {options.command}: {e}", file=sys.stderr)
+        return FAILED
+    except KeyboardInterrupt:
+        print(f"autosched {options.command}: interrupted", file=sys.stderr)
+        return INTERRUPTED

@@ -1,0 +1,82 @@
+"""`autosched records`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from autosched.cli.common import add_db
+from records import STATUSES, ImportReport, distill, export_jsonl, import_jsonl, merge, open_records
+
+_EPILOG = """\
+examples:
+  autosched records export all.json --db autosched.db
+  autosched records export - --status ok | wc -l
+  autosched records import all.json --db other.db
+  autosched records merge one.db two.json --into both.db
+  autosched records distill both.db best.json
+
+Imported records are kept as such: they are handed out as the best only once measured again here.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of the command."""
+    parser.epilog = _EPILOG
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    export = actions.add_parser("export", help="write records as JSON lines")
+    export.add_argument("file", help="new file to write; - for standard output")
+    add_db(export)
+    export.add_argument("--status", choices=STATUSES, help="only these records")
+    for name in ("workload-key", "target", "device", "job-id"):
+        export.add_argument(f"--{name}", help="only these records")
+    take = actions.add_parser(
+        "import", help="read JSON lines into a store; doing it again changes nothing"
+    )
+    take.add_argument("file", help="log to read; - for standard input")
+    add_db(take, "takes them")
+    join = actions.add_parser("merge", help="take several stores or logs into one")
+    join.add_argument("sources", nargs="+", metavar="SOURCE", help="stores or logs to read")
+    join.add_argument("--into", required=True, metavar="URL", help="store or log to extend")
+    best = actions.add_parser(
+        "distill", help="keep the best record of each workload, target and device"
+    )
+    best.add_argument("source", help="store or log to read")
+    best.add_argument("file", help="new store or log to write")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Do it and say what was done, on standard error."""
+    if options.action == "export":
+        keys = ("workload_key", "target", "device", "status", "job_id")
+        filters = {k: getattr(options, k) for k in keys}
+        with open_records(options.db) as source:
+            out = sys.stdout.buffer if options.file == "-" else options.file
+            _say(f"{_counted(export_jsonl(source, out, **filters), 'record')} written")
+    elif options.action == "import":
+        from records.store import Store
+
+        with Store(options.db) as store:
+            log = sys.stdin.buffer if options.file == "-" else options.file
+            _report(options.file, import_jsonl(store, log))
+    elif options.action == "merge":
+        reports = merge(options.sources, options.into)
+        for name, report in zip(options.sources, reports, strict=True):
+            _report(name, report)
+    else:
+        _say(f"{_counted(distill(options.source, options.file), 'record')} kept")
+    return 0
+
+
+def _report(source: str, report: ImportReport) -> None:
+    _say(f"{source}: {report.new} new, {report.known} known, {len(report.refused)} refused")
+    for line, reason in report.refused:
+        _say(f"  line {line}: {reason}")
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr)

@@ -1,0 +1,117 @@
+"""`autosched show`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from autosched.cli.common import FORMS, add_db, task_of
+from autosched.errors import WorkloadError
+from autosched.tuning.best import schedule_of
+from autosched.tuning.progress import format_seconds
+from autosched.tuning.text import program_text
+from records import Record, Workload, open_records
+
+if TYPE_CHECKING:
+    from autosched.tuning import SearchTask
+
+_EPILOG = """\
+examples:
+  autosched show 12
+  autosched show 12 --as asm
+  autosched show 3 --db tuning.db --as schedule --workload my_ops.py:attention
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of the command."""
+    parser.epilog = _EPILOG
+    parser.add_argument(
+        "id", metavar="ID", type=int, help="a record's id (in a log: the number of its line)"
+    )
+    add_db(parser)
+    output = parser.add_mutually_exclusive_group()
+    output.add_argument("--as", dest="form", choices=FORMS, help="print the program in this form")
+    output.add_argument("--json", action="store_true", help="the record as one JSON object")
+    parser.add_argument(
+        "--workload",
+        metavar="FILE.PY:FUNCTION",
+        help="where the workload's function is, if not where it was when it was tuned",
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print one record, or its program."""
+    with open_records(options.db) as source:
+        record = source.get(options.id)
+        workload = source.workload(record.workload_key)
+    if options.form is not None:
+        task = _task(record, workload, options.workload)
+        print(program_text(task, schedule_of(task.prim_func, record), record, options.form))
+    elif options.json:
+        print(json.dumps(record_json(record)))
+    else:
+        print(describe(record, workload))
+    return 0
+
+
+def _task(record: Record, workload: Workload, function: str | None) -> SearchTask:
+    """The task that a record is of, made again from the workload's name and arguments."""
+    if workload.args is None:
+        raise WorkloadError(
+            f"workload {workload.key} was recorded as loop IR, without a function that makes it; "
+            "use SearchTask(prim_func=...).print_best"
+        )
+    try:
+        task = task_of(function or workload.name, list(workload.args), record.target)
+    except WorkloadError as e:
+        if function is not None:
+            raise
+        raise WorkloadError(
+            f"{e}\nrecord {record.id} is of {title(workload)}: say where that function is by "
+            "--workload file.py:function"
+        ) from e
+    if task.workload_key != record.workload_key:
+        raise WorkloadError(
+            f"record {record.id} is of workload {record.workload_key}, recorded as "
+            f"{title(workload)}; {task.title} is now workload {task.workload_key}"
+        )
+    return task
+
+
+def title(workload: Workload) -> str:
+    """A recorded workload as people write it."""
+    if workload.args is None:
+        return workload.name
+    return f"{workload.name}({', '.join(map(str, workload.args))})"
+
+
+def record_json(record: Record) -> dict[str, Any]:
+    """The record as JSON data."""
+    return {**asdict(record), "created_at": record.created_at.isoformat()}
+
+
+def describe(record: Record, workload: Workload) -> str:
+    """The record in a few lines."""
+    seconds = record.final_seconds
+    time = "none"
+    if seconds is not None:
+        time = f"{format_seconds(seconds)} a call, {workload.flop / seconds / 1e9:.4g} GFLOP/s"
+        if record.remeasured_seconds is not None and record.seconds is not None:
+            time += f" (measured again; in its trial {format_seconds(record.seconds)})"
+    place = "baseline" if record.round < 0 else f"trial, round {record.round}, slot {record.slot}"
+    lines = [
+        f"record     {record.id}: {place}, of job {record.job_id}",
+        f"workload   {title(workload)}, key {record.workload_key}",
+        f"status     {record.status}",
+        f"time       {time}",
+        f"target     {record.target}",
+        f"device     {record.device}",
+        f"measured   {record.created_at:%Y-%m-%d %H:%M:%S} UTC",
+        f"decisions  {', '.join(f'{k}={v}' for k, v in record.decisions.items()) or 'none'}",
+    ]
+    if record.error:
+        lines.append(f"error      {record.error}")
+    return "\n".join(lines)

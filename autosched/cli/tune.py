@@ -1,0 +1,183 @@
+"""`autosched tune`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NoReturn
+
+from autosched.cli.common import add_db, add_workload, at_least, make_task, positive_seconds
+from autosched.cli.report import Report
+from autosched.cli.status import INTERRUPTED
+from autosched.errors import TuningError
+from autosched.tuning import RecordToFile, RecordToStore, TuningOptions
+from autosched.tuning.callbacks import JobInfo, MeasureCallback
+from records import Record, RecordError, Workload
+from records.opening import is_store
+
+_EPILOG = """\
+examples:
+  autosched tune matmul_add 1024 1024 1024 --trials 64
+  autosched tune softmax 4096 1024 --trials 32 --db softmax.json
+  autosched tune my_ops.py:attention 128 64 --trials 256 --db tuning.db
+  autosched tune matmul_add 1024 1024 1024 --trials 256 --resume
+
+Every measurement is in the records as soon as it is made. Ctrl-C ends a run at any time; with
+--resume, and a store for --db, the next one goes on where it stopped.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of the command."""
+    parser.epilog = _EPILOG
+    add_workload(parser)
+    add_db(parser, "takes the records")
+    positive = at_least(1)
+    parser.add_argument(
+        "--trials",
+        type=positive,
+        default=64,
+        metavar="N",
+        help="candidates to measure (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--seed",
+        type=at_least(0),
+        default=0,
+        metavar="N",
+        help="governs proposals and input data (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--resume",
+        action="store_true",
+        help="go on with the last job of this workload, target and seed in the store; "
+        "--trials is then its total",
+    )
+    parser.add_argument(
+        "--time-budget",
+        type=positive_seconds,
+        metavar="S",
+        help="propose no more candidates after S seconds",
+    )
+    parser.add_argument(
+        "--early-stopping",
+        type=positive,
+        metavar="N",
+        help="stop when N trials in a row brought no gain",
+    )
+    parser.add_argument(
+        "--per-round",
+        type=positive,
+        metavar="N",
+        help="candidates proposed at a time (default: an eighth of the trials, 8 to 64)",
+    )
+    output = parser.add_mutually_exclusive_group()
+    output.add_argument(
+        "--json", action="store_true", help="one JSON object a line: start, record..., result"
+    )
+    output.add_argument("--quiet", action="store_true", help="no progress, just the result")
+    parser.add_argument(
+        "--no-limits",
+        action="store_true",
+        help="skip timing the machine's peak and NumPy beside the result",
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Tune and print what was found."""
+    task = make_task(options)
+    callbacks: list[MeasureCallback] = [_keeper(options.db, options.resume)]
+    if options.json:
+        callbacks.append(JsonProgress())
+    else:
+        print(f"{task.compute_dag}\n", end="", flush=True)
+    tuning = TuningOptions(
+        num_measure_trials=options.trials,
+        early_stopping=options.early_stopping,
+        num_measures_per_round=options.per_round,
+        time_budget_s=options.time_budget,
+        measure_callbacks=callbacks,
+        resume=options.resume,
+        seed=options.seed,
+        verbose=0 if options.json or options.quiet else 1,
+    )
+    try:
+        with _ends_in_order():
+            result = task.tune(tuning)
+    except KeyboardInterrupt:
+        text = f"autosched tune: interrupted; what was measured is in {options.db}"
+        if isinstance(callbacks[0], RecordToStore):
+            text += "; the same command with --resume goes on from there"
+        print(text, file=sys.stderr)
+        return INTERRUPTED
+    report = Report(task, result, options.db, limits=not options.no_limits)
+    print(json.dumps(report.as_json()) if options.json else report.as_text())
+    return 0
+
+
+def _keeper(db: str, resume: bool) -> MeasureCallback:
+    """What writes the records. Raises RecordError if it cannot, before anything is measured."""
+    if not is_store(db):
+        if resume:
+            raise TuningError(
+                f"--resume needs a store, and {db} is a log, which does not keep jobs; "
+                "give --db a SQLite file such as tuning.db, or a database URL"
+            )
+        if not (folder := Path(db).absolute().parent).is_dir():
+            raise RecordError(f"no folder {folder} to keep {db} in")
+        return RecordToFile(db)
+    keeper = RecordToStore(db)
+    keeper.open()
+    return keeper
+
+
+@contextmanager
+def _ends_in_order() -> Iterator[None]:
+    """A run that is terminated, or whose terminal goes away, ends like an interrupted one: its
+    children are ended and the job is marked."""
+
+    def leave(number: int, _: object) -> NoReturn:
+        raise SystemExit(128 + number)
+
+    before = {s: signal.signal(s, leave) for s in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+class JsonProgress(MeasureCallback):
+    """Every event as one JSON line on standard output."""
+
+    def on_start(self, workload: Workload, job: JobInfo) -> None:
+        _line(
+            event="start",
+            job_id=job.id,
+            workload_key=workload.key,
+            target=job.target,
+            device=job.device,
+            trials=job.trials,
+            resumed=job.resumed,
+        )
+
+    def on_records(self, records: Sequence[Record]) -> None:
+        for r in records:
+            _line(
+                event="record",
+                kind=r.kind,
+                round=r.round,
+                slot=r.slot,
+                status=r.status,
+                seconds=r.seconds,
+                error=r.error,
+            )
+
+
+def _line(**values: Any) -> None:
+    print(json.dumps(values), flush=True)

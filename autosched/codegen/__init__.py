@@ -1,0 +1,1 @@
+"""Code generators: lowered programs to machine code."""

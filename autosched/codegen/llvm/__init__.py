@@ -1,0 +1,1 @@
+"""LLVM: textual IR with explicit vectors, assembled through llvmlite."""

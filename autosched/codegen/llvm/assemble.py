@@ -1,0 +1,129 @@
+"""From LLVM IR text to object code, in two qualities.
+
+"search" is what a candidate is built with: the code generator has already made the loops and the
+vectors, so promoting tiles to registers and removing redundant arithmetic is all that is left.
+"full" is LLVM's O3 without its loop unroller and vectorisers, which would undo the register tiles.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Literal
+
+from autosched.errors import BuildError
+from autosched.target import Target, initialize_llvm
+
+Level = Literal["search", "full"]
+_PLACE = re.compile(r"<string>:(\d+):\d+")
+
+
+@dataclass(frozen=True)
+class _Toolchain:
+    """LLVM's objects for one target and level; kept for the life of the process."""
+
+    machine: Any
+    builder: Any
+    layout: str
+
+
+def compile_ir(ir_text: str, target: Target, level: Level = "search") -> bytes:
+    """Object file bytes, position independent. Raises BuildError: LLVM's message, the line."""
+    tools, module = _optimise(ir_text, target, level)
+    return bytes(tools.machine.emit_object(module))
+
+
+def assembly(ir_text: str, target: Target, level: Level = "search") -> str:
+    """Assembly text of what `compile_ir` makes."""
+    tools, module = _optimise(ir_text, target, level)
+    return str(tools.machine.emit_assembly(module))
+
+
+def optimised_ir(ir_text: str, target: Target, level: Level = "search") -> str:
+    """The IR that is handed to instruction selection."""
+    return str(_optimise(ir_text, target, level)[1])
+
+
+def _optimise(ir_text: str, target: Target, level: Level) -> tuple[_Toolchain, Any]:
+    """Parse, verify and run the passes; returns the tools and the module."""
+    import llvmlite.binding as llvm
+
+    tools = _toolchain(target.triple, target.mcpu, _features(target), level)
+    try:
+        module = llvm.parse_assembly(ir_text)
+        module.triple = target.triple
+        module.data_layout = tools.layout
+        module.verify()
+    except RuntimeError as e:
+        raise BuildError(f"LLVM refuses the generated code: {_explain(str(e), ir_text)}") from e
+    _passes(tools, level).run(module, tools.builder)
+    return tools, module
+
+
+def _features(target: Target) -> str:
+    """The feature string for LLVM. Wide vectors are our decision, not that of its tuning tables."""
+    words = [target.mattr] if target.mattr else []
+    if target.vector_bytes == 64:
+        words.append("-prefer-256-bit")
+    return ",".join(words)
+
+
+@cache
+def _toolchain(triple: str, cpu: str, features: str, level: Level) -> _Toolchain:
+    import llvmlite.binding as llvm
+
+    if level not in ("search", "full"):
+        raise BuildError(f"unknown level {level!r} of optimisation; expected 'search' or 'full'")
+    initialize_llvm()
+    machine = llvm.Target.from_triple(triple).create_target_machine(
+        cpu=cpu,
+        features=features,
+        opt=1 if level == "search" else 3,
+        reloc="pic",
+        codemodel="small",
+    )
+    options = llvm.create_pipeline_tuning_options(speed_level=3)
+    options.loop_unrolling = False
+    options.loop_vectorization = False
+    options.loop_interleaving = False
+    options.slp_vectorization = False
+    builder = llvm.create_pass_builder(machine, options)
+    return _Toolchain(machine, builder, str(machine.target_data))
+
+
+def _passes(tools: _Toolchain, level: Level) -> Any:
+    """The pipeline of a level; running it uses it up.
+
+    No value numbering in "search": the code generator shares values itself, and the one pass on
+    offer, NewGVN, carries conditions of one iteration into the next (LLVM 22, phi-of-ops).
+    """
+    import llvmlite.binding as llvm
+
+    if level == "full":
+        return tools.builder.getModulePassManager()
+    passes = llvm.create_new_module_pass_manager()
+    passes.add_sroa_pass()
+    passes.add_instruction_combine_pass()
+    passes.add_simplify_cfg_pass()
+    return passes
+
+
+def _explain(message: str, ir_text: str) -> str:
+    """LLVM's message, with the number and text of the line of IR that it is about."""
+    lines = ir_text.splitlines()
+    place = _PLACE.search(message)
+    if place is not None:
+        number = int(place.group(1))
+    else:
+        # The verifier quotes the instruction instead of naming the line.
+        quoted = [text.strip() for text in message.splitlines()]
+        found = [n for n, text in enumerate(lines, 1) if text.strip() and text.strip() in quoted]
+        if not found:
+            return message.strip()
+        number = found[0]
+    around = "\n".join(
+        f"{'>' if n == number else ' '} {n:5} | {lines[n - 1]}"
+        for n in range(max(1, number - 2), min(len(lines), number + 2) + 1)
+    )
+    return f"{message.strip()}\nline {number} of the IR:\n{around}"

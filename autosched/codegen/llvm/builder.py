@@ -1,0 +1,123 @@
+"""Textual LLVM IR, one instruction at a time, with values placed and shared as they are made.
+
+Code is a tree of `Region`s: straight-line text with nested loops and branches inside. A pure
+instruction is emitted in the outermost region in which all its operands are known, which hoists
+invariant address arithmetic out of loops, and an identical one emitted before is reused there.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Union
+
+_NAME = re.compile(r"%[\w.]+")
+
+
+class Region:
+    """Code that is dominated by everything emitted before it in its parents."""
+
+    def __init__(self, depth: int) -> None:
+        self.depth = depth
+        self.lines: list[Union[str, Region]] = []
+        self.known: dict[str, str] = {}
+        self.inner_open = False
+
+    def append(self, line: str) -> None:
+        """Add a line: at the end, or before the region that is open inside this one."""
+        if self.inner_open:
+            self.lines.insert(len(self.lines) - 1, line)
+        else:
+            self.lines.append(line)
+
+    def text(self, out: list[str]) -> None:
+        """Append the lines, nested regions in place."""
+        for line in self.lines:
+            if isinstance(line, Region):
+                line.text(out)
+            else:
+                out.append(line)
+
+
+class Builder:
+    """Writes one LLVM function."""
+
+    def __init__(self, declarations: dict[str, str]) -> None:
+        self.declarations = declarations
+        self.stack = [Region(0)]
+        self.depth_of: dict[str, int] = {}
+        self.count = 0
+
+    @property
+    def here(self) -> Region:
+        """The innermost open region."""
+        return self.stack[-1]
+
+    def fresh(self, hint: str = "") -> str:
+        """A new SSA name."""
+        self.count += 1
+        return f"%{hint}{self.count}" if hint else f"%v{self.count}"
+
+    def declare(self, name: str, signature: str) -> None:
+        """Declare an external function once: `declare("llvm.exp.f32", "float
+        @llvm.exp.f32(float)")`."""
+        self.declarations[name] = f"declare {signature}"
+
+    def op(self, text: str) -> str:
+        """A pure instruction's right-hand side; returns the SSA name of its value.
+
+        Emitted in the outermost region in which its operands are known; shared if seen there.
+        """
+        depth = max((self.depth_of[n] for n in _NAME.findall(text)), default=0)
+        region = self.stack[depth]
+        found = region.known.get(text)
+        if found is None:
+            found = self.fresh()
+            region.known[text] = found
+            self.depth_of[found] = depth
+            region.append(f"  {found} = {text}")
+        return found
+
+    def inst(self, text: str) -> str:
+        """An instruction that stays where it is and is never shared (a load, a call with
+        effects)."""
+        name = self.fresh()
+        self.depth_of[name] = self.here.depth
+        self.here.lines.append(f"  {name} = {text}")
+        return name
+
+    def do(self, text: str) -> None:
+        """An instruction without a result (a store, a branch)."""
+        self.here.lines.append(f"  {text}")
+
+    def label(self, name: str) -> None:
+        """Start a basic block."""
+        self.here.lines.append(f"{name}:")
+
+    def name(self, name: str, depth: int | None = None) -> str:
+        """Register a name made elsewhere (an argument, a phi) as known at `depth` (default:
+        here)."""
+        self.depth_of[name] = self.here.depth if depth is None else depth
+        return name
+
+    def open(self) -> Region:
+        """Open a region inside the current one, at the current place.
+
+        Its first line must be the branch that leaves the current basic block: hoisted instructions
+        are put before it.
+        """
+        region = Region(len(self.stack))
+        self.here.lines.append(region)
+        self.here.inner_open = True
+        self.stack.append(region)
+        return region
+
+    def close(self) -> None:
+        """Close the innermost region; its values are not known outside."""
+        self.stack.pop()
+        self.here.inner_open = False
+
+    def text(self) -> str:
+        """The function's body."""
+        out: list[str] = []
+        self.stack[0].text(out)
+        return "\n".join(out)

@@ -1,0 +1,365 @@
+"""Writing one LLVM function: loops, branches, blocks and scratch memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from autosched.codegen.llvm.builder import Builder
+from autosched.codegen.llvm.index import Indexer, Lanes, lanes_of
+from autosched.codegen.llvm.memory import Guard, Memory
+from autosched.codegen.llvm.points import Points
+from autosched.codegen.llvm.scalar import Scalars
+from autosched.codegen.llvm.tile import TileWriter, chunks, find_tile
+from autosched.codegen.llvm.types import Value
+from autosched.target import Target
+from autosched.tir import dtypes
+from autosched.tir.affine import Affine
+from autosched.tir.expr import Var
+from autosched.tir.nodes import Block, Buffer, For, Node, Predicate, Site, sites
+
+if TYPE_CHECKING:
+    from autosched.codegen.llvm.generate import ModuleWriter
+
+STACK_BYTES = 4096
+"""Intermediates up to this size live on the stack, where LLVM may turn them into registers."""
+MAX_COPIES = 4096
+"""An unrolled loop of more iterations stays a loop."""
+
+
+@dataclass
+class Scratch:
+    """A growing area of scratch memory with stack discipline."""
+
+    top: int = 0
+    high: int = 0
+
+    def take(self, size: int) -> int:
+        """Offset of `size` bytes, 64-byte aligned."""
+        at = self.top
+        self.top += (size + 63) // 64 * 64
+        self.high = max(self.high, self.top)
+        return at
+
+
+@dataclass
+class FunctionWriter:
+    """Writes the body of one function over known buffers."""
+
+    module: ModuleWriter
+    target: Target
+    blocks: dict[int, Site]
+    """Every block of the program by identity, with the loops around it."""
+    in_parallel: bool = False
+    streaming: bool = False
+    label: str = "entry"
+    entry: list[str] = field(default_factory=list)
+    """Lines at the head of the function: stack slots."""
+    done: set[int] = field(default_factory=set)
+    """Predicates (by identity) that the loops already guarantee here."""
+
+    def __post_init__(self) -> None:
+        self.b = Builder(self.module.declarations)
+        self.index = Indexer(self.b)
+        self.memory = Memory(self.b, self.index)
+        self.scalars = Scalars(self.b, self.index, self.target)
+        self._points: dict[int, Points] = {}
+        self._slots: dict[int, str] = {}
+
+    # Structure -----------------------------------------------------------------------------
+
+    def fresh_label(self, hint: str) -> str:
+        """A new basic-block label."""
+        return f"{hint}{self.module.next_number()}"
+
+    def alloca(self, llvm_type: str, align: int = 0) -> str:
+        """A stack slot, made once at the head of the function."""
+        name = f"%slot{self.module.next_number()}"
+        extra = f", align {align}" if align else ""
+        self.entry.append(f"  {name} = alloca {llvm_type}{extra}")
+        return self.b.name(name, 0)
+
+    def loop(self, var: Var, low: int | str, high: int | str, body: Callable[[], None]) -> None:
+        """`for var in [low, high)`; bounds may be run-time values."""
+        env = self.index.env
+        if isinstance(low, int) and isinstance(high, int):
+            if high <= low:
+                return
+            if high == low + 1:
+                env[var] = low
+                body()
+                del env[var]
+                return
+        b = self.b
+        n = self.module.next_number()
+        head, latch, leave = f"head{n}", f"latch{n}", f"exit{n}"
+        enter = f"br label %{head}"
+        if not (isinstance(low, int) and isinstance(high, int)):
+            some = b.op(f"icmp slt i64 {low}, {high}")
+            enter = f"br i1 {some}, label %{head}, label %{leave}"
+        before = self.label
+        b.open()
+        b.do(enter)
+        b.label(head)
+        counter = b.name(f"%i{n}")
+        b.do(f"{counter} = phi i64 [ {low}, %{before} ], [ {counter}.next, %{latch} ]")
+        self.label = head
+        env[var] = counter
+        body()
+        b.do(f"br label %{latch}")
+        b.label(latch)
+        b.do(f"{counter}.next = add nsw i64 {counter}, 1")
+        b.do(f"{counter}.more = icmp slt i64 {counter}.next, {high}")
+        b.do(f"br i1 {counter}.more, label %{head}, label %{leave}")
+        b.close()
+        b.label(leave)
+        self.label = leave
+        del env[var]
+
+    def branch(self, condition: str, body: Callable[[], None]) -> None:
+        """`if condition: body`."""
+        if condition == "false":
+            return
+        b = self.b
+        n = self.module.next_number()
+        b.open()
+        b.do(f"br i1 {condition}, label %then{n}, label %end{n}")
+        b.label(f"then{n}")
+        self.label = f"then{n}"
+        body()
+        b.do(f"br label %end{n}")
+        b.close()
+        b.label(f"end{n}")
+        self.label = f"end{n}"
+
+    # Blocks --------------------------------------------------------------------------------
+
+    def points(self, block: Block) -> Points:
+        """The evaluator of a block's points."""
+        found = self._points.get(id(block))
+        if found is None:
+            extents = {v: int(n) for v, n in self.blocks[id(block)].extents().items()}
+            found = Points(block, extents, self.b, self.index, self.memory, self.scalars)
+            self._points[id(block)] = found
+        return found
+
+    def pending(self, block: Block) -> list[Predicate]:
+        """Predicates of the block that are not guaranteed yet."""
+        return [p for p in block.predicates if id(p) not in self.done]
+
+    def width(self, block: Block) -> int:
+        """Lanes of a vector of the block's widest element."""
+        accesses = (*block.writes, *block.reads)
+        return max(
+            1, self.target.vector_bytes // max(dtypes.itemsize(a.buffer.dtype) for a in accesses)
+        )
+
+    def node(self, node: Node) -> None:
+        """Write a loop or a block."""
+        if isinstance(node, Block):
+            self.block(node)
+            return
+        # Below lanes every block is a vector already.
+        tile = find_tile(node) if self.index.lanes is None else None
+        if tile is not None:
+            TileWriter(self, tile).write()
+            return
+        if node.kind == "parallel" and not self.in_parallel:
+            self.module.parallel(self, node)
+            return
+        if node.kind == "vectorized":
+            self.vectorized(node)
+        elif node.kind == "unrolled" and int(node.extent) <= MAX_COPIES:
+            for n in range(int(node.extent)):
+                self.index.env[node.var] = n
+                self.body(node)
+            del self.index.env[node.var]
+        else:
+            self.serial(node)
+
+    def body(self, loop: For) -> None:
+        """What stands inside a loop, with its scratch buffers."""
+        self.scratch(loop.allocs, loop.body)
+
+    def scratch(self, buffers: Sequence[Buffer], body: Sequence[Node]) -> None:
+        """Write `body` with scratch memory for `buffers`."""
+        area = self.module.thread_scratch if self.in_parallel else self.module.shared_scratch
+        mark = area.top
+        for buffer in buffers:
+            size = dtypes.itemsize(buffer.dtype)
+            for n in buffer.shape:
+                size *= int(n)
+            if size <= STACK_BYTES:
+                # Unrolled copies of a loop come here again; their buffers live one after the other.
+                pointer = self._slots.get(id(buffer)) or self.alloca(f"[{max(size, 64)} x i8]", 64)
+                self._slots[id(buffer)] = pointer
+            else:
+                base = "%thread_space" if self.in_parallel else "%workspace"
+                self.b.name(base, 0)
+                pointer = self.b.op(f"getelementptr inbounds i8, ptr {base}, i64 {area.take(size)}")
+            self.memory.pointers[id(buffer)] = pointer
+        for node in body:
+            self.node(node)
+        area.top = mark
+
+    def serial(self, loop: For) -> None:
+        """A loop, shortened where a predicate of all blocks inside ends it."""
+        inside = [s.block for s in sites(loop)]
+        common = [
+            p
+            for p in self.pending(inside[0])
+            if self._ends(p, loop)
+            and all(
+                any(p.bound == q.bound and p.form.same(q.form) for q in self.pending(x))
+                for x in inside
+            )
+        ]
+        trip = self.trip(loop, common, {})
+        added = {
+            id(q)
+            for x in inside
+            for q in self.pending(x)
+            if any(p.bound == q.bound and p.form.same(q.form) for p in common)
+        }
+        self.done |= added
+        self.loop(loop.var, 0, trip, lambda: self.body(loop))
+        self.done -= added
+
+    def _ends(self, p: Predicate, loop: For) -> bool:
+        """Whether the predicate is known once `loop` is: its other variables stand outside."""
+        c = p.form.coefficient(loop.var)
+        if not isinstance(c, int) or c <= 0 or sum(v is loop.var for v in p.form.variables()) != 1:
+            return False
+        if self.index.lanes is not None and p.form.uses([self.index.lanes.var]):
+            return False
+        return all(v is loop.var or v in self.index.env for v in p.form.variables())
+
+    def trip(self, loop: For, predicates: Sequence[Predicate], inner: dict[Var, int]) -> int | str:
+        """Iterations of `loop` for which all `predicates` hold, with `inner` loops at the values
+        given."""
+        trip: int | str = int(loop.extent)
+        for p in predicates:
+            c = int(p.form.coefficient(loop.var))
+            rest = p.form - Affine.of(loop.var, c)
+            rest = rest.substitute({v: Affine(n) for v, n in inner.items()})
+            linear = self.index.linear(rest)
+            if not any(linear.terms.values()):
+                here: int | str = max(0, -((linear.const - int(p.bound)) // c))
+            else:
+                room = self.b.op(f"sub nsw i64 {int(p.bound)}, {self.index.scalar(linear)}")
+                if c != 1:
+                    up = self.b.op(f"add nsw i64 {room}, {c - 1}")
+                    room = self.b.op(f"sdiv i64 {up}, {c}")
+                here = room
+            if isinstance(trip, int) and isinstance(here, int):
+                trip = min(trip, here)
+            else:
+                self.b.declare("llvm.smin.i64", "i64 @llvm.smin.i64(i64, i64)")
+                trip = self.b.op(f"call i64 @llvm.smin.i64(i64 {trip}, i64 {here})")
+        if isinstance(trip, str):
+            self.b.declare("llvm.smax.i64", "i64 @llvm.smax.i64(i64, i64)")
+            trip = self.b.op(f"call i64 @llvm.smax.i64(i64 {trip}, i64 0)")
+        return trip
+
+    def vectorized(self, loop: For) -> None:
+        """A vectorised loop outside a register tile: whole vectors, then what is left."""
+        blocks = [s.block for s in sites(loop)]
+        if any(_combines(block, loop.var) for block in blocks):
+            # Lanes of a fused loop fall on few elements, in no pattern: one after the other.
+            self.serial(loop)
+            return
+        width = min(self.width(block) for block in blocks)
+        extent = int(loop.extent)
+        whole = extent // width
+        covered = 0
+        if whole > 4:
+            counter = Var(f"{loop.var.name}_vector")
+
+            def body() -> None:
+                self.index.env[loop.var] = self.b.op(
+                    f"mul nsw i64 {self.index.env[counter]}, {width}"
+                )
+                self._in_lanes(loop, lanes_of(loop.var, width, width))
+
+            self.loop(counter, 0, whole, body)
+            covered = whole * width
+        for offset, lanes, active in chunks(extent - covered, width):
+            self.index.env[loop.var] = covered + offset
+            self._in_lanes(loop, lanes_of(loop.var, lanes, active))
+        self.index.env.pop(loop.var, None)
+
+    def _in_lanes(self, loop: For, lanes: Lanes | None) -> None:
+        self.index.lanes = lanes
+        self.body(loop)
+        self.index.lanes = None
+
+    def block(self, block: Block) -> None:
+        """One point, or one vector of points, of a block."""
+        points = self.points(block)
+        points.enter()
+        guard = points.guard(self.pending(block))
+        if guard.scalar == "false":
+            return
+        if guard.scalar is None:
+            self._point(points, guard)
+            return
+        self.branch(guard.scalar, lambda: self._point(points, Guard(None, guard.mask)))
+
+    def _point(self, points: Points, guard: Guard) -> None:
+        block = points.block
+        if block.reducer is None:
+            self.store(points, [self.scalars.evaluate(e, guard) for e in block.body], guard)
+            return
+        old = [points.load(a, guard) for a in block.writes]
+        if block.init:
+            old = self._start(points, old)
+        self.store(points, points.update(block.reducer, old, guard), guard)
+
+    def _start(self, points: Points, old: list[Value]) -> list[Value]:
+        """The identity at the first point of the reduction, else what was accumulated."""
+        block = points.block
+        assert block.reducer is not None
+        first: str | bool = True
+        for it, binding in zip(block.iters, block.bindings, strict=True):
+            if it.kind != "reduce":
+                continue
+            linear = self.index.linear(binding)
+            if not any(linear.terms.values()):
+                first = first if linear.const == 0 else False
+                continue
+            here = self.b.op(f"icmp eq i64 {self.index.scalar(linear)}, 0")
+            first = here if first is True else first and self.b.op(f"and i1 {first}, {here}")
+        if first is False:
+            return old
+        start = [points.identity(block.reducer, n, v.lanes) for n, v in enumerate(old)]
+        if first is True:
+            return start
+        return [
+            Value(
+                self.b.op(f"select i1 {first}, {s.type} {s.ref}, {v.type} {v.ref}"),
+                v.dtype,
+                v.lanes,
+            )
+            for s, v in zip(start, old, strict=True)
+        ]
+
+    def store(self, points: Points, values: Sequence[Value], guard: Guard) -> None:
+        """Store the block's values at the current point; `guard.scalar` has been branched on."""
+        wanted = self.streaming and bool(points.block.annotation("streaming", False))
+        for access, value in zip(points.block.writes, values, strict=True):
+            offset = points.offset(access, guard)
+            lanes = self.index.lanes.width if self.index.lanes is not None else 1
+            aligned = offset.const % lanes == 0 and all(
+                self.module.multiple(self, name) * c % lanes == 0
+                for name, c in offset.terms.items()
+            )
+            self.memory.store(access.buffer, offset, value, guard, wanted and aligned)
+
+
+def _combines(block: Block, var: Var) -> bool:
+    """Whether iterations of the loop over `var` add to the same element."""
+    return any(
+        it.kind != "spatial" and binding.uses([var])
+        for it, binding in zip(block.iters, block.bindings, strict=True)
+    )

@@ -1,0 +1,271 @@
+"""From a lowered program to the text of an LLVM module."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from autosched.codegen.artifact import KernelInfo, Param
+from autosched.codegen.llvm.function import FunctionWriter, Scratch
+from autosched.errors import CodegenError
+from autosched.target import Target
+from autosched.tir.expr import Var, walk
+from autosched.tir.nodes import Block, For, PrimFunc, Site, outputs_of, sites
+
+_MULTIPLE = re.compile(r"mul nsw i64 \S+, (\d+)$")
+
+
+@dataclass(frozen=True)
+class Generated:
+    """LLVM IR text and how to call what it defines."""
+
+    ir: str
+    info: KernelInfo
+
+
+def generate(func: PrimFunc, target: Target, entry: str = "autosched_kernel") -> Generated:
+    """LLVM IR of a lowered function (see `autosched.lowering`).
+
+    Raises CodegenError for what has no code here (thread bindings, symbolic extents).
+    """
+    return ModuleWriter(func, target, entry).write()
+
+
+def _check_halves(block: Block, target: Target) -> None:
+    """float16 is computed in float32, so the processor must convert; no C runtime is sure to."""
+    if target.arch == "aarch64" or "f16c" in target.features:
+        return
+    used = {a.buffer.dtype for a in (*block.reads, *block.writes)}
+    if "float16" in used or any(x.dtype == "float16" for e in block.body for x in walk(e)):
+        raise CodegenError(
+            f"block {block.name} computes with float16, which {target.mcpu} cannot convert; "
+            "use float32, or a CPU with the feature f16c"
+        )
+
+
+class ModuleWriter:
+    """Writes the module: the entry, the body and one function a parallel loop."""
+
+    def __init__(self, func: PrimFunc, target: Target, entry: str) -> None:
+        self.func, self.target, self.entry = func, target, entry
+        self.declarations: dict[str, str] = {}
+        self.functions: list[str] = []
+        self.count = 0
+        self.shared_scratch = Scratch()
+        self.thread_scratch = Scratch()
+        self.calls_runtime = False
+        self.blocks: dict[int, Site] = {id(s.block): s for s in sites(func)}
+        for site in self.blocks.values():
+            for loop in site.loops:
+                if loop.kind == "thread":
+                    raise CodegenError(
+                        f"loop {loop.var.name} is bound to {loop.thread}, which a CPU does not "
+                        "have; build for a GPU target or leave the loop unbound"
+                    )
+            _check_halves(site.block, target)
+
+    def next_number(self) -> int:
+        """A number not used before in this module."""
+        self.count += 1
+        return self.count
+
+    def multiple(self, f: FunctionWriter, name: str) -> int:
+        """A number that divides the i64 value `name` (1 when nothing is known)."""
+        region = f.b.stack[f.b.depth_of[name]]
+        for text, known in region.known.items():
+            if known == name:
+                found = _MULTIPLE.search(text)
+                return int(found.group(1)) if found else 1
+        return 1
+
+    def write(self) -> Generated:
+        """The whole module."""
+        params = self.func.params
+        streams = any(s.block.annotation("streaming", False) for s in self.blocks.values())
+        self._body("body", streaming=False)
+        if streams:
+            self._body("stream", streaming=True)
+        pointers = [f"%p{n}" for n in range(len(params))]
+        lines = [
+            f"define void @{self.entry}(ptr %args, ptr %workspace, i32 %threads) #0 {{",
+            "entry:",
+        ]
+        for n, name in enumerate(pointers):
+            lines.append(f"  {name}.at = getelementptr inbounds ptr, ptr %args, i64 {n}")
+            lines.append(f"  {name} = load ptr, ptr {name}.at, align 8")
+        passed = ", ".join(f"ptr {p}" for p in [*pointers, "%workspace"])
+        if streams:
+            # Stores past the caches need whole aligned vectors; NumPy aligns to 16 bytes only.
+            written = {id(b) for b in outputs_of(self.func)}
+            bits = "0"
+            for name, b in zip(pointers, params, strict=True):
+                if id(b) in written:
+                    lines.append(f"  {name}.int = ptrtoint ptr {name} to i64")
+                    lines.append(f"  {name}.or = or i64 {bits}, {name}.int")
+                    bits = f"{name}.or"
+            lines += [
+                f"  %low = and i64 {bits}, {self.target.vector_bytes - 1}",
+                "  %aligned = icmp eq i64 %low, 0",
+                "  br i1 %aligned, label %fast, label %slow",
+                "fast:",
+                f"  call void @{self.entry}.stream({passed}, i32 %threads)",
+                "  ret void",
+                "slow:",
+            ]
+        lines += [f"  call void @{self.entry}.body({passed}, i32 %threads)", "  ret void", "}"]
+        info = KernelInfo(
+            self.entry,
+            self._params(),
+            self.shared_scratch.high,
+            self.thread_scratch.high,
+            self.calls_runtime,
+        )
+        text = "\n\n".join([*self.functions, "\n".join(lines)])
+        text = text.replace("@@SHARED@@", str(info.workspace_bytes)).replace(
+            "@@THREAD@@", str(info.thread_bytes)
+        )
+        head = f'target triple = "{self.target.triple}"\n'
+        tail = "\n".join([*self.declarations.values(), self._attributes(), "!0 = !{i32 1}"])
+        return Generated(f"{head}\n{text}\n\n{tail}\n", info)
+
+    def _attributes(self) -> str:
+        bits = self.target.vector_bytes * 8
+        widths = f'"prefer-vector-width"="{bits}" "min-legal-vector-width"="{bits}"'
+        return f"attributes #0 = {{ nounwind {widths} }}"
+
+    def _params(self) -> tuple[Param, ...]:
+        written = {id(b) for b in outputs_of(self.func)}
+        return tuple(
+            Param(b.name, tuple(int(n) for n in b.shape), b.dtype, id(b) in written)
+            for b in self.func.params
+        )
+
+    def _body(self, suffix: str, streaming: bool) -> None:
+        f = FunctionWriter(self, self.target, self.blocks, streaming=streaming)
+        arguments = []
+        for n, b in enumerate(self.func.params):
+            f.memory.pointers[id(b)] = f.b.name(f"%p{n}", 0)
+            arguments.append(f"ptr noalias %p{n}")
+        for name in ("%workspace", "%threads"):
+            f.b.name(name, 0)
+        f.scratch(self.func.allocs, self.func.body)
+        arguments += ["ptr noalias %workspace", "i32 %threads"]
+        self._define(f"{self.entry}.{suffix}", arguments, f)
+
+    def _define(self, name: str, arguments: list[str], f: FunctionWriter) -> None:
+        entry = "\n".join(["entry:", *f.entry])
+        self.functions.append(
+            f"define internal void @{name}({', '.join(arguments)}) #0 {{\n"
+            f"{entry}\n{f.b.text()}\n  ret void\n}}"
+        )
+
+    def parallel(self, outside: FunctionWriter, loop: For) -> None:
+        """A chain of parallel loops: one function over the flat iteration range, called by the
+        runtime."""
+        self.calls_runtime = True
+        self.declarations["autosched_parallel_for"] = (
+            "declare void @autosched_parallel_for(ptr, ptr, i64, i64, i32)"
+        )
+        chain = [loop]
+        while not chain[-1].allocs and len(chain[-1].body) == 1:
+            below = chain[-1].body[0]
+            if not (isinstance(below, For) and below.kind == "parallel"):
+                break
+            chain.append(below)
+        number = self.next_number()
+        name = f"{self.entry}.par{number}"
+        inside = FunctionWriter(
+            self,
+            self.target,
+            self.blocks,
+            in_parallel=True,
+            streaming=outside.streaming,
+            done=set(outside.done),
+        )
+        # What is known outside crosses in an array of 8-byte cells: buffers, then loop counters.
+        needed = {id(a.buffer) for s in sites(loop) for a in (*s.block.reads, *s.block.writes)}
+        buffers = [(key, ref) for key, ref in outside.memory.pointers.items() if key in needed]
+        counters = [(v, ref) for v, ref in outside.index.env.items() if isinstance(ref, str)]
+        arguments, loads, passed = [], [], []
+        cells = len(buffers) + len(counters) + 1
+        context = outside.alloca(f"[{cells} x i64]", 8)
+        kinds = [("ptr noalias", "ptr", ref) for _, ref in buffers] + [
+            ("i64", "i64", ref) for _, ref in counters
+        ]
+        kinds.append(("ptr noalias", "ptr", "%workspace"))
+        for n, (declared, kind, ref) in enumerate(kinds):
+            cell = outside.b.op(f"getelementptr inbounds i64, ptr {context}, i64 {n}")
+            outside.b.do(f"store {kind} {ref}, ptr {cell}, align 8")
+            inner = "%workspace" if n == cells - 1 else f"%c{n}"
+            arguments.append(f"{declared} {inner}")
+            passed.append(f"{kind} %v{n}")
+            loads.append(f"  %a{n} = getelementptr inbounds i64, ptr %context, i64 {n}")
+            loads.append(f"  %v{n} = load {kind}, ptr %a{n}, align 8")
+        for n, (key, _) in enumerate(buffers):
+            inside.memory.pointers[key] = inside.b.name(f"%c{n}", 0)
+        for n, (v, _) in enumerate(counters):
+            inside.index.env[v] = inside.b.name(f"%c{len(buffers) + n}", 0)
+        for v, value in outside.index.env.items():
+            if isinstance(value, int):
+                inside.index.env[v] = value
+        arguments += ["i64 %begin", "i64 %end", "i32 %thread"]
+        passed += ["i64 %begin", "i64 %end", "i32 %thread"]
+        for known in ("%workspace", "%begin", "%end", "%thread", "%thread_space"):
+            inside.b.name(known, 0)
+        flat = Var("flat")
+        extents = [int(x.extent) for x in chain]
+
+        def body() -> None:
+            self._decode(inside, flat, chain)
+            inside.body(chain[-1])
+
+        inside.loop(flat, "%begin", "%end", body)
+        inside.entry += [
+            "  %thread64 = zext i32 %thread to i64",
+            "  %mine = mul nsw i64 %thread64, @@THREAD@@",
+            "  %offset = add nsw i64 %mine, @@SHARED@@",
+            "  %thread_space = getelementptr inbounds i8, ptr %workspace, i64 %offset",
+        ]
+        if outside.streaming and "86" in self.target.triple.split("-")[0]:
+            self.declarations["sfence"] = "declare void @llvm.x86.sse.sfence()"
+            inside.b.do("call void @llvm.x86.sse.sfence()")
+        self._define(f"{name}.body", arguments, inside)
+        self.functions.append(
+            "\n".join(
+                [
+                    f"define internal void @{name}"
+                    "(ptr %context, i64 %begin, i64 %end, i32 %thread) #0 {",
+                    "entry:",
+                    *loads,
+                    f"  call void @{name}.body({', '.join(passed)})",
+                    "  ret void",
+                    "}",
+                ]
+            )
+        )
+        total = 1
+        for n in extents:
+            total *= n
+        chunk = int(loop.annotation("chunk", 0))
+        outside.b.do(
+            f"call void @autosched_parallel_for(ptr @{name}, ptr {context}, i64 {total}, "
+            f"i64 {chunk}, i32 %threads)"
+        )
+        for buffer in {
+            id(a.buffer): a.buffer for s in sites(loop) for a in s.block.writes
+        }.values():
+            outside.memory.forget(buffer)
+
+    def _decode(self, f: FunctionWriter, flat: Var, chain: list[For]) -> None:
+        """The counters of fused loops from the flat one."""
+        value = f.index.env[flat]
+        for loop in reversed(chain):
+            n = int(loop.extent)
+            if loop is chain[0]:
+                f.index.env[loop.var] = value
+            elif isinstance(value, int):
+                f.index.env[loop.var] = value % n
+                value //= n
+            else:
+                f.index.env[loop.var] = f.b.op(f"urem i64 {value}, {n}")
+                value = f.b.op(f"udiv i64 {value}, {n}")

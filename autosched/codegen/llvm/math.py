@@ -1,0 +1,426 @@
+"""Elementary functions on vectors, written out as LLVM IR.
+
+LLVM turns its own `llvm.exp` on vectors into one call of libm a lane. Here float32 functions are
+short polynomials evaluated with fused multiply-adds, branch-free, for any number of lanes; the
+error bounds of `MAX_ULP` count on every operation being rounded as written, so no instruction
+carries a fast-math flag. float16 is computed in float32 and rounded. float64, and the float32
+functions of `LIBM`, call libm a lane at a time.
+
+Subnormal inputs and results are computed, never flushed; infinities and NaN behave as in C99.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from autosched.errors import CodegenError
+from autosched.target import Target
+
+MAX_ULP: dict[str, dict[str, float]] = {
+    "float32": {
+        "exp": 1.0,
+        "log": 1.0,
+        "tanh": 2.5,
+        "erf": 1.3,
+        "sigmoid": 2.5,
+        "sqrt": 0.5,
+        "rsqrt": 1.5,
+        "pow": 1.0,
+        "sin": 1.0,
+        "cos": 1.0,
+    },
+    "float16": dict.fromkeys(
+        ("exp", "log", "tanh", "erf", "sigmoid", "sqrt", "rsqrt", "pow", "sin", "cos"), 0.51
+    ),
+}
+"""Largest error in units in the last place of the exact result; what is not listed is exact
+(floor, ceil, round, abs). The polynomials were measured on every seventh float32. Functions of
+`LIBM` have the C library's error (glibc's is given), and so has float64, to which sigmoid adds two
+ulp and rsqrt one."""
+
+LIBM = ("pow", "sin", "cos")
+"""float32 functions that call libm for every lane."""
+
+_EXACT = {"floor": "floor", "ceil": "ceil", "round": "roundeven", "abs": "fabs", "sqrt": "sqrt"}
+_LIBM_64 = ("exp", "log", "tanh", "erf", "pow", "sin", "cos")
+_LLVM = {"float16": "half", "float32": "float", "float64": "double"}
+_INTRINSIC = {"half": "f16", "float": "f32", "double": "f64"}
+
+# Coefficients are minimax fits, rounded to float32 one after the other with the rest refitted,
+# lowest degree first. expm1(r) = r + r^2 EXP(r) on +-ln2/2; relative error 1.5e-8.
+_EXP = (0.5, 0.16666539013385773, 0.0416664257645607, 0.008367153815925121, 0.0013938711490482092)
+# The same to one degree more, for tanh; 4.4e-10.
+_EXPM1 = (
+    0.5,
+    0.1666666716337204,
+    0.041666485369205475,
+    0.008333208039402962,
+    0.0013933115405961871,
+    0.00019944223458878696,
+)
+# 2^r = 1 + r EXP2(r) on +-1/2; 3.3e-9.
+_EXP2 = (
+    0.6931471824645996,
+    0.24022647738456726,
+    0.05550358071923256,
+    0.009618503041565418,
+    0.0013391890097409487,
+    0.00015329234884120524,
+)
+# log(1 + f) = f - f^2/2 + f^3 LOG(f) on [sqrt(1/2) - 1, sqrt(2) - 1]; 6e-9.
+_LOG = (
+    0.3333333134651184,
+    -0.25000834465026855,
+    0.20001275837421417,
+    -0.1662289798259735,
+    0.1420021504163742,
+    -0.13163268566131592,
+    0.1277463585138321,
+    -0.07642891258001328,
+)
+# erf(x) = x + x ERF_SMALL(x^2) on [0, 0.875]; 1.5e-8.
+_ERF_SMALL = (
+    0.12837915122509003,
+    -0.37612512707710266,
+    0.11282111704349518,
+    -0.026780076324939728,
+    0.005016356240957975,
+    -0.0006124880746938288,
+)
+# log2(1 - erf(x)) = x ERF_LARGE(x) on [0.875, 4]; 1e-9 of the result of erf.
+_ERF_LARGE = (
+    -1.6282579898834229,
+    -0.9164848327636719,
+    -0.15300676226615906,
+    0.034053582698106766,
+    -0.005145744886249304,
+    0.00043849871144630015,
+    -1.3451970517053269e-05,
+)
+_ERF_SPLIT = 0.875
+
+_LOG2E = 1.4426950408889634
+_LN2_HIGH = 0.693359375  # nine significant bits: its product with an exponent is exact
+_LN2_LOW = math.log(2) - _LN2_HIGH
+_MAGIC = 12582912.0  # 1.5 * 2^23: adding it rounds to an integer, found in the low bits
+_MAGIC_BITS = 0x4B400000
+
+
+class Writer(Protocol):
+    """What is needed of a builder."""
+
+    def op(self, text: str) -> str:
+        """Emit a pure instruction; returns its SSA name."""
+
+    def declare(self, name: str, signature: str) -> None:
+        """Declare an external function."""
+
+
+def emit(b: Writer, op: str, args: Sequence[str], dtype: str, lanes: int, target: Target) -> str:
+    """IR of `op` on `lanes` elements of `dtype` (one lane: a scalar); returns the SSA name.
+
+    `op` is one of exp, log, tanh, erf, sigmoid, sqrt, rsqrt, pow, sin, cos, floor, ceil, round and
+    abs, which also takes integers. Raises CodegenError for any other.
+    """
+    if dtype not in _LLVM:
+        if op == "abs":
+            return _integer_abs(b, args[0], dtype, lanes)
+        raise CodegenError(f"{op} is not defined on {dtype}")
+    if dtype == "float16":
+        return _half(b, op, args, lanes, target)
+    v = _Values(b, _LLVM[dtype], lanes, target)
+    if op in _EXACT:
+        return v.intrinsic(_EXACT[op], args[0])
+    if op == "rsqrt":
+        return v.div(v.const(1.0), v.intrinsic("sqrt", args[0]))
+    if dtype == "float64":
+        if op == "sigmoid":
+            return _sigmoid(v, args[0], lambda x: v.libm("exp", [x]))
+        if op in _LIBM_64:
+            return v.libm(op, args)
+    elif op in LIBM:
+        return v.libm(op + "f", args)
+    elif op in _FLOAT32:
+        return _FLOAT32[op](v, args[0])
+    known = ", ".join(sorted({*_FLOAT32, *LIBM, *_EXACT, "rsqrt"}))
+    raise CodegenError(f"no code for {op} on {dtype}; there is code for {known}")
+
+
+class _Values:
+    """Writes instructions on one type: `lanes` elements of an LLVM floating-point type."""
+
+    def __init__(self, b: Writer, scalar: str, lanes: int, target: Target) -> None:
+        self.b = b
+        self.scalar = scalar
+        self.lanes = lanes
+        self.target = target
+        self.type = _vector(scalar, lanes)
+        self.ints = _vector("i32", lanes)
+        self.bools = _vector("i1", lanes)
+
+    def const(self, value: float) -> str:
+        """A constant, rounded to the element type."""
+        rounded = value
+        if self.scalar == "float":
+            rounded = struct.unpack("f", struct.pack("f", value))[0]
+        bits: int = struct.unpack("<Q", struct.pack("<d", rounded))[0]
+        return _splat(self.scalar, f"0x{bits:016X}", self.lanes)
+
+    def int_const(self, value: int) -> str:
+        """An i32 constant."""
+        return _splat("i32", str(value), self.lanes)
+
+    def add(self, x: str, y: str) -> str:
+        return self.b.op(f"fadd {self.type} {x}, {y}")
+
+    def sub(self, x: str, y: str) -> str:
+        return self.b.op(f"fsub {self.type} {x}, {y}")
+
+    def mul(self, x: str, y: str) -> str:
+        return self.b.op(f"fmul {self.type} {x}, {y}")
+
+    def div(self, x: str, y: str) -> str:
+        return self.b.op(f"fdiv {self.type} {x}, {y}")
+
+    def intrinsic(self, name: str, *args: str) -> str:
+        """A call of an LLVM intrinsic on this type."""
+        element = _INTRINSIC[self.scalar]
+        suffix = f"v{self.lanes}{element}" if self.lanes > 1 else element
+        full = f"llvm.{name}.{suffix}"
+        types = ", ".join([self.type] * len(args))
+        self.b.declare(full, f"{self.type} @{full}({types})")
+        values = ", ".join(f"{self.type} {x}" for x in args)
+        return self.b.op(f"call {self.type} @{full}({values})")
+
+    def fma(self, x: str, y: str, z: str) -> str:
+        """x * y + z, rounded once."""
+        return self.intrinsic("fma", x, y, z)
+
+    def horner(self, x: str, coefficients: Sequence[float]) -> str:
+        """A polynomial, lowest coefficient first."""
+        value = self.const(coefficients[-1])
+        for c in reversed(coefficients[:-1]):
+            value = self.fma(value, x, self.const(c))
+        return value
+
+    def at_most(self, x: str, limit: float) -> str:
+        """The smaller of both; NaN stays (one instruction on x86)."""
+        c = self.const(limit)
+        return self.choose(self.b.op(f"fcmp olt {self.type} {c}, {x}"), c, x)
+
+    def at_least(self, x: str, limit: float) -> str:
+        """The larger of both; NaN stays."""
+        c = self.const(limit)
+        return self.choose(self.b.op(f"fcmp ogt {self.type} {c}, {x}"), c, x)
+
+    def choose(self, condition: str, x: str, y: str) -> str:
+        return self.b.op(f"select {self.bools} {condition}, {self.type} {x}, {self.type} {y}")
+
+    def int_op(self, name: str, x: str, y: str) -> str:
+        return self.b.op(f"{name} {self.ints} {x}, {y}")
+
+    def bits(self, x: str) -> str:
+        """The float's bits as integers."""
+        return self.b.op(f"bitcast {self.type} {x} to {self.ints}")
+
+    def float_of(self, x: str) -> str:
+        """Bits as floats."""
+        return self.b.op(f"bitcast {self.ints} {x} to {self.type}")
+
+    def round_to_int(self, x: str) -> tuple[str, str]:
+        """x, |x| < 2^22, rounded to an integer: as a float, and in the low part of the bits."""
+        shifted = self.add(x, self.const(_MAGIC))
+        return self.sub(shifted, self.const(_MAGIC)), self.bits(shifted)
+
+    def power_of_two(self, bits: str) -> str:
+        """2^n, n in the low bits of `bits` and between -126 and 127."""
+        exponent = self.int_op("shl", bits, self.int_const(23))
+        return self.float_of(self.int_op("add", exponent, self.int_const(127 << 23)))
+
+    def libm(self, name: str, args: Sequence[str]) -> str:
+        """One call a lane."""
+        types = ", ".join([self.scalar] * len(args))
+        self.b.declare(name, f"{self.scalar} @{name}({types})")
+        if self.lanes == 1:
+            values = ", ".join(f"{self.scalar} {x}" for x in args)
+            return self.b.op(f"call {self.scalar} @{name}({values})")
+        result = "poison"
+        for lane in range(self.lanes):
+            picked = [self.b.op(f"extractelement {self.type} {x}, i64 {lane}") for x in args]
+            values = ", ".join(f"{self.scalar} {x}" for x in picked)
+            value = self.b.op(f"call {self.scalar} @{name}({values})")
+            result = self.b.op(
+                f"insertelement {self.type} {result}, {self.scalar} {value}, i64 {lane}"
+            )
+        return result
+
+
+def _vector(scalar: str, lanes: int) -> str:
+    return f"<{lanes} x {scalar}>" if lanes > 1 else scalar
+
+
+def _splat(scalar: str, text: str, lanes: int) -> str:
+    return f"splat ({scalar} {text})" if lanes > 1 else text
+
+
+def _reduce_exp(v: _Values, x: str) -> tuple[str, str, str]:
+    """n and its bits, and x - n ln 2 in +-ln2/2, for |x| below 2^20."""
+    shifted = v.fma(x, v.const(_LOG2E), v.const(_MAGIC))
+    n = v.sub(shifted, v.const(_MAGIC))
+    r = v.fma(n, v.const(-_LN2_HIGH), x)
+    return n, v.bits(shifted), v.fma(n, v.const(-_LN2_LOW), r)
+
+
+def _exp(v: _Values, x: str) -> str:
+    """exp: 13 instructions with AVX-512, 21 otherwise."""
+    # The clamp keeps n small for infinities; both ends round to infinity and to zero.
+    x = v.at_least(v.at_most(x, 89.0), -104.0)
+    n, bits, r = _reduce_exp(v, x)
+    p = v.horner(r, (1.0, 1.0, *_EXP))
+    scaled = _scalef(v, p, n)
+    if scaled is not None:
+        return scaled
+    # Half of the exponent goes in exactly; the other half rounds a subnormal result once, and
+    # overflows to infinity. (Adding to the bits of p would be shorter, but lose NaN.)
+    whole = v.int_op("sub", bits, v.int_const(_MAGIC_BITS))
+    half = v.int_op("ashr", whole, v.int_const(1))
+    rest = v.int_op("sub", whole, half)
+    return v.mul(v.mul(p, v.power_of_two(half)), v.power_of_two(rest))
+
+
+def _scalef(v: _Values, x: str, n: str) -> str | None:
+    """x * 2^n in one instruction, correctly rounded when subnormal, where there is one."""
+    lanes = min(v.lanes, 16)
+    if v.target.vector_bytes != 64 or v.lanes not in (4, 8, 16, 32, 64):
+        return None
+    part = _Values(v.b, v.scalar, lanes, v.target)
+    pieces = [
+        _scalef_part(part, _lanes_of(v, x, start, lanes), _lanes_of(v, n, start, lanes))
+        for start in range(0, v.lanes, lanes)
+    ]
+    while len(pieces) > 1:
+        pieces = [_join(v.b, v.scalar, lanes, pieces[k : k + 2]) for k in range(0, len(pieces), 2)]
+        lanes *= 2
+    return pieces[0]
+
+
+def _scalef_part(v: _Values, x: str, n: str) -> str:
+    """The same for as many lanes as the instruction has."""
+    width = 32 * v.lanes
+    name = f"llvm.x86.avx512.mask.scalef.ps.{width}"
+    mask, ones = ("i16", "i16 -1") if v.lanes == 16 else ("i8", "i8 -1")
+    rounding_type, rounding = (", i32", ", i32 4") if width == 512 else ("", "")
+    v.b.declare(name, f"{v.type} @{name}({v.type}, {v.type}, {v.type}, {mask}{rounding_type})")
+    zero = v.const(0.0)
+    return v.b.op(
+        f"call {v.type} @{name}({v.type} {x}, {v.type} {n}, {v.type} {zero}, {ones}{rounding})"
+    )
+
+
+def _lanes_of(v: _Values, x: str, start: int, count: int) -> str:
+    """`count` lanes of x."""
+    if count == v.lanes:
+        return x
+    picked = ", ".join(f"i32 {start + k}" for k in range(count))
+    return v.b.op(f"shufflevector {v.type} {x}, {v.type} poison, <{count} x i32> <{picked}>")
+
+
+def _join(b: Writer, scalar: str, lanes: int, pieces: Sequence[str]) -> str:
+    """Two vectors of `lanes` lanes as one."""
+    kind = _vector(scalar, lanes)
+    order = ", ".join(f"i32 {k}" for k in range(2 * lanes))
+    return b.op(
+        f"shufflevector {kind} {pieces[0]}, {kind} {pieces[1]}, <{2 * lanes} x i32> <{order}>"
+    )
+
+
+def _log(v: _Values, x: str) -> str:
+    """log, by x = m 2^e with m in [sqrt(1/2), sqrt(2))."""
+    tiny = v.b.op(f"fcmp olt {v.type} {x}, {v.const(2.0**-126)}")
+    scaled = v.choose(tiny, v.mul(x, v.const(2.0**23)), x)
+    shift = v.choose(tiny, v.const(-23.0), v.const(0.0))
+    offset = v.int_op("sub", v.bits(scaled), v.int_const(0x3F3504F3))
+    exponent = v.int_op("ashr", offset, v.int_const(23))
+    as_float = v.b.op(f"sitofp {v.ints} {exponent} to {v.type}")
+    e = v.add(as_float, shift)
+    fraction = v.int_op("and", offset, v.int_const(0x7FFFFF))
+    m = v.float_of(v.int_op("add", fraction, v.int_const(0x3F3504F3)))
+    f = v.sub(m, v.const(1.0))
+    square = v.mul(f, f)
+    tail = v.mul(v.mul(v.horner(f, _LOG), f), square)
+    tail = v.fma(square, v.const(-0.5), tail)
+    tail = v.fma(e, v.const(_LN2_LOW), tail)
+    value = v.fma(e, v.const(_LN2_HIGH), v.add(f, tail))
+    # Zero and below, infinity and NaN.
+    infinity = v.const(math.inf)
+    finite = v.b.op(f"fcmp olt {v.type} {x}, {infinity}")
+    value = v.choose(finite, value, x)
+    zero = v.b.op(f"fcmp oeq {v.type} {x}, {v.const(0.0)}")
+    value = v.choose(zero, v.const(-math.inf), value)
+    negative = v.b.op(f"fcmp olt {v.type} {x}, {v.const(0.0)}")
+    return v.choose(negative, v.const(math.nan), value)
+
+
+def _tanh(v: _Values, x: str) -> str:
+    """tanh(x) = d / (d + 2) with d = exp(2 |x|) - 1."""
+    size = v.at_most(v.intrinsic("fabs", x), 10.0)
+    _, bits, r = _reduce_exp(v, v.add(size, size))
+    p = v.fma(v.mul(r, r), v.horner(r, _EXPM1), r)
+    power = v.power_of_two(bits)
+    d = v.fma(power, p, v.sub(power, v.const(1.0)))
+    value = v.div(d, v.add(d, v.const(2.0)))
+    return v.intrinsic("copysign", value, x)
+
+
+def _erf(v: _Values, x: str) -> str:
+    """erf: an odd polynomial near 0, one minus the exponential of a polynomial elsewhere."""
+    size = v.at_most(v.intrinsic("fabs", x), 4.0)
+    small = v.fma(v.horner(v.mul(size, size), _ERF_SMALL), size, size)
+    y = v.mul(v.horner(size, _ERF_LARGE), size)
+    n, bits = v.round_to_int(y)
+    r = v.sub(y, n)
+    p = v.fma(v.horner(r, _EXP2), r, v.const(1.0))
+    large = v.sub(v.const(1.0), v.mul(p, v.power_of_two(bits)))
+    near = v.b.op(f"fcmp olt {v.type} {size}, {v.const(_ERF_SPLIT)}")
+    return v.intrinsic("copysign", v.choose(near, small, large), x)
+
+
+def _sigmoid(v: _Values, x: str, exp: Callable[[str], str]) -> str:
+    """1 / (1 + exp(-x)), by the exponential of -|x|: nothing overflows."""
+    s = exp(v.b.op(f"fneg {v.type} {v.intrinsic('fabs', x)}"))
+    negative = v.b.op(f"fcmp olt {v.type} {x}, {v.const(0.0)}")
+    numerator = v.choose(negative, s, v.const(1.0))
+    return v.div(numerator, v.add(s, v.const(1.0)))
+
+
+_FLOAT32: dict[str, Callable[[_Values, str], str]] = {
+    "exp": _exp,
+    "log": _log,
+    "tanh": _tanh,
+    "erf": _erf,
+    "sigmoid": lambda v, x: _sigmoid(v, x, lambda y: _exp(v, y)),
+}
+
+
+def _half(b: Writer, op: str, args: Sequence[str], lanes: int, target: Target) -> str:
+    """float16 through float32."""
+    if op == "abs":
+        return _Values(b, "half", lanes, target).intrinsic("fabs", args[0])
+    narrow, wide = _vector("half", lanes), _vector("float", lanes)
+    extended = [b.op(f"fpext {narrow} {x} to {wide}") for x in args]
+    value = emit(b, op, extended, "float32", lanes, target)
+    return b.op(f"fptrunc {wide} {value} to {narrow}")
+
+
+def _integer_abs(b: Writer, x: str, dtype: str, lanes: int) -> str:
+    """|x|; the lowest integer stays what it is, as in NumPy."""
+    if not dtype.startswith("int"):
+        return x
+    bits = f"i{dtype.removeprefix('int')}"
+    kind = _vector(bits, lanes)
+    name = f"llvm.abs.{f'v{lanes}' if lanes > 1 else ''}{bits}"
+    b.declare(name, f"{kind} @{name}({kind}, i1)")
+    return b.op(f"call {kind} @{name}({kind} {x}, i1 false)")

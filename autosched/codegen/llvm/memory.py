@@ -1,0 +1,276 @@
+"""Loads and stores: contiguous vectors, broadcasts, gathers, masks and guarded addresses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from autosched.codegen.llvm.builder import Builder
+from autosched.codegen.llvm.index import Indexer, Linear
+from autosched.codegen.llvm.types import Value, memory_type, suffix, type_of
+from autosched.errors import CodegenError
+from autosched.tir import dtypes
+from autosched.tir.affine import Affine
+from autosched.tir.expr import Var
+from autosched.tir.nodes import Access, Buffer
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """What must hold for an access to be real: an i1 and a lane mask, either absent when always
+    true."""
+
+    scalar: str | None = None
+    mask: str | None = None
+
+
+ALWAYS = Guard()
+ZEROS = 1024
+"""Bytes of zeros to read instead of what is not there: more than any vector."""
+
+
+class Memory:
+    """Emits accesses of buffers whose base pointers are known."""
+
+    def __init__(self, b: Builder, index: Indexer) -> None:
+        self.b = b
+        self.index = index
+        self.pointers: dict[int, str] = {}
+        self.cache: dict[int, dict[tuple[object, ...], Value]] = {}
+
+    def flat(
+        self, access: Access, values: Mapping[Var, str] | None, scalar_of: Callable[..., Value]
+    ) -> Linear:
+        """Offset in elements from the buffer's start."""
+        total = Linear()
+        stride = 1
+        shape = access.buffer.shape
+        for n in reversed(range(len(shape))):
+            index = access.indices[n]
+            if isinstance(index, Affine):
+                part = self.index.linear(index, values)
+            else:
+                value = scalar_of(index)
+                part = Linear()
+                if value.lanes == 1:
+                    if value.ref.startswith("%"):
+                        part.add(value.ref, 1)
+                    else:
+                        part.const = int(value.ref)
+                else:
+                    part.vector = value.ref
+            total.const += stride * part.const
+            for name, c in part.terms.items():
+                total.add(name, stride * c)
+            total.step += stride * part.step
+            if part.vector is not None:
+                width = self._width
+                scaled = part.vector
+                if stride != 1:
+                    scaled = self.b.op(f"mul <{width} x i64> {scaled}, splat (i64 {stride})")
+                total.vector = (
+                    scaled
+                    if total.vector is None
+                    else self.b.op(f"add <{width} x i64> {total.vector}, {scaled}")
+                )
+            stride *= int(shape[n])
+        return total
+
+    @property
+    def _width(self) -> int:
+        return 1 if self.index.lanes is None else self.index.lanes.width
+
+    def address(self, buffer: Buffer, offset: Linear) -> str:
+        """Pointer to lane 0's element."""
+        element = memory_type(buffer.dtype)
+        pointer = self.pointers[id(buffer)]
+        total = self.index.sum(offset.terms)
+        if total is not None:
+            pointer = self.b.op(f"getelementptr inbounds {element}, ptr {pointer}, i64 {total}")
+        if offset.const:
+            pointer = self.b.op(
+                f"getelementptr inbounds {element}, ptr {pointer}, i64 {offset.const}"
+            )
+        return pointer
+
+    def load(self, buffer: Buffer, offset: Linear, guard: Guard) -> Value:
+        """The element or the vector of elements at an offset; 0 where the guard does not hold."""
+        dtype = buffer.dtype
+        lanes = self.index.lanes
+        if not offset.varies:
+            return self._cached(
+                ("s", id(buffer), self._key(offset), guard),
+                lambda: self._scalar(buffer, offset, guard),
+            )
+        assert lanes is not None
+        if offset.vector is None and offset.step == 1:
+            return self._cached(
+                ("v", id(buffer), self._key(offset), guard, lanes.width, lanes.active),
+                lambda: self._contiguous(buffer, offset, guard),
+            )
+        vector = Linear(offset.const, offset.terms, offset.step, offset.vector)
+        pointers = self._pointers(buffer, vector)
+        kind = "uint8" if dtype == "bool" else dtype
+        t = type_of(kind, lanes.width)
+        name = f"llvm.masked.gather.{suffix(kind, lanes.width)}.v{lanes.width}p0"
+        self.b.declare(name, f"{t} @{name}(<{lanes.width} x ptr>, i32, <{lanes.width} x i1>, {t})")
+        mask = self.mask(guard) or "splat (i1 true)"
+        size = dtypes.itemsize(dtype)
+        ref = self.b.inst(
+            f"call {t} @{name}(<{lanes.width} x ptr> {pointers}, i32 {size}, "
+            f"<{lanes.width} x i1> {mask}, {t} zeroinitializer)"
+        )
+        return self._from_memory(ref, dtype, lanes.width)
+
+    def _key(self, offset: Linear) -> tuple[object, ...]:
+        return (offset.const, tuple(sorted((k, v) for k, v in offset.terms.items() if v)))
+
+    def _cached(self, key: tuple[object, ...], make: Callable[[], Value]) -> Value:
+        cache = self.cache.setdefault(id(self.b.here), {})
+        found = cache.get(key)
+        if found is None:
+            found = cache[key] = make()
+        return found
+
+    def forget(self, buffer: Buffer) -> None:
+        """A store to `buffer`: loads seen before are not valid any more."""
+        for cache in self.cache.values():
+            for key in [k for k in cache if k[1] == id(buffer)]:
+                del cache[key]
+
+    def _scalar(self, buffer: Buffer, offset: Linear, guard: Guard) -> Value:
+        pointer = self.address(buffer, offset)
+        condition = guard.scalar
+        if guard.mask is not None:
+            width = self._width
+            name = f"llvm.vector.reduce.or.v{width}i1"
+            self.b.declare(name, f"i1 @{name}(<{width} x i1>)")
+            some = self.b.op(f"call i1 @{name}(<{width} x i1> {guard.mask})")
+            condition = some if condition is None else self.b.op(f"and i1 {condition}, {some}")
+        if condition is not None:
+            pointer = self._or_zeros(condition, pointer)
+        dtype = buffer.dtype
+        ref = self.b.inst(
+            f"load {memory_type(dtype)}, ptr {pointer}, align {dtypes.itemsize(dtype)}"
+        )
+        return self._from_memory(ref, dtype, 1)
+
+    def _contiguous(self, buffer: Buffer, offset: Linear, guard: Guard) -> Value:
+        lanes = self.index.lanes
+        assert lanes is not None
+        dtype = buffer.dtype
+        pointer = self.address(buffer, offset)
+        t = memory_type(dtype, lanes.width)
+        size = dtypes.itemsize(dtype)
+        if guard.scalar is not None:
+            # All lanes or none: an address is cheaper to choose than a mask.
+            pointer = self._or_zeros(guard.scalar, pointer)
+        mask = self.mask(Guard(None, guard.mask))
+        if mask is None:
+            ref = self.b.inst(f"load {t}, ptr {pointer}, align {size}")
+        else:
+            kind = "uint8" if dtype == "bool" else dtype
+            name = f"llvm.masked.load.{suffix(kind, lanes.width)}.p0"
+            self.b.declare(name, f"{t} @{name}(ptr, i32, <{lanes.width} x i1>, {t})")
+            ref = self.b.inst(
+                f"call {t} @{name}(ptr {pointer}, i32 {size}, <{lanes.width} x i1> {mask}, "
+                f"{t} zeroinitializer)"
+            )
+        return self._from_memory(ref, dtype, lanes.width)
+
+    def _or_zeros(self, condition: str, pointer: str) -> str:
+        """`pointer` where the condition holds, else zeros to read: no branch, no mask."""
+        self.b.declarations["autosched_zeros"] = (
+            f"@autosched_zeros = internal constant [{ZEROS} x i8] zeroinitializer, align 64"
+        )
+        return self.b.op(f"select i1 {condition}, ptr {pointer}, ptr @autosched_zeros")
+
+    def _pointers(self, buffer: Buffer, offset: Linear) -> str:
+        lanes = self.index.lanes
+        assert lanes is not None
+        base = self.address(buffer, Linear(offset.const, offset.terms))
+        ramp: str | None = None
+        if offset.step:
+            ramp = f"<{', '.join(f'i64 {offset.step * n}' for n in range(lanes.width))}>"
+        if offset.vector is not None:
+            ramp = (
+                offset.vector
+                if ramp is None
+                else self.b.op(f"add <{lanes.width} x i64> {offset.vector}, {ramp}")
+            )
+        assert ramp is not None
+        return self.b.op(
+            f"getelementptr inbounds {memory_type(buffer.dtype)}, ptr {base}, "
+            f"<{lanes.width} x i64> {ramp}"
+        )
+
+    def mask(self, guard: Guard) -> str | None:
+        """The lanes that are real, or None for all."""
+        lanes = self.index.lanes
+        assert lanes is not None
+        width = lanes.width
+        parts = []
+        if lanes.partial:
+            parts.append(
+                f"<{', '.join('i1 ' + str(n < lanes.active).lower() for n in range(width))}>"
+            )
+        if guard.mask is not None:
+            parts.append(guard.mask)
+        if guard.scalar is not None:
+            parts.append(self.index.splat(guard.scalar, "i1", width))
+        if not parts:
+            return None
+        mask = parts[0]
+        for other in parts[1:]:
+            mask = self.b.op(f"and <{width} x i1> {mask}, {other}")
+        return mask
+
+    def _from_memory(self, ref: str, dtype: str, lanes: int) -> Value:
+        if dtype != "bool":
+            return Value(ref, dtype, lanes)
+        zero = "0" if lanes == 1 else "zeroinitializer"
+        return Value(self.b.op(f"icmp ne {memory_type(dtype, lanes)} {ref}, {zero}"), "bool", lanes)
+
+    def store(
+        self, buffer: Buffer, offset: Linear, value: Value, guard: Guard, streaming: bool
+    ) -> None:
+        """Store a value; the caller has branched on the guard's scalar part."""
+        self.forget(buffer)
+        dtype = buffer.dtype
+        size = dtypes.itemsize(dtype)
+        lanes = self.index.lanes
+        ref = value.ref
+        if dtype == "bool":
+            ref = self.b.op(f"zext {value.type} {ref} to {memory_type(dtype, value.lanes)}")
+        if not offset.varies:
+            if value.lanes != 1:
+                raise CodegenError(f"all lanes write one element of {buffer.name}")
+            pointer = self.address(buffer, offset)
+            self.b.do(f"store {memory_type(dtype)} {ref}, ptr {pointer}, align {size}")
+            return
+        assert lanes is not None
+        width = lanes.width
+        if value.lanes == 1:
+            ref = self.index.splat(ref, memory_type(dtype), width)
+        t = memory_type(dtype, width)
+        kind = "uint8" if dtype == "bool" else dtype
+        mask = self.mask(Guard(None, guard.mask))
+        if offset.vector is None and offset.step == 1:
+            pointer = self.address(buffer, offset)
+            if mask is None:
+                extra = f"align {width * size}, !nontemporal !0" if streaming else f"align {size}"
+                self.b.do(f"store {t} {ref}, ptr {pointer}, {extra}")
+                return
+            name = f"llvm.masked.store.{suffix(kind, width)}.p0"
+            self.b.declare(name, f"void @{name}({t}, ptr, i32, <{width} x i1>)")
+            self.b.do(
+                f"call void @{name}({t} {ref}, ptr {pointer}, i32 {size}, <{width} x i1> {mask})"
+            )
+            return
+        name = f"llvm.masked.scatter.{suffix(kind, width)}.v{width}p0"
+        self.b.declare(name, f"void @{name}({t}, <{width} x ptr>, i32, <{width} x i1>)")
+        pointers = self._pointers(buffer, offset)
+        self.b.do(
+            f"call void @{name}({t} {ref}, <{width} x ptr> {pointers}, i32 {size}, "
+            f"<{width} x i1> {mask or 'splat (i1 true)'})"
+        )

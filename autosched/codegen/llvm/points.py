@@ -1,0 +1,266 @@
+"""One point of a block: its axes, loads and predicates in the current environment."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+
+from autosched.codegen.llvm.builder import Builder
+from autosched.codegen.llvm.index import Indexer, Linear
+from autosched.codegen.llvm.memory import Guard, Memory
+from autosched.codegen.llvm.scalar import Scalars
+from autosched.codegen.llvm.types import Value, suffix
+from autosched.tir.affine import Affine
+from autosched.tir.expr import Call, Expr, Slot, Var, walk
+from autosched.tir.nodes import Access, Block, Iter, Predicate, Reducer
+
+
+class Points:
+    """Evaluates the parts of one block. `extents` are those of all loops around it.
+
+    With `clamp`, predicates are not branched on: an access that may overhang reads a clamped
+    address (or masked lanes) instead, so that its value is garbage but the read is legal.
+    """
+
+    def __init__(
+        self,
+        block: Block,
+        extents: dict[Var, int],
+        b: Builder,
+        index: Indexer,
+        memory: Memory,
+        scalars: Scalars,
+    ) -> None:
+        self.block = block
+        self.extents = extents
+        self.b, self.index, self.memory, self.scalars = b, index, memory, scalars
+        self.values = block.values()
+        self.operands: dict[Var, Value] = {}
+        self.clamp: tuple[Predicate, ...] = ()
+        self.known: tuple[Predicate, ...] = ()
+        self.decisive = {v for e in block.body for v in _decisive(e, block)}
+        self._forms: dict[int, Access] = {}
+        self._safe: dict[int, bool] = {}
+
+    def enter(self) -> None:
+        """Make this block the one whose slots and axes expressions mean."""
+        self.scalars.load = lambda slot, guard: self.load(self.block.reads[slot], guard)
+        self.scalars.is_guarded = lambda slot: not self.is_safe(self.block.reads[slot])
+        self.scalars.variable = self._variable
+        self.scalars.form = lambda v: self.values.get(
+            v, Affine.of(v) if v in self.index.env else None
+        )
+
+    def _variable(self, var: Var) -> Value:
+        found = self.operands.get(var)
+        if found is not None:
+            return found
+        linear = self.index.linear(self.values.get(var, Affine.of(var)))
+        if linear.varies:
+            assert self.index.lanes is not None
+            return Value(self.index.vector(linear), var.dtype, self.index.lanes.width)
+        return Value(self.index.scalar(linear), var.dtype)
+
+    def over_loops(self, access: Access) -> Access:
+        """The access in terms of loop variables."""
+        found = self._forms.get(id(access))
+        if found is None:
+            found = self._forms[id(access)] = Access(
+                access.buffer,
+                tuple(
+                    i.substitute(self.values, self.extents) if isinstance(i, Affine) else i
+                    for i in access.indices
+                ),
+            )
+        return found
+
+    def is_safe(self, access: Access) -> bool:
+        """Whether the access is in bounds at every point of the loop nest at which `known` holds,
+        the block's own predicates apart."""
+        found = self._safe.get(id(access))
+        if found is None:
+            found = True
+            for index, n in zip(self.over_loops(access).indices, access.buffer.shape, strict=True):
+                if not isinstance(index, Affine):
+                    found = False
+                    break
+                low, high = index.span(self.extents)
+                found = found and bool(low >= 0 and min(high, self._top(index)) < n)
+            self._safe[id(access)] = found
+        return found
+
+    def _top(self, index: Affine) -> float:
+        """The highest value that `known` leaves to an index: a panel's number is bounded by the
+        predicate on its first element."""
+        top = math.inf
+        for p in self.known:
+            for atom, mine in index.terms[:1]:
+                theirs = next((c for a, c in p.form.terms if a is atom), 0)
+                factor = int(theirs) // int(mine) if mine else 0
+                rest = p.form - index * factor
+                if factor > 0 and not rest.terms:
+                    top = min(top, (int(p.bound) - 1 - int(rest.const)) // factor)
+        return top
+
+    def offset(self, access: Access, guard: Guard, clamped: dict[Var, str] | None = None) -> Linear:
+        """Offset of the access in elements; indices that are read from memory are read under
+        `guard`."""
+
+        def value(e: Expr) -> Value:
+            return self.scalars.evaluate(e, guard)
+
+        if not clamped:
+            return self.memory.flat(self.over_loops(access), None, value)
+        values = {v: f for v, f in self.values.items() if v not in clamped}
+        form = Access(
+            access.buffer,
+            tuple(
+                i.substitute(values, self.extents) if isinstance(i, Affine) else i
+                for i in access.indices
+            ),
+        )
+        return self.memory.flat(form, clamped, value)
+
+    def load(self, access: Access, guard: Guard) -> Value:
+        """The value of an access."""
+        if self.is_safe(access):
+            return self.memory.load(access.buffer, self.offset(access, Guard()), Guard())
+        clamped, guard = self._clamped(access, guard)
+        return self.memory.load(access.buffer, self.offset(access, guard, clamped), guard)
+
+    def _clamped(self, access: Access, guard: Guard) -> tuple[dict[Var, str], Guard]:
+        """Axes of `access` to clamp, and the guard for what cannot be clamped.
+
+        Under a condition nothing is: the condition was taken at the true point, the access would
+        be made at another.
+        """
+        affine = all(isinstance(i, Affine) for i in access.indices)
+        plain = guard == Guard()
+        used = {v for i in access.indices if isinstance(i, Affine) for v in i.variables()}
+        clamped: dict[Var, str] = {}
+        for p in self.clamp:
+            found = self._axis_of(p)
+            if found is not None and affine:
+                it, binding, top = found
+                if it.var not in used and (plain or it.var not in self.decisive):
+                    continue  # the access does not move with this axis
+                linear = self.index.linear(binding)
+                if plain and not linear.varies:
+                    value = clamped.get(it.var, self.index.scalar(linear))
+                    word, limit = ("smin", int(it.extent) - 1) if top else ("smax", 0)
+                    self.b.declare(f"llvm.{word}.i64", f"i64 @llvm.{word}.i64(i64, i64)")
+                    limited = f"call i64 @llvm.{word}.i64(i64 {value}, i64 {limit})"
+                    clamped[it.var] = self.b.op(limited)
+                    continue
+            guard = self.both(guard, self.condition(p))
+        return clamped, guard
+
+    def _axis_of(self, p: Predicate) -> tuple[Iter, Affine, bool] | None:
+        """The axis whose upper (True) or lower end the predicate states."""
+        lower = -p.form
+        for it, binding in zip(self.block.iters, self.block.bindings, strict=True):
+            if p.bound == it.extent and binding.same(p.form):
+                return it, binding, True
+            if p.bound == 1 and binding.same(lower):
+                return it, binding, False
+        return None
+
+    def condition(self, p: Predicate) -> str | bool:
+        """A predicate here: a constant, an i1 or a lane mask."""
+        return self.index.below(self.index.linear(p.form), int(p.bound))
+
+    def both(self, guard: Guard, condition: str | bool) -> Guard:
+        """`guard` and a condition."""
+        if condition is True:
+            return guard
+        if condition is False:
+            return Guard("false", guard.mask)
+        if self._is_mask(condition):
+            assert self.index.lanes is not None
+            width = self.index.lanes.width
+            mask = (
+                condition
+                if guard.mask is None
+                else self.b.op(f"and <{width} x i1> {guard.mask}, {condition}")
+            )
+            return Guard(guard.scalar, mask)
+        scalar = (
+            condition if guard.scalar is None else self.b.op(f"and i1 {guard.scalar}, {condition}")
+        )
+        return Guard(scalar, guard.mask)
+
+    def _is_mask(self, condition: str) -> bool:
+        return condition in self.index.masks or condition.startswith("<")
+
+    def guard(self, predicates: Iterable[Predicate]) -> Guard:
+        """All predicates at once; `Guard("false")` if one cannot hold."""
+        out = Guard()
+        for p in predicates:
+            out = self.both(out, self.condition(p))
+        return out
+
+    def combine(self, reducer: Reducer, old: list[Value], new: list[Value]) -> list[Value]:
+        """`reducer` applied to two tuples of values."""
+        saved = self.operands
+        self.operands = {
+            **dict(zip(reducer.lhs, old, strict=True)),
+            **dict(zip(reducer.rhs, new, strict=True)),
+        }
+        out = [self.scalars.evaluate(e) for e in reducer.combine]
+        self.operands = saved
+        return out
+
+    def identity(self, reducer: Reducer, n: int, lanes: int) -> Value:
+        """The reducer's identity of element n."""
+        value = self.scalars.evaluate(reducer.identity[n])
+        return self.scalars.widen(value, lanes)
+
+    def update(self, reducer: Reducer, old: list[Value], guard: Guard) -> list[Value]:
+        """`combine(old, body)` at this point; a sum of products is a fused multiply-add."""
+        product = self.block.body[0]
+        if (
+            len(old) == 1
+            and isinstance(product, Call)
+            and product.op == "mul"
+            and is_float_sum(reducer)
+        ):
+            a, b = (self.scalars.evaluate(x, guard) for x in product.args)
+            lanes = max(a.lanes, b.lanes, old[0].lanes)
+            a, b, c = (self.scalars.widen(v, lanes) for v in (a, b, old[0]))
+            fused = "fma" if self.scalars.target.has_fma else "fmuladd"  # never a call of libm
+            name = f"llvm.{fused}.{suffix(c.dtype, lanes)}"
+            self.b.declare(name, f"{c.type} @{name}({c.type}, {c.type}, {c.type})")
+            ref = self.b.op(
+                f"call {c.type} @{name}({a.type} {a.ref}, {b.type} {b.ref}, {c.type} {c.ref})"
+            )
+            return [Value(ref, c.dtype, lanes)]
+        new = [self.scalars.evaluate(e, guard) for e in self.block.body]
+        return self.combine(reducer, old, new)
+
+
+def _decisive(e: Expr, block: Block) -> Iterator[Var]:
+    """Axes on which conditions of accesses depend, through memory too."""
+    for x in walk(e):
+        if isinstance(x, Call) and x.op == "if_then_else":
+            yield from _axes(x.args[0], block)
+
+
+def _axes(e: Expr, block: Block) -> Iterator[Var]:
+    for x in walk(e):
+        if isinstance(x, Var):
+            yield x
+        elif isinstance(x, Slot):
+            for index in block.reads[x.index].indices:
+                yield from index.variables() if isinstance(index, Affine) else _axes(index, block)
+
+
+def is_float_sum(reducer: Reducer) -> bool:
+    """Whether the reducer is + on floats that have a fused multiply-add."""
+    e = reducer.combine[0]
+    return (
+        len(reducer.combine) == 1
+        and isinstance(e, Call)
+        and e.op == "add"
+        and e.dtype in ("float32", "float64")  # there is no fused float16 on most processors
+        and set(map(id, e.args)) == {id(reducer.lhs[0]), id(reducer.rhs[0])}
+    )

@@ -1,0 +1,388 @@
+"""Values of expressions: arithmetic on scalars and on vectors of lanes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from autosched.codegen.llvm import math
+from autosched.codegen.llvm.builder import Builder
+from autosched.codegen.llvm.index import Indexer
+from autosched.codegen.llvm.memory import ALWAYS, Guard
+from autosched.codegen.llvm.types import Value, literal, splat, suffix, type_of
+from autosched.errors import CodegenError
+from autosched.target import Target
+from autosched.tir import dtypes
+from autosched.tir.affine import Affine, from_expr
+from autosched.tir.expr import Call, Const, Expr, Slot, Var
+
+_FLOAT_OPS = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv"}
+_INT_OPS = {"add": "add", "sub": "sub", "mul": "mul"}
+_COMPARE = {"lt": "lt", "le": "le", "gt": "gt", "ge": "ge", "eq": "eq", "ne": "ne"}
+
+
+class Scalars:
+    """Evaluates expressions at the current point.
+
+    `load(slot, guard)` reads an access of the block, heeding the guard if `is_guarded(slot)`;
+    `variable(var)` gives an axis or an operand of a reducer; `form(var)` the affine form of an
+    axis, so that conditions on axes fold.
+    """
+
+    def __init__(self, b: Builder, index: Indexer, target: Target) -> None:
+        self.b = b
+        self.index = index
+        self.target = target
+        self.load: Callable[[int, Guard], Value]
+        self.is_guarded: Callable[[int], bool]
+        self.variable: Callable[[Var], Value]
+        self.form: Callable[[Var], Affine | None]
+
+    def evaluate(self, e: Expr, guard: Guard = ALWAYS) -> Value:
+        """The value of `e`; loads inside happen under `guard`."""
+        if isinstance(e, Const):
+            return Value(literal(e.value, e.dtype), e.dtype)
+        if isinstance(e, Var):
+            return self.variable(e)
+        if isinstance(e, Slot):
+            return self.load(e.index, guard)
+        if not isinstance(e, Call):
+            raise CodegenError(f"expression {e!r} has no code")
+        if e.op == "if_then_else":
+            return self._if_then_else(e, guard)
+        if e.op in _COMPARE and e.args[0].dtype == dtypes.INDEX:
+            folded = self._index_condition(e)
+            if folded is not None:
+                return folded
+        args = [self.evaluate(a, guard) for a in e.args]
+        return self.apply(e.op, args, e.dtype)
+
+    def _if_then_else(self, e: Call, guard: Guard) -> Value:
+        condition = self.evaluate(e.args[0], guard)
+        if condition.ref in ("true", "false"):
+            return self.evaluate(e.args[1] if condition.ref == "true" else e.args[2], guard)
+        yes = self.evaluate(e.args[1], self._under(guard, condition))
+        if (
+            isinstance(e.args[1], Slot)
+            and self.is_guarded(e.args[1].index)
+            and (condition.lanes == 1 or yes.lanes > 1)
+            and _is_zero(e.args[2])
+        ):
+            return yes  # a guarded load gives zero where its guard does not hold
+        inverse = Value(self._not(condition), "bool", condition.lanes)
+        no = self.evaluate(
+            e.args[2], self._under(guard, inverse) if _has_slot(e.args[2]) else guard
+        )
+        return self.apply("select", [condition, yes, no], e.dtype)
+
+    def _not(self, c: Value) -> str:
+        return self.b.op(f"xor {c.type} {c.ref}, {splat('true', 'bool', c.lanes)}")
+
+    def _under(self, guard: Guard, condition: Value) -> Guard:
+        if condition.lanes == 1:
+            both = (
+                condition.ref
+                if guard.scalar is None
+                else self.b.op(f"and i1 {guard.scalar}, {condition.ref}")
+            )
+            return Guard(both, guard.mask)
+        both = (
+            condition.ref
+            if guard.mask is None
+            else self.b.op(f"and {condition.type} {guard.mask}, {condition.ref}")
+        )
+        return Guard(guard.scalar, both)
+
+    def _index_condition(self, e: Call) -> Value | None:
+        """A comparison of affine index expressions, folded where unrolled loops decide it."""
+        a, b = (self._affine(x) for x in e.args)
+        if a is None or b is None:
+            return None
+        difference = a - b
+        # Everything in terms of `x < n`.
+        if e.op in ("lt", "ge"):
+            below = self.index.below(self.index.linear(difference), 0)
+            negate = e.op == "ge"
+        elif e.op in ("le", "gt"):
+            below = self.index.below(self.index.linear(difference), 1)
+            negate = e.op == "gt"
+        else:
+            linear = self.index.linear(difference)
+            if linear.varies or any(linear.terms.values()):
+                return None
+            below, negate = linear.const == 0, e.op == "ne"
+        if isinstance(below, bool):
+            return Value(literal(below != negate, "bool"), "bool")
+        width = 1
+        if self.index.lanes is not None and self.index.linear(difference).varies:
+            width = self.index.lanes.width
+        value = Value(below, "bool", width)
+        return Value(self._not(value), "bool", width) if negate else value
+
+    def _affine(self, e: Expr) -> Affine | None:
+        form = from_expr(e)
+        if form is None:
+            return None
+        values = {}
+        for v in form.variables():
+            bound = self.form(v)
+            if bound is None:
+                return None
+            values[v] = bound
+        return form.substitute(values)
+
+    def widen(self, v: Value, lanes: int) -> Value:
+        """`v` in `lanes` lanes."""
+        if v.lanes == lanes:
+            return v
+        if v.ref.startswith("%"):
+            return Value(self.index.splat(v.ref, type_of(v.dtype), lanes), v.dtype, lanes)
+        return Value(splat(v.ref, v.dtype, lanes), v.dtype, lanes)
+
+    def apply(self, op: str, args: list[Value], dtype: str) -> Value:
+        """The operation `op` on values, widened to the same number of lanes."""
+        lanes = max(a.lanes for a in args)
+        if op == "select" and args[0].lanes == 1 and lanes > 1:
+            condition, others = args[0], [self.widen(a, lanes) for a in args[1:]]
+            args = [condition, *others]
+        else:
+            args = [self.widen(a, lanes) for a in args]
+        a = args[0]
+        t, x = a.type, [v.ref for v in args]
+        source = a.dtype
+
+        def done(text: str) -> Value:
+            return Value(self.b.op(text), dtype, lanes)
+
+        if op == "cast":
+            return self._cast(a, dtype)
+        if op == "select":
+            if x[0] in ("true", "false"):
+                return args[1] if x[0] == "true" else args[2]
+            result = type_of(dtype, lanes)
+            return done(f"select {args[0].type} {x[0]}, {result} {x[1]}, {result} {x[2]}")
+        if op in ("and", "or"):
+            for me, other in ((0, 1), (1, 0)):
+                if x[me] in ("true", "false"):
+                    return args[other] if (x[me] == "true") == (op == "and") else args[me]
+            return done(f"{op} {t} {x[0]}, {x[1]}")
+        if op == "not":
+            return Value(self._not(a), "bool", lanes)
+        if op in _COMPARE:
+            if dtypes.is_float(source):
+                word = "une" if op == "ne" else f"o{_COMPARE[op]}"
+                return done(f"fcmp {word} {t} {x[0]}, {x[1]}")
+            signed = "s" if source in dtypes.SIGNED else "u"
+            word = op if op in ("eq", "ne") else f"{signed}{op}"
+            return done(f"icmp {word} {t} {x[0]}, {x[1]}")
+        if dtypes.is_float(source):
+            return self._float(op, args, dtype, lanes)
+        return self._integer(op, args, dtype, lanes)
+
+    def _float(self, op: str, args: list[Value], dtype: str, lanes: int) -> Value:
+        t, x = args[0].type, [v.ref for v in args]
+        if op in _FLOAT_OPS:
+            return Value(self.b.op(f"{_FLOAT_OPS[op]} contract {t} {x[0]}, {x[1]}"), dtype, lanes)
+        if op == "neg":
+            return Value(self.b.op(f"fneg {t} {x[0]}"), dtype, lanes)
+        if op in ("min", "max"):
+            return Value(self._extreme(op, args, lanes), dtype, lanes)
+        if op in ("floordiv", "floormod"):
+            if dtype == "float16":  # as NumPy, in float32
+                wide = self._float(op, [self._cast(v, "float32") for v in args], "float32", lanes)
+                return self._cast(wide, dtype)
+            return Value(self._float_division(op, args, lanes), dtype, lanes)
+        return Value(math.emit(self.b, op, x, dtype, lanes, self.target), dtype, lanes)
+
+    def _float_division(self, op: str, args: list[Value], lanes: int) -> str:
+        """Quotient or remainder of floats rounded to minus infinity, exactly as NumPy makes them:
+        from the remainder of C, since the floor of a rounded quotient may be one too many."""
+        t, a, b = args[0].type, args[0].ref, args[1].ref
+        c = "i1" if lanes == 1 else f"<{lanes} x i1>"
+        o = self.b.op
+        zero, one, half = (
+            splat(literal(n, args[0].dtype), args[0].dtype, lanes) for n in (0, 1, 0.5)
+        )
+        rest = o(f"frem {t} {a}, {b}")
+        # Of the other sign than the divisor, and not zero: one divisor more.
+        below, above = o(f"fcmp olt {t} {rest}, {zero}"), o(f"fcmp ogt {t} {rest}, {zero}")
+        negative, positive = o(f"fcmp olt {t} {b}, {zero}"), o(f"fcmp ogt {t} {b}, {zero}")
+        wraps = o(
+            f"or {c} {o(f'and {c} {below}, {positive}')}, {o(f'and {c} {above}, {negative}')}"
+        )
+        if op == "floormod":
+            name = f"llvm.copysign.{suffix(args[0].dtype, lanes)}"
+            self.b.declare(name, f"{t} @{name}({t}, {t})")
+            signed_zero = o(f"call {t} @{name}({t} {zero}, {t} {b})")
+            moved = o(f"select {c} {wraps}, {t} {o(f'fadd {t} {rest}, {b}')}, {t} {rest}")
+            is_zero = o(f"fcmp oeq {t} {rest}, {zero}")
+            return o(f"select {c} {is_zero}, {t} {signed_zero}, {t} {moved}")
+        quotient = o(f"fdiv {t} {o(f'fsub {t} {a}, {rest}')}, {b}")
+        quotient = o(f"select {c} {wraps}, {t} {o(f'fsub {t} {quotient}, {one}')}, {t} {quotient}")
+        whole = math.emit(self.b, "floor", [quotient], args[0].dtype, lanes, self.target)
+        short = o(f"fcmp ogt {t} {o(f'fsub {t} {quotient}, {whole}')}, {half}")
+        whole = o(f"select {c} {short}, {t} {o(f'fadd {t} {whole}, {one}')}, {t} {whole}")
+        by_zero = o(f"fcmp oeq {t} {b}, {zero}")
+        return o(f"select {c} {by_zero}, {t} {o(f'fdiv {t} {a}, {b}')}, {t} {whole}")
+
+    def _extreme(self, op: str, args: list[Value], lanes: int) -> str:
+        """min or max, propagating NaN as NumPy does."""
+        t = args[0].type
+        for me, other in ((0, 1), (1, 0)):
+            ref = args[me].ref
+            if not ref.startswith("%") and "7FF8" not in ref and "0xH7E" not in ref:
+                # One operand is a constant that is no NaN: one compare decides, and a NaN passes.
+                word = "olt" if op == "max" else "ogt"
+                keep = self.b.op(f"fcmp {word} {t} {args[other].ref}, {ref}")
+                c = "i1" if lanes == 1 else f"<{lanes} x i1>"
+                return self.b.op(f"select {c} {keep}, {t} {ref}, {t} {args[other].ref}")
+        name = f"llvm.{'minimum' if op == 'min' else 'maximum'}.{suffix(args[0].dtype, lanes)}"
+        self.b.declare(name, f"{t} @{name}({t}, {t})")
+        return self.b.op(f"call nsz {t} @{name}({t} {args[0].ref}, {t} {args[1].ref})")
+
+    def _integer(self, op: str, args: list[Value], dtype: str, lanes: int) -> Value:
+        t, x = args[0].type, [v.ref for v in args]
+        source = args[0].dtype
+        signed = source in dtypes.SIGNED
+
+        def op_(text: str) -> str:
+            return self.b.op(text)
+
+        def k(n: int) -> str:
+            return splat(literal(n, source), source, lanes)
+
+        if source == "bool":
+            # As NumPy: + is or, * is and.
+            word = {"add": "or", "max": "or", "mul": "and", "min": "and"}.get(op)
+            if word is None:
+                raise CodegenError(f"{op} has no meaning on bool")
+            return Value(op_(f"{word} {t} {x[0]}, {x[1]}"), dtype, lanes)
+        if op in _INT_OPS:
+            return Value(op_(f"{_INT_OPS[op]} {t} {x[0]}, {x[1]}"), dtype, lanes)
+        if op == "neg":
+            return Value(op_(f"sub {t} {k(0)}, {x[0]}"), dtype, lanes)
+        if op == "abs":
+            if not signed:
+                return args[0]
+            name = f"llvm.abs.{suffix(source, lanes)}"
+            self.b.declare(name, f"{t} @{name}({t}, i1)")
+            return Value(op_(f"call {t} @{name}({t} {x[0]}, i1 false)"), dtype, lanes)
+        if op in ("min", "max"):
+            name = f"llvm.{'s' if signed else 'u'}{op}.{suffix(source, lanes)}"
+            self.b.declare(name, f"{t} @{name}({t}, {t})")
+            return Value(op_(f"call {t} @{name}({t} {x[0]}, {t} {x[1]})"), dtype, lanes)
+        if op in ("floordiv", "floormod"):
+            return Value(self._floor_division(op, args, lanes, signed, k), dtype, lanes)
+        raise CodegenError(f"{op} is not defined on {source}")
+
+    def _floor_division(
+        self, op: str, args: list[Value], lanes: int, signed: bool, k: Callable[[int], str]
+    ) -> str:
+        t, a, b = args[0].type, args[0].ref, args[1].ref
+        c = "i1" if lanes == 1 else f"<{lanes} x i1>"
+        o = self.b.op
+        if b.startswith("%"):
+            # Lanes that do not exist may hold what nobody has written: no divisor to LLVM.
+            b = o(f"freeze {t} {b}")
+        # Division by zero gives 0, as NumPy does (it warns); -MIN / -1 must not trap either.
+        if b.startswith("%") or b in ("0", "-1", k(0), k(-1)):
+            bad = o(f"icmp eq {t} {b}, {k(0)}")
+            if signed:
+                bad = o(f"or {c} {bad}, {o(f'icmp eq {t} {b}, {k(-1)}')}")
+            safe = o(f"select {c} {bad}, {t} {k(1)}, {t} {b}")
+        else:
+            bad, safe = None, b
+        word = "s" if signed else "u"
+        quotient = o(f"{word}div {t} {a}, {safe}")
+        rest = o(f"{word}rem {t} {a}, {safe}")
+        if signed:
+            differ = o(f"icmp slt {t} {o(f'xor {t} {rest}, {safe}')}, {k(0)}")
+            wraps = o(f"and {c} {o(f'icmp ne {t} {rest}, {k(0)}')}, {differ}")
+            quotient = o(
+                f"select {c} {wraps}, {t} {o(f'sub {t} {quotient}, {k(1)}')}, {t} {quotient}"
+            )
+            rest = o(f"select {c} {wraps}, {t} {o(f'add {t} {rest}, {safe}')}, {t} {rest}")
+        result = quotient if op == "floordiv" else rest
+        if bad is None:
+            return result
+        by_minus_one = o(f"sub {t} {k(0)}, {a}") if op == "floordiv" else k(0)
+        special = by_minus_one
+        if op == "floordiv":
+            special = o(
+                f"select {c} {o(f'icmp eq {t} {b}, {k(0)}')}, {t} {k(0)}, {t} {by_minus_one}"
+            )
+        return o(f"select {c} {bad}, {t} {special}, {t} {result}")
+
+    def _cast(self, a: Value, dtype: str) -> Value:
+        source, lanes = a.dtype, a.lanes
+        if source == dtype:
+            return a
+        to = type_of(dtype, lanes)
+        if not a.ref.startswith(("%", "<")) and lanes == 1:
+            folded = _cast_literal(a, dtype)
+            if folded is not None:
+                return folded
+
+        def done(word: str) -> Value:
+            return Value(self.b.op(f"{word} {a.type} {a.ref} to {to}"), dtype, lanes)
+
+        from_float, to_float = dtypes.is_float(source), dtypes.is_float(dtype)
+        unsigned = source in ("bool", *dtypes.UNSIGNED)
+        if dtype == "bool":
+            if from_float:
+                return Value(self.b.op(f"fcmp une {a.type} {a.ref}, zeroinitializer"), dtype, lanes)
+            return Value(self.b.op(f"icmp ne {a.type} {a.ref}, zeroinitializer"), dtype, lanes)
+        if source == "float64" and dtype == "float16":
+            return self._cast(self._odd_float32(a), dtype)
+        if from_float and to_float:
+            return done("fpext" if dtypes.itemsize(dtype) > dtypes.itemsize(source) else "fptrunc")
+        if to_float:
+            return done("uitofp" if unsigned else "sitofp")
+        if from_float:
+            word = "fptoui" if dtype in dtypes.UNSIGNED else "fptosi"
+            name = f"llvm.{word}.sat.{suffix(dtype, lanes)}.{suffix(source, lanes)}"
+            self.b.declare(name, f"{to} @{name}({a.type})")
+            return Value(self.b.op(f"call {to} @{name}({a.type} {a.ref})"), dtype, lanes)
+        bits_from = 1 if source == "bool" else 8 * dtypes.itemsize(source)
+        bits_to = 8 * dtypes.itemsize(dtype)
+        if bits_from == bits_to:
+            return Value(a.ref, dtype, lanes)
+        if bits_to < bits_from:
+            return done("trunc")
+        return done("zext" if unsigned else "sext")
+
+    def _odd_float32(self, a: Value) -> Value:
+        """float64 to float32, rounded to the neighbour with an odd significand where inexact, so
+        that rounding the result again to float16 gives what rounding once would. (Few processors
+        convert in one step, and the function that does is not in every C runtime.)"""
+        t, single, bits = a.type, type_of("float32", a.lanes), type_of("int32", a.lanes)
+        c = "i1" if a.lanes == 1 else f"<{a.lanes} x i1>"
+        o = self.b.op
+
+        def k(n: int) -> str:
+            return splat(str(n), "int32", a.lanes)
+
+        near = o(f"fptrunc {t} {a.ref} to {single}")
+        back = o(f"fpext {single} {near} to {t}")
+        name = f"llvm.fabs.{suffix('float64', a.lanes)}"
+        self.b.declare(name, f"{t} @{name}({t})")
+        sizes = [o(f"call {t} @{name}({t} {x})") for x in (back, a.ref)]
+        away = o(f"fcmp ogt {t} {sizes[0]}, {sizes[1]}")
+        inexact = o(f"fcmp one {t} {back}, {a.ref}")
+        pattern = o(f"bitcast {single} {near} to {bits}")
+        cut = o(f"select {c} {away}, {bits} {o(f'sub {bits} {pattern}, {k(1)}')}, {bits} {pattern}")
+        odd = o(f"select {c} {inexact}, {bits} {o(f'or {bits} {cut}, {k(1)}')}, {bits} {cut}")
+        return Value(o(f"bitcast {bits} {odd} to {single}"), "float32", a.lanes)
+
+
+def _is_zero(e: Expr) -> bool:
+    return isinstance(e, Const) and repr(e.value) in ("0", "0.0", "False")
+
+
+def _has_slot(e: Expr) -> bool:
+    return isinstance(e, Slot) or (isinstance(e, Call) and any(_has_slot(a) for a in e.args))
+
+
+def _cast_literal(a: Value, dtype: str) -> Value | None:
+    if dtypes.is_int(a.dtype) and dtypes.is_float(dtype):
+        return Value(literal(float(int(a.ref)), dtype), dtype)
+    return None

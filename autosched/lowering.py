@@ -1,0 +1,188 @@
+"""Lowering: from a scheduled program to the form that code generators read.
+
+Unit loops go, predicates that always hold go, and every intermediate gets a place and a size: it is
+allocated inside the loops that all its accesses share, and holds just the region that one iteration
+of them touches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from autosched.errors import CodegenError
+from autosched.tir.affine import Affine
+from autosched.tir.expr import Expr, Var, substitute
+from autosched.tir.nodes import (
+    Access,
+    Block,
+    Buffer,
+    For,
+    Node,
+    Predicate,
+    PrimFunc,
+    Site,
+    loops_of,
+    map_blocks,
+    sites,
+)
+from autosched.tir.region import Region, common_loops, touched
+
+
+def lower(func: PrimFunc) -> PrimFunc:
+    """The lowered form of a scheduled program; see docs/architecture.md. Idempotent.
+
+    Raises CodegenError for a population.
+    """
+    for loop in loops_of(func):
+        if not isinstance(loop.extent, int):
+            raise CodegenError(
+                f"loop {loop.var.name} has no single extent: a population cannot be lowered"
+            )
+    func = _drop_unit_loops(func)
+    func = replace(func, body=tuple(_simplify(n, {}) for n in func.body))
+    return _place_buffers(func)
+
+
+def _drop_unit_loops(func: PrimFunc) -> PrimFunc:
+    zeros: dict[Var, Affine] = {}
+
+    def visit(node: Node) -> tuple[Node, ...]:
+        if isinstance(node, Block):
+            return (node,)
+        body = tuple(x for child in node.body for x in visit(child))
+        if node.extent == 1 and not node.allocs and node.kind != "thread":
+            zeros[node.var] = Affine(0)
+            return body
+        return (replace(node, body=body),)
+
+    body = tuple(x for node in func.body for x in visit(node))
+    if zeros:
+        body = tuple(map_blocks(node, lambda b: substitute_loops(b, zeros)) for node in body)
+    return replace(func, body=body)
+
+
+def substitute_loops(block: Block, values: Mapping[Var, Affine]) -> Block:
+    """`block` with loop variables replaced in bindings, predicates and accesses."""
+    exprs: dict[Var, Expr] = {v: f.to_expr() for v, f in values.items()}
+
+    def access(a: Access) -> Access:
+        return Access(
+            a.buffer,
+            tuple(
+                i.substitute(values) if isinstance(i, Affine) else substitute(i, exprs)
+                for i in a.indices
+            ),
+        )
+
+    return replace(
+        block,
+        bindings=tuple(b.substitute(values) for b in block.bindings),
+        predicates=tuple(Predicate(p.form.substitute(values), p.bound) for p in block.predicates),
+        reads=tuple(access(a) for a in block.reads),
+        writes=tuple(access(a) for a in block.writes),
+    )
+
+
+def _simplify(node: Node, extents: dict[Var, int]) -> Node:
+    """Resolve digits with the extents known here and drop predicates that always hold."""
+    if isinstance(node, Block):
+        bindings = tuple(b.substitute({}, extents) for b in node.bindings)
+        predicates: list[Predicate] = []
+        for p in node.predicates:
+            form = p.form.substitute({}, extents)
+            if form.span(extents)[1] >= p.bound and not any(
+                p.bound == q.bound and form.same(q.form) for q in predicates
+            ):
+                predicates.append(Predicate(form, p.bound))
+        return replace(node, bindings=bindings, predicates=tuple(predicates))
+    inside = {**extents, node.var: int(node.extent)}
+    return replace(node, body=tuple(_simplify(child, inside) for child in node.body))
+
+
+def _place_buffers(func: PrimFunc) -> PrimFunc:
+    every = list(sites(func))
+    params = {id(b) for b in func.params}
+    placed = {id(b) for b in func.allocs}
+    users: dict[int, list[Site]] = {}
+    buffers: dict[int, Buffer] = {}
+    for site in every:
+        for loop in site.loops:
+            placed |= {id(b) for b in loop.allocs}
+        for access in (*site.block.writes, *site.block.reads):
+            b = access.buffer
+            if id(b) in params:
+                continue
+            buffers.setdefault(id(b), b)
+            mine = users.setdefault(id(b), [])
+            if not mine or mine[-1] is not site:
+                mine.append(site)
+    changed: dict[int, tuple[Buffer, Region]] = {}
+    at_loop: dict[Var | None, list[Buffer]] = {}
+    for key, buffer in buffers.items():
+        if key in placed:
+            continue
+        home = _home(users[key])
+        outer = {loop.var for loop in home}
+        inner = [loop.var for s in users[key] for loop in s.loops if loop.var not in outer]
+        region = touched(buffer, users[key], inner)
+        assert region is not None
+        small = Buffer(buffer.name, tuple(int(i.width) for i in region), buffer.dtype, buffer.scope)
+        changed[key] = (small, region)
+        at_loop.setdefault(home[-1].var if home else None, []).append(small)
+    if not changed:
+        return func
+
+    def shift(a: Access) -> Access:
+        found = changed.get(id(a.buffer))
+        if found is None:
+            return a
+        small, region = found
+        return Access(
+            small,
+            tuple(
+                i - part.start if isinstance(i, Affine) else i
+                for i, part in zip(a.indices, region, strict=True)
+            ),
+        )
+
+    def block(b: Block) -> Block:
+        return replace(
+            b,
+            reads=tuple(shift(a) for a in b.reads),
+            writes=tuple(shift(a) for a in b.writes),
+        )
+
+    def visit(node: Node) -> Node:
+        if isinstance(node, Block):
+            return block(node)
+        return replace(
+            node,
+            body=tuple(visit(child) for child in node.body),
+            allocs=(*node.allocs, *at_loop.get(node.var, ())),
+        )
+
+    return replace(
+        func,
+        body=tuple(visit(node) for node in func.body),
+        allocs=(*func.allocs, *at_loop.get(None, ())),
+    )
+
+
+def _home(users: list[Site]) -> tuple[For, ...]:
+    """Loops inside which a buffer can live: those that all users share, down to the first that
+    carries values from one iteration to the next (a recurrence's time loop) or whose iterations
+    run at once on one thread (the lanes of a vector)."""
+    shared = common_loops(users)
+    if len(users) == 1:
+        shared = ()  # written and never read: nothing bounds its life, keep it whole
+    out = []
+    for loop in shared:
+        if loop.kind == "vectorized" or any(
+            it.kind == "sequential" and binding.uses([loop.var])
+            for s in users
+            for it, binding in zip(s.block.iters, s.block.bindings, strict=True)
+        ):
+            break
+        out.append(loop)
+    return tuple(out)

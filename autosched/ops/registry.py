@@ -1,0 +1,48 @@
+"""The table of library operators, and what their functions share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from autosched.errors import WorkloadError
+from autosched.te import Tensor
+
+Operator = Callable[..., list[Tensor]]
+F = TypeVar("F", bound=Operator)
+
+OPERATORS: dict[str, Operator] = {}
+"""Name -> function; names and arguments are part of the wire format."""
+
+
+def operator(function: F) -> F:
+    """Put a function into the library under its name."""
+    OPERATORS[function.__name__] = function
+    return function
+
+
+def get(name: str) -> Operator:
+    """The operator called `name`. Raises WorkloadError, listing what there is."""
+    try:
+        return OPERATORS[name]
+    except KeyError:
+        raise WorkloadError(
+            f"no operator named {name!r} in the library; it has {', '.join(sorted(OPERATORS))}"
+        ) from None
+
+
+def require(name: str, low: int, **values: int) -> None:
+    """Raise WorkloadError unless all of an operator's arguments are ints of at least `low`."""
+    for argument, value in values.items():
+        if isinstance(value, bool) or not isinstance(value, int) or value < low:
+            raise WorkloadError(f"{argument} of {name} is {value!r}; expected an int >= {low}")
+
+
+def out_extent(name: str, axis: str, size: int, window: int, stride: int, pad: int) -> int:
+    """Positions of a window along one axis: (size + 2 pad - window) // stride + 1."""
+    if size + 2 * pad < window:
+        raise WorkloadError(
+            f"the window of {name} covers {window} elements along {axis}, which has only "
+            f"{size} + 2*{pad}; enlarge {axis} or the padding"
+        )
+    return (size + 2 * pad - window) // stride + 1

@@ -1,0 +1,1 @@
+"""Linking built code into this process and calling it on NumPy arrays."""

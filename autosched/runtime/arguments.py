@@ -1,0 +1,99 @@
+"""What is wrong with the arguments of a call, said precisely."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from autosched.codegen.artifact import KernelInfo, Param
+from autosched.errors import ArgumentError
+
+Array = npt.NDArray[Any]
+
+
+def check_arguments(info: KernelInfo, arguments: Sequence[Any]) -> tuple[Array, ...]:
+    """The arguments as NumPy arrays over the same memory.
+
+    Raises ArgumentError naming the argument, what was expected, what was found and what to do.
+    """
+    if len(arguments) != len(info.params):
+        names = ", ".join(p.name for p in info.params)
+        raise ArgumentError(
+            f"{info.entry} takes {len(info.params)} arrays ({names}), found {len(arguments)}; "
+            "outputs are passed as well, e.g. autosched.runtime.arrays.empty(shape, dtype)"
+        )
+    arrays = tuple(
+        _check(info, index, param, argument)
+        for index, (param, argument) in enumerate(zip(info.params, arguments, strict=True))
+    )
+    _check_apart(info, arrays)
+    return arrays
+
+
+def _check(info: KernelInfo, index: int, param: Param, argument: Any) -> Array:
+    """One argument as an array; raises ArgumentError."""
+    where = f"argument {index} ({param.name}) of {info.entry}"
+    array = _as_array(argument, where)
+    if array.dtype != np.dtype(param.dtype):
+        found = array.dtype.name if array.dtype.isnative else f"{array.dtype.str} (not native)"
+        # An output that is converted would be a copy, and the result would be lost.
+        hint = (
+            f"pass an array made with dtype={param.dtype!r}"
+            if param.written
+            else f"convert it with {param.name}.astype({param.dtype!r})"
+        )
+        raise ArgumentError(f"{where} has dtype {found}; expected {param.dtype}; {hint}")
+    if array.shape != param.shape:
+        raise ArgumentError(f"{where} has shape {array.shape}; expected {param.shape}")
+    if param.written and not array.flags.writeable:
+        raise ArgumentError(f"{where} is an output and is read-only; pass a writable array")
+    if not array.flags.c_contiguous:
+        hint = (
+            "pass a C-contiguous array and copy the result"
+            if param.written
+            else f"make it so with np.ascontiguousarray({param.name})"
+        )
+        raise ArgumentError(f"{where} is not C-contiguous (strides {array.strides}); {hint}")
+    if array.ctypes.data % array.itemsize:
+        hint = "pass an aligned array" if param.written else f"copy it with {param.name}.copy()"
+        raise ArgumentError(
+            f"{where} starts at address {array.ctypes.data:#x}, which is not aligned to its "
+            f"{array.itemsize}-byte elements; {hint}"
+        )
+    return array
+
+
+def _as_array(argument: Any, where: str) -> Array:
+    if isinstance(argument, np.ndarray):
+        return argument
+    try:
+        return np.asarray(memoryview(argument))
+    except (TypeError, ValueError, NotImplementedError) as e:
+        raise ArgumentError(
+            f"{where} is {_a(type(argument).__name__)}, not a NumPy array; "
+            "inputs are made with np.asarray(values, dtype), outputs with np.empty(shape, dtype)"
+        ) from e
+
+
+def _a(name: str) -> str:
+    return f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}"
+
+
+def _check_apart(info: KernelInfo, arrays: tuple[Array, ...]) -> None:
+    """Outputs share no memory with any other argument; raises ArgumentError."""
+    spans = [(a.ctypes.data, a.ctypes.data + a.nbytes) for a in arrays]
+    for i, (start, end) in enumerate(spans):
+        if not info.params[i].written:
+            continue
+        for j, (other_start, other_end) in enumerate(spans):
+            if i != j and start < other_end and other_start < end and start < end:
+                if other_start == other_end:
+                    continue
+                raise ArgumentError(
+                    f"output {info.params[i].name} (argument {i}) of {info.entry} overlaps "
+                    f"{info.params[j].name} (argument {j}) in memory; pass a separate array, "
+                    f"or a copy of {info.params[j].name}"
+                )

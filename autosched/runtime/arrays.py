@@ -1,0 +1,27 @@
+"""NumPy arrays whose data starts on a cache line, which is also the width of the widest vector."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+ALIGNMENT = 64
+
+
+def empty(shape: int | Sequence[int], dtype: npt.DTypeLike = "float32") -> npt.NDArray[Any]:
+    """An uninitialised C-contiguous array that starts on a multiple of 64 bytes."""
+    sizes = (shape,) if isinstance(shape, int) else tuple(shape)
+    kind = np.dtype(dtype)
+    count = math.prod(sizes)
+    raw = np.empty(count * kind.itemsize + ALIGNMENT, np.uint8)
+    start = -raw.ctypes.data % ALIGNMENT
+    return raw[start : start + count * kind.itemsize].view(kind).reshape(sizes)
+
+
+def empty_like(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """`empty` with the shape and dtype of `array`."""
+    return empty(array.shape, array.dtype)

@@ -1,0 +1,139 @@
+"""From Python to a kernel in well under a microsecond.
+
+A wrapper in LLVM IR, made once a process, is a CPython function of its own (METH_FASTCALL). Its
+`self` is a tuple whose first item is a bytearray, the descriptor: the kernel's address, its
+workspace, and dtype, shape and direction of every argument. It takes the arguments' buffers, checks
+them, and calls the kernel without the GIL. On the first thing that does not fit it clears the error
+and returns NotImplemented, and Python code says precisely what is wrong.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from collections.abc import Callable
+from functools import cache
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from autosched.codegen.artifact import KernelInfo, Param
+from autosched.runtime.call_ir import CALL, TIME, wrapper_ir
+from autosched.runtime.link import Library, link
+from autosched.target import Target
+
+FORMATS = {
+    "float16": "e",
+    "float32": "f",
+    "float64": "d",
+    "int8": "b",
+    "int16": "h",
+    "int32": "i",
+    "int64": "lq",
+    "uint8": "B",
+    "bool": "?",
+}
+"""Buffer formats that are a dtype; where there are two, they are the same on this platform."""
+
+_METH_FASTCALL = 0x0080
+
+# The descriptor, in 64-bit words: a head, a row a parameter, then the shapes. call_ir.py reads it.
+_HEAD = struct.Struct("=qqqqqq16x")  # kernel, params, workspace, its bytes, threads, lock
+_ROW = struct.Struct("=qqqqqqqq")  # flags, ndim, itemsize, format, format, bytes, shape, written
+
+_PYBUF_WRITABLE, _PYBUF_FORMAT, _PYBUF_C_CONTIGUOUS = 0x1, 0x4, 0x38
+
+
+class _MethodDef(ctypes.Structure):
+    _fields_ = [
+        ("name", ctypes.c_char_p),
+        ("function", ctypes.c_void_p),
+        ("flags", ctypes.c_int),
+        ("doc", ctypes.c_char_p),
+    ]
+
+
+@cache
+def _wrapper() -> tuple[Library, _MethodDef]:
+    """The wrapper's code and what CPython needs to know about it; both live for ever."""
+    from autosched.codegen.llvm.assemble import compile_ir
+
+    host = Target("llvm")
+    library = link(compile_ir(wrapper_ir(host.arch), host, "full"), (CALL, TIME))
+    definition = _MethodDef(b"kernel", library[CALL], _METH_FASTCALL, b"Call the kernel.")
+    return library, definition
+
+
+def make_call(
+    info: KernelInfo, kernel: int, workspace: int, threads: int, keep: tuple[Any, ...]
+) -> Callable[..., Any]:
+    """A function of the kernel's arrays that returns None, or NotImplemented if they do not fit.
+
+    `kernel` and `workspace` are addresses; `keep` holds what they belong to, and lives as long as
+    the function does.
+    """
+    self = (bytearray(_describe(info, kernel, workspace, threads)), *keep)
+    new = ctypes.pythonapi.PyCFunction_NewEx
+    new.restype = ctypes.py_object
+    new.argtypes = [ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p]
+    return new(ctypes.addressof(_wrapper()[1]), self, None)  # type: ignore[no-any-return]
+
+
+def workspace_bytes(info: KernelInfo, threads: int) -> int:
+    """Bytes of scratch memory for one call, rounded up to cache lines."""
+    return -(-(info.workspace_bytes + threads * info.thread_bytes) // 64) * 64
+
+
+def time_calls(
+    kernel: int, args: Any, workspace: int, threads: int, number: int, flush: Any = None
+) -> int:
+    """Nanoseconds that `number` calls take, measured in native code.
+
+    `args` is a ctypes array of the arguments' addresses; `flush` one of (start, end) pairs, ended
+    by zeros, of what is put out of all caches before each call.
+    """
+    return int(_timer()(kernel, args, workspace, threads, number, flush))
+
+
+@cache
+def _timer() -> Any:
+    prototype = ctypes.CFUNCTYPE(
+        ctypes.c_int64,
+        ctypes.c_void_p,
+        ctypes.c_void_p,
+        ctypes.c_void_p,
+        ctypes.c_int32,
+        ctypes.c_int64,
+        ctypes.c_void_p,
+    )
+    return prototype(_wrapper()[0][TIME])
+
+
+def _describe(info: KernelInfo, kernel: int, workspace: int, threads: int) -> bytes:
+    """The descriptor's bytes."""
+    head = _HEAD.pack(
+        kernel, len(info.params), workspace, workspace_bytes(info, threads), threads, 0
+    )
+    offset = _HEAD.size + _ROW.size * len(info.params)
+    rows, shapes = b"", b""
+    for param in info.params:
+        rows += _row(param, offset + len(shapes))
+        shapes += struct.pack(f"={len(param.shape)}q", *param.shape)
+    return head + rows + shapes
+
+
+def _row(param: Param, shape: int) -> bytes:
+    formats = FORMATS[param.dtype]
+    itemsize = np.dtype(param.dtype).itemsize
+    flags = _PYBUF_FORMAT | _PYBUF_C_CONTIGUOUS | (_PYBUF_WRITABLE if param.written else 0)
+    return _ROW.pack(
+        flags,
+        len(param.shape),
+        itemsize,
+        ord(formats[0]),
+        ord(formats[-1]),
+        prod(param.shape) * itemsize,
+        shape,
+        int(param.written),
+    )

@@ -1,0 +1,151 @@
+"""Built functions: called on NumPy arrays without a copy, and timed."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy.typing as npt
+
+from autosched.codegen.artifact import Artifact, KernelInfo
+from autosched.errors import ArgumentError, TargetError
+from autosched.runtime import parallel
+from autosched.runtime.arguments import check_arguments
+from autosched.runtime.arrays import empty
+from autosched.runtime.call import make_call, time_calls, workspace_bytes
+from autosched.runtime.link import link
+from autosched.runtime.timing import Protocol, Timing, pointers, ranges
+from autosched.target import Target
+
+Array = npt.NDArray[Any]
+
+
+class Function:
+    """A kernel in this process. `function(a, b, out)` reads and writes the arrays in place.
+
+    Arrays must have exactly the parameters' shapes and dtypes, be C-contiguous and aligned to
+    their elements; outputs must be writable and overlap no other argument (ArgumentError says
+    which one does not fit, and what to do). The GIL is released during the call; calls from
+    several Python threads at once are safe. The code is freed when the last reference goes.
+    Raises TargetError if this machine cannot run the code, BuildError if it does not link.
+    """
+
+    def __init__(self, artifact: Artifact, *, threads: int | None = None) -> None:
+        target = Target(artifact.target)
+        missing = target.missing_here()
+        if missing:
+            raise TargetError(
+                f"{artifact.info.entry} is made for {artifact.target!r}; this machine lacks "
+                f"{', '.join(missing)}; build it for Target('llvm')"
+            )
+        imports = {parallel.SYMBOL: parallel.address()} if artifact.info.parallel else {}
+        self._artifact = artifact
+        self._library = link(artifact.code, (artifact.info.entry,), imports)
+        self._set_threads(target.num_cores if threads is None else threads)
+
+    def _set_threads(self, threads: int) -> None:
+        if not isinstance(threads, int) or not 1 <= threads <= parallel.MAX_THREADS:
+            raise ArgumentError(f"threads is {threads!r}; expected 1 to {parallel.MAX_THREADS}")
+        self._threads = threads
+        self._starting = threading.Lock()
+        self._fast: Callable[..., Any] | None = None
+        self._call: Callable[..., Any] = self._first_call
+
+    @property
+    def info(self) -> KernelInfo:
+        """Parameters and workspace of the kernel."""
+        return self._artifact.info
+
+    @property
+    def artifact(self) -> Artifact:
+        """What this function was linked from."""
+        return self._artifact
+
+    @property
+    def threads(self) -> int:
+        """Number of threads that parallel loops use."""
+        return self._threads
+
+    def with_threads(self, threads: int) -> Function:
+        """The same code with another number of threads and a workspace of its own."""
+        other = object.__new__(Function)
+        other._artifact, other._library = self._artifact, self._library
+        other._set_threads(threads)
+        return other
+
+    def __call__(self, *arrays: Array) -> None:
+        if self._call(*arrays) is not None:
+            self._call_slowly(arrays)
+
+    def __repr__(self) -> str:
+        params = ", ".join(
+            f"{p.name}: {p.dtype}[{', '.join(map(str, p.shape))}]{' out' if p.written else ''}"
+            for p in self.info.params
+        )
+        return f"<Function {self.info.entry}({params}), threads={self.threads}>"
+
+    def _entry(self) -> int:
+        return self._library[self.info.entry]
+
+    def _first_call(self, *arrays: Array) -> Any:
+        """Allocate the workspace, make the fast call, and call it."""
+        with self._starting:
+            if self._fast is None:
+                scratch = self._scratch()
+                keep = (self._library, scratch)
+                self._fast = make_call(
+                    self.info, self._entry(), scratch.ctypes.data, self.threads, keep
+                )
+                self._call = self._fast
+        return self._fast(*arrays)
+
+    def _scratch(self) -> Array:
+        """A new workspace."""
+        return empty(workspace_bytes(self.info, self.threads), "uint8")
+
+    def _call_slowly(self, arrays: tuple[Any, ...]) -> None:
+        """Say what is wrong with the arguments, or run arguments that only look unusual."""
+        self._timer(check_arguments(self.info, arrays))(1)
+
+    def _timer(self, arrays: tuple[Array, ...], flush: bool = False) -> Callable[[int], float]:
+        """A function of n: the seconds that n calls take, in a workspace of their own."""
+        scratch = self._scratch()
+        args = pointers(arrays)
+        lines = ranges(arrays) if flush else None
+
+        def measure(number: int) -> float:
+            nanoseconds = time_calls(
+                self._entry(), args, scratch.ctypes.data, self.threads, number, lines
+            )
+            return nanoseconds * 1e-9
+
+        return measure
+
+    def native_seconds(self, *arrays: Array, number: int = 1) -> float:
+        """Seconds that `number` calls take one after the other, measured in native code."""
+        if number < 1:
+            raise ArgumentError(f"number is {number}; expected 1 or more")
+        return self._timer(check_arguments(self.info, arrays))(number)
+
+    def time_evaluator(
+        self,
+        number: int = 1,
+        repeat: int = 1,
+        min_repeat_ms: float = 0,
+        cooldown_ms: float = 0,
+        flush_cache: bool = False,
+    ) -> Callable[..., Timing]:
+        """A function of the arrays that times this one: `repeat` means over `number` calls each.
+
+        `number` is raised until a measurement takes `min_repeat_ms`. Between measurements the
+        thread sleeps for `cooldown_ms`. With `flush_cache` the arguments are out of all caches
+        before each call, which is not counted. The loop runs in native code; two calls warm up.
+        Raises ArgumentError if an option makes no sense or an array does not fit.
+        """
+        protocol = Protocol(number, repeat, min_repeat_ms, cooldown_ms, flush_cache)
+
+        def evaluate(*arrays: Array) -> Timing:
+            return protocol.take(self._timer(check_arguments(self.info, arrays), flush_cache))
+
+        return evaluate

@@ -1,0 +1,153 @@
+"""Rewriting what a block computes: its reads and the slots that stand for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from autosched.errors import NotBatchable
+from autosched.tir import expr as ex
+from autosched.tir.affine import Affine, Digit, Extents
+from autosched.tir.expr import Expr, Slot, Var
+from autosched.tir.nodes import Access, Block, Buffer, Index
+
+Inline = Callable[[tuple[Index, ...]], Expr]
+"""The expression that takes the place of a read at these indices."""
+
+
+class Reads:
+    """The reads of a block under construction; equal accesses share a slot."""
+
+    def __init__(self) -> None:
+        self.accesses: list[Access] = []
+
+    def slot(self, access: Access) -> Slot:
+        """The slot of `access`, added where it is new."""
+        for n, old in enumerate(self.accesses):
+            if old.buffer is access.buffer and all(map(same_index, old.indices, access.indices)):
+                return Slot(n, access.buffer.dtype)
+        self.accesses.append(access)
+        return Slot(len(self.accesses) - 1, access.buffer.dtype)
+
+
+def same_index(a: Index, b: Index) -> bool:
+    """Whether two indices are equal as written."""
+    if isinstance(a, Affine) and isinstance(b, Affine):
+        return a.same(b)
+    return isinstance(a, Expr) and isinstance(b, Expr) and ex.same(a, b)
+
+
+def to_expr(index: Index) -> Expr:
+    """An index as an expression. Raises NotBatchable for a form that differs by candidate."""
+    if isinstance(index, Expr):
+        return index
+    if has_arrays(index):
+        raise NotBatchable("an index that differs by candidate has no place in an expression")
+    return index.to_expr()
+
+
+def has_arrays(form: Affine) -> bool:
+    """Whether any number in the form differs by candidate."""
+    if isinstance(form.const, np.ndarray):
+        return True
+    for atom, c in form.terms:
+        if isinstance(c, np.ndarray):
+            return True
+        if isinstance(atom, Digit) and (
+            isinstance(atom.div, np.ndarray)
+            or isinstance(atom.mod, np.ndarray)
+            or has_arrays(atom.base)
+        ):
+            return True
+    return False
+
+
+class Rewriter:
+    """Copies expressions of a block into another one.
+
+    Axes are replaced by `axes`; a read of a buffer in `inlined` becomes the expression given for
+    its indices, any other read a slot of `into`.
+    """
+
+    def __init__(
+        self,
+        block: Block,
+        into: Reads,
+        axes: Mapping[Var, Index],
+        extents: Extents,
+        inlined: Mapping[Buffer, Inline] | None = None,
+    ) -> None:
+        self.block = block
+        self.into = into
+        self.axes = axes
+        self.extents = extents
+        self.inlined = dict(inlined or {})
+        self.slots: dict[int, Expr] = {}
+
+    def expr(self, e: Expr) -> Expr:
+        """An expression of the block, rewritten."""
+        return ex.rewrite(e, self._leaf)
+
+    def index(self, index: Index) -> Index:
+        """An index of the block, rewritten; affine stays affine where the axes do."""
+        if isinstance(index, Affine):
+            used = {v: self.axes[v] for v in index.variables() if v in self.axes}
+            if not used:
+                return index
+            forms = {v: f for v, f in used.items() if isinstance(f, Affine)}
+            if len(forms) == len(used):
+                return index.substitute(forms, self.extents)
+        return self.expr(to_expr(index))
+
+    def access(self, access: Access) -> Access:
+        """An access of the block, rewritten."""
+        return replace(access, indices=tuple(self.index(i) for i in access.indices))
+
+    def _leaf(self, e: Expr) -> Expr | None:
+        if isinstance(e, Slot):
+            if e.index not in self.slots:
+                self.slots[e.index] = self._read(self.block.reads[e.index])
+            return self.slots[e.index]
+        if isinstance(e, Var) and e in self.axes:
+            return to_expr(self.axes[e])
+        return None
+
+    def _read(self, access: Access) -> Expr:
+        indices = tuple(self.index(i) for i in access.indices)
+        inline = self.inlined.get(access.buffer)
+        if inline is not None:
+            return inline(indices)
+        return self.into.slot(Access(access.buffer, indices))
+
+
+def rewrite_block(
+    block: Block,
+    axes: Mapping[Var, Index],
+    extents: Extents,
+    inlined: Mapping[Buffer, Callable[[Reads], Inline]] | None = None,
+) -> tuple[tuple[Access, ...], tuple[Access, ...], tuple[Expr, ...]]:
+    """(reads, writes, body) of `block` with its axes replaced and reads inlined."""
+    reads = Reads()
+    makers = {buffer: make(reads) for buffer, make in (inlined or {}).items()}
+    rewriter = Rewriter(block, reads, axes, extents, makers)
+    writes = tuple(rewriter.access(a) for a in block.writes)
+    body = tuple(rewriter.expr(e) for e in block.body)
+    return tuple(reads.accesses), writes, body
+
+
+def value_of(block: Block, number: int, dims: Sequence[Var]) -> Callable[[Reads], Inline]:
+    """What `block` writes as its write `number`, as an expression of the element's indices.
+
+    `dims` are the axes that index the write.
+    """
+
+    def make(reads: Reads) -> Inline:
+        def inline(indices: tuple[Index, ...]) -> Expr:
+            axes = dict(zip(dims, indices, strict=True))
+            return Rewriter(block, reads, axes, {}).expr(block.body[number])
+
+        return inline
+
+    return make

@@ -1,0 +1,311 @@
+"""Primitives that add a copy: cache_read (also into a packed layout), cache_write."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from autosched.errors import ScheduleError
+from autosched.schedule.annotate import SCOPES
+from autosched.schedule.check import loop_vars, refuse, require, required, show
+from autosched.schedule.compute import needed_ranges, written_axes
+from autosched.schedule.kinds import check_kinds, has_kinds
+from autosched.schedule.place import (
+    Guard,
+    block_names,
+    child_with,
+    children,
+    full,
+    insert,
+    nest,
+    unique_name,
+)
+from autosched.tir.affine import Affine, Int, always, ceildiv, digit, same_int
+from autosched.tir.expr import Slot, Var
+from autosched.tir.nodes import (
+    Access,
+    Block,
+    Buffer,
+    For,
+    Index,
+    Iter,
+    PrimFunc,
+    Site,
+    buffers_of,
+    readers_of,
+    replace_node,
+    site_of,
+    sites,
+    writers_of,
+)
+from autosched.tir.region import Interval, common_loops
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class PackedDim:
+    """A dimension of a packed buffer: `(index of logical dimension dim // div) % mod`."""
+
+    dim: int
+    div: Int
+    mod: Int | None
+    extent: Int
+
+
+def cache_read(
+    func: PrimFunc,
+    block: str,
+    buffer: int | str,
+    scope: str = "local",
+    layout: Sequence[Sequence[Int]] | None = None,
+) -> tuple[PrimFunc, str]:
+    """Let a block read through a copy of a buffer, made by a new block before it.
+    (TVM cache_read, followed by transform_layout where there is a layout; Halide in().)
+
+    Args:
+        buffer: which read of the block, by number or by the buffer's name.
+        scope: where the copy lives.
+        layout: dimensions of the copy, each [d], [d, div] or [d, div, mod]: the index along logical
+            dimension d, that // div, or that // div % mod. None is the layout of the buffer.
+
+    Returns the new program and the name of the copying block, to be placed by compute_at.
+
+    Legality: the block does not write the buffer, and all writers of it come before; the layout's
+    digits of each dimension determine the index, which is affine where it is cut.
+    Where a layout pads, the copy has a predicate and the padding holds no defined value.
+
+    rewrite: (layout [[1, 4], [0], [1, 1, 4]])
+                                        for ax0, ax1, ax2 in T.grid(4, 16, 4):
+        with T.block("C"):                  with T.block("B_packed"):
+            C[vi, vj] +=          ->            B_packed[v0, v1, v2] = B[v1, v0 * 4 + v2]
+              A[vi, vk] * B[vk, vj]     with T.block("C"):
+                                            C[vi, vj] += A[vi, vk] * B_packed[vj // 4, vk, vj % 4]
+    """
+    what = f"cache_read({block})"
+    _check_scope(scope, what)
+    site = site_of(func, block)
+    old = _read_buffer(site.block, buffer, what)
+    writers = writers_of(func, old)
+    order = {id(s.block): n for n, s in enumerate(sites(func))}
+    for w in writers:
+        if order[id(w.block)] >= order[id(site.block)]:
+            refuse(f"{what}: {w.block.name} writes {old.name} after the block or in it")
+    dims = _packed_dims(old, layout, what)
+    name = _new_name(func, f"{old.name}_{scope if layout is None else 'packed'}")
+    copy = Buffer(name, tuple(d.extent for d in dims), old.dtype, scope)
+    reader = _read_through(site.block, old, copy, dims, what)
+    copier, guards = _copier(name, old, copy, dims)
+    changed = replace_node(func, site.block, (reader,))
+    new_site = site_of(changed, block)
+    shared = _deepest(new_site, writers_of(changed, old))
+    parent = shared[-1].var if shared else None
+    ranges = full(copier)
+    if shared:
+        axes = written_axes(copier, what)
+        ranges = needed_ranges(changed, copier, axes, [new_site], len(shared))
+    outer = {n.var: n.extent for n in shared}
+    position = child_with(children(changed, parent), [reader])[0]
+    result = insert(changed, parent, position, nest(copier, ranges, guards, outer))
+    if has_kinds(result):
+        check_kinds(result)
+    return result, name
+
+
+def _deepest(site: Site, others: Sequence[Site]) -> tuple[For, ...]:
+    """The longest run of loops that `site` shares with one of `others`: inside them all, a copy
+    stands between the two."""
+    return max((common_loops([site, other]) for other in others), key=len, default=())
+
+
+def _check_scope(scope: str, what: str) -> None:
+    if scope not in SCOPES:
+        refuse(f"{what}: no scope {scope!r}; expected one of {', '.join(SCOPES)}")
+
+
+def _read_buffer(block: Block, buffer: int | str, what: str) -> Buffer:
+    reads = [a.buffer for a in block.reads]
+    have = ", ".join(b.name for b in reads) or "none"
+    if isinstance(buffer, int):
+        if not 0 <= buffer < len(reads):
+            refuse(f"{what}: no read number {buffer}; the block reads {have}")
+        return reads[buffer]
+    for b in reads:
+        if b.name == buffer:
+            return b
+    raise ScheduleError(f"{what}: the block does not read {buffer}; it reads {have}")
+
+
+def _new_name(func: PrimFunc, base: str) -> str:
+    taken = block_names(func) | {b.name for b in (*func.params, *buffers_of(func))}
+    return unique_name(taken, base)
+
+
+def _packed_dims(
+    buffer: Buffer, layout: Sequence[Sequence[Int]] | None, what: str
+) -> list[PackedDim]:
+    """The dimensions of the copy. Refuses a layout that loses part of an index."""
+    rank = len(buffer.shape)
+    if layout is None:
+        return [PackedDim(d, 1, None, n) for d, n in enumerate(buffer.shape)]
+    out = []
+    for item in layout:
+        if not 1 <= len(item) <= 3 or not isinstance(item[0], int) or not 0 <= item[0] < rank:
+            refuse(
+                f"{what}: a layout dimension is d, [d, div] or [d, div, mod] with d below {rank}; "
+                f"found {list(item)}"
+            )
+        dim = item[0]
+        div: Int = item[1] if len(item) > 1 else 1
+        mod: Int | None = item[2] if len(item) > 2 else None
+        require(div >= 1, f"{what}: div must be positive; found {show(div)}")
+        if mod is not None:
+            require(mod >= 1, f"{what}: mod must be positive; found {show(mod)}")
+        out.append(
+            PackedDim(dim, div, mod, mod if mod is not None else ceildiv(buffer.shape[dim], div))
+        )
+    for d in range(rank):
+        if not _complete([p for p in out if p.dim == d]):
+            refuse(
+                f"{what}: the layout does not determine the index of dimension {d} of "
+                f"{buffer.name}; expected digits such as [{d}, t] and [{d}, 1, t]"
+            )
+    return out
+
+
+def _complete(pieces: list[PackedDim]) -> bool:
+    """Whether the digits are a mixed-radix form, each used once."""
+    div: Int = 1
+    left = list(pieces)
+    while left:
+        found = next(
+            (p for p in left if same_int(p.div, div) and (p.mod is not None or len(left) == 1)),
+            None,
+        )
+        if found is None:
+            return False
+        left.remove(found)
+        if found.mod is None:
+            return True
+        div = found.div * found.mod
+    return False
+
+
+def _read_through(
+    block: Block, old: Buffer, copy: Buffer, dims: Sequence[PackedDim], what: str
+) -> Block:
+    """The block with its reads of `old` made reads of `copy`."""
+    extents = {it.var: it.extent for it in block.iters}
+
+    def change(access: Access) -> Access:
+        if access.buffer is not old:
+            return access
+        indices: list[Index] = []
+        for d in dims:
+            index = access.indices[d.dim]
+            if d.mod is None and always(d.div == 1):
+                indices.append(index)
+            elif isinstance(index, Affine):
+                indices.append(digit(index, d.div, d.mod, extents))
+            else:
+                refuse(
+                    f"{what}: index {d.dim} of {old.name} is not affine; the layout may only "
+                    "keep it whole"
+                )
+        return Access(copy, tuple(indices))
+
+    return replace(block, reads=tuple(map(change, block.reads)))
+
+
+def _copier(
+    name: str, old: Buffer, copy: Buffer, dims: Sequence[PackedDim]
+) -> tuple[Block, list[Guard]]:
+    """The block that fills `copy`, one axis a dimension, and its bounds where that is padded."""
+    axes = [Var(f"v{n}") for n in range(len(dims))]
+    logical = [Affine(0) for _ in old.shape]
+    reach: list[Int] = [1 for _ in old.shape]
+    for var, d in zip(axes, dims, strict=True):
+        logical[d.dim] = logical[d.dim] + Affine.of(var, d.div)
+        reach[d.dim] = reach[d.dim] * d.extent
+    guards = [
+        Guard(form, n)
+        for form, n, r in zip(logical, old.shape, reach, strict=True)
+        if not always(r == n)
+    ]
+    block = Block(
+        name,
+        tuple(Iter(v, d.extent) for v, d in zip(axes, dims, strict=True)),
+        (),
+        (),
+        (Access(old, tuple(logical)),),
+        (Access(copy, tuple(Affine.of(v) for v in axes)),),
+        (Slot(0, old.dtype),),
+    )
+    return block, guards
+
+
+def cache_write(
+    func: PrimFunc, block: str, index: int = 0, scope: str = "local"
+) -> tuple[PrimFunc, str]:
+    """Let a block write to a buffer of its own, which a new block after it copies to where it
+    wrote.
+    (TVM cache_write.)
+
+    Args:
+        index: which write of the block.
+        scope: where the new buffer lives.
+
+    Returns the new program and the name of the copying block, to be placed by reverse_compute_at.
+
+    Legality: the block is the only writer of the buffer, writes all of it, by its own spatial
+    axes, one a dimension, and does not read it.
+
+    rewrite:
+                                        with T.block("C"):
+        with T.block("C"):        ->        C_local[vi] = A[vi] + 1
+            C[vi] = A[vi] + 1           with T.block("C_local"):
+                                            C[v0] = C_local[v0]
+    """
+    what = f"cache_write({block})"
+    _check_scope(scope, what)
+    site = site_of(func, block)
+    writes = site.block.writes
+    if not 0 <= index < len(writes):
+        refuse(f"{what}: the block has {len(writes)} writes; found index {index}")
+    old = writes[index].buffer
+    axes = written_axes(site.block, what)[index]
+    extents = {it.var: it.extent for it in site.block.iters}
+    for var, size in zip(axes, old.shape, strict=True):
+        if not same_int(extents[var], size):
+            refuse(f"{what}: the block writes {extents[var]} of {size} elements along {var.name}")
+    for other in writers_of(func, old):
+        if other.block is not site.block:
+            refuse(f"{what}: {old.name} is also written by {other.block.name}")
+    if any(a.buffer is old for a in site.block.reads):
+        refuse(f"{what}: the block reads {old.name}, which it writes")
+    name = _new_name(func, f"{old.name}_{scope}")
+    cache = replace(old, name=name, scope=scope)
+    changed_writes = tuple(
+        replace(a, buffer=cache) if n == index else a for n, a in enumerate(writes)
+    )
+    writer = replace(site.block, writes=changed_writes)
+    copier, _ = _copier(name, cache, old, _packed_dims(cache, None, what))
+    changed = replace_node(func, site.block, (writer,))
+    new_site = site_of(changed, block)
+    shared = _deepest(new_site, readers_of(changed, old))
+    parent = shared[-1].var if shared else None
+    ranges = full(copier)
+    if shared:
+        ranges = _written_ranges(copier, new_site, cache, len(shared))
+    outer = {n.var: n.extent for n in shared}
+    position = child_with(children(changed, parent), [writer])[0] + 1
+    result = insert(changed, parent, position, nest(copier, ranges, (), outer))
+    if has_kinds(result):
+        check_kinds(result)
+    return result, name
+
+
+def _written_ranges(copier: Block, writer: Site, cache: Buffer, depth: int) -> dict[Var, Interval]:
+    """For each axis of the copy what `writer` writes while the loops deeper than `depth` run."""
+    inner = loop_vars(writer.loops[depth:])
+    access = next(a for a in writer.block.writes if a.buffer is cache)
+    region = required(access, writer.block.values(), writer.extents(), inner)
+    return {it.var: interval for it, interval in zip(copier.iters, region, strict=True)}

@@ -1,0 +1,274 @@
+"""Conditions that primitives share: who uses a loop, what runs once, what iterations touch.
+
+Conditions over `Int` are per candidate: a bool, or a bool array of shape (N,).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any, NoReturn
+
+import numpy as np
+
+from autosched.errors import NotBatchable, ScheduleError
+from autosched.schedule.population import candidate_node
+from autosched.tir.affine import (
+    Affine,
+    Digit,
+    Extents,
+    Int,
+    always,
+    imax,
+    same_int,
+    sometimes,
+)
+from autosched.tir.expr import Var
+from autosched.tir.nodes import Access, Block, Buffer, For, Node, PrimFunc, Site, loops_of
+from autosched.tir.printer import format_node
+from autosched.tir.region import Region, access_region
+
+Condition = Any
+"""bool, or a bool array of shape (N,)."""
+
+
+def require(condition: Condition, message: str) -> None:
+    """Raise ScheduleError unless the condition holds; NotBatchable if it holds for some only."""
+    if always(condition):
+        return
+    if sometimes(condition):
+        raise NotBatchable(f"{message} (for some candidates of the population, not for all)")
+    raise ScheduleError(message)
+
+
+def show(value: Int) -> str:
+    """An extent for a message; of an array only its length, since messages are made before the
+    check."""
+    return f"{len(value)} candidates' values" if isinstance(value, np.ndarray) else str(value)
+
+
+def refuse(message: str, node: Node | None = None) -> NoReturn:
+    """Raise ScheduleError, with the text of a part of the program (of a population, as candidate 0
+    has it)."""
+    raise ScheduleError(
+        message if node is None else f"{message}\n{format_node(candidate_node(node, 0))}"
+    )
+
+
+def extents_of(func: PrimFunc) -> dict[Var, Int]:
+    """Extent of every loop."""
+    return {loop.var: loop.extent for loop in loops_of(func)}
+
+
+def loop_vars(loops: Iterable[For]) -> list[Var]:
+    """Variables of loops."""
+    return [loop.var for loop in loops]
+
+
+def names(variables: Iterable[Var]) -> str:
+    """Variables for a message: `i, j`."""
+    return ", ".join(v.name for v in variables) or "none"
+
+
+def is_array(*values: Int | None) -> bool:
+    """Whether any value differs by candidate."""
+    return any(isinstance(v, np.ndarray) for v in values)
+
+
+def ordered_vars(block: Block) -> set[Var]:
+    """Loop variables in the bindings of reduce and sequential axes."""
+    return {
+        v
+        for it, b in zip(block.iters, block.bindings, strict=True)
+        if it.kind != "spatial"
+        for v in b.variables()
+    }
+
+
+def kind_vars(block: Block, kind: str) -> set[Var]:
+    """Loop variables in the bindings of the axes of one kind."""
+    return {
+        v
+        for it, b in zip(block.iters, block.bindings, strict=True)
+        if it.kind == kind
+        for v in b.variables()
+    }
+
+
+def bare_axes(block: Block, access: Access) -> list[Var] | None:
+    """The axes that index `access`, if every index is an axis by itself and none repeats."""
+    out: list[Var] = []
+    for index in access.indices:
+        var = index.single_var() if isinstance(index, Affine) else None
+        if var is None or any(var is v for v in out):
+            return None
+        out.append(var)
+    return out
+
+
+def radix_apart(atoms: Sequence[tuple[Int, Int]]) -> Condition:
+    """Whether `sum(coefficient * x)` over x in [0, extent) takes every value once.
+
+    Sufficient, not necessary: sorted by coefficient, each must exceed what those below can reach.
+    """
+    if not is_array(*(v for atom in atoms for v in atom)):
+        reach: int = 0
+        for c, e in sorted((abs(int(c)), int(e)) for c, e in atoms):
+            if e > 1:
+                if c <= reach:
+                    return False
+                reach += c * (e - 1)
+        return True
+    columns = np.broadcast_arrays(*(np.atleast_1d(v) for atom in atoms for v in atom))
+    cs, es = np.abs(np.stack(columns[0::2])), np.stack(columns[1::2])
+    order = np.lexsort((es, cs), axis=0)
+    cs, es = np.take_along_axis(cs, order, 0), np.take_along_axis(es, order, 0)
+    total = np.zeros(cs.shape[1], np.int64)
+    ok = np.ones(cs.shape[1], bool)
+    for c, e in zip(cs, es, strict=True):
+        ok &= (e <= 1) | (c > total)
+        total = total + c * (e - 1)
+    return ok
+
+
+def injective(forms: Sequence[Affine], over: Collection[Var], extents: Extents) -> Condition:
+    """Whether different values of the variables `over` give different values of the forms.
+
+    Sufficient, not necessary. Every variable must stand in one form only, or in digits that
+    together make up one base.
+    """
+    wanted = {id(v) for v in over}
+    seen: set[int] = set()
+    ok: Condition = True
+    digits: list[Digit] = []
+    for form in forms:
+        atoms: list[tuple[Int, Int]] = []
+        for atom, c in form.split(over)[1].terms:
+            low, high = Affine.of(atom).span(extents)
+            atoms.append((c, high - low + 1))
+            if isinstance(atom, Digit):
+                digits.append(atom)
+            elif id(atom) in seen:
+                return False
+            else:
+                seen.add(id(atom))
+        ok = ok & radix_apart(atoms) if atoms else ok
+    while digits:
+        base = digits[0].base
+        group = [d for d in digits if d.base.same(base)]
+        digits = [d for d in digits if not d.base.same(base)]
+        inside = [v for v in base.variables() if id(v) in wanted]
+        if any(id(v) in seen for v in inside) or not complete_digits(group, base, extents):
+            return False
+        ok = ok & injective([base], inside, extents)
+        seen |= {id(v) for v in inside}
+    for v in over:
+        if id(v) not in seen:
+            ok = ok & (extents[v] == 1)
+    return ok
+
+
+def complete_digits(group: Sequence[Digit], base: Affine, extents: Extents) -> bool:
+    """Whether the digits of one base together determine it."""
+    div: Int = 1
+    left = list(group)
+    while left:
+        found = next((d for d in left if same_int(d.div, div)), None)
+        if found is None:
+            return False
+        left.remove(found)
+        if found.mod is None:
+            return True
+        div = found.div * found.mod
+        low, high = base.span(extents)
+        if always(low >= 0) and always(high < div):
+            return True
+    return False
+
+
+def contained(inner: Region, outer: Region, shape: Sequence[Int]) -> Condition:
+    """Whether `inner` provably lies in `outer`."""
+    ok: Condition = True
+    for a, b, n in zip(inner, outer, shape, strict=True):
+        if b.start.is_const():
+            whole = (b.start.const <= 0) & (b.start.const + b.width >= n)
+        else:
+            whole = False
+        gap = a.start - b.start
+        if gap.terms:
+            ok = ok & whole
+        else:
+            ok = ok & (whole | ((gap.const >= 0) & (gap.const + a.width <= b.width)))
+    return ok
+
+
+def mixed_digits(form: Affine, inner: Collection[Var], extents: Extents) -> bool:
+    """Whether a digit that differs by candidate stands over loops in `inner`: its region could then
+    be simplified for one candidate and not for another."""
+    for atom, _ in form.terms:
+        if isinstance(atom, Digit) and atom.base.uses(inner):
+            values: list[Int | None] = [atom.div, atom.mod, atom.base.const]
+            values += [c for _, c in atom.base.terms]
+            values += [extents[v] for v in atom.base.variables()]
+            if is_array(*values):
+                return True
+    return False
+
+
+def _may_hold_digits(index: Affine, values: dict[Var, Affine]) -> bool:
+    """Whether the index has digits, or comes to have them from the bindings."""
+    for atom, _ in index.terms:
+        if isinstance(atom, Digit):
+            return True
+        if atom in values and any(isinstance(a, Digit) for a, _ in values[atom].terms):
+            return True
+    return False
+
+
+def required(
+    access: Access, values: dict[Var, Affine], extents: Extents, inner: Collection[Var]
+) -> Region:
+    """Region of an access while the loops `inner` run; NotBatchable where it has no array form."""
+    for index in access.indices:
+        if not isinstance(index, Affine) or not _may_hold_digits(index, values):
+            continue
+        if mixed_digits(index.substitute(values, extents), inner, extents):
+            raise NotBatchable(
+                f"the region of {access.buffer.name} depends on (x // d) % m with different d or m "
+                f"in the candidates; schedule them one at a time"
+            )
+    return access_region(access, values, extents, inner)
+
+
+def accesses(block: Block, buffer: Buffer) -> bool:
+    """Whether the block reads or writes `buffer`."""
+    return any(a.buffer is buffer for a in (*block.reads, *block.writes))
+
+
+def iterations_apart(site: Site, loop: For) -> Condition:
+    """Whether different iterations of `loop` (those outside it fixed) write different elements."""
+    block, extents = site.block, site.extents()
+    n = next(k for k, x in enumerate(site.loops) if x is loop)
+    inside = loop_vars(site.loops[n:])
+    written = [bare_in(access) for access in block.writes]
+    forms = [
+        b
+        for it, b in zip(block.iters, block.bindings, strict=True)
+        if it.kind == "spatial" and all(id(it.var) in w for w in written)
+    ]
+    ok: Condition = False
+    for form in forms:
+        if any(isinstance(a, Digit) and a.base.uses([loop.var]) for a, _ in form.terms):
+            continue
+        low, high = form.split(inside[1:])[1].span(extents)
+        step = form.coefficient(loop.var)
+        ok = ok | (imax(step, -step) > high - low)
+    if always(ok):
+        return ok
+    used = [v for v in inside if v is loop.var or any(f.uses([v]) for f in forms)]
+    return ok | injective(forms, used, extents)
+
+
+def bare_in(access: Access) -> set[int]:
+    """Ids of the axes that are an index by themselves."""
+    bare = (i.single_var() for i in access.indices if isinstance(i, Affine))
+    return {id(v) for v in bare if v is not None}

@@ -1,0 +1,209 @@
+"""Primitives that say how a loop runs: parallel, vectorize, unroll, bind; and their legality."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from autosched.schedule.check import (
+    Condition,
+    accesses,
+    contained,
+    iterations_apart,
+    kind_vars,
+    loop_vars,
+    ordered_vars,
+    refuse,
+    require,
+    required,
+)
+from autosched.tir.expr import Var
+from autosched.tir.nodes import (
+    Access,
+    Buffer,
+    For,
+    PrimFunc,
+    Site,
+    loops_of,
+    path_to,
+    replace_node,
+    sites,
+)
+from autosched.tir.region import Region
+
+THREADS = tuple(f"{kind}.{axis}" for kind in ("blockIdx", "threadIdx", "vthread") for axis in "xyz")
+
+
+def parallel(func: PrimFunc, loop: Var) -> PrimFunc:
+    """Divide the iterations of a loop over threads. (TVM parallel, Halide parallel.)
+
+    Legality: no reduce or sequential axis below uses the loop; iterations write different elements,
+    or elements that no one outside the loop accesses; none reads what another writes.
+
+    rewrite:
+        for i in T.serial(8):  ->  for i in T.parallel(8):
+    """
+    return _set_kind(func, loop, "parallel")
+
+
+def vectorize(func: PrimFunc, loop: Var) -> PrimFunc:
+    """Run the iterations of a loop as lanes of vectors. (TVM vectorize, Halide vectorize.)
+
+    Any extent: lowering cuts it into vectors and masks the tail. On a loop of a reduction axis the
+    lanes accumulate by themselves and are combined at the end.
+
+    Legality: only unrolled loops below; no sequential axis uses the loop; on a reduction axis
+    exactly one block below, with a reducer; else as for `parallel`.
+
+    rewrite:
+        for j in T.serial(16):  ->  for j in T.vectorized(16):
+    """
+    return _set_kind(func, loop, "vectorized")
+
+
+def unroll(func: PrimFunc, loop: Var) -> PrimFunc:
+    """Copy the body of a loop for each iteration. (TVM unroll, Halide unroll.)
+
+    Legality: always: the order of the iterations stays.
+
+    rewrite:
+        for i in T.serial(4):  ->  for i in T.unroll(4):
+    """
+    return _set_kind(func, loop, "unrolled")
+
+
+def bind(func: PrimFunc, loop: Var, thread: str) -> PrimFunc:
+    """Bind a loop to a GPU axis. (TVM bind, Halide gpu_blocks and gpu_threads.)
+
+    Args:
+        thread: blockIdx, threadIdx or vthread with .x, .y or .z.
+
+    Legality: as for `parallel`; not twice to one axis on a path.
+
+    rewrite:
+        for i in T.serial(8):  ->  for i in T.thread_binding(8, thread="blockIdx.x"):
+    """
+    if thread not in THREADS:
+        refuse(f"bind: no thread axis {thread!r}; expected one of {', '.join(THREADS)}")
+    for other in path_to(func, loop)[:-1]:
+        if other.thread == thread:
+            refuse(
+                f"bind: loop {other.var.name} around {loop.name} is bound to {thread} already",
+                other,
+            )
+    return _set_kind(func, loop, "thread", thread)
+
+
+def _set_kind(func: PrimFunc, loop: Var, kind: str, thread: str | None = None) -> PrimFunc:
+    node = path_to(func, loop)[-1]
+    if node.kind != "serial":
+        refuse(
+            f"loop {loop.name} is {node.kind} already; expected a serial loop to make {kind}", node
+        )
+    changed = replace(node, kind=kind, thread=thread)
+    check_loop(func, node, kind)
+    result = replace_node(func, node, (changed,))
+    for outer in path_to(result, loop)[:-1]:
+        if outer.kind == "vectorized" and kind != "unrolled":
+            refuse(
+                f"loop {outer.var.name} is vectorized; only unrolled loops may stand below it",
+                outer,
+            )
+    return result
+
+
+def check_kinds(func: PrimFunc) -> None:
+    """Raise ScheduleError if a loop's kind is not legal (any more)."""
+    for node in loops_of(func):
+        if node.kind not in ("serial", "unrolled"):
+            check_loop(func, node, node.kind)
+
+
+def has_kinds(func: PrimFunc) -> bool:
+    """Whether `check_kinds` has anything to check."""
+    return any(n.kind not in ("serial", "unrolled") for n in loops_of(func))
+
+
+def check_loop(func: PrimFunc, node: For, kind: str) -> None:
+    """Raise ScheduleError if `node` may not be a loop of `kind`."""
+    if kind in ("serial", "unrolled"):
+        return
+    everything = list(sites(func))
+    below = [s for s in everything if any(x is node for x in s.loops)]
+    name = node.var.name
+    if kind == "vectorized":
+        for loop in loops_of(PrimFunc("", (), node.body)):
+            if loop.kind != "unrolled":
+                refuse(
+                    f"vectorize: loop {name} has the {loop.kind} loop {loop.var.name} below; "
+                    "only blocks and unrolled loops may stand there: reorder, or unroll "
+                    f"{loop.var.name} first",
+                    node,
+                )
+    for site in below:
+        block = site.block
+        if node.var in kind_vars(block, "sequential"):
+            refuse(
+                f"loop {name} runs over a sequential axis of {block.name}; it cannot be {kind}",
+                node,
+            )
+        if node.var in ordered_vars(block):
+            if kind != "vectorized":
+                refuse(
+                    f"loop {name} runs over a reduction axis of {block.name}; it cannot be {kind}: "
+                    f"use rfactor to make partial results",
+                    node,
+                )
+            if len(below) > 1 or block.reducer is None:
+                refuse(
+                    f"vectorize: the reduction loop {name} must hold one block, with a reducer",
+                    node,
+                )
+            return
+    _check_iterations(func, everything, below, node, kind)
+
+
+def _check_iterations(
+    func: PrimFunc, everything: list[Site], below: list[Site], node: For, kind: str
+) -> None:
+    """Iterations of `node` write elements of their own and read none of another iteration."""
+    inside = {id(s.block) for s in below}
+    outside = [s for s in everything if id(s.block) not in inside]
+    done: set[int] = set()
+    for site in below:
+        for access in site.block.writes:
+            buffer = access.buffer
+            private = not any(b is buffer for b in func.params) and not any(
+                accesses(s.block, buffer) for s in outside
+            )
+            if not private:
+                require(
+                    iterations_apart(site, node),
+                    f"iterations of loop {node.var.name} may write the same elements of "
+                    f"{buffer.name} in {site.block.name}; it cannot be {kind}",
+                )
+            if id(buffer) not in done:
+                done.add(id(buffer))
+                _check_flow(below, node, buffer, kind)
+
+
+def _check_flow(below: list[Site], node: For, buffer: Buffer, kind: str) -> None:
+    """Every read of `buffer` below lies in what the same iteration writes."""
+    readers = [(s, a) for s in below for a in s.block.reads if a.buffer is buffer]
+    if not readers:
+        return
+    written = [_region(s, a, node) for s in below for a in s.block.writes if a.buffer is buffer]
+    for site, access in readers:
+        region = _region(site, access, node)
+        ok: Condition = False
+        for w in written:
+            ok = ok | contained(region, w, buffer.shape)
+        require(
+            ok,
+            f"{site.block.name} may read elements of {buffer.name} that another iteration of loop "
+            f"{node.var.name} writes; it cannot be {kind}",
+        )
+
+
+def _region(site: Site, access: Access, node: For) -> Region:
+    n = next(k for k, x in enumerate(site.loops) if x is node)
+    return required(access, site.block.values(), site.extents(), loop_vars(site.loops[n + 1 :]))

@@ -1,0 +1,258 @@
+"""reverse_compute_at: a consumer inside the loops of its producers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from autosched.errors import ScheduleError
+from autosched.schedule.check import (
+    Condition,
+    contained,
+    injective,
+    loop_vars,
+    ordered_vars,
+    refuse,
+    require,
+    required,
+    show,
+)
+from autosched.schedule.kinds import check_kinds, has_kinds
+from autosched.schedule.place import child_with, full, guards_of, insert, nest
+from autosched.tir.affine import Affine, Extents, Int, always
+from autosched.tir.expr import Var
+from autosched.tir.nodes import (
+    Block,
+    For,
+    Iter,
+    PrimFunc,
+    Site,
+    loops_of,
+    path_to,
+    readers_of,
+    replace_node,
+    site_of,
+    sites,
+    writers_of,
+)
+from autosched.tir.region import Interval
+
+
+def reverse_compute_at(func: PrimFunc, block: str, loop: Var) -> PrimFunc:
+    """Compute a consumer inside a loop of its producers, on what one iteration of it has written.
+    (TVM reverse_compute_at; Halide computes the producer at the consumer instead.)
+
+    The block goes after its last producer in the body of `loop`. Axes that index what a producer
+    writes there visit the region written; other axes visit their whole domain.
+
+    Args:
+        block: a consumer that reads by bare spatial axes what is written below `loop`.
+        loop: a loop around a producer of the block, outside all its reduction loops.
+
+    Legality: the block is the only writer of its buffers; the regions written by different
+    iterations of the loops down to `loop` do not overlap, and each holds all that the block reads
+    there; the other producers come before.
+
+    rewrite:
+        for i_0, i_1 in T.grid(4, 4):           for i_0 in T.serial(4):
+            with T.block("B"): …                    for i_1 in T.serial(4):
+        for i in T.serial(16):                          with T.block("B"): …
+            with T.block("C"):              ->      for ax0 in T.serial(4):
+                C[vi] = B[vi] * 2                       with T.block("C"):
+                                                            vi = spatial(16, i_0 * 4 + ax0)
+                                                            C[vi] = B[vi] * 2
+    """
+    what = f"reverse_compute_at({block})"
+    site = site_of(func, block)
+    guards = guards_of(site)
+    path_to(func, loop)
+    check_outputs(func, site, what)
+    bare = replace_node(func, site.block, ())
+    if all(n.var is not loop for n in loops_of(bare)):
+        refuse(
+            f"{what}: loop {loop.name} holds no producer of {block}; choose a loop of a producer"
+        )
+    path = path_to(bare, loop)
+    depth = len(path)
+    producers = _producers(bare, site.block)
+    below = [s for s in producers if len(s.loops) >= depth and s.loops[depth - 1] is path[-1]]
+    if not below:
+        have = ", ".join(s.block.name for s in producers) or "none"
+        refuse(f"{what}: no producer of {block} is below loop {loop.name}; its producers: {have}")
+    position = child_with(path[-1].body, [s.block for s in below])[-1] + 1
+    _check_complete(bare, producers, path, position, what)
+    _check_readers(bare, site.block, path, position, what)
+    outer = {n.var: n.extent for n in path}
+    ranges = _visited(site.block, below, depth, what)
+    _check_apart(site.block, ranges, outer, what)
+    _check_reads(site.block, ranges, producers, path, outer, what)
+    node = nest(site.block, ranges, guards, outer)
+    result = insert(bare, loop, position, node)
+    if has_kinds(result):
+        check_kinds(result)
+    return result
+
+
+def check_outputs(func: PrimFunc, site: Site, what: str) -> None:
+    """The block alone writes its buffers, and no one reads them before it."""
+    block = site.block
+    if any(it.kind == "sequential" for it in block.iters):
+        refuse(f"{what}: the block has a sequential axis, whose steps stay where they are", block)
+    order = {id(s.block): n for n, s in enumerate(sites(func))}
+    for access in block.writes:
+        for other in writers_of(func, access.buffer):
+            if other.block is not block:
+                refuse(f"{what}: {access.buffer.name} is also written by {other.block.name}")
+        for reader in readers_of(func, access.buffer):
+            if order[id(reader.block)] <= order[id(block)]:
+                refuse(
+                    f"{what}: {reader.block.name} reads {access.buffer.name} before it is written"
+                )
+
+
+def _producers(func: PrimFunc, block: Block) -> list[Site]:
+    """Blocks that write what `block` reads, in program order."""
+    read = {id(a.buffer) for a in block.reads}
+    return [s for s in sites(func) if any(id(a.buffer) in read for a in s.block.writes)]
+
+
+def _shared(site: Site, path: Sequence[For]) -> int:
+    """How many loops of `path`, from the outermost, are around `site`."""
+    n = 0
+    while n < min(len(site.loops), len(path)) and site.loops[n] is path[n]:
+        n += 1
+    return n
+
+
+def _check_complete(
+    func: PrimFunc, producers: Sequence[Site], path: Sequence[For], position: int, what: str
+) -> None:
+    """Every producer comes before the new place and has finished its elements there."""
+    order = {id(s.block): n for n, s in enumerate(sites(func))}
+    done = [s for node in path[-1].body[:position] for s in sites(node)]
+    last = order[id(done[-1].block)]
+    for p in producers:
+        name = p.block.name
+        if order[id(p.block)] > last:
+            refuse(
+                f"{what}: its producer {name} comes after loop {path[-1].var.name}; move {name} "
+                "first"
+            )
+        ordered = ordered_vars(p.block)
+        for node in path[: _shared(p, path)]:
+            if node.var in ordered:
+                refuse(
+                    f"{what}: loop {node.var.name} runs over a reduction axis of {name}, whose "
+                    f"elements are not complete inside it; choose a loop outside it, or reorder"
+                )
+
+
+def _check_readers(
+    func: PrimFunc, block: Block, path: Sequence[For], position: int, what: str
+) -> None:
+    """What the block writes is read only after the new place."""
+    order = {id(s.block): n for n, s in enumerate(sites(func))}
+    done = [s for node in path[-1].body[:position] for s in sites(node)]
+    last = order[id(done[-1].block)]
+    for access in block.writes:
+        for reader in readers_of(func, access.buffer):
+            if order[id(reader.block)] <= last:
+                refuse(
+                    f"{what}: {reader.block.name} reads {access.buffer.name} before the end of "
+                    f"loop {path[-1].var.name}'s body; move {reader.block.name} first"
+                )
+
+
+def _visited(block: Block, below: Sequence[Site], depth: int, what: str) -> dict[Var, Interval]:
+    """For each axis the interval to visit: what a producer below writes, or all."""
+    found: dict[int, list[Interval]] = {}
+    reach: dict[int, Int] = {}
+    for producer in below:
+        inner = loop_vars(producer.loops[depth:])
+        values, extents = producer.block.values(), producer.extents()
+        for write in producer.block.writes:
+            region = required(write, values, extents, inner)
+            for read in block.reads:
+                if read.buffer is not write.buffer:
+                    continue
+                for index, interval, n in zip(read.indices, region, read.buffer.shape, strict=True):
+                    var = index.single_var() if isinstance(index, Affine) else None
+                    if var is None:
+                        continue
+                    found.setdefault(id(var), []).append(interval)
+                    reach[id(var)] = n
+    ranges = full(block)
+    if not any(id(it.var) in found for it in block.iters if it.kind == "spatial"):
+        refuse(f"{what}: no spatial axis of the block indexes its producer by itself", block)
+    for it in block.iters:
+        if id(it.var) in found and it.kind == "spatial":
+            require(
+                it.extent <= reach[id(it.var)],
+                f"{what}: axis {it.var.name} has {show(it.extent)} points, of which its producer "
+                f"writes {show(reach[id(it.var)])}; the others belong to no iteration of the loop",
+            )
+            ranges[it.var] = _smallest(found[id(it.var)], it, what)
+    return ranges
+
+
+def _smallest(intervals: Sequence[Interval], it: Iter, what: str) -> Interval:
+    """The interval that lies in all others."""
+    for a in intervals:
+        if all(a is b or always(contained((a,), (b,), (it.extent,))) for b in intervals):
+            return a
+    raise ScheduleError(
+        f"{what}: its producers write different regions along axis {it.var.name}; "
+        f"move it to a loop of one producer that the others are computed before"
+    )
+
+
+def _check_apart(block: Block, ranges: dict[Var, Interval], outer: Extents, what: str) -> None:
+    """Iterations of the loops outside visit different points."""
+    forms, extents = [], dict(outer)
+    for it in block.iters:
+        if it.kind == "spatial":
+            inside = Var(it.var.name)
+            extents[inside] = ranges[it.var].width
+            forms.append(ranges[it.var].start + Affine.of(inside))
+    require(
+        injective(forms, list(extents), extents),
+        f"{what}: different iterations of the loops outside write overlapping regions, so that "
+        f"the block would run more than once; choose a loop further out",
+    )
+
+
+def _check_reads(
+    block: Block,
+    ranges: dict[Var, Interval],
+    producers: Sequence[Site],
+    path: Sequence[For],
+    outer: Extents,
+    what: str,
+) -> None:
+    """All that the block reads has been written in the same iteration of the loops shared."""
+    extents: dict[Var, Int] = dict(outer)
+    values: dict[Var, Affine] = {}
+    new: list[Var] = []
+    for it in block.iters:
+        var = Var(it.var.name)
+        new.append(var)
+        extents[var] = ranges[it.var].width
+        values[it.var] = ranges[it.var].start + Affine.of(var)
+    for read in block.reads:
+        writers = [p for p in producers if any(a.buffer is read.buffer for a in p.block.writes)]
+        partial = [p for p in writers if _shared(p, path)]
+        if len(partial) < len(writers) or not partial:
+            continue
+        ok: Condition = False
+        for p in partial:
+            n = _shared(p, path)
+            inner = loop_vars(p.loops[n:])
+            needed = required(read, values, extents, [*loop_vars(path[n:]), *new])
+            for write in p.block.writes:
+                if write.buffer is read.buffer:
+                    region = required(write, p.block.values(), p.extents(), inner)
+                    ok = ok | contained(needed, region, read.buffer.shape)
+        require(
+            ok,
+            f"{what}: the block reads elements of {read.buffer.name} that the same iteration of "
+            f"loop {path[-1].var.name} has not written",
+        )

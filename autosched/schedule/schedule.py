@@ -1,0 +1,422 @@
+"""`Schedule`: one function, transformed by primitives that are remembered as a trace."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar, Union, overload
+
+import numpy as np
+
+from autosched.errors import NotBatchable, ScheduleError
+from autosched.schedule import annotate as _annotate
+from autosched.schedule import cache, inline, kinds, loops, query, reduction
+from autosched.schedule.compute import compute_at
+from autosched.schedule.population import candidate, has_digits
+from autosched.schedule.reverse import reverse_compute_at
+from autosched.schedule.trace import RETURN_TUPLES, Decision, Ref, Step, Trace, step_text
+from autosched.tir.affine import Int
+from autosched.tir.expr import Var
+from autosched.tir.module import IRModule
+from autosched.tir.nodes import Block, For, PrimFunc, path_to, site_of
+
+
+@dataclass(frozen=True, slots=True)
+class BlockRV:
+    """A block of a schedule, printed `b0`."""
+
+    id: int
+
+    def __repr__(self) -> str:
+        return f"b{self.id}"
+
+
+@dataclass(frozen=True, slots=True)
+class LoopRV:
+    """A loop of a schedule, printed `l3`."""
+
+    id: int
+
+    def __repr__(self) -> str:
+        return f"l{self.id}"
+
+
+RV = Union[BlockRV, LoopRV]
+Factor = Union[Int, Decision, None]
+LayoutDim = Union[int, Sequence[Union[Int, Decision]]]
+_H = TypeVar("_H", BlockRV, LoopRV)
+
+PRIMITIVES = frozenset(
+    {
+        "get_block",
+        "get_blocks",
+        "get_loops",
+        "get_child_blocks",
+        "get_producers",
+        "get_consumers",
+        "split",
+        "reorder",
+        "fuse",
+        "parallel",
+        "vectorize",
+        "unroll",
+        "bind",
+        "compute_at",
+        "reverse_compute_at",
+        "compute_inline",
+        "reverse_compute_inline",
+        "cache_read",
+        "cache_write",
+        "rfactor",
+        "decompose_reduction",
+        "annotate",
+        "unannotate",
+        "set_scope",
+    }
+)
+"""The methods that a trace may call."""
+
+
+class Schedule:
+    """A function under transformation.
+
+    `func` is the current program (immutable: keep it to go back), `mod` the module with it in
+    place, `trace` the steps so far. Every primitive raises ScheduleError, and changes nothing,
+    where it would change the result.
+
+    Args:
+        target: a PrimFunc, or a module, of which `main` is scheduled.
+        decisions: for each `Decision` passed as a factor its value: an int, or an int64 array of
+            shape (N,), which makes this the schedule of N candidates at once.
+    """
+
+    def __init__(
+        self, target: PrimFunc | IRModule, decisions: Mapping[str, Int] | None = None
+    ) -> None:
+        if isinstance(target, IRModule):
+            self.func = target.main
+            self._name = next(n for n, f in target.functions.items() if f is self.func)
+            self._mod = target
+        elif isinstance(target, PrimFunc):
+            self.func = target
+            self._name = target.name
+            self._mod = IRModule.of(target)
+        else:
+            raise ScheduleError(
+                f"a Schedule is made from a PrimFunc or an IRModule; found {type(target).__name__}"
+            )
+        self.decisions: dict[str, Int] = dict(decisions or {})
+        self._steps: list[Step] = []
+        self._things: dict[str, str | Var] = {}
+
+    @property
+    def mod(self) -> IRModule:
+        """The module with the function as it is now."""
+        return self._mod.with_function(self._name, self.func)
+
+    @property
+    def trace(self) -> Trace:
+        """The steps so far."""
+        return Trace(tuple(self._steps))
+
+    def show(self) -> None:
+        """Print the program as script (of a population, candidate 0)."""
+        print(candidate(self.func, 0).script(), end="")
+
+    def copy(self) -> Schedule:
+        """An independent schedule in the same state; handles work on both."""
+        new = Schedule(self._mod, self.decisions)
+        new.func, new._name = self.func, self._name
+        new._steps, new._things = list(self._steps), dict(self._things)
+        return new
+
+    @overload
+    def get(self, rv: BlockRV) -> Block: ...
+    @overload
+    def get(self, rv: LoopRV) -> For: ...
+    def get(self, rv: BlockRV | LoopRV) -> Block | For:
+        """The block or loop that a handle stands for now. Raises ScheduleError if it is gone."""
+        if isinstance(rv, BlockRV):
+            return site_of(self.func, self._block(rv)).block
+        return path_to(self.func, self._loop(rv))[-1]
+
+    def replay(self, trace: Trace) -> None:
+        """Do the steps of `trace` on top. Raises ScheduleError, naming the step that fails."""
+        handles: dict[str, RV] = {}
+
+        def resolve(value: Any) -> Any:
+            if isinstance(value, Ref):
+                if value.name not in handles:
+                    raise ScheduleError(f"{value.name} is not the result of an earlier step")
+                return handles[value.name]
+            return value
+
+        for n, step in enumerate(trace.steps):
+            if step.op not in PRIMITIVES:
+                raise ScheduleError(f"step {n + 1}: no primitive {step.op!r}")
+            try:
+                used = step.map(resolve)
+                result = getattr(self, step.op)(*used.args, **dict(used.kwargs))
+            except ScheduleError as e:
+                kind = NotBatchable if self._may_differ(step) else type(e)
+                raise kind(f"step {n + 1}, {step_text(step)}: {e}") from e
+            except TypeError as e:
+                raise ScheduleError(f"step {n + 1}, {step_text(step)}: {e}") from e
+            outs = result if step.op in RETURN_TUPLES else () if result is None else (result,)
+            if len(outs) != len(step.outs):
+                raise ScheduleError(
+                    f"step {n + 1}, {step_text(step)}: expected {len(step.outs)} results, found "
+                    f"{len(outs)}"
+                )
+            handles.update(zip(step.outs, outs, strict=True))
+
+    def _may_differ(self, step: Step) -> bool:
+        """Whether a candidate alone may be granted what is refused to the population: with digits
+        whose numbers differ by candidate, its forms may be simpler."""
+        packs = step.op == "cache_read" and any(
+            isinstance(self._int(v), np.ndarray) for v in step.values() if isinstance(v, Decision)
+        )
+        return packs or has_digits(self.func)
+
+    # Queries
+
+    def get_block(self, name: str) -> BlockRV:
+        """The block called `name`."""
+        site_of(self.func, name)
+        (b,) = self._out("get_block", (name,), [name])
+        return b
+
+    def get_blocks(self) -> tuple[BlockRV, ...]:
+        """All blocks, in program order."""
+        return self._out("get_blocks", (), query.block_names(self.func))
+
+    def get_loops(self, block: BlockRV) -> tuple[LoopRV, ...]:
+        """The loops around a block, outermost first."""
+        site = site_of(self.func, self._block(block))
+        return self._outs("get_loops", (block,), [x.var for x in site.loops])
+
+    def get_child_blocks(self, place: BlockRV | LoopRV) -> tuple[BlockRV, ...]:
+        """The blocks below a loop, in program order (a block has none)."""
+        names = (
+            query.child_blocks(self.func, self._loop(place)) if isinstance(place, LoopRV) else []
+        )
+        return self._out("get_child_blocks", (place,), names)
+
+    def get_producers(self, block: BlockRV) -> tuple[BlockRV, ...]:
+        """The blocks that write what a block reads, in program order."""
+        return self._out("get_producers", (block,), query.producers(self.func, self._block(block)))
+
+    def get_consumers(self, block: BlockRV) -> tuple[BlockRV, ...]:
+        """The blocks that read what a block writes, in program order."""
+        return self._out("get_consumers", (block,), query.consumers(self.func, self._block(block)))
+
+    # Loops
+
+    def split(self, loop: LoopRV, factors: Sequence[Factor]) -> tuple[LoopRV, ...]:
+        """Replace a loop by a nest, outermost first; see `loops.split`."""
+        self.func, out = loops.split(self.func, self._loop(loop), [self._int(f) for f in factors])
+        return self._outs("split", (loop,), out, factors=tuple(factors))
+
+    def reorder(self, *order: LoopRV) -> None:
+        """Permute loops of one nest; see `loops.reorder`."""
+        self.func = loops.reorder(self.func, *map(self._loop, order))
+        self._record("reorder", order)
+
+    def fuse(self, *chain: LoopRV) -> LoopRV:
+        """Make one loop of directly nested ones; see `loops.fuse`."""
+        self.func, fused = loops.fuse(self.func, *map(self._loop, chain))
+        return self._outs("fuse", chain, [fused])[0]
+
+    def parallel(self, loop: LoopRV) -> None:
+        """Divide the iterations over threads; see `kinds.parallel`."""
+        self.func = kinds.parallel(self.func, self._loop(loop))
+        self._record("parallel", (loop,))
+
+    def vectorize(self, loop: LoopRV) -> None:
+        """Run the iterations as vector lanes; see `kinds.vectorize`."""
+        self.func = kinds.vectorize(self.func, self._loop(loop))
+        self._record("vectorize", (loop,))
+
+    def unroll(self, loop: LoopRV) -> None:
+        """Copy the body for each iteration; see `kinds.unroll`."""
+        self.func = kinds.unroll(self.func, self._loop(loop))
+        self._record("unroll", (loop,))
+
+    def bind(self, loop: LoopRV, thread: str) -> None:
+        """Bind to a GPU axis; see `kinds.bind`."""
+        self.func = kinds.bind(self.func, self._loop(loop), thread)
+        self._record("bind", (loop, thread))
+
+    # Where blocks are computed
+
+    def compute_at(self, block: BlockRV, loop: LoopRV) -> None:
+        """Compute a producer inside a loop of its consumers; see `compute.compute_at`."""
+        self.func = compute_at(self.func, self._block(block), self._loop(loop))
+        self._record("compute_at", (block, loop))
+
+    def reverse_compute_at(self, block: BlockRV, loop: LoopRV) -> None:
+        """Compute a consumer inside a loop of its producers; see `reverse.reverse_compute_at`."""
+        self.func = reverse_compute_at(self.func, self._block(block), self._loop(loop))
+        self._record("reverse_compute_at", (block, loop))
+
+    def compute_inline(self, block: BlockRV) -> None:
+        """Put a producer's expression into its consumers; see `inline.compute_inline`."""
+        self.func = inline.compute_inline(self.func, self._block(block))
+        self._record("compute_inline", (block,))
+
+    def reverse_compute_inline(self, block: BlockRV) -> None:
+        """Put a consumer's expression into its producer; see `inline.reverse_compute_inline`."""
+        self.func = inline.reverse_compute_inline(self.func, self._block(block))
+        self._record("reverse_compute_inline", (block,))
+
+    # Copies
+
+    def cache_read(
+        self,
+        block: BlockRV,
+        buffer: int | str,
+        scope: str = "local",
+        layout: Sequence[LayoutDim] | None = None,
+    ) -> BlockRV:
+        """Read through a copy, maybe in a packed layout; see `cache.cache_read`."""
+        dims = None if layout is None else [self._dim(d) for d in layout]
+        self.func, name = cache.cache_read(self.func, self._block(block), buffer, scope, dims)
+        recorded = {"scope": scope} if layout is None else {"scope": scope, "layout": layout}
+        (b,) = self._out("cache_read", (block, buffer), [name], **recorded)
+        return b
+
+    def cache_write(self, block: BlockRV, index: int = 0, scope: str = "local") -> BlockRV:
+        """Write through a copy; see `cache.cache_write`."""
+        self.func, name = cache.cache_write(self.func, self._block(block), index, scope)
+        (b,) = self._out("cache_write", (block, index), [name], scope=scope)
+        return b
+
+    # Reductions
+
+    def rfactor(self, loop: LoopRV, factor_axis: int = 0) -> BlockRV:
+        """Make a reduction loop an axis of partial results; see `reduction.rfactor`."""
+        self.func, name = reduction.rfactor(self.func, self._loop(loop), factor_axis)
+        (b,) = self._out("rfactor", (loop,), [name], factor_axis=factor_axis)
+        return b
+
+    def decompose_reduction(self, block: BlockRV, loop: LoopRV) -> BlockRV:
+        """Initialise in a block of its own; see `reduction.decompose_reduction`."""
+        self.func, name = reduction.decompose_reduction(
+            self.func, self._block(block), self._loop(loop)
+        )
+        (b,) = self._out("decompose_reduction", (block, loop), [name])
+        return b
+
+    # Facts
+
+    def annotate(self, place: BlockRV | LoopRV, key: str, value: Any) -> None:
+        """Attach a key and a JSON value (or a Decision); see `annotate.annotate`."""
+        _plain(value)
+        self.func = _annotate.annotate(self.func, self._place(place), key, self._value(value))
+        self._record("annotate", (place, key, value))
+
+    def unannotate(self, place: BlockRV | LoopRV, key: str) -> None:
+        """Remove an annotation; see `annotate.unannotate`."""
+        self.func = _annotate.unannotate(self.func, self._place(place), key)
+        self._record("unannotate", (place, key))
+
+    def set_scope(self, block: BlockRV, index: int, scope: str) -> None:
+        """Change where a written intermediate lives; see `annotate.set_scope`."""
+        self.func = _annotate.set_scope(self.func, self._block(block), index, scope)
+        self._record("set_scope", (block, index, scope))
+
+    # Handles and recording
+
+    def _block(self, rv: BlockRV) -> str:
+        name = self._things.get(repr(rv)) if isinstance(rv, BlockRV) else None
+        if not isinstance(name, str):
+            raise ScheduleError(f"expected a block of this schedule; found {rv!r}")
+        return name
+
+    def _loop(self, rv: LoopRV) -> Var:
+        var = self._things.get(repr(rv)) if isinstance(rv, LoopRV) else None
+        if not isinstance(var, Var):
+            raise ScheduleError(f"expected a loop of this schedule; found {rv!r}")
+        return var
+
+    def _place(self, rv: BlockRV | LoopRV) -> str | Var:
+        return self._block(rv) if isinstance(rv, BlockRV) else self._loop(rv)
+
+    def _int(self, value: Factor) -> Int | None:
+        if isinstance(value, Decision):
+            if value.name not in self.decisions:
+                have = ", ".join(self.decisions) or "none"
+                raise ScheduleError(
+                    f"decision {value.name!r} has no value; give it to Schedule(decisions=…) "
+                    f"(has {have})"
+                )
+            found = np.asarray(self.decisions[value.name])
+            if found.ndim > 1 or found.dtype.kind not in "iu":
+                raise ScheduleError(
+                    f"decision {value.name!r}: expected an int or an int64 array of shape (N,), "
+                    f"found {found.dtype} of shape {found.shape}"
+                )
+            return int(found) if found.ndim == 0 else found.astype(np.int64, copy=False)
+        return value
+
+    def _dim(self, dim: LayoutDim) -> list[Int]:
+        items = [dim] if isinstance(dim, int) else dim
+        values = [self._int(v) for v in items]
+        if any(v is None for v in values):
+            raise ScheduleError(f"a layout dimension is d, [d, div] or [d, div, mod]; found {dim}")
+        return [v for v in values if v is not None]
+
+    def _value(self, value: Any) -> Any:
+        if isinstance(value, (list, tuple)):
+            return tuple(self._value(v) for v in value)
+        return self._int(value) if isinstance(value, Decision) else value
+
+    def _out(
+        self, op: str, args: Sequence[Any], names: Sequence[str], **kwargs: Any
+    ) -> tuple[BlockRV, ...]:
+        return self._new(op, args, names, BlockRV, kwargs)
+
+    def _outs(
+        self, op: str, args: Sequence[Any], variables: Sequence[Var], **kwargs: Any
+    ) -> tuple[LoopRV, ...]:
+        return self._new(op, args, variables, LoopRV, kwargs)
+
+    def _new(
+        self,
+        op: str,
+        args: Sequence[Any],
+        things: Sequence[str | Var],
+        kind: type[_H],
+        kwargs: dict[str, Any],
+    ) -> tuple[_H, ...]:
+        first = len(self._things)
+        handles = tuple(kind(first + n) for n in range(len(things)))
+        for handle, thing in zip(handles, things, strict=True):
+            self._things[repr(handle)] = thing
+        self._record(op, args, kwargs, tuple(map(repr, handles)))
+        return handles
+
+    def _record(
+        self,
+        op: str,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any] | None = None,
+        outs: tuple[str, ...] = (),
+    ) -> None:
+        kept = tuple((k, _plain(v)) for k, v in (kwargs or {}).items())
+        self._steps.append(Step(op, tuple(_plain(a) for a in args), kept, outs))
+
+
+def _plain(value: Any) -> Any:
+    """An argument as a step keeps it. Raises ScheduleError on what JSON cannot hold."""
+    if isinstance(value, (BlockRV, LoopRV)):
+        return Ref(repr(value))
+    if isinstance(value, (list, tuple)):
+        return tuple(_plain(v) for v in value)
+    if isinstance(value, np.generic):
+        return value.item()
+    if value is None or isinstance(value, (bool, int, float, str, Decision, np.ndarray)):
+        return value
+    raise ScheduleError(
+        f"a step holds numbers, texts and lists of them; found {type(value).__name__}: {value!r}"
+    )

@@ -1,0 +1,189 @@
+"""Script text to programs: `parse`, and the decorators for functions in source files.
+
+Text is read by Python's own parser and never executed.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+from collections.abc import Callable
+from typing import Any, Union
+
+from autosched.errors import ScriptError
+from autosched.script.functions import FunctionReader
+from autosched.script.limits import LIMITS, Budget, Limits, scan
+from autosched.script.source import Source
+from autosched.tir.module import IRModule
+from autosched.tir.nodes import PrimFunc
+from autosched.tir.prove import deadline
+from autosched.tir.verify import verify
+
+_FUNCTION, _MODULE = ("prim_func", "T.prim_func"), ("ir_module", "T.ir_module", "I.ir_module")
+
+
+def parse(text: str, *, check: bool = True, limits: Limits = LIMITS) -> PrimFunc | IRModule:
+    """The program that `text` is the script of: the inverse of `PrimFunc.script()`.
+
+    One function gives a PrimFunc; several, or a class decorated with `ir_module`, an IRModule.
+    Decorators are `@T.prim_func` and `@ir_module`; imports and docstrings may stand before them.
+    With `check`, every function is verified, so that none with an access that is not provably in
+    bounds gets further; pass False for a program that is only to be looked at.
+
+    Raises ScriptError, showing line and column, for text that is no script or beyond `limits`, and
+    VerifyError for a program that breaks a rule of the loop IR.
+    """
+    if not isinstance(text, str):
+        raise ScriptError(f"a script is a string, found {type(text).__name__}")
+    source = Source(text)
+    scan(source, limits)
+    budget = Budget(source, limits)
+    try:
+        tree = _tree(source)
+        read: dict[str, PrimFunc] = {}
+        is_module = False
+        for s in tree.body:
+            if isinstance(s, ast.ClassDef):
+                is_module = True
+                if read or len([x for x in tree.body if isinstance(x, ast.ClassDef)]) > 1:
+                    raise source.error(s, "expected one module, or functions, not both")
+                _class(source, budget, s, read)
+            elif isinstance(s, ast.FunctionDef):
+                if is_module:
+                    raise source.error(s, "expected one module, or functions, not both")
+                _add(source, budget, s, read)
+            elif not _is_prelude(s):
+                raise source.error(s, "expected @T.prim_func and a function, or @ir_module")
+        if not read and not is_module:
+            raise ScriptError("the script has no function; expected @T.prim_func and `def`")
+        if check:
+            with deadline(max(budget.seconds_left, 0.0)):
+                for func in read.values():
+                    verify(func)
+    except RecursionError as e:
+        raise ScriptError("the script nests too deeply to be read") from e
+    functions = list(read.values())
+    return IRModule(read) if is_module or len(functions) > 1 else functions[0]
+
+
+def parse_func(text: str, *, check: bool = True, limits: Limits = LIMITS) -> PrimFunc:
+    """`parse` of the text of one function. Raises ScriptError if there are several."""
+    found = parse(text, check=check, limits=limits)
+    if isinstance(found, PrimFunc):
+        return found
+    if len(found) != 1:
+        raise ScriptError(f"expected one function, found {', '.join(found)}")
+    return found.main
+
+
+def parse_module(text: str, *, check: bool = True, limits: Limits = LIMITS) -> IRModule:
+    """`parse` of any text, as a module."""
+    found = parse(text, check=check, limits=limits)
+    return IRModule.of(found) if isinstance(found, PrimFunc) else found
+
+
+def prim_func(func: Union[Callable[..., Any], PrimFunc]) -> PrimFunc:
+    """The decorated function as a program, read from its source file; it never runs.
+
+    Numbers of the module and of the functions around it may stand in it by name.
+    Raises ScriptError, naming file and line, and VerifyError, as `parse` does.
+    """
+    if isinstance(func, PrimFunc):
+        return func
+    if not inspect.isfunction(func):
+        raise ScriptError(f"@prim_func decorates a function, found {type(func).__name__}")
+    source = _source_of(func)
+    scan(source, LIMITS)
+    try:
+        (node,) = _tree(source).body
+        if not isinstance(node, ast.FunctionDef):
+            raise source.error(node, "@prim_func decorates a function written with `def`")
+        found = FunctionReader(source, Budget(source, LIMITS), node, _constants(func)).read()
+        verify(found)
+    except RecursionError as e:
+        raise ScriptError(f"{func.__name__} nests too deeply to be read") from e
+    return found
+
+
+def ir_module(cls: type) -> IRModule:
+    """The decorated class as a module of the functions in it, which are decorated by prim_func.
+
+    Raises ScriptError if it has none.
+    """
+    functions = {name: f for name, f in vars(cls).items() if isinstance(f, PrimFunc)}
+    if not functions:
+        raise ScriptError(f"class {cls.__name__} has no function decorated with prim_func")
+    return IRModule(functions)
+
+
+def _tree(source: Source) -> ast.Module:
+    try:
+        return ast.parse(source.text)
+    except SyntaxError as e:
+        line, column = e.lineno or 1, max((e.offset or 1) - 1, 0)
+        end = (e.end_offset or 1) - 1 if e.end_lineno == e.lineno else 0
+        raise source.error_at(line, column, f"no Python syntax: {e.msg}", end) from e
+    except MemoryError as e:
+        raise ScriptError("the script nests too deeply to be read") from e
+    except ValueError as e:  # a NUL, or half a surrogate pair
+        raise ScriptError(f"the text is no Python: {e}") from e
+
+
+def _is_prelude(s: ast.stmt) -> bool:
+    """A docstring, or an import, which means nothing here."""
+    if isinstance(s, ast.Expr):
+        return isinstance(s.value, ast.Constant) and isinstance(s.value.value, str)
+    return isinstance(s, (ast.Import, ast.ImportFrom))
+
+
+def _class(source: Source, budget: Budget, s: ast.ClassDef, read: dict[str, PrimFunc]) -> None:
+    _decorated(source, s, _MODULE)
+    if s.bases or s.keywords:
+        raise source.error(s, "a module has no base classes")
+    for n in s.body:
+        if isinstance(n, ast.FunctionDef):
+            _add(source, budget, n, read)
+        elif not (_is_prelude(n) or isinstance(n, ast.Pass)):
+            raise source.error(n, "expected @T.prim_func and a function")
+
+
+def _add(source: Source, budget: Budget, s: ast.FunctionDef, read: dict[str, PrimFunc]) -> None:
+    _decorated(source, s, _FUNCTION)
+    if s.name in read:
+        raise source.error(s, f"two functions are named {s.name}")
+    read[s.name] = FunctionReader(source, budget, s).read()
+
+
+def _decorated(source: Source, s: ast.FunctionDef | ast.ClassDef, names: tuple[str, ...]) -> None:
+    if len(s.decorator_list) != 1 or ast.unparse(s.decorator_list[0])[:20] not in names:
+        place = s.decorator_list[-1] if s.decorator_list else s
+        raise source.error(place, f"expected the decorator @{names[1]} and no other")
+
+
+def _source_of(func: Callable[..., Any]) -> Source:
+    try:
+        lines, first = inspect.getsourcelines(func)
+        file = inspect.getsourcefile(func) or ""
+    except (OSError, TypeError) as e:
+        raise ScriptError(
+            f"the source of {func.__name__} cannot be read ({e}); use autosched.script.parse(text)"
+        ) from e
+    text = "".join(lines)
+    moved = textwrap.dedent(text)
+    indent = len(lines[0]) - len(lines[0].lstrip())
+    return Source(moved, file, first, indent if moved != text else 0)
+
+
+def _constants(func: Callable[..., Any]) -> dict[str, int | float]:
+    """Numbers that the function may name: of its module, then of the functions around it."""
+    code, cells = getattr(func, "__code__", None), getattr(func, "__closure__", None)
+    found = dict(getattr(func, "__globals__", {}))
+    for name, cell in zip(getattr(code, "co_freevars", ()), cells or (), strict=False):
+        try:
+            found[name] = cell.cell_contents
+        except ValueError:  # not assigned yet
+            continue
+    return {
+        k: v for k, v in found.items() if isinstance(v, (int, float)) and not isinstance(v, bool)
+    }

@@ -1,0 +1,52 @@
+"""Source text, and errors that show where in it something is wrong."""
+
+from __future__ import annotations
+
+import ast
+from typing import Union
+
+from autosched.errors import ScriptError
+
+Place = Union[ast.expr, ast.stmt, ast.arg, ast.keyword]
+WIDTH = 100
+"""Columns of a source line that an error shows."""
+
+
+class Source:
+    """A text and where it comes from.
+
+    `name` is a file's name or "", `first_line` the number in that file of the text's first line,
+    `indent` how far the text has been moved to the left.
+    """
+
+    def __init__(self, text: str, name: str = "", first_line: int = 1, indent: int = 0) -> None:
+        # Python reads every kind of line end as one; lines are counted as Python counts them.
+        self.text = text.replace("\r\n", "\n").replace("\r", "\n")
+        self.lines = self.text.split("\n")
+        self.name, self.first_line, self.indent = name, first_line, indent
+
+    def error(self, place: Place, message: str) -> ScriptError:
+        """An error at an AST node: position, message, the source line with the node underlined."""
+        line = self.lines[place.lineno - 1] if place.lineno <= len(self.lines) else ""
+        raw = line.encode(errors="replace")  # the AST counts columns in bytes
+        begin = len(raw[: place.col_offset].decode(errors="replace"))
+        end = len(line)
+        if place.end_lineno == place.lineno and place.end_col_offset is not None:
+            end = len(raw[: place.end_col_offset].decode(errors="replace"))
+        return self.error_at(place.lineno, begin, message, end)
+
+    def error_at(self, line: int, begin: int, message: str, end: int = 0) -> ScriptError:
+        """An error at columns `begin` to `end` (from 0) of a line (from 1)."""
+        number, column = line + self.first_line - 1, begin + self.indent + 1
+        file = f"{self.name}, " if self.name else ""
+        parts = [f"{file}line {number}, column {column}: {message}"]
+        if 1 <= line <= len(self.lines) and self.lines[line - 1].strip():
+            text = "".join(c if c.isprintable() else " " for c in self.lines[line - 1])
+            # A long line is cut so that the fault stays in view.
+            first = max(0, begin - WIDTH // 2) if len(text) > WIDTH else 0
+            shown = text[first : first + WIDTH]
+            carets = max(1, min(end, first + len(shown)) - begin)
+            margin = " " * len(str(number))
+            parts.append(f"  {number} | {shown}")
+            parts.append(f"  {margin} | {' ' * (begin - first)}{'^' * carets}")
+        return ScriptError("\n".join(parts), number, column)

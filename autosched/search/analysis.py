@@ -1,0 +1,352 @@
+"""Batched analysis: what a program, or each of a population of programs, does to the machine.
+
+`analyse(func, target)` reads a scheduled program (of ints, or of arrays of shape (N,)) or the
+lowered program of one candidate; the same code yields the same figures for all three, which the
+tests hold. Figures are float64 columns. What each means:
+
+Per block (`BlockStats`)
+    iterations    runs of the innermost serial iteration (one register tile), over all threads
+    lanes         elements of one vector instruction that do work, of `vector` lanes
+    copies        vector instructions of the body in one iteration: unrolled loops x vectors
+    accumulators  vector accumulators that live through the innermost reduction loops
+    live          vector registers wanted: accumulators + one row of the cheapest operand + 1
+    loads, wide   vector and broadcast loads in one iteration; those that are not contiguous, by
+    element
+    stores        vector stores in one iteration (a reduction stores once an entry, see below)
+    entries       times that the innermost reduction loops are entered and their results stored
+    waste         points computed per point of the domain: tails and recomputation
+Per stage (`StageStats`, a root of the program)
+    degree, share parallel iterations; share of the work that the slowest thread has
+    forks         parallel regions started
+    traffic       cache lines entering L1, L2, L3 and pages missing the TLB, over all threads
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+import numpy as np
+
+from autosched.search.footprint import (
+    LINE,
+    Floats,
+    LoopTree,
+    SiteUses,
+    Traffic,
+    Use,
+    floats,
+    reduction_loops,
+    site_uses,
+)
+from autosched.sketch.analysis import cost
+from autosched.sketch.decisions import Mask
+from autosched.target import Target
+from autosched.tir import dtypes
+from autosched.tir.affine import Digit
+from autosched.tir.expr import Call
+from autosched.tir.nodes import Block, Buffer, For, Node, PrimFunc, sites
+
+TLB_PAGES = 64.0
+"""Pages that the first-level data TLB holds (64 to 96 on current cores)."""
+MAX_COPIES = 192.0
+"""Vector instructions in one iteration beyond which code size and build time explode."""
+MAX_THREAD_BYTES = 64.0 * 2**20
+MAX_SCRATCH_BYTES = 2.0 * 2**30
+REDUCE_ACCUMULATORS = 8.0
+"""Accumulators that the code generator gives an unrolled reduction over lanes."""
+
+
+@dataclass(frozen=True)
+class BlockStats:
+    """Figures of one block; see the module's table."""
+
+    iterations: Floats
+    lanes: Floats
+    copies: Floats
+    accumulators: Floats
+    live: Floats
+    loads: Floats
+    wide: Floats
+    stores: Floats
+    entries: Floats
+    waste: Floats
+
+
+@dataclass(frozen=True)
+class StageStats:
+    """Figures of one root of the program; `blocks` are the names below it."""
+
+    blocks: tuple[str, ...]
+    degree: Floats
+    share: Floats
+    forks: Floats
+    l1_lines: Floats
+    l2_lines: Floats
+    l3_lines: Floats
+    pages: Floats
+
+
+@dataclass(frozen=True)
+class BlockFacts:
+    """What follows from the block alone: operations of a point, lanes of a full vector, size of
+    the domain."""
+
+    ops: float
+    vector: int
+    itemsize: int
+    is_reduction: bool
+    points: Floats
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """All figures of `size` candidates (1 for one program)."""
+
+    size: int
+    blocks: dict[str, BlockStats]
+    facts: dict[str, BlockFacts]
+    stages: tuple[StageStats, ...]
+    scratch_bytes: Floats
+    thread_bytes: Floats
+    resident_lines: Floats
+    """Cache lines of everything the program touches."""
+    traffic: Traffic
+    """Lines entering L1, L2, L3 and pages missing the TLB over the whole program, started cold."""
+    packed_bytes: Floats
+    """Bytes written by blocks that compute nothing: copies into panels and padded buffers."""
+
+    @property
+    def valid(self) -> Mask:
+        """Whether a candidate is worth building: bounded code and scratch."""
+        ok = (self.scratch_bytes <= MAX_SCRATCH_BYTES) & (self.thread_bytes <= MAX_THREAD_BYTES)
+        for stats in self.blocks.values():
+            ok = ok & (stats.copies <= MAX_COPIES)
+        return np.broadcast_to(ok, (self.size,)).astype(np.bool_)
+
+    def columns(self) -> dict[str, Floats]:
+        """Every figure by name, shape (size,); `block/figure` for blocks, sums over stages."""
+        found: dict[str, Floats] = {}
+        for name, stats in self.blocks.items():
+            for field in fields(stats):
+                found[f"{name}/{field.name}"] = getattr(stats, field.name)
+        found.update(zip(("l1_lines", "l2_lines", "l3_lines"), self.traffic.missed, strict=True))
+        found["pages"] = self.traffic.pages
+        for key in ("scratch_bytes", "thread_bytes", "resident_lines", "packed_bytes"):
+            found[key] = getattr(self, key)
+        return {k: np.broadcast_to(floats(v), (self.size,)) for k, v in found.items()}
+
+
+def analyse(func: PrimFunc, target: Target, size: int = 1) -> Analysis:
+    """Figures of a scheduled or lowered program; `size` is N if its extents are arrays of shape
+    (N,)."""
+    uses = site_uses(func)
+    tree = LoopTree(func, uses)
+    blocks: dict[str, BlockStats] = {}
+    facts: dict[str, BlockFacts] = {}
+    packed: Floats = floats(0.0)
+    for site in uses:
+        block = site.site.block
+        known = _facts(block, target)
+        stats = _block_stats(site, known)
+        blocks[block.name], facts[block.name] = stats, known
+        if known.ops == 0.0 and not known.is_reduction:
+            packed = packed + stats.waste * known.points * known.itemsize
+    limits = tuple(c / LINE for c in (target.l1_bytes, target.l2_bytes, target.l3_bytes))
+    walks = [tree.traffic(node, 0, limits, TLB_PAGES) for node in func.body]
+    stages = tuple(_stage(n, t, target) for n, t in zip(func.body, walks, strict=True))
+    traffic = tree.total(walks, limits, TLB_PAGES)
+    scratch, private = _scratch(func, uses, tree)
+    resident = tree.foot([s.site.block for s in uses], 0).lines
+    return Analysis(size, blocks, facts, stages, scratch, private, resident, traffic, packed)
+
+
+def _facts(block: Block, target: Target) -> BlockFacts:
+    ops = sum(cost(e) for e in block.body)
+    if block.reducer is not None:
+        ops += sum(cost(e) for e in block.reducer.combine)
+        fused = block.reducer.name == "sum" and any(
+            isinstance(e, Call) and e.op == "mul" for e in block.body
+        )
+        ops -= 1.0 if fused and target.has_fma else 0.0
+    itemsize = dtypes.itemsize(block.writes[0].buffer.dtype)
+    points: Floats = floats(1.0)
+    for axis in block.iters:
+        points = points * floats(axis.extent)
+    return BlockFacts(
+        ops, max(target.vector_bytes // itemsize, 1), itemsize, block.is_reduction, points
+    )
+
+
+def _block_stats(site: SiteUses, facts: BlockFacts) -> BlockStats:
+    loops = site.site.loops
+    reduce_vars = reduction_loops(site.site)
+    one = floats(1.0)
+    lanes, vectors, spatial, reduce_copies = one, one, one, one
+    lane_reduce = False
+    inside: dict[
+        int, Floats
+    ] = {}  # loops of the register tile: variable -> extent (1 where it is not in it)
+    iterations, red = one, one
+    for d in range(len(loops) - 1, -1, -1):
+        loop, extent = loops[d], site.extents[d]
+        e = np.where(site.tile[d], extent, 1.0)
+        inside[id(loop.var)] = e
+        if loop.kind == "vectorized":
+            vectors = np.ceil(e / facts.vector)
+            lanes = e / vectors
+            lane_reduce = id(loop.var) in reduce_vars
+        elif id(loop.var) in reduce_vars:
+            reduce_copies = reduce_copies * e
+        else:
+            spatial = spatial * e
+        outer = np.where(site.tile[d], 1.0, extent)
+        iterations = iterations * outer
+        red = red * np.where(site.reduces[d], outer, 1.0)
+    executed, waste_points = _executed(site, inside)
+    iterations = iterations * executed
+    copies = spatial * reduce_copies * vectors
+    lane_copies = np.minimum(reduce_copies, REDUCE_ACCUMULATORS) if lane_reduce else one
+    accumulators = spatial * vectors * lane_copies if facts.is_reduction else floats(0.0)
+    loads, wide, cheapest = one * 0.0, one * 0.0, None
+    for use in site.uses:
+        if use.written:
+            continue
+        n, gathered = _loads(use, site, inside, facts)
+        loads, wide = loads + n, wide + gathered
+        cheapest = n if cheapest is None else np.minimum(cheapest, n)
+    live = accumulators + (cheapest if cheapest is not None else 0.0) + 1.0
+    stores = floats(0.0) if facts.is_reduction else spatial * vectors
+    entries = (
+        np.maximum(iterations / np.maximum(red, 1.0), 1.0) if facts.is_reduction else floats(0.0)
+    )
+    return BlockStats(
+        iterations=iterations,
+        lanes=lanes,
+        copies=copies,
+        accumulators=accumulators,
+        live=live,
+        loads=loads,
+        wide=wide,
+        stores=stores,
+        entries=entries,
+        waste=waste_points / facts.points,
+    )
+
+
+def _executed(site: SiteUses, inside: dict[int, Floats]) -> tuple[Floats, Floats]:
+    """(share of the padded iterations that run, points computed).
+
+    A tail on serial loops is a run-time trip count; within the register tile it is computed.
+    Predicates over the same loops cut the same iterations: only the tightest counts.
+    """
+    extents = {id(loop.var): e for loop, e in zip(site.site.loops, site.extents, strict=True)}
+    groups: list[tuple[set[int], Floats]] = []
+    for p in site.site.block.predicates:
+        if any(isinstance(a, Digit) for a, _ in p.form.terms):
+            continue
+        const, bound = floats(p.form.const), floats(p.bound)
+        span, tile = floats(1.0), floats(1.0)
+        for atom, c in p.form.terms:
+            step = floats(c)
+            span = span + np.maximum(step, 0.0) * (extents[id(atom)] - 1.0)
+            tile = tile + np.abs(step) * (inside.get(id(atom), floats(1.0)) - 1.0)
+        needed = np.ceil((bound - const) / tile) * tile
+        share = np.clip(needed / span, 0.0, 1.0)
+        variables = {id(v) for v in p.form.variables()}
+        for other in [g for g in groups if g[0] & variables]:
+            groups.remove(other)
+            variables, share = variables | other[0], np.minimum(share, other[1])
+        groups.append((variables, share))
+    total: Floats = floats(1.0)
+    for _, share in groups:
+        total = total * share
+    points: Floats = total
+    for e in site.extents:
+        points = points * e
+    return total, points
+
+
+def _loads(
+    use: Use, site: SiteUses, inside: dict[int, Floats], facts: BlockFacts
+) -> tuple[Floats, Floats]:
+    """(load instructions, elements loaded one by one) of one access in one iteration."""
+    steps: dict[int, Floats] = {}
+    last: dict[int, Floats] = {}
+    tangled: set[int] = set()
+    for n, form in enumerate(use.forms):
+        if form is None:
+            continue
+        for atom, c in form.terms:
+            if isinstance(atom, Digit):
+                tangled |= {id(v) for v in atom.variables()}
+                continue
+            steps[id(atom)] = steps.get(id(atom), floats(0.0)) + np.abs(floats(c))
+            if n == len(use.forms) - 1:
+                last[id(atom)] = np.abs(floats(c))
+    zero = floats(0.0)
+    instructions, by_element = floats(1.0), zero
+    for loop in site.site.loops:
+        key = id(loop.var)
+        e = inside[key]
+        if loop.kind not in ("unrolled", "vectorized"):
+            continue
+        used = (steps.get(key, zero) > 0.0) | (key in tangled)
+        if loop.kind == "vectorized":
+            smooth = (steps.get(key, zero) == 1.0) & (last.get(key, zero) == 1.0)
+            smooth = smooth & (key not in tangled)
+            strided = used & ~smooth & (e > 1.0)
+            by_element = by_element + np.where(strided, e, 0.0)
+            instructions = instructions * np.where(used, np.ceil(e / facts.vector), 1.0)
+        else:
+            instructions = instructions * np.where(used, e, 1.0)
+    return instructions, by_element * instructions / np.maximum(
+        np.ceil(by_element / facts.vector), 1.0
+    )
+
+
+def _stage(node: Node, traffic: Traffic, target: Target) -> StageStats:
+    blocks = tuple(s.block.name for s in sites(node))
+    degree, before = floats(1.0), floats(1.0)
+    current: Node | None = node
+    started = False
+    while isinstance(current, For):
+        if current.kind == "parallel":
+            degree = degree * floats(current.extent)
+            started = True
+        elif started:
+            break
+        else:
+            before = before * floats(current.extent)
+        current = current.body[0] if len(current.body) == 1 else None
+    threads = float(target.num_cores)
+    share = np.where(degree > 1.0, np.ceil(degree / threads) / degree, 1.0)
+    forks = np.where(degree > 1.0, before if started else 0.0, 0.0)
+    l1, l2, l3 = (floats(x) for x in traffic.missed)
+    return StageStats(blocks, degree, share, forks, l1, l2, l3, floats(traffic.pages))
+
+
+def _scratch(func: PrimFunc, uses: list[SiteUses], tree: LoopTree) -> tuple[Floats, Floats]:
+    """Bytes of intermediates: (all of them, those that each thread has for itself)."""
+    params = {id(b) for b in func.params}
+    shared: dict[int, tuple[Buffer, dict[int, Floats]]] = {}
+    for site in uses:
+        mine = {
+            id(loop): e
+            for loop, e in zip(site.site.loops, site.extents, strict=True)
+            if loop.kind == "parallel"
+        }
+        for use in site.uses:
+            b = use.access.buffer
+            if id(b) not in params:
+                old = shared.get(id(b))
+                common = mine if old is None else {k: e for k, e in old[1].items() if k in mine}
+                shared[id(b)] = (b, common)
+    total, private = floats(0.0), floats(0.0)
+    for b, loops in shared.values():
+        size = tree.allocated(b) * dtypes.itemsize(b.dtype)
+        total = total + size
+        tasks: Floats = floats(1.0)
+        for e in loops.values():
+            tasks = tasks * e
+        private = private + np.where(tasks > 1.0, size, 0.0)
+    return total, private

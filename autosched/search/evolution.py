@@ -1,0 +1,255 @@
+"""Evolutionary search, ask/tell: what to measure next, given what has been measured.
+
+Round r's proposals are a pure function of (seed, r, measurements of rounds <= r - 2 in slot
+order), so
+that proposing overlaps measuring, and resuming repeats nothing but the open round. The search
+never sees a pool, a store or a clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from autosched.errors import TuningError
+from autosched.search.model import CostModel, Scores
+from autosched.sketch.space import Candidate, Population, Space
+from autosched.tir.affine import IntArray
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One measurement as the search sees it. `seconds` is infinite unless `status` is "ok"."""
+
+    round: int
+    slot: int
+    variant: int
+    values: Mapping[str, int]
+    status: str
+    seconds: float
+
+
+@dataclass(frozen=True)
+class SearchParams:
+    """How the search spends its time.
+
+    `round_size` is the most candidates a round may have: all rounds but the last should have as
+    many, since a round leaves out what the one before it may still be measuring.
+    """
+
+    round_size: int = 64
+    population: int = 1024
+    """Random candidates: drawn once for the seed, so that their figures are computed once."""
+    offspring: int = 512
+    """Candidates of each further generation."""
+    generations: int = 3
+    crossover: float = 0.3
+    structural: float = 0.08
+    fresh: float = 0.15
+    measured_parents: int = 32
+    eps_greedy: float = 0.05
+    exhaustive_limit: int = 4096
+    structures: int = 12
+    """Variants drawn from at random: each costs a replay, however few rows it has."""
+    survivors: int = 4
+    """Variants, the best ones, that have offspring."""
+    crowd: float = 0.25
+    """Share of a round that may have the same variant and register tile."""
+
+
+class EvolutionarySearch:
+    """Proposes candidates of `space` by `model`'s scores. `model` is left as it is: it is refitted
+    from the history in every round."""
+
+    def __init__(
+        self, space: Space, model: CostModel, seed: int = 0, params: SearchParams | None = None
+    ) -> None:
+        self.space = space
+        self.model = model
+        self.seed = seed
+        self.params = params or SearchParams()
+        self._whole = space.enumerate(self.params.exhaustive_limit)
+        self._inner = _inner_columns(space)
+        self._memo: dict[tuple[int, tuple[object, ...]], tuple[list[bytes], Population]] = {}
+
+    def propose(self, round: int, n: int, history: Sequence[Measured]) -> list[Candidate]:
+        """The `n` candidates of a round, fewer if the space has no more; none was ever proposed
+        before.
+
+        Only measurements of rounds <= round - 2 are used; the rest may be there or not. Raises
+        TuningError if n exceeds the round size.
+        """
+        if n > self.params.round_size:
+            raise TuningError(
+                f"round {round} asks for {n} candidates, more than the round size "
+                f"{self.params.round_size}"
+            )
+        found = self._ranked(round, history)
+        return [self.space.candidate(found, k) for k in range(min(n, len(found)))]
+
+    def _ranked(self, round: int, history: Sequence[Measured]) -> Population:
+        """The candidates of a full round. A smaller round is a prefix of it."""
+        seen = sorted((h for h in history if h.round <= round - 2), key=lambda h: (h.round, h.slot))
+        key = (round, tuple((h.round, h.slot, h.seconds) for h in seen))
+        known = self._memo.get(key)
+        if known is not None:
+            return known[1]
+        measured = self.space.population([(h.variant, dict(h.values)) for h in seen])
+        taken = set(measured.keys())
+        if round >= 1:
+            taken |= set(self._ranked(round - 1, history).keys())
+        seconds = np.array(
+            [h.seconds if h.status == "ok" else np.inf for h in seen], dtype=np.float64
+        )
+        model = self.model.fit(self.space, measured, seconds) if len(seen) else self.model
+        rng = np.random.default_rng(np.random.SeedSequence([self.seed, round]))
+        pool, scores = self._pool(model, measured, seconds, rng)
+        found = self._choose(pool, scores, taken, rng)
+        self._memo = {k: v for k, v in self._memo.items() if k[0] >= round - 1}
+        self._memo[key] = (found.keys(), found)
+        return found
+
+    def _pool(
+        self,
+        model: CostModel,
+        measured: Population,
+        seconds: np.ndarray[tuple[int], np.dtype[np.float64]],
+        rng: np.random.Generator,
+    ) -> tuple[Population, Scores]:
+        """Distinct legal candidates with scores, best first: the whole space if small, else
+        evolved."""
+        if self._whole is not None:
+            return _sorted(self._whole, model.predict(self.space, self._whole))
+        p = self.params
+        parents = self._parents(measured, seconds)
+        current = self._first(parents, rng)
+        archive: list[tuple[Population, Scores]] = []
+        for generation in range(p.generations):
+            current = current.take(current.unique())
+            scores = model.predict(self.space, current)
+            archive.append((current, scores))
+            if generation == p.generations - 1:
+                break
+            current = self._offspring(current, scores, rng)
+        everything = Population.concat([a for a, _ in archive])
+        scores = np.concatenate([s for _, s in archive])
+        first = everything.unique()
+        return _sorted(everything.take(first), scores[first])
+
+    def _parents(
+        self, measured: Population, seconds: np.ndarray[tuple[int], np.dtype[np.float64]]
+    ) -> Population:
+        order = np.argsort(seconds, kind="stable")[: self.params.measured_parents]
+        return measured.take(order[np.isfinite(seconds[order])])
+
+    def _first(self, parents: Population, rng: np.random.Generator) -> Population:
+        """The seed's random candidates; the best measured, mutants of them, and what is one step
+        away from the very best."""
+        p = self.params
+        lot = np.random.default_rng(np.random.SeedSequence([self.seed]))
+        structures = lot.permutation(len(self.space.variants))[: p.structures]
+        parts = [self.space.sample(lot, p.population, structures)]
+        if len(parents):
+            proven = np.unique(parents.variant[: p.measured_parents])[: p.survivors]
+            near = self.space.neighbours(self.space.candidate(parents, 0))
+            parts.append(near.take(np.isin(near.variant, proven)))
+            picks = rng.integers(0, len(parents), size=p.offspring)
+            others = rng.integers(0, len(self.space.variants), size=1)
+            variants = np.union1d(proven, others)
+            parts.append(self.space.mutate(parents.take(picks), rng, p.structural, variants))
+        return Population.concat(parts)
+
+    def _offspring(
+        self, current: Population, scores: Scores, rng: np.random.Generator
+    ) -> Population:
+        """The next generation: the elite's children by mutation and crossover, and fresh blood, all
+        of the variants that have the best candidates."""
+        p = self.params
+        order = np.argsort(-scores, kind="stable")
+        order = order[np.isfinite(scores[order])]
+        if not len(order):
+            return self.space.sample(rng, p.offspring)
+        ranked = current.variant[order]
+        _, first = np.unique(ranked, return_index=True)
+        variants = ranked[np.sort(first)[: p.survivors]]
+        order = order[np.isin(ranked, variants)]
+        fresh = int(p.offspring * p.fresh)
+        crossed = int(p.offspring * p.crossover)
+        mutated = p.offspring - fresh - crossed
+        chosen = order[_roulette(len(order), rng, mutated + 2 * crossed)]
+        parts = [
+            self.space.mutate(current.take(chosen[:mutated]), rng, p.structural, variants),
+            self.space.crossover(
+                current.take(chosen[mutated : mutated + crossed]),
+                current.take(chosen[mutated + crossed :]),
+                rng,
+            ),
+            self.space.sample(rng, fresh, variants),
+        ]
+        return Population.concat(parts)
+
+    def _choose(
+        self, pool: Population, scores: Scores, taken: set[bytes], rng: np.random.Generator
+    ) -> Population:
+        """Slot by slot: the best that is new and whose kind does not crowd the round, sometimes
+        any."""
+        size = self.params.round_size
+        keys = pool.keys()
+        free = [k for k in range(len(pool)) if keys[k] not in taken and np.isfinite(scores[k])]
+        kinds = [self._kind(pool, k) for k in free]
+        limit = max(1, int(size * self.params.crowd))
+        chosen: list[int] = []
+        used: set[int] = set()
+        crowd: dict[bytes, int] = {}
+        lottery = rng.random((size, 2))
+        cursor = 0
+        for slot in range(min(size, len(free))):
+            if lottery[slot, 0] < self.params.eps_greedy:
+                pick = _next_free(int(lottery[slot, 1] * len(free)), used, len(free))
+            else:
+                while cursor in used:
+                    cursor += 1
+                pick = cursor
+                scan = pick
+                while scan < len(free) and (scan in used or crowd.get(kinds[scan], 0) >= limit):
+                    scan += 1
+                if scan < len(free):
+                    pick = scan
+            used.add(pick)
+            crowd[kinds[pick]] = crowd.get(kinds[pick], 0) + 1
+            chosen.append(free[pick])
+        return pool.take(np.array(chosen, dtype=np.int64))
+
+    def _kind(self, pool: Population, row: int) -> bytes:
+        inner: bytes = pool.values[row, self._inner].tobytes()
+        return inner + int(pool.variant[row]).to_bytes(8, "little")
+
+
+def _inner_columns(space: Space) -> IntArray:
+    """Columns of the innermost spatial factors: the register tile."""
+    found = [
+        space.column[s.names[-1]]
+        for s in space.specs
+        if getattr(s, "role", "") in ("vector", "rows")
+    ]
+    return np.array(found, dtype=np.int64)
+
+
+def _sorted(population: Population, scores: Scores) -> tuple[Population, Scores]:
+    order = np.argsort(-scores, kind="stable")
+    order = order[np.isfinite(scores[order])]
+    return population.take(order), scores[order]
+
+
+def _roulette(count: int, rng: np.random.Generator, draws: int) -> IntArray:
+    """Ranks in [0, count), the best ones more often: squares of uniform numbers."""
+    return np.minimum((rng.random(draws) ** 3 * count).astype(np.int64), count - 1)
+
+
+def _next_free(start: int, used: set[int], count: int) -> int:
+    pick = start
+    while pick in used:
+        pick = (pick + 1) % count
+    return pick

@@ -1,0 +1,1 @@
+"""Sketches: rules that derive a workload's search space from the program itself."""

@@ -1,0 +1,181 @@
+"""What sketch rules ask about the blocks of a program: who feeds whom, what is reused, what is
+cheap."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from autosched.dag import ComputeDAG
+from autosched.tir import expr as ex
+from autosched.tir.affine import Affine
+from autosched.tir.expr import OPS, Call, Expr, Slot, Var
+from autosched.tir.nodes import Access, Block, Iter, PrimFunc
+
+COSTS = {"math": 16.0, "div": 4.0, "cast": 1.0}
+"""Cost of one operation in additions, by the class in `OPS`; 1 where absent. Vector code: a
+polynomial exp or erf is some 16 instructions, a division occupies its unit for some 4 to 8."""
+CHEAP = 6.0
+"""A body of at most this cost is recomputed rather than stored."""
+
+
+@dataclass(frozen=True, eq=False)
+class BlockInfo:
+    """One block and its place in the data flow. Names are blocks' names."""
+
+    block: Block
+    dag: ComputeDAG
+    producers: tuple[str, ...]
+    consumers: tuple[str, ...]
+    is_output: bool
+
+    @property
+    def name(self) -> str:
+        """The block's name."""
+        return self.block.name
+
+    @cached_property
+    def spatial(self) -> tuple[Iter, ...]:
+        """Spatial axes in order."""
+        return tuple(i for i in self.block.iters if i.kind == "spatial")
+
+    @cached_property
+    def reduce(self) -> tuple[Iter, ...]:
+        """Reduction axes in order."""
+        return tuple(i for i in self.block.iters if i.kind == "reduce")
+
+    @cached_property
+    def sequential(self) -> bool:
+        """Whether some axis must be visited in order."""
+        return any(i.kind == "sequential" for i in self.block.iters)
+
+    @cached_property
+    def is_injective(self) -> bool:
+        """Whether every element is computed from its own axes alone, once."""
+        return not self.block.is_reduction and not self.reduce and not self.sequential
+
+    @cached_property
+    def cost(self) -> float:
+        """Cost of one point, in additions."""
+        return sum(cost(e) for e in self.block.body)
+
+    @cached_property
+    def is_cheap(self) -> bool:
+        """Whether recomputing a point costs less than a store and a load."""
+        return self.cost <= CHEAP and not any(
+            isinstance(e, Call) and OPS[e.op].cost == "math"
+            for body in self.block.body
+            for e in ex.walk(body)
+        )
+
+    @cached_property
+    def is_copy(self) -> bool:
+        """Whether the body only moves or guards values: no arithmetic beyond selects and casts."""
+        calls = (e for body in self.block.body for e in ex.walk(body) if isinstance(e, Call))
+        return all(
+            e.dtype in ("bool", "int64") or OPS[e.op].cost in ("select", "cast") for e in calls
+        )
+
+    @cached_property
+    def vector_axis(self) -> Iter | None:
+        """The spatial axis that is contiguous in the result: the last index of the first write."""
+        indices = self.block.writes[0].indices
+        if not indices or not isinstance(indices[-1], Affine):
+            return None
+        var = indices[-1].single_var()
+        return next((i for i in self.spatial if i.var is var), None)
+
+    @cached_property
+    def writes_identity(self) -> bool:
+        """Whether every write is indexed by the spatial axes, each once, in order."""
+        return all(identity_axes(a, self.spatial) for a in self.block.writes)
+
+    @cached_property
+    def needs_tiling(self) -> bool:
+        """Multi-level tiling pays and applies: a reduction that reads some data more than once and
+        writes its own spatial axes in order."""
+        return (
+            self.dag.info(self.name).needs_multi_level_tiling
+            and self.block.is_reduction
+            and not self.sequential
+            and len(self.block.writes) == 1
+            and self.writes_identity
+            and any(i.extent != 1 for i in self.reduce)
+        )
+
+    @property
+    def points(self) -> int:
+        """Number of points of the block's domain."""
+        return self.dag.info(self.name).points
+
+
+def cost(e: Expr) -> float:
+    """Cost of an expression in additions. Index arithmetic is free, and so is a guard: a selection
+    whose condition depends on the axes alone is decided once for a row of a register tile."""
+    if not isinstance(e, Call) or e.dtype in ("int64", "bool"):
+        return 0.0
+    below = sum(cost(a) for a in e.args)
+    if OPS[e.op].cost == "select" and not any(isinstance(x, Slot) for x in ex.walk(e.args[0])):
+        return below
+    return below + COSTS.get(OPS[e.op].cost, 1.0)
+
+
+def used_axes(access: Access) -> set[int]:
+    """Ids of the axis variables that occur in an access."""
+    found: set[int] = set()
+    for index in access.indices:
+        variables = (
+            index.variables()
+            if isinstance(index, Affine)
+            else (e for e in ex.walk(index) if isinstance(e, Var))
+        )
+        found |= {id(v) for v in variables}
+    return found
+
+
+def identity_axes(access: Access, axes: tuple[Iter, ...]) -> bool:
+    """Whether the access is `buffer[axes...]`."""
+    return len(access.indices) == len(axes) and all(
+        isinstance(i, Affine) and i.single_var() is axis.var
+        for i, axis in zip(access.indices, axes, strict=True)
+    )
+
+
+def axis_dim(access: Access, axis: Iter) -> int | None:
+    """The one dimension indexed by exactly `axis`, if the axis occurs nowhere else in the
+    access."""
+    dims = [n for n, i in enumerate(access.indices) if isinstance(i, Affine) and i.uses([axis.var])]
+    if len(dims) != 1 or any(not isinstance(i, Affine) for i in access.indices):
+        return None
+    index = access.indices[dims[0]]
+    return dims[0] if isinstance(index, Affine) and index.single_var() is axis.var else None
+
+
+def analyse_blocks(func: PrimFunc) -> dict[str, BlockInfo]:
+    """Every block by name, in program order."""
+    dag = ComputeDAG(func)
+    return {
+        b.name: BlockInfo(
+            b,
+            dag,
+            tuple(p.name for p in dag.producers(b)),
+            tuple(c.name for c in dag.consumers(b)),
+            dag.info(b).is_output,
+        )
+        for b in dag.blocks
+    }
+
+
+def elementwise_consumer(info: BlockInfo, blocks: dict[str, BlockInfo]) -> BlockInfo | None:
+    """The only consumer, if it reads the result point by point and writes its own axes in order.
+
+    Of the producers of one consumer, such as the two products of a gated layer, only the last in
+    program order has it: computed with an earlier one, the consumer would come before the others.
+    """
+    found = info.dag.elementwise_consumer(info.name)
+    if found is None:
+        return None
+    consumer = blocks[found.name]
+    last = [name for name in blocks if name in consumer.producers][-1]
+    fits = consumer.is_injective and consumer.writes_identity and last == info.name
+    return consumer if fits else None

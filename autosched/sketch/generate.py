@@ -1,0 +1,96 @@
+"""Deriving a workload's search space: rules walked over the blocks from the last to the first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from autosched.errors import TuningError
+from autosched.schedule import Schedule
+from autosched.sketch.analysis import elementwise_consumer
+from autosched.sketch.rules import CPU_RULES, INLINE_RULES
+from autosched.sketch.space import Space, Variant
+from autosched.sketch.state import Rule, State, Verdict
+from autosched.target import Target
+from autosched.tir.nodes import PrimFunc
+
+MAX_VARIANTS = 256
+"""Structures kept a workload; the walk keeps the most usual choices first."""
+
+
+def generate_space(func: PrimFunc, target: Target, custom_rules: Sequence[Rule] = ()) -> Space:
+    """All sketches of `func` as a space. Rules of the user's own go before the built-in ones.
+
+    Raises TuningError if the rules leave no sketch.
+    """
+    return Space(func, target, variants_of(generate_states(func, target, custom_rules)))
+
+
+def generate_states(
+    func: PrimFunc, target: Target, custom_rules: Sequence[Rule] = (), limit: int = MAX_VARIANTS
+) -> list[State]:
+    """The finished sketches, the most usual first; at most `limit`."""
+    states = [State(Schedule(func), target)]
+    states = _walk(states, INLINE_RULES, limit)
+    states = _walk(states, (*custom_rules, *CPU_RULES), limit)
+    if not states:
+        raise TuningError(f"the sketch rules leave no schedule for {func.name}")
+    return states
+
+
+def variants_of(states: Sequence[State]) -> list[Variant]:
+    """Finished states as variants, named by their choices."""
+    found: list[Variant] = []
+    names: dict[str, int] = {}
+    for state in states:
+        name = "+".join(state.choices) or "default"
+        count = names.get(name, 0)
+        names[name] = count + 1
+        used = set(state.schedule.trace.decisions())
+        specs = tuple(s for s in state.specs if used & set(s.names))
+        found.append(Variant(f"{name}#{count}" if count else name, state.schedule.trace, specs))
+    return found
+
+
+def _walk(states: list[State], rules: Sequence[Rule], limit: int) -> list[State]:
+    finished: list[State] = []
+    pending = [(state, list(state.blocks())) for state in reversed(states)]
+    while pending and len(finished) < limit:
+        state, left = pending.pop()
+        while left and (left[-1] in state.handled or _taken_along(state, left[-1], rules)):
+            left = left[:-1]
+        if not left:
+            finished.append(state)
+            continue
+        results = _apply(state, left[-1], rules)
+        pending += [(s, left[:-1]) for s in reversed(results)]
+    return finished
+
+
+def _apply(state: State, block: str, rules: Sequence[Rule]) -> list[State]:
+    """Every sketch that the rules make of one block; the state itself if none applies."""
+    found: list[State] = []
+    for rule in rules:
+        verdict = rule.condition(state, block)
+        if verdict is Verdict.PASS:
+            continue
+        found += rule.apply(state, block)
+        if verdict is Verdict.APPLY_AND_SKIP_REST:
+            return found
+    return found or [state]
+
+
+def _taken_along(state: State, block: str, rules: Sequence[Rule]) -> bool:
+    """Whether a producer still to be tiled fuses this block as its consumer."""
+    blocks = state.blocks()
+    for name in blocks[block].producers:
+        if name in state.handled:
+            continue
+        consumer = elementwise_consumer(blocks[name], blocks)
+        if consumer is None or consumer.name != block:
+            continue
+        if any(
+            r.name == "multi-level-tiling" and r.condition(state, name) is not Verdict.PASS
+            for r in rules
+        ):
+            return True
+    return False

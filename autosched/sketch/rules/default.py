@@ -1,0 +1,226 @@
+"""The rule for everything that is not tiled: row fusion, parallel rows, one vectorised axis a
+block.
+
+Blocks that share leading spatial axes with the last block of their group are computed in its rows
+(softmax: row maximum, exponentials, their sum and the quotient, one row at a time). The rows run in
+parallel; each block's contiguous axis runs in vectors, a reduction over it with several
+accumulators. Nothing here knows an operator by name.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+from autosched.schedule import Decision, LoopRV, Schedule
+from autosched.sketch.analysis import BlockInfo, axis_dim, used_axes
+from autosched.sketch.decisions import ChoiceSpec, DecisionSpec
+from autosched.sketch.state import State, Verdict
+from autosched.target import Target
+from autosched.tir import dtypes
+from autosched.tir.affine import Affine
+from autosched.tir.nodes import Access, Iter
+
+PARALLEL_COST = 16384.0
+"""Cost (in additions) under which a group is not worth starting threads for."""
+LANE_REDUCERS = frozenset({"sum", "max", "min", "prod"})
+"""Reducers whose lanes can accumulate apart and be combined at the end."""
+
+
+class DefaultRule:
+    """Schedules a block together with the producers that share its rows."""
+
+    name = "default"
+
+    def condition(self, state: State, block: str) -> Verdict:
+        """Every block that no rule has placed and that no tiled producer will take along."""
+        return Verdict.PASS if block in state.handled else Verdict.APPLY_AND_SKIP_REST
+
+    def apply(self, state: State, block: str) -> list[State]:
+        """One sketch; two where the result is large enough to be stored past the caches."""
+        blocks = state.blocks()
+        group, rows = row_group(block, blocks, state.handled)
+        plain = schedule_group(state, blocks, group, rows, False)
+        root = blocks[block]
+        stored = sum(_bytes(a) for a in root.block.writes)
+        if root.is_output and root.is_injective and stored > 2 * state.target.l2_bytes:
+            streamed = schedule_group(state, blocks, group, rows, True)
+            return [streamed, plain] if stored > state.target.l3_bytes else [plain, streamed]
+        return [plain]
+
+
+def schedule_group(
+    state: State, blocks: dict[str, BlockInfo], group: list[str], rows: int, stream: bool
+) -> State:
+    """Schedule a block (the first of `group`) and the producers computed in its rows."""
+    schedule = state.fork()
+    specs: list[DecisionSpec] = []
+    root = schedule.get_block(group[0])
+    info = blocks[group[0]]
+    if info.sequential:
+        return state.advance(schedule, tuple(group))
+    loops = schedule.get_loops(root)
+    order = [*info.spatial, *info.reduce]
+    by_axis = dict(zip(map(id, info.block.iters), loops, strict=True))
+    schedule.reorder(*(by_axis[id(a)] for a in order))
+    outer = [by_axis[id(a)] for a in info.spatial[:rows]]
+    for name in group[1:]:
+        schedule.compute_at(schedule.get_block(name), outer[-1])
+    cost = sum(blocks[n].points * max(blocks[n].cost, 1.0) for n in group)
+    parallel = cost >= PARALLEL_COST and state.target.num_cores > 1
+    count = prod(int(a.extent) for a in info.spatial[:rows])
+    for name in group:
+        member = blocks[name]
+        mine = row_specs(member, rows, state.target)
+        state.declare(schedule, mine)
+        block = schedule.get_block(name)
+        own = schedule.get_loops(block)[-len(member.block.iters) :]
+        lanes = _lanes(member, state.target)
+        tasks = schedule_member(schedule, member, own, rows, lanes, mine)
+        if name == group[0] and len(group) == 1 and parallel and count < 4 * state.target.num_cores:
+            outer = [*outer, *tasks]
+        specs += mine
+    if parallel:
+        for loop in outer:
+            schedule.parallel(loop)
+    choice = None
+    if stream:
+        schedule.annotate(root, "streaming", True)
+        choice = f"{group[0]}.streaming"
+    return state.advance(schedule, tuple(group), tuple(specs), choice)
+
+
+def _bytes(access: Access) -> int:
+    return prod(int(n) for n in access.buffer.shape) * dtypes.itemsize(access.buffer.dtype)
+
+
+def row_group(
+    block: str, blocks: dict[str, BlockInfo], handled: frozenset[str]
+) -> tuple[list[str], int]:
+    """The block and the producers to compute in its rows, nearest first, and the number of row
+    axes.
+
+    A producer joins if all its consumers are in the group and the leading axes of its result are
+    the group's rows in every read. The vector axis of the last block is never a row axis, unless
+    the group is that block alone.
+    """
+    root = blocks[block]
+    group, shared = [block], {block: len(root.spatial)}
+    rows = len(root.spatial)
+    names = list(blocks)
+    for name in reversed(names[: names.index(block)]):
+        info = blocks[name]
+        if name in handled or info.is_output or info.needs_tiling or info.sequential:
+            continue
+        if not info.consumers or not set(info.consumers) <= set(group) or not info.writes_identity:
+            continue
+        leading = min(_leading(info, blocks[c], shared[c]) for c in info.consumers)
+        leading = min(leading, len(root.spatial) - 1 if root.is_injective else leading)
+        if leading < 1:
+            continue
+        group.append(name)
+        shared[name] = leading
+        rows = min(rows, leading)
+    if len(group) == 1:
+        alone = (
+            [a for a in root.spatial if a is not root.vector_axis]
+            if _vectors_spatial(root)
+            else root.spatial
+        )
+        return group, len(alone) if list(root.spatial[: len(alone)]) == list(alone) else 0
+    return group, rows
+
+
+def _leading(info: BlockInfo, consumer: BlockInfo, limit: int) -> int:
+    """Leading axes of `info` that index the same leading axes of `consumer` in all its reads."""
+    written = {id(a.buffer) for a in info.block.writes}
+    best = min(limit, len(info.spatial))
+    for access in consumer.block.reads:
+        if id(access.buffer) not in written:
+            continue
+        n = 0
+        while n < best and axis_dim(access, consumer.spatial[n]) == n:
+            if consumer.spatial[n].extent != info.spatial[n].extent:
+                break
+            n += 1
+        best = min(best, n)
+    return best
+
+
+def _vectors_spatial(info: BlockInfo) -> bool:
+    """Whether the vector axis is spatial: always, unless a reduction runs over contiguous data."""
+    return info.vector_axis is not None and lane_axis(info) is None
+
+
+def lane_axis(info: BlockInfo) -> Iter | None:
+    """The reduction axis to vectorise: contiguous in every read that uses it, of a known
+    reducer."""
+    block = info.block
+    if block.reducer is None or len(block.writes) != 1 or block.reducer.name not in LANE_REDUCERS:
+        return None
+    for axis in reversed(info.reduce):
+        reads = [a for a in block.reads if id(axis.var) in used_axes(a)]
+        if axis.extent != 1 and reads and all(_is_contiguous(a, axis) for a in reads):
+            return axis
+    return None
+
+
+def _is_contiguous(access: Access, axis: Iter) -> bool:
+    last = access.indices[-1]
+    elsewhere = any(isinstance(i, Affine) and i.uses([axis.var]) for i in access.indices[:-1])
+    return isinstance(last, Affine) and last.coefficient(axis.var) == 1 and not elsewhere
+
+
+def _lanes(info: BlockInfo, target: Target) -> int:
+    return max(target.vector_bytes // dtypes.itemsize(info.block.writes[0].buffer.dtype), 1)
+
+
+def row_specs(info: BlockInfo, rows: int, target: Target) -> tuple[DecisionSpec, ...]:
+    """Decisions of one block of a group: the width of its vectors, or the accumulators of its
+    reduction."""
+    lanes = _lanes(info, target)
+    lane = lane_axis(info)
+    if lane is not None:
+        extent = int(lane.extent)
+        counts = [u for u in (4, 8, 2, 1) if u == 1 or (u - 1) * lanes < extent]
+        return (ChoiceSpec(info.name, f"{info.name}.{lane.var.name}.accumulators", tuple(counts)),)
+    axis = info.vector_axis
+    if axis is None or axis in info.spatial[:rows] or int(axis.extent) <= lanes:
+        return ()
+    widths = [m * lanes for m in (2, 4, 1, 8) if m == 1 or (m - 1) * lanes < int(axis.extent)]
+    return (ChoiceSpec(info.name, f"{info.name}.{axis.var.name}.width", tuple(widths)),)
+
+
+def schedule_member(
+    schedule: Schedule,
+    info: BlockInfo,
+    own: tuple[LoopRV, ...],
+    rows: int,
+    lanes: int,
+    specs: tuple[DecisionSpec, ...],
+) -> list[LoopRV]:
+    """Vectorise one block inside its rows; returns its outer loops over tiles, which may run in
+    parallel.
+
+    `own` are its loops, one an axis, spatial axes first.
+    """
+    by_axis = dict(zip(map(id, [*info.spatial, *info.reduce]), own, strict=True))
+    lane = lane_axis(info)
+    if lane is not None:
+        serial = [by_axis[id(a)] for a in info.reduce if a is not lane]
+        factors = [None, Decision(specs[0].names[0]), lanes]
+        outer, copies, vector = schedule.split(by_axis[id(lane)], factors)
+        schedule.reorder(*serial, outer, copies, vector)
+        schedule.unroll(copies)
+        schedule.vectorize(vector)
+        return []
+    axis = info.vector_axis
+    if axis is None or axis in info.spatial[:rows]:
+        return []
+    loop = by_axis[id(axis)]
+    tasks = [by_axis[id(a)] for a in info.spatial[rows:] if a is not axis]
+    if specs:
+        outer, loop = schedule.split(loop, [None, Decision(specs[0].names[0])])
+        tasks.append(outer)
+    schedule.reorder(*tasks, *(by_axis[id(a)] for a in info.reduce), loop)
+    schedule.vectorize(loop)
+    return tasks

@@ -1,0 +1,54 @@
+"""Always-inline: an intermediate that is cheap, or used once, is computed where it is used."""
+
+from __future__ import annotations
+
+from autosched.sketch.analysis import BlockInfo, used_axes
+from autosched.sketch.state import State, Verdict
+from autosched.tir.expr import children
+
+
+class AlwaysInline:
+    """Inlines injective intermediates (Ansor's rule, with a cost bound in place of its name
+    list)."""
+
+    name = "always-inline"
+
+    def condition(self, state: State, block: str) -> Verdict:
+        """Injective, no output, and cheap or read once a point; what feeds a tiled block is left
+        to the padding rule unless it is a plain copy of everything."""
+        blocks = state.blocks()
+        info = blocks[block]
+        if (
+            not info.is_injective
+            or info.is_output
+            or not info.consumers
+            or not info.writes_identity
+        ):
+            return Verdict.PASS
+        consumers = [blocks[c] for c in info.consumers]
+        if any(c.needs_tiling for c in consumers) and guards_values(info):
+            return Verdict.PASS
+        if info.is_cheap or (len(consumers) == 1 and _reads_once(info, consumers[0])):
+            return Verdict.APPLY_AND_SKIP_REST
+        return Verdict.PASS
+
+    def apply(self, state: State, block: str) -> list[State]:
+        """compute_inline."""
+        schedule = state.fork()
+        schedule.compute_inline(schedule.get_block(block))
+        return [state.advance(schedule)]
+
+
+def guards_values(info: BlockInfo) -> bool:
+    """Whether the block does more than pass on the elements it reads (a condition, arithmetic)."""
+    return any(children(body) for body in info.block.body)
+
+
+def _reads_once(info: BlockInfo, consumer: BlockInfo) -> bool:
+    """Whether the consumer reads each element at one point only."""
+    if consumer.points != info.points:
+        return False
+    written = {id(a.buffer) for a in info.block.writes}
+    axes = {id(i.var) for i in consumer.block.iters if i.extent != 1}
+    reads = [a for a in consumer.block.reads if id(a.buffer) in written]
+    return len(reads) == 1 and axes <= used_axes(reads[0])

@@ -1,0 +1,56 @@
+"""Compute location of what feeds a tiled block: padding, dequantisation, a transform of its
+input."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from autosched.errors import ScheduleError
+from autosched.sketch.rules.default import row_group, schedule_group
+from autosched.sketch.state import State, TiledNest, Verdict
+
+
+class ComputeLocation:
+    """An injective producer of tiled blocks: inlined, computed for each thread's tile, or at the
+    root."""
+
+    name = "compute-location"
+
+    def condition(self, state: State, block: str) -> Verdict:
+        """Injective, not inlined yet, all consumers tiled."""
+        if block in state.handled:
+            return Verdict.PASS
+        info = state.blocks()[block]
+        tiled = bool(info.consumers) and all(state.nest_of(c) is not None for c in info.consumers)
+        fits = info.is_injective and not info.is_output and info.writes_identity
+        return Verdict.APPLY_AND_SKIP_REST if tiled and fits else Verdict.PASS
+
+    def apply(self, state: State, block: str) -> list[State]:
+        """Cheap: inline first. Then at the tile of its only consumer, then at the root."""
+        info = state.blocks()[block]
+        found: list[State] = []
+        if info.is_cheap:
+            schedule = state.fork()
+            schedule.compute_inline(schedule.get_block(block))
+            found.append(state.advance(schedule, choice=f"{block}.inline"))
+        if len(info.consumers) == 1:
+            nest = state.nest_of(info.consumers[0])
+            at_tile = self._at_tile(state, block, nest) if nest is not None else None
+            if at_tile is not None:
+                found.append(at_tile)
+        blocks = state.blocks()
+        group, rows = row_group(block, blocks, state.handled)
+        root = schedule_group(state, blocks, group, rows, stream=False)
+        return [*found, replace(root, choices=(*root.choices, f"{block}.root"))]
+
+    def _at_tile(self, state: State, block: str, nest: TiledNest) -> State | None:
+        schedule = state.fork()
+        copy = schedule.get_block(block)
+        before = len(schedule.get_loops(copy))
+        try:
+            schedule.compute_at(copy, nest.outer)
+        except ScheduleError:
+            return None  # not every location is legal; the others remain
+        own = schedule.get_loops(copy)[-before:]
+        schedule.vectorize(own[-1])
+        return state.advance(schedule, (block,), choice=f"{block}.thread")

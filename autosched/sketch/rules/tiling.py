@@ -1,0 +1,304 @@
+"""Multi-level tiling "SSRSRS" of reductions with reuse, with fusion of an elementwise consumer.
+
+    S0 parallel | S1 | R0 | S2 | R1 serial | S3 register tile: rows unrolled, one axis vectorised
+
+The consumer (or, without one, the copy of a write cache) is computed at the last loop of S1, where
+a tile is complete. Operands may be packed into panels of the register tile's width, once for all
+threads or by each thread for its parallel tile.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from itertools import product
+from math import prod
+
+from autosched.schedule import BlockRV, Decision, LoopRV, Schedule
+from autosched.sketch.analysis import BlockInfo, axis_dim, elementwise_consumer, used_axes
+from autosched.sketch.decisions import DecisionSpec, TileSpec
+from autosched.sketch.state import State, TiledNest, Verdict
+from autosched.target import Target
+from autosched.tir import dtypes
+from autosched.tir.nodes import Access, Iter
+
+PACK_PARALLEL_TAIL = 2
+"""Innermost loops of a packing block that one task runs."""
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A read that can be packed: dimension `dim` is the tiled axis, in panels of `width`
+    elements."""
+
+    buffer: str
+    dim: int
+    rank: int
+    width: Decision
+    streamed: bool
+
+
+class MultiLevelTiling:
+    """Tiles a block and fuses its elementwise consumer; one sketch for each choice of packing."""
+
+    name = "multi-level-tiling"
+
+    def condition(self, state: State, block: str) -> Verdict:
+        """A reduction that reads data more than once, along a contiguous spatial axis."""
+        if block in state.handled:
+            return Verdict.PASS
+        info = state.blocks()[block]
+        if info.needs_tiling and info.vector_axis is not None:
+            return Verdict.APPLY_AND_SKIP_REST
+        return Verdict.PASS
+
+    def apply(self, state: State, block: str) -> list[State]:
+        """All combinations of packing and, without a consumer, of a write cache."""
+        blocks = state.blocks()
+        info = blocks[block]
+        consumer = elementwise_consumer(info, blocks)
+        operands = packable(info, tile_specs(info, state.target))
+        modes = [("none", "root", "thread") if o.streamed else ("none", "thread") for o in operands]
+        choices = [(packing, False) for packing in product(*modes)]
+        if consumer is None:
+            # A write cache matters for the store alone: not tried with every packing.
+            choices += [
+                (p, True) for p in product(*(m[:2] if len(m) > 2 else m[:1] for m in modes))
+            ]
+        return [
+            self._sketch(state, info, consumer, dict(zip(operands, packing, strict=True)), cached)
+            for packing, cached in choices
+        ]
+
+    def _sketch(
+        self,
+        state: State,
+        info: BlockInfo,
+        consumer: BlockInfo | None,
+        packing: dict[Operand, str],
+        cached: bool,
+    ) -> State:
+        schedule = state.fork()
+        specs = tile_specs(info, state.target)
+        state.declare(schedule, specs)
+        block = schedule.get_block(info.name)
+        handled = [info.name]
+        copy: BlockRV | None = None
+        if cached:
+            copy = schedule.cache_write(block, 0, "local")
+        elif consumer is not None:
+            copy = schedule.get_block(consumer.name)
+        levels = split_levels(schedule, block, info, specs)
+        # Loops get their kinds last: a primitive that finds kinds checks all of them again.
+        vector_loops = [levels.vector_loop]
+        if copy is not None:
+            vector_loops.append(
+                place_consumer(schedule, copy, levels.inner_spatial, levels.vector, info)
+            )
+            handled.append(schedule.get(copy).name)
+        choices = [
+            f"{info.name}.cache" if cached else f"{info.name}.fused" if consumer else f"{info.name}"
+        ]
+        packed: list[BlockRV] = []
+        for operand, mode in packing.items():
+            if mode != "none":
+                packed.append(pack(schedule, block, operand))
+                choices.append(f"{operand.buffer}.{mode}")
+        for panel, mode in zip(packed, [m for m in packing.values() if m != "none"], strict=True):
+            own = place_panel(schedule, panel, mode, levels.parallel[-1])
+            vector_loops.append(own[-1])
+            levels.parallel_roots.extend(
+                own[: max(len(own) - PACK_PARALLEL_TAIL, 1)] if mode == "root" else []
+            )
+            handled.append(schedule.get(panel).name)
+        for loop in (*levels.parallel, *levels.parallel_roots):
+            schedule.parallel(loop)
+        for loop in levels.rows:
+            schedule.unroll(loop)
+        for loop in vector_loops:
+            schedule.vectorize(loop)
+        nest = TiledNest(info.name, levels.parallel[-1])
+        return state.advance(schedule, tuple(handled), specs, "+".join(choices), (nest,))
+
+
+@dataclass(frozen=True)
+class Levels:
+    """Loops of a tiled block that matter afterwards."""
+
+    parallel: tuple[LoopRV, ...]
+    inner_spatial: LoopRV
+    rows: tuple[LoopRV, ...]
+    vector_loop: LoopRV
+    vector: Decision
+    parallel_roots: list[LoopRV] = field(default_factory=list)
+
+
+def tile_specs(info: BlockInfo, target: Target) -> tuple[DecisionSpec, ...]:
+    """Tile decisions of a block's axes: three factors for a spatial axis, one for a reduction axis.
+
+    A spatial axis that every read uses gives no reuse, so it takes no registers (role "outer").
+    """
+    vector = info.vector_axis
+    itemsize = dtypes.itemsize(info.block.writes[0].buffer.dtype)
+    lanes = max(target.vector_bytes // itemsize, 1)
+    found: list[TileSpec] = []
+    rows = _default_rows(info, target, lanes)
+    for axis in info.block.iters:
+        name, extent = axis.var.name, _extent(axis)
+        label = f"{info.name}.{name}"
+        if axis.kind == "reduce":
+            default: tuple[int, ...] = (min(extent, 512),)
+            found.append(TileSpec(info.name, name, (f"{label}.1",), extent, "reduce", 1, default))
+            continue
+        levels = tuple(f"{label}.{n}" for n in (1, 2, 3))
+        if axis is vector:
+            inner = min(2 * lanes, extent)
+            found.append(
+                TileSpec(
+                    info.name, name, levels, extent, "vector", lanes, _around(extent, inner, 4)
+                )
+            )
+        elif all(id(axis.var) in used_axes(a) for a in info.block.reads):
+            found.append(TileSpec(info.name, name, levels[:2], extent, "outer", 1, (1, 1)))
+        else:
+            default = _around(extent, rows.get(id(axis.var), 1), 8)
+            found.append(TileSpec(info.name, name, levels, extent, "rows", 1, default))
+    return _enough_tasks(found, 4 * target.num_cores)
+
+
+def _enough_tasks(specs: list[TileSpec], wanted: int) -> tuple[DecisionSpec, ...]:
+    """The specs with smaller default cache tiles, until the parallel level has `wanted`
+    iterations."""
+    specs = list(specs)
+    while True:
+        spatial = [n for n, s in enumerate(specs) if s.role != "reduce"]
+        tasks = prod(-(-specs[n].extent // prod(specs[n].default)) for n in spatial)
+        largest = max(spatial, key=lambda n: specs[n].default[1])
+        outer, middle, *inner = specs[largest].default
+        if tasks >= wanted or middle == 1:
+            return tuple(specs)
+        specs[largest] = replace(specs[largest], default=(outer, middle // 2, *inner))
+
+
+def _extent(axis: Iter) -> int:
+    return int(axis.extent)
+
+
+def _around(extent: int, inner: int, tiles: int) -> tuple[int, int, int]:
+    """Default factors: `tiles` register tiles in one cache tile."""
+    return 1, min(tiles, -(-extent // inner)), inner
+
+
+def _default_rows(info: BlockInfo, target: Target, lanes: int) -> dict[int, int]:
+    """Rows of the default register tile: half of the registers, innermost axis first."""
+    left = target.vector_registers // 4
+    rows: dict[int, int] = {}
+    for axis in reversed(info.spatial):
+        if axis is info.vector_axis or left <= 1:
+            continue
+        extent = _extent(axis)
+        best = min(
+            range(1, min(left, extent) + 1), key=lambda f: (-(-extent // f) * f - extent, -f)
+        )
+        rows[id(axis.var)] = best
+        left //= best
+    return rows
+
+
+def split_levels(
+    schedule: Schedule, block: BlockRV, info: BlockInfo, specs: tuple[DecisionSpec, ...]
+) -> Levels:
+    """Split and reorder all loops of a block into S0 S1 R0 S2 R1 S3."""
+    loops = schedule.get_loops(block)
+    levels: list[list[LoopRV]] = [[] for _ in range(6)]
+    vector_loop, vector = None, None
+    rows: list[LoopRV] = []
+    for loop, spec in zip(loops, specs, strict=True):
+        if not isinstance(spec, TileSpec):
+            continue
+        parts = schedule.split(loop, [None, *(Decision(n) for n in spec.names)])
+        places = {"reduce": (2, 4), "outer": (0, 1, 3)}.get(spec.role, (0, 1, 3, 5))
+        for part, place in zip(parts, places, strict=True):
+            levels[place].append(part)
+        if spec.role == "vector":
+            vector_loop, vector = parts[-1], Decision(spec.names[-1])
+            levels[5].remove(vector_loop)
+        elif spec.role == "rows":
+            rows.append(parts[-1])
+    assert vector_loop is not None  # the condition asks for a vector axis
+    assert vector is not None
+    levels[5].append(vector_loop)
+    schedule.reorder(*(loop for level in levels for loop in level))
+    return Levels(tuple(levels[0]), levels[1][-1], tuple(rows), vector_loop, vector)
+
+
+def place_consumer(
+    schedule: Schedule, copy: BlockRV, at: LoopRV, width: Decision, info: BlockInfo
+) -> LoopRV:
+    """Compute the consumer at the end of a tile; returns the loop to vectorise, of the tile's
+    width."""
+    before = len(schedule.get_loops(copy))
+    schedule.reverse_compute_at(copy, at)
+    loops = schedule.get_loops(copy)
+    assert info.vector_axis is not None
+    place = [id(a) for a in info.spatial].index(id(info.vector_axis))
+    own = loops[len(loops) - before :]
+    inner = schedule.split(own[place], [None, width])[1]
+    rest = list(own[place + 1 :])
+    if rest:
+        schedule.reorder(*rest, inner)
+    return inner
+
+
+def packable(info: BlockInfo, specs: tuple[DecisionSpec, ...]) -> list[Operand]:
+    """Reads with one dimension that is exactly a register-tiled axis, and some axis unused
+    (reuse)."""
+    found: list[Operand] = []
+    for spec in specs:
+        if not isinstance(spec, TileSpec) or spec.role not in ("vector", "rows"):
+            continue
+        axis = next(a for a in info.spatial if a.var.name == spec.axis)
+        for access in info.block.reads:
+            dim = _panel_dim(access, axis, info)
+            if dim is not None and all(o.buffer != access.buffer.name for o in found):
+                width = Decision(spec.names[-1])
+                rank = len(access.buffer.shape)
+                found.append(Operand(access.buffer.name, dim, rank, width, spec.role == "vector"))
+    return found
+
+
+def _panel_dim(access: Access, axis: Iter, info: BlockInfo) -> int | None:
+    """The dimension to cut into panels, if every other one is a bare axis too and reuse exists."""
+    dim = axis_dim(access, axis)
+    if dim is None or sum(a.buffer is access.buffer for a in info.block.reads) > 1:
+        return None
+    used = used_axes(access)
+    bare = all(
+        any(axis_dim(access, a) == n for a in info.block.iters) for n in range(len(access.indices))
+    )
+    reused = any(id(a.var) not in used and a.extent != 1 for a in info.spatial)
+    contracted = any(id(a.var) in used for a in info.reduce)
+    return dim if bare and reused and contracted else None
+
+
+def pack(schedule: Schedule, block: BlockRV, operand: Operand) -> BlockRV:
+    """Read an operand through panels `[axis // width, ..., axis % width]`; returns the copy."""
+    rest = [n for n in range(operand.rank) if n != operand.dim]
+    layout: list[list[int | Decision]] = [[operand.dim, operand.width]]
+    layout += [[n] for n in rest]
+    layout.append([operand.dim, 1, operand.width])
+    # By number: a trace must not depend on the names that a user gave.
+    reads = schedule.get(block).reads
+    index = next(n for n, a in enumerate(reads) if a.buffer.name == operand.buffer)
+    return schedule.cache_read(block, index, "global", layout)
+
+
+def place_panel(schedule: Schedule, panel: BlockRV, mode: str, outer: LoopRV) -> tuple[LoopRV, ...]:
+    """Leave a copy at the root ("root": packed once), or move it into each thread's tile
+    ("thread").
+
+    Returns its own loops, outermost first.
+    """
+    count = len(schedule.get_loops(panel))
+    if mode == "thread":
+        schedule.compute_at(panel, outer)
+    return schedule.get_loops(panel)[-count:]

@@ -1,0 +1,119 @@
+"""Scalar functions of tensor expressions, under TVM's names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from autosched.errors import TensorExprError
+from autosched.tir import dtypes
+from autosched.tir import expr as ex
+from autosched.tir.expr import Const, Expr, ExprLike, Scalar
+
+
+def const(value: Scalar, dtype: str | None = None) -> Const:
+    """A constant; without `dtype`, int64 for ints, float32 for floats, bool for bools."""
+    return ex.const(value, dtype)
+
+
+def cast(value: ExprLike, dtype: str) -> Expr:
+    """`value` converted to `dtype`; floats to integers truncate."""
+    return ex.cast(value, dtype)
+
+
+def min_value(dtype: str) -> Const:
+    """The smallest value of `dtype`; -inf for floats."""
+    return ex.const(dtypes.minimum(dtypes.check(dtype, "min_value")), dtype)
+
+
+def max_value(dtype: str) -> Const:
+    """The largest value of `dtype`; inf for floats."""
+    return ex.const(dtypes.maximum(dtypes.check(dtype, "max_value")), dtype)
+
+
+def _choose(op: str, condition: ExprLike, a: ExprLike, b: ExprLike) -> Expr:
+    # Either side may be a plain number, which takes the other side's dtype.
+    like_b = getattr(b, "dtype", None)
+    left = ex.as_expr(a, like_b if isinstance(like_b, str) else None)
+    return ex.call(op, ex.as_expr(condition), left, ex.as_expr(b, left.dtype))
+
+
+def select(condition: ExprLike, true_value: ExprLike, false_value: ExprLike) -> Expr:
+    """One of two values, both evaluated. For guarding an access use `if_then_else`."""
+    return _choose("select", condition, true_value, false_value)
+
+
+def if_then_else(condition: ExprLike, true_value: ExprLike, false_value: ExprLike) -> Expr:
+    """One of two values, only that one evaluated: the condition may guard an access."""
+    return _choose("if_then_else", condition, true_value, false_value)
+
+
+def _chain(op: str, conditions: tuple[ExprLike, ...]) -> Expr:
+    if not conditions:
+        raise TensorExprError(f"te.{'all' if op == 'and' else 'any'} needs at least one condition")
+    total = ex.as_expr(conditions[0])
+    for c in conditions[1:]:
+        total = ex.call(op, total, ex.as_expr(c))
+    if total.dtype != "bool":
+        raise TensorExprError(f"condition {total!r} has dtype {total.dtype}; expected bool")
+    return total
+
+
+def all(*conditions: ExprLike) -> Expr:
+    """Whether all conditions hold; every one is evaluated."""
+    return _chain("and", conditions)
+
+
+def any(*conditions: ExprLike) -> Expr:
+    """Whether some condition holds; every one is evaluated."""
+    return _chain("or", conditions)
+
+
+def logical_not(condition: ExprLike) -> Expr:
+    """Whether a condition does not hold."""
+    return ex.call("not", ex.as_expr(condition))
+
+
+def _unary(op: str, doc: str) -> Callable[[ExprLike], Expr]:
+    def function(x: ExprLike) -> Expr:
+        return ex.call(op, ex.as_expr(x))
+
+    function.__name__ = function.__qualname__ = op
+    function.__doc__ = f"{doc} Defined on floats; the dtype stays."
+    return function
+
+
+exp = _unary("exp", "e to the power of x.")
+log = _unary("log", "Natural logarithm.")
+sqrt = _unary("sqrt", "Square root.")
+rsqrt = _unary("rsqrt", "1 / sqrt(x).")
+tanh = _unary("tanh", "Hyperbolic tangent.")
+erf = _unary("erf", "Error function.")
+sigmoid = _unary("sigmoid", "1 / (1 + exp(-x)).")
+floor = _unary("floor", "Largest integral value <= x.")
+ceil = _unary("ceil", "Smallest integral value >= x.")
+round = _unary("round", "Nearest integral value, halves to even.")
+sin = _unary("sin", "Sine of radians.")
+cos = _unary("cos", "Cosine of radians.")
+
+
+def abs(x: ExprLike) -> Expr:
+    """Absolute value, of floats and integers."""
+    return ex.call("abs", ex.as_expr(x))
+
+
+def power(x: ExprLike, y: ExprLike) -> Expr:
+    """x to the power of y, both floats of one dtype."""
+    return ex.binary("pow", x, y)
+
+
+pow = power
+
+
+def floordiv(x: ExprLike, y: ExprLike) -> Expr:
+    """x // y, rounding to minus infinity."""
+    return ex.binary("floordiv", x, y)
+
+
+def floormod(x: ExprLike, y: ExprLike) -> Expr:
+    """x % y with the sign of y."""
+    return ex.binary("floormod", x, y)

@@ -1,0 +1,324 @@
+"""Tensors, their axes, and the expression node that reads one element of a tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, Union
+
+import numpy as np
+
+from autosched.errors import TensorExprError
+from autosched.tir import dtypes
+from autosched.tir import expr as ex
+from autosched.tir.expr import Expr, ExprLike, Var
+from autosched.tir.nodes import Reducer
+
+AxisKind = Literal["spatial", "reduce"]
+
+
+class Range(NamedTuple):
+    """The integers `min`, …, `min + extent - 1`."""
+
+    min: int
+    extent: int
+
+
+@dataclass(frozen=True, eq=False, repr=False, slots=True)
+class IterVar(Var):
+    """An axis: an int64 variable over [begin, begin + extent). Usable in expressions as it is.
+
+    `owner` is the name of the compute that a spatial axis belongs to.
+    """
+
+    begin: int = 0
+    extent: int = 1
+    kind: AxisKind = "spatial"
+    owner: str = ""
+    auto_named: bool = False
+
+    @property
+    def var(self) -> Var:
+        """The variable: the axis itself."""
+        return self
+
+    @property
+    def dom(self) -> Range:
+        """The values it takes."""
+        return Range(self.begin, self.extent)
+
+
+def positive(value: Any, what: str) -> int:
+    """`value` as a positive Python int. Raises TensorExprError, naming `what`, otherwise."""
+    if isinstance(value, ex.Const) and value.dtype != "bool":
+        value = value.value
+    if isinstance(value, Expr):
+        raise TensorExprError(
+            f"{what} is the expression {value!r}; symbolic sizes are not supported yet, give an int"
+        )
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)):
+        raise TensorExprError(f"{what} is {value!r}; expected a positive int")
+    if value <= 0:
+        raise TensorExprError(f"{what} is {value}; expected a positive int")
+    return int(value)
+
+
+def check_shape(shape: Any, what: str) -> tuple[int, ...]:
+    """`shape` (an int, or a sequence of them) as a tuple of positive ints."""
+    if isinstance(shape, (int, np.integer, Expr)):
+        shape = (shape,)
+    if not isinstance(shape, (tuple, list)):
+        raise TensorExprError(f"shape of {what} is {shape!r}; expected a tuple of ints")
+    return tuple(positive(n, f"dimension {d} of {what}") for d, n in enumerate(shape))
+
+
+@dataclass(frozen=True, eq=False)
+class PlaceholderOp:
+    """The origin of an input."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    auto_named: bool = False
+
+    axis: tuple[IterVar, ...] = ()
+    reduce_axis: tuple[IterVar, ...] = ()
+
+    @property
+    def attrs(self) -> Mapping[str, Any]:
+        """No attributes: those of an input stand with its reader."""
+        return {}
+
+    @property
+    def input_tensors(self) -> list[Tensor]:
+        """None."""
+        return []
+
+
+@dataclass(frozen=True, eq=False)
+class ComputeOp:
+    """A computation: element `body[n]` of output n at the point `axis`, or, with a reducer, the
+    combination of `body` over `reduce_axis`."""
+
+    name: str
+    axis: tuple[IterVar, ...]
+    reduce_axis: tuple[IterVar, ...]
+    body: tuple[Expr, ...]
+    reducer: Reducer | None
+    attrs: Mapping[str, Any]
+    tag: str = ""
+    auto_named: bool = False
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of every output."""
+        return tuple(a.extent for a in self.axis)
+
+    @property
+    def input_tensors(self) -> list[Tensor]:
+        """Every tensor that is read, once, in order of first appearance."""
+        seen: dict[int, Tensor] = {}
+        for body in self.body:
+            for e in ex.walk(body):
+                if isinstance(e, TensorRead):
+                    seen.setdefault(id(e.tensor), e.tensor)
+        return list(seen.values())
+
+
+Operation = Union[PlaceholderOp, ComputeOp]
+
+
+class Tensor:
+    """An array of `shape` and `dtype`, an input or the result of a computation.
+
+    Indexed by `A[i, j]` or `A(i, j)`; of rank 0 by `A[()]`, `A()`, or used in arithmetic directly.
+    `==` with another Tensor is identity; write `A() == B()` to compare elements.
+    """
+
+    __slots__ = ("dtype", "name", "op", "shape", "value_index")
+
+    def __init__(
+        self, name: str, shape: tuple[int, ...], dtype: str, op: Operation, value_index: int = 0
+    ) -> None:
+        self.name = name
+        self.shape = shape
+        self.dtype = dtype
+        self.op = op
+        self.value_index = value_index
+
+    @property
+    def ndim(self) -> int:
+        """Number of dimensions."""
+        return len(self.shape)
+
+    def __repr__(self) -> str:
+        return f"Tensor({self.name}, {self.shape}, {self.dtype})"
+
+    def __call__(self, *indices: ExprLike) -> Expr:
+        """The element at `indices`. Raises TensorExprError on a wrong number or type of indices."""
+        if len(indices) != len(self.shape):
+            raise TensorExprError(
+                f"{self.name} has rank {len(self.shape)} (shape {self.shape}); "
+                f"found {len(indices)} indices"
+            )
+        return TensorRead(self, tuple(self._index(n, i) for n, i in enumerate(indices)))
+
+    def __getitem__(self, indices: ExprLike | tuple[ExprLike, ...]) -> Expr:
+        return self(*indices) if isinstance(indices, tuple) else self(indices)
+
+    def __iter__(self) -> Any:
+        raise TensorExprError(f"{self.name} is a tensor and cannot be iterated over; index it")
+
+    def _index(self, dimension: int, index: ExprLike) -> Expr:
+        where = f"index {dimension} of {self.name}"
+        if isinstance(index, (slice, type(None), type(...))):
+            raise TensorExprError(
+                f"{where} is {index!r}; slices are not supported, give every index"
+            )
+        e = ex.as_expr(index)
+        if not dtypes.is_int(e.dtype):
+            raise TensorExprError(f"{where} is {e!r} of dtype {e.dtype}; expected an integer")
+        if isinstance(e, ex.Const) and not 0 <= e.value < self.shape[dimension]:
+            raise TensorExprError(f"{where} is {e.value}; its extent is {self.shape[dimension]}")
+        return ex.cast(e, dtypes.INDEX)
+
+    def __as_expr__(self) -> Expr:
+        if self.shape:
+            raise TensorExprError(
+                f"{self.name} has rank {len(self.shape)} (shape {self.shape}) and is used without "
+                f"indices; write {self.name}[{', '.join('ijklmnop'[: len(self.shape)])}]"
+            )
+        return TensorRead(self, ())
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def __eq__(self, other: object) -> Any:
+        if isinstance(other, Tensor) or self.shape:
+            return self is other
+        return self.__as_expr__() == other
+
+    def __ne__(self, other: object) -> Any:
+        if isinstance(other, Tensor) or self.shape:
+            return self is not other
+        return self.__as_expr__() != other
+
+    # Arithmetic on a tensor of rank 0.
+    def __add__(self, other: ExprLike) -> Expr:
+        return self.__as_expr__() + other
+
+    def __radd__(self, other: ExprLike) -> Expr:
+        return other + self.__as_expr__()
+
+    def __sub__(self, other: ExprLike) -> Expr:
+        return self.__as_expr__() - other
+
+    def __rsub__(self, other: ExprLike) -> Expr:
+        return other - self.__as_expr__()
+
+    def __mul__(self, other: ExprLike) -> Expr:
+        return self.__as_expr__() * other
+
+    def __rmul__(self, other: ExprLike) -> Expr:
+        return other * self.__as_expr__()
+
+    def __truediv__(self, other: ExprLike) -> Expr:
+        return self.__as_expr__() / other
+
+    def __rtruediv__(self, other: ExprLike) -> Expr:
+        return other / self.__as_expr__()
+
+    def __floordiv__(self, other: ExprLike) -> Expr:
+        return self.__as_expr__() // other
+
+    def __rfloordiv__(self, other: ExprLike) -> Expr:
+        return other // self.__as_expr__()
+
+    def __mod__(self, other: ExprLike) -> Expr:
+        return self.__as_expr__() % other
+
+    def __rmod__(self, other: ExprLike) -> Expr:
+        return other % self.__as_expr__()
+
+    def __neg__(self) -> Expr:
+        return -self.__as_expr__()
+
+    def __lt__(self, other: ExprLike) -> Expr:
+        return self.__as_expr__() < other
+
+    def __le__(self, other: ExprLike) -> Expr:
+        return self.__as_expr__() <= other
+
+    def __gt__(self, other: ExprLike) -> Expr:
+        return self.__as_expr__() > other
+
+    def __ge__(self, other: ExprLike) -> Expr:
+        return self.__as_expr__() >= other
+
+    def __bool__(self) -> bool:
+        # `if tensor:` asks whether there is one; an element has no value yet.
+        return True
+
+    def astype(self, dtype: str) -> Expr:
+        """The element of a tensor of rank 0, converted."""
+        return ex.cast(self.__as_expr__(), dtype)
+
+
+@dataclass(frozen=True, eq=False, repr=False, slots=True)
+class TensorRead(Expr):
+    """The element of `tensor` at `indices`, each of dtype int64."""
+
+    tensor: Tensor
+    indices: tuple[Expr, ...]
+
+    @property
+    def dtype(self) -> str:  # type: ignore[override]
+        """That of the tensor."""
+        return self.tensor.dtype
+
+    def same_leaf(self, other: TensorRead) -> bool:
+        """Whether both read the same element of the same tensor."""
+        return self.tensor is other.tensor and all(
+            ex.same(x, y) for x, y in zip(self.indices, other.indices, strict=True)
+        )
+
+    def __repr__(self) -> str:
+        return f"{self.tensor.name}[{', '.join(map(repr, self.indices)) or '()'}]"
+
+
+def check_name(name: Any, what: str) -> str:
+    """`name` if it is a non-empty string."""
+    if not isinstance(name, str) or not name:
+        raise TensorExprError(f"name of {what} is {name!r}; expected a non-empty string")
+    return name
+
+
+def placeholder(shape: Any, dtype: str = "float32", name: str | None = None) -> Tensor:
+    """An input of `shape` (a tuple of positive ints; `()` for a scalar) and `dtype`.
+
+    Raises TensorExprError on a non-positive or symbolic extent and on an unknown dtype.
+    """
+    label = check_name("placeholder" if name is None else name, "a placeholder")
+    checked = check_shape(shape, f"placeholder {label}")
+    dtypes.check(dtype, f"placeholder {label}")
+    return Tensor(label, checked, dtype, PlaceholderOp(label, checked, dtype, name is None))
+
+
+def reduce_axis(dom: tuple[int, int], name: str | None = None) -> IterVar:
+    """A reduction axis over [begin, end), `dom` being that pair of ints."""
+    label = check_name("rv" if name is None else name, "a reduction axis")
+    where = f"reduction axis {label}"
+    if not isinstance(dom, (tuple, list)) or len(dom) != 2:
+        raise TensorExprError(f"domain of {where} is {dom!r}; expected (begin, end)")
+    begin, end = dom
+    if isinstance(begin, ex.Const):
+        begin = begin.value
+    if isinstance(begin, (bool, Expr)) or not isinstance(begin, (int, np.integer)):
+        raise TensorExprError(f"begin of {where} is {begin!r}; expected an int")
+    extent = positive(end - begin, f"extent of {where}")
+    return IterVar(label, dtypes.INDEX, int(begin), extent, "reduce", "", name is None)
+
+
+def var(name: str = "n", dtype: str = dtypes.INDEX) -> Var:
+    """A scalar variable: a symbolic size. Shapes do not take one yet and say so."""
+    return Var(check_name(name, "a variable"), dtypes.check(dtype, f"variable {name}"))

@@ -1,0 +1,341 @@
+"""Affine forms over loop variables: the arithmetic of bindings, accesses, predicates and regions.
+
+An `Int` is a Python int or an int64 array of shape (N,): one number a candidate. Every function
+here takes both, so that one schedule and a population of N schedules run through the same code
+(idea 2 of the design). Where a decision hangs on a value ("is it divisible?") it must hold for
+*all* candidates to be used.
+
+Structure: `const + sum(coefficient * atom)`. An atom is a variable, or a `Digit`
+`(base // div) % mod` of another affine form, which is what fusing loops and packed layouts leave.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Union
+
+import numpy as np
+import numpy.typing as npt
+
+from autosched.tir import expr as ex
+from autosched.tir.expr import Expr, Var
+
+IntArray = npt.NDArray[np.int64]
+Int = Union[int, IntArray]
+Extents = Mapping[Var, Int]
+
+
+def ceildiv(a: Int, b: Int) -> Int:
+    """Smallest integer >= a / b."""
+    return -(-a // b)
+
+
+def imin(a: Int, b: Int) -> Int:
+    """Elementwise minimum; stays a Python int when both are."""
+    return min(a, b) if isinstance(a, int) and isinstance(b, int) else np.minimum(a, b)
+
+
+def imax(a: Int, b: Int) -> Int:
+    """Elementwise maximum; stays a Python int when both are."""
+    return max(a, b) if isinstance(a, int) and isinstance(b, int) else np.maximum(a, b)
+
+
+def always(condition: Any) -> bool:
+    """Whether a comparison of Ints holds for every candidate."""
+    return bool(condition) if isinstance(condition, (bool, int)) else bool(np.all(condition))
+
+
+def sometimes(condition: Any) -> bool:
+    """Whether a comparison of Ints holds for some candidate."""
+    return bool(condition) if isinstance(condition, (bool, int)) else bool(np.any(condition))
+
+
+def is_zero(a: Int) -> bool:
+    """Whether `a` is 0 for every candidate."""
+    return a == 0 if isinstance(a, int) else not a.any()
+
+
+def same_int(a: Int, b: Int) -> bool:
+    """Whether two Ints are equal for every candidate."""
+    return a is b or always(a == b)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Digit:
+    """The atom `(base // div) % mod`; `mod` None means no modulus. `div` and `mod` are positive."""
+
+    base: Affine
+    div: Int
+    mod: Int | None
+
+    def variables(self) -> Iterator[Var]:
+        """Variables in the base."""
+        return self.base.variables()
+
+
+Atom = Union[Var, Digit]
+
+
+def same_atom(a: Atom, b: Atom) -> bool:
+    """Identity for variables, structure for digits."""
+    if a is b:
+        return True
+    if isinstance(a, Var) or isinstance(b, Var):
+        return False
+    if (a.mod is None) != (b.mod is None):
+        return False
+    if not same_int(a.div, b.div) or not (a.mod is None or b.mod is None or same_int(a.mod, b.mod)):
+        return False
+    return a.base.same(b.base)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Affine:
+    """`const + sum(coefficient * atom for atom, coefficient in terms)`; atoms are distinct."""
+
+    const: Int = 0
+    terms: tuple[tuple[Atom, Int], ...] = ()
+
+    @staticmethod
+    def of(atom: Atom, coefficient: Int = 1) -> Affine:
+        """The form `coefficient * atom`."""
+        return Affine(0, ((atom, coefficient),))
+
+    def __add__(self, other: Affine | Int) -> Affine:
+        if not isinstance(other, Affine):
+            return Affine(self.const + other, self.terms)
+        terms = list(self.terms)
+        for atom, coefficient in other.terms:
+            for n, (mine, old) in enumerate(terms):
+                if same_atom(mine, atom):
+                    total = old + coefficient
+                    if is_zero(total):
+                        del terms[n]
+                    else:
+                        terms[n] = (mine, total)
+                    break
+            else:
+                terms.append((atom, coefficient))
+        return Affine(self.const + other.const, tuple(terms))
+
+    def __mul__(self, factor: Int) -> Affine:
+        if is_zero(factor):
+            return Affine(0)
+        return Affine(self.const * factor, tuple((a, c * factor) for a, c in self.terms))
+
+    def __neg__(self) -> Affine:
+        return self * -1
+
+    def __sub__(self, other: Affine | Int) -> Affine:
+        return self + (-other)
+
+    def same(self, other: Affine) -> bool:
+        """Equal as forms, whatever the order of terms."""
+        difference = self - other
+        return not difference.terms and is_zero(difference.const)
+
+    def variables(self) -> Iterator[Var]:
+        """Every variable, inside digits too; may repeat."""
+        for atom, _ in self.terms:
+            if isinstance(atom, Var):
+                yield atom
+            else:
+                yield from atom.variables()
+
+    def uses(self, variables: Collection[Var]) -> bool:
+        """Whether any of `variables` occurs."""
+        wanted = {id(v) for v in variables}
+        return any(id(v) in wanted for v in self.variables())
+
+    def coefficient(self, variable: Var) -> Int:
+        """Coefficient of a variable as an atom of its own (0 where it stands inside digits
+        only)."""
+        for atom, c in self.terms:
+            if atom is variable:
+                return c
+        return 0
+
+    def single_var(self) -> Var | None:
+        """The variable `v` if the form is exactly `v`."""
+        if len(self.terms) == 1 and is_zero(self.const):
+            atom, c = self.terms[0]
+            if isinstance(atom, Var) and same_int(c, 1):
+                return atom
+        return None
+
+    def is_const(self) -> bool:
+        """Whether there are no terms."""
+        return not self.terms
+
+    def span(self, extents: Extents) -> tuple[Int, Int]:
+        """Lowest and highest value, inclusive, with every variable in [0, extent)."""
+        low: Int = self.const
+        high: Int = self.const
+        for atom, c in self.terms:
+            a_low, a_high = _atom_span(atom, extents)
+            x, y = c * a_low, c * a_high
+            low = low + imin(x, y)
+            high = high + imax(x, y)
+        return low, high
+
+    def split(self, inner: Collection[Var]) -> tuple[Affine, Affine]:
+        """(outer, inner): the terms without and with `inner` variables; the constant goes outer."""
+        wanted = {id(v) for v in inner}
+
+        def is_inner(atom: Atom) -> bool:
+            if isinstance(atom, Var):
+                return id(atom) in wanted
+            return any(id(v) in wanted for v in atom.variables())
+
+        outside = tuple(t for t in self.terms if not is_inner(t[0]))
+        inside = tuple(t for t in self.terms if is_inner(t[0]))
+        return Affine(self.const, outside), Affine(0, inside)
+
+    def substitute(self, values: Mapping[Var, Affine], extents: Extents | None = None) -> Affine:
+        """Replace variables by forms; with `extents` (of the new variables) digits are
+        simplified."""
+        out = Affine(self.const)
+        for atom, c in self.terms:
+            if isinstance(atom, Var):
+                value = values.get(atom)
+                out = out + (Affine.of(atom, c) if value is None else value * c)
+            else:
+                base = atom.base.substitute(values, extents)
+                out = out + digit(base, atom.div, atom.mod, extents or {}) * c
+        return out
+
+    def to_expr(self) -> Expr:
+        """As an int64 expression, in the order of the terms; only for forms of Python ints."""
+        total: Expr | None = None
+        for atom, c in self.terms:
+            assert isinstance(c, (int, np.integer)), "a population has no expressions"
+            e: Expr = atom if isinstance(atom, Var) else _digit_expr(atom)
+            if total is None:
+                total = e * int(c)
+            else:
+                total = total + e * int(c) if c >= 0 else total - e * int(-c)
+        assert isinstance(self.const, (int, np.integer)), "a population has no expressions"
+        if total is None:
+            return ex.const(int(self.const))
+        return total + int(self.const) if self.const >= 0 else total - int(-self.const)
+
+    def evaluate(self, values: Mapping[Var, Int]) -> Int:
+        """Value with every variable given."""
+        total: Int = self.const
+        for atom, c in self.terms:
+            if isinstance(atom, Var):
+                total = total + c * values[atom]
+            else:
+                x = atom.base.evaluate(values) // atom.div
+                total = total + c * (x if atom.mod is None else x % atom.mod)
+        return total
+
+
+def _atom_span(atom: Atom, extents: Extents) -> tuple[Int, Int]:
+    if isinstance(atom, Var):
+        return 0, extents[atom] - 1
+    low, high = atom.base.span(extents)
+    low, high = low // atom.div, high // atom.div
+    if atom.mod is None:
+        return low, high
+    if always(low >= 0):  # the modulus can only lower the top; the bottom is 0 once it wraps
+        wraps = high >= atom.mod
+        if always(np.logical_not(wraps)):
+            return low, high
+        if not isinstance(wraps, (bool, np.bool_)):
+            return np.where(wraps, 0, low), imin(high, atom.mod - 1)
+    return 0 * low, atom.mod - 1 + 0 * high
+
+
+def _digit_expr(d: Digit) -> Expr:
+    e = d.base.to_expr()
+    assert isinstance(d.div, (int, np.integer))
+    assert isinstance(d.mod, (int, np.integer, type(None)))
+    e = e // int(d.div)
+    return e if d.mod is None else e % int(d.mod)
+
+
+def digit(base: Affine, div: Int, mod: Int | None, extents: Extents) -> Affine:
+    """`(base // div) % mod` as a form: terms that divide out or cannot reach `div` or `mod` are
+    taken out of the digit where that is provable from `extents` for all candidates."""
+    if not same_int(div, 1):
+        whole = Affine(base.const // div)
+        rest = Affine(base.const - base.const // div * div)
+        for atom, c in base.terms:
+            if always(c % div == 0):
+                whole = whole + Affine.of(atom, c // div)
+            else:
+                rest = rest + Affine.of(atom, c)
+        known = _known(rest, extents)
+        if known is not None and always(known[0] >= 0) and always(known[1] < div):
+            return digit(whole, 1, mod, extents)
+        if mod is None:
+            return whole + Affine.of(Digit(rest, div, None))
+        return Affine.of(Digit(base, div, mod))
+    if mod is None:
+        return base
+    rest = Affine(base.const % mod)
+    for atom, c in base.terms:
+        if not always(c % mod == 0):
+            rest = rest + Affine.of(atom, c)
+    known = _known(rest, extents)
+    if known is not None and always(known[0] >= 0) and always(known[1] < mod):
+        return rest
+    return Affine.of(Digit(rest, 1, mod))
+
+
+def _known(form: Affine, extents: Extents) -> tuple[Int, Int] | None:
+    """Span, or None where a variable's extent is not given."""
+    if any(v not in extents for v in form.variables()):
+        return None
+    return form.span(extents)
+
+
+def from_expr(e: Expr, is_atom: Callable[[Var], bool] | None = None) -> Affine | None:
+    """The affine form of an int64 expression, or None if it is not affine.
+
+    `//` and `%` by a positive constant become digits. `is_atom` limits the variables allowed.
+    """
+    if isinstance(e, Var):
+        return Affine.of(e) if is_atom is None or is_atom(e) else None
+    if isinstance(e, ex.Const):
+        return Affine(int(e.value))
+    if not isinstance(e, ex.Call) or e.dtype != "int64":
+        return None
+    if e.op == "neg":
+        only = from_expr(e.args[0], is_atom)
+        return None if only is None else -only
+    if e.op not in ("add", "sub", "mul", "floordiv", "floormod"):
+        return None
+    a, b = (from_expr(x, is_atom) for x in e.args)
+    if a is None or b is None:
+        return None
+    if e.op == "add":
+        return a + b
+    if e.op == "sub":
+        return a - b
+    if e.op == "mul":
+        if b.is_const():
+            return a * b.const
+        return b * a.const if a.is_const() else None
+    if not b.is_const() or b.const <= 0:
+        return None
+    if e.op == "floordiv":
+        inner = _only_digit(a)
+        if inner is not None and inner.mod is None:
+            return digit(inner.base, inner.div * b.const, None, {})
+        return digit(a, b.const, None, {})
+    inner = _only_digit(a)
+    if inner is not None and inner.mod is None:
+        return digit(inner.base, inner.div, b.const, {})
+    return digit(a, 1, b.const, {})
+
+
+def _only_digit(form: Affine) -> Digit | None:
+    """The digit, if the form is exactly one digit."""
+    if is_zero(form.const) and len(form.terms) == 1:
+        atom, c = form.terms[0]
+        if isinstance(atom, Digit) and same_int(c, 1):
+            return atom
+    return None

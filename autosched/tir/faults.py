@@ -1,0 +1,90 @@
+"""Broken rules and how they are shown: the faulty lines of the script with those around them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from autosched.tir.nodes import Block, Node, PrimFunc
+from autosched.tir.printer import _Script
+
+SURROUNDINGS = 3
+"""Lines shown before and after a faulty part."""
+FAULTS_SHOWN = 20
+READS, WRITES, WHERE = "T.reads(", "T.writes(", "T.where("
+"""How the lines of a block begin that a fault marks."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Fault:
+    """A broken rule. `node` is where; `mark` begins the faulty lines inside it ("" the first)."""
+
+    node: Node | None
+    message: str
+    mark: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One rule of the IR: its name, what it says, and its check."""
+
+    name: str
+    says: str
+    check: Callable[[PrimFunc], Iterator[Fault]]
+
+
+def report(func: PrimFunc, found: list[tuple[Rule, Fault]]) -> str:
+    """The message: each fault under its rule's name, with its lines."""
+    count = "a rule" if len(found) == 1 else f"{len(found)} rules"
+    parts = [f"{func.name} breaks {count} of the loop IR"]
+    for rule, fault in found[:FAULTS_SHOWN]:
+        parts.append(f"{rule.name}: {fault.message}")
+        if fault.node is not None:
+            parts.append(_surroundings(func, fault))
+    if len(found) > FAULTS_SHOWN:
+        parts.append(f"and {len(found) - FAULTS_SHOWN} more")
+    return "\n".join(parts)
+
+
+def _surroundings(func: PrimFunc, fault: Fault) -> str:
+    """The faulty lines, marked with `>`, and some around them."""
+    assert fault.node is not None
+    lines, first, last = locate(func, fault.node)
+    marked = [first]
+    if fault.mark:
+        inside = range(first, last)
+        marked = [n for n in inside if lines[n].lstrip().startswith(fault.mark)] or marked
+    start, stop = max(marked[0] - SURROUNDINGS, 0), marked[-1] + SURROUNDINGS + 1
+    return "\n".join(
+        f"  {'>' if n in marked else ' '} {lines[n]}" for n in range(start, min(stop, len(lines)))
+    )
+
+
+def locate(func: PrimFunc, node: Node) -> tuple[list[str], int, int]:
+    """(lines of the script, first line of `node`, the line after its last)."""
+    printer = _Located()
+    printer.function(func)
+    return printer.lines, *printer.places[id(node)]
+
+
+class _Located(_Script):
+    """A printer that remembers where each node came to stand."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.places: dict[int, tuple[int, int]] = {}
+
+    def node(self, node: Node, depth: int) -> None:
+        first = len(self.lines)
+        super().node(node, depth)
+        # The loops of a grid stand on one line; only the outermost comes by here.
+        while True:
+            self.places.setdefault(id(node), (first, len(self.lines)))
+            if isinstance(node, Block) or len(node.body) != 1 or isinstance(node.body[0], Block):
+                break
+            node = node.body[0]
+
+    def block(self, block: Block, depth: int) -> None:
+        first = len(self.lines)
+        super().block(block, depth)
+        self.places[id(block)] = (first, len(self.lines))

@@ -1,0 +1,62 @@
+"""Modules: the functions that are built, printed and scheduled together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from textwrap import indent
+from types import MappingProxyType
+
+from autosched.errors import ScheduleError
+from autosched.tir.nodes import PrimFunc
+
+
+@dataclass(frozen=True, eq=False)
+class IRModule:
+    """Functions by name, in the order given; immutable. A single function is called `main`."""
+
+    functions: Mapping[str, PrimFunc] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "functions", MappingProxyType(dict(self.functions)))
+
+    @staticmethod
+    def of(func: PrimFunc) -> IRModule:
+        """The module whose only function is `func`, under its own name."""
+        return IRModule({func.name: func})
+
+    def __getitem__(self, name: str) -> PrimFunc:
+        """The function called `name`. Raises ScheduleError, listing the functions there are."""
+        if name not in self.functions:
+            have = ", ".join(self.functions) or "none"
+            raise ScheduleError(f"no function named {name!r} in the module; it has {have}")
+        return self.functions[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.functions)
+
+    def __len__(self) -> int:
+        return len(self.functions)
+
+    @property
+    def main(self) -> PrimFunc:
+        """The function `main`, or the only one there is."""
+        if "main" not in self.functions and len(self.functions) == 1:
+            return next(iter(self.functions.values()))
+        return self["main"]
+
+    def with_function(self, name: str, func: PrimFunc) -> IRModule:
+        """This module with one function replaced or added."""
+        return IRModule({**self.functions, name: func})
+
+    def script(self) -> str:
+        """Script text: a class with the functions, which `autosched.script.parse` reads back."""
+        parts = [replace(func, name=name).script() for name, func in self.functions.items()]
+        body = indent("\n".join(parts) or "pass\n", "    ")
+        return f"@T.ir_module\nclass Module:\n{body}"
+
+    def __str__(self) -> str:
+        return self.script()
+
+    def __reduce__(self) -> tuple[type[IRModule], tuple[dict[str, PrimFunc]]]:
+        return IRModule, (dict(self.functions),)

@@ -1,0 +1,312 @@
+"""The loop IR: functions over buffers, loops, and blocks with spatial and reduction axes.
+
+A `PrimFunc` is a tree of `For` loops with `Block` leaves. A block states one elementary
+computation over its own axes (`iters`); the loops around it say in which order the points are
+visited, through `bindings` (axis = affine form of the loop variables) and `predicates` (points of
+the loop nest that are skipped). Primitives therefore rewrite loops, bindings and predicates, never
+a body. Nodes are immutable and compare by identity.
+
+Extents, coefficients and bounds are `Int`: in a population they are arrays, one number a candidate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, Union
+
+from autosched.errors import ScheduleError
+from autosched.tir.affine import Affine, Int
+from autosched.tir.expr import Expr, Var
+
+IterKind = Literal["spatial", "reduce", "sequential"]
+"""`sequential` axes must be visited in order (recurrences)."""
+LOOP_KINDS = ("serial", "parallel", "vectorized", "unrolled", "thread")
+Index = Union[Affine, Expr]
+"""One index of an access: affine in the block's axes, or any int64 expression (an index read from
+a buffer, say), which analysis takes to reach the whole dimension."""
+Annotations = tuple[tuple[str, Any], ...]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Buffer:
+    """A dense row-major array in memory. `scope`: "global", or "local" for a per-thread scratch."""
+
+    name: str
+    shape: tuple[Int, ...]
+    dtype: str
+    scope: str = "global"
+
+    def __repr__(self) -> str:
+        return f"Buffer({self.name}, {self.shape}, {self.dtype}, {self.scope})"
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Access:
+    """One element of a buffer, named by one index a dimension."""
+
+    buffer: Buffer
+    indices: tuple[Index, ...]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Iter:
+    """An axis of a block: the variable runs over [0, extent)."""
+
+    var: Var
+    extent: Int
+    kind: IterKind = "spatial"
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Predicate:
+    """The condition `form < bound` over loop variables. (`x >= 0` is `-x < 1`.)"""
+
+    form: Affine
+    bound: Int
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Reducer:
+    """A commutative, associative combination of tuples.
+
+    `combine[n]` computes element n from the variables `lhs` (accumulated) and `rhs` (new);
+    `identity[n]` is a constant with combine(identity, x) == x.
+    """
+
+    name: str
+    lhs: tuple[Var, ...]
+    rhs: tuple[Var, ...]
+    combine: tuple[Expr, ...]
+    identity: tuple[Expr, ...]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Block:
+    """One elementary computation over the axes `iters`.
+
+    For each point: `writes[n] = body[n]` or, with a reducer, `writes[n] = combine(writes,
+    body)[n]`. Bodies are expressions over the axes' variables and over `Slot(k)`, the value of
+    `reads[k]`. With a reducer and `init`, the element is set to the identity at the first point of
+    the reduction axes (all of them 0); without `init`, an earlier block has initialised it.
+    `annotations` are sorted by key; keys that mean something are listed in docs/architecture.md.
+    """
+
+    name: str
+    iters: tuple[Iter, ...]
+    bindings: tuple[Affine, ...]
+    predicates: tuple[Predicate, ...]
+    reads: tuple[Access, ...]
+    writes: tuple[Access, ...]
+    body: tuple[Expr, ...]
+    reducer: Reducer | None = None
+    init: bool = True
+    annotations: Annotations = ()
+
+    @property
+    def is_reduction(self) -> bool:
+        """Whether points combine into elements."""
+        return self.reducer is not None
+
+    def values(self) -> dict[Var, Affine]:
+        """Axis variable -> its binding."""
+        return {i.var: b for i, b in zip(self.iters, self.bindings, strict=True)}
+
+    def annotation(self, key: str, default: Any = None) -> Any:
+        """Value of an annotation."""
+        return dict(self.annotations).get(key, default)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class For:
+    """A loop: `var` in [0, extent). `allocs` are buffers that live for one iteration (lowered
+    form)."""
+
+    var: Var
+    extent: Int
+    body: tuple[Node, ...]
+    kind: str = "serial"
+    thread: str | None = None
+    annotations: Annotations = ()
+    allocs: tuple[Buffer, ...] = ()
+
+    def annotation(self, key: str, default: Any = None) -> Any:
+        """Value of an annotation."""
+        return dict(self.annotations).get(key, default)
+
+
+Node = Union[For, Block]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class PrimFunc:
+    """A function over buffers. `params` are its arguments in call order, inputs and outputs; every
+    other buffer in the body is an intermediate. `allocs` places intermediates (lowered form
+    only)."""
+
+    name: str
+    params: tuple[Buffer, ...]
+    body: tuple[Node, ...]
+    attrs: Annotations = ()
+    allocs: tuple[Buffer, ...] = field(default=())
+
+    def script(self) -> str:
+        """The function as script text."""
+        from autosched.tir.printer import script
+
+        return script(self)
+
+    def attr(self, key: str, default: Any = None) -> Any:
+        """Value of an attribute."""
+        return dict(self.attrs).get(key, default)
+
+    def __str__(self) -> str:
+        return self.script()
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Site:
+    """A block and the loops around it, outermost first."""
+
+    block: Block
+    loops: tuple[For, ...]
+
+    def extents(self) -> dict[Var, Int]:
+        """Loop variable -> extent."""
+        return {loop.var: loop.extent for loop in self.loops}
+
+
+def sites(root: PrimFunc | For | Block) -> Iterator[Site]:
+    """Every block below `root` in program order; `loops` starts at `root` if that is a loop."""
+
+    def visit(node: Node, loops: tuple[For, ...]) -> Iterator[Site]:
+        if isinstance(node, Block):
+            yield Site(node, loops)
+            return
+        inside = (*loops, node)
+        for child in node.body:
+            yield from visit(child, inside)
+
+    if isinstance(root, PrimFunc):
+        for child in root.body:
+            yield from visit(child, ())
+    else:
+        yield from visit(root, ())
+
+
+def site_of(func: PrimFunc, name: str) -> Site:
+    """The block called `name`. Raises ScheduleError, listing the blocks there are."""
+    for site in sites(func):
+        if site.block.name == name:
+            return site
+    known = ", ".join(s.block.name for s in sites(func))
+    raise ScheduleError(f"no block named {name!r} in {func.name}; it has {known}")
+
+
+def loops_of(func: PrimFunc) -> Iterator[For]:
+    """Every loop, parents first, in program order."""
+
+    def visit(nodes: tuple[Node, ...]) -> Iterator[For]:
+        for node in nodes:
+            if isinstance(node, For):
+                yield node
+                yield from visit(node.body)
+
+    yield from visit(func.body)
+
+
+def path_to(func: PrimFunc, var: Var) -> tuple[For, ...]:
+    """The loops from the outermost down to the one over `var`, itself included."""
+
+    def visit(nodes: tuple[Node, ...], path: tuple[For, ...]) -> tuple[For, ...] | None:
+        for node in nodes:
+            if isinstance(node, For):
+                here = (*path, node)
+                if node.var is var:
+                    return here
+                found = visit(node.body, here)
+                if found is not None:
+                    return found
+        return None
+
+    found = visit(func.body, ())
+    if found is None:
+        raise ScheduleError(f"loop {var.name} is not in {func.name} any more")
+    return found
+
+
+def replace_node(func: PrimFunc, old: Node, new: tuple[Node, ...]) -> PrimFunc:
+    """`func` with the node `old` (by identity) replaced by zero or more nodes.
+
+    A loop left without a body is removed as well.
+    """
+    found = False
+
+    def visit(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
+        nonlocal found
+        out: list[Node] = []
+        for node in nodes:
+            if node is old:
+                found = True
+                out.extend(new)
+            elif isinstance(node, For) and not found:
+                body = visit(node.body)
+                if found:
+                    if body:
+                        out.append(replace(node, body=body))
+                else:
+                    out.append(node)
+            else:
+                out.append(node)
+        return tuple(out)
+
+    body = visit(func.body)
+    if not found:
+        raise ScheduleError(f"the node to replace is not in {func.name}")
+    return replace(func, body=body)
+
+
+def map_blocks(node: Node, change: Callable[[Block], Block]) -> Node:
+    """`node` with every block below it changed; shares what stays the same."""
+    if isinstance(node, Block):
+        return change(node)
+    body = tuple(map_blocks(child, change) for child in node.body)
+    if all(a is b for a, b in zip(body, node.body, strict=True)):
+        return node
+    return replace(node, body=body)
+
+
+def map_func(func: PrimFunc, change: Callable[[Block], Block]) -> PrimFunc:
+    """`func` with every block changed."""
+    return replace(func, body=tuple(map_blocks(node, change) for node in func.body))
+
+
+def buffers_of(root: PrimFunc | For | Block) -> list[Buffer]:
+    """Every buffer accessed below `root`, in order of first appearance (writes of a block last)."""
+    seen: dict[int, Buffer] = {}
+    for site in sites(root):
+        for access in (*site.block.reads, *site.block.writes):
+            seen.setdefault(id(access.buffer), access.buffer)
+    return list(seen.values())
+
+
+def writers_of(func: PrimFunc, buffer: Buffer) -> list[Site]:
+    """Blocks that write `buffer`, in program order."""
+    return [s for s in sites(func) if any(a.buffer is buffer for a in s.block.writes)]
+
+
+def readers_of(func: PrimFunc, buffer: Buffer) -> list[Site]:
+    """Blocks that read `buffer`, in program order."""
+    return [s for s in sites(func) if any(a.buffer is buffer for a in s.block.reads)]
+
+
+def outputs_of(func: PrimFunc) -> list[Buffer]:
+    """Parameters that some block writes."""
+    written = {id(a.buffer) for s in sites(func) for a in s.block.writes}
+    return [b for b in func.params if id(b) in written]
+
+
+def inputs_of(func: PrimFunc) -> list[Buffer]:
+    """Parameters that no block writes."""
+    written = {id(a.buffer) for s in sites(func) for a in s.block.writes}
+    return [b for b in func.params if id(b) not in written]

@@ -1,0 +1,441 @@
+"""Proving integer inequalities: is an index in bounds, is a predicate always true?
+
+`Facts` knows the ranges of variables and linear inequalities between them, and decides `form <= n`
+by intervals, then by eliminating variables with one inequality after the other (a few steps of
+Fourier-Motzkin). It is sound and incomplete: False means "not proved". Digits `(x // d) % m`
+count as variables tied to their base by inequalities; neighbouring digits of one base are put
+together again. What is not affine (a value read from memory, a minimum) is an opaque variable
+with a range. Sizes here are Python ints: populations are not proved, their members are.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from math import gcd
+from typing import NamedTuple
+
+from autosched.errors import VerifyError
+from autosched.tir import dtypes
+from autosched.tir.affine import Affine, Atom, Digit
+from autosched.tir.expr import Call, Const, Expr, Slot, Var
+from autosched.tir.nodes import Access, Predicate
+
+STEPS = 4
+"""Inequalities combined at most in one proof; bindings and guards in use need one or two."""
+BUDGET = 2000
+"""Combinations tried at most for one inequality: programs come from strangers, too."""
+
+Key = Hashable
+
+_DEADLINE: ContextVar[float | None] = ContextVar("deadline of proofs", default=None)
+
+
+@contextmanager
+def deadline(seconds: float) -> Iterator[None]:
+    """Within it, proofs raise VerifyError once `seconds` have passed."""
+    token = _DEADLINE.set(time.monotonic() + seconds)
+    try:
+        yield
+    finally:
+        _DEADLINE.reset(token)
+
+
+def _check_time() -> None:
+    end = _DEADLINE.get()
+    if end is not None and time.monotonic() > end:
+        raise VerifyError("verifying the program takes too long; make it smaller")
+
+
+class Linear(NamedTuple):
+    """`const + sum(coefficient * atom)`; an atom is a variable's id, a `DigitKey` or opaque."""
+
+    const: int
+    terms: dict[Key, int]
+
+
+class DigitKey(NamedTuple):
+    """The atom `(base // div) % mod`."""
+
+    const: int
+    terms: frozenset[tuple[Key, int]]
+    div: int
+    mod: int | None
+
+    @property
+    def base(self) -> Linear:
+        """The form that is divided."""
+        return Linear(self.const, dict(self.terms))
+
+
+@dataclass(frozen=True, slots=True)
+class _AtMost:
+    """The inequality `sum(coefficient * atom) <= bound`."""
+
+    terms: dict[Key, int]
+    bound: int
+
+
+def plus(a: Linear, b: Linear, factor: int = 1) -> Linear:
+    """`a + factor * b`."""
+    terms = dict(a.terms)
+    for key, c in b.terms.items():
+        total = terms.get(key, 0) + c * factor
+        if total:
+            terms[key] = total
+        else:
+            terms.pop(key, None)
+    return Linear(a.const + b.const * factor, terms)
+
+
+def without(form: Linear, keys: Collection[Key]) -> Linear:
+    """`form` less the terms of these atoms."""
+    return Linear(form.const, {k: c for k, c in form.terms.items() if k not in keys})
+
+
+class Facts:
+    """What is known where an expression stands.
+
+    `extents`: each variable runs over [0, extent). `values` binds further variables to forms of
+    those. `reads` are the accesses of the block, which tell slots apart.
+    """
+
+    def __init__(
+        self,
+        extents: Mapping[Var, int],
+        values: Mapping[Var, Affine] | None = None,
+        reads: tuple[Access, ...] = (),
+    ) -> None:
+        _check_time()
+        self._ranges: dict[Key, tuple[int, int]] = {
+            id(v): (0, int(n) - 1) for v, n in extents.items()
+        }
+        self._tight: dict[Key, tuple[int, int]] = {}
+        self._cache: dict[Key, tuple[int, int]] = {}
+        self._known: list[_AtMost] = []
+        self._reads = reads
+        self._budget = 0
+        self._values: dict[int, Linear] = {}
+        self.impossible = False
+        for v, form in (values or {}).items():
+            self._values[id(v)] = self.linear(form)
+
+    def copy(self) -> Facts:
+        """Facts to which more can be added."""
+        new = Facts.__new__(Facts)
+        new._ranges = dict(self._ranges)
+        new._tight = dict(self._tight)
+        new._cache = {}
+        new._known = list(self._known)
+        new._reads = self._reads
+        new._budget = 0
+        new._values = self._values
+        new.impossible = self.impossible
+        return new
+
+    # -- adding facts
+
+    def where(self, predicates: Iterable[Predicate]) -> Facts:
+        """These facts and the predicates of a block."""
+        new = self.copy()
+        for p in predicates:
+            new._add(new.linear(p.form), int(p.bound) - 1)
+        return new
+
+    def given(self, condition: Expr, truth: bool = True) -> Facts:
+        """These facts and that `condition` is true (or false); what it tells beyond conjunctions of
+        integer comparisons is not used."""
+        new = self.copy()
+        new._assume(condition, truth)
+        return new
+
+    def _assume(self, e: Expr, truth: bool) -> None:
+        if isinstance(e, Const):
+            self.impossible |= bool(e.value) != truth
+            return
+        if not isinstance(e, Call):
+            return
+        if e.op == "not":
+            self._assume(e.args[0], not truth)
+        elif e.op == ("and" if truth else "or"):
+            for a in e.args:
+                self._assume(a, truth)
+        elif e.op in _NEGATED and dtypes.is_int(e.args[0].dtype):
+            op = e.op if truth else _NEGATED[e.op]
+            left, right = self.of_expr(e.args[0]), self.of_expr(e.args[1])
+            if op in ("lt", "le", "eq"):
+                self._add(plus(left, right, -1), -1 if op == "lt" else 0)
+            if op in ("gt", "ge", "eq"):
+                self._add(plus(right, left, -1), -1 if op == "gt" else 0)
+
+    def _add(self, form: Linear, bound: int) -> None:
+        """Add `form <= bound`."""
+        bound -= form.const
+        if not form.terms:
+            self.impossible |= bound < 0
+            return
+        self._cache.clear()
+        if len(form.terms) > 1:
+            self._known.append(_AtMost(form.terms, bound))
+            return
+        ((key, c),) = form.terms.items()
+        low, high = self._tight.get(key, (-_INFINITE, _INFINITE))
+        if c > 0:
+            high = min(high, bound // c)
+        else:
+            low = max(low, -(bound // -c))
+        self._tight[key] = (low, high)
+        low, high = self.range(key)
+        self.impossible |= low > high
+
+    # -- forms
+
+    def linear(self, form: Affine) -> Linear:
+        """An affine form over the atoms known here, digits simplified."""
+        out = Linear(int(form.const), {})
+        for atom, c in form.terms:
+            out = plus(out, self._atom(atom), int(c))
+        return self._join(out)
+
+    def _atom(self, atom: Atom) -> Linear:
+        if isinstance(atom, Digit):
+            mod = None if atom.mod is None else int(atom.mod)
+            return self._digit(self.linear(atom.base), int(atom.div), mod)
+        bound = self._values.get(id(atom))
+        return Linear(0, {id(atom): 1}) if bound is None else bound
+
+    def of_expr(self, e: Expr) -> Linear:
+        """An integer expression as a linear form; parts that are not linear become opaque atoms."""
+        if isinstance(e, Var):
+            return self._atom(e)
+        if isinstance(e, Const):
+            return Linear(int(e.value), {})
+        if isinstance(e, Call):
+            if e.op == "cast" and dtypes.is_int(e.args[0].dtype) and e.dtype == dtypes.INDEX:
+                return self.of_expr(e.args[0])
+            if e.dtype == dtypes.INDEX:
+                found = self._of_call(e)
+                # What overflows when it is computed is not what arithmetic says.
+                if found is not None and self._fits(found):
+                    return found
+        return self._opaque(e)
+
+    def _fits(self, form: Linear) -> bool:
+        low, high = self.span(form)
+        return dtypes.minimum(dtypes.INDEX) <= low and high <= dtypes.maximum(dtypes.INDEX)
+
+    def _of_call(self, e: Call) -> Linear | None:
+        args = [self.of_expr(a) for a in e.args] if e.op in _INTEGER_OPS else []
+        if e.op == "neg":
+            return plus(Linear(0, {}), args[0], -1)
+        if e.op in ("add", "sub"):
+            return self._join(plus(args[0], args[1], 1 if e.op == "add" else -1))
+        if e.op == "mul":
+            for a, b in (args, args[::-1]):
+                if not b.terms:
+                    return plus(Linear(0, {}), a, b.const)
+        if e.op in ("floordiv", "floormod") and not args[1].terms and args[1].const > 0:
+            n = args[1].const
+            return (
+                self._digit(args[0], n, None) if e.op == "floordiv" else self._digit(args[0], 1, n)
+            )
+        if e.op in ("min", "max"):
+            key = ("opaque", *self._signature(e))
+            sign = 1 if e.op == "min" else -1
+            spans = [self.span(a) for a in args]
+            pick = min if e.op == "min" else max
+            self._ranges[key] = (pick(s[0] for s in spans), pick(s[1] for s in spans))
+            for a in args:  # min <= a, or a <= max
+                self._add(plus(Linear(0, {key: sign}), a, -sign), 0)
+            return Linear(0, {key: 1})
+        return None
+
+    def _opaque(self, e: Expr) -> Linear:
+        _check_time()
+        key = ("opaque", *self._signature(e))
+        low, high = dtypes.minimum(e.dtype), dtypes.maximum(e.dtype)
+        self._ranges.setdefault(key, (int(low), int(high)))
+        return Linear(0, {key: 1})
+
+    def _signature(self, e: Expr) -> tuple[Key, ...]:
+        """Equal for expressions that have one value."""
+        if isinstance(e, Var):
+            return ("var", id(e))
+        if isinstance(e, Const):
+            return ("const", repr(e.value), e.dtype)
+        if isinstance(e, Slot):
+            if e.index >= len(self._reads):
+                return ("slot", e.index)
+            access = self._reads[e.index]
+            parts = []
+            for i in access.indices:
+                form = self.linear(i) if isinstance(i, Affine) else self.of_expr(i)
+                parts.append((form.const, frozenset(form.terms.items())))
+            return ("read", id(access.buffer), *parts)
+        if isinstance(e, Call):
+            return (e.op, e.dtype, *(self._signature(a) for a in e.args))
+        return ("expr", id(e))
+
+    def _digit(self, base: Linear, div: int, mod: int | None) -> Linear:
+        """`(base // div) % mod`, with all that its range allows taken out."""
+        if mod == 1:
+            return Linear(0, {})
+        if mod is not None:  # multiples of div * mod do not show
+            whole = div * mod
+            base = Linear(base.const % whole, {k: c for k, c in base.terms.items() if c % whole})
+        low, high = self.span(base)
+        if mod is not None and low >= 0 and high < div * mod:
+            mod = None
+        if mod is None:
+            quotient = Linear(base.const // div, {})
+            rest = Linear(base.const % div, {})
+            for key, c in base.terms.items():
+                target = rest if c % div else quotient
+                target.terms[key] = c if c % div else c // div
+            low, high = self.span(rest)
+            if low // div == high // div:
+                return plus(quotient, Linear(low // div, {}))
+            return plus(quotient, Linear(0, {_digit_key(rest, div, None): 1}))
+        return Linear(0, {_digit_key(base, div, mod): 1})
+
+    def _join(self, form: Linear) -> Linear:
+        """Put digits of one base together: `c*m*(b // (d*m)) + c*((b // d) % m) == c*(b // d)`."""
+        digits = [k for k in form.terms if isinstance(k, DigitKey)]
+        if not digits:
+            return form
+        for low in digits:
+            c = form.terms[low]
+            if low.mod is None:
+                if low.div == 1:
+                    rest = Linear(form.const, {k: v for k, v in form.terms.items() if k != low})
+                    return self._join(plus(rest, low.base, c))
+                continue
+            for high in digits:
+                if (
+                    high.terms == low.terms
+                    and high.const == low.const
+                    and high.div == low.div * low.mod
+                    and form.terms[high] == c * low.mod
+                ):
+                    rest = Linear(
+                        form.const, {k: v for k, v in form.terms.items() if k not in (low, high)}
+                    )
+                    mod = None if high.mod is None else high.mod * low.mod
+                    if mod is None and low.div == 1:
+                        return self._join(plus(rest, low.base, c))
+                    key = DigitKey(low.const, low.terms, low.div, mod)
+                    return self._join(plus(rest, Linear(0, {key: c})))
+        return form
+
+    # -- answers
+
+    def range(self, key: Key) -> tuple[int, int]:
+        """Lowest and highest value of an atom, inclusive."""
+        found = self._cache.get(key)
+        if found is None:
+            if isinstance(key, DigitKey):
+                found = self._digit_range(key)
+            else:
+                found = self._ranges[key]
+            tight = self._tight.get(key)
+            if tight is not None:
+                found = (max(found[0], tight[0]), min(found[1], tight[1]))
+            self._cache[key] = found
+        return found
+
+    def _digit_range(self, key: DigitKey) -> tuple[int, int]:
+        low, high = self.span(key.base)
+        low, high = low // key.div, high // key.div
+        if key.mod is None or (low >= 0 and high < key.mod):
+            return low, high
+        return 0, key.mod - 1
+
+    def span(self, form: Linear) -> tuple[int, int]:
+        """Lowest and highest value by ranges alone."""
+        low = high = form.const
+        for key, c in form.terms.items():
+            a, b = self.range(key)
+            low += c * a if c > 0 else c * b
+            high += c * b if c > 0 else c * a
+        return low, high
+
+    def within(self, form: Linear, low: int, high: int) -> bool:
+        """Whether `low <= form <= high` is proved."""
+        if self.impossible:
+            return True
+        a, b = self.span(form)
+        if low <= a and b <= high:
+            return True
+        negated = Linear(-form.const, {k: -c for k, c in form.terms.items()})
+        return self.at_most(form, high) and self.at_most(negated, -low)
+
+    def at_most(self, form: Linear, bound: int) -> bool:
+        """Whether `form <= bound` is proved."""
+        if self.impossible:
+            return True
+        _check_time()
+        bound -= form.const
+        # Proof by contradiction: that the opposite holds is one more fact to combine.
+        opposite = _AtMost({k: -c for k, c in form.terms.items()}, -bound - 1)
+        self._budget = BUDGET
+        return self._prove(form.terms, bound, [*self._known, opposite], STEPS)
+
+    def _prove(self, terms: dict[Key, int], bound: int, known: list[_AtMost], steps: int) -> bool:
+        if not terms:
+            return bound >= 0
+        common = gcd(*terms.values())
+        if common > 1:  # rounding the bound down is what makes integers stronger than reals
+            terms = {k: c // common for k, c in terms.items()}
+            bound //= common
+        if self.span(Linear(0, terms))[1] <= bound:
+            return True
+        self._budget -= 1
+        if steps == 0 or self._budget < 0:
+            return False
+        for fact in (*known, *self._about(terms)):
+            for key, c in fact.terms.items():
+                mine = terms.get(key, 0)
+                if mine * c <= 0:
+                    continue
+                # |c| * terms - |mine| * fact has no `key` left.
+                p, q = abs(c), abs(mine)
+                left = {k: p * v for k, v in terms.items()}
+                for k, v in fact.terms.items():
+                    total = left.get(k, 0) - q * v
+                    if total:
+                        left[k] = total
+                    else:
+                        left.pop(k, None)
+                others = [f for f in known if f is not fact]
+                # An integer form is at most `bound` if p times it is less than p * (bound + 1).
+                if self._prove(left, p * bound + p - 1 - q * fact.bound, others, steps - 1):
+                    return True
+        return False
+
+    def _about(self, terms: dict[Key, int]) -> list[_AtMost]:
+        """What ties the digits among `terms` to their bases."""
+        out = []
+        for key in terms:
+            if isinstance(key, DigitKey):
+                base = key.base
+                if key.mod is None:  # d * x <= base <= d * x + d - 1
+                    below = plus(Linear(0, {key: key.div}), base, -1)
+                    out.append(_AtMost(below.terms, -below.const))
+                    above = plus(base, Linear(0, {key: key.div}), -1)
+                    out.append(_AtMost(above.terms, key.div - 1 - above.const))
+                elif key.div == 1 and self.span(base)[0] >= 0:  # x % m <= x
+                    below = plus(Linear(0, {key: 1}), base, -1)
+                    out.append(_AtMost(below.terms, -below.const))
+        return out
+
+
+_INFINITE = 1 << 80
+_NEGATED = {"lt": "ge", "ge": "lt", "gt": "le", "le": "gt", "eq": "ne", "ne": "eq"}
+_INTEGER_OPS = ("neg", "add", "sub", "mul", "floordiv", "floormod", "min", "max")
+
+
+def _digit_key(base: Linear, div: int, mod: int | None) -> DigitKey:
+    return DigitKey(base.const, frozenset(base.terms.items()), div, mod)

@@ -1,0 +1,94 @@
+"""Reducers known by name, what makes an identity neutral, and how both are recognised."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from autosched.errors import TensorExprError
+from autosched.tir import dtypes
+from autosched.tir import expr as ex
+from autosched.tir.expr import OPS, Expr, Var
+from autosched.tir.nodes import Reducer
+
+KNOWN = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}
+"""Reducers known by name, and the operation they repeat."""
+
+
+def identity(name: str, dtype: str) -> Expr:
+    """The neutral element of a known reducer."""
+    if name == "max":
+        return ex.const(dtypes.minimum(dtype), dtype)
+    if name == "min":
+        return ex.const(dtypes.maximum(dtype), dtype)
+    return ex.const(0 if name == "sum" else 1, dtype)
+
+
+def known_reducer(name: str, dtype: str) -> Reducer:
+    """The reducer sum, prod, max or min on `dtype`."""
+    if dtype == "bool" and name in ("sum", "prod"):
+        raise TensorExprError(
+            f"{name} is not defined on bool; convert the operand with .astype(...)"
+        )
+    lhs, rhs = Var("x", dtype), Var("y", dtype)
+    combined = ex.call(KNOWN[name], lhs, rhs)
+    return Reducer(name, (lhs,), (rhs,), (combined,), (identity(name, dtype),))
+
+
+def known_name(reducer: Reducer, commuted: bool = False) -> str | None:
+    """Which known reducer this one is, by what it computes; None if it is none of them.
+
+    `commuted`: `y + x` counts as the sum, too.
+    """
+    if len(reducer.lhs) != 1:
+        return None
+    (x,), (y,), (e,) = reducer.lhs, reducer.rhs, reducer.combine
+    if not isinstance(e, ex.Call) or len(e.args) != 2:
+        return None
+    a, b = e.args
+    if not ((a is x and b is y) or (commuted and a is y and b is x)):
+        return None
+    for name, op in KNOWN.items():
+        if e.op == op and not (x.dtype == "bool" and name in ("sum", "prod")):
+            return name if ex.same(reducer.identity[0], identity(name, x.dtype)) else None
+    return None
+
+
+def evaluate(e: Expr, values: dict[Var, Any]) -> Any:
+    """Value of a combination in NumPy; `values` holds scalars or arrays."""
+    if isinstance(e, Var):
+        return values[e]
+    if isinstance(e, ex.Const):
+        return np.dtype(e.dtype).type(e.value)
+    assert isinstance(e, ex.Call)
+    args = [evaluate(a, values) for a in e.args]
+    if e.op == "cast":
+        return np.asarray(args[0]).astype(e.dtype)
+    return OPS[e.op].numpy(*args)
+
+
+def check_identity(reducer: Reducer) -> None:
+    """Try combine(identity, x) == x on a few values: an identity that is not neutral gives wrong
+    results only in some schedules, which is hard to find later.
+
+    Raises TensorExprError where it is not.
+    """
+    neutral = [np.dtype(i.dtype).type(i.value) for i in reducer.identity]  # type: ignore[attr-defined]
+    for sample in (1.5, 3.25, 40.0):
+        point = [np.dtype(v.dtype).type(sample + n) for n, v in enumerate(reducer.lhs)]
+        for first, second in ((neutral, point), (point, neutral)):
+            values = dict(zip((*reducer.lhs, *reducer.rhs), (*first, *second), strict=True))
+            with np.errstate(all="ignore"):
+                found = [evaluate(e, values) for e in reducer.combine]
+            if not all(np.allclose(f, p, rtol=1e-2) for f, p in zip(found, point, strict=True)):
+                raise TensorExprError(
+                    f"identity of reducer {reducer.name} is not neutral: combining "
+                    f"{_text(first)} with {_text(second)} gives {_text(found)}"
+                )
+
+
+def _text(values: Sequence[Any]) -> str:
+    items = ", ".join(str(np.asarray(v).item()) for v in values)
+    return f"({items})" if len(values) > 1 else items

@@ -1,0 +1,115 @@
+"""Regions: which elements of a buffer a part of the program touches.
+
+A region is one interval a dimension: `start`, affine in the loops outside the part, and `width`.
+It is exact for boxes of dense tiles and never smaller than what is touched. Array-valued like
+everything over `Int`: the footprints of a population come from here too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from autosched.tir.affine import Affine, Extents, Int, imax, imin
+from autosched.tir.expr import Var
+from autosched.tir.nodes import Access, Buffer, For, PrimFunc, Site, sites
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Interval:
+    """`width` elements from `start`, which may lie outside the dimension where tiles overhang."""
+
+    start: Affine
+    width: Int
+
+
+Region = tuple[Interval, ...]
+
+
+def access_region(
+    access: Access, values: dict[Var, Affine], extents: Extents, inner: Collection[Var]
+) -> Region:
+    """Region of one access while the loops `inner` run; `values` binds the block's axes."""
+    out = []
+    for n, index in enumerate(access.indices):
+        whole = Interval(Affine(0), access.buffer.shape[n])
+        if not isinstance(index, Affine):
+            out.append(whole)
+            continue
+        outside, inside = index.substitute(values, extents).split(inner)
+        low, high = inside.span(extents)
+        out.append(_clipped(outside + low, high - low + 1, access.buffer.shape[n], extents))
+    return tuple(out)
+
+
+def _clipped(start: Affine, width: Int, size: Int, extents: Extents) -> Interval:
+    """The interval without what provably lies outside [0, size).
+
+    Only the form of `start` decides which way is taken, never a value, so that a population gets
+    column by column what each candidate gets alone.
+    """
+    if start.is_const():
+        low = imin(imax(start.const, 0 * start.const), size - 1)
+        high = imin(start.const + width, size)
+        return Interval(Affine(low), imax(high - low, 0 * low + 1))
+    # A start below 0 makes the interval's end count too, so only then the width must stay whole.
+    inside = start.span(extents)[0] >= 0
+    if isinstance(inside, (bool, np.bool_)):
+        return Interval(start, imin(width, size) if inside else width)
+    return Interval(start, np.where(inside, imin(width, size), width))
+
+
+def union(a: Region, b: Region, shape: Sequence[Int]) -> Region:
+    """Smallest region known to hold both: starts must differ by a constant, else the whole
+    dimension."""
+    out = []
+    for x, y, n in zip(a, b, shape, strict=True):
+        gap = y.start - x.start
+        if gap.terms:
+            out.append(Interval(Affine(0), n))
+            continue
+        shift = imin(gap.const, 0 * gap.const)
+        start = x.start + shift
+        width = imax(x.width - shift, gap.const + y.width - shift)
+        out.append(Interval(start, imin(width, n - start.const) if start.is_const() else width))
+    return tuple(out)
+
+
+def touched(buffer: Buffer, places: Sequence[Site], inner: Collection[Var]) -> Region | None:
+    """Union of the regions of all accesses of `buffer` in `places` while the loops `inner` run."""
+    total: Region | None = None
+    for site in places:
+        values, extents = site.block.values(), site.extents()
+        for access in (*site.block.writes, *site.block.reads):
+            if access.buffer is buffer:
+                region = access_region(access, values, extents, inner)
+                total = region if total is None else union(total, region, buffer.shape)
+    return total
+
+
+def elements(region: Region) -> Int:
+    """Number of elements."""
+    n: Int = 1
+    for interval in region:
+        n = n * interval.width
+    return n
+
+
+def common_loops(places: Sequence[Site]) -> tuple[For, ...]:
+    """The loops that all `places` share, outermost first."""
+    out = []
+    for level in zip(*(s.loops for s in places), strict=False):
+        if any(loop is not level[0] for loop in level):
+            break
+        out.append(level[0])
+    return tuple(out)
+
+
+def home(func: PrimFunc, buffer: Buffer) -> tuple[For, ...]:
+    """The loops inside which every access of `buffer` stands: where it is allocated."""
+    places = [
+        s for s in sites(func) if any(a.buffer is buffer for a in (*s.block.reads, *s.block.writes))
+    ]
+    return common_loops(places)

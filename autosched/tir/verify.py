@@ -1,0 +1,54 @@
+"""The verifier: the rules of the loop IR as a table, checked on every program from outside.
+
+    verify(func)        # raises VerifyError, which lists every fault with the lines around it
+
+A group of rules is checked only if the groups before it found nothing, since it builds on them.
+A program that passes touches no memory outside its buffers. Proofs are incomplete (see `prove`):
+a right program may be refused.
+"""
+
+from __future__ import annotations
+
+from autosched.errors import VerifyError
+from autosched.tir import verify_bounds, verify_order, verify_races
+from autosched.tir import verify_form as form
+from autosched.tir.faults import Rule, report
+from autosched.tir.nodes import PrimFunc
+
+RULES: tuple[tuple[Rule, ...], ...] = (
+    (
+        Rule("nodes", "counts agree, loop kinds exist, forms are of integers", form.nodes),
+        Rule("expressions", "operations exist and have their arguments", form.expressions),
+    ),
+    (
+        Rule("sizes", "extents are integers from 1 up, loops have bodies", form.sizes),
+        Rule("buffers", "buffers are declared once, with a known dtype and scope", form.buffers),
+        Rule("names", "block names are unique, ranks agree", form.names),
+    ),
+    (
+        Rule("scopes", "variables are used where they are defined", form.scopes),
+        Rule("placement", "allocated buffers are used where they live", form.placement),
+        Rule("types", "operations are defined on their operands' types", form.types),
+    ),
+    (
+        Rule("magnitudes", "index arithmetic fits 64-bit integers", verify_bounds.magnitudes),
+        Rule("domains", "axes stay below their extents", verify_bounds.domains),
+        Rule("bounds", "accesses stay inside their buffers", verify_bounds.bounds),
+        Rule("order", "elements are written before they are read", verify_order.order),
+        Rule("reaches", "iterations read what they wrote themselves", verify_order.reaches),
+        Rule("outputs", "outputs are written in full", verify_order.outputs),
+        Rule("races", "iterations of parallel loops touch different elements", verify_races.races),
+    ),
+)
+"""Groups of rules, in the order in which they are checked."""
+
+
+def verify(func: PrimFunc) -> None:
+    """Raise VerifyError if `func` breaks a rule of `RULES`; the message lists all that were found.
+
+    `func` may be scheduled or lowered. Populations (arrays for extents) are not verified.
+    """
+    for group in RULES:
+        found = [(rule, fault) for rule in group for fault in rule.check(func)]
+        if found:
+            raise VerifyError(report(func, found))

@@ -1,0 +1,177 @@
+"""Rules proved by inequalities: axes in their domains, accesses in their buffers. See `verify`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from autosched.tir.affine import Affine
+from autosched.tir.expr import Call, Expr, Slot, Var
+from autosched.tir.faults import READS, WRITES, Fault
+from autosched.tir.nodes import Access, PrimFunc, Site, sites
+from autosched.tir.printer import Names, format_access, format_index
+from autosched.tir.prove import Facts
+
+MAGNITUDE = 1 << 62
+"""Of index arithmetic."""
+Guards = tuple[tuple[Expr, bool], ...]
+"""Conditions of the `if_then_else` around an expression, and whether they hold there."""
+
+
+def domains(func: PrimFunc) -> Iterator[Fault]:
+    """Every axis stays in [0, extent) at the points that the predicates let pass."""
+    for site in sites(func):
+        block = site.block
+        facts: Facts | None = None
+        for it, binding in zip(block.iters, block.bindings, strict=True):
+            low, high = binding.span(site.extents())
+            if low >= 0 and high < it.extent:
+                continue
+            facts = facts or loop_facts(site)
+            if not facts.within(facts.linear(binding), 0, int(it.extent) - 1):
+                yield Fault(
+                    block,
+                    f"block {block.name!r}: axis {it.var.name} is bound to {_text(binding)}, which "
+                    f"reaches {low}..{high} and is not provably in [0, {it.extent})",
+                    it.var.name,
+                )
+
+
+def magnitudes(func: PrimFunc) -> Iterator[Fault]:
+    """No binding, predicate or index leaves the 64-bit integers on the way to its value."""
+    for site in sites(func):
+        block = site.block
+        sizes = {**loop_extents(site), **{i.var: int(i.extent) for i in block.iters}}
+        forms = [*block.bindings, *(p.form + p.bound for p in block.predicates)]
+        for access in (*block.reads, *block.writes):
+            forms += [i for i in access.indices if isinstance(i, Affine)]
+        for form in forms:
+            if _reach(form, sizes) > MAGNITUDE:
+                yield Fault(
+                    block,
+                    f"block {block.name!r}: {_text(form)} may reach beyond 2**62 on the way to its "
+                    "value",
+                )
+
+
+def _reach(form: Affine, sizes: Mapping[Var, int]) -> int:
+    """Largest magnitude of the form, of its parts, and of what its digits are taken from."""
+    total, inside = abs(int(form.const)), 0
+    for atom, c in form.terms:
+        if isinstance(atom, Var):
+            total += abs(int(c)) * sizes[atom]
+            continue
+        base = _reach(atom.base, sizes)
+        inside = max(inside, base)
+        total += abs(int(c)) * (base if atom.mod is None else min(base, int(atom.mod)))
+    return max(total, inside)
+
+
+def bounds(func: PrimFunc) -> Iterator[Fault]:
+    """Every access stays in its buffer, by its axes' extents, or by guards, or by predicates."""
+    for site in sites(func):
+        yield from _Bounds(site).faults()
+
+
+def known_bounds(func: PrimFunc) -> Iterator[Fault]:
+    """`bounds`, but for the indices that data decide: nothing is known of those here."""
+    for site in sites(func):
+        yield from _Bounds(site, data=False).faults()
+
+
+class _Bounds:
+    """The accesses of one block. What axes and guards do not show, loops and predicates may.
+
+    `data`: whether indices other than affine ones must be proved as well.
+    """
+
+    def __init__(self, site: Site, data: bool = True) -> None:
+        self.site, self.data = site, data
+        self.block = site.block
+        extents = {i.var: int(i.extent) for i in self.block.iters}
+        self.axes = Facts({**loop_extents(site), **extents}, reads=self.block.reads)
+        self.known: dict[tuple[bool, tuple[tuple[int, bool], ...]], Facts] = {}
+
+    def faults(self) -> Iterator[Fault]:
+        block = self.block
+        seen: set[tuple[int, int]] = set()
+        for access in block.writes:
+            for n in range(len(access.indices)):
+                if not self.holds(access, n, ()):
+                    yield self.fault(access, n, (), "writes", WRITES)
+            for index in access.indices:
+                if not isinstance(index, Affine):
+                    yield from self.reads_in(index, (), seen)
+        for e in block.body:
+            yield from self.reads_in(e, (), seen)
+
+    def reads_in(self, e: Expr, guards: Guards, seen: set[tuple[int, int]]) -> Iterator[Fault]:
+        """Faults of the reads below `e`, each under the conditions around it."""
+        if isinstance(e, Slot):
+            access = self.block.reads[e.index]
+            for n, index in enumerate(access.indices):
+                if (e.index, n) not in seen and not self.holds(access, n, guards):
+                    seen.add((e.index, n))
+                    yield self.fault(access, n, guards, "reads", READS)
+                if not isinstance(index, Affine):
+                    yield from self.reads_in(index, guards, seen)
+        elif isinstance(e, Call):
+            if e.op == "if_then_else":
+                condition, yes, no = e.args
+                yield from self.reads_in(condition, guards, seen)
+                yield from self.reads_in(yes, (*guards, (condition, True)), seen)
+                yield from self.reads_in(no, (*guards, (condition, False)), seen)
+            else:
+                for a in e.args:
+                    yield from self.reads_in(a, guards, seen)
+
+    def holds(self, access: Access, n: int, guards: Guards) -> bool:
+        index, size = access.indices[n], int(access.buffer.shape[n])
+        if not (self.data or isinstance(index, Affine)):
+            return True
+        for over_loops in (False, True):
+            facts = self.facts(over_loops, guards)
+            form = facts.linear(index) if isinstance(index, Affine) else facts.of_expr(index)
+            if facts.within(form, 0, size - 1):
+                return True
+        return False
+
+    def facts(self, over_loops: bool, guards: Guards) -> Facts:
+        key = (over_loops, tuple((id(e), truth) for e, truth in guards))
+        found = self.known.get(key)
+        if found is None:
+            if guards:
+                found = self.facts(over_loops, guards[:-1]).given(*guards[-1])
+            else:
+                found = loop_facts(self.site) if over_loops else self.axes
+            self.known[key] = found
+        return found
+
+    def fault(self, access: Access, n: int, guards: Guards, verb: str, mark: str) -> Fault:
+        index = access.indices[n]
+        names = Names()
+        inside = format_index(index, names, self.block.reads)
+        facts = self.facts(False, guards)
+        form = facts.linear(index) if isinstance(index, Affine) else facts.of_expr(index)
+        low, high = facts.span(form)
+        guarded = " where its conditions hold" if guards else ""
+        return Fault(
+            self.block,
+            f"block {self.block.name!r} {verb} {format_access(access, names, self.block.reads)}: "
+            f"index {n}, {inside}, reaches {low}..{high}{guarded} and is not provably in "
+            f"[0, {access.buffer.shape[n]})",
+            mark,
+        )
+
+
+def loop_facts(site: Site) -> Facts:
+    """Facts over the loops around a block: its axes are bound, its predicates hold."""
+    values = site.block.values()
+    return Facts(loop_extents(site), values, site.block.reads).where(site.block.predicates)
+
+
+def loop_extents(site: Site) -> dict[Var, int]:
+    return {loop.var: int(loop.extent) for loop in site.loops}
+
+
+def _text(form: Affine) -> str:
+    return format_index(form, Names(), ())

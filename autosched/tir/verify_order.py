@@ -1,0 +1,179 @@
+"""Rules on the order of writes and reads, and on what is written in full. See `verify`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import prod
+
+from autosched.tir.affine import Affine, Extents
+from autosched.tir.expr import Call, Expr, Slot, Var
+from autosched.tir.faults import READS, WRITES, Fault
+from autosched.tir.nodes import Block, Buffer, Index, PrimFunc, Site, sites
+from autosched.tir.prove import DigitKey, Key, Linear, without
+from autosched.tir.verify_bounds import loop_facts
+from autosched.tir.verify_races import homes_of
+
+
+def order(func: PrimFunc) -> Iterator[Fault]:
+    """Nothing is read before it is written, or written again after it was read."""
+    params = set(func.params)
+    blocks = [s.block for s in sites(func)]
+    writers: dict[Buffer, list[int]] = {}
+    for place, block in enumerate(blocks):
+        for b in dict.fromkeys(a.buffer for a in block.writes):
+            writers.setdefault(b, []).append(place)
+    for place, block in enumerate(blocks):
+        for b in dict.fromkeys(a.buffer for a in block.reads):
+            wrong = _read_fault(blocks, place, b, writers.get(b, []), b in params)
+            if wrong is not None:
+                yield wrong
+        if block.reducer is not None and not block.init:
+            for b in dict.fromkeys(a.buffer for a in block.writes):
+                if writers[b][0] >= place:
+                    says = f"accumulates in {b.name}, which no block before it initialises"
+                    yield Fault(block, f"block {block.name!r} {says}", WRITES)
+
+
+def _read_fault(
+    blocks: list[Block], place: int, buffer: Buffer, writing: list[int], is_param: bool
+) -> Fault | None:
+    """What is wrong with the block at `place` reading `buffer`, written at the places `writing`."""
+    block, name = blocks[place], buffer.name
+    reads = f"block {block.name!r} reads {name}"
+    if not writing:
+        return None if is_param else Fault(block, f"{reads}, which nothing writes", READS)
+    if place in writing:
+        if any(i.kind == "sequential" for i in block.iters):
+            return None
+        only = "only a reduction or a sequential axis may accumulate in place"
+        return Fault(block, f"{reads}, which it writes; {only}", READS)
+    if writing[0] > place and not is_param:
+        return Fault(block, f"{reads} before block {blocks[writing[0]].name!r} writes it", READS)
+    if writing[-1] > place:
+        last = blocks[writing[-1]]
+        says = f"writes {name} after block {block.name!r} has read it"
+        message = f"block {last.name!r} {says}; give each result a buffer of its own"
+        return Fault(last, message, WRITES)
+    return None
+
+
+def reaches(func: PrimFunc) -> Iterator[Fault]:
+    """An iteration of the loops in which an intermediate lives has written what it reads of it.
+
+    A fault is certain: the reader runs at all its points, and one lies outside all that is written.
+    """
+    homes = homes_of(func)
+    every = list(sites(func))
+    params = set(func.params)
+    for site in every:
+        block = site.block
+        if block.predicates:
+            continue
+        facts = loop_facts(site)
+        for k in sorted({k for e in block.body for k in _unguarded(e)}):
+            access = block.reads[k]
+            if access.buffer in params:
+                continue
+            fixed: set[Key] = {id(x.var) for x in homes[access.buffer]}
+            for n, index in enumerate(access.indices):
+                if not isinstance(index, Affine):
+                    continue
+                form = facts.linear(index)
+                written = _written(every, access.buffer, n, form, fixed)
+                if written is None or any(isinstance(key, DigitKey) for key in form.terms):
+                    continue
+                low, high = facts.span(without(form, fixed))
+                if low < written[0] or high > written[1]:
+                    where = " of one iteration" if fixed else ""
+                    yield Fault(
+                        block,
+                        f"block {block.name!r} reads {access.buffer.name} at {low}..{high}{where} "
+                        f"in dimension {n}, where {written[0]}..{written[1]} is written",
+                        READS,
+                    )
+
+
+def _unguarded(e: Expr) -> Iterator[int]:
+    """Slots that are read whatever conditions hold."""
+    if isinstance(e, Slot):
+        yield e.index
+    elif isinstance(e, Call):
+        for a in e.args[:1] if e.op == "if_then_else" else e.args:
+            yield from _unguarded(a)
+
+
+def _written(
+    every: list[Site], buffer: Buffer, n: int, form: Linear, fixed: set[Key]
+) -> tuple[int, int] | None:
+    """What all writers together may write of dimension `n`, from where the `fixed` part of `form`
+    is; None where that cannot be compared."""
+    start = {k: c for k, c in form.terms.items() if k in fixed}
+    low, high = _FAR, -_FAR
+    for site in every:
+        for access in site.block.writes:
+            if access.buffer is not buffer:
+                continue
+            index = access.indices[n]
+            if not isinstance(index, Affine):
+                return None
+            facts = loop_facts(site)
+            theirs = facts.linear(index)
+            if {k: c for k, c in theirs.terms.items() if k in fixed} != start:
+                return None
+            span = facts.span(without(theirs, fixed))
+            low, high = min(low, span[0]), max(high, span[1])
+    return low, high
+
+
+_FAR = 1 << 80
+
+
+def outputs(func: PrimFunc) -> Iterator[Fault]:
+    """Some parameter is written, and no element of one is provably left out."""
+    reach: dict[Buffer, list[tuple[int, int]]] = {}
+    points: dict[Buffer, int] = {}
+    last: dict[Buffer, Block] = {}
+    for site in sites(func):
+        values, extents = site.block.values(), site.extents()
+        count = prod(int(loop.extent) for loop in site.loops)
+        for access in site.block.writes:
+            b = access.buffer
+            spans = [
+                _span(i, int(n), values, extents)
+                for i, n in zip(access.indices, b.shape, strict=True)
+            ]
+            if b in reach:
+                spans = [
+                    (min(x[0], y[0]), max(x[1], y[1])) for x, y in zip(reach[b], spans, strict=True)
+                ]
+            reach[b] = spans
+            points[b] = points.get(b, 0) + count
+            last[b] = site.block
+    written = [b for b in func.params if b in reach]
+    if not written:
+        yield Fault(None, f"{func.name} writes none of its parameters, so it computes nothing")
+    for b in written:
+        for n, ((low, high), size) in enumerate(zip(reach[b], b.shape, strict=True)):
+            if low > 0 or high < size - 1:
+                yield Fault(
+                    last[b],
+                    f"output {b.name} is written at {max(low, 0)}..{high} of dimension {n}, "
+                    f"which has {size} elements",
+                    WRITES,
+                )
+                break
+        else:
+            elements = prod(int(n) for n in b.shape)
+            if points[b] < elements:
+                yield Fault(
+                    last[b],
+                    f"output {b.name} has {elements} elements and only {points[b]} are written",
+                    WRITES,
+                )
+
+
+def _span(index: Index, size: int, values: dict[Var, Affine], extents: Extents) -> tuple[int, int]:
+    if not isinstance(index, Affine):
+        return 0, size - 1
+    low, high = index.substitute(values, extents).span(extents)
+    return int(low), int(high)

@@ -1,0 +1,151 @@
+"""Rules on parallel and vectorised loops: iterations touch different elements. See `verify`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from autosched.tir.affine import Affine
+from autosched.tir.faults import READS, WRITES, Fault
+from autosched.tir.nodes import (
+    Access,
+    Block,
+    Buffer,
+    For,
+    PrimFunc,
+    Site,
+    buffers_of,
+    loops_of,
+    path_to,
+    sites,
+)
+from autosched.tir.prove import DigitKey, Key, Linear, without
+from autosched.tir.region import home
+from autosched.tir.verify_bounds import loop_facts
+
+
+def races(func: PrimFunc) -> Iterator[Fault]:
+    """Iterations of a parallel or vectorised loop write different elements, and read none that
+    another one writes. Reduction axes may be vectorised, since lanes are combined at the end."""
+    every = list(sites(func))
+    homes = homes_of(func)
+    for writer in every:
+        for depth, loop in enumerate(writer.loops):
+            if loop.kind not in ("parallel", "vectorized") or loop.extent == 1:
+                continue
+            for access in writer.block.writes:
+                if loop not in homes[access.buffer]:  # else each iteration has its own
+                    yield from _loop_races(writer, access, depth, every)
+
+
+def _loop_races(writer: Site, access: Access, depth: int, every: list[Site]) -> Iterator[Fault]:
+    loop, block, name = writer.loops[depth], writer.block, access.buffer.name
+    lanes = loop.kind == "vectorized" and _is_reduction(block, loop)
+    if not lanes and not _Iterations(writer, writer, depth).are_apart(access, access):
+        yield Fault(
+            block,
+            f"iterations of the {loop.kind} loop {loop.var.name!r} may write the same element of "
+            f"{name} in block {block.name!r}",
+            WRITES,
+        )
+    for other in every:
+        if other is writer or loop not in other.loops:
+            continue
+        for verb, mark, accesses in (
+            ("read", READS, other.block.reads),
+            ("write", WRITES, other.block.writes),
+        ):
+            for theirs in accesses:
+                if theirs.buffer is not access.buffer:
+                    continue
+                if not _Iterations(writer, other, depth).are_apart(access, theirs):
+                    yield Fault(
+                        other.block,
+                        f"block {other.block.name!r} may {verb} elements of {name} that another "
+                        f"iteration of the {loop.kind} loop {loop.var.name!r} writes",
+                        mark,
+                    )
+
+
+def homes_of(func: PrimFunc) -> dict[Buffer, tuple[For, ...]]:
+    """The loops inside which each buffer lives: where it is allocated, or will be by lowering."""
+    out: dict[Buffer, tuple[For, ...]] = dict.fromkeys((*func.params, *func.allocs), ())
+    for loop in loops_of(func):
+        for b in loop.allocs:
+            out[b] = path_to(func, loop.var)
+    for b in buffers_of(func):
+        if b not in out:
+            out[b] = home(func, b)
+    return out
+
+
+def _is_reduction(block: Block, loop: For) -> bool:
+    """Whether the loop moves reduction axes of the block alone."""
+    kinds = {
+        it.kind
+        for it, binding in zip(block.iters, block.bindings, strict=True)
+        if binding.uses((loop.var,))
+    }
+    return block.reducer is not None and kinds == {"reduce"}
+
+
+class _Iterations:
+    """Two accesses in different iterations of one loop: do they touch different elements?
+
+    The loops outside stand still, all others move freely on both sides. If the elements are equal,
+    so are their indices, and from these follow atoms on which both sides agree: of an index
+    `c * atom + rest`, the atom, if the rests differ by less than c. A base is agreed on once its
+    digits are. If it follows that both are in the same iteration, the accesses are apart.
+    """
+
+    def __init__(self, left: Site, right: Site, depth: int) -> None:
+        self.left, self.right = loop_facts(left), loop_facts(right)
+        self.target = id(left.loops[depth].var)
+        self.agreed: set[Key] = {id(x.var) for x in left.loops[:depth]}
+
+    def are_apart(self, a: Access, b: Access) -> bool:
+        """Whether `a` on the left and `b` on the right name different elements."""
+        pairs = [
+            (self.left.linear(x), self.right.linear(y))
+            for x, y in zip(a.indices, b.indices, strict=True)
+            if isinstance(x, Affine) and isinstance(y, Affine)
+        ]
+        while self.target not in self.agreed:
+            before = len(self.agreed), len(pairs)
+            for x, y in pairs:
+                self._agree(x, y)
+            pairs += self._bases(pairs)
+            if (len(self.agreed), len(pairs)) == before:
+                return False
+        return True
+
+    def _agree(self, x: Linear, y: Linear) -> None:
+        """Find atoms on which both sides agree if `x` on the left equals `y` on the right."""
+        shared = {k: c for k, c in x.terms.items() if y.terms.get(k) == c}
+        moving = [k for k in shared if not self._is_agreed(k)]
+        for key in sorted(moving, key=lambda k: -abs(shared[k])):
+            known = {k for k in shared if k == key or self._is_agreed(k)}
+            low_x, high_x = self.left.span(without(x, known))
+            low_y, high_y = self.right.span(without(y, known))
+            if max(high_x - low_y, high_y - low_x) >= abs(shared[key]):
+                return
+            self.agreed.add(key)
+
+    def _is_agreed(self, key: Key) -> bool:
+        if isinstance(key, DigitKey):
+            return key in self.agreed or all(self._is_agreed(k) for k, _ in key.terms)
+        return key in self.agreed
+
+    def _bases(self, pairs: list[tuple[Linear, Linear]]) -> list[tuple[Linear, Linear]]:
+        """Bases all of whose digits, from the lowest to the highest, are agreed on."""
+        digits = [k for k in self.agreed if isinstance(k, DigitKey)]
+        out: list[tuple[Linear, Linear]] = []
+        for key in digits:
+            reach: int | None = 1
+            family = {k.div: k.mod for k in digits if (k.terms, k.const) == (key.terms, key.const)}
+            while reach is not None and reach in family:
+                mod = family[reach]
+                reach = None if mod is None else reach * mod
+            pair = (key.base, key.base)
+            if reach is None and pair not in pairs and pair not in out:
+                out.append(pair)
+        return out

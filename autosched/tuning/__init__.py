@@ -1,0 +1,21 @@
+"""Tuning: where the core, measuring, the cost model and the records are wired together."""
+
+from __future__ import annotations
+
+from autosched.tuning.best import load_best_record
+from autosched.tuning.callbacks import MeasureCallback, RecordToFile, RecordToStore
+from autosched.tuning.options import TuningOptions
+from autosched.tuning.result import TuningResult
+from autosched.tuning.task import SearchTask
+from records import RecordReader
+
+__all__ = [
+    "MeasureCallback",
+    "RecordReader",
+    "RecordToFile",
+    "RecordToStore",
+    "SearchTask",
+    "TuningOptions",
+    "TuningResult",
+    "load_best_record",
+]

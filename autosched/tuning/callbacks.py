@@ -1,0 +1,129 @@
+"""Receivers of a tuning run's records."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from records import Job, JsonlWriter, Measurement, Record, RecordKey, Workload
+
+if TYPE_CHECKING:
+    from records.store import Store
+
+
+@dataclass(frozen=True)
+class JobInfo:
+    """What a receiver may want to know of the job, fixed at its start.
+
+    `trials` is the job's total, `round_size` the candidates that are proposed at a time.
+    """
+
+    id: str
+    target: str
+    device: str
+    seed: int
+    trials: int
+    round_size: int
+    resumed: bool
+
+
+class MeasureCallback:
+    """Base of receivers. A record is handed over as soon as it exists, so that nothing is lost when
+    the run ends early; each method may be left as it is."""
+
+    def on_start(self, workload: Workload, job: JobInfo) -> None:
+        """The run begins."""
+
+    def on_records(self, records: Sequence[Record]) -> None:
+        """New trials or baselines."""
+
+    def on_measurements(self, record: Record, measurements: Sequence[Measurement]) -> None:
+        """Repeated timings of a finalist."""
+
+    def on_finish(self, state: str, error: str | None) -> None:
+        """The run ended: `state` is succeeded, failed or cancelled."""
+
+    def close(self) -> None:
+        """Nothing more will come."""
+
+
+class RecordToFile(MeasureCallback):
+    """Appends every record to a JSON-lines log, one whole line at a time.
+
+    Several processes may append to one file. The file is made on the first record.
+    """
+
+    def __init__(self, filename: str | os.PathLike[str]) -> None:
+        self.where = os.fspath(filename)
+        self._writer = JsonlWriter(filename)
+
+    def on_start(self, workload: Workload, job: JobInfo) -> None:
+        self._writer.write_workload(workload)
+
+    def on_records(self, records: Sequence[Record]) -> None:
+        self._writer.write_records(records)
+
+    def on_measurements(self, record: Record, measurements: Sequence[Measurement]) -> None:
+        self._writer.write_measurements(record, measurements)
+
+
+class RecordToStore(MeasureCallback):
+    """Writes every record to a store: a SQLite file or a database URL."""
+
+    def __init__(self, url: str | os.PathLike[str]) -> None:
+        self.where = os.fspath(url)
+        self._store: Store | None = None
+        self._job: str | None = None
+        self._ids: dict[RecordKey, int] = {}
+
+    def open(self) -> Store:
+        """The open store. Raises RecordError if it cannot be used."""
+        if self._store is None:
+            from records.store import Store
+
+            self._store = Store(self.where)
+        return self._store
+
+    def on_start(self, workload: Workload, job: JobInfo) -> None:
+        self.open().put_workload(workload)
+        if job.resumed:
+            self.open().update_job(job.id, state="running", trials_requested=job.trials, error=None)
+        else:
+            self.open().create_job(
+                workload.key,
+                job.target,
+                job_id=job.id,
+                device=job.device,
+                seed=job.seed,
+                options={"round_size": job.round_size},
+                state="running",
+                trials_requested=job.trials,
+            )
+        self._job = job.id
+
+    def on_records(self, records: Sequence[Record]) -> None:
+        for record in self.open().add_records(list(records)):
+            self._ids[record.key] = record.id
+
+    def on_measurements(self, record: Record, measurements: Sequence[Measurement]) -> None:
+        self.open().add_measurements(self._ids[record.key], list(measurements))
+
+    def on_finish(self, state: str, error: str | None) -> None:
+        if self._job is not None:
+            self.open().update_job(self._job, state=state, error=error)
+
+    def history(self, workload_key: str, target: str, seed: int) -> tuple[Job, list[Record]] | None:
+        """The newest job of that workload, target and seed, and its records; None without one."""
+        job = self.open().find_job(workload_key, target, seed)
+        if job is None:
+            return None
+        records = list(self.open().records(job_id=job.id))
+        self._ids.update({r.key: r.id for r in records})
+        return job, records
+
+    def close(self) -> None:
+        if self._store is not None:
+            self._store.close()
+            self._store = None

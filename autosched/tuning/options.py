@@ -1,0 +1,85 @@
+"""What a tuning run may spend and where its results go."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from autosched.errors import TuningError
+
+if TYPE_CHECKING:
+    from autosched.tuning.callbacks import MeasureCallback
+    from measure.build import LocalBuilder
+    from measure.local import LocalRunner
+    from measure.pool import Pool
+
+
+@dataclass(frozen=True)
+class TuningOptions:
+    """Options of one `SearchTask.tune` call.
+
+    - `num_measure_trials`: candidates to measure in this call; with `resume` the total of the job.
+      Baselines are measured besides and are not trials.
+    - `early_stopping`: stop when this many trials in a row brought no better program.
+    - `num_measures_per_round`: candidates proposed and measured at a time; the search learns
+      between rounds. Default: an eighth of the trials, at least 8 and at most 64.
+    - `time_budget_s`: seconds of wall time after which no new round starts.
+    - `measure_callbacks`: receivers of the records, `RecordToFile` and `RecordToStore` among them.
+    - `builder`, `runner`: options of the local pool; `pool`: an open pool to use instead.
+    - `resume`: go on with the newest job of the same workload, target and seed in the first
+      `RecordToStore`; none there starts one, and at its total the recorded result is returned.
+    - `seed`: governs proposals and input data; the same seed and records give the same proposals.
+    - `finalists`: how many of the best are measured again, in turns, before one is declared.
+    - `verbose`: 0 silent, 1 progress.
+    """
+
+    num_measure_trials: int = 64
+    early_stopping: int | None = None
+    num_measures_per_round: int | None = None
+    time_budget_s: float | None = None
+    measure_callbacks: Sequence[MeasureCallback] = field(default_factory=tuple)
+    builder: LocalBuilder | None = None
+    runner: LocalRunner | None = None
+    pool: Pool | None = None
+    resume: bool = False
+    seed: int = 0
+    finalists: int = 4
+    verbose: int = 1
+
+    def __post_init__(self) -> None:
+        _at_least("num_measure_trials", self.num_measure_trials, 1)
+        _at_least("early_stopping", self.early_stopping, 1)
+        _at_least("num_measures_per_round", self.num_measures_per_round, 1)
+        _at_least("finalists", self.finalists, 1)
+        _at_least("seed", self.seed, 0)
+        budget = self.time_budget_s
+        if budget is not None and not (isinstance(budget, (int, float)) and budget > 0):
+            raise TuningError(f"time_budget_s is {budget!r}; expected seconds > 0 or None")
+        _check_callbacks(self.measure_callbacks)
+        if self.pool is not None and (self.builder or self.runner):
+            raise TuningError(
+                "builder and runner are options of the local pool; give them or a pool, not both"
+            )
+
+    @property
+    def round_size(self) -> int:
+        """Candidates a round."""
+        if self.num_measures_per_round is not None:
+            return self.num_measures_per_round
+        return max(8, min(64, self.num_measure_trials // 8))
+
+
+def _check_callbacks(callbacks: object) -> None:
+    from autosched.tuning.callbacks import MeasureCallback
+
+    if not isinstance(callbacks, Sequence):
+        raise TuningError(f"measure_callbacks is {callbacks!r}; expected a list of MeasureCallback")
+    for c in callbacks:
+        if not isinstance(c, MeasureCallback):
+            raise TuningError(f"measure_callbacks holds {c!r}; expected a MeasureCallback")
+
+
+def _at_least(name: str, value: int | None, low: int) -> None:
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < low):
+        raise TuningError(f"{name} is {value!r}; expected an integer of at least {low}")

@@ -1,0 +1,390 @@
+"""One tuning run: propose, measure, record, learn, and measure the finalists again."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from autosched.codegen.build import toolchain
+from autosched.errors import TuningError
+from autosched.schedule import Trace
+from autosched.search.evolution import EvolutionarySearch, Measured, SearchParams
+from autosched.sketch.default import default_schedule
+from autosched.sketch.generate import generate_space
+from autosched.sketch.space import Space
+from autosched.tuning.best import decode_trace, encode_trace
+from autosched.tuning.callbacks import JobInfo, MeasureCallback, RecordToStore
+from autosched.tuning.interrupt import interrupts_deferred
+from autosched.tuning.progress import Progress
+from autosched.tuning.result import (
+    DEFAULT,
+    UNTRANSFORMED,
+    TuningResult,
+    decided,
+    result_of,
+)
+from cost_model.analytic import AnalyticModel
+from records import BASELINE, BASELINE_ROUND, OK, TRIAL, Measurement, Record, new_job_id
+
+if TYPE_CHECKING:
+    from autosched.sketch.space import Candidate
+    from autosched.tuning.options import TuningOptions
+    from autosched.tuning.task import SearchTask
+    from measure.pool import JobHandle, Pool
+    from measure.status import Distribution, MeasureResult
+
+FINAL_ROUNDS = 6
+"""Interleaved timings of each finalist."""
+
+
+class Session:
+    """Runs one `SearchTask.tune` call."""
+
+    def __init__(self, task: SearchTask, options: TuningOptions) -> None:
+        self.task, self.options = task, options
+        self.callbacks: list[MeasureCallback] = list(options.measure_callbacks)
+        self.records: dict[tuple[int, int], Record] = {}
+        self.phases: defaultdict[str, float] = defaultdict(float)
+        self.started = time.perf_counter()
+        self.state = "failed"
+        self.error: str | None = None
+        self.job: JobInfo
+        self.space: Space
+        self.progress: Progress
+
+    def run(self) -> TuningResult:
+        """The whole run."""
+        pool = self.options.pool
+        if pool is not None:
+            return self._run_on(pool)
+        from measure.build import LocalBuilder
+        from measure.local import LocalPool, LocalRunner
+
+        builder = self.options.builder or LocalBuilder()
+        runner = self.options.runner or LocalRunner()
+        with LocalPool(self.task.target, builder, runner, self.options.seed) as own:
+            return self._run_on(own)
+
+    def _run_on(self, pool: Pool) -> TuningResult:
+        with ExitStack() as stack:
+            for callback in self.options.measure_callbacks:
+                stack.callback(callback.close)
+            self.job = self._job(str(pool.device.fingerprint))
+            best = decided(self.records.values())
+            if best is not None and len(self._trials()) >= self.job.trials:
+                return self._result(best)
+            with self._phase("proposing"):
+                self.space = generate_space(self.task.prim_func, self.task.target)
+            self.progress = Progress(self.task, self.job, self.options.verbose)
+            self.progress.known(self.records.values())
+            self._note_strangers()
+            self.callbacks.append(self.progress)
+            try:
+                for callback in self.callbacks:
+                    # Whoever was told of the start is told of the end, however it came.
+                    with interrupts_deferred():
+                        callback.on_start(self.task.workload, self.job)
+                        stack.callback(self._tell_end, callback)
+                result = self._search_on(pool)
+            except (KeyboardInterrupt, SystemExit, BrokenPipeError):
+                self.state, self.error = "cancelled", "interrupted"
+                raise
+            except Exception as e:
+                self.error = str(e) or type(e).__name__
+                raise
+            self.state = "succeeded"
+            self.progress.result(result)
+            return result
+
+    def _tell_end(self, callback: MeasureCallback) -> None:
+        callback.on_finish(self.state, self.error)
+
+    def _search_on(self, pool: Pool) -> TuningResult:
+        handle = pool.open_job(self.task.prim_func, self.options.seed)
+        try:
+            return self._search(pool, handle)
+        finally:
+            handle.close()
+
+    def _job(self, device: str) -> JobInfo:
+        """A new job, or the one to go on with, whose records are taken over."""
+        options = self.options
+        job = JobInfo(
+            id=new_job_id(),
+            target=str(self.task.target),
+            device=device,
+            seed=options.seed,
+            trials=options.num_measure_trials,
+            round_size=options.round_size,
+            resumed=False,
+        )
+        if not options.resume:
+            return job
+        stores = [c for c in self.callbacks if isinstance(c, RecordToStore)]
+        if not stores:
+            raise TuningError(
+                "resume needs a store to resume from, such as RecordToStore('tuning.db') among the "
+                "measure_callbacks; a log does not keep jobs"
+            )
+        found = stores[0].history(self.task.workload_key, job.target, options.seed)
+        if found is None:
+            return job
+        known, records = found
+        foreign = {r.device for r in records} - {device}
+        if foreign:
+            raise TuningError(
+                f"job {known.id} was measured on device {', '.join(sorted(foreign))}, and this is "
+                f"device {device}: times of two devices do not compare; start a new job (without "
+                "resume), or go on where it was begun"
+            )
+        self.records = {(r.round, r.slot): r for r in records}
+        # Rounds of another size would be other rounds.
+        size = int(known.options.get("round_size", job.round_size))
+        return replace(job, id=known.id, round_size=size, resumed=True)
+
+    # Rounds ---------------------------------------------------------------------------------
+
+    def _search(self, pool: Pool, handle: JobHandle) -> TuningResult:
+        self._baselines(pool, handle)
+        size = self.job.round_size
+        search = EvolutionarySearch(
+            self.space, AnalyticModel(), self.options.seed, SearchParams(round_size=size)
+        )
+        round_ = 0
+        while (left := self.job.trials - self._count(before=round_)) > 0:
+            if self._out_of_time():
+                self.progress.note("time budget reached")
+                break
+            if self._stale():
+                self.progress.note(f"no better program in {self.options.early_stopping} trials")
+                break
+            with self._phase("proposing"):
+                proposed = search.propose(round_, min(left, size), self._history(round_))
+            if not proposed:
+                self.progress.note("the whole space has been measured")
+                break
+            self._measure(pool, handle, round_, proposed)
+            round_ += 1
+        return self._finish(pool, handle)
+
+    def _count(self, before: int) -> int:
+        return sum(1 for r, _ in self.records if 0 <= r < before)
+
+    def _trials(self) -> list[Record]:
+        return [r for r in self.records.values() if r.kind == TRIAL]
+
+    def _best_seconds(self) -> float | None:
+        times = [
+            r.seconds for r in self.records.values() if r.status == OK and r.seconds is not None
+        ]
+        return min(times, default=None)
+
+    def _out_of_time(self) -> bool:
+        budget = self.options.time_budget_s
+        return budget is not None and time.perf_counter() - self.started >= budget
+
+    def _stale(self) -> bool:
+        patience = self.options.early_stopping
+        if patience is None:
+            return False
+        trials = [self.records[k] for k in sorted(self.records) if k[0] >= 0]
+        best, since = float("inf"), 0
+        for r in trials:
+            if r.status == OK and r.seconds is not None and r.seconds < best:
+                best, since = r.seconds, 0
+            else:
+                since += 1
+        return since >= patience
+
+    def _history(self, round_: int) -> list[Measured]:
+        """What round `round_` may know: the rounds up to the last but one, in slot order."""
+        out = []
+        for r, slot in sorted(self.records):
+            if not 0 <= r <= round_ - 2:
+                continue
+            record = self.records[r, slot]
+            variant = self._variants.get(_text(record.trace))
+            if variant is not None:
+                seconds = record.seconds if record.status == OK else None
+                values = dict(record.decisions)
+                out.append(Measured(r, slot, variant, values, record.status, seconds or math.inf))
+        return out
+
+    @cached_property
+    def _variants(self) -> dict[str, int]:
+        """The space's variants by the text of their traces."""
+        traces = (encode_trace(self.task.prim_func, v.trace) for v in self.space.variants)
+        return {_text(trace): n for n, trace in enumerate(traces)}
+
+    def _note_strangers(self) -> None:
+        """Say so where a resumed job has trials that this version of the space does not have."""
+        strangers = sum(_text(r.trace) not in self._variants for r in self._trials())
+        if strangers:
+            self.progress.note(
+                f"{strangers} recorded trials are not in the space of this version; "
+                "the search learns nothing from them"
+            )
+
+    # Measuring ------------------------------------------------------------------------------
+
+    def _baselines(self, pool: Pool, handle: JobHandle) -> None:
+        """Measure the baselines that are not recorded yet."""
+        default = default_schedule(self.task.prim_func, self.task.target).trace
+        if (BASELINE_ROUND, UNTRANSFORMED) not in self.records:
+            trace, result = handle.baseline_trace, handle.baseline
+            self._keep(self._record(BASELINE_ROUND, UNTRANSFORMED, trace, {}, result))
+        if (BASELINE_ROUND, DEFAULT) not in self.records:
+            with self._phase("measuring"):
+                (result,) = pool.measure(handle, [default])
+            self._keep(self._record(BASELINE_ROUND, DEFAULT, default, {}, result))
+
+    def _measure(
+        self, pool: Pool, handle: JobHandle, round_: int, proposed: Sequence[Candidate]
+    ) -> None:
+        """Measure the slots of a round that are not recorded yet."""
+        slots = [n for n in range(len(proposed)) if (round_, n) not in self.records]
+        if not slots:
+            return
+        traces = [self.space.trace(*proposed[n]) for n in slots]
+
+        def on_result(place: int, result: MeasureResult) -> None:
+            slot = slots[place]
+            variant, values = proposed[slot]
+            trace = self.space.variants[variant].trace
+            self._keep(self._record(round_, slot, trace, values, result))
+
+        with self._phase("measuring"):
+            pool.measure(handle, traces, self._best_seconds(), on_result)
+
+    def _record(
+        self, round_: int, slot: int, trace: Trace, values: dict[str, int], result: MeasureResult
+    ) -> Record:
+        self.phases["building"] += result.build_seconds
+        self.phases["running"] += result.run_wall_seconds
+        return Record(
+            job_id=self.job.id,
+            kind=BASELINE if round_ == BASELINE_ROUND else TRIAL,
+            round=round_,
+            slot=slot,
+            workload_key=self.task.workload_key,
+            target=self.job.target,
+            device=self.job.device,
+            toolchain=toolchain(),
+            trace=encode_trace(self.task.prim_func, trace),
+            decisions=values,
+            program_hash=result.program_hash,
+            status=str(result.status),
+            error=result.error or None,
+            seconds=result.seconds,
+            spread=_seconds_of(result.spread, result.raw_seconds),
+            noise=result.noise,
+            runs=result.runs,
+            build_seconds=result.build_seconds,
+        )
+
+    def _keep(self, record: Record) -> None:
+        self.records[record.round, record.slot] = record
+        self._tell(lambda callback: callback.on_records([record]))
+
+    def _tell(self, event: Callable[[MeasureCallback], None]) -> None:
+        """Hand an event to all receivers: none loses it by an interrupt or another's failure."""
+        errors: list[BaseException] = []
+        with interrupts_deferred():
+            for callback in self.callbacks:
+                try:
+                    event(callback)
+                except BaseException as e:
+                    errors.append(e)
+        if errors:
+            for other in errors[1:]:
+                errors[0].add_note(f"then also: {type(other).__name__}: {other}")
+            raise errors[0]
+
+    # The end --------------------------------------------------------------------------------
+
+    def _finish(self, pool: Pool, handle: JobHandle) -> TuningResult:
+        valid = [r for r in self.records.values() if r.status == OK and r.seconds is not None]
+        trials = self._trials()
+        if not valid or (trials and not any(r.status == OK for r in trials)):
+            raise TuningError(self._why_nothing())
+        valid.sort(key=lambda r: r.seconds or 0.0)
+        finalists = valid[: self.options.finalists]
+        baseline = self.records[BASELINE_ROUND, DEFAULT]
+        if baseline.status == OK and baseline not in finalists:
+            finalists.append(baseline)
+        self.progress.note(f"measuring {len(finalists)} finalists again, in turns")
+        traces = [self._trace_of(r) for r in finalists]
+        with self._phase("finalists"):
+            timings = pool.remeasure(handle, traces, FINAL_ROUNDS)
+        final: list[Record] = []
+        for record, timing in zip(finalists, timings, strict=True):
+            if timing.status == OK and timing.seconds is not None:
+                self._remeasured(record, timing)
+                final.append(replace(record, remeasured_seconds=timing.seconds))
+        if not final:
+            raise TuningError(
+                f"none of the {len(finalists)} finalists could be measured again: "
+                f"{timings[0].status}: {timings[0].error}"
+            )
+        self.records |= {(r.round, r.slot): r for r in final}
+        return self._result(min(final, key=lambda r: r.remeasured_seconds or 0.0))
+
+    def _result(self, best: Record) -> TuningResult:
+        elapsed = time.perf_counter() - self.started
+        flop = float(self.task.compute_dag.flop_ct)
+        return result_of(self.records.values(), best, elapsed, dict(self.phases), flop)
+
+    def _trace_of(self, record: Record) -> Trace:
+        return decode_trace(self.task.prim_func, record.trace, record.decisions, record.dialect)
+
+    def _remeasured(self, record: Record, timing: Distribution) -> None:
+        assert timing.seconds is not None
+        measurement = Measurement(
+            seconds=timing.seconds,
+            spread=_seconds_of(timing.spread, timing.raw_seconds),
+            noise=timing.noise,
+            runs=timing.runs,
+        )
+        self._tell(lambda callback: callback.on_measurements(record, [measurement]))
+
+    def _why_nothing(self) -> str:
+        trials = self._trials() or list(self.records.values())
+        counts = ", ".join(f"{n} {s}" for s, n in Counter(r.status for r in trials).most_common())
+        first = next((r.error for r in trials if r.error), "none recorded")
+        what = "candidate" if self._trials() else "baseline"
+        return (
+            f"no {what} of {self.task.title} gave a right result in {len(trials)}: {counts}\n"
+            f"first error: {first}"
+        )
+
+    def _phase(self, name: str) -> _Phase:
+        return _Phase(self.phases, name)
+
+
+def _text(trace: object) -> str:
+    """A trace to compare by: stores do not keep the order of a step's keywords."""
+    return json.dumps(trace, sort_keys=True)
+
+
+def _seconds_of(fraction: float | None, seconds: float | None) -> float | None:
+    return None if fraction is None or seconds is None else fraction * seconds
+
+
+class _Phase:
+    """Adds the time of a `with` block to a counter."""
+
+    def __init__(self, phases: defaultdict[str, float], name: str) -> None:
+        self.phases, self.name = phases, name
+
+    def __enter__(self) -> None:
+        self.start = time.perf_counter()
+
+    def __exit__(self, *_: object) -> None:
+        self.phases[self.name] += time.perf_counter() - self.start

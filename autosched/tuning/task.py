@@ -1,0 +1,119 @@
+"""`SearchTask`: one workload on one target, and everything that can be asked of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+from autosched.dag import ComputeDAG
+from autosched.errors import WorkloadError
+from autosched.target import Target
+from autosched.tir.canonical import canonical_text, workload_key
+from autosched.tir.nodes import Buffer, PrimFunc
+from autosched.tuning.best import RecordsLike, best_schedule
+from autosched.tuning.options import TuningOptions
+from records import Workload
+
+if TYPE_CHECKING:
+    from autosched.schedule import Schedule
+    from autosched.tuning.result import TuningResult
+    from records import Record
+
+PrintMode = Literal["schedule", "script", "llvm", "asm"]
+
+
+class SearchTask:
+    """A workload to tune.
+
+    Give `func` with `args`, or `prim_func`. `func` is a function that returns tensors, a name under
+    which one was registered, a name of the operator library, or "file.py:function". `target` is a
+    Target or its text; "llvm" is this machine, its features recorded.
+
+    Raises WorkloadError for a workload that does not exist or wrong arguments, TargetError for the
+    target; what the function itself raises passes through.
+    """
+
+    def __init__(
+        self,
+        func: Callable[..., Any] | str | None = None,
+        args: Sequence[Any] = (),
+        *,
+        prim_func: PrimFunc | None = None,
+        target: Target | str = "llvm",
+        desc: str = "",
+    ) -> None:
+        from autosched.workloads import check_args, get_workload, prim_func_of, workload_name
+
+        self.func: Callable[..., Any] | None = None
+        self.args: tuple[Any, ...] | None = None
+        if func is not None and prim_func is None:
+            self.func, self.args = get_workload(func), check_args(args)
+            self.name = workload_name(func)
+            self.prim_func = prim_func_of(func, self.args)
+        elif prim_func is not None and func is None:
+            if args:
+                raise WorkloadError("args go with func; a prim_func takes none")
+            if not isinstance(prim_func, PrimFunc):
+                raise WorkloadError(
+                    f"prim_func is a {type(prim_func).__name__}; expected a PrimFunc, such as "
+                    "te.create_prim_func(tensors) gives"
+                )
+            self.prim_func, self.name = prim_func, prim_func.name
+        else:
+            found = "neither" if func is None else "both"
+            raise WorkloadError(f"expected either func with args, or prim_func; found {found}")
+        self.target = target if isinstance(target, Target) else Target(target)
+        self.desc = desc or self.name
+        self.compute_dag = ComputeDAG(self.prim_func)
+        self.workload_key = workload_key(self.prim_func)
+
+    @property
+    def title(self) -> str:
+        """The workload as people write it: `softmax(64, 1000)`."""
+        return self.name if self.args is None else f"{self.name}({', '.join(map(str, self.args))})"
+
+    @property
+    def workload(self) -> Workload:
+        """The workload as it is recorded."""
+        return Workload(
+            key=self.workload_key,
+            name=self.name,
+            script=canonical_text(self.prim_func),
+            args=None if self.args is None else list(self.args),
+            flop=float(self.compute_dag.flop_ct),
+        )
+
+    def tune(self, options: TuningOptions | None = None) -> TuningResult:
+        """Search for the fastest program and return what was found.
+
+        Every measurement goes to the callbacks as it is made. Raises TuningError if not one
+        candidate gave a right result, with the counts by status and the first error, and
+        KeyboardInterrupt, with everything measured so far recorded, on Ctrl-C.
+        """
+        from autosched.tuning.session import Session
+
+        return Session(self, options or TuningOptions()).run()
+
+    def apply_best(self, records: RecordsLike) -> tuple[Schedule, tuple[Buffer, ...]]:
+        """Schedule and parameters of the best program that `records` holds for this task.
+
+        `records`: a log file, a SQLite file, or a database URL. Raises RecordError, saying why, if
+        there is none.
+        """
+        schedule, _ = self._best(records)
+        return schedule, schedule.func.params
+
+    def print_best(self, records: RecordsLike, print_mode: PrintMode = "schedule") -> str:
+        """The best program as text: the equivalent Python schedule (a module that runs as it
+        stands), the scheduled program as script, LLVM IR, or assembly.
+
+        Raises RecordError if there is no valid record, TuningError on an unknown mode.
+        """
+        from autosched.tuning.text import check_mode, program_text
+
+        check_mode(print_mode)
+        schedule, record = self._best(records)
+        return program_text(self, schedule, record, print_mode)
+
+    def _best(self, records: RecordsLike) -> tuple[Schedule, Record]:
+        return best_schedule(self.prim_func, records, self.workload_key, str(self.target))

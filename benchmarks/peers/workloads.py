@@ -1,0 +1,207 @@
+"""What the peers compute: arrays, and the computation in NumPy, PyTorch and ONNX words.
+
+A workload is written `name:int,int,...`, with the arguments of the operator library. Arrays are
+float32, batch 1, drawn from a fixed seed. Tensors are laid out as the engine likes best: a
+convolution is NCHW here and NHWC where an engine offers that (`-nhwc`, `-cl`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+Arrays = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Node:
+    """One ONNX operator."""
+
+    op: str
+    inputs: tuple[str, ...]
+    output: str
+    attrs: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Workload:
+    """`inputs` come at run time; `weights` too, or are constants, as the server is told.
+
+    `torch(t, out)` computes with the tensors `t` into `out` where PyTorch has a form that does;
+    `numpy(a, out)` is None where NumPy has no such operation. `reference` is in float64.
+    """
+
+    inputs: Arrays
+    weights: Arrays
+    flop: int
+    shape: tuple[int, ...]
+    torch: Callable[[Arrays, Any], Any]
+    nodes: tuple[Node, ...]
+    reference: Callable[[Arrays], Array]
+    numpy: Callable[[Arrays, Array], Any] | None = None
+    image: bool = False
+
+
+def make(spec: str) -> Workload:
+    """The workload written `name:int,int,...`. Raises ValueError on an unknown one."""
+    name, _, arguments = spec.partition(":")
+    if name not in _MAKERS:
+        raise ValueError(f"no workload {name!r}; there are {', '.join(_MAKERS)}")
+    return _MAKERS[name](*(int(n) for n in arguments.split(",") if n))
+
+
+def smallest(spec: str) -> str:
+    """The same computation on next to nothing: what a call costs when there is no work in it."""
+    name, _, arguments = spec.partition(":")
+    if name == "conv2d":
+        _, _, _, _, k, s, p, *rest = (int(n) for n in arguments.split(","))
+        return f"conv2d:{','.join(str(n) for n in (k, k, 1, 1, k, s, p, *rest[:1]))}"
+    return f"{name}:{','.join('1' for _ in arguments.split(','))}"
+
+
+def _random(rng: np.random.Generator, *shape: int) -> Array:
+    return rng.standard_normal(shape, dtype=np.float32)
+
+
+def matmul(n: int, depth: int, m: int) -> Workload:
+    """a (n, depth) @ b (depth, m)."""
+    rng = np.random.default_rng(0)
+    return Workload(
+        inputs={"a": _random(rng, n, depth)},
+        weights={"b": _random(rng, depth, m)},
+        flop=2 * n * depth * m,
+        shape=(n, m),
+        torch=lambda t, out: _torch().matmul(t["a"], t["b"], out=out),
+        nodes=(Node("MatMul", ("a", "b"), "y"),),
+        reference=lambda a: a["a"] @ a["b"],
+        numpy=lambda a, out: np.matmul(a["a"], a["b"], out=out),
+    )
+
+
+def matmul_add(n: int, depth: int, m: int) -> Workload:
+    """a (n, depth) @ b (depth, m) + c (n, m)."""
+    rng = np.random.default_rng(0)
+
+    def numpy(a: Arrays, out: Array) -> None:
+        np.matmul(a["a"], a["b"], out=out)
+        np.add(out, a["c"], out=out)
+
+    return Workload(
+        inputs={"a": _random(rng, n, depth), "c": _random(rng, n, m)},
+        weights={"b": _random(rng, depth, m)},
+        flop=2 * n * depth * m + n * m,
+        shape=(n, m),
+        torch=lambda t, out: _torch().addmm(t["c"], t["a"], t["b"], out=out),
+        nodes=(Node("MatMul", ("a", "b"), "t"), Node("Add", ("t", "c"), "y")),
+        reference=lambda a: a["a"] @ a["b"] + a["c"],
+        numpy=numpy,
+    )
+
+
+def conv2d(
+    h: int, w: int, ci: int, co: int, k: int, s: int, p: int, d: int = 1, g: int = 1
+) -> Workload:
+    """x (1, ci, h, w) with w (co, ci / g, k, k): stride s, padding p, dilation d, g groups."""
+    rng = np.random.default_rng(0)
+    oh, ow = ((n + 2 * p - d * (k - 1) - 1) // s + 1 for n in (h, w))
+
+    def forward(t: Arrays, out: Any) -> Any:
+        conv: Any = _torch().nn.functional.conv2d
+        return conv(t["x"], t["w"], stride=s, padding=p, dilation=d, groups=g)
+
+    def reference(a: Arrays) -> Array:
+        torch = _torch()
+        result: Array = forward({k: torch.from_numpy(v) for k, v in a.items()}, None).numpy()
+        return result
+
+    attrs = {
+        "strides": [s, s],
+        "pads": [p] * 4,
+        "dilations": [d, d],
+        "group": g,
+        "kernel_shape": [k, k],
+    }
+    return Workload(
+        inputs={"x": _random(rng, 1, ci, h, w)},
+        weights={"w": _random(rng, co, ci // g, k, k) * np.float32(0.05)},
+        flop=2 * oh * ow * co * (ci // g) * k * k,
+        shape=(1, co, oh, ow),
+        torch=forward,
+        nodes=(Node("Conv", ("x", "w"), "y", attrs),),
+        reference=reference,
+        image=True,
+    )
+
+
+def softmax(n: int, m: int) -> Workload:
+    """Softmax of the rows of x (n, m)."""
+    rng = np.random.default_rng(0)
+
+    def numpy(a: Arrays, out: Array) -> None:
+        np.subtract(a["x"], a["x"].max(axis=1, keepdims=True), out=out)
+        np.exp(out, out=out)
+        np.divide(out, out.sum(axis=1, keepdims=True), out=out)
+
+    def reference(a: Arrays) -> Array:
+        e: Array = np.exp(a["x"] - a["x"].max(axis=1, keepdims=True))
+        result: Array = e / e.sum(axis=1, keepdims=True)
+        return result
+
+    return Workload(
+        inputs={"x": _random(rng, n, m)},
+        weights={},
+        flop=4 * n * m,
+        shape=(n, m),
+        torch=lambda t, out: _torch().softmax(t["x"], 1, out=out),
+        nodes=(Node("Softmax", ("x",), "y", {"axis": 1}),),
+        reference=reference,
+        numpy=numpy,
+    )
+
+
+def layer_norm(n: int, m: int) -> Workload:
+    """Rows of x (n, m) brought to mean 0 and variance 1 (epsilon 1e-5), times g plus b (m,)."""
+    rng = np.random.default_rng(0)
+
+    def forward(t: Arrays, out: Any) -> Any:
+        torch = _torch()
+        if out is None:
+            return torch.nn.functional.layer_norm(t["x"], (m,), t["g"], t["b"], 1e-5)
+        means = torch.empty((n, 1)), torch.empty((n, 1))
+        torch.ops.aten.native_layer_norm.out(
+            t["x"], (m,), t["g"], t["b"], 1e-5, out0=out, out1=means[0], out2=means[1]
+        )
+        return out
+
+    def reference(a: Arrays) -> Array:
+        x = a["x"] - a["x"].mean(axis=1, keepdims=True)
+        scaled: Array = x / np.sqrt((x * x).mean(axis=1, keepdims=True) + 1e-5)
+        result: Array = scaled * a["g"] + a["b"]
+        return result
+
+    return Workload(
+        inputs={"x": _random(rng, n, m)},
+        weights={"g": _random(rng, m), "b": _random(rng, m)},
+        flop=7 * n * m,
+        shape=(n, m),
+        torch=forward,
+        nodes=(Node("LayerNormalization", ("x", "g", "b"), "y", {"axis": 1, "epsilon": 1e-5}),),
+        reference=reference,
+        numpy=lambda a, out: np.copyto(out, reference(a)),
+    )
+
+
+def _torch() -> Any:
+    import torch
+
+    return torch
+
+
+_MAKERS: dict[str, Callable[..., Workload]] = {
+    f.__name__: f for f in (matmul, matmul_add, conv2d, softmax, layer_norm)
+}

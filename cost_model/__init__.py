@@ -1,0 +1,1 @@
+"""Cost models: what predicts, before it is measured, how fast a candidate runs."""

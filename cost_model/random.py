@@ -1,0 +1,32 @@
+"""A model that knows nothing: the baseline of every comparison of searches."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from autosched.search.evaluate import legal
+from autosched.search.model import Scores, Seconds
+from autosched.sketch.space import Population, Space
+
+
+class RandomModel:
+    """Uniform scores, drawn from a seed and from the candidate: equal candidates score the same."""
+
+    def __init__(self, seed: int = 0) -> None:
+        self.seed = seed
+
+    def predict(self, space: Space, population: Population) -> Scores:
+        """float32 (N,) in [0, 1); minus infinity for candidates that are not legal."""
+        table = np.concatenate([population.variant[:, None], population.values], axis=1).astype(
+            np.uint64
+        )
+        state = np.full(len(population), 0x9E3779B97F4A7C15 + self.seed, dtype=np.uint64)
+        for column in table.T:  # splitmix64, a column at a time
+            state = (state ^ column) * np.uint64(0xBF58476D1CE4E5B9)
+            state ^= state >> np.uint64(31)
+        scores = (state >> np.uint64(40)).astype(np.float32) / np.float32(1 << 24)
+        return np.where(legal(space, population), scores, np.float32("-inf"))
+
+    def fit(self, space: Space, population: Population, seconds: Seconds) -> RandomModel:
+        """Learns nothing."""
+        return self

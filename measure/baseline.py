@@ -1,0 +1,66 @@
+"""The baseline: the untransformed program, its loops in the order of memory.
+
+Written down as it is, a matrix product walks one operand by columns and takes 15 times as long as
+in the order of memory, which is what anybody would write by hand. Exchanging a block's loops, but
+not its reduction axes among themselves, adds up every element's terms one after the other as
+before: the result is the same in every bit.
+"""
+
+from __future__ import annotations
+
+from autosched.schedule import Schedule, Trace
+from autosched.tir.affine import Affine
+from autosched.tir.dtypes import itemsize
+from autosched.tir.nodes import For, PrimFunc, Site, sites
+
+LINE = 64
+
+
+def memory_order(func: PrimFunc) -> Trace:
+    """The schedule that brings every block's loops into the order of memory, strides falling."""
+    sch = Schedule(func)
+    for site in sites(func):
+        order = _memory_order(site)
+        if order != list(range(len(order))):
+            loops = sch.get_loops(sch.get_block(site.block.name))
+            sch.reorder(*(loops[n] for n in order))
+    return sch.trace
+
+
+def _memory_order(site: Site) -> list[int]:
+    """Places of the loops in the wanted order; as they are where that is not plainly legal."""
+    count = len(site.loops)
+    kinds = [_kind(site, loop) for loop in site.loops]
+    alone = all(len(loop.body) == 1 and loop.kind == "serial" for loop in site.loops)
+    if not alone or site.block.predicates or any(k not in ("spatial", "reduce") for k in kinds):
+        return list(range(count))
+    wanted = sorted(range(count), key=lambda n: -_cost(site, site.loops[n]))
+    reduced = iter(n for n in range(count) if kinds[n] == "reduce")
+    return [next(reduced) if kinds[n] == "reduce" else n for n in wanted]
+
+
+def _kind(site: Site, loop: For) -> str:
+    """Kind of the one axis that is this loop; empty where a binding is anything else."""
+    found = [
+        it.kind
+        for it, binding in zip(site.block.iters, site.block.bindings, strict=True)
+        if binding.single_var() is loop.var
+    ]
+    return found[0] if len(found) == 1 else ""
+
+
+def _cost(site: Site, loop: For) -> int:
+    """Bytes of cache lines that all accesses move by in one step of a loop; writes count twice."""
+    values = site.block.values()
+    total = 0
+    for weight, accesses in ((1, site.block.reads), (2, site.block.writes)):
+        for access in accesses:
+            stride, step = 1, 0
+            for index, extent in zip(
+                reversed(access.indices), reversed(access.buffer.shape), strict=True
+            ):
+                if isinstance(index, Affine):
+                    step += abs(int(index.substitute(values).coefficient(loop.var))) * stride
+                stride *= int(extent)
+            total += weight * min(LINE, step * itemsize(access.buffer.dtype))
+    return total

@@ -1,0 +1,168 @@
+"""Building: what runs in builder children. Compiling happens nowhere else.
+
+`build` is the default builder. A user's own, named "module:function", has its first three arguments
+and returns an Artifact, or (object file bytes, entry name) for a kernel without a workspace.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import pickle
+import time
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from autosched.codegen.artifact import Artifact, KernelInfo, Param
+from autosched.codegen.build import build_artifact
+from autosched.codegen.llvm.assemble import Level, compile_ir
+from autosched.errors import BuildError
+from autosched.runtime import parallel
+from autosched.runtime.call import time_calls
+from autosched.runtime.link import link
+from autosched.schedule import Trace
+from autosched.target import Target
+from autosched.tir.canonical import program_hash
+from autosched.tir.nodes import PrimFunc, outputs_of
+from measure.protocol import resolve
+from measure.status import Status
+
+DEFAULT_BUILD_FUNC = "measure.build:build"
+
+
+@dataclass(frozen=True)
+class LocalBuilder:
+    """How a local pool builds.
+
+    `timeout`: seconds for one candidate. `n_parallel`: builder processes (None: the cores that this
+    process may use). `build_func`: "module:function"; see this module. `memory_bytes`: address
+    space that a builder may use. `pass_env`: environment variables that builders and runners get
+    beyond the usual.
+    """
+
+    timeout: float = 15.0
+    n_parallel: int | None = None
+    build_func: str = DEFAULT_BUILD_FUNC
+    memory_bytes: int = 8 << 30
+    pass_env: tuple[str, ...] = ()
+
+    @property
+    def is_default(self) -> bool:
+        """Whether candidates are built by `measure.build.build`, which knows levels."""
+        return self.build_func == DEFAULT_BUILD_FUNC
+
+
+@dataclass(frozen=True)
+class BuildReply:
+    """What a builder child answers. Without an artifact, `status` and `error` say why."""
+
+    status: Status
+    artifact: Artifact | None = None
+    error: str = ""
+    program_hash: str = ""
+    seconds: float = 0.0
+
+
+def build(func: PrimFunc, trace: Trace | None, target: Target, level: Level = "search") -> Artifact:
+    """Replay `trace` on `func` (None: as it stands), lower, generate and compile.
+
+    Raises ScheduleError if the trace does not fit, CodegenError, BuildError.
+    """
+    scheduled = func if trace is None else trace.apply(func).func
+    return build_artifact(scheduled, target, level)
+
+
+def run_builder(
+    func_pickle: bytes, trace: Trace | None, target: Target, build_func: str, level: Level
+) -> BuildReply:
+    """In a builder child: build one candidate; every failure becomes a status."""
+    began = time.perf_counter()
+    func = _load(func_pickle)
+    try:
+        scheduled = func if trace is None else trace.apply(func).func
+        name = program_hash(scheduled)
+    except MemoryError:
+        raise
+    except Exception:
+        return BuildReply(Status.INSTANTIATION_ERROR, error=traceback.format_exc())
+    try:
+        if build_func == DEFAULT_BUILD_FUNC:
+            artifact = build_artifact(scheduled, target, level)
+        else:
+            made = resolve(build_func)(func, trace, target)
+            artifact = as_artifact(made, func, target, build_func)
+        _check_params(artifact, func)
+    except MemoryError:
+        raise
+    except BaseException:  # a user's builder may call sys.exit()
+        return BuildReply(Status.BUILD_ERROR, error=traceback.format_exc(), program_hash=name)
+    return BuildReply(Status.OK, artifact, program_hash=name, seconds=time.perf_counter() - began)
+
+
+def as_artifact(made: Any, func: PrimFunc, target: Target, build_func: str) -> Artifact:
+    """What a builder returned, as an Artifact. Raises BuildError if it has neither form."""
+    if isinstance(made, Artifact):
+        return made
+    if (
+        isinstance(made, tuple)
+        and len(made) == 2
+        and isinstance(made[0], bytes)
+        and isinstance(made[1], str)
+    ):
+        return Artifact(made[0], KernelInfo(made[1], params_of(func), parallel=True), str(target))
+    raise BuildError(
+        f"{build_func} returned {type(made).__name__}; "
+        "expected an Artifact or (object bytes, entry name)"
+    )
+
+
+def params_of(func: PrimFunc) -> tuple[Param, ...]:
+    """The arguments of a kernel made from `func`."""
+    written = {id(b) for b in outputs_of(func)}
+    return tuple(
+        Param(b.name, tuple(int(n) for n in b.shape), b.dtype, id(b) in written)
+        for b in func.params
+    )
+
+
+def _check_params(artifact: Artifact, func: PrimFunc) -> None:
+    """Code is called with the program's arguments, whoever made it."""
+    found = [(p.shape, p.dtype, p.written) for p in artifact.info.params]
+    if found != [(p.shape, p.dtype, p.written) for p in params_of(func)]:
+        raise BuildError(
+            f"the kernel {artifact.info.entry} has the arguments "
+            f"{_signature(artifact.info.params)}; expected {_signature(params_of(func))}"
+        )
+
+
+def _signature(params: Sequence[Param]) -> str:
+    return ", ".join(
+        f"{p.dtype}[{', '.join(map(str, p.shape))}]{' (written)' if p.written else ''}"
+        for p in params
+    )
+
+
+@lru_cache(maxsize=4)
+def _load(func_pickle: bytes) -> PrimFunc:
+    func = pickle.loads(func_pickle)
+    if not isinstance(func, PrimFunc):
+        raise BuildError(f"expected a PrimFunc to build, found {type(func).__name__}")
+    return func
+
+
+def code_key(artifact: Artifact) -> str:
+    """Hash of the object code: equal for candidates that became the same machine code."""
+    return hashlib.sha256(artifact.code).hexdigest()
+
+
+def warm() -> None:
+    """In the template: load and make once what every child would load and make.
+
+    The runtime's threads start with the first parallel loop, so there are none yet.
+    """
+    code = compile_ir("define void @warm(ptr, ptr, i32) {\n  ret void\n}\n", Target("llvm"))
+    parallel.address()
+    library = link(code, ("warm",))
+    time_calls(library["warm"], 0, 0, 1, 1)

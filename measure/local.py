@@ -1,0 +1,235 @@
+"""The local pool: builds on all cores, then times one candidate at a time, in turns.
+
+Candidates go through in small groups. A group is built by all builder children at once, under the
+shared side of the slot's lock; then its members are timed one after the other by the runner child,
+under the exclusive side. So no core idles, nothing is ever built while something is timed, and no
+other process on this host times or builds meanwhile.
+"""
+
+from __future__ import annotations
+
+import pickle
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from types import TracebackType
+
+from autosched.codegen.artifact import Artifact
+from autosched.codegen.llvm.assemble import Level
+from autosched.errors import MeasureError
+from autosched.schedule import Trace
+from autosched.sketch.reference import reference_schedule
+from autosched.target import Target, available_cores
+from autosched.tir.nodes import PrimFunc
+from measure.baseline import memory_order
+from measure.build import DEFAULT_BUILD_FUNC, BuildReply, LocalBuilder
+from measure.builders import Builders, BuildWork
+from measure.child import Template
+from measure.devices import Device, this_device
+from measure.finalists import Finalist, contenders
+from measure.job import Job, prepare
+from measure.pool import OnResult
+from measure.slot import PACE_TIMEOUT, LocalRunner, Slot
+from measure.status import Distribution, MeasureResult, Status
+from measure.timing import Estimate
+
+__all__ = ["LocalPool", "LocalRunner"]
+
+PRELOAD = ("numpy", "llvmlite.binding", "measure.build", "measure.runner", "measure.pacer")
+GROUP = 4  # candidates a builder and turn: results flow, and builders seldom wait for the last
+
+
+class LocalPool:
+    """This machine's CPU as a pool of one device; see `measure.pool.Pool`. A context manager.
+
+    Processes are started by the first job. Raises MeasureError, when a job is opened, if this
+    machine cannot run the target's code. For one thread at a time.
+    """
+
+    def __init__(
+        self,
+        target: Target | str = "llvm",
+        builder: LocalBuilder | None = None,
+        runner: LocalRunner | None = None,
+        seed: int = 0,
+    ) -> None:
+        self.target = Target(target)
+        self.builder = builder or LocalBuilder()
+        self.runner = runner or LocalRunner()
+        self.seed = seed
+        template = Template(PRELOAD, "measure.build:warm", self.builder.pass_env)
+        cores = self.builder.n_parallel or available_cores()
+        self._template = template
+        self._builders = Builders(template, self.target, self.builder, cores)
+        threads = self.runner.threads or self.target.num_cores
+        self._slot = Slot(template, self.runner, threads, self._make_pacer)
+        self._opened = 0
+        self._jobs: list[Job] = []
+
+    def __enter__(self) -> LocalPool:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @property
+    def device(self) -> Device:
+        """This machine."""
+        return this_device()
+
+    @property
+    def processes(self) -> tuple[int, ...]:
+        """Ids of the children that are alive."""
+        children = (*self._builders.children, self._slot.child)
+        return tuple(c.pid for c in children if c.pid is not None)
+
+    def open_job(self, func: PrimFunc, seed: int | None = None) -> Job:
+        """See `Pool.open_job`; `seed` is the pool's where left out."""
+        missing = self.target.missing_here()
+        if missing:
+            lacks = ", ".join(missing)
+            raise MeasureError(f"this machine cannot run {self.target}: it lacks {lacks}")
+        self._opened += 1
+        func_pickle = pickle.dumps(func, protocol=pickle.HIGHEST_PROTOCOL)
+        with self._consistent():
+            self._slot.pace()
+            baseline = memory_order(func)
+            traces = (reference_schedule(func, self.target).trace, baseline)
+            replies = self._build(
+                [BuildWork(func_pickle, t, "full", DEFAULT_BUILD_FUNC) for t in traces]
+            )
+            job = Job(
+                func=func,
+                func_pickle=func_pickle,
+                key=f"job-{self._opened}",
+                seed=self.seed if seed is None else seed,
+                baseline_trace=baseline,
+            )
+            prepare(job, self._slot, *replies)
+        self._jobs.append(job)
+        return job
+
+    def measure(
+        self,
+        job: Job,
+        traces: Sequence[Trace],
+        best_seconds: float | None = None,
+        on_result: OnResult | None = None,
+        cancel: threading.Event | None = None,
+    ) -> list[MeasureResult]:
+        """See `Pool.measure`."""
+        results: dict[int, MeasureResult] = {}
+        size = GROUP * len(self._builders.children)
+        with self._consistent():
+            for start in range(0, len(traces), size):
+                places = range(start, min(start + size, len(traces)))
+                began = time.time()
+                work = [self._work(job, traces[n], "search") for n in places]
+                replies = dict(zip(places, self._build(work, cancel), strict=True))
+                # Those that failed to build are known already.
+                for place in sorted(places, key=lambda n: replies[n].artifact is not None):
+                    result = self._run(job, replies[place], best_seconds, cancel)
+                    results[place] = replace(result, started_at=began)
+                    if result.seconds is not None:
+                        best_seconds = min(result.seconds, best_seconds or result.seconds)
+                    if on_result is not None:
+                        on_result(place, results[place])
+        return [results[n] for n in range(len(traces))]
+
+    def remeasure(
+        self,
+        job: Job,
+        traces: Sequence[Trace],
+        rounds: int = 10,
+        cancel: threading.Event | None = None,
+    ) -> list[Distribution]:
+        """See `Pool.remeasure`."""
+        level: Level = "full" if self.builder.is_default else "search"
+        finalists = [Finalist(level) for _ in traces]
+        with self._consistent():
+            work = [self._work(job, trace, level) for trace in traces]
+            for finalist, reply in zip(finalists, self._build(work, cancel), strict=True):
+                result = self._run(job, reply, None, cancel)
+                finalist.artifact = reply.artifact
+                finalist.status, finalist.error = result.status, result.error
+            for _ in range(rounds):
+                for finalist in contenders(finalists):
+                    self._turn(job, finalist, cancel)
+        return [f.distribution(self._slot.pace()) for f in finalists]
+
+    def noise(self) -> float:
+        """The machine's unrest now, a fraction: see `Slot.noise`."""
+        with self._consistent():
+            return self._slot.noise()
+
+    def close(self) -> None:
+        """See `Pool.close`."""
+        for job in self._jobs:
+            job.close()
+        self._jobs.clear()
+        self._builders.kill()
+        self._slot.close()
+        self._template.close()
+
+    def _work(self, job: Job, trace: Trace, level: Level) -> BuildWork:
+        return BuildWork(job.func_pickle, trace, level, self.builder.build_func)
+
+    def _build(
+        self, work: Sequence[BuildWork], cancel: threading.Event | None = None
+    ) -> list[BuildReply]:
+        with self._slot.building():
+            return self._builders.build(work, cancel)
+
+    def _run(
+        self,
+        job: Job,
+        reply: BuildReply,
+        best_seconds: float | None,
+        cancel: threading.Event | None,
+    ) -> MeasureResult:
+        if reply.artifact is not None and cancel is not None and cancel.is_set():
+            reply = replace(
+                reply,
+                status=Status.CANCELLED,
+                artifact=None,
+                error="cancelled before it was timed",
+            )
+        return self._slot.run(job, reply, best_seconds)
+
+    def _turn(self, job: Job, finalist: Finalist, cancel: threading.Event | None) -> None:
+        """One finalist's turn of a round."""
+        if finalist.artifact is None or (cancel is not None and cancel.is_set()):
+            finalist.status = Status.CANCELLED
+            finalist.error = "cancelled while finalists were timed"
+            return
+        found = self._slot.turn(job, finalist.artifact)
+        if isinstance(found, Estimate):
+            finalist.turns.append(found)
+        elif found is not None:
+            finalist.status, finalist.error = found.status, found.error
+
+    def _make_pacer(self) -> Artifact:
+        built = self._builders.children[0].call(
+            "measure.pacer:build_pacer", self.target, self._slot.threads, timeout=PACE_TIMEOUT
+        )
+        if not isinstance(built.value, Artifact):
+            raise MeasureError(f"the pacer cannot be built: {built.text}")
+        return built.value
+
+    @contextmanager
+    def _consistent(self) -> Iterator[None]:
+        """Leave no child at work behind when the caller is interrupted."""
+        try:
+            yield
+        except BaseException:
+            for child in (*self._builders.children, self._slot.child):
+                if child.busy:
+                    child.kill()
+            raise

@@ -1,0 +1,135 @@
+"""Requests and replies between a process and its own children: length-prefixed pickles.
+
+A request names a function as "module:function", never a closure, and carries its arguments and open
+descriptors. A reply is unpickled with a list of what it may contain: a child whose memory was
+overwritten by the code that it ran must not be able to make its parent do anything.
+"""
+
+from __future__ import annotations
+
+import importlib
+import io
+import os
+import pickle
+import socket
+import struct
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from autosched.errors import MeasureError
+
+HEADER = struct.Struct("<Q")
+MAX_FDS = 8
+_ROOTS = ("measure", "autosched")
+_BUILTINS = ("set", "frozenset", "complex", "bytearray")
+
+
+def resolve(name: str) -> Callable[..., Any]:
+    """The function written "module:function". Raises MeasureError."""
+    module_name, colon, attribute = name.partition(":")
+    if not colon or not module_name or not attribute:
+        raise MeasureError(f'expected "module:function", found {name!r}')
+    try:
+        function = getattr(importlib.import_module(module_name), attribute)
+    except (ImportError, AttributeError) as e:
+        raise MeasureError(f"cannot find {name!r} in the measuring process: {e}") from e
+    if not callable(function):
+        raise MeasureError(f"{name!r} is no function: {type(function).__name__}")
+    return function  # type: ignore[no-any-return]
+
+
+def encode(value: Any) -> bytes:
+    """A message: length and pickle."""
+    body = pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL)
+    return HEADER.pack(len(body)) + body
+
+
+class _ReplyUnpickler(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        if module == "builtins" and name in _BUILTINS:
+            return super().find_class(module, name)
+        if module.split(".")[0] in _ROOTS:
+            found = super().find_class(module, name)
+            if isinstance(found, type):
+                return found
+        raise pickle.UnpicklingError(f"a reply may not contain {module}.{name}")
+
+
+def decode_reply(body: bytes) -> tuple[str, Any, int]:
+    """(kind, value, resident bytes) of a reply. Raises pickle.UnpicklingError on anything else."""
+    try:
+        kind, value, resident = _ReplyUnpickler(io.BytesIO(body)).load()
+    except pickle.UnpicklingError:
+        raise
+    except Exception as e:  # garbage raises nearly anything
+        raise pickle.UnpicklingError(f"{type(e).__name__}: {e}") from e
+    if kind not in ("value", "error", "memory") or not isinstance(resident, int):
+        raise pickle.UnpicklingError(f"a reply of unknown kind {kind!r}")
+    return kind, value, resident
+
+
+def send_request(
+    sock: socket.socket, function: str, args: tuple[Any, ...], fds: Sequence[int] = ()
+) -> None:
+    """Send a call. Raises OSError if the other side is gone."""
+    message = encode((function, args))
+    sent = socket.send_fds(sock, [message], list(fds)) if fds else sock.send(message)
+    if sent < len(message):
+        sock.sendall(memoryview(message)[sent:])
+
+
+def serve(sock: socket.socket) -> None:
+    """In the child: answer requests until the other side closes."""
+    while True:
+        request = _receive(sock)
+        if request is None:
+            return
+        (function, args), fds = request
+        sock.sendall(_answer(function, args, fds))
+
+
+def _receive(sock: socket.socket) -> tuple[tuple[str, tuple[Any, ...]], list[int]] | None:
+    first, fds, _, _ = socket.recv_fds(sock, HEADER.size, MAX_FDS)
+    if not first:
+        return None
+    header = first + _exactly(sock, HEADER.size - len(first))
+    return pickle.loads(_exactly(sock, HEADER.unpack(header)[0])), list(fds)
+
+
+def _exactly(sock: socket.socket, size: int) -> bytes:
+    parts = []
+    while size:
+        part = sock.recv(min(size, 1 << 20))
+        if not part:
+            raise EOFError("the parent closed the connection inside a message")
+        parts.append(part)
+        size -= len(part)
+    return b"".join(parts)
+
+
+def _answer(function: str, args: tuple[Any, ...], fds: list[int]) -> bytes:
+    """The encoded reply to one call; errors travel as text, since not every exception pickles."""
+    try:
+        value = resolve(function)(*args, *((fds,) if fds else ()))
+        return encode(("value", value, resident_bytes()))
+    except MemoryError:
+        return encode(("memory", traceback.format_exc(), resident_bytes()))
+    except BaseException as e:  # sys.exit() in a user's function is an error like any other
+        return encode(("error", _describe(e), resident_bytes()))
+    finally:
+        for fd in fds:
+            os.close(fd)
+
+
+def _describe(e: BaseException) -> str:
+    try:
+        return traceback.format_exc()
+    except Exception:  # an exception whose own __str__ raises
+        return f"{type(e).__name__} (its text could not be made)"
+
+
+def resident_bytes() -> int:
+    """Memory of this process that is in RAM."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")

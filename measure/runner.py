@@ -1,0 +1,289 @@
+"""What runs in runner children: candidates, and nothing that is compiled there."""
+
+from __future__ import annotations
+
+import mmap
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from math import inf, prod
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from autosched.codegen.artifact import Artifact, KernelInfo, Param
+from autosched.errors import BuildError
+from autosched.tir import dtypes
+from measure.build import code_key
+from measure.inputs import InputSpec, Recipe, fill, quality
+from measure.kernel import Kernel
+from measure.status import Status
+from measure.timing import MAX_DRIFT, Estimate, TimingPlan, estimate, time_kernel
+from measure.verification import Buffers, Guarded, Tolerance, same_bytes
+
+Array = npt.NDArray[Any]
+PAGE = 4096
+KERNELS_KEPT = 32
+PACES = 200
+PACE_SECONDS = 0.5
+SETTLE_SECONDS = 0.1
+TURN_SECONDS = 0.015
+
+
+@dataclass(frozen=True)
+class JobSpec:
+    """One job's program, as far as a runner has to know it.
+
+    `key` is unique in the life of a pool. The job's memory file holds every argument at its offset:
+    inputs, and the reference's outputs.
+    """
+
+    key: str
+    workload: str
+    seed: int
+    params: tuple[Param, ...]
+    inputs: tuple[InputSpec, ...]
+    tolerance: Tolerance
+    threads: int
+
+    @property
+    def offsets(self) -> tuple[int, ...]:
+        """Where each argument starts in the memory file, in bytes; pages of their own."""
+        starts, place = [], 0
+        for param in self.params:
+            starts.append(place)
+            place += -(-param_bytes(param) // PAGE) * PAGE
+        return tuple(starts)
+
+    @property
+    def size(self) -> int:
+        """Bytes of the memory file."""
+        return max(PAGE, sum(-(-param_bytes(p) // PAGE) * PAGE for p in self.params))
+
+
+@dataclass(frozen=True)
+class Pace:
+    """The pacer and its times when the pool was opened, in seconds, on one thread and on all.
+
+    Each kernel is compared with the pacer on as many threads as it uses itself: work on other cores
+    is nothing to a kernel of one thread, and clocks depend on how many cores are busy.
+    """
+
+    artifact: Artifact
+    threads: int
+    serial: float = 0.0
+    parallel: float = 0.0
+
+    def threads_of(self, kernel: Artifact) -> int:
+        """Number of threads on which the pacer runs along with a kernel."""
+        return self.threads if kernel.info.parallel else 1
+
+    def nominal(self, threads: int) -> float:
+        """The time on `threads` threads."""
+        return self.serial if threads == 1 else self.parallel
+
+
+@dataclass(frozen=True)
+class RunReply:
+    """What became of one candidate in the runner."""
+
+    status: Status
+    error: str = ""
+    estimate: Estimate | None = None
+
+
+@dataclass(frozen=True)
+class ReferenceReply:
+    """How good a recipe's inputs were, and the seconds of the run; or an error."""
+
+    quality: tuple[float, float] = (0.0, 0.0)
+    seconds: float = 0.0
+    error: str = ""
+
+
+def param_bytes(param: Param) -> int:
+    """Bytes of an argument."""
+    return prod(param.shape) * dtypes.itemsize(param.dtype)
+
+
+class _Runner:
+    """The state of a runner child: the job at hand, linked kernels, the pacer."""
+
+    def __init__(self) -> None:
+        self._key = ""
+        self._buffers: Buffers | None = None
+        self._kernels: OrderedDict[tuple[str, KernelInfo], Kernel] = OrderedDict()
+        self._pacers: dict[int, Kernel] = {}
+
+    def buffers(self, job: JobSpec, fd: int) -> Buffers:
+        """The job's arguments; those of the job before are given up."""
+        if self._buffers is None or self._key != job.key:
+            self._kernels.clear()
+            self._buffers = None
+            values = _views(job, fd, writable=False)
+            self._buffers, self._key = Buffers(job.params, values, job.tolerance), job.key
+        return self._buffers
+
+    def kernel(self, artifact: Artifact, job: JobSpec, fd: int) -> Kernel:
+        """The linked code, from the last few used or new."""
+        memory = self.buffers(job, fd).memory
+        key = code_key(artifact), artifact.info
+        found = self._kernels.pop(key, None) or Kernel(artifact, memory, job.threads)
+        self._kernels[key] = found
+        while len(self._kernels) > KERNELS_KEPT:
+            self._kernels.popitem(last=False)
+        return found
+
+    def pacer(self, artifact: Artifact, threads: int, nominal: float) -> Callable[[], float]:
+        """A function that times the pacer once; `nominal` is its time if known, else 0."""
+        if threads not in self._pacers:
+            out = artifact.info.params[0]
+            self._pacers[threads] = Kernel(artifact, [Guarded(out.name, param_bytes(out))], threads)
+            _settle(self._pacers[threads], nominal)
+        kernel = self._pacers[threads]
+
+        def pace() -> float:
+            # Threads that fell asleep during a serial kernel are woken before the clock starts.
+            kernel.call()
+            return kernel.call()
+
+        return pace
+
+
+def _settle(pacer: Kernel, nominal: float) -> None:
+    """Run new threads until the system has given each a core of its own, if it does so soon."""
+    end = time.monotonic() + SETTLE_SECONDS
+    pacer.call(2)
+    while nominal and pacer.call() > MAX_DRIFT * nominal and time.monotonic() < end:
+        pacer.call(2)
+
+
+@cache
+def _runner() -> _Runner:
+    return _Runner()
+
+
+def make_reference(
+    job: JobSpec, artifact: Artifact, recipe: Recipe, fds: list[int]
+) -> ReferenceReply:
+    """Fill the job's memory: inputs by `recipe`, outputs by the untransformed program."""
+    values = _views(job, fds[0], writable=True)
+    places = [n for n, p in enumerate(job.params) if not p.written]
+    for place, spec in zip(places, job.inputs, strict=True):
+        fill(values[place], spec, recipe, job.workload, job.seed, place)
+    memory = [Guarded(p.name, param_bytes(p)) for p in job.params]
+    for guarded, value, param in zip(memory, values, job.params, strict=True):
+        guarded.poison()
+        if not param.written:
+            guarded.array(param.shape, param.dtype)[...] = value
+    kernel = Kernel(artifact, memory, job.threads)
+    kernel.workspace.poison()
+    seconds = kernel.call()
+    broken = [text for m in (*memory, kernel.workspace) if (text := m.broken())]
+    if broken:
+        return ReferenceReply(error="\n".join(broken))
+    outputs = []
+    for guarded, value, param in zip(memory, values, job.params, strict=True):
+        array = guarded.array(param.shape, param.dtype)
+        if param.written:
+            value[...] = array
+            outputs.append(array)
+        elif not same_bytes(array, value):
+            return ReferenceReply(error=f"input {param.name} was changed")
+    return ReferenceReply(quality(outputs), seconds)
+
+
+def run(
+    job: JobSpec,
+    artifact: Artifact,
+    plan: TimingPlan,
+    pace: Pace,
+    best_seconds: float | None,
+    fds: list[int],
+) -> RunReply:
+    """Link a candidate, verify its first call, time it, verify the last call."""
+    runner = _runner()
+    buffers = runner.buffers(job, fds[0])
+    try:
+        kernel = runner.kernel(artifact, job, fds[0])
+    except BuildError as e:
+        return RunReply(Status.RUNTIME_ERROR, f"the code cannot be linked: {e}")
+    threads = pace.threads_of(artifact)
+    pacer = runner.pacer(pace.artifact, threads, pace.nominal(threads))
+    first, status, text = _verified_call(kernel, buffers)
+    if status is not Status.OK:
+        return RunReply(status, text)
+    found = time_kernel(
+        lambda n: kernel.call(n, plan.flush_cache),
+        pacer,
+        first,
+        plan,
+        pace.nominal(threads),
+        best_seconds,
+    )
+    status, text = buffers.check(kernel.workspace, inputs=False)
+    if status is not Status.OK:
+        return RunReply(status, f"the first call was right, a later one was not:\n{text}")
+    return RunReply(Status.OK, estimate=found)
+
+
+def sample(
+    job: JobSpec, artifact: Artifact, plan: TimingPlan, pace: Pace, count: int, fds: list[int]
+) -> Estimate:
+    """One turn of a verified finalist: `count` samples, fewer of a long kernel, after a warm-up."""
+    runner = _runner()
+    kernel = runner.kernel(artifact, job, fds[0])
+    threads = pace.threads_of(artifact)
+    pacer = runner.pacer(pace.artifact, threads, pace.nominal(threads))
+    warm = kernel.call(1, plan.flush_cache)
+    if warm < TURN_SECONDS / 10:
+        warm = kernel.call(1, plan.flush_cache)
+    number = plan.number or max(1, round(plan.min_repeat_ms * 1e-3 / warm))
+    samples: list[float] = []
+    paces: list[float] = []
+    while len(samples) < 2 or (len(samples) < count and sum(samples) * number < TURN_SECONDS):
+        samples.append(kernel.call(number, plan.flush_cache) / number)
+        paces.append(pacer())
+    return estimate(samples, paces, pace.nominal(threads), len(samples) * number)
+
+
+def pace_nominal(artifact: Artifact, threads: int, serial: float) -> tuple[float, ...]:
+    """Times of the pacer, in seconds: the minimum is nominal, the rest is the machine's noise.
+
+    `serial`: the time on one thread, near which that on several must come; 0 for one thread.
+    """
+    pacer = _runner().pacer(artifact, threads, serial)
+    times: list[float] = []
+    end = time.monotonic() + PACE_SECONDS
+    best, since = inf, 0
+    # On a machine with other work it takes long until all threads have their cores at once.
+    while len(times) < PACES or (
+        (since < PACES or best > MAX_DRIFT * (serial or inf)) and time.monotonic() < end
+    ):
+        times.append(pacer())
+        since = since + 1 if times[-1] > 0.99 * best else 0
+        best = min(best, times[-1])
+    return tuple(times)
+
+
+def _verified_call(kernel: Kernel, buffers: Buffers) -> tuple[float, Status, str]:
+    """(seconds, status, error) of a first call, on poisoned outputs and workspace."""
+    buffers.reset()
+    kernel.workspace.poison()
+    seconds = kernel.call()
+    return (seconds, *buffers.check(kernel.workspace))
+
+
+def _views(job: JobSpec, fd: int, writable: bool) -> Sequence[Array]:
+    """The arguments in the job's memory file."""
+    flags = mmap.MAP_SHARED if writable else mmap.MAP_PRIVATE
+    prot = mmap.PROT_READ | mmap.PROT_WRITE if writable else mmap.PROT_READ
+    memory = mmap.mmap(fd, job.size, flags=flags, prot=prot)
+    views = []
+    for param, offset in zip(job.params, job.offsets, strict=True):
+        count = prod(param.shape)
+        views.append(np.frombuffer(memory, param.dtype, count, offset).reshape(param.shape))
+    return views

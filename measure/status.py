@@ -1,0 +1,88 @@
+"""What became of a candidate: a status and, where it ran, its times. A failure is a value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Status(StrEnum):
+    """Outcome of one measurement. Compares and serialises as its text."""
+
+    OK = "ok"
+    """Built, ran, gave the right result, was timed."""
+    INSTANTIATION_ERROR = "instantiation_error"
+    """The trace could not be replayed on the program."""
+    BUILD_ERROR = "build_error"
+    """Lowering, code generation or the compiler failed or crashed."""
+    BUILD_TIMEOUT = "build_timeout"
+    RUNTIME_ERROR = "runtime_error"
+    """The code crashed (the error names the signal), ended its process, or could not be loaded."""
+    RUN_TIMEOUT = "run_timeout"
+    WRONG_RESULT = "wrong_result"
+    """An output differs from the reference, or an input was changed."""
+    OUT_OF_BOUNDS = "out_of_bounds"
+    """The code wrote next to one of its buffers."""
+    OUT_OF_MEMORY = "out_of_memory"
+    DEVICE_LOST = "device_lost"
+    """The measuring process went away for no fault of the candidate, after two more attempts."""
+    CANCELLED = "cancelled"
+
+
+@dataclass(frozen=True)
+class MeasureResult:
+    """One measurement of one candidate. Times are in seconds.
+
+    `seconds` is the estimate for one call: the minimum over the runs, scaled by what the clock did
+    meanwhile (see `measure.timing`); `raw_seconds` is that minimum as read from the clock. `spread`
+    is the interquartile range of the samples as a fraction of their minimum; `noise` is the same of
+    the pacer kernel timed in between: the machine's own unrest during this measurement. All four
+    are None unless the status is `ok`. `runs` counts the timed calls; `samples` are seconds a call,
+    drift not cancelled.
+
+    `build_seconds`, `queue_seconds` (waiting for the device) and `run_wall_seconds` (all that the
+    runner did: linking, verifying, timing) are separate clocks. `started_at` and `finished_at` are
+    Unix times. `error` is the full text, empty if `ok`. `program_hash` names the scheduled program,
+    empty if replay failed; `retries` counts the attempts that were lost with a device.
+    """
+
+    status: Status
+    error: str = ""
+    seconds: float | None = None
+    raw_seconds: float | None = None
+    spread: float | None = None
+    noise: float | None = None
+    runs: int = 0
+    samples: tuple[float, ...] = ()
+    build_seconds: float = 0.0
+    queue_seconds: float = 0.0
+    run_wall_seconds: float = 0.0
+    program_hash: str = ""
+    started_at: float = 0.0
+    finished_at: float = 0.0
+    retries: int = 0
+
+    @property
+    def ok(self) -> bool:
+        """Whether the candidate ran, was verified and was timed."""
+        return self.status is Status.OK
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """Many timings of one finalist, taken in turns with its rivals. Times are in seconds.
+
+    `seconds` is the drift-cancelled estimate of one call, as in MeasureResult; `rounds` the
+    estimate of each round alone. `level` is that of the build. With a
+    status other than `ok` there are no times and `error` says why.
+    """
+
+    status: Status
+    error: str = ""
+    seconds: float | None = None
+    raw_seconds: float | None = None
+    spread: float | None = None
+    noise: float | None = None
+    rounds: tuple[float, ...] = ()
+    level: str = "search"
+    runs: int = 0

@@ -1,0 +1,247 @@
+"""Is the result right? Guarded buffers, poisoned outputs, and a comparison with the reference.
+
+Tolerance. Integers and bools must be equal. For floats of unit roundoff `eps` and reduction length
+K (the sum over blocks of the number of terms that one element combines; maxima and minima do not
+round), element i may differ by
+
+    rtol * (|reference_i| + rms(reference)),   rtol = min(1/4, eps * (32 + 8 sqrt(K)) * m)
+
+with m = 8 if the program has transcendental functions, which amplify what came before, else 1. Two
+orders of summation of K terms of size s differ by about eps * s * K / 4 at worst among a million
+elements, where the sum itself has size s * sqrt(K): hence sqrt(K), and hence the mean square of the
+whole output, since an element in which the terms cancel keeps their error. One term left out shows
+as s, and that is 1 / (8 eps K) times the tolerance: 1,000 for a float32 sum of 1,000 terms.
+Infinities and NaN must stand where they stand in the reference.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from math import prod, sqrt
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from autosched.codegen.artifact import Param
+from autosched.tir import dtypes
+from autosched.tir.expr import OPS, Call, Expr, walk
+from autosched.tir.nodes import PrimFunc, sites
+from measure.status import Status
+
+Array = npt.NDArray[Any]
+GUARD_BYTES = 16 << 10
+ALIGN = 64
+_EXACT_OPS = frozenset(
+    {"min", "max", "select", "if_then_else", "lt", "le", "gt", "ge", "eq", "ne", "and", "or", "not"}
+)
+_POISON = 0xFF  # NaN in every float type
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """What the tolerance of a program depends on; see this module."""
+
+    terms: int
+    transcendental: bool
+
+    def relative(self, dtype: str) -> float:
+        """`rtol` for outputs of a float type."""
+        eps = float(np.finfo(dtype).eps)
+        return min(0.25, eps * (32 + 8 * sqrt(self.terms)) * (8 if self.transcendental else 1))
+
+
+def tolerance_of(func: PrimFunc) -> Tolerance:
+    """Read off the untransformed program."""
+    terms, transcendental = 1, False
+    for site in sites(func):
+        block = site.block
+        expressions: list[Expr] = [*block.body]
+        carried = [int(i.extent) for i in block.iters if i.kind == "sequential"]
+        if block.reducer is not None and not _is_exact(block.reducer.combine):
+            carried += [int(i.extent) for i in block.iters if i.kind == "reduce"]
+        terms += prod(carried) if carried else 0
+        transcendental |= any(
+            isinstance(e, Call) and OPS[e.op].cost == "math" for x in expressions for e in walk(x)
+        )
+    return Tolerance(terms, transcendental)
+
+
+def _is_exact(combine: Sequence[Expr]) -> bool:
+    """Whether a reducer only picks among values, as a maximum does."""
+    return all(e.op in _EXACT_OPS for x in combine for e in walk(x) if isinstance(e, Call))
+
+
+class Guarded:
+    """Memory of `nbytes` bytes, aligned to 64, between two guard zones."""
+
+    def __init__(self, name: str, nbytes: int) -> None:
+        self.name = name
+        self.nbytes = nbytes
+        self._raw = np.empty(nbytes + 2 * GUARD_BYTES + ALIGN, np.uint8)
+        self._start = GUARD_BYTES + (-(self._raw.ctypes.data + GUARD_BYTES)) % ALIGN
+        self.bytes = self._raw[self._start : self._start + nbytes]
+        self._before = self._raw[self._start - GUARD_BYTES : self._start]
+        self._after = self._raw[self._start + nbytes : self._start + nbytes + GUARD_BYTES]
+        # Different next to every buffer: copying past the end of two of them must show.
+        rng = np.random.default_rng(list(name.encode()))
+        self._canary = rng.integers(0, 256, (2, GUARD_BYTES), np.uint8)
+        self.arm()
+
+    def poison(self) -> None:
+        """Fill memory and guards, so that nothing of an earlier run is left to be found."""
+        self.bytes[...] = _POISON
+        self.arm()
+
+    @property
+    def address(self) -> int:
+        """Address of the first byte."""
+        return int(self._raw.ctypes.data) + self._start
+
+    def array(self, shape: tuple[int, ...], dtype: str) -> Array:
+        """The memory as an array."""
+        return self.bytes.view(dtype).reshape(shape)
+
+    def arm(self) -> None:
+        """Fill the guard zones."""
+        self._before[...], self._after[...] = self._canary
+
+    def broken(self) -> str:
+        """What was written next to the memory; empty if nothing was."""
+        if same_bytes(self._before, self._canary[0]) and same_bytes(self._after, self._canary[1]):
+            return ""
+        words = []
+        before = np.flatnonzero(self._before != self._canary[0])
+        after = np.flatnonzero(self._after != self._canary[1])
+        if before.size:
+            nearest = GUARD_BYTES - before[-1]
+            words.append(f"{before.size} bytes before its start, the nearest {nearest} away")
+        if after.size:
+            words.append(f"{after.size} bytes after its end, the first {after[0]} away")
+        return f"{self.name} ({self.nbytes} bytes): {' and '.join(words)}, were overwritten"
+
+
+class Expected:
+    """An output's reference values and what may be taken for them."""
+
+    def __init__(self, param: Param, reference: Array, tolerance: Tolerance) -> None:
+        self.param = param
+        self.reference = reference
+        self.rtol = tolerance.relative(param.dtype) if dtypes.is_float(param.dtype) else 0.0
+        self._finite = True
+        if self.rtol:
+            self._bounds(reference)
+        elif param.dtype == "bool":
+            self._poison = np.logical_not(reference)
+        else:
+            self._poison = np.invert(reference)
+
+    def _bounds(self, reference: Array) -> None:
+        finite = np.isfinite(reference)
+        self._finite = bool(finite.all())
+        usual = reference if self._finite else np.where(finite, reference, 0)
+        wide = usual.astype(np.float64 if usual.dtype == np.float64 else np.float32)
+        rms = float(np.sqrt(np.mean(np.square(wide, dtype=np.float64)))) if wide.size else 0.0
+        allowed = np.abs(wide) * self.rtol + self.rtol * rms
+        self._low, self._high = wide - allowed, wide + allowed
+        if not self._finite:
+            self._low = np.where(finite, self._low, reference)
+            self._high = np.where(finite, self._high, reference)
+        # NaN where a number is expected, and a number where NaN is: an element never written shows.
+        nan = np.isnan(reference)
+        self._poison = (
+            np.where(nan, 0, np.nan).astype(reference.dtype) if nan.any() else np.asarray(np.nan)
+        )
+
+    def poison(self, out: Array) -> None:
+        """Fill an output with values that are wrong in every element."""
+        out[...] = self._poison
+
+    def mismatch(self, out: Array) -> str:
+        """How `out` differs, with the first element that does; empty if it does not."""
+        if not self.rtol:
+            # Compared as bytes: a bool that is neither 0 nor 1 is wrong.
+            if out.dtype == np.bool_:
+                good = out.view(np.uint8) == self.reference.view(np.uint8)
+            else:
+                good = out == self.reference
+        else:
+            good = (out >= self._low) & (out <= self._high)
+            if not self._finite:
+                good |= np.isnan(out) & np.isnan(self.reference)
+        if good.all():
+            return ""
+        return self._describe(out, np.logical_not(good))
+
+    def _describe(self, out: Array, bad: Array) -> str:
+        first = tuple(int(n) for n in np.unravel_index(int(np.argmax(bad)), bad.shape))
+        place = f"{self.param.name}[{', '.join(map(str, first))}]"
+        # As bytes, since a bool that is 7 would print as True.
+        shown = out.view(np.uint8) if out.dtype == np.bool_ else out
+        text = f"{place} is {shown[first]}, expected {self.reference[first]}"
+        if self.rtol:
+            untouched = np.isnan(out) & ~np.isnan(self.reference)
+            text += f" (within {self.rtol:.2g} of it and of the root mean square)"
+            if untouched.any():
+                text += (
+                    f"; {int(untouched.sum())} are NaN: never written, or made from what was not"
+                )
+        return f"{text}; {int(bad.sum())} of {bad.size} elements are wrong"
+
+
+class Buffers:
+    """All arguments of a kernel in guarded memory, inputs filled in, outputs poisoned on demand."""
+
+    def __init__(
+        self, params: Sequence[Param], values: Sequence[Array], tolerance: Tolerance
+    ) -> None:
+        self.params = tuple(params)
+        self.values = tuple(values)
+        self.memory = [Guarded(p.name, prod(p.shape) * dtypes.itemsize(p.dtype)) for p in params]
+        self.arrays = [m.array(p.shape, p.dtype) for m, p in zip(self.memory, params, strict=True)]
+        self.expected = {
+            n: Expected(p, values[n], tolerance) for n, p in enumerate(params) if p.written
+        }
+        self._dirty = True
+
+    def reset(self) -> None:
+        """Inputs as they were, outputs poisoned, guards armed."""
+        for n, array in enumerate(self.arrays):
+            if n in self.expected:
+                self.expected[n].poison(array)
+            elif self._dirty:
+                array[...] = self.values[n]
+            if self._dirty:
+                self.memory[n].arm()
+        self._dirty = False
+
+    def check(self, workspace: Guarded, inputs: bool = True) -> tuple[Status, str]:
+        """Whether a run left everything as it should be; `inputs`: these too."""
+        status, text = self._check(workspace, inputs)
+        self._dirty |= status is not Status.OK
+        return status, text
+
+    def _check(self, workspace: Guarded, inputs: bool) -> tuple[Status, str]:
+        broken = [text for m in (*self.memory, workspace) if (text := m.broken())]
+        if broken:
+            return Status.OUT_OF_BOUNDS, "\n".join(broken)
+        wrong = [text for n, e in self.expected.items() if (text := e.mismatch(self.arrays[n]))]
+        for n, param in enumerate(self.params):
+            if inputs and not param.written and not same_bytes(self.arrays[n], self.values[n]):
+                wrong.append(f"input {param.name} was changed")
+        return (Status.WRONG_RESULT, "\n".join(wrong)) if wrong else (Status.OK, "")
+
+
+def same_bytes(a: Array, b: Array) -> bool:
+    """Equality in every bit, NaN included; both are contiguous."""
+    return bool(_memcmp()(a.ctypes.data, b.ctypes.data, a.nbytes) == 0)
+
+
+@cache
+def _memcmp() -> Any:
+    function = ctypes.CDLL(None).memcmp
+    function.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
+    return function

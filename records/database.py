@@ -1,0 +1,175 @@
+"""Opening a database: its address, how SQLite is used, transactions, the schema's version.
+
+SQLite runs with a write-ahead log, so that readers never wait for the writer; a writer takes the
+lock when its transaction begins, since one that starts by reading and then upgrades can fail
+half-way; and a commit is on disk when it returns (synchronous=FULL).
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import (
+    URL,
+    Connection,
+    Engine,
+    create_engine,
+    event,
+    insert,
+    inspect,
+    make_url,
+    select,
+)
+from sqlalchemy.exc import (
+    ArgumentError,
+    DBAPIError,
+    IntegrityError,
+    InterfaceError,
+    NoSuchModuleError,
+    OperationalError,
+    SQLAlchemyError,
+)
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+from sqlalchemy.pool import ConnectionPoolEntry
+
+from records.errors import RecordError, SchemaVersionError, StoreUnavailable
+from records.schema import SCHEMA_VERSION, Base, MetaRow
+from records.types import canonical_json
+
+BUSY_SECONDS = 30.0
+"""How long a writer waits for another one to finish before it gives up."""
+
+_WRITES = "records_writes"
+
+
+def address(url_or_path: str | os.PathLike[str]) -> URL:
+    """The URL of a database, given as one or as the path of an SQLite file."""
+    if isinstance(url_or_path, str) and "://" in url_or_path:
+        try:
+            url = make_url(url_or_path)
+        except ArgumentError as e:
+            raise RecordError(f"{url_or_path!r} is not the URL of a database: {e}") from e
+    else:
+        url = URL.create("sqlite", database=str(Path(url_or_path).absolute()))
+    if url.get_backend_name() == "sqlite":
+        if not url.database or url.database == ":memory:":
+            raise RecordError("a store in memory would be lost: name a file, as in sqlite:///x.db")
+        if not (folder := Path(url.database).parent).is_dir():
+            raise RecordError(f"no folder {folder} to keep {url.database} in")
+    return url
+
+
+class Database:
+    """An engine with this package's transactions; makes the tables where there are none.
+
+    Raises SchemaVersionError for a database of another version, StoreUnavailable if it cannot be
+    reached, and RecordError for what is not a database of records.
+    """
+
+    def __init__(self, url: URL) -> None:
+        self.name = url.render_as_string(hide_password=True)
+        try:
+            self.engine: Engine = create_engine(
+                url,
+                json_serializer=canonical_json,
+                pool_pre_ping=url.get_backend_name() != "sqlite",
+            )
+        except NoSuchModuleError as e:
+            raise RecordError(f"{self.name}: no such kind of database: {e}") from e
+        except ModuleNotFoundError as e:
+            raise RecordError(
+                f"{self.name}: the driver {e.name!r} is not installed: pip install {e.name}"
+            ) from e
+        self.is_sqlite = self.engine.dialect.name == "sqlite"
+        if self.is_sqlite:
+            event.listen(self.engine, "connect", _prepare_sqlite)
+            event.listen(self.engine, "begin", _begin_sqlite)
+        try:
+            with self.transaction(writes=False) as connection:
+                ready = self._check_version(connection)
+            if not ready:
+                self._create()
+        except BaseException:
+            self.engine.dispose()
+            raise
+
+    @contextmanager
+    def transaction(self, *, writes: bool) -> Iterator[Connection]:
+        """One transaction: committed on leaving, rolled back on an exception."""
+        try:
+            with self.engine.connect() as connection:
+                connection = connection.execution_options(**{_WRITES: writes})
+                with connection.begin():
+                    yield connection
+        except SQLAlchemyError as e:
+            raise self._translated(e) from e
+
+    def _translated(self, error: SQLAlchemyError) -> RecordError:
+        reason = str(error.orig) if isinstance(error, DBAPIError) else str(error)
+        if isinstance(error, IntegrityError):
+            return RecordError(f"{self.name} refused the rows: {reason}")
+        if isinstance(error, OperationalError | InterfaceError | PoolTimeout):
+            return StoreUnavailable(f"{self.name} cannot be used now: {reason}")
+        return RecordError(f"{self.name}: {reason}")
+
+    def _check_version(self, connection: Connection) -> bool:
+        """Whether the tables are there; raises if they are not ours or of another version."""
+        tables = inspect(connection).get_table_names()
+        if not tables:
+            return False
+        if MetaRow.__tablename__ not in tables:
+            raise RecordError(
+                f"{self.name} holds other tables ({', '.join(tables[:4])}) and no records"
+            )
+        query = select(MetaRow.value).where(MetaRow.name == "schema_version")
+        found = connection.execute(query).scalar()
+        if found == str(SCHEMA_VERSION):
+            return True
+        older = found is not None and found.isdigit() and int(found) < SCHEMA_VERSION
+        advice = "run `autosched db upgrade`" if older else "install a newer autosched"
+        raise SchemaVersionError(
+            f"{self.name} has schema version {found}, this version of autosched reads "
+            f"{SCHEMA_VERSION}: {advice} (`autosched db check --db {self.name}` shows both)"
+        )
+
+    def _create(self) -> None:
+        with self.transaction(writes=True) as connection:
+            if not self.is_sqlite:
+                # Two servers that start on one empty database: the second waits for the first.
+                connection.exec_driver_sql("SELECT pg_advisory_xact_lock(7310579)")
+            if self._check_version(connection):
+                return
+            Base.metadata.create_all(connection, checkfirst=False)
+            version = {"name": "schema_version", "value": str(SCHEMA_VERSION)}
+            connection.execute(insert(MetaRow).values(version))
+
+    def close(self) -> None:
+        self.engine.dispose()
+
+
+def _prepare_sqlite(connection: sqlite3.Connection, entry: ConnectionPoolEntry) -> None:
+    connection.isolation_level = None  # transactions begin where _begin_sqlite says, only there
+    connection.execute(f"PRAGMA busy_timeout = {int(BUSY_SECONDS * 1000)}")
+    connection.execute("PRAGMA foreign_keys = ON")
+    connection.execute("PRAGMA synchronous = FULL")
+    # Turning the write-ahead log on does not wait for others who do the same, whatever the timeout.
+    deadline = time.monotonic() + BUSY_SECONDS
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as e:
+            if "locked" not in str(e) or time.monotonic() > deadline:
+                raise
+        time.sleep(0.01)
+
+
+def _begin_sqlite(connection: Connection) -> None:
+    writes: Any = connection.get_execution_options().get(_WRITES, False)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")

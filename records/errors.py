@@ -1,0 +1,25 @@
+"""Every exception that `records` raises on purpose.
+
+RecordError            a record, store or log that cannot be used
+├── NoRecord           nothing in the store or log answers the question; the message says why
+├── SchemaVersionError a database of another schema version; the message names the command to run
+└── StoreUnavailable   the database is locked, full or out of reach; the same call may work later
+"""
+
+from __future__ import annotations
+
+
+class RecordError(Exception):
+    """Root of all errors raised by records."""
+
+
+class NoRecord(RecordError):
+    """Nothing in the store or log answers the question."""
+
+
+class SchemaVersionError(RecordError):
+    """A database whose schema is of another version than this package."""
+
+
+class StoreUnavailable(RecordError):
+    """The database cannot be reached or is busy; nothing was written."""

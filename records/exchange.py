@@ -1,0 +1,170 @@
+"""Moving records between stores and logs: export, import, merge, distill."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from itertools import islice
+from typing import IO, TYPE_CHECKING, Unpack
+
+from records.errors import NoRecord, RecordError
+from records.intake import BATCH, ImportReport, take_in
+from records.jsonl import JsonlReport, JsonlWriter, numbered_entries
+from records.lines import Entry, LoggedMeasurement, encode_line, logged
+from records.opening import is_store, open_records
+from records.reader import RecordReader
+from records.types import IMPORT, Filters, Record, Workload
+
+if TYPE_CHECKING:
+    from records.source import RecordSource
+    from records.store import Store
+
+
+def export_lines(source: RecordSource, **filters: Unpack[Filters]) -> Iterator[bytes]:
+    """The records that `filters` select as the self-contained lines of a log, one at a time."""
+    return map(encode_line, entries(source, source.records(**filters)))
+
+
+def export_jsonl(
+    source: RecordSource,
+    path_or_stream: str | os.PathLike[str] | IO[bytes],
+    **filters: Unpack[Filters],
+) -> int:
+    """Writes the records that `filters` select to a new log or a stream; returns how many.
+
+    Raises RecordError if the file is there already or cannot be written.
+    """
+    return _write(path_or_stream, entries(source, source.records(**filters)))
+
+
+def import_jsonl(store: Store, log: str | os.PathLike[str] | IO[bytes]) -> ImportReport:
+    """Takes the records of a log into a store, marked as imported.
+
+    Doing it again changes nothing. Imported records are never the best until they are measured
+    again here. Lines that cannot be used are refused one by one, and the others taken.
+    """
+    skipped = JsonlReport()
+    report = take_in(store, numbered_entries(log, skipped), IMPORT)
+    report.refused = sorted(report.refused + skipped.skipped)
+    return report
+
+
+def merge(
+    sources: Sequence[str | os.PathLike[str]], destination: str | os.PathLike[str]
+) -> list[ImportReport]:
+    """Takes the records of several stores or logs into one, with a report for each source.
+
+    What the destination holds stays, and is extended. Into a store, records are imported as by
+    `import_jsonl`; into a log, their lines are taken as they are.
+    """
+    with ExitStack() as stack:
+        opened = [stack.enter_context(open_records(source)) for source in sources]
+        if is_store(destination):
+            from records.store import Store
+
+            store = stack.enter_context(Store(destination))
+            reports = [take_in(store, enumerate(entries(s), 1), IMPORT) for s in opened]
+        else:
+            known = _known(destination)
+            reports = [_append(destination, entries(source), known) for source in opened]
+        for source, report in zip(opened, reports, strict=True):
+            if isinstance(source, RecordReader):
+                report.refused = sorted(report.refused + source.report.skipped)
+        return reports
+
+
+def distill(source: str | os.PathLike[str], destination: str | os.PathLike[str]) -> int:
+    """Writes the best record of each workload, target and device to a new store or log.
+
+    Returns how many there are. Raises RecordError if the destination is there already.
+    """
+    with open_records(source) as opened:
+        best = entries(opened, _bests(opened))
+        if not is_store(destination):
+            return _write(destination, best)
+        from records.store import Store
+
+        with Store(destination) as store:
+            if next(store.records(limit=1), None) is not None:
+                raise RecordError(f"{store.name} holds records already; name a new store")
+            return take_in(store, enumerate(best, 1), None).new
+
+
+def entries(source: RecordSource, records: Iterable[Record] | None = None) -> Iterator[Entry]:
+    """`records` of a source (all of them if None) as the entries of a log.
+
+    Each workload comes before its first record, measurements after their records.
+    """
+    rest = iter(source.records() if records is None else records)
+    workloads: set[str] = set()
+    while batch := list(islice(rest, BATCH)):
+        for record in batch:
+            if record.workload_key not in workloads:
+                workloads.add(record.workload_key)
+                yield source.workload(record.workload_key)
+            yield record
+        by_id = {record.id: record for record in batch}
+        for measurement in source.measurements(*by_id):
+            yield logged(by_id[measurement.record_id], measurement)
+
+
+def _bests(source: RecordSource) -> Iterator[Record]:
+    for workload in source.workloads():
+        for target, device in source.devices(workload.key):
+            try:
+                yield source.best(workload.key, target, device)
+            except NoRecord:
+                continue  # nothing valid there, and nothing to distill
+
+
+def _write(path_or_stream: str | os.PathLike[str] | IO[bytes], all_entries: Iterator[Entry]) -> int:
+    """Writes entries to a stream or a file that is made; returns how many were records."""
+    if isinstance(path_or_stream, str | os.PathLike):
+        try:
+            with open(path_or_stream, "xb") as stream:
+                return _write(stream, all_entries)
+        except FileExistsError as e:
+            raise RecordError(f"{path_or_stream} is there already; name a new file") from e
+        except OSError as e:
+            raise RecordError(f"cannot write {path_or_stream}: {e}") from e
+    count = 0
+    for entry in all_entries:
+        path_or_stream.write(encode_line(entry))
+        count += isinstance(entry, Record)
+    return count
+
+
+# Into a log
+
+
+def _identity(entry: Entry) -> Hashable:
+    """What two entries have in common if one of them is enough."""
+    match entry:
+        case Workload():
+            return entry.key
+        case Record():
+            return entry.key
+        case LoggedMeasurement():
+            return entry.of, entry.measurement.identity
+
+
+def _known(log: str | os.PathLike[str]) -> set[Hashable]:
+    if not os.path.exists(log):
+        return set()
+    return {_identity(entry) for _, entry in numbered_entries(log)}
+
+
+def _append(
+    log: str | os.PathLike[str], all_entries: Iterator[Entry], known: set[Hashable]
+) -> ImportReport:
+    report = ImportReport()
+    writer = JsonlWriter(log)
+    while batch := list(islice(all_entries, BATCH)):
+        new = [entry for entry in batch if _identity(entry) not in known]
+        known.update(map(_identity, new))
+        writer.append(new)
+        report.new += sum(isinstance(entry, Record) for entry in new)
+        report.known += sum(isinstance(entry, Record) for entry in batch)
+    report.known -= report.new
+    return report

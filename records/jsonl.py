@@ -1,0 +1,159 @@
+"""Writing and reading logs: JSON lines as `lines.py` describes them.
+
+Lines are appended whole, by one write under a lock, so that any number of processes may write one
+log at once. A reader passes over what it cannot use (a torn line, lines of other tools or of later
+versions) and reports it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import io
+import logging
+import os
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+
+from records.errors import RecordError
+from records.lines import Entry, decode_line, encode_line, logged
+from records.types import Measurement, Record, Workload
+
+MAX_LINE = 1 << 26
+"""Bytes of the longest line that is decoded; what is longer is no line of a log of records."""
+
+_log = logging.getLogger(__name__)
+
+
+class JsonlWriter:
+    """Appends to a log, which is made where there is none.
+
+    When a call returns, its lines are in the operating system's hands and outlive this process;
+    with `fsync` they are on disk and outlive the machine's power. May be shared by threads. Raises
+    RecordError if the lines cannot be written; nothing of them is then in the log.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, fsync: bool = False) -> None:
+        self.path = Path(path)
+        self._fsync = fsync
+        self._mutex = threading.Lock()
+        self._workloads: set[str] = set()
+
+    def write_workload(self, workload: Workload) -> None:
+        """Appends a workload, once a writer; to be called before the first record of it."""
+        if workload.key not in self._workloads:
+            self.append([workload])
+            self._workloads.add(workload.key)
+
+    def write_records(self, records: Iterable[Record]) -> None:
+        """Appends records."""
+        self.append(records)
+
+    def write_measurements(self, record: Record, measurements: Iterable[Measurement]) -> None:
+        """Appends repeated measurements of a record that is in the log."""
+        self.append(logged(record, measurement) for measurement in measurements)
+
+    def append(self, entries: Iterable[Entry]) -> None:
+        """Appends entries of any kind, all or none of them."""
+        data = b"".join(map(encode_line, entries))
+        if not data:
+            return
+        try:
+            with self._mutex, _locked(self.path) as log:
+                end = os.fstat(log).st_size
+                torn = end > 0 and os.pread(log, 1, end - 1) != b"\n"
+                try:
+                    _write(log, b"\n" + data if torn else data)
+                    if self._fsync:
+                        os.fsync(log)
+                except OSError:
+                    os.ftruncate(log, end)
+                    raise
+        except OSError as e:
+            raise RecordError(f"cannot append to {self.path}: {e}") from e
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[int]:
+    """The log open for appending, with no other writer in it.
+
+    It is opened anew for each write: a lock belongs to what one call opened, so that forked
+    processes exclude each other too, and a log that was moved away is begun again.
+    """
+    log = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    try:
+        fcntl.flock(log, fcntl.LOCK_EX)
+        yield log
+    finally:
+        os.close(log)
+
+
+def _write(log: int, data: bytes) -> None:
+    written = os.write(log, data)
+    while written < len(data):  # a signal or a full disk; the latter raises at the next attempt
+        written += os.write(log, data[written:])
+
+
+@dataclass
+class JsonlReport:
+    """What reading a log came to: entries used, and lines skipped with their numbers (from 1)."""
+
+    read: int = 0
+    skipped: list[tuple[int, str]] = field(default_factory=list)
+
+
+def read_jsonl(
+    log: str | os.PathLike[str] | IO[bytes], report: JsonlReport | None = None
+) -> Iterator[Entry]:
+    """The workloads, records and measurements of a log, in its order, one at a time.
+
+    Lines that cannot be used are skipped, entered in `report`, and mentioned in one warning to the
+    logger `records.jsonl`; blank lines are no lines. Raises RecordError if the log cannot be read.
+    """
+    return (entry for _, entry in numbered_entries(log, report))
+
+
+def numbered_entries(
+    log: str | os.PathLike[str] | IO[bytes], report: JsonlReport | None = None
+) -> Iterator[tuple[int, Entry]]:
+    """`read_jsonl`, with the number of each line."""
+    report = JsonlReport() if report is None else report
+    name = getattr(log, "name", "stream") if isinstance(log, io.IOBase) else log
+    try:
+        for number, line in _lines(log):
+            try:
+                if len(line) > MAX_LINE:
+                    raise RecordError(f"longer than {MAX_LINE} bytes")
+                entry = decode_line(line)
+            except RecordError as e:
+                report.skipped.append((number, str(e)))
+            else:
+                report.read += 1
+                yield number, entry
+    except OSError as e:
+        raise RecordError(f"cannot read {name}: {e}") from e
+    finally:
+        if report.skipped:
+            number, reason = report.skipped[0]
+            _log.warning(
+                "%s: %d line(s) skipped, the first is line %d: %s",
+                *(name, len(report.skipped), number, reason),
+            )
+
+
+def _lines(log: str | os.PathLike[str] | IO[bytes]) -> Iterator[tuple[int, bytes]]:
+    """Lines that are not blank, by number; of one that is too long, its beginning."""
+    if isinstance(log, str | os.PathLike):
+        with open(log, "rb") as stream:
+            yield from _lines(stream)
+        return
+    number = 0
+    while line := log.readline(MAX_LINE + 1):
+        number += 1
+        if line.strip():
+            yield number, line
+        while len(line) > MAX_LINE and not line.endswith(b"\n"):
+            line = log.readline(MAX_LINE + 1)

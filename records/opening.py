@@ -1,0 +1,64 @@
+"""Telling stores and logs apart, and opening them for reading."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from records.errors import RecordError
+from records.reader import RecordReader
+
+if TYPE_CHECKING:
+    from records.source import RecordSource
+
+LOG_SUFFIXES = (".json", ".jsonl", ".ndjson", ".log")
+
+_SQLITE_MAGIC = b"SQLite format 3\0"
+_SQLITE_URL = "sqlite:///"
+
+
+def open_records(path_or_url: str | os.PathLike[str]) -> RecordSource:
+    """Opens what holds records, for reading: a log, an SQLite file, or a database by its URL.
+
+    A file is told by its first bytes, an empty one by its suffix. Raises RecordError if there is
+    nothing there or it is neither.
+    """
+    if file := file_of(path_or_url):
+        if not file.exists():
+            raise RecordError(f"no records at {file}: there is no such file")
+        if not is_store(path_or_url):
+            return RecordReader(file)
+    from records.store import Store
+
+    return Store(path_or_url)
+
+
+def file_of(path_or_url: str | os.PathLike[str]) -> Path | None:
+    """The file that is meant, None for a database server."""
+    text = os.fspath(path_or_url)
+    if "://" not in text:
+        return Path(text)
+    return Path(text.removeprefix(_SQLITE_URL)) if text.startswith(_SQLITE_URL) else None
+
+
+def is_store(path_or_url: str | os.PathLike[str]) -> bool:
+    """Whether a database is meant and not a log. Raises RecordError for a file that is neither."""
+    file = file_of(path_or_url)
+    if file is None or os.fspath(path_or_url).startswith(_SQLITE_URL):
+        return True
+    named_log = file.suffix in LOG_SUFFIXES
+    if not file.exists():
+        return not named_log
+    try:
+        with open(file, "rb") as stream:
+            head = stream.read(4096)
+    except OSError as e:
+        raise RecordError(f"cannot read {file}: {e}") from e
+    if head.startswith(_SQLITE_MAGIC):
+        return True
+    if named_log or head.lstrip().startswith(b"{"):
+        return False
+    if not head:
+        return True
+    raise RecordError(f"{file} is neither an SQLite database nor a log of JSON lines")

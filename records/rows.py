@@ -1,0 +1,129 @@
+"""Between rows of the tables and the values of `types.py`."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import fields
+from itertools import islice
+from typing import Any, TypeVar
+
+from sqlalchemy import Connection, Row, Select, select, tuple_
+from sqlalchemy.dialects import postgresql, sqlite
+
+from records.ranking import standing_of
+from records.schema import Base, JobRow, MeasurementRow, RecordRow, TraceRow, WorkloadRow
+from records.types import Job, Measurement, Record, RecordKey, Workload, canonical_json
+
+T = TypeVar("T")
+
+CHUNK = 200
+"""Keys that one statement looks up: the parameters of a statement are limited."""
+
+_TRACES_KEPT = 10_000
+
+_ROW_OF: dict[type[Any], type[Base]] = {
+    Workload: WorkloadRow,
+    Job: JobRow,
+    Measurement: MeasurementRow,
+}
+_RECORD_COLUMNS = [f.name for f in fields(Record) if f.name not in ("trace", "dialect")]
+
+
+def select_values(value_type: type[Any]) -> Select[Any]:
+    """Selects the columns of workloads, jobs or measurements."""
+    row_type = _ROW_OF[value_type]
+    return select(*(getattr(row_type, f.name) for f in fields(value_type)))
+
+
+def select_records() -> Select[Any]:
+    """Selects the columns of records; `Traces.fetch` makes records of them."""
+    return select(*(getattr(RecordRow, name) for name in _RECORD_COLUMNS), RecordRow.trace_id)
+
+
+def columns(value: Workload | Measurement) -> dict[str, Any]:
+    """The columns of a workload or measurement."""
+    return {f.name: getattr(value, f.name) for f in fields(value)}
+
+
+def ranking_columns(record: Record) -> dict[str, Any]:
+    """The columns that the lookup of the best reads."""
+    standing = standing_of(record)
+    return {
+        "remeasured_seconds": record.remeasured_seconds,
+        "standing": standing,
+        "ranked_seconds": None if standing is None else record.final_seconds,
+    }
+
+
+def insert_new(connection: Connection, model: type[Base], unique: Sequence[str]) -> Any:
+    """An INSERT into `model` that leaves rows alone whose `unique` columns are there already."""
+    if connection.dialect.name == "postgresql":
+        return postgresql.insert(model).on_conflict_do_nothing(index_elements=unique)
+    return sqlite.insert(model).on_conflict_do_nothing(index_elements=unique)
+
+
+def chunks(items: Iterable[T]) -> Iterator[list[T]]:
+    """`items` in lists of at most CHUNK."""
+    rest = iter(items)
+    while chunk := list(islice(rest, CHUNK)):
+        yield chunk
+
+
+def trace_hash(record: Record) -> str:
+    """What a trace is stored by. Raises RecordError if it is not JSON data."""
+    text = f"{record.dialect}\n{canonical_json(record.trace)}"
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+class Traces:
+    """The traces of a database: stored once by content, and kept in memory since they repeat."""
+
+    def __init__(self) -> None:
+        self._by_id: dict[int, tuple[int, list[Any]]] = {}
+
+    def rows_of(self, connection: Connection, records: Sequence[Record]) -> list[dict[str, Any]]:
+        """The rows to insert for new records, their traces being stored first."""
+        hashes = [trace_hash(record) for record in records]
+        distinct = dict(zip(hashes, records, strict=True))
+        rows = [{"hash": h, "dialect": r.dialect, "data": r.trace} for h, r in distinct.items()]
+        connection.execute(insert_new(connection, TraceRow, ["hash"]), rows)
+        ids: dict[str, int] = {}
+        for chunk in chunks(distinct):
+            query = select(TraceRow.hash, TraceRow.id).where(TraceRow.hash.in_(chunk))
+            ids.update((row.hash, row.id) for row in connection.execute(query))
+        return [
+            {name: getattr(record, name) for name in _RECORD_COLUMNS if name != "id"}
+            | {"trace_id": ids[h]}
+            | ranking_columns(record)
+            for h, record in zip(hashes, records, strict=True)
+        ]
+
+    def fetch(self, connection: Connection, query: Select[Any]) -> list[Record]:
+        """The records that `query`, made from `select_records()`, selects, in its order.
+
+        They must be committed: what is kept in memory is never taken back.
+        """
+        rows = connection.execute(query).all()
+        traces = self._by_id if len(self._by_id) <= _TRACES_KEPT else {}
+        for chunk in chunks({row.trace_id for row in rows if row.trace_id not in traces}):
+            found = select(TraceRow.id, TraceRow.dialect, TraceRow.data)
+            for trace in connection.execute(found.where(TraceRow.id.in_(chunk))):
+                traces[trace.id] = trace.dialect, trace.data
+        self._by_id = traces
+        return [_record(row, traces) for row in rows]
+
+    def by_keys(self, connection: Connection, keys: Iterable[RecordKey]) -> dict[RecordKey, Record]:
+        """Committed records by what names them."""
+        named = tuple_(RecordRow.job_id, RecordRow.round, RecordRow.slot)
+        found: dict[RecordKey, Record] = {}
+        for chunk in chunks(keys):
+            query = select_records().where(named.in_(chunk))
+            found.update((record.key, record) for record in self.fetch(connection, query))
+        return found
+
+
+def _record(row: Row[Any], traces: dict[int, tuple[int, list[Any]]]) -> Record:
+    values = dict(row._mapping)
+    dialect, trace = traces[values.pop("trace_id")]
+    return Record(trace=trace, dialect=dialect, **values)

@@ -1,0 +1,188 @@
+"""The tables, as typed SQLAlchemy models.
+
+`SCHEMA_VERSION` counts changes of these tables; a database carries the version that it was made
+with in its table `meta`, and another version is refused (`database.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    DateTime,
+    Dialect,
+    Double,
+    ForeignKey,
+    Index,
+    Integer,
+    SmallInteger,
+    String,
+    Text,
+    UniqueConstraint,
+)
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+from sqlalchemy.sql.compiler import SQLCompiler
+from sqlalchemy.sql.functions import FunctionElement
+from sqlalchemy.types import TypeDecorator
+
+SCHEMA_VERSION = 1
+
+# SQLite makes only an INTEGER PRIMARY KEY an alias of the row's own number.
+RowId = BigInteger().with_variant(Integer, "sqlite")
+
+
+class UtcDateTime(TypeDecorator[datetime]):
+    """Aware datetimes in UTC; SQLite, which has no time zones, stores them without."""
+
+    impl = DateTime(timezone=True)
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+        if value is None:
+            return None
+        utc = value.astimezone(UTC)
+        return utc.replace(tzinfo=None) if dialect.name == "sqlite" else utc
+
+    def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+        if value is None:
+            return None
+        return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+
+
+class database_time(FunctionElement[datetime]):
+    """The current time by the database's clock."""
+
+    type = UtcDateTime()
+    inherit_cache = True
+
+
+@compiles(database_time)
+def _clock(element: database_time, compiler: SQLCompiler, **kw: Any) -> str:
+    return "CURRENT_TIMESTAMP"
+
+
+@compiles(database_time, "sqlite")
+def _clock_of_sqlite(element: database_time, compiler: SQLCompiler, **kw: Any) -> str:
+    return "strftime('%Y-%m-%d %H:%M:%f', 'now')"  # CURRENT_TIMESTAMP has whole seconds
+
+
+class Base(DeclarativeBase):
+    type_annotation_map = {  # noqa: RUF012 (the form that SQLAlchemy documents)
+        str: Text,
+        float: Double,
+        datetime: UtcDateTime,
+        Mapping[str, Any]: JSON(none_as_null=True),
+        Sequence[Any]: JSON(none_as_null=True),
+    }
+
+
+class MetaRow(Base):
+    __tablename__ = "meta"
+
+    name: Mapped[str] = mapped_column(primary_key=True)
+    value: Mapped[str]
+
+
+class WorkloadRow(Base):
+    __tablename__ = "workloads"
+
+    key: Mapped[str] = mapped_column(primary_key=True)
+    name: Mapped[str]
+    args: Mapped[Sequence[Any] | None]
+    script: Mapped[str]
+    flop: Mapped[float]
+    created_at: Mapped[datetime]
+
+
+class JobRow(Base):
+    __tablename__ = "jobs"
+
+    id: Mapped[str] = mapped_column(String(64), primary_key=True)
+    workload_key: Mapped[str] = mapped_column(ForeignKey("workloads.key"))
+    target: Mapped[str]
+    device: Mapped[str | None]
+    seed: Mapped[int | None] = mapped_column(BigInteger)
+    options: Mapped[Mapping[str, Any]]
+    state: Mapped[str]
+    trials_requested: Mapped[int]
+    trials_done: Mapped[int]
+    error: Mapped[str | None]
+    origin: Mapped[str]
+    created_at: Mapped[datetime]
+    updated_at: Mapped[datetime]
+
+    __table_args__ = (Index("ix_jobs_resume", "workload_key", "target", "seed", "created_at"),)
+
+
+class TraceRow(Base):
+    """The instructions of a variant, once; `hash` is that of dialect and data."""
+
+    __tablename__ = "traces"
+
+    id: Mapped[int] = mapped_column(RowId, primary_key=True)
+    hash: Mapped[str] = mapped_column(unique=True)
+    dialect: Mapped[int]
+    data: Mapped[Sequence[Any]]
+
+
+class RecordRow(Base):
+    """One trial or baseline.
+
+    `standing` and `ranked_seconds` follow from the other columns (`ranking.py`); they are there for
+    the lookup of the best, which reads the head of each standing in `ix_records_best` and no more.
+    """
+
+    __tablename__ = "records"
+
+    id: Mapped[int] = mapped_column(RowId, primary_key=True)
+    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"))
+    kind: Mapped[str]
+    round: Mapped[int]
+    slot: Mapped[int]
+    workload_key: Mapped[str] = mapped_column(ForeignKey("workloads.key"))
+    target: Mapped[str]
+    device: Mapped[str]
+    toolchain: Mapped[str]
+    trace_id: Mapped[int] = mapped_column(ForeignKey("traces.id"))
+    decisions: Mapped[Mapping[str, Any]]
+    program_hash: Mapped[str]
+    status: Mapped[str]
+    error: Mapped[str | None]
+    seconds: Mapped[float | None]
+    spread: Mapped[float | None]
+    noise: Mapped[float | None]
+    runs: Mapped[int]
+    build_seconds: Mapped[float | None]
+    origin: Mapped[str]
+    created_at: Mapped[datetime]
+    remeasured_seconds: Mapped[float | None]
+    standing: Mapped[int | None] = mapped_column(SmallInteger)
+    ranked_seconds: Mapped[float | None]
+
+    __table_args__ = (
+        UniqueConstraint("job_id", "round", "slot", name="uq_records_job_round_slot"),
+        Index(
+            "ix_records_best",
+            *("workload_key", "target", "device", "standing", "ranked_seconds", "id", "status"),
+        ),
+        Index("ix_records_workload", "workload_key", "id"),
+        Index("ix_records_job", "job_id", "id"),
+    )
+
+
+class MeasurementRow(Base):
+    __tablename__ = "measurements"
+
+    id: Mapped[int] = mapped_column(RowId, primary_key=True)
+    record_id: Mapped[int] = mapped_column(ForeignKey("records.id"), index=True)
+    seconds: Mapped[float]
+    spread: Mapped[float | None]
+    noise: Mapped[float | None]
+    runs: Mapped[int]
+    origin: Mapped[str]
+    created_at: Mapped[datetime]

@@ -1,0 +1,401 @@
+"""The store of workloads, jobs, records and measurements, in SQLite or by URL in PostgreSQL."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from statistics import median
+from types import TracebackType
+from typing import Any, Self, Unpack
+
+from sqlalchemy import ColumnElement, Connection, insert, select, update
+from sqlalchemy.orm import InstrumentedAttribute
+
+from records import lookup
+from records.database import Database, address
+from records.errors import NoRecord, RecordError
+from records.ranking import Scope, choose_scope, no_record, pick
+from records.rows import (
+    Traces,
+    chunks,
+    columns,
+    insert_new,
+    ranking_columns,
+    select_records,
+    select_values,
+)
+from records.schema import JobRow, MeasurementRow, RecordRow, WorkloadRow, database_time
+from records.types import (
+    JOB_STATES,
+    LOCAL,
+    OK,
+    STATUSES,
+    TRIAL,
+    Filters,
+    Job,
+    JobChanges,
+    Measurement,
+    Record,
+    RecordKey,
+    Workload,
+    new_job_id,
+    storable_text,
+)
+
+PAGE = 500
+"""Rows that one read transaction fetches, so that a long listing holds up nobody."""
+
+
+class Store:
+    """Everything that was measured; durable when the writing call returns.
+
+    `url_or_path` is the path of an SQLite file, or a URL such as `sqlite:///tuning.db` or
+    `postgresql+psycopg://user@host/name`; the tables are made in an empty database. Any number of
+    threads and processes may use one database at once; a store must not be carried into a forked
+    process. The read side is that of `RecordSource`.
+
+    Raises RecordError for what cannot be used, StoreUnavailable where the database is busy or away.
+    """
+
+    def __init__(self, url_or_path: str | os.PathLike[str]) -> None:
+        self._db = Database(address(url_or_path))
+        self._traces = Traces()
+
+    @property
+    def name(self) -> str:
+        """The URL, without its password."""
+        return self._db.name
+
+    def close(self) -> None:
+        self._db.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # Workloads
+
+    def put_workload(self, workload: Workload) -> None:
+        """Stores a workload once; of the same key, the name and arguments stored first stay.
+
+        Raises RecordError if another script has that key.
+        """
+        row = columns(workload) | {"created_at": database_time()}
+        with self._db.transaction(writes=True) as connection:
+            connection.execute(insert_new(connection, WorkloadRow, ["key"]).values(row))
+            query = select(WorkloadRow.script).where(WorkloadRow.key == workload.key)
+            if connection.execute(query).scalar_one() != workload.script:
+                raise RecordError(
+                    f"workload {workload.key} is stored with another script: a key is the hash of "
+                    "the script, so one of the two was changed by hand"
+                )
+
+    def workload(self, key: str) -> Workload:
+        """The workload of that key. Raises NoRecord if there is none."""
+        query = select_values(Workload).where(WorkloadRow.key == key)
+        with self._db.transaction(writes=False) as connection:
+            row = connection.execute(query).first()
+        if row is None:
+            raise NoRecord(f"no workload {key} in {self.name}")
+        return Workload(**row._mapping)
+
+    def workloads(self) -> Iterator[Workload]:
+        """All workloads, in order of their keys."""
+        query = select_values(Workload).order_by(WorkloadRow.key).limit(PAGE)
+        last = ""
+        while True:
+            with self._db.transaction(writes=False) as connection:
+                rows = connection.execute(query.where(WorkloadRow.key > last)).all()
+            yield from (Workload(**row._mapping) for row in rows)
+            if len(rows) < PAGE:
+                return
+            last = rows[-1].key
+
+    # Jobs
+
+    def create_job(
+        self,
+        workload_key: str,
+        target: str,
+        *,
+        seed: int | None,
+        trials_requested: int,
+        device: str | None = None,
+        options: Mapping[str, Any] | None = None,
+        state: str = "queued",
+        origin: str = LOCAL,
+        job_id: str | None = None,
+    ) -> Job:
+        """A new job of a workload that is in the store.
+
+        `job_id` is one from `new_job_id()`; if a job of that id is stored already, nothing changes
+        and it is returned.
+        """
+        _check_state(state)
+        self.workload(workload_key)
+        job_id = job_id or new_job_id()
+        row = {
+            "id": job_id,
+            "workload_key": workload_key,
+            "target": target,
+            "device": device,
+            "seed": seed,
+            "options": dict(options or {}),
+            "state": state,
+            "trials_requested": trials_requested,
+            "trials_done": 0,
+            "error": None,
+            "origin": origin,
+            "created_at": database_time(),
+            "updated_at": database_time(),
+        }
+        with self._db.transaction(writes=True) as connection:
+            connection.execute(insert_new(connection, JobRow, ["id"]).values(row))
+        return self.job(job_id)
+
+    def job(self, job_id: str) -> Job:
+        """The job of that id. Raises NoRecord if there is none."""
+        query = select_values(Job).where(JobRow.id == job_id)
+        with self._db.transaction(writes=False) as connection:
+            row = connection.execute(query).first()
+        if row is None:
+            raise NoRecord(f"no job {job_id} in {self.name}")
+        return Job(**row._mapping)
+
+    def find_job(self, workload_key: str, target: str, seed: int) -> Job | None:
+        """The newest job made here of that workload, target and seed: the one to resume."""
+        query = (
+            select_values(Job)
+            .where(JobRow.workload_key == workload_key, JobRow.target == target)
+            .where(JobRow.seed == seed, JobRow.origin == LOCAL)
+            .order_by(JobRow.created_at.desc(), JobRow.id.desc())
+            .limit(1)
+        )
+        with self._db.transaction(writes=False) as connection:
+            row = connection.execute(query).first()
+        return None if row is None else Job(**row._mapping)
+
+    def update_job(self, job_id: str, **changes: Unpack[JobChanges]) -> Job:
+        """Sets what `changes` names. `trials_done` needs no setting: `add_records` counts."""
+        if "state" in changes:
+            _check_state(changes["state"])
+        if (error := changes.get("error")) is not None:
+            changes["error"] = storable_text(error)
+        values: dict[str, Any] = {**changes, "updated_at": database_time()}
+        with self._db.transaction(writes=True) as connection:
+            connection.execute(update(JobRow).where(JobRow.id == job_id).values(values))
+        return self.job(job_id)
+
+    # Records
+
+    def add_records(self, records: Sequence[Record]) -> list[Record]:
+        """Stores records in one transaction and returns them as stored, in the same order.
+
+        Of several records with the same (job, round, slot) the first one stays and is returned.
+        The jobs' `trials_done` grow by the new trials. Raises RecordError, and stores nothing, if
+        a job or workload is unknown or a trace is not JSON data.
+        """
+        return [record for record, _ in self.insert_records(records)]
+
+    def insert_records(self, records: Sequence[Record]) -> list[tuple[Record, bool]]:
+        """`add_records`, telling with each record whether it was new."""
+        if not records:
+            return []
+        first: dict[RecordKey, Record] = {}
+        for record in records:
+            first.setdefault(record.key, replace(record, remeasured_seconds=None))
+        with self._db.transaction(writes=True) as connection:
+            _check_known(connection, first.values())
+            rows = self._traces.rows_of(connection, list(first.values()))
+            added = insert_new(connection, RecordRow, RecordKey._fields).returning(
+                RecordRow.id, RecordRow.job_id, RecordRow.round, RecordRow.slot
+            )
+            ids = {RecordKey(*row[1:]): row.id for row in connection.execute(added, rows)}
+            stored = self._traces.by_keys(connection, [key for key in first if key not in ids])
+            stored |= {key: replace(first[key], id=row_id) for key, row_id in ids.items()}
+            _count_trials(connection, (stored[key] for key in ids))
+        answer = []
+        for record in records:
+            answer.append((stored[record.key], record.key in ids))
+            ids.pop(record.key, None)
+        return answer
+
+    def add_measurements(self, record_id: int, measurements: Sequence[Measurement]) -> Record:
+        """Adds repeated timings to an ok record; those of local origin decide its rank from now on.
+
+        One that is there already (same time and result) is not added again. Returns the record as
+        it is now.
+        """
+        with self._db.transaction(writes=True) as connection:
+            record = self._locked(connection, record_id)
+            if record.status != OK:
+                raise RecordError(f"record {record_id} is {record.status}: its time means nothing")
+            known = {m.identity: m for m in _measurements(connection, [record_id])}
+            for measurement in measurements:
+                if measurement.identity in known:
+                    continue
+                row = columns(replace(measurement, record_id=record_id))
+                del row["id"]
+                connection.execute(insert(MeasurementRow).values(row))
+                known[measurement.identity] = measurement
+            local = [m.seconds for m in known.values() if m.origin == LOCAL]
+            record = replace(record, remeasured_seconds=median(local) if local else None)
+            _update_record(connection, record)
+        return record
+
+    def invalidate(self, record_id: int, status: str, error: str) -> Record:
+        """Withdraws a record that was found bad after its trial, with the reason.
+
+        `status` is "stale" for one whose replay gives another program, or that of a failure. The
+        record keeps its times and is never handed out again.
+        """
+        if status == OK or status not in STATUSES:
+            raise RecordError(f"status {status!r} does not withdraw a record")
+        with self._db.transaction(writes=True) as connection:
+            record = replace(self._locked(connection, record_id), status=status, error=error)
+            _update_record(connection, record)
+        return record
+
+    def get(self, record_id: int) -> Record:
+        """The record of that id. Raises NoRecord if there is none."""
+        with self._db.transaction(writes=False) as connection:
+            return self._get(connection, record_id)
+
+    def records(self, **filters: Unpack[Filters]) -> Iterator[Record]:
+        """The records selected by `filters`, in order of their ids, those after `after_id`."""
+        query = select_records().order_by(RecordRow.id)
+        for condition in _conditions(filters):
+            query = query.where(condition)
+        last = filters.get("after_id") or 0
+        left = filters.get("limit")
+        while left is None or left > 0:
+            size = PAGE if left is None else min(PAGE, left)
+            page = query.where(RecordRow.id > last).limit(size)
+            with self._db.transaction(writes=False) as connection:
+                found = self._traces.fetch(connection, page)
+            yield from found
+            if len(found) < size:
+                return
+            last = found[-1].id
+            left = None if left is None else left - size
+
+    def measurements(self, *record_ids: int) -> list[Measurement]:
+        """The repeated timings of some records, in order of their own ids."""
+        found: list[Measurement] = []
+        with self._db.transaction(writes=False) as connection:
+            for chunk in chunks(record_ids):
+                found += _measurements(connection, chunk)
+        return sorted(found, key=lambda measurement: measurement.id)
+
+    def find_records(self, keys: Collection[RecordKey]) -> dict[RecordKey, Record]:
+        """Those of the records named by `keys` that are stored."""
+        with self._db.transaction(writes=False) as connection:
+            return self._traces.by_keys(connection, keys)
+
+    def devices(self, workload_key: str) -> list[Scope]:
+        """The pairs (target, device) of which there are records of a workload, sorted."""
+        with self._db.transaction(writes=False) as connection:
+            return lookup.scopes(connection, workload_key)
+
+    def best(
+        self,
+        workload_key: str,
+        target: str | None = None,
+        device: str | None = None,
+        *,
+        exclude: Collection[int] = (),
+    ) -> Record:
+        """The fastest valid record measured here; see `RecordSource.best`."""
+        with self._db.transaction(writes=False) as connection:
+            if target is None or device is None:
+                scopes = lookup.scopes(connection, workload_key)
+                target, device = choose_scope(workload_key, target, device, scopes)
+            scope = target, device
+            best = pick(lookup.candidates(connection, workload_key, scope, exclude))
+            if best is None:
+                tally = lookup.tally(connection, workload_key, scope)
+                scopes = lookup.scopes(connection, workload_key)
+                raise no_record(workload_key, scope, tally, scopes)
+            return self._get(connection, best.id)
+
+    def _get(self, connection: Connection, record_id: int) -> Record:
+        query = select_records().where(RecordRow.id == record_id)
+        if not (found := self._traces.fetch(connection, query)):
+            raise NoRecord(f"no record {record_id} in {self.name}")
+        return found[0]
+
+    def _locked(self, connection: Connection, record_id: int) -> Record:
+        """A record that nobody else changes until the transaction ends."""
+        row = select(RecordRow.id).where(RecordRow.id == record_id).with_for_update()
+        connection.execute(row)
+        return self._get(connection, record_id)
+
+
+def _check_state(state: str) -> None:
+    if state not in JOB_STATES:
+        raise RecordError(f"job state {state!r}: expected one of {', '.join(JOB_STATES)}")
+
+
+def _check_known(connection: Connection, records: Collection[Record]) -> None:
+    """Raises RecordError if a job or workload of the records is not stored."""
+    for what, column, wanted in (
+        ("job", JobRow.id, {record.job_id for record in records}),
+        ("workload", WorkloadRow.key, {record.workload_key for record in records}),
+    ):
+        for chunk in chunks(sorted(wanted)):
+            wanted.difference_update(
+                connection.execute(select(column).where(column.in_(chunk))).scalars()
+            )
+        if wanted:
+            raise RecordError(f"records of {what} {min(wanted)}, which is not in the store")
+
+
+def _count_trials(connection: Connection, records: Iterator[Record]) -> None:
+    trials = Counter(record.job_id for record in records if record.kind == TRIAL)
+    for job_id, count in sorted(trials.items()):
+        values = {"trials_done": JobRow.trials_done + count, "updated_at": database_time()}
+        connection.execute(update(JobRow).where(JobRow.id == job_id).values(values))
+
+
+def _measurements(connection: Connection, record_ids: Sequence[int]) -> list[Measurement]:
+    query = select_values(Measurement).where(MeasurementRow.record_id.in_(record_ids))
+    rows = connection.execute(query.order_by(MeasurementRow.id))
+    return [Measurement(**row._mapping) for row in rows]
+
+
+def _update_record(connection: Connection, record: Record) -> None:
+    values = ranking_columns(record) | {"status": record.status, "error": record.error}
+    connection.execute(update(RecordRow).where(RecordRow.id == record.id).values(values))
+
+
+def _conditions(filters: Filters) -> Iterator[ColumnElement[bool]]:
+    """Conditions of a listing in order of ids.
+
+    It walks the index of the job or of the workload, which are in that order. Target and device
+    are kept off the planner, which would take the index of the best for them, and sort the
+    whole result for each page.
+    """
+
+    def given(column: InstrumentedAttribute[str], value: str | None) -> Iterator[Any]:
+        if value is not None:
+            yield column == value
+
+    yield from given(RecordRow.job_id, filters.get("job_id"))
+    yield from given(RecordRow.workload_key, filters.get("workload_key"))
+    yield from given(RecordRow.kind, filters.get("kind"))
+    yield from given(RecordRow.status, filters.get("status"))
+    for column, value in (
+        (RecordRow.target, filters.get("target")),
+        (RecordRow.device, filters.get("device")),
+    ):
+        if value is not None:
+            yield column.concat("") == value

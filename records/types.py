@@ -1,0 +1,256 @@
+"""The values that stores and logs hold: workloads, jobs, records and measurements.
+
+All are frozen and carry the columns of the tables that bear their names (`schema.py`); a record's
+trace stands inline. Sequences and mappings in them are JSON data and are not to be modified.
+Times are in seconds, timestamps are timezone-aware and in UTC.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, NamedTuple, TypedDict
+
+from records.errors import RecordError
+
+TRIAL = "trial"
+BASELINE = "baseline"
+KINDS = (TRIAL, BASELINE)
+
+LOCAL = "local"
+IMPORT = "import"
+ORIGINS = (LOCAL, IMPORT)
+
+OK = "ok"
+STALE = "stale"
+"""A record whose replay gives another program than was measured: reported, never used."""
+
+STATUSES = (
+    OK,
+    "instantiation_error",
+    "build_error",
+    "build_timeout",
+    "runtime_error",
+    "run_timeout",
+    "wrong_result",
+    "out_of_bounds",
+    "out_of_memory",
+    "device_lost",
+    "cancelled",
+    STALE,
+)
+
+JOB_STATES = ("queued", "running", "cancelling", "succeeded", "failed", "cancelled")
+
+BASELINE_ROUND = -1
+"""The round of all baselines of a job: they are measured before round 0 and are not trials."""
+
+
+def utcnow() -> datetime:
+    """The current time, aware, in UTC."""
+    return datetime.now(UTC)
+
+
+def new_job_id() -> str:
+    """A job id that no other machine makes: 32 hexadecimal digits.
+
+    Job ids travel in logs, and (job, round, slot) names a record across stores.
+    """
+    return uuid.uuid4().hex
+
+
+class RecordKey(NamedTuple):
+    """What names a record in every store and log."""
+
+    job_id: str
+    round: int
+    slot: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workload:
+    """A computation: `key` is the hash of `script`, its canonical text.
+
+    `name` and `args` (JSON data) are the registered function and its arguments from which the
+    workload can be built again; `args` is None where it is known by its script alone. `flop` is
+    the number of floating-point operations of one run.
+    """
+
+    key: str
+    name: str
+    script: str
+    args: Sequence[Any] | None = None
+    flop: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """A tuning job. The database's clock sets `created_at` and `updated_at`.
+
+    `device` is None until a device is chosen. Imported jobs (`origin`) only carry their records:
+    they are never found for resuming, and their seed is unknown (None).
+    """
+
+    id: str
+    workload_key: str
+    target: str
+    device: str | None
+    seed: int | None
+    options: Mapping[str, Any]
+    state: str
+    trials_requested: int
+    trials_done: int
+    error: str | None
+    origin: str
+    created_at: datetime
+    updated_at: datetime
+
+
+@dataclass(frozen=True, kw_only=True)
+class Record:
+    """One trial or baseline of a job, measured or failed.
+
+    - `id` is given by the store; in a log it is the number of the line. 0: not stored yet.
+    - `round`, `slot`: where the search proposed it. All baselines are in round -1.
+    - `device`: fingerprint of the device; `toolchain`: version of what built the program.
+    - `trace` (JSON data) with the integers of `decisions` filled in is the schedule; `dialect` is
+      the version of the trace's instruction set; `program_hash` names the scheduled program.
+    - `seconds`: median of the trial's `runs`; finite and positive if `status` is ok.
+      `spread`: seconds between their quartiles. `noise`: estimated relative error of `seconds`.
+    - `error`: the full text of what went wrong, None if nothing did.
+    - `remeasured_seconds`: median of the measurements made here after the trial; None without.
+    """
+
+    job_id: str
+    kind: str
+    round: int
+    slot: int
+    workload_key: str
+    target: str
+    device: str
+    status: str
+    trace: Sequence[Any]
+    decisions: Mapping[str, int]
+    program_hash: str
+    seconds: float | None = None
+    error: str | None = None
+    spread: float | None = None
+    noise: float | None = None
+    runs: int = 0
+    build_seconds: float | None = None
+    toolchain: str = ""
+    dialect: int = 1
+    origin: str = LOCAL
+    created_at: datetime = field(default_factory=utcnow)
+    remeasured_seconds: float | None = None
+    id: int = 0
+
+    def __post_init__(self) -> None:
+        _one_of("kind", self.kind, KINDS)
+        _one_of("status", self.status, STATUSES)
+        _one_of("origin", self.origin, ORIGINS)
+        if (self.round != BASELINE_ROUND) if self.kind == BASELINE else (self.round < 0):
+            raise RecordError(
+                f"round {self.round} of a {self.kind}: trials count rounds from 0, and baselines "
+                f"are in round {BASELINE_ROUND}"
+            )
+        if self.slot < 0:
+            raise RecordError(f"slot {self.slot}: slots count from 0")
+        if self.status == OK:
+            _positive("seconds of an ok record", self.seconds)
+        _aware("created_at of a record", self.created_at)
+        if self.error is not None:
+            object.__setattr__(self, "error", storable_text(self.error))
+
+    @property
+    def key(self) -> RecordKey:
+        return RecordKey(self.job_id, self.round, self.slot)
+
+    @property
+    def final_seconds(self) -> float | None:
+        """The time to compare by: of the re-measurements if there are any, else the trial's."""
+        return self.seconds if self.remeasured_seconds is None else self.remeasured_seconds
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measurement:
+    """A repeated timing of a valid record on its own device, made after the trial.
+
+    `seconds`, `spread`, `noise` and `runs` mean what they mean for a record. Only measurements
+    of local origin decide which record is the best.
+    """
+
+    seconds: float
+    spread: float | None = None
+    noise: float | None = None
+    runs: int = 0
+    origin: str = LOCAL
+    created_at: datetime = field(default_factory=utcnow)
+    record_id: int = 0
+    id: int = 0
+
+    def __post_init__(self) -> None:
+        _one_of("origin", self.origin, ORIGINS)
+        _positive("seconds of a measurement", self.seconds)
+        _aware("created_at of a measurement", self.created_at)
+
+    @property
+    def identity(self) -> tuple[datetime, float]:
+        """What two measurements of one record have in common if they are one."""
+        return self.created_at, self.seconds
+
+
+class Filters(TypedDict, total=False):
+    """What `records(...)` can select by; a filter that is None or left out selects all."""
+
+    workload_key: str | None
+    target: str | None
+    device: str | None
+    status: str | None
+    job_id: str | None
+    kind: str | None
+    limit: int | None
+    after_id: int | None
+
+
+class JobChanges(TypedDict, total=False):
+    """What `update_job` can set."""
+
+    state: str
+    device: str
+    options: Mapping[str, Any]
+    trials_requested: int
+    trials_done: int
+    error: str | None
+
+
+def canonical_json(value: object) -> str:
+    """The one JSON text of a value: sorted keys, no spaces, and no NaN, which is not JSON."""
+    try:
+        return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    except (TypeError, ValueError) as e:
+        raise RecordError(f"not JSON data ({e}): {str(value)[:200]}") from e
+
+
+def storable_text(text: str) -> str:
+    """`text` with what no database stores (NUL, lone surrogates) written as escapes."""
+    return text.replace("\0", "\\x00").encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def _one_of(what: str, value: str, known: tuple[str, ...]) -> None:
+    if value not in known:
+        raise RecordError(f"{what} {value!r}: expected one of {', '.join(known)}")
+
+
+def _positive(what: str, seconds: float | None) -> None:
+    if seconds is None or not math.isfinite(seconds) or seconds <= 0:
+        raise RecordError(f"{what}: expected a positive number, found {seconds!r}")
+
+
+def _aware(what: str, time: datetime) -> None:
+    if time.tzinfo is None:
+        raise RecordError(f"{what}: {time.isoformat()} has no time zone; use datetime.now(UTC)")

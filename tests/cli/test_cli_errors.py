@@ -1,0 +1,142 @@
+"""Every mistake gets one message, the right exit status, and never a traceback."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+from cli_runner import COMMAND, WORKLOAD, Cli, Tuned
+
+FAR = "/nowhere/at/all"
+TUNE = ("tune", *WORKLOAD)
+
+FAILURES: list[tuple[tuple[object, ...], str]] = [
+    (("tune", "nothing", 1), "no workload named 'nothing'; known: .*matmul_add.*file.py:function"),
+    (("tune", "matmul", 4, 5), r"arguments \(4, 5\) do not fit matmul\(N, L, M.*'M'"),
+    (("tune", "matmul", 4, 5, "six"), "argument M of matmul.* is 'six'; expected int"),
+    (("tune", "matmul", 4, 5, 0), "M of matmul is 0; expected an int >= 1"),
+    (("tune", "matmul", 4, 5, -6), "M of matmul is -6; expected an int >= 1"),
+    (("tune", "matmul", 4, 5, 6, "float31"), "dtype .* 'float31'; expected one of .*float32"),
+    (("tune", "matmul", 4, 5, "nan"), "argument nan of a workload .*expected .*finite"),
+    ((*TUNE, "--target", "vax"), "unknown target kind 'vax'.*known: llvm"),
+    ((*TUNE, "--target", "llvm -mcpu=pdp11"), "unknown CPU 'pdp11' .*known: "),
+    ((*TUNE, "--target", "llvm -mfoo=1"), "unknown option '-mfoo=1' .*known: -mcpu="),
+    ((*TUNE, "--db", f"{FAR}/a.db"), f"no folder {FAR} to keep"),
+    ((*TUNE, "--db", f"{FAR}/a.json"), f"no folder {FAR} to keep"),
+    ((*TUNE, "--db", "nosuch://host/name"), "no such kind of database"),
+    ((*TUNE, "--db", "junk.txt"), "junk.txt is neither an SQLite database nor a log"),
+    ((*TUNE, "--db", "."), "cannot read .: .*Is a directory"),
+    ((*TUNE, "--db", "a.json", "--resume"), "--resume needs a store, and a.json is a log"),
+    (("tune", "none.py:f", 4), "no file .*none.py"),
+    (("tune", "my_ops.py:none", 4), "my_ops.py has no function 'none'"),
+    (("tune", "my_ops.py:number", 4), "my_ops.py has no function 'number'"),
+    (("tune", "my_ops.py:", 4), "does not name a function; expected file.py:function"),
+    (("tune", "my_ops.py:rows", 4), r"arguments \(4,\) do not fit my_ops.py:rows\(n, m\)"),
+    (
+        ("tune", "my_ops.py:fails", 0),
+        r"my_ops.py:fails\(0\) failed: ZeroDivisionError: division by zero "
+        r"\(line 6 of my_ops.py: return 1 / n\)",
+    ),
+    (("tune", "my_ops.py:gives_a_number", 4), "returned 4; expected a list of tensors"),
+    (("best", *WORKLOAD, "--db", "none.db"), "no records at none.db: there is no such file"),
+    (("best", *WORKLOAD, "--db", "junk.txt"), "junk.txt is neither"),
+    (("show", 1, "--db", "none.db"), "no records at none.db: there is no such file"),
+    (("records", "export", "x.json", "--db", "none.db"), "no records at none.db"),
+    (("records", "import", "none.json", "--db", "a.db"), "cannot read none.json"),
+    (("records", "merge", "none.db", "--into", "a.db"), "no records at none.db"),
+    (("records", "distill", "none.db", "a.db"), "no records at none.db"),
+]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"), FAILURES, ids=[" ".join(map(str, a))[:60] for a, _ in FAILURES]
+)
+def test_failures(
+    cli: Cli,
+    my_ops: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: tuple[object, ...],
+    text: str,
+) -> None:
+    monkeypatch.chdir(my_ops.parent)
+    Path("junk.txt").write_text("hello\n")
+    done = cli(*arguments)
+    assert done.status == 1
+    assert re.match(f"autosched {arguments[0]}: ", done.err), done.err
+    assert re.search(text, done.err), done.err
+    assert "Traceback" not in done.err
+
+
+MISUSES: list[tuple[tuple[object, ...], str]] = [
+    ((), "examples:"),
+    (("nothing",), "invalid choice: 'nothing'"),
+    (("tune",), "the following arguments are required: WORKLOAD$"),
+    ((*TUNE, "--trials", 0), "--trials: expected an integer of at least 1, found '0'"),
+    ((*TUNE, "--trials", "many"), "--trials: expected an integer of at least 1, found 'many'"),
+    ((*TUNE, "--seed", -1), "--seed: expected an integer of at least 0"),
+    ((*TUNE, "--time-budget", 0), "--time-budget: expected seconds greater than 0, found '0'"),
+    ((*TUNE, "--time-budget", "inf"), "found 'inf'"),
+    ((*TUNE, "--json", "--quiet"), "not allowed with argument --json"),
+    ((*TUNE, "--nothing"), "unrecognized arguments: --nothing"),
+    (("best", *WORKLOAD, "--as", "cuda"), "invalid choice: 'cuda'"),
+    (("show", "three"), "argument ID: invalid int value: 'three'"),
+    (("records",), "required: ACTION"),
+    (("records", "export"), "required: file"),
+    (("records", "export", "-", "--status", "good"), "invalid choice: 'good'"),
+]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"), MISUSES, ids=[" ".join(map(str, a))[:60] for a, _ in MISUSES]
+)
+def test_misuses(cli: Cli, arguments: tuple[object, ...], text: str) -> None:
+    done = cli(*arguments)
+    assert (done.status, done.out) == (2, "")
+    assert re.search(text, done.err.strip()), done.err
+
+
+def test_sizes_may_stand_after_options(cli: Cli, tuned: Tuned) -> None:
+    name, *sizes = WORKLOAD
+    first = cli("best", *WORKLOAD, "--db", tuned.db)
+    assert cli("best", name, "--db", tuned.db, *sizes).out == first.out
+    assert cli("best", "--db", tuned.db, name, *sizes).out == first.out
+
+
+def test_no_record_says_how_to_make_one(cli: Cli, tuned: Tuned) -> None:
+    done = cli("best", "softmax", 4, 5, "--db", tuned.db)
+    assert done.status == 1
+    assert "no record of workload " in done.err
+    assert f"to make some: autosched tune softmax 4 5 --db {tuned.db}" in done.err
+
+
+def test_a_target_without_records_lists_those_that_have_some(cli: Cli, tuned: Tuned) -> None:
+    done = cli("best", *WORKLOAD, "--db", tuned.db, "--target", "llvm -num-cores=1")
+    assert done.status == 1
+    assert "there are records of:\n  target 'llvm " in done.err
+
+
+def test_a_record_that_is_not_there(cli: Cli, tuned: Tuned) -> None:
+    done = cli("show", 999, "--db", tuned.db)
+    assert (done.status, done.err.strip()) == (
+        1,
+        f"autosched show: no record 999 in sqlite:///{tuned.db}",
+    )
+
+
+def test_a_machine_that_cannot_run_the_target(cli: Cli, tmp_path: Path) -> None:
+    target = "llvm -mtriple=aarch64-unknown-linux-gnu -mcpu=neoverse-n1"
+    done = cli(*TUNE, "--target", target, "--db", tmp_path / "a.db")
+    assert done.status == 1
+    assert "autosched tune: this machine cannot run llvm" in done.err
+
+
+@pytest.mark.parametrize("closed", ["1", "2"])
+def test_a_stream_closed_from_the_start(closed: str, tmp_path: Path) -> None:
+    command = f'exec "$@" {closed}>&-'
+    tune = [*COMMAND, *TUNE, "--trials", "2", "--db", str(tmp_path / "a.json"), "--no-limits"]
+    done = subprocess.run(
+        ["sh", "-c", command, "sh", *tune], capture_output=True, text=True, timeout=100, check=False
+    )
+    assert (done.returncode, done.stderr.count("Traceback")) == (0, 0)

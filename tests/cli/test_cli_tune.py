@@ -1,0 +1,171 @@
+"""`autosched tune`, `best` and `show` on a small workload."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from cli_runner import COMMAND, WORKLOAD, Cli, Tuned
+
+import autosched as at
+from records import BASELINE, Store, open_records
+
+
+def test_tune_prints_graph_schedule_and_figures(tuned: Tuned) -> None:
+    task = at.SearchTask("matmul_add", (12, 10, 14))
+    assert tuned.out.startswith(str(task.compute_dag))
+    assert task.print_best(tuned.db) in tuned.out
+    tail = tuned.out[tuned.out.index("\nbest ") :]
+    for word in ("GFLOP/s", "default schedule", "untransformed program", "8 trials (8 ok) in "):
+        assert word in tail
+    assert f"records    {tuned.db}, workload {task.workload_key}" in tail
+
+
+def test_tune_shows_progress_on_standard_error(tuned: Tuned) -> None:
+    assert tuned.err.startswith("tuning matmul_add(12, 10, 14) on llvm ")
+    assert "8/8 trials | best " in tuned.err
+
+
+def test_tune_names_the_best_record(tuned: Tuned, cli: Cli) -> None:
+    (line,) = [line for line in tuned.out.splitlines() if "autosched show" in line]
+    _, *arguments = line.split()
+    done = cli(*arguments)
+    assert done.status == 0
+    assert ".text" in done.out
+
+
+def test_the_job_can_be_resumed(tuned: Tuned, cli: Cli) -> None:
+    resume = ("tune", *WORKLOAD, "--db", tuned.db, "--resume", "--no-limits", "--quiet")
+    with Store(tuned.db) as store:
+        before = list(store.records())
+    done = cli(*resume, "--trials", 8)
+    assert done.status == 0
+    assert "8 trials (8 ok) in 0.0 s" in done.out
+    with Store(tuned.db) as store:
+        assert list(store.records()) == before
+
+
+def test_limits_are_timed_beside(cli: Cli, tmp_path: Path) -> None:
+    done = cli("tune", *WORKLOAD, "--trials", 8, "--db", tmp_path / "a.db", "--quiet")
+    assert done.status == 0
+    assert done.err == ""
+    assert "% of the measured multiply-add peak, " in done.out
+    assert " x as fast as NumPy's BLAS" in done.out
+
+
+def test_json_is_one_object_a_line(cli: Cli, tmp_path: Path) -> None:
+    log = tmp_path / "a.json"
+    done = cli("tune", *WORKLOAD, "--trials", 8, "--db", log, "--json")
+    assert (done.status, done.err) == (0, "")
+    events = [json.loads(line) for line in done.out.splitlines()]
+    assert [e["event"] for e in events] == ["start", *["record"] * 10, "result"]
+    start, *records, result = events
+    assert start["trials"] == 8
+    assert [r["kind"] for r in records[:3]] == ["baseline", "baseline", "trial"]
+    assert result["statuses"] == {"ok": 8}
+    assert result["share_of_peak"] > 0
+    assert result["numpy_ratio"] > 0
+    with open_records(log) as source:
+        best = source.get(result["record_id"])
+    assert best.remeasured_seconds == result["best_seconds"]
+    assert (best.job_id, best.device) == (start["job_id"], start["device"])
+
+
+def test_a_function_of_ones_own(cli: Cli, my_ops: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(my_ops.parent)
+    rows = ("my_ops.py:rows", "6", "10")
+    done = cli("tune", *rows, "--trials", 4, "--db", "a.db")
+    assert done.status == 0, done.err
+    assert "tuning my_ops.py:rows(6, 10) on" in done.err
+    printed = cli("best", *rows, "--db", "a.db", "--as", "schedule")
+    assert "def rows(n, m):" in printed.out
+    Path("printed.py").write_text(printed.out)
+    ran = subprocess.run([sys.executable, "printed.py"], capture_output=True, text=True)
+    assert ran.stdout.startswith("right result, "), ran.stderr
+    assert cli("show", 3, "--db", "a.db", "--as", "schedule").status == 0
+    # From elsewhere the function has to be named.
+    (my_ops.parent / "elsewhere").mkdir()
+    monkeypatch.chdir("elsewhere")
+    show = ("show", 3, "--db", "../a.db", "--as", "script")
+    lost = cli(*show)
+    assert lost.status == 1
+    assert "record 3 is of my_ops.py:rows(6, 10): say where that function is" in lost.err
+    assert cli(*show, "--workload", "../my_ops.py:rows").status == 0
+    other = cli(*show, "--workload", "../my_ops.py:gives_a_number")
+    assert other.status == 1
+    assert cli("show", 3, "--db", "../a.db").status == 0  # a record needs no function
+
+
+def test_a_faster_record_of_another_run_is_mentioned(cli: Cli, tmp_path: Path) -> None:
+    db = tmp_path / "a.db"
+    tune = ("tune", "matmul", "4", "3", "5", "--trials", 4, "--db", db, "--no-limits", "--quiet")
+    assert cli(*tune).status == 0
+    with Store(db) as store:
+        best = min(
+            (r for r in store.records() if r.remeasured_seconds is not None),
+            key=lambda r: r.remeasured_seconds or 0.0,
+        )
+    import sqlite3
+
+    connection = sqlite3.connect(db)
+    with connection:
+        connection.execute("UPDATE records SET ranked_seconds = 1e-12 WHERE id = ?", (best.id,))
+    connection.close()
+    again = cli(*tune, "--seed", 1)
+    assert f"record {best.id} there, of another run, took" in again.out
+
+
+FORMS = {"schedule": "def apply(sch):", "script": "@T.prim_func", "llvm": "define", "asm": ".text"}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_best_and_show_in_every_form(cli: Cli, tuned: Tuned, form: str) -> None:
+    best = cli("best", *WORKLOAD, "--db", tuned.db, "--as", form)
+    assert best.status == 0
+    assert FORMS[form] in best.out
+    assert best.err == ""
+    record = json.loads(cli("best", *WORKLOAD, "--db", tuned.db, "--json").out)
+    shown = cli("show", record["id"], "--db", tuned.db, "--as", form)
+    assert shown.out == best.out
+
+
+def test_best_is_described(cli: Cli, tuned: Tuned) -> None:
+    done = cli("best", *WORKLOAD, "--db", tuned.db)
+    fields = dict(line.split(maxsplit=1) for line in done.out.splitlines())
+    assert fields["status"] == "ok"
+    assert fields["workload"].startswith("matmul_add(12, 10, 14), key 1-")
+    assert "measured again; in its trial" in fields["time"]
+
+
+def test_show_describes_any_record(cli: Cli, tuned: Tuned) -> None:
+    with Store(tuned.db) as store:
+        records = list(store.records())
+    for record in records:
+        data = json.loads(cli("show", record.id, "--db", tuned.db, "--json").out)
+        assert data["status"] == record.status
+        assert data["seconds"] == record.seconds
+    assert records[0].kind == BASELINE
+    text = cli("show", records[0].id, "--db", tuned.db).out
+    assert text.startswith(f"record     {records[0].id}: baseline, of job {records[0].job_id}")
+
+
+def test_help_teaches() -> None:
+    for command in ("tune", "best", "show", "records"):
+        done = subprocess.run([*COMMAND, command, "--help"], capture_output=True, text=True)
+        assert done.returncode == 0
+        assert "examples:" in done.stdout
+        assert f"autosched {command} " in done.stdout
+    tune = subprocess.run([*COMMAND, "tune", "--help"], capture_output=True, text=True).stdout
+    assert "  matmul_add N L M dtype=float32" in tune
+    for option in ("--trials", "--resume", "--db", "--seed", "--target", "--json"):
+        assert option in tune
+
+
+def test_the_installed_command_is_the_module() -> None:
+    script = Path(sys.executable).with_name("autosched")
+    for command in ([str(script)], list(COMMAND)):
+        done = subprocess.run([*command, "--version"], capture_output=True, text=True)
+        assert done.stdout.split() == ["autosched", at.__version__]

@@ -1,0 +1,44 @@
+"""Random programs under random legal schedules: compiled and guarded == interpreted unscheduled.
+
+A failure prints the program as script and the schedule as Python.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import codegen_fuzz as fuzz
+import pytest
+from guarded import TARGETS, arguments, check
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+NUMBERS = st.integers(0, 999)
+PROGRAM = st.lists(NUMBERS, min_size=24, max_size=24)
+TRACE = st.lists(st.lists(NUMBERS, min_size=fuzz.STEP, max_size=fuzz.STEP), min_size=1, max_size=9)
+QUIET = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large]
+
+
+def compare(program: Sequence[int], trace: Sequence[Sequence[int]], seed: int) -> None:
+    """Build one program under one schedule for one target, run it, compare."""
+    func = fuzz.random_program(program)
+    arrays = arguments(func, seed=seed)
+    assume(fuzz.is_exact(func, arrays))
+    sch = fuzz.random_schedule(func, trace)
+    target = TARGETS[seed % len(TARGETS)]
+    level = "full" if seed % 7 == 0 else "search"
+    check(sch, func, target=target, level=level, threads=1 + seed % 3, seed=seed)
+
+
+@given(PROGRAM, TRACE, NUMBERS)
+@settings(max_examples=400, deadline=None, derandomize=True, suppress_health_check=QUIET)
+def test_random_schedules(program: list[int], trace: list[list[int]], seed: int) -> None:
+    compare(program, trace, seed)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+@given(PROGRAM, TRACE, NUMBERS)
+@settings(max_examples=2_500, deadline=None, suppress_health_check=QUIET)
+def test_many_random_schedules(program: list[int], trace: list[list[int]], seed: int) -> None:
+    compare(program, trace, seed)

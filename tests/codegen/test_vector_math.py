@@ -1,0 +1,306 @@
+"""Elementary functions against float64 references: errors in ulp, edge cases, every form."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from autosched.codegen.llvm.assemble import assembly, compile_ir
+from autosched.codegen.llvm.builder import Builder
+from autosched.codegen.llvm.math import LIBM, MAX_ULP, emit
+from autosched.errors import CodegenError
+from autosched.runtime.link import link
+from autosched.target import Target
+
+Array = npt.NDArray[Any]
+HOST = Target("llvm")
+LLVM = {"float16": "half", "float32": "float", "float64": "double", "int8": "i8", "int32": "i32"}
+BITS = {"float16": 10, "float32": 23, "float64": 52}
+SMALLEST = {"float16": -24, "float32": -149, "float64": -1074}
+
+
+def _erf(x: Array) -> Array:
+    return np.array([math.erf(v) for v in x.ravel()]).reshape(x.shape)
+
+
+def _sigmoid(x: Array) -> Array:
+    s = np.exp(-np.abs(x))
+    return np.where(x < 0, s, 1) / (1 + s)
+
+
+REFERENCE: dict[str, Callable[..., Array]] = {
+    "exp": np.exp,
+    "log": np.log,
+    "tanh": np.tanh,
+    "erf": _erf,
+    "sigmoid": _sigmoid,
+    "sqrt": np.sqrt,
+    "rsqrt": lambda x: 1 / np.sqrt(x),
+    "sin": np.sin,
+    "cos": np.cos,
+    "pow": np.power,
+}
+EXACT: dict[str, Callable[..., Array]] = {
+    "floor": np.floor,
+    "ceil": np.ceil,
+    "round": np.rint,
+    "abs": np.abs,
+}
+POLYNOMIAL = ("exp", "log", "tanh", "erf", "sigmoid")
+
+# Vectors of the host, of AVX2, of twice the register, odd ones and scalars.
+FORMS = [("llvm", 16), ("llvm", 32), ("llvm", 8), ("llvm", 5), ("llvm", 1)]
+if HOST.arch == "x86_64" and HOST.vector_bytes >= 32:
+    FORMS += [("llvm -mcpu=x86-64-v3", 8), ("llvm -mcpu=x86-64-v3", 1)]
+
+
+def source(op: str, dtype: str, lanes: int, target: Target, arity: int) -> str:
+    """A module with f(inputs..., output, n), n a multiple of lanes."""
+    declarations: dict[str, str] = {}
+    b = Builder(declarations)
+    scalar = LLVM[dtype]
+    vector = f"<{lanes} x {scalar}>" if lanes > 1 else scalar
+    names = [b.name(f"%x{k}", 0) for k in range(arity)]
+    result = emit(b, op, names, dtype, lanes, target)
+    loads = "\n".join(
+        f"  %p{k} = getelementptr {scalar}, ptr %a{k}, i64 %i\n"
+        f"  %x{k} = load {vector}, ptr %p{k}, align 1"
+        for k in range(arity)
+    )
+    return (
+        "\n".join(declarations.values())
+        + f"""
+define void @f({", ".join(f"ptr %a{k}" for k in range(arity))}, ptr %o, i64 %n) {{
+entry:
+  br label %loop
+loop:
+  %i = phi i64 [ 0, %entry ], [ %next, %loop ]
+{loads}
+{b.text()}
+  %q = getelementptr {scalar}, ptr %o, i64 %i
+  store {vector} {result}, ptr %q, align 1
+  %next = add i64 %i, {lanes}
+  %more = icmp slt i64 %next, %n
+  br i1 %more, label %loop, label %done
+done:
+  ret void
+}}
+"""
+    )
+
+
+@cache
+def compiled(op: str, dtype: str, lanes: int, target: str, arity: int = 1) -> Callable[..., Array]:
+    """`op` on arrays of any length."""
+    text = source(op, dtype, lanes, Target(target), arity)
+    library = link(compile_ir(text, Target(target)), ("f",))
+    types = [ctypes.c_void_p] * (arity + 1)
+    native = ctypes.CFUNCTYPE(None, *types, ctypes.c_int64)(library["f"])
+
+    def run(*arrays: Array) -> Array:
+        size = arrays[0].size
+        padding = -size % lanes
+        padded = [np.append(a, np.ones(padding, a.dtype)).astype(dtype) for a in arrays]
+        out = np.empty_like(padded[0])
+        native(*(a.ctypes.data for a in padded), out.ctypes.data, out.size)
+        assert library["f"]  # keeps the code alive
+        return out[:size]
+
+    return run
+
+
+def ulps(found: Array, exact: Array, dtype: str) -> Array:
+    """|found - exact| in units in the last place of `exact`; 0 where both are the same non-number.
+
+    A result beyond the largest finite number may be infinite.
+    """
+    exact = exact.astype(np.float64)
+    with np.errstate(all="ignore"):
+        exponent = np.floor(np.log2(np.where(exact == 0, 1, np.abs(exact))))
+        ulp = 2.0 ** np.maximum(exponent - BITS[dtype], SMALLEST[dtype])
+        error = np.abs(found.astype(np.float64) - exact) / ulp
+        limit = float(np.finfo(dtype).max) * (1 + 2.0 ** -(BITS[dtype] + 2))
+        over = (np.abs(exact) >= limit) & np.isinf(found) & (np.sign(found) == np.sign(exact))
+    same = (np.isnan(found) & np.isnan(exact)) | over
+    return np.where(same, 0, np.where(np.isnan(error), np.inf, error))
+
+
+def sample(count: int, seed: int) -> Array:
+    """Random float32 bit patterns (every exponent, both signs), and as many of ordinary size."""
+    rng = np.random.default_rng(seed)
+    patterns = rng.integers(0, 1 << 32, count // 2, np.uint32).view(np.float32)
+    ordinary = (rng.standard_normal(count - count // 2) * 20).astype(np.float32)
+    return np.concatenate([patterns, ordinary])
+
+
+EDGES = np.array(
+    [0, -0.0, np.inf, -np.inf, np.nan, 1, -1, 1e-45, -1e-45, 1.1754942e-38, 1.17549435e-38]
+    + [3.4028235e38, -3.4028235e38, 88.72283, 88.72284, -87.33654, -87.33655, -103.97207]
+    + [-103.97208, -104, -150, 150, 0.34657359, -0.34657359, 0.875, 0.87499994, 4, 10, 0.70710677],
+    dtype=np.float32,
+)
+
+
+@pytest.mark.parametrize(("target", "lanes"), FORMS)
+@pytest.mark.parametrize("op", [*POLYNOMIAL, "sqrt", "rsqrt"])
+def test_float32_error(op: str, target: str, lanes: int) -> None:
+    count = 1 << 20 if (target, lanes) == ("llvm", 16) and op != "erf" else 1 << 15
+    x = np.concatenate([EDGES, sample(count, seed=len(op) + lanes)])
+    with np.errstate(all="ignore"):
+        exact = REFERENCE[op](x.astype(np.float64))
+        error = ulps(compiled(op, "float32", lanes, target)(x), exact, "float32")
+    worst = int(error.argmax())
+    assert error[worst] <= MAX_ULP["float32"][op], f"{op}({x[worst]!r}): {error[worst]} ulp"
+
+
+def test_exp_of_every_subnormal_result() -> None:
+    x = np.linspace(-103.98, -87.33, 1 << 18, dtype=np.float32)
+    exact = np.exp(x.astype(np.float64))
+    for target, lanes in FORMS:
+        found = compiled("exp", "float32", lanes, target)(x)
+        assert ulps(found, exact, "float32").max() <= 1
+        assert (found[exact > 2.0**-149] > 0).all(), "a subnormal result was flushed"
+
+
+def test_exp_is_within_one_of_the_correctly_rounded() -> None:
+    x = np.concatenate([EDGES, sample(1 << 20, seed=1)])
+    found = compiled("exp", "float32", 16, "llvm")(x)
+    with np.errstate(all="ignore"):
+        rounded = np.exp(x.astype(np.float64)).astype(np.float32)
+    number = ~np.isnan(x)
+    assert np.array_equal(np.isnan(found), np.isnan(rounded))
+    # Results are positive, so neighbouring floats have neighbouring bits.
+    steps = found[number].view(np.int32).astype(np.int64) - rounded[number].view(np.int32)
+    assert np.abs(steps).max() <= 1
+
+
+@pytest.mark.parametrize(("target", "lanes"), FORMS)
+@pytest.mark.parametrize(
+    ("op", "x", "expected"),
+    [
+        ("exp", [0, -0.0, np.inf, -np.inf, 89, -104], [1, 1, np.inf, 0, np.inf, 0]),
+        ("log", [1, 0, -0.0, np.inf, -1, -np.inf], [0, -np.inf, -np.inf, np.inf, np.nan, np.nan]),
+        ("tanh", [0, -0.0, np.inf, -np.inf, 20, -20], [0, -0.0, 1, -1, 1, -1]),
+        ("erf", [0, -0.0, np.inf, -np.inf, 5, -5], [0, -0.0, 1, -1, 1, -1]),
+        ("sigmoid", [0, -0.0, np.inf, -np.inf, 100, -110], [0.5, 0.5, 1, 0, 1, 0]),
+        ("rsqrt", [1, 4, np.inf, 0, -1, 0.25], [1, 0.5, 0, np.inf, np.nan, 2]),
+    ],
+)
+def test_special_values(
+    op: str, x: list[float], expected: list[float], target: str, lanes: int
+) -> None:
+    found = compiled(op, "float32", lanes, target)(np.array([*x, np.nan], np.float32))
+    wanted = np.array([*expected, np.nan], np.float32)
+    np.testing.assert_array_equal(found, wanted)
+    number = ~np.isnan(wanted)
+    assert np.array_equal(np.signbit(found[number]), np.signbit(wanted[number]))
+
+
+@settings(deadline=None)  # the first example compiles
+@given(st.floats(width=32, allow_nan=False, allow_subnormal=False, min_value=-80, max_value=80))
+def test_symmetries(x: float) -> None:
+    both = np.array([x, -x], np.float32)
+    for op in ("tanh", "erf"):
+        plus, minus = compiled(op, "float32", 16, "llvm")(both)
+        assert plus == -minus
+    plus, minus = compiled("exp", "float32", 16, "llvm")(both).astype(np.float64)
+    assert abs(plus * minus - 1) < 4e-7
+
+
+@pytest.mark.parametrize("op", POLYNOMIAL)
+def test_every_form_gives_the_same_number(op: str) -> None:
+    x = np.concatenate([EDGES, sample(1 << 12, seed=9)])
+    forms = [compiled(op, "float32", lanes, target)(x) for target, lanes in FORMS]
+    for other in forms[1:]:
+        np.testing.assert_array_equal(forms[0], other)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize("lanes", [1, 8, 16])
+@pytest.mark.parametrize("op", list(EXACT))
+def test_exact_functions(op: str, dtype: str, lanes: int) -> None:
+    x = np.array([0.5, 1.5, 2.5, -0.5, -1.5, -0.0, 0, np.inf, -np.inf, np.nan, 1e3, -3.7], dtype)
+    found = compiled(op, dtype, lanes, "llvm")(x)
+    np.testing.assert_array_equal(found, EXACT[op](x))
+    number = ~np.isnan(x)
+    assert np.array_equal(np.signbit(found[number]), np.signbit(EXACT[op](x)[number]))
+
+
+@pytest.mark.parametrize("op", [op for op in REFERENCE if op != "pow"])
+def test_float16_error(op: str) -> None:
+    x = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
+    with np.errstate(all="ignore"):
+        exact = REFERENCE[op](x.astype(np.float64))
+        error = ulps(compiled(op, "float16", 16, "llvm")(x), exact, "float16")
+    worst = int(error.argmax())
+    assert error[worst] <= MAX_ULP["float16"][op], f"{op}({x[worst]!r}): {error[worst]} ulp"
+
+
+@pytest.mark.parametrize("lanes", [1, 8])
+@pytest.mark.parametrize("op", [op for op in REFERENCE if op != "pow"])
+def test_float64_is_the_c_librarys(op: str, lanes: int) -> None:
+    x = np.append(np.random.default_rng(3).standard_normal(999) * 5, [0.0])
+    x = np.abs(x) if op in ("log", "sqrt", "rsqrt") else x
+    with np.errstate(all="ignore"):
+        exact = REFERENCE[op](x.astype(np.longdouble)) if op != "erf" else _erf(x)
+    assert ulps(compiled(op, "float64", lanes, "llvm")(x), exact, "float64").max() <= 3
+
+
+@pytest.mark.parametrize(("dtype", "lanes"), [("float32", 16), ("float32", 1), ("float64", 4)])
+def test_two_argument_power(dtype: str, lanes: int) -> None:
+    rng = np.random.default_rng(4)
+    x, y = rng.uniform(0.1, 9, 500).astype(dtype), rng.uniform(-5, 5, 500).astype(dtype)
+    exact = np.power(x.astype(np.longdouble), y.astype(np.longdouble))
+    assert ulps(compiled("pow", dtype, lanes, "llvm", 2)(x, y), exact, dtype).max() <= 1
+
+
+@pytest.mark.parametrize("op", ["sin", "cos"])
+def test_float32_trigonometry(op: str) -> None:
+    x = np.random.default_rng(5).uniform(-1e4, 1e4, 1 << 12).astype(np.float32)
+    exact = REFERENCE[op](x.astype(np.float64))
+    assert op in LIBM
+    assert ulps(compiled(op, "float32", 16, "llvm")(x), exact, "float32").max() <= 1
+
+
+@pytest.mark.parametrize(("dtype", "lanes"), [("int8", 16), ("int32", 8), ("int32", 1)])
+def test_integer_abs(dtype: str, lanes: int) -> None:
+    x = np.array([0, 1, -1, 100, -100, np.iinfo(dtype).min, np.iinfo(dtype).max], dtype)
+    np.testing.assert_array_equal(compiled("abs", dtype, lanes, "llvm")(x), np.abs(x))
+
+
+def test_exp_is_a_dozen_instructions_with_avx512() -> None:
+    target = Target("llvm -mcpu=znver5 -mtriple=x86_64-unknown-linux-gnu")
+    text = assembly(source("exp", "float32", 16, target, 1), target)
+    lines = [line for line in text.splitlines() if "zmm" in line]
+    work = [line for line in lines if "broadcast" not in line and "vmov" not in line]
+    assert 10 <= len(work) <= 13
+    assert "call" not in text
+
+
+@pytest.mark.parametrize("op", [*POLYNOMIAL, "pow"])
+def test_arm_compiles(op: str) -> None:
+    target = Target("llvm -mtriple=aarch64-unknown-linux-gnu")
+    arity = 2 if op == "pow" else 1
+    text = assembly(source(op, "float32", 4, target, arity), target)
+    assert ("fmla" in text) == (op != "pow")
+
+
+@pytest.mark.parametrize(
+    ("op", "dtype", "message"),
+    [
+        ("gamma", "float32", "no code for gamma on float32; there is code for abs, ceil, cos"),
+        ("exp", "int32", "exp is not defined on int32"),
+    ],
+)
+def test_refusals(op: str, dtype: str, message: str) -> None:
+    with pytest.raises(CodegenError, match=message):
+        emit(Builder({}), op, ["%x"], dtype, 4, HOST)

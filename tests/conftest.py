@@ -1,0 +1,32 @@
+"""What all tests share: comparison with golden files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--update-golden", action="store_true", help="write the golden files instead of comparing"
+    )
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
+    """`golden(name, text)` compares `text` with golden/<name>.txt beside the test."""
+    folder = Path(request.path).parent / "golden"
+    update = request.config.getoption("--update-golden")
+
+    def check(name: str, text: str) -> None:
+        file = folder / f"{name}.txt"
+        if update:
+            file.parent.mkdir(exist_ok=True)
+            file.write_text(text, encoding="utf-8")
+            return
+        assert file.exists(), f"no golden file {file}; make it with pytest --update-golden"
+        assert text == file.read_text(encoding="utf-8"), f"{file} differs; see --update-golden"
+
+    return check

@@ -1,0 +1,260 @@
+"""Candidates that do what candidates must not: named for it, and importable by children."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from types import SimpleNamespace
+
+from autosched import te
+from autosched.codegen.artifact import Artifact, KernelInfo
+from autosched.codegen.llvm.assemble import compile_ir
+from autosched.errors import ScheduleError
+from autosched.tir.nodes import PrimFunc
+from measure.build import params_of
+
+BUILD_FUNC = "measure_doubles:build_double"
+SIZE = 1000
+
+
+@dataclass(frozen=True)
+class Double:
+    """Stands for a trace; its name says what happens."""
+
+    name: str
+
+    def apply(self, func: PrimFunc) -> SimpleNamespace:
+        if self.name == "unschedulable":
+            raise ScheduleError("this trace fits no program")
+        return SimpleNamespace(func=func)
+
+
+def vector_add(dtype: str = "float32") -> PrimFunc:
+    """out[i] = a[i] + b[i], 1,000 elements."""
+    a = te.placeholder((SIZE,), name="a", dtype=dtype)
+    b = te.placeholder((SIZE,), name="b", dtype=dtype)
+    return te.create_prim_func([a, b, te.compute((SIZE,), lambda i: a[i] + b[i], name="out")])
+
+
+def _loop(first: int = 0, end: int = SIZE, value: str = "%s", into: str = "%out") -> str:
+    """`into`[i] = a[i] + b[i] for i in [first, end), or another value."""
+    return f"""
+  br label %loop
+loop:
+  %i = phi i64 [ {first}, %entry ], [ %i1, %loop ]
+  %pa = getelementptr float, ptr %a, i64 %i
+  %pb = getelementptr float, ptr %b, i64 %i
+  %po = getelementptr float, ptr {into}, i64 %i
+  %x = load float, ptr %pa
+  %y = load float, ptr %pb
+  %s = fadd float %x, %y
+  %twice = fadd float %s, %s
+  store float {value}, ptr %po
+  %i1 = add i64 %i, 1
+  %more = icmp slt i64 %i1, {end}
+  br i1 %more, label %loop, label %done
+done:
+"""
+
+
+_RIGHT = _loop()
+# The declarations that the doubles need, and what stands at the start of the kernel.
+KERNELS = {
+    "right": _RIGHT,
+    "segfault": "  store i32 1, ptr inttoptr (i64 16 to ptr)" + _RIGHT,
+    "abort": "  call void @abort()" + _RIGHT,
+    "endless_loop": "  br label %spin\nspin:\n  br label %spin\n",
+    "stack_overflow": "  %r = call i64 @deep(i64 1)" + _RIGHT,
+    "exit_0": "  call void @_exit(i32 0)" + _RIGHT,
+    "close_stdout": "  %r = call i32 @close(i32 1)\n  %q = call i32 @close(i32 2)" + _RIGHT,
+    "illegal_instruction": "  call void @llvm.trap()" + _RIGHT,
+    "killed_from_outside": "  %r = call i32 @raise(i32 9)" + _RIGHT,
+    "write_after_end": _loop(end=SIZE + 1),
+    "write_before_start": _loop(first=-1),
+    "write_past_workspace": _RIGHT
+    + "  %w = getelementptr i8, ptr %workspace, i64 128\n  store i8 1, ptr %w\n",
+    "wrong_result": _loop(value="%twice"),
+    "wrong_at_the_end": _RIGHT
+    + "  %l = getelementptr float, ptr %out, i64 999\n  store float 7.0, ptr %l\n",
+    "unwritten": _loop(end=SIZE - 3),
+    "writes_input": _RIGHT + "  store float 5.0, ptr %a\n",
+    "right_once": _RIGHT
+    + """
+  %n = load i32, ptr @calls
+  %n1 = add i32 %n, 1
+  store i32 %n1, ptr @calls
+  %f = sitofp i32 %n to float
+  %o = load float, ptr %out
+  %o1 = fadd float %o, %f
+  store float %o1, ptr %out
+""",
+    "grandchild": "  %pid = call i32 @fork()\n  %is = icmp eq i32 %pid, 0\n"
+    "  br i1 %is, label %child, label %entry2\nchild:\n  %sid = call i32 @setsid()\n"
+    "  %r = call i32 @sleep(i32 1000)\n  call void @_exit(i32 0)\n  unreachable\nentry2:"
+    + _RIGHT.replace("%entry ]", "%entry2 ]"),
+    "undefined_symbol": "  call void @nobody_has_this()" + _RIGHT,
+    "slow": "  %r = call i32 @usleep(i32 5000)" + _RIGHT,
+}
+_MODULE = """
+@calls = internal global i32 0
+declare void @llvm.trap()
+declare void @abort()
+declare void @_exit(i32)
+declare i32 @close(i32)
+declare i32 @raise(i32)
+declare i32 @fork()
+declare i32 @setsid()
+declare i32 @sleep(i32)
+declare i32 @usleep(i32)
+declare void @nobody_has_this()
+define i64 @deep(i64 %n) noinline {
+  %room = alloca [4096 x i8]
+  store volatile i8 1, ptr %room
+  %m = add i64 %n, 1
+  %r = call i64 @deep(i64 %m)
+  %v = load volatile i8, ptr %room
+  %w = zext i8 %v to i64
+  %s = add i64 %r, %w
+  ret i64 %s
+}
+define void @kernel(ptr %args, ptr %workspace, i32 %threads) {
+entry0:
+  %pout = getelementptr ptr, ptr %args, i64 2
+  %pb0 = getelementptr ptr, ptr %args, i64 1
+  %a = load ptr, ptr %args
+  %b = load ptr, ptr %pb0
+  %out = load ptr, ptr %pout
+  br label %entry
+entry:
+"""
+
+
+def kernel_code(name: str, target: object) -> bytes:
+    """Object code of a double."""
+    body = KERNELS[name]
+    end = "" if body.rstrip().endswith("br label %spin") else "  ret void\n"
+    return compile_ir(f"{_MODULE}{body}{end}}}\n", target)
+
+
+def build_double(func: PrimFunc, trace: Double, target: object) -> object:
+    """A builder; what it does depends on the double's name."""
+    name = trace.name
+    if name in BUILDERS:
+        return BUILDERS[name]()
+    if name == "pair":
+        return kernel_code("right", target), "kernel"
+    if name == "huge_workspace":
+        info = KernelInfo("kernel", params_of(func), workspace_bytes=100 << 30)
+    else:
+        info = KernelInfo("kernel", params_of(func), workspace_bytes=128)
+    known = name if name in KERNELS else "right"
+    if name == "other_params":
+        info = KernelInfo("kernel", params_of(func)[:2])
+    return Artifact(kernel_code(known, target), info, str(target))
+
+
+class Unpicklable(Exception):
+    def __reduce__(self) -> object:
+        raise TypeError("this exception does not pickle")
+
+
+def _raise_unpicklable() -> None:
+    raise Unpicklable("from the builder")
+
+
+def _fork_sleeper() -> None:
+    subprocess.Popen(["sleep", "1000"], start_new_session=True)
+    raise ValueError("left a grandchild")
+
+
+BUILDERS = {
+    "build_sleeps": lambda: time.sleep(1000),
+    "build_raises": lambda: compile_ir("this is no IR", None),
+    "build_exits": lambda: sys.exit(3),
+    "build_dies": lambda: os._exit(0),
+    "build_segfaults": lambda: ctypes.string_at(0),
+    "build_eats_memory": lambda: len(bytearray(100 << 30)),
+    "build_unpicklable": _raise_unpicklable,
+    "build_returns_nonsense": lambda: 42,
+    "build_returns_lambda": lambda: lambda: None,
+    "build_leaves_grandchild": _fork_sleeper,
+}
+
+
+# Functions for children themselves.
+
+
+def add(a: int, b: int) -> int:
+    return a + b
+
+
+def echo(value: object) -> object:
+    return value
+
+
+def sleep() -> None:
+    time.sleep(1000)
+
+
+def crash() -> None:
+    print("last words")
+    ctypes.string_at(0)
+
+
+def raise_unpicklable() -> None:
+    _raise_unpicklable()
+
+
+def leave_grandchild() -> int:
+    return subprocess.Popen(["sleep", "1000"], start_new_session=True).pid
+
+
+def leave_grandchild_and_die() -> None:
+    leave_grandchild()
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+
+def close_everything() -> None:
+    os.closerange(0, 100)
+    time.sleep(1000)
+
+
+def fake_reply() -> None:
+    """What overwritten memory might send: a pickle that would run a command in the parent."""
+    import struct
+
+    body = b"cos\nsystem\n(S'touch /tmp/owned'\ntR."
+    for fd in range(3, 30):
+        try:
+            os.write(fd, struct.pack("<Q", len(body)) + body)
+        except OSError:
+            continue
+    time.sleep(1000)
+
+
+def grow() -> int:
+    HOARD.append(os.urandom(64 << 20))
+    return len(HOARD)
+
+
+def surroundings() -> dict[str, object]:
+    import resource
+    import tempfile
+
+    return {
+        "environ": dict(os.environ),
+        "folder": os.getcwd(),
+        "temp": tempfile.gettempdir(),
+        "core": resource.getrlimit(resource.RLIMIT_CORE)[0],
+        "memory": resource.getrlimit(resource.RLIMIT_AS)[0],
+        "group": os.getpgid(0) == os.getpid(),
+        "fds": sorted(int(n) for n in os.listdir("/proc/self/fd")),
+    }
+
+
+HOARD: list[bytes] = []

@@ -1,0 +1,243 @@
+"""Contained children: whatever happens in one becomes an outcome, and nothing is left of it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from autosched.errors import MeasureError
+from measure.child import Child, Limits, Template, wait_any
+
+
+@pytest.fixture(scope="module")
+def template() -> Iterator[Template]:
+    made = Template(preload=["numpy", "measure_doubles"])
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def child(template: Template) -> Iterator[Child]:
+    made = Child(template, Limits(memory_bytes=4 << 30))
+    yield made
+    made.kill()
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def gone(pid: int, seconds: float = 5.0) -> bool:
+    end = time.monotonic() + seconds
+    while alive(pid):
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+def works(child: Child) -> bool:
+    return child.call("measure_doubles:add", 1, 2, timeout=10).value == 3
+
+
+def test_child_answers_and_is_used_again(child: Child) -> None:
+    assert works(child)
+    pid = child.pid
+    assert works(child)
+    assert child.pid == pid
+
+
+def test_child_crash_keeps_signal_stack_and_last_words(child: Child) -> None:
+    outcome = child.call("measure_doubles:crash", timeout=10)
+    assert (outcome.kind, outcome.signal) == ("crash", "SIGSEGV")
+    assert "in crash" in outcome.text
+    assert "last words" in outcome.text
+    assert works(child)
+
+
+def test_child_deadline_kills_it(child: Child) -> None:
+    works(child)
+    pid = child.pid
+    assert pid is not None
+    outcome = child.call("measure_doubles:sleep", timeout=0.1)
+    assert outcome.kind == "timeout"
+    assert "0.1 s" in outcome.text
+    assert not alive(pid)
+    assert works(child)
+
+
+@pytest.mark.parametrize("double", ["leave_grandchild_and_die", "leave_grandchild"])
+def test_child_takes_grandchildren_along(child: Child, template: Template, double: str) -> None:
+    works(child)
+    process = template._process
+    assert process is not None
+    child.call(f"measure_doubles:{double}", timeout=10)
+    child.kill()
+    listing = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()
+    assert listing.split() == []
+
+
+def test_child_that_closes_its_connection(child: Child) -> None:
+    outcome = child.call("measure_doubles:close_everything", timeout=10)
+    assert outcome.kind == "crash"
+    assert "closed its connection" in outcome.text
+    assert works(child)
+
+
+def test_child_raising_something_unpicklable(child: Child) -> None:
+    outcome = child.call("measure_doubles:raise_unpicklable", timeout=10)
+    assert outcome.kind == "error"
+    assert "from the builder" in outcome.text
+
+
+def test_child_reply_may_not_run_anything(child: Child) -> None:
+    outcome = child.call("measure_doubles:fake_reply", timeout=10)
+    assert outcome.kind == "crash"
+    assert "may not contain os.system" in outcome.text
+    assert works(child)
+
+
+def test_child_returning_what_it_may_not(child: Child) -> None:
+    outcome = child.call("measure_doubles:echo", Path("/tmp"), timeout=10)
+    assert outcome.kind == "crash"
+    assert "may not contain pathlib" in outcome.text
+
+
+def test_child_function_that_is_not_there(child: Child) -> None:
+    assert "no attribute 'nothing'" in child.call("measure_doubles:nothing", timeout=10).text
+    assert '"module:function"' in child.call("measure_doubles", timeout=10).text
+
+
+def test_child_that_grows_is_replaced(template: Template) -> None:
+    child = Child(template, Limits(memory_bytes=4 << 30), grow_bytes=100 << 20)
+    assert works(child)
+    assert [child.call("measure_doubles:grow", timeout=10).value for _ in range(3)] == [1, 2, 1]
+    assert child.starts == 2
+    child.kill()
+
+
+def test_child_killed_from_outside_is_lost(child: Child) -> None:
+    child.start()
+    assert child.pid is not None
+    timer = threading.Timer(0.1, os.kill, (child.pid, signal.SIGKILL))
+    timer.start()
+    outcome = child.call("measure_doubles:sleep", timeout=10)
+    timer.join()
+    assert outcome.kind == "lost"
+    assert works(child)
+
+
+def test_child_killed_between_calls(child: Child) -> None:
+    assert works(child)
+    assert child.pid is not None
+    os.kill(child.pid, signal.SIGKILL)
+    assert child.call("measure_doubles:add", 1, 2, timeout=10).kind == "lost"
+    assert works(child)
+
+
+def test_child_surroundings(child: Child, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("A_SECRET_TOKEN", "x")
+    fresh = Template(pass_env=["A_WANTED_NAME"])
+    monkeypatch.setenv("A_WANTED_NAME", "y")
+    one = Child(fresh, Limits(memory_bytes=1 << 30))
+    found = one.call("measure_doubles:surroundings", timeout=10).value
+    assert "A_SECRET_TOKEN" not in found["environ"]
+    assert found["environ"]["A_WANTED_NAME"] == "y"
+    assert found["core"] == 0
+    assert 1 << 30 < found["memory"] < 8 << 30
+    assert found["group"]
+    assert found["folder"] == found["temp"]
+    assert Path(found["folder"]).is_dir()
+    # Standard streams, the connection, the fault file, and the listing itself.
+    assert len(found["fds"]) == 6
+    one.kill()
+    assert not Path(found["folder"]).exists()
+    session = fresh._folder
+    assert session is not None
+    fresh.close()
+    assert not session.exists()
+
+
+def test_child_several_at_once(template: Template) -> None:
+    children = [Child(template, Limits()) for _ in range(3)]
+    children[0].send("measure_doubles:sleep", timeout=0.2)
+    children[1].send("measure_doubles:add", 1, 1, timeout=10)
+    children[2].send("measure_doubles:crash", timeout=10)
+    kinds = {}
+    while any(c.busy for c in children):
+        for child, outcome in wait_any(children):
+            kinds[children.index(child)] = outcome.kind
+    assert kinds == {0: "timeout", 1: "value", 2: "crash"}
+    for child in children:
+        child.kill()
+
+
+def test_child_large_messages(child: Child) -> None:
+    data = os.urandom(8 << 20)
+    assert child.call("measure_doubles:echo", data, timeout=20).value == data
+
+
+def test_child_refuses_a_second_call(child: Child) -> None:
+    child.send("measure_doubles:sleep", timeout=10)
+    with pytest.raises(MeasureError, match="at work already"):
+        child.send("measure_doubles:add", 1, 2, timeout=10)
+    child.kill()
+
+
+def test_template_lost_and_restarted() -> None:
+    template = Template(preload=["measure_doubles"])
+    child = Child(template, Limits())
+    assert works(child)
+    assert template._process is not None
+    template._process.kill()
+    assert child.call("measure_doubles:sleep", timeout=10).kind == "lost"
+    assert works(child)
+    child.kill()
+    template.close()
+
+
+SCRIPT = """
+import sys, time
+from measure.child import Child, Limits, Template
+template = Template(preload=["measure_doubles"])
+children = [Child(template, Limits()) for _ in range(2)]
+for c in children:
+    c.start()
+print(template._process.pid, *(c.pid for c in children), template._folder, flush=True)
+{end}
+"""
+
+
+@pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
+def test_children_die_with_their_parent(sent: signal.Signals) -> None:
+    code = SCRIPT.format(end="children[0].call('measure_doubles:sleep', timeout=100)")
+    path = os.pathsep.join([str(Path(__file__).parent), *sys.path])
+    process = subprocess.Popen(
+        [sys.executable, "-c", code],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env={**os.environ, "PYTHONPATH": path},
+    )
+    assert process.stdout is not None
+    *pids, folder = process.stdout.readline().split()
+    time.sleep(0.1)
+    process.send_signal(sent)
+    process.wait(10)
+    process.stdout.close()
+    assert all(gone(int(pid)) for pid in pids)
+    end = time.monotonic() + 5
+    while Path(folder).exists() and time.monotonic() < end:
+        time.sleep(0.01)
+    assert not Path(folder).exists()

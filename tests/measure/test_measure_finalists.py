@@ -1,0 +1,45 @@
+"""Finalists: who gets another turn, and what the turns give."""
+
+from __future__ import annotations
+
+from autosched.codegen.artifact import Artifact, KernelInfo
+from measure.finalists import Finalist, contenders
+from measure.runner import Pace
+from measure.status import Status
+from measure.timing import estimate
+
+CODE = Artifact(b"", KernelInfo("kernel", (), parallel=True), "llvm")
+PACE = Pace(CODE, 2, serial=1.0, parallel=1.0)
+
+
+def finalist(*turns: float) -> Finalist:
+    made = Finalist("full", CODE)
+    made.turns = [estimate([t, t * 1.1], [1.0], 1.0, 2) for t in turns]
+    return made
+
+
+def test_finalists_clearly_behind_get_no_more_turns() -> None:
+    first, near, behind = (
+        finalist(1.0, 1, 1),
+        finalist(1.04, 2, 2),
+        finalist(1.2, 1.2, 1.2),
+    )
+    young = finalist(9.0)
+    failed = finalist(1.0)
+    failed.status = Status.RUNTIME_ERROR
+    assert contenders([first, near, behind, young, failed]) == [first, near, young]
+    assert contenders([]) == []
+    assert contenders([finalist()]) != []
+
+
+def test_finalists_turns_count_together() -> None:
+    found = finalist(1.5, 1.6).distribution(PACE)
+    assert (found.level, found.seconds, found.rounds, found.runs) == ("full", 1.5, (1.5, 1.6), 4)
+    wrong = finalist(1.5)
+    wrong.status, wrong.error = Status.WRONG_RESULT, "o[0] is 1, expected 2"
+    failed = wrong.distribution(PACE)
+    assert (failed.status, failed.error, failed.seconds) == (wrong.status, wrong.error, None)
+
+
+def test_finalists_without_a_turn_were_lost() -> None:
+    assert finalist().distribution(PACE).status is Status.DEVICE_LOST

@@ -1,0 +1,308 @@
+"""The local pool: every status provoked, and the search goes on after each."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from measure_doubles import BUILD_FUNC, Double, vector_add
+
+from autosched import te
+from autosched.errors import MeasureError
+from autosched.schedule import Schedule, Trace
+from autosched.tir.nodes import PrimFunc
+from measure.build import LocalBuilder
+from measure.local import LocalPool
+from measure.pool import JobHandle, Pool
+from measure.slot import LocalRunner
+from measure.status import MeasureResult, Status
+
+GOOD = Double("right")
+
+
+@pytest.fixture(scope="module")
+def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalPool]:
+    builder = LocalBuilder(timeout=3, n_parallel=2, build_func=BUILD_FUNC, memory_bytes=4 << 30)
+    # A folder of its own for the lock: other work on this machine must not hold up the tests.
+    folder = tmp_path_factory.mktemp("lock")
+    runner = LocalRunner(timeout=0.3, budget_ms=2, memory_bytes=4 << 30, lock_folder=folder)
+    with LocalPool(builder=builder, runner=runner) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def job(pool: LocalPool) -> JobHandle:
+    opened = pool.open_job(vector_add())
+    opened.spec = dataclasses.replace(opened.spec)
+    return opened
+
+
+@pytest.fixture(scope="module")
+def real_pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalPool]:
+    """With the default builder."""
+    runner = LocalRunner(budget_ms=2, lock_folder=tmp_path_factory.mktemp("lock"))
+    with LocalPool(builder=LocalBuilder(n_parallel=1), runner=runner) as made:
+        yield made
+
+
+def children_of_template(pool: LocalPool) -> set[int]:
+    process = pool._template._process
+    assert process is not None
+    text = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()
+    return {int(word) for word in text.split()}
+
+
+EXPECTED = {
+    "unschedulable": (Status.INSTANTIATION_ERROR, "this trace fits no program"),
+    "build_raises": (Status.BUILD_ERROR, "Traceback"),
+    "build_exits": (Status.BUILD_ERROR, "SystemExit: 3"),
+    "build_dies": (Status.BUILD_ERROR, "exit code 0 before it answered"),
+    "build_segfaults": (Status.BUILD_ERROR, "killed by SIGSEGV"),
+    "build_unpicklable": (Status.BUILD_ERROR, "from the builder"),
+    "build_returns_nonsense": (Status.BUILD_ERROR, "returned int; expected an Artifact or"),
+    "build_returns_lambda": (Status.BUILD_ERROR, "returned function; expected an Artifact or"),
+    "build_leaves_grandchild": (Status.BUILD_ERROR, "left a grandchild"),
+    "build_eats_memory": (Status.OUT_OF_MEMORY, "MemoryError"),
+    "other_params": (Status.BUILD_ERROR, "has the arguments float32[1000], float32[1000];"),
+    "segfault": (Status.RUNTIME_ERROR, "killed by SIGSEGV\n--- fault handler"),
+    "abort": (Status.RUNTIME_ERROR, "killed by SIGABRT"),
+    "illegal_instruction": (Status.RUNTIME_ERROR, "killed by SIGILL"),
+    "stack_overflow": (Status.RUNTIME_ERROR, "killed by SIGSEGV"),
+    "exit_0": (Status.RUNTIME_ERROR, "exit code 0 before it answered"),
+    "undefined_symbol": (Status.RUNTIME_ERROR, "the code cannot be linked"),
+    "endless_loop": (Status.RUN_TIMEOUT, "not done within"),
+    "wrong_result": (Status.WRONG_RESULT, "out[0] is "),
+    "wrong_at_the_end": (Status.WRONG_RESULT, "out[999] is 7.0, expected "),
+    "unwritten": (Status.WRONG_RESULT, "out[997] is nan, expected "),
+    "right_once": (Status.WRONG_RESULT, "the first call was right, a later one was not"),
+    "writes_input": (Status.WRONG_RESULT, "input a was changed"),
+    "write_after_end": (
+        Status.OUT_OF_BOUNDS,
+        "bytes after its end, the first",
+    ),
+    "write_before_start": (Status.OUT_OF_BOUNDS, "bytes before its start, the nearest"),
+    "write_past_workspace": (Status.OUT_OF_BOUNDS, "the workspace (128 bytes)"),
+    "huge_workspace": (Status.OUT_OF_MEMORY, "Unable to allocate 100"),
+    "killed_from_outside": (Status.DEVICE_LOST, "killed by SIGKILL from outside"),
+    "close_stdout": (Status.OK, ""),
+    "grandchild": (Status.OK, ""),
+    "pair": (Status.OK, ""),
+}
+
+
+# Where the builder did not live to say what it replayed.
+NAMELESS = {"unschedulable", "build_dies", "build_segfaults", "build_eats_memory"}
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_local_status_and_going_on(pool: LocalPool, job: JobHandle, name: str) -> None:
+    status, text = EXPECTED[name]
+    bad, good = pool.measure(job, [Double(name), GOOD])
+    assert (bad.status, good.status) == (status, Status.OK), bad.error
+    assert text in bad.error
+    assert (bad.seconds is None) == (status is not Status.OK)
+    assert bad.retries == (2 if status is Status.DEVICE_LOST else 0)
+    assert bool(bad.program_hash) == (name not in NAMELESS)
+
+
+def test_local_build_timeout(pool: LocalPool, job: JobHandle) -> None:
+    before = pool._builders.options
+    pool._builders.options = dataclasses.replace(before, timeout=0.2)
+    try:
+        bad, good = pool.measure(job, [Double("build_sleeps"), GOOD])
+    finally:
+        pool._builders.options = before
+    assert (bad.status, good.status) == (Status.BUILD_TIMEOUT, Status.OK)
+    assert "not done within 0.2 s" in bad.error
+
+
+def test_local_leaves_no_grandchildren(pool: LocalPool, job: JobHandle) -> None:
+    for name in ("grandchild", "build_leaves_grandchild"):
+        pool.measure(job, [Double(name)])
+    pool._slot.child.kill()
+    pool._builders.kill()
+    assert children_of_template(pool) == set()
+
+
+def test_local_result_is_complete(pool: LocalPool, job: JobHandle) -> None:
+    (found,) = pool.measure(job, [GOOD])
+    assert found.ok
+    assert found.seconds is not None
+    assert found.raw_seconds == min(found.samples)
+    assert found.spread is not None
+    assert found.noise is not None
+    assert found.runs >= len(found.samples) >= 1
+    assert found.build_seconds > 0
+    assert found.run_wall_seconds > 0
+    assert found.finished_at >= found.started_at > 1.7e9
+    assert found.program_hash == job.baseline.program_hash
+    assert found.error == ""
+    assert str(found.status) == "ok"
+
+
+def test_local_reports_each_result_once_as_it_comes(pool: LocalPool, job: JobHandle) -> None:
+    names = ["right", "segfault", "build_raises", "right", "wrong_result"] * 3
+    seen: list[tuple[int, MeasureResult]] = []
+    results = pool.measure(
+        job, [Double(n) for n in names], on_result=lambda n, r: seen.append((n, r))
+    )
+    assert sorted(n for n, _ in seen) == list(range(15))
+    assert all(results[n] is r for n, r in seen)
+    assert [str(r.status) for r in results[:5]] == [
+        "ok",
+        "runtime_error",
+        "build_error",
+        "ok",
+        "wrong_result",
+    ]
+
+
+def test_local_nothing_to_measure(pool: LocalPool, job: JobHandle) -> None:
+    assert pool.measure(job, []) == []
+    assert pool.remeasure(job, [], rounds=1) == []
+
+
+def test_local_cancel(pool: LocalPool, job: JobHandle) -> None:
+    cancel = threading.Event()
+
+    def stop(place: int, result: MeasureResult) -> None:
+        if result.ok:
+            cancel.set()
+
+    results = pool.measure(job, [GOOD] * 20, on_result=stop, cancel=cancel)
+    assert [str(r.status) for r in results] == ["ok"] + ["cancelled"] * 19
+    assert "before it was timed" in results[1].error
+    assert "before it was built" in results[19].error
+
+
+def test_local_interrupt_leaves_all_usable(pool: LocalPool, job: JobHandle) -> None:
+    def interrupt(place: int, result: MeasureResult) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        pool.measure(job, [GOOD] * 3, on_result=interrupt)
+    assert pool.measure(job, [GOOD])[0].ok
+
+
+@pytest.mark.parametrize("name", ["build_sleeps", "endless_loop"])
+def test_local_interrupt_while_waiting(pool: LocalPool, job: JobHandle, name: str) -> None:
+    assert pool.measure(job, [GOOD])[0].ok
+    timer = threading.Timer(0.15, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        pool.measure(job, [Double(name)] * 50)
+    timer.join()
+    children = (*pool._builders.children, pool._slot.child)
+    assert not any(child.busy for child in children)
+    assert children_of_template(pool) == set(pool.processes)
+    assert len(pool.processes) <= 2 if name == "endless_loop" else len(pool.processes) <= 1
+    assert pool.measure(job, [GOOD])[0].ok
+
+
+def test_local_survives_its_template(pool: LocalPool, job: JobHandle) -> None:
+    process = pool._template._process
+    assert process is not None
+    process.kill()
+    process.wait()
+    assert pool.measure(job, [GOOD])[0].ok
+
+
+def test_local_remeasure(pool: LocalPool, job: JobHandle) -> None:
+    good, bad, slow = pool.remeasure(job, [GOOD, Double("segfault"), Double("slow")], rounds=3)
+    assert good.status is Status.OK
+    assert len(good.rounds) == 3
+    assert good.seconds is not None
+    assert slow.seconds is not None
+    assert good.seconds < slow.seconds
+    assert good.level in ("search", "full")
+    assert bad.status is Status.RUNTIME_ERROR
+    assert bad.seconds is None
+
+
+def test_local_is_a_pool(pool: LocalPool, job: JobHandle) -> None:
+    assert isinstance(pool, Pool)
+    assert isinstance(job, JobHandle)
+    assert pool.device.fingerprint in str(pool.device)
+    assert pool.noise() >= 0
+
+
+def matmul(n: int) -> PrimFunc:
+    a = te.placeholder((n, n), name="a")
+    b = te.placeholder((n, n), name="b")
+    k = te.reduce_axis((0, n), name="k")
+    c = te.compute((n, n), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), name="c")
+    return te.create_prim_func([a, b, c])
+
+
+def test_local_default_builder(tmp_path: Path) -> None:
+    func = matmul(40)
+    sch = Schedule(func)
+    i, j, k = sch.get_loops(sch.get_block("c"))
+    _, inner = sch.split(j, factors=[None, 16])
+    sch.reorder(k, inner)
+    sch.vectorize(inner)
+    sch.parallel(i)
+    with LocalPool(runner=LocalRunner(lock_folder=tmp_path, budget_ms=2)) as pool:
+        job = pool.open_job(func, seed=3)
+        assert job.baseline.ok
+        result = pool.measure(job, [sch.trace])[0]
+        assert result.ok, result.error
+        assert result.program_hash != job.baseline.program_hash
+        final = pool.remeasure(job, [sch.trace], rounds=2)[0]
+        assert final.status is Status.OK, final.error
+        assert final.level in ("search", "full")
+        other = pool.open_job(matmul(8))
+        assert pool.measure(other, []) == []
+        assert pool.measure(job, [sch.trace])[0].ok
+        template = pool._template._folder
+        assert template is not None
+    assert not template.exists()
+    assert job.fd == -1
+
+
+def unary(name: str) -> PrimFunc:
+    a = te.placeholder((64,), name="a")
+    return te.create_prim_func([a, te.compute((64,), lambda i: getattr(te, name)(a[i]), name="o")])
+
+
+def product(n: int) -> PrimFunc:
+    a = te.placeholder((4, n), name="a")
+    k = te.reduce_axis((0, n), name="k")
+    return te.create_prim_func([a, te.compute((4,), lambda i: te.prod(a[i, k], axis=k), name="o")])
+
+
+@pytest.mark.parametrize(
+    ("func", "recipe"),
+    [
+        (unary("exp"), "normal"),
+        (unary("log"), "positive"),
+        (unary("sqrt"), "positive"),
+        (product(600), "positive"),
+    ],
+    ids=["exp", "log", "sqrt", "prod"],
+)
+def test_local_inputs_give_finite_references(
+    real_pool: LocalPool, func: PrimFunc, recipe: str
+) -> None:
+    job = real_pool.open_job(func)
+    assert job.recipe.name == recipe
+    assert job.baseline.ok
+    assert real_pool.measure(job, [Trace()])[0].ok
+    job.close()
+
+
+def test_local_refuses_a_foreign_target() -> None:
+    with LocalPool("llvm -mtriple=aarch64-unknown-linux-gnu") as pool:
+        with pytest.raises(MeasureError, match="this machine cannot run"):
+            pool.open_job(vector_add())
+        assert pool.processes == ()
+
+
+def test_local_runner_options_are_checked() -> None:
+    with pytest.raises(MeasureError, match="must be positive"):
+        LocalPool(runner=LocalRunner(timeout=0))

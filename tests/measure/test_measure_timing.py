@@ -1,0 +1,112 @@
+"""The timing protocol on a clock that is made up."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from measure.timing import Estimate, TimingPlan, drift, estimate, quantile, time_kernel
+
+PLAN = TimingPlan()
+NOMINAL = 50e-6
+
+
+class Clock:
+    """A kernel of given seconds, but for the calls listed, on a clock of a given rate."""
+
+    def __init__(
+        self, seconds: float, rate: float = 1.0, slow: dict[int, float] | None = None
+    ) -> None:
+        self.seconds = seconds
+        self.rate = rate
+        self.slow = slow or {}
+        self.calls = 1
+        self.spent = 0.0
+
+    def call(self, number: int) -> float:
+        total = 0.0
+        for _ in range(number):
+            total += self.slow.get(self.calls, self.seconds * self.rate)
+            self.calls += 1
+        self.spent += total
+        return total
+
+    def pacer(self) -> float:
+        return NOMINAL * self.rate
+
+    def time(self, plan: TimingPlan = PLAN, best: float | None = None) -> Estimate:
+        first = self.slow.get(0, self.seconds * self.rate)
+        return time_kernel(self.call, self.pacer, first, plan, NOMINAL, best)
+
+
+@pytest.mark.parametrize("rate", [0.9, 1.0, 1.2])
+@pytest.mark.parametrize("seconds", [5e-6, 1e-3, 20e-3])
+def test_timing_cancels_the_drift_of_the_clock(seconds: float, rate: float) -> None:
+    found = Clock(seconds, rate).time()
+    assert found.seconds == pytest.approx(seconds)
+    assert found.raw_seconds == pytest.approx(seconds * rate)
+
+
+def test_timing_does_not_believe_a_pacer_that_was_kept_waiting() -> None:
+    assert drift([2 * NOMINAL], NOMINAL) == 1.0
+    assert drift([NOMINAL / 2], NOMINAL) == 1.0
+    assert drift([1.1 * NOMINAL, 5 * NOMINAL], NOMINAL) == pytest.approx(1 / 1.1)
+
+
+def test_timing_stays_within_its_budget() -> None:
+    for seconds in (1e-6, 1e-4, 1e-3, 5e-3, 9e-3):
+        clock = Clock(seconds)
+        found = clock.time()
+        assert clock.spent < 0.06
+        assert len(found.samples) >= 3
+
+
+def test_timing_ends_early_when_samples_agree() -> None:
+    assert len(Clock(1e-4).time().samples) == 2 * PLAN.min_repeats
+    clock = Clock(1e-4, slow={n: 2e-4 + n * 1e-6 for n in range(300)})
+    assert len(clock.time().samples) == PLAN.repeats
+
+
+def test_timing_gives_up_early_on_what_is_out_of_the_race() -> None:
+    lost = Clock(1e-3)
+    found = lost.time(best=2e-4)
+    assert lost.calls - 1 < PLAN.chances
+    assert found.seconds == pytest.approx(1e-3)
+    alone = Clock(1e-3)
+    alone.time()
+    assert alone.calls > 2 * lost.calls
+    slow = Clock(0.1)
+    assert slow.time(best=1e-3).runs == 1
+    assert slow.calls == 1  # the verified call said enough
+
+
+def test_timing_forgives_slow_calls_of_a_fast_kernel() -> None:
+    clock = Clock(1e-5, slow={0: 4e-3, 1: 4e-3, 2: 4e-3})
+    found = clock.time(best=1e-5)
+    assert found.seconds == pytest.approx(1e-5)
+    assert len(found.samples) > 2
+
+
+def test_timing_calls_long_kernels_twice() -> None:
+    clock = Clock(1.0)
+    found = clock.time()
+    assert (clock.calls, found.runs) == (1, 1)
+    clock = Clock(0.1)
+    assert clock.time(best=0.05).runs == 1
+    assert clock.calls == 2
+
+
+def test_timing_number_and_repeat_are_kept() -> None:
+    plan = replace(PLAN, number=7, repeats=3, min_repeats=3)
+    found = Clock(1e-5).time(plan)
+    assert len(found.samples) == 3
+    assert found.runs == 21
+
+
+def test_timing_spread_is_relative() -> None:
+    found = estimate([1.0, 1.0, 1.1, 1.3, 9.0], [2.0, 2.2], 2.0, 5)
+    assert found.spread == pytest.approx(0.3)
+    assert found.noise == pytest.approx(0.05)
+    assert quantile([3.0, 1.0, 2.0], 0.5) == 2.0
+    assert quantile([1.0], 0.75) == 1.0

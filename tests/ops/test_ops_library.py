@@ -1,0 +1,192 @@
+"""The operator library against NumPy on small sizes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from math import erf
+from typing import Any
+
+import numpy as np
+import pytest
+
+from autosched.errors import WorkloadError
+from autosched.ops import OPERATORS
+from autosched.tir import dtypes, interp
+from autosched.tir.nodes import inputs_of, outputs_of, sites
+from autosched.workloads import prim_func_of
+
+Array = np.ndarray
+
+
+def windows(data: Array, k: int, s: int, p: int, d: int = 1, fill: float = 0) -> Array:
+    """(positions…, window…, channels) of an image (spatial…, channels)."""
+    rank = data.ndim - 1
+    padded = np.pad(data, [(p, p)] * rank + [(0, 0)], constant_values=fill)
+    reach = (k - 1) * d + 1
+    view = np.lib.stride_tricks.sliding_window_view(padded, (reach,) * rank, tuple(range(rank)))
+    view = view[(slice(None, None, s),) * rank]
+    view = view[(..., *[slice(None, None, d)] * rank)]
+    return np.moveaxis(view, rank, -1)
+
+
+def convolve(rank: int, s: int, p: int, d: int = 1, g: int = 1) -> Callable[..., Array]:
+    def f(data: Array, weight: Array) -> Array:
+        view = windows(data, weight.shape[0], s, p, d)
+        ci, co = weight.shape[-2], weight.shape[-1] // g
+        axes = list(range(-rank - 1, 0))
+        parts = [
+            np.tensordot(
+                view[..., n * ci : (n + 1) * ci],
+                weight[..., n * co : (n + 1) * co],
+                (axes, list(range(rank + 1))),
+            )
+            for n in range(g)
+        ]
+        return np.concatenate(parts, axis=-1)
+
+    return f
+
+
+def softmax(x: Array) -> Array:
+    e = np.exp(x - x.max(axis=1, keepdims=True))
+    return e / e.sum(axis=1, keepdims=True)
+
+
+def layer_norm(x: Array, gamma: Array, beta: Array) -> Array:
+    centred = x - x.mean(axis=1, keepdims=True)
+    return centred / np.sqrt(x.var(axis=1, keepdims=True) + 1e-5) * gamma + beta
+
+
+def gelu(a: Array, b: Array, bias: Array) -> Array:
+    x = a @ b + bias
+    return x * (1 + np.vectorize(erf)(x / np.sqrt(2))) / 2
+
+
+def conv_bias_relu(data: Array, weight: Array, bias: Array) -> Array:
+    return np.maximum(convolve(2, 1, 1)(data, weight) + bias, 0)
+
+
+def depthwise(data: Array, weight: Array) -> Array:
+    return np.einsum("yxabc,abc->yxc", windows(data, 3, 2, 1), weight)
+
+
+CASES: list[tuple[str, tuple[int, ...], Callable[..., Any]]] = [
+    ("matmul", (5, 7, 3), lambda a, b: a @ b),
+    ("matmul", (1, 1, 1), lambda a, b: a @ b),
+    ("matmul_add", (5, 7, 3), lambda a, b, c: a @ b + c),
+    ("batch_matmul", (2, 3, 4, 5), lambda a, b: a @ b),
+    ("matmul_bias_gelu", (5, 7, 3), gelu),
+    ("transpose_batch_matmul", (5, 2, 3), lambda q, k: np.einsum("ihd,jhd->hij", q, k)),
+    ("conv1d", (9, 3, 4, 3, 2, 1), convolve(1, 2, 1)),
+    ("conv2d", (7, 6, 3, 4, 3, 1, 1), convolve(2, 1, 1)),
+    ("conv2d", (7, 6, 3, 4, 3, 2, 0), convolve(2, 2, 0)),
+    ("conv2d", (8, 8, 4, 6, 3, 2, 2, 2, 1), convolve(2, 2, 2, 2)),
+    ("conv2d", (6, 6, 4, 6, 3, 1, 1, 1, 2), convolve(2, 1, 1, 1, 2)),
+    ("conv2d", (5, 5, 3, 3, 1, 1, 0, 1, 3), convolve(2, 1, 0, 1, 3)),
+    ("conv2d_bias_relu", (5, 6, 3, 4, 3, 1, 1), conv_bias_relu),
+    ("conv3d", (3, 4, 5, 2, 3, 2, 1, 1), convolve(3, 1, 1)),
+    ("depthwise_conv2d", (7, 6, 4, 3, 2, 1), depthwise),
+    ("max_pool2d", (7, 6, 3, 3, 2, 1), lambda x: windows(x, 3, 2, 1, 1, -9).max(axis=(2, 3))),
+    ("norm", (5, 9), lambda x: np.linalg.norm(x, axis=1)),
+    ("softmax", (5, 9), softmax),
+    ("softmax", (3, 1), softmax),
+    ("layer_norm", (5, 9), layer_norm),
+    ("argmax", (5, 9), lambda x: (x.argmax(axis=1), x.max(axis=1))),
+]
+
+
+def random_inputs(func: Any, seed: int = 0) -> list[Array]:
+    rng = np.random.default_rng(seed)
+    out = []
+    for b in inputs_of(func):
+        if dtypes.is_float(b.dtype):
+            out.append(rng.uniform(-1, 1, b.shape).astype(b.dtype))
+        else:
+            out.append(rng.integers(0, 5, b.shape).astype(b.dtype))
+    return out
+
+
+def execute(name: str, args: Sequence[Any], inputs: Sequence[Array] | None = None) -> Any:
+    """Inputs and outputs; both evaluators must agree."""
+    func = prim_func_of(name, args)
+    inputs = random_inputs(func) if inputs is None else inputs
+    results = []
+    for run in (interp.run, interp.reference):
+        outputs = [np.full(b.shape, interp.poison(b.dtype), b.dtype) for b in outputs_of(func)]
+        run(func, [*inputs, *outputs])
+        results.append(outputs)
+    for a, b in zip(*results, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+    return inputs, results[0]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(("name", "args", "expected"), CASES)
+def test_against_numpy(
+    name: str, args: tuple[int, ...], expected: Callable[..., Any], dtype: str
+) -> None:
+    full = (*args, 1, 1, dtype) if name in TWO_OPTIONS and len(args) == 7 else (*args, dtype)
+    inputs, outputs = execute(name, full)
+    wanted = expected(*(x.astype("float64") for x in inputs))
+    wanted = wanted if isinstance(wanted, tuple) else (wanted,)
+    tolerance = 2e-5 if dtype == "float32" else 1e-12
+    for found, w in zip(outputs, wanted, strict=True):
+        assert found.shape == w.shape
+        np.testing.assert_allclose(found, w, rtol=tolerance, atol=tolerance)
+
+
+TWO_OPTIONS = ("conv2d", "conv2d_bias_relu")
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int32", "uint8"])
+def test_integer_matmul(dtype: str) -> None:
+    (a, b), (c,) = execute("matmul", (4, 5, 6, dtype))
+    np.testing.assert_array_equal(c, (a.astype("int64") @ b.astype("int64")).astype(dtype))
+
+
+def test_layer_norm_of_a_large_mean() -> None:
+    """The mean of the squares less the square of the mean would lose every digit here."""
+    x = (np.random.default_rng(0).uniform(-1, 1, (3, 64)) + 1000).astype("float32")
+    ones, zeros = np.ones(64, "float32"), np.zeros(64, "float32")
+    found = np.empty_like(x)
+    interp.reference(prim_func_of("layer_norm", (3, 64)), [x, ones, zeros, found])
+    np.testing.assert_allclose(found, layer_norm(x.astype("float64"), ones, zeros), atol=2e-3)
+
+
+def test_argmax_takes_the_first_of_equals() -> None:
+    x = np.array([[1, 3, 3, 2], [0, 0, 0, 0], [-np.inf] * 4], "float32")
+    _, (index, _) = execute("argmax", (3, 4), [x])
+    np.testing.assert_array_equal(index, [1, 0, 0])
+
+
+def test_weights_are_layout_free() -> None:
+    for name, args in [("matmul", (2, 2, 2)), ("conv2d", (4, 4, 2, 2, 3, 1, 1))]:
+        func = prim_func_of(name, args)
+        assert func.attr("layout_free") == (func.params[1].name,)
+    assert prim_func_of("softmax", (2, 2)).attr("layout_free") is None
+
+
+def test_stages_of_softmax() -> None:
+    func = prim_func_of("softmax", (2, 3))
+    assert [s.block.name for s in sites(func)] == ["maxelem", "exp", "expsum", "softmax"]
+
+
+def test_every_operator_is_covered() -> None:
+    assert {name for name, _, _ in CASES} == set(OPERATORS)
+
+
+@pytest.mark.parametrize(
+    ("name", "args", "message"),
+    [
+        ("matmul", (0, 1, 1), "N of matmul is 0; expected an int >= 1"),
+        ("conv2d", (4, 4, 2, 2, 3, 0, 1), "S of conv2d is 0"),
+        ("conv2d", (4, 4, 2, 2, 3, 1, -1), "P of conv2d is -1; expected an int >= 0"),
+        ("conv2d", (4, 4, 2, 2, 7, 1, 1), "the window of conv2d covers 7 elements along y"),
+        ("conv2d", (4, 4, 3, 2, 3, 1, 1, 1, 2), "CI of conv2d is 3, which 2 groups do not divide"),
+        ("max_pool2d", (2, 9, 1, 5, 1, 1), "the window of max_pool2d covers 5 elements along H"),
+    ],
+)
+def test_refusals(name: str, args: tuple[int, ...], message: str) -> None:
+    with pytest.raises(WorkloadError, match=re.escape(message)):
+        prim_func_of(name, args)

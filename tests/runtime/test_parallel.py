@@ -1,0 +1,233 @@
+"""The parallel runtime: every index once, nesting, sharing, forking, sleeping."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+import time
+from functools import cache
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from autosched.codegen.llvm.assemble import assembly, compile_ir
+from autosched.errors import TargetError
+from autosched.runtime import parallel
+from autosched.runtime.link import Library, link
+from autosched.target import Target
+
+# Bodies over a context of int32: add one to context[i]; or note the thread and the piece.
+BODIES = """
+%nest = type { ptr, ptr, i64, i32 }
+declare void @autosched_parallel_for(ptr, ptr, i64, i64, i32)
+declare i32 @usleep(i32)
+
+define void @bump(ptr %context, i64 %begin, i64 %end, i32 %thread) {
+entry:
+  br label %loop
+loop:
+  %i = phi i64 [ %begin, %entry ], [ %next, %loop ]
+  %p = getelementptr i32, ptr %context, i64 %i
+  %x = load i32, ptr %p
+  %y = add i32 %x, 1
+  store i32 %y, ptr %p
+  %next = add i64 %i, 1
+  %more = icmp slt i64 %next, %end
+  br i1 %more, label %loop, label %done
+done:
+  ret void
+}
+
+; context[i] = thread, slowly, so that every thread gets some
+define void @who(ptr %context, i64 %begin, i64 %end, i32 %thread) {
+entry:
+  %rc = call i32 @usleep(i32 300)
+  br label %loop
+loop:
+  %i = phi i64 [ %begin, %entry ], [ %next, %loop ]
+  %p = getelementptr i32, ptr %context, i64 %i
+  store i32 %thread, ptr %p
+  %next = add i64 %i, 1
+  %more = icmp slt i64 %next, %end
+  br i1 %more, label %loop, label %done
+done:
+  ret void
+}
+
+; context[begin] = end
+define void @pieces(ptr %context, i64 %begin, i64 %end, i32 %thread) {
+  %p = getelementptr i32, ptr %context, i64 %begin
+  %e = trunc i64 %end to i32
+  store i32 %e, ptr %p
+  ret void
+}
+
+; For each i, a parallel loop of its own over row i of 16 columns: 100 * outer + inner thread.
+define void @inner(ptr %row, i64 %begin, i64 %end, i32 %thread) {
+entry:
+  br label %loop
+loop:
+  %i = phi i64 [ %begin, %entry ], [ %next, %loop ]
+  %p = getelementptr i32, ptr %row, i64 %i
+  %x = load i32, ptr %p
+  %y = add i32 %x, %thread
+  store i32 %y, ptr %p
+  %next = add i64 %i, 1
+  %more = icmp slt i64 %next, %end
+  br i1 %more, label %loop, label %done
+done:
+  ret void
+}
+define void @nested(ptr %context, i64 %begin, i64 %end, i32 %thread) {
+entry:
+  %rc = call i32 @usleep(i32 200)
+  br label %loop
+loop:
+  %i = phi i64 [ %begin, %entry ], [ %next, %fill ]
+  %first = mul i64 %i, 16
+  %row = getelementptr i32, ptr %context, i64 %first
+  %outer = mul i32 %thread, 100
+  br label %set
+set:
+  %j = phi i64 [ 0, %loop ], [ %j1, %set ]
+  %p = getelementptr i32, ptr %row, i64 %j
+  store i32 %outer, ptr %p
+  %j1 = add i64 %j, 1
+  %jmore = icmp slt i64 %j1, 16
+  br i1 %jmore, label %set, label %fill
+fill:
+  call void @autosched_parallel_for(ptr @inner, ptr %row, i64 16, i64 1, i32 4)
+  %next = add i64 %i, 1
+  %more = icmp slt i64 %next, %end
+  br i1 %more, label %loop, label %done
+done:
+  ret void
+}
+"""
+NAMES = ("bump", "who", "pieces", "nested")
+
+
+@cache
+def bodies() -> Library:
+    return link(compile_ir(BODIES, Target("llvm")), NAMES, {parallel.SYMBOL: parallel.address()})
+
+
+def run(body: str, context: npt.NDArray[np.int32], extent: int, chunk: int, threads: int) -> None:
+    prototype = ctypes.CFUNCTYPE(
+        None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_int32
+    )
+    prototype(parallel.address())(bodies()[body], context.ctypes.data, extent, chunk, threads)
+
+
+def check_random_loops(count: int, seed: int, most_threads: int = 8) -> bool:
+    rng = np.random.default_rng(seed)
+    context = np.zeros(3000, np.int32)
+    for _ in range(count):
+        extent = int(rng.integers(-2, 3000) if rng.random() < 0.5 else rng.integers(-2, 20))
+        context[:] = 0
+        run("bump", context, extent, int(rng.integers(-1, 40)), int(rng.integers(-1, most_threads)))
+        done = max(extent, 0)
+        if not ((context[:done] == 1).all() and (context[done:] == 0).all()):
+            return False
+    return True
+
+
+def test_every_index_once() -> None:
+    assert check_random_loops(3000, seed=0)
+
+
+def test_more_threads_than_cores() -> None:
+    assert check_random_loops(60, seed=1, most_threads=64)
+
+
+@pytest.mark.parametrize(
+    ("extent", "chunk", "threads", "size"),
+    [(100, 7, 2, 7), (100, 1000, 2, 100), (160, 0, 2, 2), (5, 0, 4, 1), (100, 3, 1, 100)],
+)
+def test_pieces(extent: int, chunk: int, threads: int, size: int) -> None:
+    context = np.zeros(extent, np.int32)
+    run("pieces", context, extent, chunk, threads)
+    ends = np.zeros(extent, np.int32)
+    for begin in range(0, extent, size):
+        ends[begin] = min(begin + size, extent)
+    np.testing.assert_array_equal(context, ends)
+
+
+def test_thread_numbers_are_below_the_count() -> None:
+    for threads in (1, 2, 3, 5):
+        context = np.full(40, -1, np.int32)
+        run("who", context, 40, 1, threads)
+        assert set(context) <= set(range(threads))
+        if threads > 1:
+            assert len(set(context)) > 1, "no worker took part"
+
+
+def test_nested_loops_run_under_the_number_of_their_thread() -> None:
+    context = np.zeros((40, 16), np.int32)
+    run("nested", context, 40, 1, 3)
+    outer, inner = np.divmod(context, 100)
+    assert (outer == outer[:, :1]).all()
+    # Scratch memory of thread t stays with t inside the inner loop.
+    np.testing.assert_array_equal(outer, inner)
+    assert len(np.unique(outer)) > 1
+
+
+def test_two_python_threads_at_once() -> None:
+    results: list[bool] = []
+    workers = [
+        threading.Thread(target=lambda seed=seed: results.append(check_random_loops(1500, seed)))
+        for seed in (2, 3, 4)
+    ]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert results == [True] * 3
+
+
+def test_sleeping_workers_wake() -> None:
+    parallel.set_spin(0)
+    try:
+        for _ in range(20):
+            assert check_random_loops(5, seed=5)
+            time.sleep(0.002)
+        context = np.full(40, -1, np.int32)
+        run("who", context, 40, 1, 2)
+        assert set(context) == {0, 1}
+    finally:
+        parallel.set_spin(parallel.SPIN_NS)
+
+
+def test_fork_gives_the_child_a_pool_of_its_own() -> None:
+    assert check_random_loops(10, seed=6)
+    child = os.fork()
+    if child == 0:
+        context = np.full(40, -1, np.int32)
+        run("who", context, 40, 1, 2)
+        os._exit(0 if check_random_loops(300, seed=7) and len(set(context)) == 2 else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert check_random_loops(10, seed=8)
+
+
+def test_spin_is_a_duration() -> None:
+    with pytest.raises(ValueError, match="workers cannot spin for -1 ns; expected 0 or more"):
+        parallel.set_spin(-1)
+
+
+@pytest.mark.parametrize(
+    ("triple", "pause", "futex"),
+    [("x86_64-unknown-linux-gnu", "pause", "$202"), ("aarch64-unknown-linux-gnu", "isb", "#98")],
+)
+def test_ir_for_export(triple: str, pause: str, futex: str) -> None:
+    target = Target(f"llvm -mtriple={triple}")
+    text = assembly(parallel.runtime_ir(triple), target, "full")
+    assert pause in text
+    assert futex in text
+    assert "@" + parallel.SYMBOL in parallel.runtime_ir(triple)
+
+
+def test_no_runtime_for_other_machines() -> None:
+    with pytest.raises(TargetError, match="no parallel runtime for 'riscv64-linux'; there is one"):
+        parallel.runtime_ir("riscv64-linux")

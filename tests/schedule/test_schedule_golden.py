@@ -1,0 +1,235 @@
+"""Each primitive on a small program: text before and after, and the same results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from schedule_fuzz import concurrent
+from schedule_programs import (
+    add_one,
+    argmax,
+    matmul,
+    matmul_add,
+    padded_conv,
+    row_sum,
+    softmax,
+    tile_matmul,
+)
+
+from autosched.schedule import Schedule
+from autosched.tir import interp
+from autosched.tir.nodes import PrimFunc, inputs_of
+
+
+def run(func: PrimFunc, like: PrimFunc) -> list[np.ndarray]:
+    """Outputs on random inputs; integers are small, so that sums are exact in every order."""
+    rng = np.random.default_rng(7)
+    inputs = {b.name for b in inputs_of(like)}
+    arrays = []
+    for b in func.params:
+        shape = tuple(int(n) for n in b.shape)
+        whole = rng.integers(-8, 9, shape) if b.name in inputs else np.full(shape, 99)
+        arrays.append(whole.astype(b.dtype))
+    interp.run(func, arrays)
+    return [x for x, b in zip(arrays, func.params, strict=True) if b.name not in inputs]
+
+
+def split(s: Schedule) -> None:
+    (i,) = s.get_loops(s.get_block("B"))
+    s.split(i, [None, 4])
+
+
+def split_tail(s: Schedule) -> None:
+    (i,) = s.get_loops(s.get_block("B"))
+    s.split(i, [None, 3, 2])
+
+
+def reorder(s: Schedule) -> None:
+    i, j, k = s.get_loops(s.get_block("C"))
+    s.reorder(k, i, j)
+
+
+def fuse(s: Schedule) -> None:
+    i, j, _ = s.get_loops(s.get_block("C"))
+    s.fuse(i, j)
+
+
+def kinds(s: Schedule) -> None:
+    i, j, k = s.get_loops(s.get_block("C"))
+    s.reorder(i, k, j)
+    s.parallel(i)
+    s.unroll(k)
+    s.vectorize(j)
+
+
+def vectorize_reduction(s: Schedule) -> None:
+    s.vectorize(s.get_loops(s.get_block("S"))[-1])
+
+
+def bind(s: Schedule) -> None:
+    i, j, _ = s.get_loops(s.get_block("C"))
+    s.bind(i, "blockIdx.x")
+    s.bind(j, "threadIdx.x")
+
+
+def compute_at(s: Schedule) -> None:
+    (i,) = s.get_loops(s.get_block("C"))
+    i0, _ = s.split(i, [None, 4])
+    s.compute_at(s.get_block("B"), i0)
+
+
+def compute_at_halo(s: Schedule) -> None:
+    conv = s.get_block("conv")
+    i, *_ = s.get_loops(conv)
+    i0, _ = s.split(i, [None, 4])
+    s.compute_at(s.get_block("pad"), i0)
+
+
+def compute_at_reduction(s: Schedule) -> None:
+    i, j = s.get_loops(s.get_block("out"))
+    j0, _ = s.split(j, [None, 4])
+    s.reorder(j0, i)
+    s.compute_at(s.get_block("matmul"), j0)
+
+
+def reverse_compute_at(s: Schedule) -> None:
+    i, j, _ = s.get_loops(s.get_block("matmul"))
+    i0, i1 = s.split(i, [None, 4])
+    j0, j1 = s.split(j, [None, 3])
+    s.reorder(i0, j0, i1, j1)
+    s.reverse_compute_at(s.get_block("out"), j0)
+
+
+def compute_inline(s: Schedule) -> None:
+    s.compute_inline(s.get_block("pad"))
+
+
+def reverse_compute_inline(s: Schedule) -> None:
+    s.reverse_compute_inline(s.get_block("C"))
+
+
+def cache_read(s: Schedule) -> None:
+    copy = s.cache_read(s.get_block("C"), "A")
+    s.compute_at(copy, s.get_loops(s.get_block("C"))[1])
+
+
+def cache_read_packed(s: Schedule) -> None:
+    s.cache_read(s.get_block("C"), 1, "global", [[1, 4], 0, [1, 1, 4]])
+
+
+def cache_write(s: Schedule) -> None:
+    block = s.get_block("C")
+    copy = s.cache_write(block)
+    s.reverse_compute_at(copy, s.get_loops(block)[1])
+
+
+def rfactor(s: Schedule) -> None:
+    _, k = s.get_loops(s.get_block("S"))
+    _, k1 = s.split(k, [None, 4])
+    s.rfactor(k1)
+
+
+def rfactor_tuple(s: Schedule) -> None:
+    _, k = s.get_loops(s.get_block("best"))
+    k0, _ = s.split(k, [None, 4])
+    s.rfactor(k0, factor_axis=1)
+
+
+def decompose_reduction(s: Schedule) -> None:
+    block = s.get_block("C")
+    _, j, k = s.get_loops(block)
+    j0, j1 = s.split(j, [None, 5])
+    s.reorder(j0, k, j1)
+    s.decompose_reduction(block, k)
+
+
+def annotate(s: Schedule) -> None:
+    block = s.get_block("C")
+    s.annotate(block, "streaming", True)
+    s.annotate(block, "passing", 1)
+    s.unannotate(block, "passing")
+    s.annotate(s.get_loops(block)[0], "note", "outer")
+    s.set_scope(s.get_block("B"), 0, "local")
+
+
+def rows(s: Schedule) -> None:
+    """Softmax a row at a time."""
+    i, _ = s.get_loops(s.get_block("out"))
+    for name in ("total", "e", "top"):
+        s.compute_at(s.get_block(name), i)
+    s.parallel(i)
+    s.vectorize(s.get_loops(s.get_block("e"))[-1])
+    s.vectorize(s.get_loops(s.get_block("total"))[-1])
+
+
+def rows_reverse(s: Schedule) -> None:
+    """The same from the other end."""
+    i, _ = s.get_loops(s.get_block("top"))
+    i0, _ = s.split(i, [None, 4])
+    for name in ("e", "total", "out"):
+        s.reverse_compute_at(s.get_block(name), i0)
+    s.parallel(i0)
+
+
+def fused_tiles(s: Schedule) -> None:
+    """Outer tile loops fused into one parallel loop, packing and epilogue inside."""
+    b, o = s.get_block("matmul"), s.get_block("out")
+    i, j, k = s.get_loops(b)
+    i0, i1 = s.split(i, [None, 4])
+    j0, j1 = s.split(j, [None, 8])
+    s.reorder(i0, j0, k, i1, j1)
+    packed = s.cache_read(b, "B", "local", [[1, 4], 0, [1, 1, 4]])
+    outer = s.fuse(i0, j0)
+    s.compute_at(packed, outer)
+    s.reverse_compute_at(o, outer)
+    s.parallel(outer)
+    s.vectorize(j1)
+
+
+def sketch(s: Schedule) -> None:
+    s.decisions = {"i1": 1, "i2": 2, "i3": 3, "j1": 2, "j2": 1, "j3": 4, "k1": 5}
+    tile_matmul(s)
+
+
+CASES: dict[str, tuple[PrimFunc, Callable[[Schedule], None]]] = {
+    "split": (add_one(), split),
+    "split_tail": (add_one(13), split_tail),
+    "reorder": (matmul(4, 5, 3), reorder),
+    "fuse": (matmul(4, 5, 3), fuse),
+    "kinds": (matmul(4, 5, 3), kinds),
+    "vectorize_reduction": (row_sum(3, 7), vectorize_reduction),
+    "bind": (matmul(4, 5, 3), bind),
+    "compute_at": (add_one(18), compute_at),
+    "compute_at_halo": (padded_conv(), compute_at_halo),
+    "compute_at_reduction": (matmul_add(5, 7, 3), compute_at_reduction),
+    "reverse_compute_at": (matmul_add(9, 7, 3), reverse_compute_at),
+    "compute_inline": (padded_conv(), compute_inline),
+    "reverse_compute_inline": (add_one(), reverse_compute_inline),
+    "cache_read": (matmul(4, 5, 3), cache_read),
+    "cache_read_packed": (matmul(4, 10, 3), cache_read_packed),
+    "cache_write": (matmul(4, 5, 3), cache_write),
+    "rfactor": (row_sum(3, 10), rfactor),
+    "rfactor_tuple": (argmax(), rfactor_tuple),
+    "decompose_reduction": (matmul(4, 7, 3), decompose_reduction),
+    "annotate": (add_one(), annotate),
+    "rows": (softmax(), rows),
+    "rows_reverse": (softmax(), rows_reverse),
+    "fused_tiles": (matmul_add(10, 20, 3), fused_tiles),
+    "sketch": (matmul_add(11, 13, 7), sketch),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_primitive(name: str, golden: Callable[[str, str], None]) -> None:
+    """The text is the golden one; results equal those of the untransformed program, iterations of
+    parallel and vectorised loops interleaved or not."""
+    func, apply = CASES[name]
+    schedule = Schedule(func)
+    apply(schedule)
+    golden(name, f"{func.script()}\n{schedule.trace.as_python()}\n{schedule.func.script()}")
+    expected = run(func, func)
+    for program in (schedule.func, concurrent(schedule.func)):
+        for x, y in zip(run(program, func), expected, strict=True):
+            np.testing.assert_allclose(x, y, rtol=1e-6)

@@ -1,0 +1,327 @@
+"""What primitives refuse, with the message; a refusal leaves the schedule as it was."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from schedule_programs import add_one, argmax, matmul, matmul_add, padded_conv, row_sum, softmax
+
+from autosched import te
+from autosched.errors import NotBatchable, ScheduleError
+from autosched.schedule import BlockRV, Decision, LoopRV, Schedule
+from autosched.tir.affine import Affine
+from autosched.tir.expr import Slot, Var
+from autosched.tir.nodes import Access, Block, Buffer, For, Iter, PrimFunc
+
+
+def loops(s: Schedule, name: str) -> tuple[LoopRV, ...]:
+    return s.get_loops(s.get_block(name))
+
+
+def scan() -> PrimFunc:
+    """h[t, j] = h[t - 1, 0] + X[t, j]: each step reads another column of the step before."""
+    x, h = Buffer("X", (4, 3), "int64"), Buffer("h", (5, 3), "int64")
+    t, j, vt, vj = Var("t"), Var("j"), Var("vt"), Var("vj")
+    block = Block(
+        "step",
+        (Iter(vt, 4, "sequential"), Iter(vj, 3)),
+        (Affine.of(t), Affine.of(j)),
+        (),
+        (
+            Access(h, (Affine.of(vt), Affine(0))),
+            Access(x, (Affine.of(vt), Affine.of(vj))),
+        ),
+        (Access(h, (Affine.of(vt) + 1, Affine.of(vj))),),
+        (Slot(0, "int64") + Slot(1, "int64"),),
+    )
+    return PrimFunc("main", (x, h), (For(t, 4, (For(j, 3, (block,)),)),))
+
+
+def padded_after() -> PrimFunc:
+    """B = A + 1; P = B with two zeros behind it."""
+    a = te.placeholder((16,), name="A")
+    b = te.compute((16,), lambda i: a[i] + 1, name="B")
+    p = te.compute(
+        (18,), lambda i: te.if_then_else(i < 16, b[i], te.const(0.0, "float32")), name="P"
+    )
+    return te.create_prim_func([a, p])
+
+
+def _redundant(s: Schedule) -> None:
+    """The row's total is computed again for each j: it must be initialised as often."""
+    _, j = loops(s, "out")
+    s.compute_at(s.get_block("total"), j)
+    s.decompose_reduction(s.get_block("total"), j)
+
+
+def _two_levels(s: Schedule) -> None:
+    i, _, k = loops(s, "C")
+    k0, k1 = s.split(k, [None, 4])
+    s.decompose_reduction(s.get_block("C"), k0)
+    s.reorder(i, k1)
+
+
+CASES: dict[str, tuple[Callable[[], PrimFunc], Callable[[Schedule], object], str]] = {
+    "no block": (add_one, lambda s: s.get_block("D"), "no block named 'D' in main; it has B, C"),
+    "foreign handle": (add_one, lambda s: s.get_loops(BlockRV(7)), "a block of this schedule"),
+    "loop for block": (
+        add_one,
+        lambda s: s.compute_at(loops(s, "C")[0], loops(s, "C")[0]),  # type: ignore[arg-type]
+        "expected a block of this schedule; found l1",
+    ),
+    "gone": (
+        add_one,
+        lambda s: [s.split(x, [None, 2]) for x in loops(s, "B") * 2],
+        "loop i is not in main any more",
+    ),
+    "no factors": (add_one, lambda s: s.split(loops(s, "B")[0], []), "at least one factor"),
+    "two None": (add_one, lambda s: s.split(loops(s, "B")[0], [None, None]), "found 2"),
+    "short": (add_one, lambda s: s.split(loops(s, "B")[0], [3, 5]), "cover 15 iterations"),
+    "zero": (add_one, lambda s: s.split(loops(s, "B")[0], [None, 0]), "must be at least 1"),
+    "text": (add_one, lambda s: s.split(loops(s, "B")[0], ["4", 4]), "a factor is an int"),
+    "split parallel": (
+        add_one,
+        lambda s: [f(loops(s, "B")[0]) for f in (s.parallel, lambda x: s.split(x, [None, 2]))],
+        "takes serial loops without annotations; i is parallel",
+    ),
+    "undecided": (
+        add_one,
+        lambda s: s.split(loops(s, "B")[0], [None, Decision("x")]),
+        "decision 'x' has no value",
+    ),
+    "reorder twice": (matmul, lambda s: s.reorder(loops(s, "C")[0], loops(s, "C")[0]), "twice"),
+    "reorder two nests": (
+        add_one,
+        lambda s: s.reorder(loops(s, "B")[0], loops(s, "C")[0]),
+        "takes loops of one nest",
+    ),
+    "reorder branch": (matmul, _two_levels, "nothing may stand between the loops"),
+    "reorder recurrence": (
+        scan,
+        lambda s: s.reorder(*reversed(loops(s, "step"))),
+        "step reads other elements of h than its iteration wrote",
+    ),
+    "fuse order": (matmul, lambda s: s.fuse(*reversed(loops(s, "C"))), "directly nested loops"),
+    "parallel reduction": (
+        matmul,
+        lambda s: s.parallel(loops(s, "C")[2]),
+        "loop k runs over a reduction axis of C; it cannot be parallel: use rfactor",
+    ),
+    "parallel recurrence": (
+        scan,
+        lambda s: s.parallel(loops(s, "step")[0]),
+        "sequential axis of step",
+    ),
+    "vectorize outer": (
+        matmul,
+        lambda s: s.vectorize(loops(s, "C")[0]),
+        "loop i has the serial loop j below",
+    ),
+    "kind twice": (
+        add_one,
+        lambda s: [s.parallel(loops(s, "B")[0]), s.unroll(loops(s, "B")[0])],
+        "loop i is parallel already",
+    ),
+    "thread name": (add_one, lambda s: s.bind(loops(s, "B")[0], "warp"), "no thread axis 'warp'"),
+    "thread twice": (
+        matmul,
+        lambda s: [s.bind(x, "blockIdx.x") for x in loops(s, "C")[:2]],
+        "is bound to blockIdx.x already",
+    ),
+    "compute_at output": (
+        matmul_add,
+        lambda s: s.compute_at(s.get_block("out"), loops(s, "matmul")[0]),
+        "out is an argument of main and must be written in full",
+    ),
+    "compute_at elsewhere": (
+        softmax,
+        lambda s: s.compute_at(s.get_block("e"), loops(s, "total")[0]),
+        "its consumer out is not below loop i",
+    ),
+    "reverse reduction loop": (
+        matmul_add,
+        lambda s: s.reverse_compute_at(s.get_block("out"), loops(s, "matmul")[2]),
+        "loop k runs over a reduction axis of matmul",
+    ),
+    "reverse window": (
+        padded_conv,
+        lambda s: s.reverse_compute_at(s.get_block("conv"), loops(s, "pad")[0]),
+        "no spatial axis of the block indexes its producer by itself",
+    ),
+    "reverse padding": (
+        padded_after,
+        lambda s: s.reverse_compute_at(s.get_block("P"), loops(s, "B")[0]),
+        "axis vi has 18 points, of which its producer writes 16",
+    ),
+    "reverse no producer": (
+        softmax,
+        lambda s: s.reverse_compute_at(s.get_block("e"), loops(s, "total")[0]),
+        "no producer of e is below loop i; its producers: top",
+    ),
+    "reverse late producer": (
+        softmax,
+        lambda s: s.reverse_compute_at(s.get_block("out"), loops(s, "e")[0]),
+        "its producer total comes after loop i; move total first",
+    ),
+    "reverse past a reader": (
+        softmax,
+        lambda s: s.reverse_compute_at(s.get_block("top"), loops(s, "e")[0]),
+        "no producer of top is below loop i",
+    ),
+    "inline reduction": (
+        matmul_add,
+        lambda s: s.compute_inline(s.get_block("matmul")),
+        "matmul is a reduction or a recurrence",
+    ),
+    "inline output": (
+        add_one,
+        lambda s: s.compute_inline(s.get_block("C")),
+        "C is an argument of main and must be written",
+    ),
+    "reverse inline": (
+        matmul_add,
+        lambda s: s.reverse_compute_inline(s.get_block("out")),
+        "matmul is a reduction or a recurrence",
+    ),
+    "cache no read": (
+        matmul,
+        lambda s: s.cache_read(s.get_block("C"), "D"),
+        "the block does not read D; it reads A, B",
+    ),
+    "cache number": (matmul, lambda s: s.cache_read(s.get_block("C"), 5), "no read number 5"),
+    "cache scope": (matmul, lambda s: s.cache_read(s.get_block("C"), 0, "warm"), "no scope 'warm'"),
+    "cache layout": (
+        matmul,
+        lambda s: s.cache_read(s.get_block("C"), 0, "local", [0, [1, 4]]),
+        "does not determine the index of dimension 1 of A",
+    ),
+    "cache rank": (
+        matmul,
+        lambda s: s.cache_read(s.get_block("C"), 0, "local", [0, 2]),
+        "with d below 2; found [2]",
+    ),
+    "cache_write number": (matmul, lambda s: s.cache_write(s.get_block("C"), 1), "found index 1"),
+    "rfactor spatial": (row_sum, lambda s: s.rfactor(loops(s, "S")[0]), "no reduction axis of S"),
+    "rfactor axis": (row_sum, lambda s: s.rfactor(loops(s, "S")[1], 2), "between 0 and 1; found 2"),
+    "rfactor empty lanes": (
+        row_sum,
+        lambda s: s.rfactor(s.split(loops(s, "S")[1], [None, 32])[1]),
+        "choose a smaller factor",
+    ),
+    "decompose inside": (
+        row_sum,
+        lambda s: s.decompose_reduction(s.get_block("S"), s.split(loops(s, "S")[1], [None, 4])[1]),
+        "initialised in the middle",
+    ),
+    "decompose twice": (
+        row_sum,
+        lambda s: [s.decompose_reduction(s.get_block("S"), loops(s, "S")[1]) for _ in range(2)],
+        "decomposed already",
+    ),
+    "decompose pointwise": (
+        add_one,
+        lambda s: s.decompose_reduction(s.get_block("B"), loops(s, "B")[0]),
+        "block B is no reduction",
+    ),
+    "decompose redundant": (softmax, _redundant, "compute the same elements again"),
+    "compute_at decomposed": (
+        matmul_add,
+        lambda s: [
+            s.decompose_reduction(s.get_block("matmul"), loops(s, "matmul")[2]),
+            s.compute_at(s.get_block("matmul"), loops(s, "out")[0]),
+        ],
+        "matmul is also written by matmul_init",
+    ),
+    "scope of argument": (
+        add_one,
+        lambda s: s.set_scope(s.get_block("C"), 0, "local"),
+        "C is an argument of main",
+    ),
+    "unannotate": (
+        add_one,
+        lambda s: s.unannotate(s.get_block("C"), "x"),
+        "no annotation 'x' there; it has none",
+    ),
+    "annotate object": (
+        add_one,
+        lambda s: s.annotate(s.get_block("C"), "x", object()),
+        "a step holds numbers, texts and lists of them; found object",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_refusal(name: str) -> None:
+    make, apply, message = CASES[name]
+    schedule = Schedule(make())
+    with pytest.raises(ScheduleError, match=re.escape(message)):
+        apply(schedule)
+
+
+@pytest.mark.parametrize("name", ["short", "compute_at output", "cache layout", "annotate object"])
+def test_a_refusal_changes_nothing(name: str) -> None:
+    make, apply, _ = CASES[name]
+    schedule = Schedule(make())
+    before, block = schedule.func, schedule.func.body[0]
+    with pytest.raises(ScheduleError):
+        apply(schedule)
+    assert schedule.func is before
+    assert schedule.func.body[0] is block
+    assert all(step.op.startswith("get_") for step in schedule.trace.steps)
+
+
+def test_a_condition_that_some_candidates_break() -> None:
+    """Not a refusal of all: the candidates go one at a time."""
+    schedule = Schedule(row_sum(8, 16), {"f": np.array([4, 32])})
+    _, k = loops(schedule, "S")
+    _, lanes = schedule.split(k, [None, Decision("f")])
+    with pytest.raises(NotBatchable, match="for some candidates"):
+        schedule.rfactor(lanes)
+
+
+def test_an_axis_in_the_body_cannot_be_an_array() -> None:
+    """argmax names its axis in the body, where no array can stand."""
+    schedule = Schedule(argmax(), {"f": np.array([2, 3])})
+    _, k = loops(schedule, "best")
+    k0, _ = schedule.split(k, [None, Decision("f")])
+    with pytest.raises(NotBatchable):
+        schedule.rfactor(k0)
+
+
+def test_parallel_is_checked_again_when_blocks_move() -> None:
+    """A halo computed inside a parallel loop stays private to its iterations."""
+    schedule = Schedule(padded_conv())
+    i, *_ = loops(schedule, "conv")
+    schedule.compute_at(schedule.get_block("pad"), i)
+    schedule.parallel(i)
+    schedule.reverse_compute_at(schedule.get_block("relu"), i)
+    # With a reader after the loop the window is no longer private, and neighbours write it too.
+    schedule.func = _with_late_reader(schedule.func)
+    late = schedule.get_block("late")
+    with pytest.raises(ScheduleError, match="it cannot be parallel"):
+        schedule.cache_read(late, 0)
+
+
+def _with_late_reader(func: PrimFunc) -> PrimFunc:
+    from dataclasses import replace
+
+    from autosched.tir.nodes import buffers_of
+
+    pad = next(b for b in buffers_of(func) if b.name == "pad")
+    out = Buffer("late_out", pad.shape, pad.dtype)
+    i, j, vi, vj = Var("i"), Var("j"), Var("vi"), Var("vj")
+    index = (Affine.of(vi), Affine.of(vj))
+    block = Block(
+        "late",
+        (Iter(vi, 11), Iter(vj, 3)),
+        (Affine.of(i), Affine.of(j)),
+        (),
+        (Access(pad, index),),
+        (Access(out, index),),
+        (Slot(0, pad.dtype),),
+    )
+    nest = For(i, 11, (For(j, 3, (block,)),))
+    return replace(func, params=(*func.params, out), body=(*func.body, nest))

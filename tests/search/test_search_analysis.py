@@ -1,0 +1,96 @@
+"""Batched analysis == analysis of one candidate == analysis of its lowered program."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from autosched.lowering import lower
+from autosched.search.analysis import analyse
+from autosched.search.evaluate import analyse_population
+from autosched.sketch.generate import generate_space
+from autosched.target import Target
+from autosched.workloads import prim_func_of
+
+TARGET = Target("llvm -mcpu=znver5 -num-cores=2")
+WORKLOADS = [
+    ("matmul_add", (1024, 1024, 1024)),
+    ("matmul_add", (97, 131, 50)),
+    ("matmul_add", (16, 7, 1)),
+    ("matmul", (1, 64, 100)),
+    ("conv2d", (56, 56, 64, 64, 3, 1, 1)),
+    ("conv2d", (13, 17, 3, 20, 3, 2, 1)),
+    ("softmax", (4096, 1024)),
+    ("softmax", (7, 19)),
+]
+ROWS = 125
+
+
+@pytest.mark.parametrize(("name", "args"), WORKLOADS)
+def test_batch_equals_one_by_one_equals_lowered(name: str, args: tuple[int, ...]) -> None:
+    """Eight workloads of 125 rows: 1,000 candidates, divisor and non-divisor tiles."""
+    space = generate_space(prim_func_of(name, args), TARGET)
+    population = space.sample(np.random.default_rng(1), ROWS)
+    seen = 0
+    for group in analyse_population(space, population):
+        batch = group.analysis.columns()
+        for k, row in enumerate(group.rows.tolist()):
+            variant, values = space.candidate(population, row)
+            func = space.schedule(variant, values).func
+            alone = analyse(func, TARGET).columns()
+            lowered = analyse(lower(func), TARGET).columns()
+            assert batch.keys() == alone.keys() == lowered.keys()
+            for key, column in batch.items():
+                where = f"{key} of {space.variants[variant].name} {values}\n{lower(func)}"
+                assert column[k] == alone[key][0], where
+                assert column[k] == pytest.approx(lowered[key][0], rel=1e-9), where
+            seen += 1
+    assert seen == ROWS
+
+
+def gmm(rows: int, width: int, packed: str = "matmul.fused", **factors: int) -> dict[str, float]:
+    """Figures of one hand-chosen candidate of the 1024-cubed matmul."""
+    space = generate_space(prim_func_of("matmul_add", (1024, 1024, 1024)), TARGET)
+    variant = next(n for n, v in enumerate(space.variants) if v.name == packed)
+    values = {"matmul.vi.1": 1, "matmul.vi.2": 8, "matmul.vi.3": rows, "matmul.vj.1": 1}
+    values |= {"matmul.vj.2": 4, "matmul.vj.3": width, "matmul.vk.1": 256}
+    values |= {f"matmul.v{k[0]}.{k[1]}": v for k, v in factors.items()}
+    found = analyse(space.schedule(variant, values).func, TARGET).columns()
+    return {k: float(v[0]) for k, v in found.items()}
+
+
+def test_register_tile_of_8_by_2_vectors() -> None:
+    f = gmm(8, 32)
+    assert f["matmul/copies"] == f["matmul/accumulators"] == 16
+    assert f["matmul/live"] == 16 + 2 + 1
+    assert f["matmul/loads"] == 8 + 2  # a broadcast a row, and two vectors
+    assert f["matmul/lanes"] == 16
+    assert f["matmul/iterations"] == 128 * 32 * 1024
+    assert f["matmul/entries"] == 128 * 32 * 4
+    assert f["matmul/waste"] == 1.0
+
+
+def test_tails_waste_only_within_the_register_tile() -> None:
+    assert gmm(9, 32)["matmul/waste"] == pytest.approx(114 * 9 / 1024)
+    assert gmm(8, 48)["matmul/waste"] == pytest.approx(22 * 48 / 1024)
+    assert gmm(8, 32, k1=300)["matmul/waste"] == 1.0
+
+
+def test_packing_costs_what_it_writes() -> None:
+    assert gmm(8, 32)["packed_bytes"] == 0
+    assert gmm(8, 32, "matmul.fused+B.root")["packed_bytes"] == 4 * 1024 * 1024
+    assert gmm(8, 48, "matmul.fused+B.root")["scratch_bytes"] > 22 * 48 * 1024 * 4
+
+
+def test_rows_a_page_apart_crowd_the_first_level_cache() -> None:
+    """28 rows of A lie 4096 bytes apart: they share one set, which does not hold them."""
+    few, many = gmm(8, 32), gmm(28, 16)
+    assert many["l1_lines"] > 4 * few["l1_lines"]
+
+
+def test_code_that_would_explode_is_not_valid() -> None:
+    space = generate_space(prim_func_of("matmul_add", (1024, 1024, 1024)), TARGET)
+    _, values = space.default()
+    func = space.schedule(0, {**values, "matmul.vi.3": 64, "matmul.vj.3": 256}).func
+    assert not analyse(func, TARGET).valid.any()
+    assert analyse(space.schedule(0, values).func, TARGET).valid.all()

@@ -1,0 +1,175 @@
+"""Evolutionary search: pure rounds, nothing twice, small spaces, learning from measurements."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from autosched.errors import TuningError
+from autosched.search.evaluate import legal
+from autosched.search.evolution import EvolutionarySearch, Measured, SearchParams
+from autosched.search.model import CostModel
+from autosched.sketch.generate import generate_space
+from autosched.sketch.space import Candidate, Space
+from autosched.target import Target
+from autosched.workloads import prim_func_of
+from cost_model.analytic import AnalyticModel
+from cost_model.random import RandomModel
+
+TARGET = Target("llvm -mcpu=znver5 -num-cores=2")
+PARAMS = SearchParams(round_size=8, population=192, generations=3)
+
+
+@pytest.fixture(scope="module")
+def space() -> Space:
+    return generate_space(prim_func_of("matmul_add", (512, 512, 512)), TARGET)
+
+
+def pretended(candidate: Candidate) -> float:
+    """Seconds of a made-up machine that likes 10 rows of 2 vectors, packed by each thread."""
+    variant, v = candidate
+    far = abs(np.log(v["matmul.vi.3"] / 10)) + abs(np.log(v["matmul.vj.3"] / 32))
+    return float(
+        1e-3 * (1 + far + 0.2 * (variant != 2) + 0.05 * abs(np.log(v["matmul.vk.1"] / 128)))
+    )
+
+
+def measure(round: int, proposed: list[Candidate]) -> list[Measured]:
+    return [
+        Measured(round, slot, v, values, "ok", pretended((v, values)))
+        for slot, (v, values) in enumerate(proposed)
+    ]
+
+
+def tune(search: EvolutionarySearch, rounds: int) -> list[Measured]:
+    history: list[Measured] = []
+    for r in range(rounds):
+        history += measure(r, search.propose(r, 8, history))
+    return history
+
+
+def keys(history: list[Measured]) -> list[tuple[object, ...]]:
+    return [(h.round, h.slot, h.variant, *sorted(h.values.items())) for h in history]
+
+
+@pytest.mark.parametrize("model", [AnalyticModel(), RandomModel()])
+def test_nothing_is_proposed_twice_and_everything_is_legal(space: Space, model: CostModel) -> None:
+    history = tune(EvolutionarySearch(space, model, 0, PARAMS), 5)
+    population = space.population([(h.variant, dict(h.values)) for h in history])
+    assert len(population) == 40
+    assert len(set(population.keys())) == 40
+    assert legal(space, population).all()
+
+
+def test_a_round_depends_on_the_seed_and_on_rounds_two_before(space: Space) -> None:
+    history = tune(EvolutionarySearch(space, AnalyticModel(), 7, PARAMS), 4)
+    for r in range(4):
+        for known in (history, [h for h in history if h.round <= r - 2], history[::-1]):
+            fresh = EvolutionarySearch(space, AnalyticModel(), 7, PARAMS)
+            assert keys(measure(r, fresh.propose(r, 8, known))) == keys(
+                [h for h in history if h.round == r]
+            )
+    other = EvolutionarySearch(space, AnalyticModel(), 8, PARAMS).propose(0, 8, [])
+    assert other != EvolutionarySearch(space, AnalyticModel(), 7, PARAMS).propose(0, 8, [])
+
+
+def test_a_smaller_round_is_a_prefix(space: Space) -> None:
+    search = EvolutionarySearch(space, AnalyticModel(), 0, PARAMS)
+    assert search.propose(0, 3, []) == search.propose(0, 8, [])[:3]
+    with pytest.raises(TuningError, match="round size 8"):
+        search.propose(0, 9, [])
+
+
+def test_small_spaces_are_exhausted_and_then_nothing_is_proposed() -> None:
+    small = generate_space(prim_func_of("softmax", (8, 64)), TARGET)
+    whole = small.enumerate(4096)
+    assert whole is not None
+    search = EvolutionarySearch(small, AnalyticModel(), 0, PARAMS)
+    found: list[Measured] = []
+    for r in range(len(whole) // 8 + 2):
+        proposed = search.propose(r, 8, found)
+        found += [Measured(r, s, v, d, "ok", 1e-3) for s, (v, d) in enumerate(proposed)]
+    assert len(found) == int(legal(small, whole).sum())
+    assert search.propose(len(whole), 8, found) == []
+
+
+def test_measurements_correct_the_model(space: Space) -> None:
+    """The made-up machine contradicts the model; with its measurements the search follows it."""
+    history = tune(EvolutionarySearch(space, AnalyticModel(), 0, PARAMS), 8)
+    first = min(h.seconds for h in history if h.round < 2)
+    assert min(h.seconds for h in history) < first
+    blind = tune(EvolutionarySearch(space, RandomModel(), 0, PARAMS), 8)
+    assert min(h.seconds for h in history) <= min(h.seconds for h in blind)
+
+
+def test_failures_are_learned_from(space: Space) -> None:
+    search = EvolutionarySearch(space, AnalyticModel(), 0, PARAMS)
+    proposed = search.propose(0, 8, [])
+    bad = [
+        Measured(0, s, v, d, "run_timeout", float("inf"))
+        if s < 4
+        else Measured(0, s, v, d, "ok", 1e-3)
+        for s, (v, d) in enumerate(proposed)
+    ]
+    population = space.population(proposed)
+    seconds = np.array([h.seconds for h in bad])
+    before = AnalyticModel().predict(space, population)
+    after = AnalyticModel().fit(space, population, seconds).predict(space, population)
+    shift = after - before
+    assert shift[:4].max() < shift[4:].min()
+
+
+PROGRAM = """
+from autosched.search.evolution import EvolutionarySearch, SearchParams
+from autosched.sketch.generate import generate_space
+from autosched.target import Target
+from autosched.workloads import prim_func_of
+from cost_model.analytic import AnalyticModel
+target = Target("llvm -mcpu=znver5 -num-cores=2")
+space = generate_space(prim_func_of("matmul_add", (512, 512, 512)), target)
+params = SearchParams(round_size=8, population=192, generations=3)
+search = EvolutionarySearch(space, AnalyticModel(), 3, params)
+print(search.propose(0, 8, []), search.propose(1, 8, []))
+"""
+
+
+def test_proposals_are_the_same_in_another_process() -> None:
+    texts = {
+        subprocess.run(
+            [sys.executable, "-c", PROGRAM],
+            capture_output=True,
+            text=True,
+            check=True,
+            env={"PYTHONHASHSEED": seed, "PATH": ""},
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(texts) == 1
+
+
+def test_the_best_predicted_matmuls_have_winning_tiles_and_packed_panels() -> None:
+    big = generate_space(prim_func_of("matmul_add", (1024, 1024, 1024)), TARGET)
+    search = EvolutionarySearch(
+        big, AnalyticModel(), 0, SearchParams(round_size=16, eps_greedy=0.0)
+    )
+    for variant, values in search.propose(0, 16, []):
+        vectors = -(-values["matmul.vj.3"] // 16)
+        tile = values["matmul.vi.3"] * vectors
+        assert 12 <= tile <= 28
+        assert vectors >= 2
+        assert "B." in big.variants[variant].name
+
+
+def test_the_best_predicted_convolutions_have_winning_tiles() -> None:
+    conv = generate_space(prim_func_of("conv2d", (56, 56, 64, 64, 3, 1, 1)), TARGET)
+    search = EvolutionarySearch(
+        conv, AnalyticModel(), 0, SearchParams(round_size=16, eps_greedy=0.0)
+    )
+    for _, values in search.propose(0, 16, []):
+        vectors = -(-values["conv2d.vco.3"] // 16)
+        rows = values["conv2d.vy.3"] * values["conv2d.vx.3"]
+        assert 12 <= rows * vectors <= 28
+        assert vectors >= 2

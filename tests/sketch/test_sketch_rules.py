@@ -1,0 +1,228 @@
+"""Sketches: which structures a program gets, and that every one computes what the program says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from autosched import te
+from autosched.codegen.build import build_artifact
+from autosched.runtime.function import Function
+from autosched.schedule import Schedule
+from autosched.sketch.default import default_schedule
+from autosched.sketch.generate import generate_space, generate_states
+from autosched.sketch.state import State, Verdict
+from autosched.target import Target
+from autosched.te import create_prim_func
+from autosched.tir.nodes import PrimFunc, loops_of, outputs_of, site_of, sites
+from autosched.workloads import prim_func_of
+
+TARGET = Target("llvm -num-cores=2")
+
+
+def column_sum(n: int, m: int) -> PrimFunc:
+    a = te.placeholder((n, m), name="A")
+    k = te.reduce_axis((0, n), name="k")
+    return create_prim_func([a, te.compute((m,), lambda j: te.sum(a[k, j], axis=k), name="S")])
+
+
+def scalar_norm(n: int, m: int) -> PrimFunc:
+    a = te.placeholder((n, m), name="A")
+    k, r = te.reduce_axis((0, n), name="k"), te.reduce_axis((0, m), name="r")
+    s = te.compute((), lambda: te.sum(a[k, r] * a[k, r], axis=[k, r]), name="S")
+    return create_prim_func([a, te.compute((), lambda: te.sqrt(s[()]), name="R")])
+
+
+def chain(n: int, m: int) -> PrimFunc:
+    a = te.placeholder((n, m), name="A")
+    b = te.compute((n, m), lambda i, j: te.exp(a[i, j]), name="B")
+    return create_prim_func([a, te.compute((n, m), lambda i, j: b[i, j] + 1.0, name="C")])
+
+
+def two_results(n: int, m: int) -> PrimFunc:
+    a = te.placeholder((n, m), name="A")
+    b = te.compute((n, m), lambda i, j: te.exp(a[i, j]), name="B")
+    return create_prim_func([a, b, te.compute((n, m), lambda i, j: b[i, j] + 1.0, name="C")])
+
+
+def transposed(n: int, m: int) -> PrimFunc:
+    a = te.placeholder((n, m), name="A")
+    return create_prim_func([a, te.compute((m, n), lambda i, j: a[j, i] * 2.0, name="T")])
+
+
+def two_matmuls(a: int, b: int, c: int, d: int) -> PrimFunc:
+    x, y, z = (te.placeholder(s, name=n) for s, n in (((a, b), "X"), ((b, c), "Y"), ((c, d), "Z")))
+    k, r = te.reduce_axis((0, b), name="k"), te.reduce_axis((0, c), name="r")
+    m = te.compute((a, c), lambda i, j: te.sum(x[i, k] * y[k, j], axis=k), name="M")
+    o = te.compute((a, d), lambda i, j: te.sum(m[i, r] * z[r, j], axis=r), name="O")
+    return create_prim_func([x, y, z, o])
+
+
+def matmul_softmax(n: int, m: int, c: int) -> PrimFunc:
+    a, b = te.placeholder((n, c), name="A"), te.placeholder((c, m), name="B")
+    k, r, q = (te.reduce_axis((0, e), name=x) for e, x in ((c, "k"), (m, "r"), (m, "q")))
+    p = te.compute((n, m), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), name="P")
+    top = te.compute((n,), lambda i: te.max(p[i, r], axis=r), name="top")
+    e = te.compute((n, m), lambda i, j: te.exp(p[i, j] - top[i]), name="E")
+    s = te.compute((n,), lambda i: te.sum(e[i, q], axis=q), name="S")
+    return create_prim_func([a, b, te.compute((n, m), lambda i, j: e[i, j] / s[i], name="O")])
+
+
+def gated(n: int, d: int, m: int) -> PrimFunc:
+    """Two products of which one elementwise block makes the result, as in a gated layer."""
+    x = te.placeholder((n, d), name="X")
+    y, z = (te.placeholder((d, m), name=s) for s in "YZ")
+    k, r = te.reduce_axis((0, d), name="k"), te.reduce_axis((0, d), name="r")
+    p = te.compute((n, m), lambda i, j: te.sum(x[i, k] * y[k, j], axis=k), name="P")
+    q = te.compute((n, m), lambda i, j: te.sum(x[i, r] * z[r, j], axis=r), name="Q")
+    return create_prim_func(
+        [x, y, z, te.compute((n, m), lambda i, j: p[i, j] * te.sigmoid(q[i, j]), name="O")]
+    )
+
+
+def scaled_rows(n: int, d: int, m: int) -> PrimFunc:
+    """A product whose consumer waits for a later reduction, too."""
+    x, y = te.placeholder((n, d), name="X"), te.placeholder((d, m), name="Y")
+    k, r = te.reduce_axis((0, d), name="k"), te.reduce_axis((0, d), name="r")
+    p = te.compute((n, m), lambda i, j: te.sum(x[i, k] * y[k, j], axis=k), name="P")
+    s = te.compute((n,), lambda i: te.max(x[i, r], axis=r), name="S")
+    return create_prim_func(
+        [x, y, te.compute((n, m), lambda i, j: p[i, j] + te.exp(s[i]), name="O")]
+    )
+
+
+def library(name: str, *args: object) -> Callable[[], PrimFunc]:
+    return lambda: prim_func_of(name, args)
+
+
+PROGRAMS: dict[str, Callable[[], PrimFunc]] = {
+    "matmul": library("matmul", 33, 5, 70),
+    "matmul prime": library("matmul", 127, 131, 13),
+    "matmul float64": library("matmul", 20, 21, 22, "float64"),
+    "matmul int32": library("matmul", 20, 21, 22, "int32"),
+    "matmul_add": library("matmul_add", 40, 30, 100),
+    "matmul_add of ones": library("matmul_add", 1, 1, 1),
+    "matmul_add one row": library("matmul_add", 1, 64, 100),
+    "conv2d": library("conv2d", 13, 11, 5, 19, 3, 2, 1),
+    "conv2d dilated": library("conv2d", 12, 12, 4, 8, 3, 1, 2, 2),
+    "conv2d grouped": library("conv2d", 8, 8, 8, 8, 3, 1, 1, 1, 2),
+    "softmax": library("softmax", 5, 37),
+    "layer_norm": library("layer_norm", 64, 100),
+    "column sum": lambda: column_sum(100, 70),
+    "norm": lambda: scalar_norm(20, 50),
+    "chain": lambda: chain(100, 200),
+    "two results": lambda: two_results(10, 20),
+    "transposed": lambda: transposed(33, 65),
+    "two matmuls": lambda: two_matmuls(20, 30, 40, 50),
+    "matmul softmax": lambda: matmul_softmax(20, 33, 15),
+    "gated": lambda: gated(19, 37, 29),
+    "scaled rows": lambda: scaled_rows(19, 37, 29),
+}
+
+
+def run(func: PrimFunc, inputs: list[np.ndarray]) -> list[np.ndarray]:
+    """Results of a program on copies of `inputs`, poisoned first."""
+    arrays = [a.copy() for a in inputs]
+    outputs = {b.name for b in outputs_of(func)}
+    for a, b in zip(arrays, func.params, strict=True):
+        if b.name in outputs:
+            a[...] = np.nan if a.dtype.kind == "f" else -77
+    Function(build_artifact(func, TARGET))(*arrays)
+    return [a for a, b in zip(arrays, func.params, strict=True) if b.name in outputs]
+
+
+def random_arrays(func: PrimFunc) -> list[np.ndarray]:
+    rng = np.random.default_rng(0)
+    return [
+        rng.integers(-4, 5, b.shape).astype(b.dtype)
+        if b.dtype.startswith("int")
+        else rng.standard_normal(b.shape).astype(b.dtype)
+        for b in func.params
+    ]
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_every_structure_computes_what_the_program_says(program: str) -> None:
+    func = PROGRAMS[program]()
+    arrays = random_arrays(func)
+    want = run(func, arrays)
+    space = generate_space(func, TARGET)
+    drawn = space.sample(np.random.default_rng(0), 64)
+    firsts = [int(np.flatnonzero(drawn.variant == v)[0]) for v, _ in drawn.groups()][:6]
+    schedules = [default_schedule(func, TARGET)]
+    schedules += [space.schedule(*space.candidate(drawn, row)) for row in firsts]
+    for schedule in schedules:
+        for found, expected in zip(run(schedule.func, arrays), want, strict=True):
+            np.testing.assert_allclose(
+                found, expected, rtol=1e-3, atol=1e-4, err_msg=str(schedule.trace)
+            )
+
+
+def names(func: PrimFunc) -> list[str]:
+    return [v.name for v in generate_space(func, TARGET).variants]
+
+
+def test_matmul_with_a_consumer_is_fused_and_packs_its_operands() -> None:
+    assert names(prim_func_of("matmul_add", (64, 64, 64))) == [
+        "matmul.fused",
+        "matmul.fused+B.root",
+        "matmul.fused+B.thread",
+        "matmul.fused+A.thread",
+        "matmul.fused+A.thread+B.root",
+        "matmul.fused+A.thread+B.thread",
+    ]
+
+
+def test_padding_has_three_places_and_weights_are_packed() -> None:
+    found = names(prim_func_of("conv2d", (16, 16, 8, 32, 3, 1, 1)))
+    for place in ("inline", "thread", "root"):
+        for packing in ("", "+weight.root", "+weight.thread"):
+            assert f"conv2d{packing}+pad.{place}" in found
+    assert not any("data." in n for n in found)  # a halo is no panel
+
+
+def test_softmax_rows_are_fused_under_one_parallel_loop() -> None:
+    func = default_schedule(prim_func_of("softmax", (512, 1024)), TARGET).func
+    (root,) = func.body
+    assert [s.block.name for s in sites(root)] == ["maxelem", "exp", "expsum", "softmax"]
+    assert next(loops_of(func)).kind == "parallel"
+    kinds = [x.kind for x in site_of(func, "expsum").loops]
+    assert kinds[-2:] == ["unrolled", "vectorized"]
+
+
+def test_large_results_may_be_streamed() -> None:
+    assert any("streaming" in n for n in names(prim_func_of("softmax", (16384, 1024))))
+    assert not any("streaming" in n for n in names(prim_func_of("softmax", (64, 64))))
+
+
+def test_little_work_is_not_worth_threads() -> None:
+    small = default_schedule(prim_func_of("softmax", (8, 16)), TARGET).func
+    assert all(x.kind != "parallel" for x in loops_of(small))
+
+
+def test_default_tiles_keep_all_cores_busy() -> None:
+    many = Target("llvm -num-cores=16")
+    func = default_schedule(prim_func_of("matmul_add", (1024, 1024, 1024)), many).func
+    tasks = [x.extent for x in site_of(func, "matmul").loops if x.kind == "parallel"]
+    assert np.prod(tasks) >= 64
+
+
+class Untouched:
+    """A custom rule that leaves one block as it is."""
+
+    name = "untouched"
+
+    def condition(self, state: State, block: str) -> Verdict:
+        return Verdict.APPLY_AND_SKIP_REST if block == "S" else Verdict.PASS
+
+    def apply(self, state: State, block: str) -> list[State]:
+        schedule: Schedule = state.fork()
+        return [state.advance(schedule, (block,), choice="mine")]
+
+
+def test_a_rule_of_the_users_own_goes_first() -> None:
+    (state,) = generate_states(column_sum(100, 70), TARGET, [Untouched()])
+    assert state.choices == ("mine",)
+    assert all(x.kind == "serial" for x in loops_of(state.schedule.func))

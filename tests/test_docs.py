@@ -1,0 +1,46 @@
+"""The code blocks of the documentation run, in order, in one namespace."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+DOCS = Path(__file__).parent.parent / "docs"
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def blocks(file: Path, language: str) -> list[tuple[int, str]]:
+    """(line, text) of each block in a language."""
+    text = file.read_text()
+    return [
+        (text.count("\n", 0, m.start()) + 1, m[2]) for m in BLOCK.finditer(text) if m[1] == language
+    ]
+
+
+def run(file: Path) -> str:
+    """Execute all Python blocks; a failure names the block's line."""
+    names: dict[str, object] = {"__name__": "tutorial"}
+    for line, text in blocks(file, "python"):
+        padded = "\n" * line + text  # so that tracebacks show the lines of the document
+        exec(compile(padded, str(file), "exec"), names)
+    return file.name
+
+
+@pytest.mark.parametrize("name", [f.name for f in sorted(DOCS.glob("*.md"))])
+def test_code_of_a_document_runs(
+    name: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run(DOCS / name)
+    out, _ = capsys.readouterr()
+    for line, text in blocks(DOCS / name, "text"):
+        assert text in out, f"{name}, line {line}: this is not what the code prints"
+
+
+def test_the_tutorial_has_code() -> None:
+    assert len(blocks(DOCS / "tutorial.md", "python")) >= 6

@@ -1,0 +1,182 @@
+"""Who may import whom, no circles among module-level imports, and what importing loads."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PACKAGES = ("autosched", "measure", "cost_model", "records", "server")
+
+CORE = "autosched"
+"""All of autosched but its two outer parts, which are packages of their own in this table."""
+OUTER = ("autosched.tuning", "autosched.cli")
+MAY_IMPORT = {
+    CORE: {CORE},
+    "records": {"records"},
+    "cost_model": {CORE, "cost_model"},
+    "measure": {CORE, "measure"},
+    "autosched.tuning": {CORE, "measure", "cost_model", "records", "autosched.tuning"},
+    "server": {CORE, "measure", "cost_model", "records", "autosched.tuning", "server"},
+    "autosched.cli": {
+        CORE, "measure", "cost_model", "records", "autosched.tuning", "server", "autosched.cli",
+    },
+}  # fmt: skip
+"""Part -> the parts that it may import from."""
+OUTWARD = {"autosched"}
+"""Modules that hand out names of outer parts lazily, inside `__getattr__`."""
+
+
+def modules() -> dict[str, Path]:
+    """Every module of ours by its dotted name."""
+    out = {}
+    for package in PACKAGES:
+        for path in sorted((ROOT / package).rglob("*.py")):
+            parts = path.relative_to(ROOT).with_suffix("").parts
+            out[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return out
+
+
+MODULES = modules()
+
+
+def part_of(module: str) -> str:
+    """The row of the table that a module belongs to."""
+    for outer in OUTER:
+        if module == outer or module.startswith(f"{outer}."):
+            return outer
+    return module.split(".")[0]
+
+
+def is_type_checking(node: ast.stmt) -> bool:
+    test = node.test if isinstance(node, ast.If) else None
+    return isinstance(test, ast.Name) and test.id == "TYPE_CHECKING"
+
+
+def statements(body: list[ast.stmt], *, deep: bool) -> Iterator[ast.stmt]:
+    """Statements run on import; with `deep` those inside functions and type checks too."""
+    for node in body:
+        yield node
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not deep:
+            continue
+        if is_type_checking(node) and not deep:
+            assert isinstance(node, ast.If)
+            yield from statements(node.orelse, deep=deep)
+            continue
+        for inside in ("body", "orelse", "finalbody"):
+            yield from statements(getattr(node, inside, []), deep=deep)
+        for handler in getattr(node, "handlers", []):
+            yield from statements(handler.body, deep=deep)
+
+
+def imported(module: str, *, deep: bool) -> set[str]:
+    """Modules of ours that a module imports, each by its own name."""
+    path = MODULES[module]
+    package = module if path.name == "__init__.py" else module.rpartition(".")[0]
+    found: set[str] = set()
+    for node in statements(ast.parse(path.read_text()).body, deep=deep):
+        if isinstance(node, ast.Import):
+            found |= {a.name for a in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                above = package.split(".")[: len(package.split(".")) - node.level + 1]
+                base = ".".join([*above, base] if base else above)
+            for a in node.names:
+                inner = f"{base}.{a.name}"
+                found.add(inner if inner in MODULES else base)
+    return {name for name in found if name.split(".")[0] in PACKAGES}
+
+
+@pytest.mark.parametrize("module", sorted(MODULES))
+def test_imports_follow_the_table(module):
+    if module in OUTWARD:
+        allowed = MAY_IMPORT["server"]
+    else:
+        allowed = MAY_IMPORT[part_of(module)]
+    wrong = {name for name in imported(module, deep=True) if part_of(name) not in allowed}
+    assert not wrong, f"{module} ({part_of(module)}) may not import {', '.join(sorted(wrong))}"
+
+
+def test_the_command_line_imports_parts_inside_commands():
+    entry = "autosched.cli.main"
+    if entry in MODULES:
+        outer = {part_of(m) for m in imported(entry, deep=False)}
+        assert outer <= {CORE, "autosched.cli"}, (
+            f"{entry} imports {outer} before it is known what for"
+        )
+
+
+def test_module_level_imports_have_no_circle():
+    graph = {name: {m for m in imported(name, deep=False) if m in MODULES} for name in MODULES}
+    done: set[str] = set()
+
+    def visit(name: str, path: tuple[str, ...]) -> None:
+        if name in path:
+            circle = " -> ".join([*path[path.index(name) :], name])
+            pytest.fail(f"modules import in a circle: {circle}")
+        if name not in done:
+            for other in sorted(graph[name]):
+                # A package imports its own parts; those name the package only as part of a path.
+                if other != name:
+                    visit(other, (*path, name))
+            done.add(name)
+
+    for name in sorted(graph):
+        visit(name, ())
+
+
+def loaded_by(code: str) -> set[str]:
+    """Top-level modules in a fresh interpreter after `code`."""
+    text = f"import sys\n{code}\nprint(' '.join(sys.modules))"
+    run = subprocess.run(
+        [sys.executable, "-c", text], capture_output=True, text=True, check=False, cwd=ROOT
+    )
+    assert run.returncode == 0, run.stderr
+    return set(run.stdout.split())
+
+
+@pytest.mark.parametrize("code", ["import autosched", "import autosched as at; at.te.placeholder"])
+def test_importing_autosched_loads_no_compiler_and_no_model(code):
+    heavy = {"llvmlite", "xgboost", "sqlalchemy", "rich", "torch"}
+    assert not heavy & {name.split(".")[0] for name in loaded_by(code)}
+
+
+@pytest.mark.parametrize("package", ["records", "measure", "cost_model", "autosched.tuning"])
+def test_each_package_can_be_imported_first(package):
+    loaded_by(f"import {package}")
+
+
+def test_records_loads_nothing_of_the_others():
+    others = {"autosched", "measure", "cost_model", "server"}
+    assert not others & {name.split(".")[0] for name in loaded_by("import records")}
+
+
+def test_public_names():
+    names = loaded_by(
+        "import autosched as at\n"
+        "for name in at.__all__: assert getattr(at, name) is not None, name\n"
+        "assert callable(at.lower) and callable(at.build)\n"
+        "assert set(at.__all__) <= set(dir(at))"
+    )
+    assert "autosched" in names
+
+
+def test_public_names_are_not_hidden_by_modules():
+    import autosched
+
+    taken = {m.split(".")[1] for m in MODULES if m.startswith("autosched.") and m.count(".") == 1}
+    hidden = taken & set(autosched.__all__) - set(autosched._SUBPACKAGES)
+    assert not hidden, f"importing autosched.{hidden.pop()} would put a module in place of a name"
+
+
+def test_unknown_names_are_attribute_errors():
+    import autosched
+
+    with pytest.raises(AttributeError, match="module 'autosched' has no attribute 'nothing'"):
+        _ = autosched.nothing

@@ -1,0 +1,270 @@
+"""Keys: equal for equal programs, different for different ones, the same from run to run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tir_rebuild import Rebuild, shuffled
+
+from autosched import te
+from autosched.errors import VerifyError
+from autosched.tir.canonical import (
+    block_index,
+    block_order,
+    canonical_text,
+    program_hash,
+    workload_key,
+)
+from autosched.tir.nodes import PrimFunc, buffers_of, sites
+
+
+def matmul_add(n=8, m=4, k=6, dtype="float32", reverse=False, free=False) -> PrimFunc:
+    A = te.placeholder((n, k), name="A", dtype=dtype)
+    B = te.placeholder((k, m), name="B", dtype=dtype)
+    C = te.placeholder((n, m), name="C", dtype=dtype)
+    r = te.reduce_axis((0, k), name="k")
+    attrs = {"layout_free_placeholders": [B]} if free else {}
+    product = te.compute(
+        (n, m), lambda i, j: te.sum(A[i, r] * B[r, j], axis=r), name="product", attrs=attrs
+    )
+    out = te.compute((n, m), lambda i, j: product[i, j] + C[i, j], name="out")
+    return te.create_prim_func([B, A, C, out] if reverse else [A, B, C, out])
+
+
+def softmax(n=4, m=6) -> PrimFunc:
+    A = te.placeholder((n, m), name="A")
+    k, k2 = te.reduce_axis((0, m), name="k"), te.reduce_axis((0, m), name="k2")
+    top = te.compute((n,), lambda i: te.max(A[i, k], axis=k), name="top")
+    e = te.compute((n, m), lambda i, j: te.exp(A[i, j] - top[i]), name="e")
+    total = te.compute((n,), lambda i: te.sum(e[i, k2], axis=k2), name="total")
+    out = te.compute((n, m), lambda i, j: e[i, j] / total[i], name="out")
+    return te.create_prim_func([A, out])
+
+
+def conv(h=7, w=9, c=3, o=4, stride=2) -> PrimFunc:
+    X = te.placeholder((h, w, c), name="X")
+    W = te.placeholder((3, 3, c, o), name="W")
+    pad = te.compute(
+        (h + 2, w + 2, c),
+        lambda y, x, z: te.if_then_else(
+            te.all(y >= 1, y < h + 1, x >= 1, x < w + 1), X[y - 1, x - 1, z], 0.0
+        ),
+        name="pad",
+    )
+    ky, kx, kc = (te.reduce_axis((0, n), name=s) for n, s in ((3, "ky"), (3, "kx"), (c, "kc")))
+    out = te.compute(
+        ((h - 1) // stride + 1, (w - 1) // stride + 1, o),
+        lambda y, x, z: te.sum(
+            pad[y * stride + ky, x * stride + kx, kc] * W[ky, kx, kc, z], axis=[ky, kx, kc]
+        ),
+        name="conv",
+    )
+    return te.create_prim_func([X, W, out])
+
+
+PROGRAMS = {"matmul_add": matmul_add, "softmax": softmax, "conv": conv}
+GOLDEN_KEYS = {
+    "matmul_add": "1-86ec2ec1cbc21b78c1ffa56a",
+    "softmax": "1-b9db074aa5bf5e9748bbc990",
+    "conv": "1-1d0538d0ea463daa01b3c028",
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_keys_are_the_same_from_release_to_release(name):
+    assert workload_key(PROGRAMS[name]()) == GOLDEN_KEYS[name]
+
+
+def test_text_is_free_of_names():
+    assert canonical_text(matmul_add(free=True)) == GOLDEN_TEXT
+
+
+def diamonds(choices: list[tuple[int, int, int]], outputs: int) -> PrimFunc:
+    """A random DAG of elementwise computations and row sums over (5, 5) tensors."""
+    tensors = [te.placeholder((5, 5), name="a"), te.placeholder((5, 5), name="b")]
+    inputs = list(tensors)
+    for n, (kind, x, y) in enumerate(choices):
+        p, q = tensors[x % len(tensors)], tensors[y % len(tensors)]
+        k = te.reduce_axis((0, 5), name="k")
+        body = {
+            0: lambda i, j, p=p, q=q: p[i, j] + q[i, j],
+            1: lambda i, j, p=p, q=q: p[j, i] * q[i, j],
+            2: lambda i, j, p=p, q=q, k=k: te.sum(p[i, k] * q[k, j], axis=k),
+            3: lambda i, j, p=p: te.exp(p[i, j]),
+        }[kind]
+        tensors.append(te.compute((5, 5), body, name=f"t{n}"))
+    return te.create_prim_func([*inputs, *tensors[-outputs:]])
+
+
+DAGS = st.builds(
+    diamonds,
+    st.lists(
+        st.tuples(st.integers(0, 3), st.integers(0, 9), st.integers(0, 9)), min_size=2, max_size=9
+    ),
+    st.integers(1, 2),
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(DAGS, st.integers(0, 10**6))
+def test_key_forgets_names_objects_and_order(func, seed):
+    other = shuffled(Rebuild(seed).function(func), seed)
+    assert canonical_text(other) == canonical_text(func)
+    assert workload_key(other) == workload_key(func)
+
+
+@settings(max_examples=40, deadline=None)
+@given(DAGS, st.integers(0, 10**6))
+def test_canonical_index_follows_a_block_through_renaming(func, seed):
+    copy = Rebuild(seed)
+    renamed = copy.function(func)
+    pairs = {a.block.name: b.block.name for a, b in zip(sites(func), sites(renamed), strict=True)}
+    ours, theirs = block_index(func), block_index(shuffled(renamed, seed))
+    assert sorted(ours.values()) == list(range(len(ours)))
+    if len(set(nest_texts(func))) == len(ours):  # twins may swap places
+        assert {pairs[name]: n for name, n in ours.items()} == theirs
+
+
+def nest_texts(func: PrimFunc) -> list[str]:
+    return [canonical_text(replace(func, body=(n,))) for n in func.body]
+
+
+def test_block_order_puts_producers_first():
+    func = conv()
+    assert block_order(func) == ("pad", "conv")
+    assert block_order(replace(func, body=func.body[::-1])) == ("conv", "pad")
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        matmul_add(n=9),
+        matmul_add(dtype="float64"),
+        matmul_add(reverse=True),
+        matmul_add(free=True),
+        softmax(),
+        replace(matmul_add(), attrs=(("FLOP", 5),)),
+    ],
+    ids=["shape", "dtype", "parameter order", "attribute", "operation", "FLOP"],
+)
+def test_key_tells_programs_apart(other):
+    assert workload_key(other) != workload_key(matmul_add())
+
+
+def test_key_sees_constants_operand_order_and_scope():
+    def program(body, scope="global"):
+        A = te.placeholder((4,), name="A")
+        T = te.compute((4,), lambda i: body(A[i]), name="T")
+        func = te.create_prim_func([A, te.compute((4,), lambda i: T[i] * 2.0, name="out")])
+        local = next(b for b in buffers_of(func) if b.name == "T")
+        object.__setattr__(local, "scope", scope)
+        return workload_key(func)
+
+    keys = [
+        program(lambda x: x - 1.0),
+        program(lambda x: 1.0 - x),
+        program(lambda x: x - 2.0),
+        program(lambda x: x - 0.0),
+        program(lambda x: x - -0.0),
+        program(lambda x: x - 1.0, scope="local"),
+    ]
+    assert len(set(keys)) == len(keys)
+
+
+def test_layout_free_is_by_position():
+    func = matmul_add(free=True)
+    assert workload_key(Rebuild(1).function(func)) == workload_key(func)
+
+
+def test_program_hash_keeps_the_order():
+    A = te.placeholder((4,), name="A")
+    x = te.compute((4,), lambda i: A[i] + 1.0, name="x")
+    y = te.compute((4,), lambda i: A[i] * 2.0, name="y")
+    func = te.create_prim_func([A, x, y])
+    swapped = replace(func, body=func.body[::-1])
+    assert workload_key(func) == workload_key(swapped)
+    assert program_hash(func) != program_hash(swapped)
+    assert program_hash(func) == program_hash(Rebuild(3).function(func))
+
+
+def test_loose_ends_have_a_place_too():
+    A = te.placeholder((4,), name="A")
+    x = te.compute((4,), lambda i: A[i] + 1.0, name="x")
+    y = te.compute((4,), lambda i: A[i] * 2.0, name="y")
+    z = te.compute((4,), lambda i: y[i] * 3.0, name="z")
+    func = te.create_prim_func([A, x, z])
+    loose = replace(func, params=func.params[:2])  # z is no output any more
+    assert set(block_index(loose)) == {"x", "y", "z"}
+    for seed in range(8):
+        assert workload_key(shuffled(Rebuild(seed).function(loose), seed)) == workload_key(loose)
+
+
+def test_overwriting_waits_for_readers():
+    A = te.placeholder((4,), name="A")
+    x = te.compute((4,), lambda i: A[i] + 1.0, name="x")
+    y = te.compute((4,), lambda i: x[i] * 2.0, name="y")
+    z = te.compute((4,), lambda i: A[i] * 3.0, name="z")
+    func = te.create_prim_func([A, x, y, z])
+    # z writes x's buffer again, after y has read it
+    old, new = func.params[3], func.params[1]
+    last = list(sites(func))[2].block
+    block = replace(last, writes=(replace(last.writes[0], buffer=new),))
+    body = (*func.body[:2], replace(func.body[2], body=(block,)))
+    again = replace(func, params=tuple(b for b in func.params if b is not old), body=body)
+    assert block_order(again) == ("x", "y", "z")
+
+
+def test_long_chains_do_not_exhaust_the_stack():
+    t = te.placeholder((2,), name="A")
+    first = t
+    for _ in range(1500):
+        t = te.compute((2,), lambda i, t=t: t[i] + 1.0)
+    func = te.create_prim_func([first, t])
+    assert len(block_order(func)) == 1500
+
+
+def test_two_blocks_of_one_name_are_refused():
+    func = matmul_add()
+    sites_ = list(sites(func))
+    twin = replace(sites_[1].block, name="product")
+    loop = func.body[1]
+    inner = replace(loop.body[0], body=(twin,))
+    bad = replace(func, body=(func.body[0], replace(loop, body=(inner,))))
+    with pytest.raises(VerifyError, match="several blocks named product"):
+        block_index(bad)
+
+
+def test_attributes_that_are_no_data_are_refused():
+    with pytest.raises(VerifyError, match="cannot be part of a key"):
+        workload_key(replace(matmul_add(), attrs=(("x", object()),)))
+
+
+GOLDEN_TEXT = """\
+param p0 float32[8,6]@global
+param p1 float32[6,4]@global
+param p2 float32[8,4]@global
+param p3 float32[8,4]@global
+outputs p3
+attrs {"layout_free":[1]}
+for l0 8 serial
+ for l1 4 serial
+  for l2 6 serial
+   block x0:S8 x1:S4 x2:R6
+    bind 1*l0; 1*l1; 1*l2
+    read s0 p0[1*x0, 1*x2]
+    read s1 p1[1*x2, 1*x1]
+    write t0=float32[8,4]@global[1*x0, 1*x1]
+    value mul(s0, s1)
+    combine add(acc0:float32, new0:float32) from 0.0:float32
+for l3 8 serial
+ for l4 4 serial
+  block x0:S8 x1:S4
+   bind 1*l3; 1*l4
+   read s0 t0[1*x0, 1*x1]
+   read s1 p2[1*x0, 1*x1]
+   write p3[1*x0, 1*x1]
+   value add(s0, s1)
+"""

@@ -1,0 +1,668 @@
+"""The verifier: right programs of every shape pass, and each rule has a program that breaks it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from autosched import te
+from autosched.errors import TensorExprError, VerifyError
+from autosched.tir import expr as ex
+from autosched.tir.affine import Affine, Digit
+from autosched.tir.expr import Call, Const, Expr, Slot, Var
+from autosched.tir.nodes import (
+    Access,
+    Block,
+    Buffer,
+    For,
+    Iter,
+    Node,
+    Predicate,
+    PrimFunc,
+    Reducer,
+    map_func,
+)
+from autosched.tir.verify import RULES, verify
+
+
+def of(v: Var, c: int = 1, const: int = 0) -> Affine:
+    return Affine.of(v, c) + const
+
+
+def bits(base: Affine, div: int, mod: int | None = None) -> Affine:
+    return Affine.of(Digit(base, div, mod))
+
+
+class Copy:
+    """`B[i] = A[i]` over 16 elements, in parts that tests replace."""
+
+    def __init__(self) -> None:
+        self.A, self.B = Buffer("A", (16,), "float32"), Buffer("B", (16,), "float32")
+        self.i, self.vi = Var("i"), Var("vi")
+        self.block = Block(
+            name="copy",
+            iters=(Iter(self.vi, 16),),
+            bindings=(of(self.i),),
+            predicates=(),
+            reads=(Access(self.A, (of(self.vi),)),),
+            writes=(Access(self.B, (of(self.vi),)),),
+            body=(Slot(0, "float32"),),
+        )
+        self.loop = For(self.i, 16, (self.block,))
+
+    def func(self, *body: Node, **fields: object) -> PrimFunc:
+        nodes = body or (self.loop,)
+        return replace(PrimFunc("main", (self.A, self.B), nodes), **fields)
+
+    def with_block(self, **fields: object) -> PrimFunc:
+        return self.func(replace(self.loop, body=(replace(self.block, **fields),)))
+
+    def with_loop(self, **fields: object) -> PrimFunc:
+        return self.func(replace(self.loop, **fields))
+
+
+def fails(func: PrimFunc, *parts: str) -> str:
+    with pytest.raises(VerifyError) as caught:
+        verify(func)
+    text = str(caught.value)
+    for part in parts:
+        assert part in text
+    return text
+
+
+# -- programs that are right
+
+
+def placeholder(shape, name="A", dtype="float32"):
+    return te.placeholder(shape, name=name, dtype=dtype)
+
+
+def padded_conv(h=9, w=8, c=3, o=4, k=3, stride=2, pad=2, dilation=2):
+    x, weights = placeholder((h, w, c), "X"), placeholder((k, k, c, o), "W")
+    oh = (h + 2 * pad - dilation * (k - 1) - 1) // stride + 1
+    ow = (w + 2 * pad - dilation * (k - 1) - 1) // stride + 1
+    ky, kx, kc = (te.reduce_axis((0, n), name=s) for n, s in ((k, "ky"), (k, "kx"), (c, "kc")))
+
+    def point(y, x_, z):
+        yy, xx = y * stride + ky * dilation - pad, x_ * stride + kx * dilation - pad
+        inside = te.all(yy >= 0, yy < h, xx >= 0, xx < w)
+        return te.sum(
+            te.if_then_else(inside, x[yy, xx, kc], 0.0) * weights[ky, kx, kc, z],
+            axis=[ky, kx, kc],
+        )
+
+    return [x, weights, te.compute((oh, ow, o), point, name="conv")]
+
+
+def causal_conv(n=12, k=3, dilation=2):
+    x, w = placeholder((n,), "X"), placeholder((k,), "W")
+    kh = te.reduce_axis((0, k), name="kh")
+    out = te.compute(
+        (n,),
+        lambda h: te.sum(
+            te.if_then_else(h - kh * dilation >= 0, x[h - kh * dilation], 0.0) * w[kh], axis=kh
+        ),
+        name="out",
+    )
+    return [x, w, out]
+
+
+def transposed_conv(n=6, k=4, stride=2, pad=1):
+    x, w = placeholder((n,), "X"), placeholder((k,), "W")
+    kh = te.reduce_axis((0, k), name="kh")
+
+    def point(h):
+        t = h + pad - kh
+        inside = te.all(t % stride == 0, t >= 0, t // stride < n)
+        return te.sum(te.if_then_else(inside, x[t // stride], 0.0) * w[kh], axis=kh)
+
+    return [x, w, te.compute(((n - 1) * stride + k - 2 * pad,), point, name="out")]
+
+
+def reshaped(rows=6, columns=8):
+    x = placeholder((rows, columns))
+    flat = te.compute((rows * columns,), lambda i: x[i // columns, i % columns], name="flat")
+    return [x, te.compute((columns, rows), lambda i, j: flat[j * columns + i], name="out")]
+
+
+def other_branch(n=10):
+    x = placeholder((n,))
+    y = te.compute(
+        (n + 4,),
+        lambda i: te.if_then_else(te.any(i < 2, i >= n + 2), 0.0, x[i - 2]),
+        name="out",
+    )
+    return [x, y]
+
+
+def gather(n=10, m=5):
+    table, where = placeholder((n,), "table"), placeholder((m,), "where", "int64")
+    guarded = te.compute(
+        (m,),
+        lambda i: te.if_then_else(te.all(where[i] >= 0, where[i] < n), table[where[i]], 0.0),
+        name="out",
+    )
+    return [table, where, guarded]
+
+
+RIGHT = {
+    "padded conv": padded_conv,
+    "plain conv": lambda: padded_conv(pad=0),
+    "causal conv": causal_conv,
+    "transposed conv": transposed_conv,
+    "strided transposed conv": lambda: transposed_conv(5, 3, 3, 0),
+    "reshape": reshaped,
+    "else branch": other_branch,
+    "gather": gather,
+}
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_right_programs_pass(name):
+    verify(te.create_prim_func(RIGHT[name]()))
+
+
+@pytest.mark.parametrize(
+    ("make", "index"),
+    [
+        (lambda: padded_conv(h=9), "index 0"),
+        (causal_conv, "index 0"),
+        (other_branch, "index 0"),
+        (gather, "index 0"),
+    ],
+)
+def test_the_same_programs_fail_without_their_guards(make, index):
+    def unguarded(e: Expr) -> Expr | None:
+        if isinstance(e, Call) and e.op == "if_then_else":
+            return e.args[1] if any(isinstance(x, Slot) for x in ex.walk(e.args[1])) else e.args[2]
+        return None
+
+    func = te.create_prim_func(make())
+    bare = map_func(
+        func, lambda b: replace(b, body=tuple(ex.rewrite(e, unguarded) for e in b.body))
+    )
+    fails(bare, "bounds: ", index, "not provably in")
+
+
+def test_a_select_guards_nothing():
+    x = placeholder((8,))
+    y = te.compute((9,), lambda i: te.select(i < 8, x[i], 0.0), name="out")
+    with pytest.raises(TensorExprError, match=r"reads A\[vi\]: index 0, vi, reaches 0..8"):
+        te.create_prim_func([x, y])
+
+
+def test_tail_of_a_split():
+    p, outer, inner = Copy(), Var("i_0"), Var("i_1")
+    form = of(outer, 6) + of(inner)
+
+    def split(*predicates: Predicate) -> PrimFunc:
+        block = replace(p.block, bindings=(form,), predicates=predicates)
+        return p.func(For(outer, 3, (For(inner, 6, (block,)),)))
+
+    verify(split(Predicate(form, 16)))
+    fails(split(), "domains: ", "axis vi is bound to i_0 * 6 + i_1, which reaches 0..17")
+    fails(split(Predicate(form, 17)), "domains: ")
+
+
+def test_predicates_may_guard_what_axes_do_not():
+    p = Copy()
+    reads = (Access(p.A, (of(p.vi, 1, 4),)),)
+    good = replace(p.block, reads=reads, predicates=(Predicate(of(p.i), 12),))
+    verify(p.func(replace(p.loop, body=(good,))))
+
+
+def test_shrunk_buffers_are_indexed_from_their_region():
+    p, outer, inner = Copy(), Var("o"), Var("n")
+    local, v1, v2 = Buffer("tile", (4,), "float32"), Var("v1"), Var("v2")
+    form = of(outer, 4) + of(inner)
+    index = of(v1) + of(outer, -4)
+    first = replace(
+        p.block, iters=(Iter(v1, 16),), bindings=(form,), writes=(Access(local, (index,)),),
+        reads=(Access(p.A, (of(v1),)),),
+    )  # fmt: skip
+    other = Var("m")
+    second = replace(
+        p.block, name="back", iters=(Iter(v2, 16),), bindings=(of(outer, 4) + of(other),),
+        reads=(Access(local, (of(v2) + of(outer, -4),)),), writes=(Access(p.B, (of(v2),)),),
+    )  # fmt: skip
+    nests = (For(inner, 4, (first,)), For(other, 4, (second,)))
+    verify(p.func(For(outer, 4, nests, allocs=(local,))))
+    verify(p.func(For(outer, 4, nests, "parallel", allocs=(local,))))
+    fails(p.func(For(outer, 4, nests)), "scopes: ", "an index of tile uses o")
+    elsewhere = For(outer, 4, nests[:1], allocs=(local,))
+    rest = For(Var("q"), 4, nests[1:])
+    fails(p.func(elsewhere, rest), "uses o, which is not")
+
+
+# -- faults of form
+
+
+def test_counts():
+    p = Copy()
+    fails(p.with_block(bindings=()), "nodes: block 'copy' has 1 axes and 0 bindings")
+    fails(p.with_block(body=()), "nodes: block 'copy' writes 1 elements and computes 0 values")
+    fails(p.with_block(writes=(), body=()), "writes 0 elements")
+
+
+def test_reducer_shape():
+    p, a, b = Copy(), Var("a", "float32"), Var("b", "float32")
+    short = Reducer("sum", (a,), (b,), (a + b,), ())
+    fails(
+        p.with_block(reducer=short),
+        "nodes: block 'copy' writes 1 elements with reducer 'sum' of 1 accumulated and 1 new "
+        "values, 1 results and 0 identities",
+    )
+
+
+def test_loop_kinds():
+    p = Copy()
+    fails(
+        p.with_loop(kind="fast"),
+        "nodes: loop 'i' has kind 'fast'; expected one of serial, parallel, vectorized",
+    )
+    fails(p.with_loop(kind="thread"), "sizes: loop 'i' is thread with thread axis None")
+    fails(p.with_loop(thread="threadIdx.x"), "is serial with thread axis 'threadIdx.x'")
+
+
+def test_forms_are_of_integers():
+    import numpy as np
+
+    p = Copy()
+    fails(p.with_block(bindings=(Affine(np.zeros(3, np.int64)),)), "the binding of vi has a coeff")
+    fails(p.with_block(bindings=(bits(of(p.i), 0),)), "divisor or modulus is below 1")
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (Slot(3, "float32"), "the body uses slot 3 of 1 reads"),
+        (Call("frob", (), "float32"), "the body calls 'frob', which is no operation"),
+        (
+            Call("add", (Slot(0, "float32"),), "float32"),
+            "the body gives 1 arguments to add, which takes 2",
+        ),
+    ],
+)
+def test_expressions(body, message):
+    fails(Copy().with_block(body=(body,)), f"expressions: block 'copy': {message}")
+
+
+def test_tensor_reads_belong_to_tensor_expressions():
+    p = Copy()
+    read = placeholder((16,))[0]
+    fails(p.with_block(body=(read,)), "which is for tensor expressions")
+
+
+def test_an_index_cannot_depend_on_itself():
+    p = Copy()
+    table = Buffer("T", (16,), "int64")
+    loop = Access(table, (Slot(1, "int64"),))
+    fails(p.with_block(reads=(p.block.reads[0], loop)), "index of read 1 depends on its own value")
+
+
+def test_sizes():
+    p = Copy()
+    fails(p.with_loop(extent=0), "sizes: loop 'i' has extent 0; expected an integer from 1 up")
+    fails(p.with_loop(body=()), "sizes: loop 'i' has no body")
+    fails(p.with_block(iters=(Iter(p.vi, 0),)), "axis vi has extent 0")
+    fails(p.with_block(iters=(Iter(p.vi, 16, "odd"),)), "axis vi has kind 'odd'")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"dtype": "float8"}, "buffers: A has dtype 'float8'; expected one of float16"),
+        ({"shape": (-1,)}, "buffers: A has shape (-1,); expected integers from 1 up"),
+        ({"scope": "moon"}, "buffers: A has scope 'moon'; expected one of global"),
+    ],
+)
+def test_buffers(change, message):
+    p = Copy()
+    p.A = replace(p.A, **change)
+    fails(p.with_block(reads=(Access(p.A, (of(p.vi),)),)), message)
+
+
+def test_buffers_are_declared_once():
+    p = Copy()
+    fails(p.func(params=(p.A, p.B, p.A)), "buffers: A is declared 2 times")
+
+
+def test_names_and_ranks():
+    p, q = Copy(), Copy()
+    again = replace(q.loop, body=(replace(q.block, writes=(Access(p.B, (of(q.vi),)),)),))
+    text = fails(p.func(p.loop, again, params=(p.A, p.B, q.A)), "another block is named 'copy'")
+    assert text.startswith("main breaks a rule of the loop IR\nnames: ")
+    two = (of(p.vi), of(p.vi))
+    fails(
+        p.with_block(reads=(Access(p.A, two),)),
+        "names: block 'copy' gives 2 indices to A, which has 1 dimensions",
+    )
+
+
+# -- faults of meaning
+
+
+def test_scopes():
+    p, w = Copy(), Var("w")
+    fails(
+        p.with_block(bindings=(of(w),)), "scopes: ", "the binding of vi uses w, which is not a loop"
+    )
+    fails(p.with_block(predicates=(Predicate(of(w), 3),)), "a predicate uses w")
+    fails(
+        p.with_block(reads=(Access(p.A, (of(p.i),)),)),
+        "an index of A uses i, which is not an axis of the block",
+    )
+    fails(p.with_block(body=(ex.cast(w, "float32"),)), "the body uses w")
+    fails(p.func(For(p.i, 16, (p.loop,))), "loop variable i belongs to two loops")
+    fails(p.with_block(iters=(Iter(p.i, 16),)), "axes must have variables of their own")
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (Call("add", (Slot(0, "float32"), Const(1, "int32")), "float32"), "different dtypes"),
+        (Slot(0, "float64"), "slot 0 has dtype float64, its buffer float32"),
+        (Call("lt", (Slot(0, "float32"), Slot(0, "float32")), "float32"), "expected bool"),
+        (Call("exp", (Const(1, "int32"),), "int32"), "exp is not defined on int32"),
+        (Call("cast", (Slot(0, "float32"),), "int7"), "cast to the unknown dtype 'int7'"),
+        (ex.cast(Slot(0, "float32"), "int8"), "writes int8 to B, which holds float32"),
+    ],
+)
+def test_types(body, message):
+    fails(Copy().with_block(body=(body,)), "types: block 'copy'", message)
+
+
+def test_types_of_indices():
+    p = Copy()
+    index = ex.cast(p.vi, "int32")
+    fails(p.with_block(reads=(Access(p.A, (index,)),)), "an index of A has dtype int32")
+
+
+def test_types_of_reducers():
+    p, a, b, c = Copy(), Var("a", "float32"), Var("b", "float32"), Var("c", "float32")
+    zero, one = Const(0.0, "float32"), Const(0.0, "float64")
+    fails(p.with_block(reducer=Reducer("r", (a,), (b,), (a + c,), (zero,))), "reducer 'r' uses c")
+    fails(p.with_block(reducer=Reducer("r", (a,), (b,), (a + b,), (c,))), "identity of reducer 'r'")
+    fails(
+        p.with_block(reducer=Reducer("r", (a,), (b,), (a + b,), (one,))),
+        "reducer 'r' computes float32, float64 for B, which holds float32",
+    )
+    slot = Slot(0, "float32")
+    fails(p.with_block(reducer=Reducer("r", (a,), (b,), (a + slot,), (zero,))), "reads a buffer")
+
+
+# -- faults that need a proof
+
+
+def test_bounds_show_the_lines():
+    p = Copy()
+    text = fails(p.with_block(reads=(Access(p.A, (of(p.vi, 1, 1),)),)))
+    assert text == (
+        "main breaks a rule of the loop IR\n"
+        "bounds: block 'copy' reads A[vi + 1]: index 0, vi + 1, reaches 1..16 and is not provably "
+        "in [0, 16)\n"
+        "        for i in T.serial(16):\n"
+        '            with T.block("copy"):\n'
+        "                vi = T.axis.spatial(16, i)\n"
+        "  >             T.reads(A[vi + 1])\n"
+        "                T.writes(B[vi])\n"
+        "                B[vi] = A[vi + 1]"
+    )
+
+
+def test_bounds_of_writes():
+    p = Copy()
+    fails(p.with_block(writes=(Access(p.B, (of(p.vi, 2),)),)), "writes B[vi * 2]: index 0")
+
+
+def chain(first: Access, second: Access, p: Copy) -> tuple[Node, Node]:
+    """Two nests: p's block writing `first`, and one that reads `second` into B."""
+    one = replace(p.loop, body=(replace(p.block, name="one", writes=(first,)),))
+    j, vj = Var("j"), Var("vj")
+    index = tuple(i.substitute({p.vi: of(vj)}) for i in second.indices if isinstance(i, Affine))
+    block = replace(
+        p.block, name="two", iters=(Iter(vj, 16),), bindings=(of(j),),
+        reads=(Access(second.buffer, index),), writes=(Access(p.B, (of(vj),)),),
+    )  # fmt: skip
+    return one, For(j, 16, (block,))
+
+
+def test_order():
+    p = Copy()
+    t = Buffer("T", (16,), "float32")
+    access = Access(t, (of(p.vi),))
+    one, two = chain(access, access, p)
+    verify(p.func(one, two))
+    fails(p.func(two, one), "order: block 'two' reads T before block 'one' writes it")
+    fails(p.func(two), "order: block 'two' reads T, which nothing writes")
+    fails(p.with_block(writes=p.block.reads), "order: block 'copy' reads A, which it writes")
+    q = Copy()
+    late = replace(
+        q.loop, body=(replace(q.block, name="late", writes=(Access(p.A, (of(q.vi),)),)),)
+    )
+    fails(
+        p.func(p.loop, late, params=(p.A, p.B, q.A)),
+        "order: block 'late' writes A after block 'copy' has read it",
+    )
+
+
+def test_sequential_axes_may_read_what_they_write():
+    p, t, vt = Copy(), Var("t"), Var("vt")
+    state = Buffer("state", (9, 16), "float32")
+    init = replace(p.block, name="init", writes=(Access(state, (Affine(0), of(p.vi))),))
+    q = Copy()
+    step = Block(
+        "step", (Iter(vt, 8, "sequential"), Iter(q.vi, 16)), (of(t), of(q.i)), (),
+        (Access(state, (of(vt), of(q.vi))),), (Access(state, (of(vt, 1, 1), of(q.vi))),),
+        (Slot(0, "float32"),),
+    )  # fmt: skip
+    body = (replace(p.loop, body=(init,)), For(t, 8, (For(q.i, 16, (step,)),)))
+    verify(PrimFunc("scan", (p.A, state), body))
+
+
+def test_accumulating_needs_a_start():
+    p, a, b = Copy(), Var("a", "float32"), Var("b", "float32")
+    total = Reducer("sum", (a,), (b,), (a + b,), (Const(0.0, "float32"),))
+    verify(p.with_block(reducer=total))
+    fails(p.with_block(reducer=total, init=False), "order: block 'copy' accumulates in B")
+
+
+def test_what_is_read_was_written():
+    p = Copy()
+    t = Buffer("T", (20,), "float32")
+    one, two = chain(Access(t, (of(p.vi),)), Access(t, (of(p.vi, 1, 2),)), p)
+    fails(p.func(one, two), "reaches: block 'two' reads T at 2..17 in dimension 0, where 0..15 is")
+
+
+def test_an_iteration_reads_what_it_wrote_itself():
+    p, o = Copy(), Var("o")
+    t = Buffer("T", (17,), "float32")
+    v1, v2 = Var("v1"), Var("v2")
+    one = replace(
+        p.block, name="one", iters=(Iter(v1, 16),), bindings=(of(o),),
+        reads=(Access(p.A, (of(v1),)),), writes=(Access(t, (of(v1, 1, 1),)),),
+    )  # fmt: skip
+
+    def two(shift: int) -> Block:
+        return replace(
+            p.block, name="two", iters=(Iter(v2, 16),), bindings=(of(o),),
+            reads=(Access(t, (of(v2, 1, shift),)),), writes=(Access(p.B, (of(v2),)),),
+        )  # fmt: skip
+
+    verify(p.func(For(o, 16, (one, two(1)))))
+    fails(p.func(For(o, 16, (one, two(0)))), "reads T at 0..0 of one iteration in dimension 0")
+
+
+def test_outputs():
+    p = Copy()
+    fails(p.func(params=(p.A,)), "outputs: main writes none of its parameters")
+    half = replace(p.block, iters=(Iter(p.vi, 8),))
+    fails(
+        p.func(replace(p.loop, extent=8, body=(half,))),
+        "outputs: output B is written at 0..7 of dimension 0, which has 16 elements",
+    )
+    square = Buffer("B", (16, 16), "float32")
+    diagonal = replace(p.block, writes=(Access(square, (of(p.vi), of(p.vi))),))
+    fails(
+        p.func(replace(p.loop, body=(diagonal,)), params=(p.A, square)),
+        "outputs: output B has 256 elements and only 16 are written",
+    )
+
+
+@pytest.mark.parametrize("kind", ["parallel", "vectorized"])
+def test_races_of_writes(kind):
+    p = Copy()
+    verify(p.with_loop(kind=kind))
+    o = Var("o")
+    again = For(o, 4, (p.loop,), kind)
+    fails(
+        p.func(again), f"races: iterations of the {kind} loop 'o' may write the same element of B"
+    )
+    overlap = replace(
+        p.block, bindings=(of(o, 3) + of(p.i),), predicates=(Predicate(of(o, 3) + of(p.i), 16),)
+    )
+    fails(p.func(For(o, 5, (For(p.i, 4, (overlap,)),), kind)), "races: ")
+    apart = replace(overlap, bindings=(of(o, 4) + of(p.i),), predicates=())
+    verify(p.func(For(o, 4, (For(p.i, 4, (apart,)),), kind)))
+
+
+def test_fused_parallel_loops():
+    f, x, y = Var("f"), Var("x"), Var("y")
+    a, b = Buffer("A", (6, 10), "float32"), Buffer("B", (6, 10), "float32")
+    index = (of(x), of(y))
+
+    def fused(div: int, mod: int) -> PrimFunc:
+        block = Block(
+            "copy", (Iter(x, 6), Iter(y, 10)), (bits(of(f), div), bits(of(f), 1, mod)), (),
+            (Access(a, index),), (Access(b, index),), (Slot(0, "float32"),),
+        )  # fmt: skip
+        return PrimFunc("main", (a, b), (For(f, 60, (block,), "parallel"),))
+
+    verify(fused(10, 10))
+    fails(fused(10, 9), "races: iterations of the parallel loop 'f' may write")
+
+
+def test_races_of_reductions():
+    A, k = placeholder((8, 4)), te.reduce_axis((0, 4), name="k")
+    func = te.create_prim_func([A, te.compute((8,), lambda i: te.sum(A[i, k], axis=k), name="C")])
+    outer = func.body[0]
+    assert isinstance(outer, For)
+    inner = outer.body[0]
+    assert isinstance(inner, For)
+
+    def with_inner(kind: str) -> PrimFunc:
+        return replace(func, body=(replace(outer, body=(replace(inner, kind=kind),)),))
+
+    verify(with_inner("vectorized"))
+    verify(with_inner("unrolled"))
+    fails(with_inner("parallel"), "may write the same element of C")
+
+
+def test_races_between_blocks():
+    p = Copy()
+    t, q = Buffer("T", (16,), "float32"), Copy()
+    v2 = Var("v2")
+    one = replace(p.block, name="one", writes=(Access(t, (of(p.vi),)),))
+
+    def both(shift: int) -> PrimFunc:
+        two = replace(
+            p.block, name="two", iters=(Iter(v2, 16),),
+            reads=(Access(t, (of(v2, -1, shift),)),), writes=(Access(p.B, (of(v2),)),),
+        )  # fmt: skip
+        # T is an output, so that the iterations share it.
+        return PrimFunc("main", (p.A, p.B, t), (For(p.i, 16, (one, two), "parallel"),))
+
+    fails(both(15), "races: block 'two' may read elements of T that another iteration")
+    same = replace(
+        q.block, name="two", bindings=(of(p.i),),
+        reads=(Access(t, (of(q.vi),)),), writes=(Access(p.B, (of(q.vi),)),),
+    )  # fmt: skip
+    verify(PrimFunc("main", (p.A, p.B, t), (For(p.i, 16, (one, same), "parallel"),)))
+
+
+def test_all_faults_of_a_group_are_listed():
+    p = Copy()
+    text = fails(
+        p.with_block(
+            reads=(Access(p.A, (of(p.vi, 1, 1),)),), writes=(Access(p.B, (of(p.vi, 1, -1),)),)
+        )
+    )
+    assert "breaks 3 rules" in text
+    assert text.count("bounds: ") == 2
+    assert text.count("outputs: ") == 1
+
+
+def test_the_table_names_every_rule_once():
+    names = [rule.name for group in RULES for rule in group]
+    assert len(names) == len(set(names))
+    assert all(rule.says and rule.check.__doc__ for group in RULES for rule in group)
+
+
+def test_many_guards_do_not_stall_the_proof():
+    p = Copy()
+    several = [Var(f"w{n}") for n in range(6)]
+    guard: Expr = ex.const(True)
+    for n in range(60):
+        form = of(several[n % 6], n + 1) + of(several[(n + 1) % 6], -n)
+        guard = ex.call("and", guard, form.to_expr() < 3 * n + 4)
+    iters = (Iter(p.vi, 16), *(Iter(v, 5) for v in several))
+    loops = [Var(f"l{n}") for n in range(6)]
+    body = Call("if_then_else", (guard, Slot(0, "float32"), Const(0.0, "float32")), "float32")
+    node: Node = replace(
+        p.block,
+        iters=iters,
+        bindings=(of(p.i), *(of(x) for x in loops)),
+        reads=(Access(p.A, (of(p.vi, 1) + of(several[0]),)),),
+        body=(body,),
+    )
+    for x in loops:
+        node = For(x, 5, (node,))
+    fails(p.func(replace(p.loop, body=(node,))), "bounds: ")
+
+
+@st.composite
+def parallel_programs(draw):
+    """A loop nest over (a, b, c), the outermost parallel, that writes a (6, 6) buffer somehow."""
+    loops = [Var(n) for n in "abc"]
+    extents = dict(zip(loops, draw(st.tuples(*[st.integers(1, 4)] * 3)), strict=True))
+    total = Affine(draw(st.integers(0, 2)))
+    for v in loops:
+        total = total + of(v) * draw(st.integers(0, 4))
+
+    def axis() -> Affine:
+        if draw(st.booleans()):
+            return bits(total, draw(st.integers(1, 5)), draw(st.sampled_from([None, 2, 3, 4])))
+        out = Affine(0)
+        for v in loops:
+            out = out + of(v) * draw(st.integers(0, 4))
+        return out
+
+    return extents, (axis(), axis())
+
+
+@settings(max_examples=300, deadline=None)
+@given(parallel_programs())
+def test_no_race_is_overlooked(program):
+    extents, forms = program
+    x, y = Var("x"), Var("y")
+    sizes = tuple(f.span(extents)[1] + 1 for f in forms)
+    a, b = Buffer("A", sizes, "float32"), Buffer("B", sizes, "float32")
+    index = (of(x), of(y))
+    node: Node = Block(
+        "copy", tuple(Iter(v, n) for v, n in zip((x, y), sizes, strict=True)), forms, (),
+        (Access(a, index),), (Access(b, index),), (Slot(0, "float32"),),
+    )  # fmt: skip
+    for n, (v, extent) in reversed(list(enumerate(extents.items()))):
+        node = For(v, extent, (node,), "parallel" if n == 0 else "serial")
+    owner: dict[tuple[int, ...], int] = {}
+    clash = False
+    for point in product(*(range(n) for n in extents.values())):
+        element = tuple(int(f.evaluate(dict(zip(extents, point, strict=True)))) for f in forms)
+        clash |= owner.setdefault(element, point[0]) != point[0]
+    if clash:
+        with pytest.raises(VerifyError, match="races: "):
+            verify(PrimFunc("main", (a, b), (node,)))

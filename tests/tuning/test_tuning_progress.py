@@ -1,0 +1,104 @@
+"""What a run prints while it goes, and that a piece of work is not torn by Ctrl-C."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable
+
+import pytest
+from tuning_doubles import FakePool
+
+import autosched as at
+from autosched.tuning.interrupt import interrupts_deferred
+from autosched.tuning.progress import format_seconds
+from measure.status import Status
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(2.5, "2.5 s"), (5.034e-3, "5.03 ms"), (1.21e-5, "12.1 µs"), (3e-9, "3 ns"), (0.0, "0 ns")],
+)
+def test_format_seconds(seconds: float, text: str) -> None:
+    assert format_seconds(seconds) == text
+
+
+def tune(trials: int, verbose: int, **more: object) -> None:
+    pool = FakePool(fail=lambda n: Status.WRONG_RESULT if n == 1 else None)
+    options = at.TuningOptions(trials, pool=pool, verbose=verbose, **more)  # type: ignore[arg-type]
+    at.SearchTask("matmul_add", (4, 3, 5)).tune(options)
+
+
+def test_lines_when_piped(capsys: pytest.CaptureFixture[str]) -> None:
+    tune(16, 1)
+    out, err = capsys.readouterr()
+    assert out == ""  # standard output is the caller's
+    lines = err.splitlines()
+    assert lines[0].startswith("tuning matmul_add(4, 3, 5) on llvm ")
+    assert lines[1].startswith("baseline, untransformed program: ")
+    assert lines[2].startswith("baseline, default schedule: ")
+    assert lines[3].startswith("8/16 trials | best 1.")
+    assert "trials/s, " in lines[3]
+    assert lines[3].endswith("| 1 wrong_result")
+    assert lines[-1].startswith("best 1.")
+    assert " after 16 trials in " in lines[-1]
+    assert "\x1b" not in err
+
+
+def test_silence(capsys: pytest.CaptureFixture[str]) -> None:
+    tune(8, 0)
+    assert capsys.readouterr() == ("", "")
+
+
+def interrupted_twice(done: list[int]) -> None:
+    with interrupts_deferred():
+        os.kill(os.getpid(), signal.SIGINT)
+        done.append(1)
+        os.kill(os.getpid(), signal.SIGINT)
+        done.append(2)
+
+
+def interrupted_once(done: list[int]) -> None:
+    with interrupts_deferred():
+        os.kill(os.getpid(), signal.SIGINT)
+        done.append(1)
+
+
+@pytest.mark.parametrize("work", [interrupted_once, interrupted_twice])
+def test_a_signal_waits_until_the_work_is_done_and_a_second_does_not(
+    work: Callable[[list[int]], None],
+) -> None:
+    done: list[int] = []
+    with pytest.raises(KeyboardInterrupt):
+        work(done)
+    assert done == [1]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_other_threads_have_no_signals_to_wait_for() -> None:
+    done = []
+
+    def work() -> None:
+        with interrupts_deferred():
+            done.append(threading.current_thread().name)
+
+    thread = threading.Thread(target=work, name="worker")
+    thread.start()
+    thread.join()
+    assert done == ["worker"]
+
+
+def test_tuning_in_a_thread() -> None:
+    failed: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            tune(8, 0)
+        except BaseException as e:
+            failed.append(e)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert not failed

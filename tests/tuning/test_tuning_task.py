@@ -1,0 +1,113 @@
+"""What a task and its options accept, and what they say of the rest."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import autosched as at
+from autosched import te
+from autosched.errors import AutoschedError, TargetError, TuningError, WorkloadError
+
+
+def rows(n: int, m: int) -> list[te.Tensor]:
+    a = te.placeholder((n, m), name="a")
+    return [a, te.compute((n, m), lambda i, j: a[i, j] * 2.0, name="c")]
+
+
+def test_the_same_workload_by_function_name_and_prim_func() -> None:
+    at.register_workload(rows, name="test_tuning_task.rows", override=True)
+    tasks = [
+        at.SearchTask(rows, (4, 6)),
+        at.SearchTask(func=rows, args=[np.int64(4), 6]),
+        at.SearchTask("test_tuning_task.rows", (4, 6)),
+        at.SearchTask(prim_func=te.create_prim_func(rows(4, 6))),
+    ]
+    assert len({t.workload_key for t in tasks}) == 1
+    assert {str(t.target) for t in tasks} == {str(at.Target("llvm"))}
+    assert [t.title for t in tasks[2:]] == ["test_tuning_task.rows(4, 6)", "main"]
+    assert tasks[1].workload.args == [4, 6]
+    assert tasks[3].workload.args is None
+
+
+def test_a_function_of_a_file_by_its_name(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "from autosched import te\n"
+        "def rows(n, m):\n"
+        "    a = te.placeholder((n, m), name='a')\n"
+        "    return [a, te.compute((n, m), lambda i, j: a[i, j] * 2.0, name='c')]\n"
+    )
+    task = at.SearchTask(f"{file}:rows", (4, 6))
+    assert task.workload_key == at.SearchTask(rows, (4, 6)).workload_key
+    assert task.workload.name == f"{file}:rows"
+
+
+def test_the_target_is_resolved() -> None:
+    task = at.SearchTask(rows, (4, 6), target="llvm -mcpu=x86-64-v3 -num-cores=3")
+    assert task.target.num_cores == 3
+    assert "x86-64-v3" in str(task.target)
+
+
+BAD_TASKS: list[tuple[dict[str, Any], type[AutoschedError], str]] = [
+    ({}, WorkloadError, "expected either func with args, or prim_func; found neither"),
+    ({"func": rows, "prim_func": 1}, WorkloadError, "found both"),
+    ({"prim_func": 1}, WorkloadError, "prim_func is a int; expected a PrimFunc"),
+    ({"func": "nothing", "args": (1,)}, WorkloadError, "no workload named 'nothing'; known: .*mat"),
+    ({"func": rows, "args": (4,)}, WorkloadError, "missing a required argument: 'm'"),
+    ({"func": rows, "args": (4, None)}, WorkloadError, "argument None of a workload"),
+    ({"func": rows, "args": 4}, WorkloadError, "expected a tuple"),
+    ({"func": "matmul", "args": (4, 5, "x")}, WorkloadError, "argument M of matmul.*expected int"),
+    ({"func": rows, "args": (4, 6), "target": "vax"}, TargetError, "unknown target kind 'vax'"),
+    ({"func": "no.py:rows", "args": (4, 6)}, WorkloadError, "no file .*no.py"),
+]
+
+
+@pytest.mark.parametrize(("given", "error", "text"), BAD_TASKS, ids=[t for *_, t in BAD_TASKS])
+def test_bad_tasks(given: dict[str, Any], error: type[AutoschedError], text: str) -> None:
+    with pytest.raises(error, match=text):
+        at.SearchTask(**given)
+
+
+def test_args_do_not_go_with_a_prim_func() -> None:
+    with pytest.raises(WorkloadError, match="args go with func"):
+        at.SearchTask(args=(1,), prim_func=te.create_prim_func(rows(4, 6)))
+
+
+BAD_OPTIONS: list[tuple[dict[str, Any], str]] = [
+    ({"num_measure_trials": 0}, "num_measure_trials is 0; expected an integer of at least 1"),
+    ({"num_measure_trials": 1.5}, "num_measure_trials is 1.5"),
+    ({"num_measure_trials": True}, "num_measure_trials is True"),
+    ({"early_stopping": -1}, "early_stopping is -1"),
+    ({"num_measures_per_round": 0}, "num_measures_per_round is 0"),
+    ({"seed": -1}, "seed is -1; expected an integer of at least 0"),
+    ({"finalists": 0}, "finalists is 0"),
+    ({"time_budget_s": 0}, "time_budget_s is 0; expected seconds > 0 or None"),
+    ({"time_budget_s": "1"}, "time_budget_s is '1'; expected seconds > 0 or None"),
+    ({"measure_callbacks": 3}, "measure_callbacks is 3; expected a list of MeasureCallback"),
+    ({"measure_callbacks": [3]}, "measure_callbacks holds 3; expected a MeasureCallback"),
+    ({"pool": object(), "builder": at.LocalBuilder()}, "give them or a pool, not both"),
+]
+
+
+@pytest.mark.parametrize(("given", "text"), BAD_OPTIONS, ids=[t for _, t in BAD_OPTIONS])
+def test_bad_options(given: dict[str, Any], text: str) -> None:
+    with pytest.raises(TuningError, match=text):
+        at.TuningOptions(**given)
+
+
+@pytest.mark.parametrize(("trials", "size"), [(1, 8), (64, 8), (100, 12), (512, 64), (9999, 64)])
+def test_round_sizes(trials: int, size: int) -> None:
+    assert at.TuningOptions(num_measure_trials=trials).round_size == size
+    assert at.TuningOptions(trials, num_measures_per_round=5).round_size == 5
+
+
+def test_a_machine_that_cannot_run_the_target_is_told(tmp_path: Path) -> None:
+    other = "llvm -mtriple=aarch64-unknown-linux-gnu -mcpu=neoverse-n1"
+    task = at.SearchTask("matmul", (4, 5, 6), target=other)
+    options = at.TuningOptions(num_measure_trials=8, verbose=0)
+    with pytest.raises(AutoschedError, match=r"this machine cannot run llvm.*neoverse-n1"):
+        task.tune(options)
