@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-
 capture: Any = None
 """pytest's own holder of the standard streams; set by conftest.py."""
 
