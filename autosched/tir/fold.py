@@ -45,7 +45,11 @@ def fold(e: Expr, facts: Facts) -> Expr:
         return decided
     if new.dtype == dtypes.INDEX:
         return _index(new, facts)
-    return _constant(new) or _identity(new) or new
+    constant = _constant(new)
+    if constant is not None:
+        return constant
+    shorter = _identity(new)
+    return new if shorter is None else shorter
 
 
 def _logic(op: str, a: Expr, b: Expr) -> Expr:
