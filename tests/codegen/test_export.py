@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -172,3 +173,10 @@ def test_names_of_arguments() -> None:
     info = KernelInfo("k", tuple(Param(n, (1,), "int8", False) for n in names))
     found = [a.name for a in arguments(info)]
     assert found == ["A", "A_1", "workspace_1", "int_1", "gr__e", "p2nd", "p_x"]
+
+
+@needs_cc
+def test_the_example(tmp_path: Path) -> None:
+    example = Path(__file__).parents[2] / "examples" / "export.py"
+    assert "largest error: " in run(sys.executable, example, tmp_path)
+    assert (tmp_path / "export").exists()
