@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from autosched.errors import TuningError
 from autosched.schedule import Schedule
 from autosched.sketch.analysis import elementwise_consumer
+from autosched.sketch.digits import separate_digits
 from autosched.sketch.rules import CPU_RULES, INLINE_RULES
 from autosched.sketch.space import Space, Variant
 from autosched.sketch.state import Rule, State, Verdict
@@ -29,7 +30,9 @@ def generate_states(
     func: PrimFunc, target: Target, custom_rules: Sequence[Rule] = (), limit: int = MAX_VARIANTS
 ) -> list[State]:
     """The finished sketches, the most usual first; at most `limit`."""
-    states = [State(Schedule(func), target)]
+    schedule = Schedule(func)
+    separate_digits(schedule)
+    states = [State(schedule, target)]
     states = _walk(states, INLINE_RULES, limit)
     states = _walk(states, (*custom_rules, *CPU_RULES), limit)
     if not states:
