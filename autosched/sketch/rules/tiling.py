@@ -16,6 +16,7 @@ from math import prod
 from autosched.schedule import BlockRV, Decision, LoopRV, Schedule
 from autosched.sketch.analysis import BlockInfo, axis_dim, elementwise_consumer, used_axes
 from autosched.sketch.decisions import DecisionSpec, TileSpec
+from autosched.sketch.rules.default import axis_loops
 from autosched.sketch.state import State, TiledNest, Verdict
 from autosched.target import Target
 from autosched.tir import dtypes
@@ -206,7 +207,8 @@ def split_levels(
     schedule: Schedule, block: BlockRV, info: BlockInfo, specs: tuple[DecisionSpec, ...]
 ) -> Levels:
     """Split and reorder all loops of a block into S0 S1 R0 S2 R1 S3."""
-    loops = schedule.get_loops(block)
+    by_axis = axis_loops(schedule, block)
+    loops = [by_axis[id(axis)] for axis in info.block.iters]
     levels: list[list[LoopRV]] = [[] for _ in range(6)]
     vector_loop, vector = None, None
     rows: list[LoopRV] = []
