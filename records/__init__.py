@@ -45,6 +45,7 @@ from records.types import (
 
 if TYPE_CHECKING:
     from records.leases import JobQueue
+    from records.mending import RepairReport, repair
     from records.store import Store
 
 __all__ = [
@@ -73,6 +74,7 @@ __all__ = [
     "RecordKey",
     "RecordReader",
     "RecordSource",
+    "RepairReport",
     "SchemaVersionError",
     "Store",
     "StoreUnavailable",
@@ -85,10 +87,16 @@ __all__ = [
     "new_job_id",
     "open_records",
     "read_jsonl",
+    "repair",
 ]
 
 
-_LAZY = {"JobQueue": "records.leases", "Store": "records.store"}
+_LAZY = {
+    "JobQueue": "records.leases",
+    "RepairReport": "records.mending",
+    "Store": "records.store",
+    "repair": "records.mending",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -71,9 +71,9 @@ def chunks(items: Iterable[T]) -> Iterator[list[T]]:
         yield chunk
 
 
-def trace_hash(record: Record) -> str:
+def trace_hash(dialect: int, trace: Sequence[Any]) -> str:
     """What a trace is stored by. Raises RecordError if it is not JSON data."""
-    content = f"{record.dialect}\n{canonical_json(record.trace)}"
+    content = f"{dialect}\n{canonical_json(trace)}"
     return hashlib.sha256(content.encode()).hexdigest()
 
 
@@ -86,7 +86,7 @@ class Traces:
 
     def rows_of(self, connection: Connection, records: Sequence[Record]) -> list[dict[str, Any]]:
         """The rows to insert for new records, their traces being stored first."""
-        hashes = [trace_hash(record) for record in records]
+        hashes = [trace_hash(record.dialect, record.trace) for record in records]
         distinct = dict(zip(hashes, records, strict=True))
         if len(self._ids) > _TRACES_KEPT:
             self._ids = {}

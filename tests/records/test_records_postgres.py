@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from queue_contract import QueueContract
 from records_factory import DEVICE, JOB, KEY, TARGET, WORKLOAD, slots, trial, with_job
+from repair_contract import RepairContract
 from store_contract import StoreContract
 
 from records import (
@@ -22,7 +23,7 @@ from records import (
 from records.leases import check_lease
 
 
-class TestPostgresStore(StoreContract, QueueContract):
+class TestPostgresStore(StoreContract, QueueContract, RepairContract):
     @pytest.fixture
     def address(self, cluster):
         return cluster.database()

@@ -14,6 +14,7 @@ from records_factory import (
     trial,
     with_job,
 )
+from repair_contract import RepairContract
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.schema import CreateIndex, CreateTable
 from store_contract import StoreContract
@@ -28,7 +29,7 @@ from records import (
 from records.schema import Base
 
 
-class TestSqliteStore(StoreContract, QueueContract):
+class TestSqliteStore(StoreContract, QueueContract, RepairContract):
     @pytest.fixture
     def address(self, tmp_path):
         return tmp_path / "tuning.db"
