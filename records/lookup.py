@@ -112,15 +112,16 @@ def page(filters: Filters, window: int) -> tuple[Select[Any], Select[int, Any]]:
     size = max(window, limit) if wanted else limit
     looked_at = ids.order_by(RecordRow.id).limit(size).subquery()
     rows = (
-        select_records()
+        select(RecordRow.id, *(others[name] for name in wanted))
         .join(looked_at, looked_at.c.id == RecordRow.id)
         .order_by(looked_at.c.id)
         .limit(size)
         .subquery()
     )
-    query = select(rows).where(*(rows.c[name] == value for name, value in wanted.items()))
-    counted = select(func.count(), func.max(looked_at.c.id))
-    return query.order_by(rows.c.id).limit(limit), counted
+    passed = select(rows.c.id).where(*(rows.c[name] == value for name, value in wanted.items()))
+    chosen = passed.order_by(rows.c.id).limit(limit).subquery() if wanted else looked_at
+    query = select_records().join(chosen, chosen.c.id == RecordRow.id).order_by(chosen.c.id)
+    return query, select(func.count(), func.max(looked_at.c.id))
 
 
 _FILTERED = {
