@@ -118,15 +118,15 @@ def radix_apart(atoms: Sequence[tuple[Int, Int]]) -> Condition:
                     return False
                 reach += c * (e - 1)
         return True
-    columns = np.broadcast_arrays(*(np.atleast_1d(v) for atom in atoms for v in atom))
-    cs, es = np.abs(np.stack(columns[0::2])), np.stack(columns[1::2])
-    order = np.lexsort((es, cs), axis=0)
-    cs, es = np.take_along_axis(cs, order, 0), np.take_along_axis(es, order, 0)
-    total = np.zeros(cs.shape[1], np.int64)
-    ok = np.ones(cs.shape[1], bool)
-    for c, e in zip(cs, es, strict=True):
-        ok &= (e <= 1) | (c > total)
-        total = total + c * (e - 1)
+    ok: Condition = True
+    for n, (c, e) in enumerate(atoms):
+        below: Int = 0
+        for m, (d, f) in enumerate(atoms):
+            if m != n:
+                a, b = imax(c, -c), imax(d, -d)
+                first = (b < a) | ((b == a) & ((f < e) | ((f == e) & (m < n))))
+                below = below + first * (b * (f - 1))
+        ok = ok & ((e <= 1) | (imax(c, -c) > below))
     return ok
 
 

@@ -125,6 +125,11 @@ class Analysis:
 
     def columns(self) -> dict[str, Floats]:
         """Every figure by name, shape (size,); `block/figure` for blocks, sums over stages."""
+        return {
+            k: np.broadcast_to(floats(v), (self.size,)) for k, v in self.columns_raw().items()
+        }
+
+    def columns_raw(self) -> dict[str, Floats]:
         found: dict[str, Floats] = {}
         for name, stats in self.blocks.items():
             for field in fields(stats):
@@ -133,7 +138,7 @@ class Analysis:
         found["pages"] = self.traffic.pages
         for key in ("scratch_bytes", "thread_bytes", "resident_lines", "packed_bytes"):
             found[key] = getattr(self, key)
-        return {k: np.broadcast_to(floats(v), (self.size,)) for k, v in found.items()}
+        return found
 
 
 def analyse(func: PrimFunc, target: Target, size: int = 1) -> Analysis:

@@ -31,7 +31,7 @@ Widths = tuple[Floats, ...]
 
 def floats(x: Any) -> Floats:
     """An Int as float64: footprints of large problems overflow int64 products."""
-    return np.asarray(x, dtype=np.float64)
+    return x.astype(np.float64) if isinstance(x, np.ndarray) else np.asarray(x, dtype=np.float64)
 
 
 @dataclass(frozen=True)
@@ -333,7 +333,7 @@ class LoopTree:
         found = self._strides.get(id(buffer))
         if found is None:
             stride = self.shapes[id(buffer)][-1] * dtypes.itemsize(buffer.dtype)
-            found = (floats(PAGE / np.gcd(np.asarray(stride, dtype=np.int64), PAGE)),)
+            found = (floats(PAGE / np.gcd(stride.astype(np.int64), PAGE)),)
             self._strides[id(buffer)] = found
         return found[0]
 
