@@ -71,7 +71,8 @@ class NotRecordable(AutoschedError):
 
 
 class Column(np.ndarray[Any, Any]):
-    """A column under recording: its values for the candidates at hand, and where they come from."""
+    """A column under recording. It has a shape and no values: those are computed where the code
+    decides by them, see `Recorder.decide`."""
 
     recorder: Recorder | None
     ref: Operand
@@ -96,6 +97,9 @@ class Column(np.ndarray[Any, Any]):
             return super().__array_function__(func, types, args, kwargs)
         raise NotRecordable(f"a tape has no {func.__name__}")
 
+    def __getitem__(self, _: Any) -> Any:
+        raise NotRecordable("a tape has no single rows")
+
     def astype(self, dtype: Any, *_: Any, **__: Any) -> Any:
         """The column itself: tapes know one type of number."""
         if np.dtype(dtype).kind not in "fi":
@@ -113,8 +117,8 @@ def _recorder_of(values: Sequence[Any]) -> Recorder:
 class Recorder:
     """Notes instructions, each different one once, and the facts that the computation relied on.
 
-    Parallel lists over instructions: operation and operands, values for the candidates at hand,
-    and bounds of all values that it can take.
+    Parallel lists over instructions: operation and operands, values for the candidates at hand
+    (None as long as nothing asks for them), and bounds of all values that it can take.
     """
 
     def __init__(self) -> None:
@@ -122,6 +126,7 @@ class Recorder:
         self.constants: list[float] = []
         self.guards: dict[Operand, None] = {}
         self._values: list[Any] = []
+        self._shape: npt.NDArray[np.int64] | None = None
         self._low: list[float] = []
         self._high: list[float] = []
         self._known: dict[tuple[str, tuple[Operand, ...]], Operand] = {}
@@ -129,21 +134,40 @@ class Recorder:
 
     def column(self, values: npt.ArrayLike, low: float, high: float) -> Column:
         """A new input, its values in [low, high]."""
-        return self._column(self._append("input", (), np.asarray(values), low, high))
+        data = np.asarray(values)
+        if self._shape is None:
+            self._shape = np.broadcast_to(np.int64(0), data.shape)
+        ref = self._append("input", (), low, high)
+        self._values[ref] = data
+        return self._column(ref)
 
-    def _append(
-        self, op: str, operands: tuple[Operand, ...], values: Any, low: float, high: float
-    ) -> Operand:
+    def _append(self, op: str, operands: tuple[Operand, ...], low: float, high: float) -> Operand:
         self.code.append((op, operands))
-        self._values.append(values)
+        self._values.append(None)
         self._low.append(low)
         self._high.append(high)
         return len(self.code) - 1
 
     def _column(self, ref: Operand) -> Column:
-        made: Column = self._values[ref].view(Column)
+        assert self._shape is not None  # the inputs came first
+        made = self._shape.view(Column)
         made.recorder, made.ref = self, ref
         return made
+
+    def _value(self, ref: Operand) -> Any:
+        """Values of an instruction for the candidates at hand."""
+        pending = [ref]
+        while pending:
+            x = pending[-1]
+            op, operands = self.code[x]
+            missing = [y for y in operands if y >= 0 and self._values[y] is None]
+            if self._values[x] is None and not missing:
+                given = (self._values[y] if y >= 0 else self._number(y) for y in operands)
+                self._values[x] = _EVALUATE[op](*given)
+            pending += missing
+            if not missing:
+                pending.pop()
+        return self._values[ref]
 
     def operand(self, value: Any) -> Operand:
         """What stands for a value in an instruction."""
@@ -180,7 +204,7 @@ class Recorder:
         ref = self.operand(condition)
         if ref < 0:
             return np.bool_(self._number(ref))
-        values = self._values[ref]
+        values = self._value(ref)
         answer = np.bool_(values.all() if universal else values.any())
         if bool(answer) is universal:
             truth = (
@@ -212,14 +236,13 @@ class Recorder:
         found = self._known.get((op, operands))
         if found is None:
             simple = self._simplified(op, operands)
-            found = self._new(op, operands) if simple is None else simple
+            found = (
+                self._append(op, operands, *self._bounds(op, operands))
+                if simple is None
+                else simple
+            )
             self._known[op, operands] = found
         return found
-
-    def _new(self, op: str, operands: tuple[Operand, ...]) -> Operand:
-        given = [self._values[x] if x >= 0 else self._number(x) for x in operands]
-        low, high = self._bounds(op, operands)
-        return self._append(op, operands, _EVALUATE[op](*given), low, high)
 
     def _expanded(self, op: str, operands: tuple[Operand, ...]) -> Operand:
         """Operations that are made of others."""
