@@ -3,7 +3,8 @@
 `FEATURES` is the table of names, units and formulas. Groups 1 to 5 are those of Ansor (Zheng et
 al., OSDI 2020, and `auto_scheduler`'s `feature.cc`); group 6 is what this code generator makes
 true. All are functions of the scheduled program, of ints or of a population's columns, and equal
-to those of the lowered program: unit loops count nowhere. Values are not scaled: trees only compare.
+to those of the lowered program: unit loops count nowhere. Values are not scaled,
+since trees only compare.
 
 Words of the table: *points* are the points of the block that are computed, tails and recomputation
 included; *loops* are those with more than one iteration; *inside loop d* means one iteration of it;
@@ -125,10 +126,10 @@ _OWN = (
     ("degree", "iterations", "parallel iterations of the stage"),
     ("share", "ratio", "share of the stage's work of the slowest thread"),
     ("forks", "times", "parallel loops of the stage started"),
-    ("l1_lines", "cache lines", "entering the first-level caches in the stage"),
-    ("l2_lines", "cache lines", "entering the second-level caches in the stage"),
-    ("l3_lines", "cache lines", "entering the last-level cache in the stage"),
-    ("pages", "pages", "missing the first-level TLB in the stage"),
+    ("l1_lines", "cache lines", "entering the first-level caches, whole program"),
+    ("l2_lines", "cache lines", "entering the second-level caches, whole program"),
+    ("l3_lines", "cache lines", "entering the last-level cache, whole program"),
+    ("pages", "pages", "missing the first-level TLB, whole program"),
     ("flop_per_l1_line", "FLOP / line", "float operations of the block / l1_lines"),
     ("flop_per_l2_line", "FLOP / line", "float operations of the block / l2_lines"),
 )
@@ -182,7 +183,9 @@ class _Store:
 
     def features(self) -> list[Floats]:
         """All columns in the order of the table."""
-        columns = [floats(self.counts.get(f"{k}_{c}", 0)) for k in ("float", "int") for c in CLASSES]
+        columns = [
+            floats(self.counts.get(f"{k}_{c}", 0)) for k in ("float", "int") for c in CLASSES
+        ]
         columns += [floats(self.counts.get(k, 0)) for k in ("bool_op", "select_op")]
         columns = [c * self.points for c in columns]
         for kind in KINDS.values():
@@ -338,6 +341,7 @@ class _Store:
         a, s = self.analysis, self.stats
         stage = next(x for x in a.stages if self.block.name in x.blocks)
         flop = self.flop * self.points
+        l1, l2, l3 = a.traffic.missed
         return [
             s.iterations,
             s.lanes,
@@ -357,12 +361,12 @@ class _Store:
             stage.degree,
             stage.share,
             stage.forks,
-            stage.l1_lines,
-            stage.l2_lines,
-            stage.l3_lines,
-            stage.pages,
-            flop / np.maximum(stage.l1_lines, 1.0),
-            flop / np.maximum(stage.l2_lines, 1.0),
+            l1,
+            l2,
+            l3,
+            a.traffic.pages,
+            flop / np.maximum(l1, 1.0),
+            flop / np.maximum(l2, 1.0),
         ]
 
 

@@ -112,20 +112,20 @@ def radix_apart(atoms: Sequence[tuple[Int, Int]]) -> Condition:
     """
     if not is_array(*(v for atom in atoms for v in atom)):
         reach: int = 0
-        for c, e in sorted((abs(int(c)), int(e)) for c, e in atoms):
-            if e > 1:
-                if c <= reach:
+        for step, extent in sorted((abs(int(c)), int(e)) for c, e in atoms):
+            if extent > 1:
+                if step <= reach:
                     return False
-                reach += c * (e - 1)
+                reach += step * (extent - 1)
         return True
     ok: Condition = True
     for n, (c, e) in enumerate(atoms):
-        below: Int = 0
+        below: Any = 0
         for m, (d, f) in enumerate(atoms):
             if m != n:
                 a, b = imax(c, -c), imax(d, -d)
                 first = (b < a) | ((b == a) & ((f < e) | ((f == e) & (m < n))))
-                below = below + first * (b * (f - 1))
+                below = below + np.where(first, b * (f - 1), 0)
         ok = ok & ((e <= 1) | (imax(c, -c) > below))
     return ok
 

@@ -125,11 +125,11 @@ class Analysis:
 
     @property
     def valid(self) -> Mask:
-        """Whether a candidate is worth building: bounded code and scratch."""
+        """Whether a candidate is worth building: bounded code and scratch. Shape () or (size,)."""
         ok = (self.scratch_bytes <= MAX_SCRATCH_BYTES) & (self.thread_bytes <= MAX_THREAD_BYTES)
         for stats in self.blocks.values():
             ok = ok & (stats.copies <= MAX_COPIES)
-        return np.broadcast_to(ok, (self.size,)).astype(np.bool_)
+        return ok
 
     def columns(self) -> dict[str, Floats]:
         """Every figure by name, shape (size,); `block/figure` for blocks, sums over stages."""

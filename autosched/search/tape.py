@@ -102,7 +102,7 @@ class Column(np.ndarray[Any, Any]):
 
     def astype(self, dtype: Any, *_: Any, **__: Any) -> Any:
         """The column itself: tapes know one type of number."""
-        if np.dtype(dtype).kind not in "fi":
+        if np.dtype(dtype).kind not in "fi":  # truth values are 0 and 1
             raise NotRecordable(f"a tape has no conversion to {dtype}")
         return self
 
@@ -353,9 +353,7 @@ class Recorder:
         return -math.inf, math.inf
 
 
-def _compared(
-    op: str, a: tuple[float, float], b: tuple[float, float], same: bool
-) -> bool | None:
+def _compared(op: str, a: tuple[float, float], b: tuple[float, float], same: bool) -> bool | None:
     """What a comparison or connective of values within bounds always gives."""
     if op == "less":
         return False if same or a[0] >= b[1] else True if a[1] < b[0] else None

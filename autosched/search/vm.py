@@ -159,7 +159,9 @@ _ELEMENT = {
 
 
 def _ir() -> str:
-    text = [_HEAD.replace("CASES", "\n".join(f"    i32 {n}, label %k{n}.head" for n in OPCODE.values()))]
+    text = [
+        _HEAD.replace("CASES", "\n".join(f"    i32 {n}, label %k{n}.head" for n in OPCODE.values()))
+    ]
     for name, n in OPCODE.items():
         if name in MOVES:
             body, step, limit = _ELEMENT[name], 1, "%rows"
