@@ -18,6 +18,7 @@ Truth values are 1.0 and 0.0.
 from __future__ import annotations
 
 import ctypes
+import threading
 from collections.abc import Callable
 from functools import cache
 
@@ -192,6 +193,9 @@ def _vector_body(name: str) -> str:
     return "\n".join(lines)
 
 
+_loading = threading.Lock()
+
+
 @cache
 def _library() -> tuple[Library, Callable[..., None]]:
     library = link(compile_ir(_ir(), Target("llvm")), (SYMBOL,))
@@ -214,7 +218,9 @@ def run(
     `registers` (R, ROWS) starts on a multiple of 64 bytes and is this call's own; `inputs` (D, N)
     and `outputs` (K, N) are columns, `table` (N, W) rows.
     """
-    _library()[1](
+    with _loading:  # two threads must not make two libraries: one of them would be freed
+        _, call = _library()
+    call(
         code.ctypes.data,
         len(code),
         registers.ctypes.data,
