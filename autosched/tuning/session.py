@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import json
-import math
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 from autosched.codegen.build import toolchain
 from autosched.errors import TuningError
 from autosched.schedule import Trace
-from autosched.search.evolution import EvolutionarySearch, Measured, SearchParams
+from autosched.schedule.portable import decode_trace, encode_trace
+from autosched.search.evolution import Measured
 from autosched.sketch.default import default_schedule
-from autosched.sketch.generate import generate_space
 from autosched.sketch.space import Space
-from autosched.tuning.best import decode_trace, encode_trace
 from autosched.tuning.callbacks import JobInfo, MeasureCallback, RecordToStore
+from autosched.tuning.history import Reading
 from autosched.tuning.interrupt import interrupts_deferred
+from autosched.tuning.policy import SketchPolicy
 from autosched.tuning.progress import Progress
 from autosched.tuning.result import (
     DEFAULT,
@@ -30,7 +28,6 @@ from autosched.tuning.result import (
     decided,
     result_of,
 )
-from cost_model.analytic import AnalyticModel
 from records import BASELINE, BASELINE_ROUND, OK, TRIAL, Measurement, Record, new_job_id
 
 if TYPE_CHECKING:
@@ -47,8 +44,11 @@ FINAL_ROUNDS = 6
 class Session:
     """Runs one `SearchTask.tune` call."""
 
-    def __init__(self, task: SearchTask, options: TuningOptions) -> None:
+    def __init__(
+        self, task: SearchTask, options: TuningOptions, policy: SketchPolicy | None = None
+    ) -> None:
         self.task, self.options = task, options
+        self.policy = policy
         self.callbacks: list[MeasureCallback] = list(options.measure_callbacks)
         self.records: dict[tuple[int, int], Record] = {}
         self.phases: defaultdict[str, float] = defaultdict(float)
@@ -57,6 +57,7 @@ class Session:
         self.error: str | None = None
         self.job: JobInfo
         self.space: Space
+        self.reading: Reading
         self.progress: Progress
 
     def run(self) -> TuningResult:
@@ -81,7 +82,8 @@ class Session:
             if best is not None and len(self._trials()) >= self.job.trials:
                 return self._result(best)
             with self._phase("proposing"):
-                self.space = generate_space(self.task.prim_func, self.task.target)
+                self.space = self.task.space
+                self.reading = Reading(self.space)
             self.progress = Progress(self.task, self.job, self.options.verbose)
             self.progress.known(self.records.values())
             self._note_strangers()
@@ -154,9 +156,9 @@ class Session:
     def _search(self, pool: Pool, handle: JobHandle) -> TuningResult:
         self._baselines(pool, handle)
         size = self.job.round_size
-        search = EvolutionarySearch(
-            self.space, AnalyticModel(), self.options.seed, SearchParams(round_size=size)
-        )
+        policy = self.policy or SketchPolicy(self.task, seed=self.options.seed)
+        search = policy.search(self.options.seed, size)
+        preloaded = policy.preloaded()
         round_ = 0
         while (left := self.job.trials - self._count(before=round_)) > 0:
             if self._out_of_time():
@@ -166,7 +168,8 @@ class Session:
                 self.progress.note(f"no better program in {self.options.early_stopping} trials")
                 break
             with self._phase("proposing"):
-                proposed = search.propose(round_, min(left, size), self._history(round_))
+                known = [*preloaded, *self._history(round_)]
+                proposed = search.propose(round_, min(left, size), known)
             if not proposed:
                 self.progress.note("the whole space has been measured")
                 break
@@ -205,27 +208,12 @@ class Session:
 
     def _history(self, round_: int) -> list[Measured]:
         """What round `round_` may know: the rounds up to the last but one, in slot order."""
-        out = []
-        for r, slot in sorted(self.records):
-            if not 0 <= r <= round_ - 2:
-                continue
-            record = self.records[r, slot]
-            variant = self._variants.get(_text(record.trace))
-            if variant is not None:
-                seconds = record.seconds if record.status == OK else None
-                values = dict(record.decisions)
-                out.append(Measured(r, slot, variant, values, record.status, seconds or math.inf))
-        return out
-
-    @cached_property
-    def _variants(self) -> dict[str, int]:
-        """The space's variants by the text of their traces."""
-        traces = (encode_trace(self.task.prim_func, v.trace) for v in self.space.variants)
-        return {_text(trace): n for n, trace in enumerate(traces)}
+        keys = [k for k in sorted(self.records) if 0 <= k[0] <= round_ - 2]
+        return self.reading.measured(self.records[k] for k in keys)
 
     def _note_strangers(self) -> None:
         """Say so where a resumed job has trials that this version of the space does not have."""
-        strangers = sum(_text(r.trace) not in self._variants for r in self._trials())
+        strangers = sum(self.reading.variant(r) is None for r in self._trials())
         if strangers:
             self.progress.note(
                 f"{strangers} recorded trials are not in the space of this version; "
@@ -366,11 +354,6 @@ class Session:
 
     def _phase(self, name: str) -> _Phase:
         return _Phase(self.phases, name)
-
-
-def _text(trace: object) -> str:
-    """A trace to compare by: stores do not keep the order of a step's keywords."""
-    return json.dumps(trace, sort_keys=True)
 
 
 def _seconds_of(fraction: float | None, seconds: float | None) -> float | None:
