@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from autosched.tuning import RecordToFile as RecordToFile
     from autosched.tuning import RecordToStore as RecordToStore
     from autosched.tuning import SearchTask as SearchTask
+    from autosched.tuning import TaskScheduler as TaskScheduler
     from autosched.tuning import TuningOptions as TuningOptions
     from autosched.tuning import load_best_record as load_best_record
     from autosched.workloads import register_workload as register_workload
@@ -46,6 +47,7 @@ _HOME = {
     "Schedule": "autosched.schedule",
     "SearchTask": "autosched.tuning",
     "Target": "autosched.target",
+    "TaskScheduler": "autosched.tuning",
     "TuningOptions": "autosched.tuning",
     "build": "autosched.driver",
     "load_best_record": "autosched.tuning",

@@ -115,8 +115,8 @@ class TaskScheduler:
         for n, key in enumerate(keys):
             if key in keys[:n]:
                 raise TuningError(
-                    f"tasks {keys.index(key)} and {n} are the same workload, {tasks[n].title}; give "
-                    "it once, with the sum of the weights"
+                    f"tasks {keys.index(key)} and {n} are the same workload, {tasks[n].title}; "
+                    "give it once, with the sum of the weights"
                 )
         targets = {str(t.target) for t in tasks}
         if len(targets) > 1:
@@ -127,7 +127,9 @@ class TaskScheduler:
                 f"expected {len(tasks)} task_weights > 0, one a task; found {task_weights!r}"
             )
         if strategy not in ("gradient", "round-robin"):
-            raise TuningError(f"unknown strategy {strategy!r}; expected 'gradient' or 'round-robin'")
+            raise TuningError(
+                f"unknown strategy {strategy!r}; expected 'gradient' or 'round-robin'"
+            )
         if not 0 <= alpha <= 1 or beta <= 0 or backward_window_size < 1:
             raise TuningError(
                 "expected 0 <= alpha <= 1, beta > 0 and backward_window_size >= 1; found "
@@ -192,7 +194,8 @@ class TaskScheduler:
     ) -> None:
         budget, patience = options.time_budget_s, options.early_stopping
         best, since = math.inf, 0
-        while (left := options.num_measure_trials - self._trials()) > 0 or self._behind():
+        while self._behind() or self._trials() < options.num_measure_trials:
+            left = options.num_measure_trials - self._trials()
             chosen = self._next()
             if chosen is None:
                 table.note("no task has anything left to measure")
@@ -212,16 +215,19 @@ class TaskScheduler:
 
     def _round(self, state: TaskState, own: TuningOptions, left: int) -> None:
         """One more round of a task; whatever is wrong with it stays its own."""
+        assert own.pool is not None
         try:
             if state.session is None:
-                state.session = Session(state.task, own, own.pool_or_raise())
+                state.session = Session(state.task, own, own.pool)
                 known = state.session.start()
                 state.history.append(math.inf)
                 if known is not None:
                     state.result, state.dead = known, "its job is complete"
                     state.history.append(known.best_seconds)
                     return
-            if not state.session.step(max(left, 1)):
+            if left <= 0 and not state.session.round_is_known():
+                return  # a resumed task whose share is spent
+            if not state.session.step(left):
                 state.dead = "it has no more candidates, or no gain"
         except AutoschedError as e:
             state.dead = str(e).splitlines()[0]
@@ -250,7 +256,9 @@ class TaskScheduler:
         return state.session is not None and state.session.round_is_known()
 
     def _behind(self) -> bool:
-        return any(s.dead is None and (s.session is None or self._is_behind(s)) for s in self.states)
+        return any(
+            s.dead is None and (s.session is None or self._is_behind(s)) for s in self.states
+        )
 
     def gradients(self) -> list[float]:
         """Of the objective by a further round of each task; the most negative promises most."""
@@ -301,8 +309,8 @@ class TaskScheduler:
     def _finish(self, table: Table) -> None:
         """Every task's finalists are measured again."""
         for state in self.states:
-            if state.session is None or state.result is not None:
-                continue
+            if state.session is None or not state.history or state.result is not None:
+                continue  # never started, or complete before
             try:
                 state.result = state.session.finish()
             except AutoschedError as e:

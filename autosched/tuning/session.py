@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-import json
 import math
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 from autosched.codegen.build import toolchain
 from autosched.errors import TuningError
 from autosched.schedule import Trace
-from autosched.search.evolution import EvolutionarySearch, Measured, SearchParams
+from autosched.schedule.portable import decode_trace, encode_trace
+from autosched.search.evolution import EvolutionarySearch, Measured
 from autosched.sketch.default import default_schedule
-from autosched.sketch.generate import generate_space
 from autosched.sketch.space import Space
-from autosched.tuning.best import decode_trace, encode_trace
 from autosched.tuning.callbacks import JobInfo, MeasureCallback, RecordToStore
+from autosched.tuning.history import Reading
 from autosched.tuning.interrupt import interrupts_deferred
+from autosched.tuning.policy import SketchPolicy
 from autosched.tuning.progress import Progress
 from autosched.tuning.result import (
     DEFAULT,
@@ -30,7 +29,6 @@ from autosched.tuning.result import (
     decided,
     result_of,
 )
-from cost_model.analytic import AnalyticModel
 from records import BASELINE, BASELINE_ROUND, OK, TRIAL, Measurement, Record, new_job_id
 
 if TYPE_CHECKING:
@@ -66,8 +64,15 @@ class Session:
     Every `start` is followed by one `stop`, however the run ends; `run` does all of it.
     """
 
-    def __init__(self, task: SearchTask, options: TuningOptions, pool: Pool) -> None:
+    def __init__(
+        self,
+        task: SearchTask,
+        options: TuningOptions,
+        pool: Pool,
+        policy: SketchPolicy | None = None,
+    ) -> None:
         self.task, self.options, self.pool = task, options, pool
+        self.policy = policy or SketchPolicy(task, seed=options.seed)
         self.callbacks: list[MeasureCallback] = list(options.measure_callbacks)
         self.records: dict[tuple[int, int], Record] = {}
         self.phases: defaultdict[str, float] = defaultdict(float)
@@ -75,8 +80,10 @@ class Session:
         self.round = 0
         self.job: JobInfo
         self.space: Space
+        self.reading: Reading
         self.progress: Progress
         self.search: EvolutionarySearch
+        self.preloaded: list[Measured] = []
         self._handle: JobHandle | None = None
         self._told: list[MeasureCallback] = []
 
@@ -112,7 +119,8 @@ class Session:
         if best is not None and len(self.trials()) >= self.job.trials:
             return self._result(best)
         with self._phase("proposing"):
-            self.space = generate_space(self.task.prim_func, self.task.target)
+            self.space = self.task.space
+            self.reading = Reading(self.space)
         self.progress = Progress(self.task, self.job, self.options.verbose)
         self.progress.known(self.records.values())
         self._note_strangers()
@@ -124,8 +132,8 @@ class Session:
                 self._told.append(callback)
         self._handle = self.pool.open_job(self.task.prim_func, self.options.seed)
         self._baselines(self.pool, self._handle)
-        params = SearchParams(round_size=self.job.round_size)
-        self.search = EvolutionarySearch(self.space, AnalyticModel(), self.options.seed, params)
+        self.search = self.policy.search(self.options.seed, self.job.round_size)
+        self.preloaded = self.policy.preloaded()
         return None
 
     def step(self, limit: int) -> bool:
@@ -144,7 +152,8 @@ class Session:
             return True
         size = min(left, limit, self.job.round_size)
         with self._phase("proposing"):
-            proposed = self.search.propose(self.round, size, self._history(self.round))
+            known = [*self.preloaded, *self._history(self.round)]
+            proposed = self.search.propose(self.round, size, known)
         if not proposed:
             self.progress.note("the whole space has been measured")
             return False
@@ -221,6 +230,11 @@ class Session:
         """The job's trials so far, in any order."""
         return [r for r in self.records.values() if r.kind == TRIAL]
 
+    def best_trial_seconds(self) -> float:
+        """The fastest trial of the rounds gone through; infinite if none was right."""
+        found = (r for r in self.trials() if r.round < self.round and r.status == OK)
+        return min((r.seconds for r in found if r.seconds is not None), default=math.inf)
+
     def best_seconds(self) -> float | None:
         """The fastest time so far, of a trial or a baseline."""
         times = [
@@ -247,27 +261,12 @@ class Session:
 
     def _history(self, round_: int) -> list[Measured]:
         """What round `round_` may know: the rounds up to the last but one, in slot order."""
-        out = []
-        for r, slot in sorted(self.records):
-            if not 0 <= r <= round_ - 2:
-                continue
-            record = self.records[r, slot]
-            variant = self._variants.get(_text(record.trace))
-            if variant is not None:
-                seconds = record.seconds if record.status == OK else None
-                values = dict(record.decisions)
-                out.append(Measured(r, slot, variant, values, record.status, seconds or math.inf))
-        return out
-
-    @cached_property
-    def _variants(self) -> dict[str, int]:
-        """The space's variants by the text of their traces."""
-        traces = (encode_trace(self.task.prim_func, v.trace) for v in self.space.variants)
-        return {_text(trace): n for n, trace in enumerate(traces)}
+        keys = [k for k in sorted(self.records) if 0 <= k[0] <= round_ - 2]
+        return self.reading.measured(self.records[k] for k in keys)
 
     def _note_strangers(self) -> None:
         """Say so where a resumed job has trials that this version of the space does not have."""
-        strangers = sum(_text(r.trace) not in self._variants for r in self.trials())
+        strangers = sum(self.reading.variant(r) is None for r in self.trials())
         if strangers:
             self.progress.note(
                 f"{strangers} recorded trials are not in the space of this version; "
@@ -408,11 +407,6 @@ class Session:
 
     def _phase(self, name: str) -> _Phase:
         return _Phase(self.phases, name)
-
-
-def _text(trace: object) -> str:
-    """A trace to compare by: stores do not keep the order of a step's keywords."""
-    return json.dumps(trace, sort_keys=True)
 
 
 def _seconds_of(fraction: float | None, seconds: float | None) -> float | None:
