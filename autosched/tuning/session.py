@@ -179,7 +179,7 @@ class Session:
             for callback in self.options.measure_callbacks:
                 stack.callback(callback.close)
             for callback in self._told:
-                stack.callback(callback.on_finish, state, error)
+                stack.callback(callback.on_finish, self.job, state, error)
             self._told = []
             if self._handle is not None:
                 handle, self._handle = self._handle, None
