@@ -2,9 +2,9 @@
 
     python benchmarks/parse.py [--seconds 2]
 
-Of programs as they come over a wire: the operator library, what the search makes of two operators (as
-scheduled and as lowered), and one long chain of blocks. All run in one thread, so processor time is taken, which
-other processes do not lengthen.
+Of programs as they come over a wire: the operator library, what the search makes of two operators
+(as scheduled and as lowered), and one long chain of blocks. All runs in one thread, and processor
+time is taken, which other processes do not lengthen.
 """
 
 from __future__ import annotations
