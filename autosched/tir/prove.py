@@ -251,7 +251,25 @@ class Facts:
             for a in args:  # min <= a, or a <= max
                 self._add(plus(Linear(0, {key: sign}), a, -sign), 0)
             return Linear(0, {key: 1})
+        if e.op in ("select", "if_then_else"):
+            return self._choice(e)
         return None
+
+    def _choice(self, e: Call) -> Linear:
+        """A choice reaches what its two values reach, each where the condition says so."""
+        _check_time()
+        condition, yes, no = e.args
+        spans = []
+        for value, truth in ((yes, True), (no, False)):
+            facts = self.given(condition, truth)
+            if not facts.impossible:
+                spans.append(facts.span(facts.of_expr(value)))
+        key = ("opaque", *self._signature(e))
+        if spans:
+            self._ranges[key] = (min(s[0] for s in spans), max(s[1] for s in spans))
+        else:
+            self._ranges.setdefault(key, (0, 0))  # this point is never reached
+        return Linear(0, {key: 1})
 
     def _opaque(self, e: Expr) -> Linear:
         _check_time()

@@ -429,6 +429,30 @@ def test_accesses_that_are_not_affine() -> None:
     check_all(te.create_prim_func([idx, data, te.compute((6, 3), gather, name="out")]))
 
 
+def test_an_index_may_choose() -> None:
+    """The choice is proved to stay inside by the conditions of its branches."""
+    data = te.placeholder((9, 3), name="data")
+    at = lambda i: te.if_then_else(i < 3, i + 6, te.if_then_else(i < 12, i - 3, 0))  # noqa: E731
+    func = te.create_prim_func([data, te.compute((20, 3), lambda i, j: data[at(i), j], name="out")])
+    verify(check(func))
+    wrong = func.script().replace("vi - 3", "vi - 4")
+    with pytest.raises(VerifyError, match=r"reaches -1\.\.8"):
+        parse(wrong)
+
+
+def test_long_sums_come_back() -> None:
+    """As unrolled stencils have them."""
+    a = te.placeholder((400,), name="a")
+
+    def sums(count: int) -> PrimFunc:
+        body = lambda i: sum((a[i + n] * (n + 1.0) for n in range(1, count)), a[i])  # noqa: E731
+        return te.create_prim_func([a, te.compute((8,), body, name="out")])
+
+    check_all(sums(190))
+    with pytest.raises(TensorExprError, match=r"nests \d+ deep; at most 200"):
+        sums(300)
+
+
 def test_sequential_axes_and_values_named_before_stores() -> None:
     """Two states, each computed from the old values of both."""
     s, r = Buffer("S", (5,), "float32"), Buffer("R", (5,), "float32")
