@@ -123,12 +123,12 @@ def expressions(func: PrimFunc) -> Iterator[Fault]:
 def attributes(func: PrimFunc) -> Iterator[Fault]:
     """Attributes that mean something have values that mean it."""
     free = func.attr("layout_free", ())
-    names = {b.name for b in func.params}
+    names = sorted(b.name for b in func.params)
     if not isinstance(free, (list, tuple)) or not all(name in names for name in free):
         yield Fault(
             None,
             f"attribute layout_free is {free!r}; expected a list of names of parameters "
-            f"({', '.join(sorted(names))})",
+            f"({', '.join(names)})",
         )
     for where, flop in (
         (func.name, func.attr("FLOP")),
