@@ -8,6 +8,7 @@ from typing import Any, Union
 
 from autosched.errors import ScheduleError
 from autosched.schedule import Schedule
+from autosched.schedule.place import unique_name
 from autosched.te.prim_func import topological
 from autosched.te.stage import dataflow
 from autosched.te.stage.nest import LoopCall, Reorder
@@ -232,8 +233,7 @@ class StageSchedule:
         self._of[op] = stage
 
     def _fresh(self, base: str) -> str:
-        taken = {s.name for s in self.stages}
-        return next(n for n in (base, *(f"{base}_{k}" for k in range(1, 10**6))) if n not in taken)
+        return unique_name({s.name for s in self.stages}, base)
 
     def _inputs(self, stage: Stage) -> list[Stage]:
         return [self._of[t.op] for t in stage.op.input_tensors]
