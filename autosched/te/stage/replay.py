@@ -52,7 +52,7 @@ def _params(view: StageSchedule, args: Sequence[Tensor] | None) -> list[Tensor]:
     for t in args:
         if not isinstance(t, Tensor):
             raise ScheduleError(f"args: expected tensors, found {t!r}")
-        if not any(t.op is op for op in view.originals):
+        if isinstance(t.op, ComputeOp) and all(t.op is not op for op in view.originals):
             known = ", ".join(op.name for op in view.originals)
             raise ScheduleError(
                 f"args: {t.name} is none of the tensors that the schedule was created for "
@@ -84,9 +84,9 @@ class _Replay:
             if isinstance(op, ComputeOp):
                 self.axes[view[op]] = (*op.axis, *op.reduce_axis)
         self.inputs = {
-            view[t.op]: b.name
+            view[t]: b.name
             for t, b in zip(params, sch.func.params, strict=True)
-            if isinstance(t.op, PlaceholderOp)
+            if isinstance(t.op, PlaceholderOp) and t.op in view.originals
         }
         self.loops: dict[Stage, dict[IterVar, LoopRV]] = {}
         self.virtual: list[ThreadAxis] = []
