@@ -197,17 +197,25 @@ def random_schedule(
         for old in kept:
             calls.call(old)
         name = ACTIONS[new[0] % len(ACTIONS)].__name__.strip("_")
-        try:
-            calls.call(new)
-            calls.s.replay(program.args)
-        except ScheduleError as e:
-            assert str(e).startswith(("s[", "s.")), f"which call is refused? {e}"
-            name = f"-{name}"
-        else:
+        refusal = _refusal(calls, program, new)
+        if refusal is None:
             kept.append(new)
+        else:
+            assert refusal.startswith(("s[", "s.")), f"which call is refused? {refusal}"
+            name = f"-{name}"
         if count is not None:
             count[name] += 1
     calls = Calls(program)
     for old in kept:
         calls.call(old)
     return calls.s
+
+
+def _refusal(calls: Calls, program: Program, numbers: Sequence[int]) -> str | None:
+    """Why a further call is refused, at once or in replay; None where it is done."""
+    try:
+        calls.call(numbers)
+        calls.s.replay(program.args)
+    except ScheduleError as e:
+        return str(e)
+    return None
