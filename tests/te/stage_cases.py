@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -365,6 +366,17 @@ def all_sum() -> Case:
     bf = s.rfactor(b, ko)
     s[bf].parallel(s[bf].op.axis[0])
     return Case(s, [a, b], lambda x: x.sum())
+
+
+def example() -> SimpleNamespace:
+    """A matrix product of padded rows and a stage after it, with a fresh schedule."""
+    a = te.placeholder((8, 12), name="A")
+    p = te.compute((8, 12), lambda i, j: a[i, j] + 1.0, name="P")
+    k = te.reduce_axis((0, 12), "k")
+    c = te.compute((8, 8), lambda i, j: te.sum(p[i, k] * p[j, k], axis=k), name="C")
+    d = te.compute((8, 8), lambda x, y: c[x, y] * 2.0, name="D")
+    s = te.create_schedule(d.op)
+    return SimpleNamespace(a=a, p=p, k=k, c=c, d=d, s=s, args=[a, d])
 
 
 CASES = (
