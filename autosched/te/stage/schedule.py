@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, Union
 
@@ -64,19 +64,19 @@ class StageSchedule:
     def __init__(self, outputs: Sequence[Operation]) -> None:
         self.stages: list[Stage] = []
         self.edits: list[Edit] = []
-        self._of: dict[Operation, Stage] = {}
+        self._of: dict[Hashable, Stage] = {}
         self._tensors: dict[tuple[Operation, int], Tensor] = {}
         for op in topological(outputs):
             self._add(Stage(self, self._fresh(op.name), op), len(self.stages))
             for t in op.input_tensors:
                 self._tensors.setdefault((t.op, t.value_index), t)
-        self.originals = tuple(self._of)
+        self.originals: tuple[Operation, ...] = tuple(s.op for s in self.stages)
         self._outputs = [self._of[op] for op in outputs]
 
     def __getitem__(self, key: Tensor | Operation) -> Stage:
         """The stage of a tensor or of an operation. Raises ScheduleError if it has none."""
         op = key.op if isinstance(key, Tensor) else key
-        stage = self._of.get(op) if isinstance(op, (ComputeOp, PlaceholderOp)) else None
+        stage = self._of.get(op) if isinstance(op, Hashable) else None
         if stage is None:
             have = ", ".join(s.name for s in self.stages)
             found = getattr(key, "name", repr(key))
