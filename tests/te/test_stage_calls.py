@@ -89,6 +89,26 @@ def test_axes_of_new_stages() -> None:
     assert {s.block.name for s in sites(sch.func)} >= {"P", "D", "P_global"}
 
 
+@pytest.mark.parametrize("factor_axis", [0, 1, -1])
+@pytest.mark.parametrize("inside", [False, True])
+def test_loops_of_partial_results_are_those_of_their_axes(factor_axis: int, inside: bool) -> None:
+    a = te.placeholder((3, 30, 7), name="A")
+    k = te.reduce_axis((0, 30), "k")
+    b = te.compute((3, 7), lambda i, j: te.sum(a[i, k, j], axis=k), name="B")
+    s = te.create_schedule(b.op)
+    _, ki = s[b].split(k, factor=5)
+    bf = s.rfactor(b, ki, factor_axis)
+    lane, i, j = bf.shape.index(5), bf.shape.index(3), bf.shape.index(7)
+    axis = s[bf].op.axis
+    s[bf].reorder(*s[bf].op.reduce_axis, axis[j], axis[lane], axis[i])
+    s[bf].unroll(axis[i])
+    if inside:
+        s[bf].compute_at(s[b], s[b].op.axis[0])
+    loops = site_of(s.replay([a, b]).func, "B_rf").loops[-4:]
+    assert [x.extent for x in loops] == [6, 7, 5, 1 if inside else 3]
+    assert loops[3].kind == "unrolled"
+
+
 def test_pragma_annotates_the_loop_and_scope_the_buffer() -> None:
     e = example()
     e.s[e.d].pragma(e.d.op.axis[0], "auto_unroll_max_step", 16)

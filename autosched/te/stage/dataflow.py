@@ -71,13 +71,10 @@ def copying(op: ComputeOp, source: Tensor) -> ComputeOp:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Factored:
-    """The two operations that rfactor makes of one, `lane` and `reduced` being the axis over the
-    partial results in the one and in the other."""
+    """The two operations that rfactor makes of one, and the tensors between them."""
 
     partial: ComputeOp
-    lane: IterVar
     final: ComputeOp
-    reduced: IterVar
     tensors: tuple[Tensor, ...]
 
 
@@ -119,7 +116,7 @@ def factored(
         body=tuple(TensorRead(t, indices) for t in tensors),
         attrs={},
     )
-    return Factored(partial, lane, final, reduced, tensors)
+    return Factored(partial, final, tensors)
 
 
 def _unsplit(values: dict[Var, Expr], calls: Sequence[LoopCall]) -> list[Expr]:

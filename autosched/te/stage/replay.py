@@ -68,7 +68,11 @@ def _params(view: StageSchedule, args: Sequence[Tensor] | None) -> list[Tensor]:
 
 
 class _Replay:
-    """One run over the calls. `axes` names the axes of a stage's block in the block's order."""
+    """One run over the calls.
+
+    A block's axes are those of its stage's operation, in their order; so are its loops until a call
+    changes them.
+    """
 
     def __init__(
         self,
@@ -79,10 +83,6 @@ class _Replay:
     ) -> None:
         self.view, self.sch = view, sch
         self.blocks: dict[Stage, BlockRV] = {s: sch.get_block(b) for s, b in blocks.items()}
-        self.axes: dict[Stage, tuple[IterVar, ...]] = {}
-        for op in view.originals:
-            if isinstance(op, ComputeOp):
-                self.axes[view[op]] = (*op.axis, *op.reduce_axis)
         self.inputs = {
             view[t]: b.name
             for t, b in zip(params, sch.func.params, strict=True)
@@ -107,8 +107,9 @@ class _Replay:
         with _blame(f"s.cache_read({edit.source.name}, {edit.scope!r})"):
             first, *others = (self.blocks[s] for s in edit.readers)
             buffer = self._buffer(edit.source, edit.index)
-            made = self.sch.cache_read(first, buffer, edit.scope, consumers=others)
-        self.blocks[edit.copy], self.axes[edit.copy] = made, edit.copy.op.axis
+            self.blocks[edit.copy] = self.sch.cache_read(
+                first, buffer, edit.scope, consumers=others
+            )
 
     def _buffer(self, stage: Stage, index: int) -> str:
         if stage in self.inputs:
@@ -120,28 +121,20 @@ class _Replay:
         with _blame(f"s.cache_write({stage.name}, {edit.scope!r})"):
             made = self.sch.cache_write(self.blocks[stage], 0, edit.scope)
         # The block that computes keeps its name; the new one copies.
-        renamed = dict(zip(stage.op.axis, cache.op.axis, strict=True))
-        self.blocks[cache] = self.blocks[stage]
-        self.axes[cache] = tuple(renamed.get(a, a) for a in self.axes[stage])
-        self.blocks[stage], self.axes[stage] = made, stage.op.axis
+        self.blocks[cache], self.blocks[stage] = self.blocks[stage], made
 
     def _rfactor(self, edit: RFactor) -> None:
         stage, partial = edit.stage, edit.partial
         with _blame(f"s.rfactor({stage.name}, {edit.axis.name})"):
-            loops = self._fresh_loops(stage)
-            self._apply(edit.calls, loops)
-            spatial = [a for a in self.axes[stage] if a.kind == "spatial"]
+            spatial = list(stage.op.axis)
             rest = [a for a in edit.leaves if a is not edit.axis]
+            loops = self._around(stage, [*spatial, *edit.reduced])
+            self._apply(edit.calls, loops)
             # With the reduction loops outermost the two computations share no loop.
             self._order(loops, [*edit.leaves, *spatial])
-            made = self.sch.rfactor(loops[edit.axis], edit.factor_axis)
-            self._order(loops, [*spatial, edit.axis, *rest])
-        parts = edit.parts
-        own = [a for a in parts.partial.axis if a is not parts.lane]
-        renamed = dict(zip(stage.op.axis, own, strict=True))
-        self.blocks[partial] = made
-        self.axes[partial] = (*(renamed[a] for a in spatial), parts.lane, *rest)
-        self.axes[stage] = (*spatial, parts.reduced)
+            self.blocks[partial] = self.sch.rfactor(loops[edit.axis], edit.factor_axis)
+            spatial.insert(edit.factor_axis, edit.axis)
+            self._order(loops, [*spatial, *rest])
 
     # Places and loops
 
@@ -171,9 +164,6 @@ class _Replay:
             parent.nest.require_leaf(axis, what)
             with _blame(what):
                 self.sch.compute_at(self.blocks[stage], self._loops(parent)[axis])
-        roots = stage.nest.roots
-        if any(a is not b for a, b in zip(self.axes[stage], roots, strict=True)):
-            self._order(self._loops(stage), roots)
         if stage.nest.calls:
             self._apply(stage.nest.calls, self._loops(stage), f"s[{stage.name}].")
 
@@ -241,12 +231,12 @@ class _Replay:
     def _loops(self, stage: Stage) -> dict[IterVar, LoopRV]:
         """The loops of a stage that has its place."""
         if stage not in self.loops:
-            self.loops[stage] = self._fresh_loops(stage)
+            self.loops[stage] = self._around(stage, stage.nest.roots)
         return self.loops[stage]
 
-    def _fresh_loops(self, stage: Stage) -> dict[IterVar, LoopRV]:
-        """The loops around a block that stand for its axes, before any is changed."""
-        axes = self.axes[stage]
+    def _around(self, stage: Stage, axes: Sequence[IterVar]) -> dict[IterVar, LoopRV]:
+        """The innermost loops around a block that no call has changed, by the axes they run
+        over."""
         around = self.sch.get_loops(self.blocks[stage])
         return dict(zip(axes, around[len(around) - len(axes) :], strict=True))
 

@@ -38,16 +38,17 @@ class CacheWrite:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class RFactor:
-    """Stage `partial` computes what `stage` reduced, once for each iteration of the loop `axis`
-    that `calls` had made; `stage` reduces that."""
+    """Stage `partial` computes what `stage` reduced, once for each iteration of the loop `axis`;
+    `stage` reduces that. `axis` is one of `leaves`, which `calls` had made of the axes
+    `reduced`."""
 
     stage: Stage
+    reduced: tuple[IterVar, ...]
     calls: tuple[LoopCall, ...]
     leaves: tuple[IterVar, ...]
     axis: IterVar
     factor_axis: int
     partial: Stage
-    parts: dataflow.Factored
 
 
 Edit = Union[CacheRead, CacheWrite, RFactor]
@@ -214,7 +215,7 @@ class StageSchedule:
         partial = Stage(self, name, parts.partial)
         self._add(partial, self.stages.index(stage))
         self._restart(stage, parts.final)
-        self.edits.append(RFactor(stage, calls, leaves, leaf, place, partial, parts))
+        self.edits.append(RFactor(stage, op.reduce_axis, calls, leaves, leaf, place, partial))
         return parts.tensors if len(parts.tensors) > 1 else parts.tensors[0]
 
     def replay(self, args: Sequence[Tensor] | None = None, name: str = "main") -> Schedule:
