@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Union
 
 from autosched.codegen.artifact import Artifact
@@ -18,18 +19,25 @@ if TYPE_CHECKING:
 
     from autosched.runtime.function import Function
     from autosched.schedule import Schedule
+    from autosched.te import StageSchedule
 
-    Buildable = Union[Schedule, IRModule, PrimFunc]
+    Buildable = Union[Schedule, StageSchedule, IRModule, PrimFunc]
 
 
-def function_of(program: Buildable, args: Sequence[Any] | None = None) -> PrimFunc:
+def function_of(
+    program: Buildable, args: Sequence[Any] | None = None, name: str | None = None
+) -> PrimFunc:
     """The function that a schedule, a module or a function stands for.
 
-    `args`, where given, must name its parameters in order (tensors or buffers).
+    `args`, where given, must name its parameters in order (tensors or buffers); for a stage view
+    they are its tensors and decide the parameters. `name` renames the function.
     Raises ArgumentError where they do not fit.
     """
     from autosched.schedule import Schedule
+    from autosched.te import StageSchedule
 
+    if isinstance(program, StageSchedule):
+        return program.replay(args, name or "main").func
     if isinstance(program, Schedule):
         func = program.func
     elif isinstance(program, IRModule):
@@ -38,22 +46,30 @@ def function_of(program: Buildable, args: Sequence[Any] | None = None) -> PrimFu
         func = program
     else:
         raise ArgumentError(
-            f"expected a Schedule, an IRModule or a PrimFunc, found {type(program).__name__}"
+            f"expected a schedule, an IRModule or a PrimFunc, found {type(program).__name__}"
         )
     if args is not None:
         expected = [b.name for b in func.params]
         found = [getattr(a, "name", repr(a)) for a in args]
         if expected != found:
             raise ArgumentError(f"args are {found}; {func.name} takes {expected}, in this order")
-    return func
+    return func if name is None else replace(func, name=name)
 
 
-def lower(program: Buildable, args: Sequence[Any] | None = None) -> PrimFunc:
+def lower(
+    program: Buildable,
+    args: Sequence[Any] | None = None,
+    *,
+    name: str | None = None,
+    simple_mode: bool = True,
+) -> PrimFunc:
     """The lowered loop IR of a scheduled program; `print` it to read it.
 
-    Unit loops are gone, intermediates have their place and their final size.
+    Unit loops are gone, intermediates have their place and their final size. `args` of a stage
+    view (`te.create_schedule`) are the parameters, in any order. `simple_mode` is there for those
+    who know it from TVM: one function without a module around it is what there is anyway.
     """
-    return lower_func(function_of(program, args))
+    return lower_func(function_of(program, args, name))
 
 
 class BuiltFunction:
@@ -108,18 +124,20 @@ def build(
     args: Sequence[Any] | None = None,
     target: Target | str | None = None,
     *,
+    name: str | None = None,
     level: Level = "full",
     compile_only: bool = False,
 ) -> BuiltFunction:
     """Compile a scheduled program for `target` (default: this machine).
 
-    With `compile_only` nothing is linked, so `target` may be any machine. Raises ArgumentError,
-    CodegenError or BuildError.
+    `args` of a stage view (`te.create_schedule`) are the parameters, in any order; `name` names the
+    function. With `compile_only` nothing is linked, so `target` may be any machine. Raises
+    ArgumentError, CodegenError or BuildError.
     """
     from autosched.codegen.llvm.assemble import compile_ir
 
     where = target if isinstance(target, Target) else Target(target or "llvm")
-    generated = generate_ir(function_of(program, args), where)
+    generated = generate_ir(function_of(program, args, name), where)
     artifact = Artifact(compile_ir(generated.ir, where, level), generated.info, str(where))
     built = BuiltFunction(artifact, generated.ir, where)
     if not compile_only:

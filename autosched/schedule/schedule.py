@@ -283,11 +283,19 @@ class Schedule:
         buffer: int | str,
         scope: str = "local",
         layout: Sequence[LayoutDim] | None = None,
+        consumers: Sequence[BlockRV] = (),
     ) -> BlockRV:
         """Read through a copy, maybe in a packed layout; see `cache.cache_read`."""
         dims = None if layout is None else [self._dim(d) for d in layout]
-        self.func, name = cache.cache_read(self.func, self._block(block), buffer, scope, dims)
-        recorded = {"scope": scope} if layout is None else {"scope": scope, "layout": layout}
+        others = [self._block(b) for b in consumers]
+        self.func, name = cache.cache_read(
+            self.func, self._block(block), buffer, scope, dims, others
+        )
+        recorded: dict[str, Any] = {"scope": scope}
+        if layout is not None:
+            recorded["layout"] = layout
+        if consumers:
+            recorded["consumers"] = tuple(consumers)
         (b,) = self._out("cache_read", (block, buffer), [name], **recorded)
         return b
 
