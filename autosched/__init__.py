@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from autosched import ops as ops
+    from autosched import passes as passes
     from autosched import te as te
     from autosched.driver import build as build
     from autosched.driver import lower as lower
@@ -55,7 +56,7 @@ _HOME = {
     "register_workload": "autosched.workloads",
 }
 """Public name -> the module that defines it."""
-_SUBPACKAGES = ("ops", "te")
+_SUBPACKAGES = ("ops", "passes", "te")
 
 __all__ = [*_HOME, *_SUBPACKAGES]
 
