@@ -17,7 +17,6 @@ import numpy.typing as npt
 
 from autosched.errors import AutoschedError
 from autosched.schedule.portable import decode_trace, trace_text
-from autosched.script.parser import parse_func
 from autosched.search.evaluate import evaluate_columns
 from autosched.search.model import HasSpace, Seconds
 from autosched.sketch.space import Population
@@ -202,23 +201,25 @@ def share_of(bound: float, seconds: Seconds) -> Floats:
 
 
 def dataset_of(
-    workloads: Mapping[str, str], records: Iterable[MeasuredRecord]
+    workloads: Mapping[str, PrimFunc], records: Iterable[MeasuredRecord]
 ) -> tuple[Dataset, int]:
-    """(the data set of records, how many of them no longer replay). `workloads`: scripts by key.
+    """(the data set of records, how many of them could not be used). `workloads` by their keys.
 
-    Records of other dialects, and traces whose steps do not apply any more, are counted and left
-    out.
+    Left out are records of other workloads and dialects, and traces that do not apply any more.
     """
     groups: dict[tuple[str, str], list[MeasuredRecord]] = {}
-    for r in records:
-        groups.setdefault((r.workload_key, r.target), []).append(r)
-    parts: list[Dataset] = []
     lost = 0
-    for (key, target), mine in groups.items():
-        func = parse_func(workloads[key])
-        found = list(_replayed(func, Target(target), mine))
+    for r in records:
+        if r.workload_key in workloads:
+            groups.setdefault((r.workload_key, r.target), []).append(r)
+        else:
+            lost += 1
+    parts: list[Dataset] = []
+    for (key, text), mine in groups.items():
+        func, target = workloads[key], Target(text)
+        found = list(_replayed(func, target, mine))
         lost += len(mine) - sum(len(f.order) for f in found)
-        parts.append(_assembled(found, bound_seconds(func, Target(target), MACHINE), key))
+        parts.append(_assembled(found, bound_seconds(func, target, MACHINE), key))
     return Dataset.concat(parts), lost
 
 
