@@ -10,7 +10,6 @@ from autosched.errors import AutoschedError
 from autosched.search.model import CostModel
 from autosched.tir.canonical import workload_key
 from autosched.tuning.best import RecordsLike
-from cost_model.analytic import AnalyticModel
 from cost_model.dataset import Dataset, dataset_of
 from cost_model.xgb import BoostedModel
 from records import TRIAL, RecordSource, Workload, open_records
@@ -76,4 +75,4 @@ def _rebuilt(workload: Workload) -> PrimFunc | None:
 
 def default_model(seed: int = 0) -> CostModel:
     """What guides a search that names no model."""
-    return AnalyticModel()
+    return XGBModel(seed)
