@@ -61,10 +61,13 @@ TASKS: dict[str, tuple[Task, ...]] = {
         ("depthwise_conv2d", (56, 56, 128, 3, 2, 1)),
         ("depthwise_conv2d", (14, 14, 512, 5, 1, 2)),
     ),
-    "transposed": (
-        ("conv2d_transpose", (4, 4, 512, 256, 4, 2, 1)),
-        ("conv2d_transpose", (8, 8, 128, 64, 4, 2, 1)),
-        ("conv2d_transpose", (16, 16, 64, 32, 4, 2, 1)),
+    "transpose batch matmul": (
+        ("transpose_batch_matmul", (128, 12, 64)),
+        ("transpose_batch_matmul", (100, 8, 80)),
+    ),
+    "pooling": (
+        ("max_pool2d", (112, 112, 64, 3, 2, 1)),
+        ("max_pool2d", (28, 28, 192, 2, 2, 0)),
     ),
     "conv2d bias relu": (
         ("conv2d_bias_relu", (224, 224, 3, 64, 7, 2, 3)),

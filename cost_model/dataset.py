@@ -1,8 +1,9 @@
 """Data sets: features of measured candidates and how fast they ran, of one task or of many.
 
 A candidate's label is its task's roofline bound over its seconds: a share of what the machine could
-do, 0 for a candidate that failed. The bound depends on the task alone, so a label stays what it is
-when a better candidate is found, and labels of different tasks compare.
+do, kept as its logarithm, which is minus infinity for a candidate that failed. The bound depends on
+the task alone, so a label stays what it is when a better candidate is found, and labels of
+different tasks compare.
 """
 
 from __future__ import annotations
@@ -17,13 +18,12 @@ import numpy.typing as npt
 
 from autosched.errors import AutoschedError
 from autosched.schedule.portable import decode_trace, trace_text
-from autosched.script.parser import parse_func
 from autosched.search.evaluate import evaluate_columns
 from autosched.search.model import HasSpace, Seconds
 from autosched.sketch.space import Population
 from autosched.target import Target
 from autosched.tir.nodes import PrimFunc
-from cost_model.evaluation import MACHINE, evaluator_of, figures
+from cost_model.evaluation import evaluator_of, figures
 from cost_model.features import WIDTH
 from cost_model.roofline import bound_seconds
 
@@ -55,8 +55,8 @@ class Dataset:
     """P candidates of T tasks, their stores' features in R rows.
 
     `rows` float32 (R, WIDTH); candidate p has rows `starts[p]` to `starts[p + 1]`. `prior` and
-    `label` float64 (P,): the share of the bound that the roofline predicts, and that was reached.
-    `task` (P,) indexes `tasks`, which are workload keys.
+    `label` float64 (P,): natural logarithms of the share of the bound that the roofline predicts,
+    and of the one that was reached. `task` (P,) indexes `tasks`, which are workload keys.
     """
 
     rows: npt.NDArray[np.float32]
@@ -97,7 +97,7 @@ class Dataset:
     def of(task: HasSpace, population: Population, seconds: Seconds, key: str = "") -> Dataset:
         """Candidates of one task and their seconds (N,), infinite for those that failed."""
         space = task.space
-        bound = bound_seconds(space.func, space.target, MACHINE)
+        bound = bound_seconds(space.func, space.target)
         parts = [
             _Found(part.results[0], part.table, seconds[part.rows], part.rows)
             for part in evaluator_of(space).parts(population)
@@ -188,37 +188,40 @@ def _assembled(parts: Sequence[_Found], bound: float, key: str) -> Dataset:
     return Dataset(
         rows[np.concatenate(places)],
         np.concatenate([[0], np.cumsum(counts[order])]).astype(np.int64),
-        share_of(bound, predicted),
-        share_of(bound, seconds),
+        log_share(bound, predicted),
+        log_share(bound, seconds),
         np.zeros(len(order), dtype=np.int64),
         (key,),
     )
 
 
-def share_of(bound: float, seconds: Seconds) -> Floats:
-    """Bound over seconds, at most 1; 0 where they are infinite."""
-    found: Floats = np.minimum(bound / seconds, 1.0)
+def log_share(bound: float, seconds: Seconds) -> Floats:
+    """Logarithm of bound over seconds; minus infinity where they are infinite."""
+    with np.errstate(divide="ignore"):
+        found: Floats = np.log(bound / seconds)
     return found
 
 
 def dataset_of(
-    workloads: Mapping[str, str], records: Iterable[MeasuredRecord]
+    workloads: Mapping[str, PrimFunc], records: Iterable[MeasuredRecord]
 ) -> tuple[Dataset, int]:
-    """(the data set of records, how many of them no longer replay). `workloads`: scripts by key.
+    """(the data set of records, how many of them could not be used). `workloads` by their keys.
 
-    Records of other dialects, and traces whose steps do not apply any more, are counted and left
-    out.
+    Left out are records of other workloads and dialects, and traces that do not apply any more.
     """
     groups: dict[tuple[str, str], list[MeasuredRecord]] = {}
-    for r in records:
-        groups.setdefault((r.workload_key, r.target), []).append(r)
-    parts: list[Dataset] = []
     lost = 0
-    for (key, target), mine in groups.items():
-        func = parse_func(workloads[key])
-        found = list(_replayed(func, Target(target), mine))
+    for r in records:
+        if r.workload_key in workloads:
+            groups.setdefault((r.workload_key, r.target), []).append(r)
+        else:
+            lost += 1
+    parts: list[Dataset] = []
+    for (key, text), mine in groups.items():
+        func, target = workloads[key], Target(text)
+        found = list(_replayed(func, target, mine))
         lost += len(mine) - sum(len(f.order) for f in found)
-        parts.append(_assembled(found, bound_seconds(func, Target(target), MACHINE), key))
+        parts.append(_assembled(found, bound_seconds(func, target), key))
     return Dataset.concat(parts), lost
 
 

@@ -20,9 +20,8 @@ from autosched.search.footprint import Floats, floats
 from autosched.sketch.space import Space
 from autosched.target import Target
 from cost_model.features import store_features
-from cost_model.roofline import Machine, roofline
+from cost_model.roofline import roofline
 
-MACHINE = Machine()
 RAW = 12
 
 
@@ -34,7 +33,7 @@ def evaluator_of(space: Space) -> Evaluator:
 
 def figures(analysis: Analysis, target: Target) -> tuple[Sequence[Floats], Sequence[Floats]]:
     """(result columns, elements of a row)."""
-    predicted = roofline(analysis, target, MACHINE)
+    predicted = roofline(analysis, target)
     main = analysis.blocks[_main_block(analysis)]
     raw = [
         *predicted.parts,

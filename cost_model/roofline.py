@@ -54,6 +54,13 @@ class Machine:
     """Part of the shorter bounds that is added to the longest."""
 
 
+def machine_of(target: Target) -> Machine:
+    """The rates of a target's cores."""
+    if target.mcpu == "znver4" and target.vector_bytes == 64:
+        return Machine(arithmetic=1.0, loads=1.0, stores=0.5)  # runs 64-byte vectors in halves
+    return Machine()
+
+
 @dataclass(frozen=True)
 class Prediction:
     """Seconds of each candidate, and what they are made of; see `roofline`."""
@@ -63,8 +70,9 @@ class Prediction:
     """Seconds of computing, of L1, L2 and memory traffic, and of page walks, over all stages."""
 
 
-def roofline(analysis: Analysis, target: Target, machine: Machine) -> Prediction:
+def roofline(analysis: Analysis, target: Target) -> Prediction:
     """What the model says of every candidate of an analysis, each of shape () or (N,)."""
+    machine = machine_of(target)
     registers = float(target.vector_registers)
     lines = analysis.resident_lines * float(LINE)
     cold = {"l2": lines > 0.8 * target.l2_bytes, "l3": lines > 0.8 * target.l3_bytes}
@@ -116,13 +124,14 @@ def block_cycles(
     return stats.iterations * (bound + machine.spill * spilled) + once
 
 
-def bound_seconds(func: PrimFunc, target: Target, machine: Machine) -> float:
+def bound_seconds(func: PrimFunc, target: Target) -> float:
     """A lower bound of the seconds of any schedule: arithmetic at the vector units' rate, and every
     argument moved once.
 
     It depends on the workload and the target alone, so that what is measured in its units stays
     comparable as a search goes on, and between tasks.
     """
+    machine = machine_of(target)
     cycles = 0.0
     for site in sites(func):
         block = site.block

@@ -1,8 +1,13 @@
-"""Gradient-boosted trees over the features of stores (Chen and Guestrin, XGBoost, KDD 2016).
+"""The cost model: a roofline, gradient-boosted trees for what it gets wrong, and a correction.
 
-A candidate's score is what the roofline predicts as its share of the task's bound, plus the sum
-over its stores of what the trees say (Ansor's pack-sum). So a model without data is the roofline,
-and trees learn what it gets wrong. Failures are data: candidates with a share of 0.
+A candidate's score is the logarithm of the share of the task's bound that it is expected to reach:
+what the roofline predicts, plus the sum over its stores of what trees say of their features
+(XGBoost, Chen and Guestrin, KDD 2016; the sum is Ansor's pack-sum), less what a Gaussian process
+over a dozen features of the program learned of this task's errors.
+
+Without data it is the roofline. From eight measurements of a task the Gaussian process corrects it,
+which few points suffice for; trees are grown on what many tasks have in common (`train`), and on a
+task's own measurements once there are enough to hold some of them out. Failures are data.
 
 Trees are few and shallow, since thousands of candidates are scored a round; see `Boosting`.
 """
@@ -11,10 +16,10 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -23,14 +28,18 @@ from autosched.errors import AutoschedError
 from autosched.search.evaluate import Part
 from autosched.search.model import HasSpace, Scores, Seconds
 from autosched.sketch.space import Population
-from cost_model.dataset import Dataset, share_of
-from cost_model.evaluation import MACHINE, evaluator_of
+from autosched.tir.affine import IntArray
+from cost_model.correction import Correction, fit_correction
+from cost_model.dataset import Dataset, Floats, log_share
+from cost_model.evaluation import RAW, evaluator_of, summary
 from cost_model.features import NAMES, WIDTH
+from cost_model.objective import Pack
 from cost_model.roofline import bound_seconds
 
 if TYPE_CHECKING:
     import xgboost
 
+T = TypeVar("T")
 FORMAT = 1
 """Version of the files that `save` writes."""
 
@@ -39,28 +48,25 @@ FORMAT = 1
 class Boosting:
     """How trees are grown.
 
-    `trees` are at most grown on a data set, fewer where the held-out part stops improving; a search
-    adds at most `own_trees` for its own task to those of a pretrained model. `held_out`: share of
-    the candidates held out, once there are `enough` of them. `weight`: of a candidate with a share
-    of nothing; the best of its task weighs 1.
+    At most `trees` on a data set, and `own_trees` more for a task whose search has measured
+    `enough` candidates; fewer where the part `held_out` stops improving for `patience` trees.
+    `weight` is that of a candidate with a share of nothing; the best of a task weighs 1.
     """
 
     trees: int = 64
-    own_trees: int = 48
-    depth: int = 6
-    rate: float = 0.15
+    own_trees: int = 32
+    depth: int = 5
+    rate: float = 0.1
     bins: int = 64
-    smallest: float = 2.0
+    smallest: float = 8.0
     held_out: float = 0.2
     patience: int = 8
     enough: int = 64
     weight: float = 0.25
-    first: int = 8
-    """Candidates below which nothing is learned."""
 
 
 class BoostedModel:
-    """Scores shares of the bound. Deterministic: the same data, order and seed give the same
+    """Scores in logarithms of shares. Deterministic: the same data, order and seed give the same
     trees."""
 
     def __init__(self, seed: int = 0, boosting: Boosting | None = None) -> None:
@@ -68,33 +74,55 @@ class BoostedModel:
         self.boosting = boosting or Boosting()
         self.data = Dataset.empty()
         self._booster: xgboost.Booster | None = None
+        self._correction: Correction | None = None
 
     # Scoring ----------------------------------------------------------------------------------
 
     def predict(self, task: HasSpace, population: Population) -> Scores:
-        """float32 (N,): the share of the bound expected; minus infinity for candidates that are not
-        legal."""
-        space = task.space
-        bound = bound_seconds(space.func, space.target, MACHINE)
+        """float32 (N,): the logarithm of the share of the bound expected; minus infinity for
+        candidates that are not legal."""
+        correction = self._correction
 
-        def score(part: Part) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
-            found = share_of(bound, part.results[0])
+        def score(part: Part, found: Floats, features: Floats) -> Floats:
+            return found if correction is None else found - correction.excess(features)
+
+        scores = np.full(len(population), -np.inf, dtype=np.float32)
+        for rows, found in self._looked(task, population, score):
+            scores[rows] = found
+        return scores
+
+    def _looked(
+        self,
+        task: HasSpace,
+        population: Population,
+        then: Callable[[Part, Floats, Floats], T],
+    ) -> list[tuple[IntArray, T]]:
+        """(rows, what `then` makes of a part, of the scores before correction and of the features
+        that corrections are a function of) for all candidates that replay."""
+        space = task.space
+        bound = bound_seconds(space.func, space.target)
+        variants = len(space.variants)
+
+        def look(part: Part) -> tuple[IntArray, T]:
+            seconds, valid, raw = part.results[0], part.results[1], part.results[2:]
+            found = log_share(bound, seconds)
             if self._booster is not None:
                 stores = part.table.shape[1] // WIDTH
                 said = self._said(part.table.reshape(-1, WIDTH))
                 found = found + said.reshape(-1, stores).sum(axis=1, dtype=np.float64)
-            return part.rows, np.where(part.results[1] > 0.0, found, -np.inf)
+            features = np.zeros((len(part.rows), RAW + variants))
+            features[:, :RAW] = summary(seconds, raw)
+            features[:, RAW + part.variant] = 1.0
+            return part.rows, then(part, np.where(valid > 0.0, found, -np.inf), features)
 
-        scores = np.full(len(population), -np.inf, dtype=np.float32)
-        for rows, found in evaluator_of(space).map(population, score):
-            scores[rows] = found
-        return scores
+        return evaluator_of(space).map(population, look)
 
-    def predict_data(self, data: Dataset) -> npt.NDArray[np.float64]:
-        """The same for a data set, shape (P,)."""
+    def predict_data(self, data: Dataset) -> Floats:
+        """Scores of a data set, shape (P,), by its prior and the trees."""
         if self._booster is None or not len(data):
             return data.prior
-        return data.prior + np.add.reduceat(self._said(data.rows), data.starts[:-1])
+        found: Floats = data.prior + np.add.reduceat(self._said(data.rows), data.starts[:-1])
+        return found
 
     def _said(self, rows: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
         """What the trees say of every store."""
@@ -107,40 +135,53 @@ class BoostedModel:
     # Learning ---------------------------------------------------------------------------------
 
     def fit(self, task: HasSpace, population: Population, seconds: Seconds) -> BoostedModel:
-        """A model that has also learned from these measurements of one task. Its trees come after
-        those of this model, which is left as it is."""
-        found = self._copy()
-        if len(population) >= self.boosting.first:
+        """A model that has also learned from these measurements of one task, in addition to what
+        this model, which is left as it is, learned from others."""
+        found = BoostedModel(self.seed, self.boosting)
+        found._booster = self._booster
+        if len(population) >= self.boosting.enough:
             mine = Dataset.of(task, population, seconds)
             found._booster = self._grown(mine, self.boosting.own_trees, self._booster)
+        found._correction = found._corrected(task, population, seconds)
         return found
+
+    def _corrected(
+        self, task: HasSpace, population: Population, seconds: Seconds
+    ) -> Correction | None:
+        space = task.space
+        scores = np.full(len(population), -np.inf)
+        features = np.zeros((len(population), RAW + len(space.variants)))
+        for rows, (found, table) in self._looked(task, population, lambda _, s, f: (s, f)):
+            scores[rows], features[rows] = found, table
+        known = np.isfinite(scores)
+        bound = bound_seconds(space.func, space.target)
+        return fit_correction(
+            features[known], scores[known], log_share(bound, np.asarray(seconds)[known])
+        )
 
     def train(self, data: Dataset) -> Self:
         """Learn from a data set and all that was learned from before, afresh; returns itself."""
         self.data = Dataset.concat([self.data, data])
-        if len(self.data) >= self.boosting.first:
+        if len(self.data):
             self._booster = self._grown(self.data, self.boosting.trees, None)
         return self
-
-    def _copy(self) -> BoostedModel:
-        found = BoostedModel(self.seed, self.boosting)
-        found._booster = self._booster
-        return found
 
     def _grown(self, data: Dataset, trees: int, before: xgboost.Booster | None) -> xgboost.Booster:
         """Trees for what the prior and the trees `before` get wrong."""
         import xgboost
 
         b = self.boosting
-        rng = np.random.default_rng(self.seed)
-        held = rng.random(len(data)) < b.held_out
-        if len(data) < b.enough or not held.any():
+        held = np.random.default_rng(self.seed).random(len(data)) < b.held_out
+        if len(data) < b.enough or held.all():
             held[:] = False
-        learned = _Pack.of(data.take(~held), b.weight)
+        learned = Pack.of(data.take(~held), b.weight)
         matrix = learned.matrix()
-        watched = [_Pack.of(data.take(held), b.weight)] if held.any() else []
-        evals = [(w.matrix(), "held_out") for w in watched]
-        packs = {id(m): w for (m, _), w in zip(evals, watched, strict=True)} | {id(matrix): learned}
+        evals: list[tuple[xgboost.DMatrix, str]] = []
+        packs = {id(matrix): learned}
+        if held.any():
+            watched = Pack.of(data.take(held), b.weight)
+            evals = [(watched.matrix(), "held_out")]
+            packs[id(evals[0][0])] = watched
         params = {
             "max_depth": b.depth,
             "eta": b.rate,
@@ -216,45 +257,3 @@ def _booster(trees: Any) -> xgboost.Booster:
     found = xgboost.Booster({"nthread": 1})
     found.load_model(bytearray(json.dumps(trees).encode()))
     return found
-
-
-@dataclass(frozen=True)
-class _Pack:
-    """Candidates as the objective sees them: one error a candidate, shared by its stores."""
-
-    data: Dataset
-    weight: npt.NDArray[np.float64]
-
-    @staticmethod
-    def of(data: Dataset, least: float) -> _Pack:
-        """Weights rise with the share of the best of the task: the ranking matters at the top."""
-        best = np.zeros(max(len(data.tasks), 1))
-        np.maximum.at(best, data.task, data.label)
-        share = data.label / np.maximum(best[data.task], 1e-12)
-        return _Pack(data, least + (1.0 - least) * share)
-
-    def matrix(self) -> xgboost.DMatrix:
-        """The stores' rows."""
-        import xgboost
-
-        return xgboost.DMatrix(self.data.rows, nthread=1)
-
-    def missing(self, said: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-        """By how much each candidate's score is too high."""
-        sums = np.add.reduceat(np.asarray(said, dtype=np.float64), self.data.starts[:-1])
-        found: npt.NDArray[np.float64] = self.data.prior + sums - self.data.label
-        return found
-
-    def gradient(
-        self, said: npt.NDArray[Any]
-    ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
-        """First and second derivative of half the weighted square error by each row's score."""
-        counts = np.diff(self.data.starts)
-        weight = np.repeat(self.weight, counts)
-        first = np.repeat(self.missing(said), counts) * weight
-        return first.astype(np.float32), weight.astype(np.float32)
-
-    def error(self, said: npt.NDArray[Any]) -> float:
-        """Weighted root mean square error."""
-        off = self.missing(said) ** 2 * self.weight
-        return float(np.sqrt(off.sum() / self.weight.sum()))

@@ -83,12 +83,11 @@ class Column(np.ndarray[Any, Any]):
     def __array_ufunc__(
         self, ufunc: np.ufunc, method: str, *inputs: Any, out: Any = None, **kwargs: Any
     ) -> Any:
-        recorder = _recorder_of(inputs)
+        if method == "__call__" and out is None and not kwargs:
+            return _recorder_of(inputs).apply(ufunc.__name__, inputs)
         if method == "reduce" and ufunc in (np.logical_and, np.logical_or):
-            return recorder.decide(inputs[0], ufunc is np.logical_and)
-        if method != "__call__" or out is not None or kwargs:
-            raise NotRecordable(f"a tape has no {ufunc.__name__}.{method} with out or options")
-        return recorder.apply(ufunc.__name__, inputs)
+            return _recorder_of(inputs).decide(inputs[0], ufunc is np.logical_and)
+        raise NotRecordable(f"a tape has no {ufunc.__name__}.{method} with out or options")
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         if func is np.where and len(args) == 3:
@@ -175,6 +174,9 @@ class Recorder:
             if value.recorder is not self:
                 raise NotRecordable("a column of unknown origin: a view or copy of a recorded one")
             return value.ref
+        kind = type(value)
+        if kind is int or kind is float:
+            return self._literal(float(value))
         if isinstance(value, np.ndarray) and value.ndim:
             raise NotRecordable(f"an array of shape {value.shape} that no recorded operation made")
         return self._literal(float(value))
@@ -229,7 +231,7 @@ class Recorder:
     def _emit(self, op: str, operands: tuple[Operand, ...]) -> Operand:
         if op not in _EVALUATE:
             return self._expanded(op, operands)
-        if all(x < 0 for x in operands):
+        if max(operands) < 0:
             return self._literal(float(_EVALUATE[op](*map(self._number, operands))))
         if len(operands) == 2 and op in _COMMUTATIVE and operands[0] > operands[1]:
             operands = operands[::-1]  # constants first
@@ -399,20 +401,24 @@ class Tape:
         register = {x: n for n, x in enumerate(constants)}
         free: list[int] = []
         count = len(constants)
-        program: list[tuple[int, ...]] = []
+        program: list[int] = []
         for x in constants:
-            program += [(op, 0, place, register[x], 0) for op, place in stores.get(x, ())]
+            for kind, place in stores.get(x, ()):
+                program += (kind, 0, place, register[x], 0)
         for index in sorted(x for x in live if x >= 0):
             op, operands = code[index]
             given = [register[x] for x in operands] if op != "input" else [index]
-            free += [register[x] for x in set(operands) if x >= 0 and last[x] == index]
+            for x in set(operands):
+                if x >= 0 and last[x] == index:
+                    free.append(register[x])
             if free:
                 mine = free.pop()
             else:
                 mine, count = count, count + 1
             register[index] = mine
-            program.append((vm.OPCODE[op], mine, *given, *(0,) * (3 - len(given))))
-            program += [(op, 0, place, mine, 0) for op, place in stores.get(index, ())]
+            program += (vm.OPCODE[op], mine, *given, *(0,) * (3 - len(given)))
+            for kind, place in stores.get(index, ()):
+                program += (kind, 0, place, mine, 0)
             if index not in last:
                 free.append(mine)
         self.code = np.array(program, dtype=np.int32).reshape(-1, 5)
