@@ -364,7 +364,7 @@ class Schedule:
                     f"decision {value.name!r} has no value; give it to Schedule(decisions=…) "
                     f"(has {have})"
                 )
-            found = np.asarray(self.decisions[value.name])
+            found = np.asanyarray(self.decisions[value.name])
             if found.ndim > 1 or found.dtype.kind not in "iu":
                 raise ScheduleError(
                     f"decision {value.name!r}: expected an int or an int64 array of shape (N,), "

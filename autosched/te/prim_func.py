@@ -169,6 +169,12 @@ def _nest(
         loops.append((loop, a.extent))
         iters.append(Iter(inner, a.extent, a.kind))
         values[a] = inner + a.begin
+    for e in op.body:
+        if ex.height(e) > ex.MAX_HEIGHT:
+            raise TensorExprError(
+                f"the expression of {label} nests {ex.height(e)} deep; at most {ex.MAX_HEIGHT} "
+                "levels are taken, so sum long lists in several computations, or by te.sum"
+            )
     reader = _Reader(values, {i.var: a.extent for i, a in zip(iters, axes, strict=True)}, buffers)
     body = tuple(reader.expr(e) for e in op.body)
     spatial = tuple(Affine.of(i.var) for i in iters if i.kind == "spatial")

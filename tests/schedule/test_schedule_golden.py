@@ -238,7 +238,8 @@ def test_primitive(name: str, golden: Callable[[str, str], None]) -> None:
     func, apply = CASES[name]
     schedule = Schedule(func)
     apply(schedule)
-    golden(name, f"{func.script()}\n{schedule.trace.as_python()}\n{schedule.func.script()}")
+    text = schedule.trace.bind(schedule.decisions).as_python()  # runs as it stands
+    golden(name, f"{func.script()}\n{text}\n{schedule.func.script()}")
     expected = run(func, func)
     for program in (schedule.func, concurrent(schedule.func)):
         for x, y in zip(run(program, func), expected, strict=True):
