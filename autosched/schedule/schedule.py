@@ -283,11 +283,19 @@ class Schedule:
         buffer: int | str,
         scope: str = "local",
         layout: Sequence[LayoutDim] | None = None,
+        consumers: Sequence[BlockRV] = (),
     ) -> BlockRV:
         """Read through a copy, maybe in a packed layout; see `cache.cache_read`."""
         dims = None if layout is None else [self._dim(d) for d in layout]
-        self.func, name = cache.cache_read(self.func, self._block(block), buffer, scope, dims)
-        recorded = {"scope": scope} if layout is None else {"scope": scope, "layout": layout}
+        others = [self._block(b) for b in consumers]
+        self.func, name = cache.cache_read(
+            self.func, self._block(block), buffer, scope, dims, others
+        )
+        recorded: dict[str, Any] = {"scope": scope}
+        if layout is not None:
+            recorded["layout"] = layout
+        if consumers:
+            recorded["consumers"] = tuple(consumers)
         (b,) = self._out("cache_read", (block, buffer), [name], **recorded)
         return b
 
@@ -356,7 +364,7 @@ class Schedule:
                     f"decision {value.name!r} has no value; give it to Schedule(decisions=…) "
                     f"(has {have})"
                 )
-            found = np.asarray(self.decisions[value.name])
+            found = np.asanyarray(self.decisions[value.name])
             if found.ndim > 1 or found.dtype.kind not in "iu":
                 raise ScheduleError(
                     f"decision {value.name!r}: expected an int or an int64 array of shape (N,), "

@@ -11,7 +11,6 @@ from autosched import te
 from autosched.codegen.build import build_artifact
 from autosched.runtime.function import Function
 from autosched.schedule import Schedule
-from autosched.search.evaluate import analyse_population
 from autosched.sketch.default import default_schedule
 from autosched.sketch.generate import generate_space, generate_states
 from autosched.sketch.state import State, Verdict
@@ -187,10 +186,10 @@ def test_matmul_with_a_consumer_is_fused_and_packs_its_operands() -> None:
 def test_groups_are_an_axis_of_their_own() -> None:
     space = generate_space(prim_func_of("conv2d", (28, 28, 64, 64, 3, 1, 1, 1, 4)), TARGET)
     population = space.sample(np.random.default_rng(0), 256)
-    groups = analyse_population(space, population)
-    # Whole variants are analysed at once; before, candidates fell apart into batches of their own.
-    assert len(groups) == len({int(v) for v in population.variant})
-    assert sum(len(g.rows) for g in groups) == len(population)
+    for variant, rows in population.groups():
+        # Raises NotBatchable where candidates fall apart into batches of their own.
+        func = space.replay(variant, space.decisions(variant, population, rows))
+        assert len(site_of(func, "conv2d").block.iters) == 7
 
 
 def test_few_long_reductions_are_cut_into_pieces_for_the_threads() -> None:
