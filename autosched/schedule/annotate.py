@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
+
+import numpy as np
 
 from autosched.schedule.check import refuse
 from autosched.tir.expr import Var
@@ -21,13 +24,42 @@ from autosched.tir.nodes import (
 )
 
 SCOPES = ("global", "local", "shared")
+HINTS = "auto_scheduler_"
+"""Keys of blocks that begin so are free: hints that users pass to rules of their own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """An annotation that means something: on a "block" or a "loop", with which values."""
+
+    place: str
+    values: str
+    holds: Callable[[Any], bool]
+
+
+def is_count(value: Any) -> bool:
+    """Whether a value is an int of at least 1, or an array of such."""
+    if isinstance(value, np.ndarray):
+        return bool((value >= 1).all())
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+
+
+KEYS: dict[str, Key] = {
+    "FLOP": Key("block", "the number of operations", lambda v: isinstance(v, (int, float))),
+    "chunk": Key("loop", "iterations of a parallel loop handed out at a time", is_count),
+    "streaming": Key("block", "whether stores go past the caches", lambda v: isinstance(v, bool)),
+}
+"""What `annotate` takes. Whoever reads a new key adds it here."""
 
 
 def annotate(func: PrimFunc, place: str | Var, key: str, value: Any) -> PrimFunc:
     """Attach a key and a value to a block (by name) or a loop, in place of an older value.
     (TVM annotate, Ansor pragma.)
 
-    Legality: always; what a key means is up to who reads it.
+    Args:
+        key: one of `KEYS`, of the place's kind; or a hint for rules, which begins with HINTS.
+
+    Legality: the value is of the key's kind.
 
     rewrite:
         with T.block("b"):  ->  with T.block("b"):
@@ -36,7 +68,21 @@ def annotate(func: PrimFunc, place: str | Var, key: str, value: Any) -> PrimFunc
     if not isinstance(key, str) or not key:
         refuse(f"annotate: a key is a text; found {key!r}")
     node = _node(func, place)
-    return replace_node(func, node, (_with(node, {**dict(node.annotations), key: value}),))
+    _check_key(key, value, "block" if isinstance(node, Block) else "loop")
+    return replace_node(func, node, (with_annotations(node, {key: value}),))
+
+
+def _check_key(key: str, value: Any, place: str) -> None:
+    if place == "block" and key.startswith(HINTS):
+        return
+    known = KEYS.get(key)
+    if known is None or known.place != place:
+        have = ", ".join(sorted(k for k, v in KEYS.items() if v.place == place))
+        where = "" if known is None else f" (it is one of a {known.place})"
+        hints = f", and hints {HINTS}…" if place == "block" else ""
+        refuse(f"annotate: a {place} has no key {key!r}{where}; expected one of {have}{hints}")
+    if not known.holds(value):
+        refuse(f"annotate: {key} is {known.values}; found {value!r}")
 
 
 def unannotate(func: PrimFunc, place: str | Var, key: str) -> PrimFunc:
@@ -53,7 +99,7 @@ def unannotate(func: PrimFunc, place: str | Var, key: str) -> PrimFunc:
         have = ", ".join(left) or "none"
         refuse(f"unannotate: no annotation {key!r} there; it has {have}")
     del left[key]
-    return replace_node(func, node, (_with(node, left),))
+    return replace_node(func, node, (replace(node, annotations=tuple(left.items())),))
 
 
 def set_scope(func: PrimFunc, block: str, index: int, scope: str) -> PrimFunc:
@@ -102,6 +148,7 @@ def _node(func: PrimFunc, place: str | Var) -> Block | For:
     return site_of(func, place).block if isinstance(place, str) else path_to(func, place)[-1]
 
 
-def _with(node: Block | For, annotations: dict[str, Any]) -> Block | For:
-    items: Annotations = tuple(sorted(annotations.items()))
+def with_annotations(node: Block | For, added: dict[str, Any]) -> Block | For:
+    """`node` with annotations added, in place of older values."""
+    items: Annotations = tuple(sorted({**dict(node.annotations), **added}.items()))
     return replace(node, annotations=items)

@@ -21,9 +21,9 @@ from autosched.tir.module import IRModule
 from autosched.tir.nodes import Block, For, PrimFunc, path_to, site_of
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False, slots=True)
 class BlockRV:
-    """A block of a schedule, printed `b0`."""
+    """A block of a schedule, printed `b0`. Compared by identity: another schedule has a `b0` too."""
 
     id: int
 
@@ -31,9 +31,9 @@ class BlockRV:
         return f"b{self.id}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False, slots=True)
 class LoopRV:
-    """A loop of a schedule, printed `l3`."""
+    """A loop of a schedule, printed `l3`. Compared by identity: another schedule has an `l3` too."""
 
     id: int
 
@@ -107,7 +107,7 @@ class Schedule:
             )
         self.decisions: dict[str, Int] = dict(decisions or {})
         self._steps: list[Step] = []
-        self._things: dict[str, str | Var] = {}
+        self._things: dict[RV, str | Var] = {}
 
     @property
     def mod(self) -> IRModule:
@@ -124,7 +124,7 @@ class Schedule:
         print(candidate(self.func, 0).script(), end="")
 
     def copy(self) -> Schedule:
-        """An independent schedule in the same state; handles work on both."""
+        """An independent schedule in the same state; the handles made so far work on both."""
         new = Schedule(self._mod, self.decisions)
         new.func, new._name = self.func, self._name
         new._steps, new._things = list(self._steps), dict(self._things)
@@ -328,16 +328,25 @@ class Schedule:
     # Handles and recording
 
     def _block(self, rv: BlockRV) -> str:
-        name = self._things.get(repr(rv)) if isinstance(rv, BlockRV) else None
+        name = self._things.get(rv) if isinstance(rv, BlockRV) else None
         if not isinstance(name, str):
-            raise ScheduleError(f"expected a block of this schedule; found {rv!r}")
+            raise ScheduleError(f"expected a block of this schedule; found {self._found(rv)}")
         return name
 
     def _loop(self, rv: LoopRV) -> Var:
-        var = self._things.get(repr(rv)) if isinstance(rv, LoopRV) else None
+        var = self._things.get(rv) if isinstance(rv, LoopRV) else None
         if not isinstance(var, Var):
-            raise ScheduleError(f"expected a loop of this schedule; found {rv!r}")
+            raise ScheduleError(f"expected a loop of this schedule; found {self._found(rv)}")
         return var
+
+    def _found(self, rv: object) -> str:
+        """What stands where a handle of this schedule was expected, for a message."""
+        if not isinstance(rv, (BlockRV, LoopRV)):
+            return repr(rv)
+        kind = "block" if isinstance(rv, BlockRV) else "loop"
+        if rv in self._things:
+            return f"{rv!r}, a {kind}"
+        return f"{rv!r}, a {kind} of another schedule; take handles from get_block and get_loops"
 
     def _place(self, rv: BlockRV | LoopRV) -> str | Var:
         return self._block(rv) if isinstance(rv, BlockRV) else self._loop(rv)
@@ -392,7 +401,7 @@ class Schedule:
         first = len(self._things)
         handles = tuple(kind(first + n) for n in range(len(things)))
         for handle, thing in zip(handles, things, strict=True):
-            self._things[repr(handle)] = thing
+            self._things[handle] = thing
         self._record(op, args, kwargs, tuple(map(repr, handles)))
         return handles
 

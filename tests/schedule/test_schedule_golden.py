@@ -148,9 +148,9 @@ def decompose_reduction(s: Schedule) -> None:
 def annotate(s: Schedule) -> None:
     block = s.get_block("C")
     s.annotate(block, "streaming", True)
-    s.annotate(block, "passing", 1)
-    s.unannotate(block, "passing")
-    s.annotate(s.get_loops(block)[0], "note", "outer")
+    s.annotate(block, "auto_scheduler_hint", 1)
+    s.unannotate(block, "auto_scheduler_hint")
+    s.annotate(s.get_loops(block)[0], "chunk", 4)
     s.set_scope(s.get_block("B"), 0, "local")
 
 

@@ -66,11 +66,36 @@ def _two_levels(s: Schedule) -> None:
 
 CASES: dict[str, tuple[Callable[[], PrimFunc], Callable[[Schedule], object], str]] = {
     "no block": (add_one, lambda s: s.get_block("D"), "no block named 'D' in main; it has B, C"),
-    "foreign handle": (add_one, lambda s: s.get_loops(BlockRV(7)), "a block of this schedule"),
+    "made-up handle": (add_one, lambda s: s.get_loops(BlockRV(7)), "a block of this schedule"),
+    "foreign block": (
+        add_one,
+        lambda s: [s.get_block("B"), s.get_loops(Schedule(add_one()).get_block("B"))],
+        "expected a block of this schedule; found b0, a block of another schedule",
+    ),
+    "foreign loop": (
+        add_one,
+        lambda s: [loops(s, "B"), s.split(loops(Schedule(add_one()), "B")[0], [None, 2])],
+        "expected a loop of this schedule; found l1, a loop of another schedule",
+    ),
+    "unknown key": (
+        add_one,
+        lambda s: s.annotate(s.get_block("B"), "steaming", True),
+        "a block has no key 'steaming'; expected one of FLOP, streaming, and hints auto_scheduler_",
+    ),
+    "key of a loop": (
+        add_one,
+        lambda s: s.annotate(s.get_block("B"), "chunk", 4),
+        "a block has no key 'chunk' (it is one of a loop)",
+    ),
+    "value of a key": (
+        add_one,
+        lambda s: s.annotate(loops(s, "B")[0], "chunk", 0),
+        "chunk is iterations of a parallel loop handed out at a time; found 0",
+    ),
     "loop for block": (
         add_one,
         lambda s: s.compute_at(loops(s, "C")[0], loops(s, "C")[0]),  # type: ignore[arg-type]
-        "expected a block of this schedule; found l1",
+        "expected a block of this schedule; found l1, a loop",
     ),
     "gone": (
         add_one,
