@@ -1,8 +1,8 @@
 """Lowering: from a scheduled program to the form that code generators read.
 
-Unit loops go, iterations of parallel loops that no block has go, predicates that always hold go, and every intermediate gets a place and a size: it is
-allocated inside the loops that all its accesses share, and holds just the region that one iteration
-of them touches.
+Unit loops go, iterations of parallel loops that no block has go, predicates that always hold go,
+and every intermediate gets a place and a size: it is allocated inside the loops that all its
+accesses share, and holds just the region that one iteration of them touches.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def _reach(block: Block, loop: For, extents: Mapping[Var, int]) -> int:
     """Iterations of `loop`, from the first, beyond which the block does nothing."""
     reach = int(loop.extent)
     for p in block.predicates:
-        form = recombine(p.form)
+        form = recombine(p.form).substitute({}, extents)
         c = int(form.coefficient(loop.var))
         if c > 0 and sum(v is loop.var for v in form.variables()) == 1:
             low = int((form - Affine.of(loop.var, c)).span(extents)[0])

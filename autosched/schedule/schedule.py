@@ -23,7 +23,7 @@ from autosched.tir.nodes import Block, For, PrimFunc, path_to, site_of
 
 @dataclass(frozen=True, eq=False, slots=True)
 class BlockRV:
-    """A block of a schedule, printed `b0`. Compared by identity: another schedule has a `b0` too."""
+    """A block of a schedule, printed `b0`. Compared by identity: other schedules have one too."""
 
     id: int
 
@@ -33,7 +33,7 @@ class BlockRV:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class LoopRV:
-    """A loop of a schedule, printed `l3`. Compared by identity: another schedule has an `l3` too."""
+    """A loop of a schedule, printed `l3`. Compared by identity: other schedules have one too."""
 
     id: int
 

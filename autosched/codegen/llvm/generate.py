@@ -29,7 +29,7 @@ def generate(func: PrimFunc, target: Target, entry: str = "autosched_kernel") ->
 
     Raises CodegenError for what has no code here (thread bindings, symbolic extents).
     """
-    # Whole vectors that hold nothing go; idle lanes stay, since reading a padded panel needs no mask.
+    # Whole vectors that hold nothing go. Idle lanes stay: reading a padded panel needs no mask.
     func = end_early(func, "vectorized", target.vector_bytes)
     return ModuleWriter(func, target, entry).write()
 
