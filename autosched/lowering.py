@@ -161,7 +161,7 @@ def _place_buffers(func: PrimFunc) -> PrimFunc:
         inner = [loop.var for s in users[key] for loop in s.loops if loop.var not in outer]
         region = touched(buffer, users[key], inner)
         assert region is not None
-        small = Buffer(buffer.name, tuple(int(i.width) for i in region), buffer.dtype, buffer.scope)
+        small = replace(buffer, shape=tuple(int(i.width) for i in region))
         changed[key] = (small, region)
         at_loop.setdefault(home[-1].var if home else None, []).append(small)
     if not changed:

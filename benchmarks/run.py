@@ -30,6 +30,8 @@ BENCHMARKS = (
     "codegen",
     "rowwise",
     "build_time",
+    "storage_align",
+    "tensorize",
     "tune_matmul",
 )
 

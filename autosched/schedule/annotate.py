@@ -1,4 +1,4 @@
-"""Primitives that attach facts: annotate, unannotate, set_scope."""
+"""Primitives that attach facts: annotate, unannotate, set_scope, storage_align."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from autosched.schedule.check import refuse
+from autosched.schedule.check import refuse, require, show
+from autosched.tir.affine import Int
 from autosched.tir.expr import Var
 from autosched.tir.nodes import (
     Access,
@@ -117,15 +118,60 @@ def set_scope(func: PrimFunc, block: str, index: int, scope: str) -> PrimFunc:
     """
     if scope not in SCOPES:
         refuse(f"set_scope: no scope {scope!r}; expected one of {', '.join(SCOPES)}")
+    old = written_intermediate(func, block, index, f"set_scope({block})")
+    return replace_buffer(func, old, replace(old, scope=scope))
+
+
+def storage_align(
+    func: PrimFunc, block: str, buffer_index: int, axis: int, factor: Int, offset: Int
+) -> PrimFunc:
+    """Give a dimension of an intermediate a stride that is `offset` more than a multiple of
+    `factor`, in elements. (TVM storage_align, Halide align_storage.)
+
+    Rows whose distance is a power of two fall into the same sets of a cache; a walk down a column
+    of such rows then misses although little is touched.
+
+    Args:
+        buffer_index: which write of the block.
+        axis: a dimension other than the last; negative counts from the end.
+        factor, offset: the stride, as small as possible, is `offset` modulo `factor`. 1, 0 is
+            dense.
+
+    Legality: the buffer is an intermediate; `0 <= offset < factor`. Results cannot change.
+
+    rewrite: (axis 0, factor 32, offset 1: rows of 65 elements, of which 64 are used)
+        B = T.alloc_buffer((64, 64), "float32")
+        ->
+        B = T.alloc_buffer((64, 64), "float32", align=((0, 32, 1),))
+    """
+    what = f"storage_align({block})"
+    old = written_intermediate(func, block, buffer_index, what)
+    rank = len(old.shape)
+    place = axis + rank if axis < 0 else axis
+    if not 0 <= place < rank - 1:
+        refuse(
+            f"{what}: {old.name} has {rank} dimensions; axis is one before the last, whose stride "
+            f"is 1; found {axis}"
+        )
+    require(factor >= 1, f"{what}: factor is at least 1; found {show(factor)}")
+    require(
+        (offset >= 0) & (offset < factor),
+        f"{what}: offset is from 0 to factor - 1; found {show(offset)} of {show(factor)}",
+    )
+    kept = [a for a in old.align if a[0] != place]
+    align = tuple(sorted([*kept, (place, factor, offset)], key=lambda a: a[0]))
+    return replace_buffer(func, old, replace(old, align=align))
+
+
+def written_intermediate(func: PrimFunc, block: str, index: int, what: str) -> Buffer:
+    """The buffer of write `index` of a block; refused if it is an argument of the function."""
     writes = site_of(func, block).block.writes
     if not 0 <= index < len(writes):
-        refuse(f"set_scope: block {block} has {len(writes)} writes; found index {index}")
-    old = writes[index].buffer
-    if any(b is old for b in func.params):
-        refuse(
-            f"set_scope: {old.name} is an argument of {func.name}; only intermediates have a scope"
-        )
-    return replace_buffer(func, old, replace(old, scope=scope))
+        refuse(f"{what}: the block has {len(writes)} writes; found index {index}")
+    buffer = writes[index].buffer
+    if any(b is buffer for b in func.params):
+        refuse(f"{what}: {buffer.name} is an argument of {func.name}; expected an intermediate")
+    return buffer
 
 
 def replace_buffer(func: PrimFunc, old: Buffer, new: Buffer) -> PrimFunc:

@@ -19,6 +19,7 @@ from autosched.tir.affine import (
     Int,
     always,
     imax,
+    is_zero,
     same_int,
     sometimes,
 )
@@ -249,7 +250,7 @@ def iterations_apart(site: Site, loop: For) -> Condition:
     block, extents = site.block, site.extents()
     n = next(k for k, x in enumerate(site.loops) if x is loop)
     inside = loop_vars(site.loops[n:])
-    written = [bare_in(access) for access in block.writes]
+    written = [determined_axes(block, access) for access in block.writes]
     forms = [
         b
         for it, b in zip(block.iters, block.bindings, strict=True)
@@ -268,7 +269,26 @@ def iterations_apart(site: Site, loop: For) -> Condition:
     return ok | injective(forms, used, extents)
 
 
-def bare_in(access: Access) -> set[int]:
-    """Ids of the axes that are an index by themselves."""
-    bare = (i.single_var() for i in access.indices if isinstance(i, Affine))
-    return {id(v) for v in bare if v is not None}
+def determined_axes(block: Block, access: Access) -> set[int]:
+    """Ids of the axes that the element determines: those of an index that takes every value once,
+    such as an axis by itself, and those of which the indices hold all digits."""
+    extents = {it.var: it.extent for it in block.iters}
+    out: set[int] = set()
+    digits: list[Digit] = []
+    for index in access.indices:
+        if not isinstance(index, Affine):
+            continue
+        atom, c = index.terms[0] if len(index.terms) == 1 else (None, 1)
+        axes = list(dict.fromkeys(index.variables()))
+        if isinstance(atom, Digit) and same_int(c, 1) and is_zero(index.const):
+            digits.append(atom)
+        elif always(injective([index], axes, extents)):
+            out |= {id(v) for v in axes}
+    while digits:
+        base = digits[0].base
+        group = [d for d in digits if d.base.same(base)]
+        digits = [d for d in digits if not d.base.same(base)]
+        axes = list(dict.fromkeys(base.variables()))
+        if complete_digits(group, base, extents) and always(injective([base], axes, extents)):
+            out |= {id(v) for v in axes}
+    return out

@@ -12,6 +12,13 @@ from autosched.errors import NotBatchable, ScheduleError
 from autosched.schedule import annotate as _annotate
 from autosched.schedule import cache, inline, kinds, loops, query, reduction
 from autosched.schedule.compute import compute_at
+from autosched.schedule.layout import (
+    IndexMap,
+    Layout,
+    accessed_buffer,
+    layout_of,
+    transform_layout,
+)
 from autosched.schedule.population import candidate, has_digits
 from autosched.schedule.reverse import reverse_compute_at
 from autosched.schedule.trace import RETURN_TUPLES, Decision, Ref, Step, Trace, step_text
@@ -43,7 +50,6 @@ class LoopRV:
 
 RV = Union[BlockRV, LoopRV]
 Factor = Union[Int, Decision, None]
-LayoutDim = Union[int, Sequence[Union[Int, Decision]]]
 _H = TypeVar("_H", BlockRV, LoopRV)
 
 PRIMITIVES = frozenset(
@@ -72,6 +78,8 @@ PRIMITIVES = frozenset(
         "annotate",
         "unannotate",
         "set_scope",
+        "storage_align",
+        "transform_layout",
     }
 )
 """The methods that a trace may call."""
@@ -173,7 +181,7 @@ class Schedule:
     def _may_differ(self, step: Step) -> bool:
         """Whether a candidate alone may be granted what is refused to the population: with digits
         whose numbers differ by candidate, its forms may be simpler."""
-        packs = step.op == "cache_read" and any(
+        packs = step.op in ("cache_read", "transform_layout") and any(
             isinstance(self._int(v), np.ndarray) for v in step.values() if isinstance(v, Decision)
         )
         return packs or has_digits(self.func)
@@ -276,10 +284,13 @@ class Schedule:
         block: BlockRV,
         buffer: int | str,
         scope: str = "local",
-        layout: Sequence[LayoutDim] | None = None,
+        layout: Layout | IndexMap | None = None,
     ) -> BlockRV:
         """Read through a copy, maybe in a packed layout; see `cache.cache_read`."""
-        dims = None if layout is None else [self._dim(d) for d in layout]
+        if callable(layout):
+            shape = cache.read_buffer(self.get(block), buffer, "cache_read").shape
+            layout = layout_of(layout, shape, "cache_read")
+        dims = None if layout is None else self._value(layout)
         self.func, name = cache.cache_read(self.func, self._block(block), buffer, scope, dims)
         recorded = {"scope": scope} if layout is None else {"scope": scope, "layout": layout}
         (b,) = self._out("cache_read", (block, buffer), [name], **recorded)
@@ -290,6 +301,24 @@ class Schedule:
         self.func, name = cache.cache_write(self.func, self._block(block), index, scope)
         (b,) = self._out("cache_write", (block, index), [name], scope=scope)
         return b
+
+    def transform_layout(
+        self,
+        block: BlockRV,
+        buffer: Sequence[str | int] | str,
+        index_map: Layout | IndexMap,
+        pad_value: float | None = None,
+    ) -> None:
+        """Store an intermediate in another layout; see `layout.transform_layout`. A function of the
+        indices is kept in the trace as the layout that it states."""
+        what = "transform_layout"
+        if callable(index_map):
+            shape = accessed_buffer(self.get(block), buffer, what).shape
+            index_map = layout_of(index_map, shape, what)
+        dims = self._value(index_map)
+        self.func = transform_layout(self.func, self._block(block), buffer, dims, pad_value)
+        kept = {} if pad_value is None else {"pad_value": pad_value}
+        self._record("transform_layout", (block, buffer, index_map), kept)
 
     # Reductions
 
@@ -324,6 +353,16 @@ class Schedule:
         """Change where a written intermediate lives; see `annotate.set_scope`."""
         self.func = _annotate.set_scope(self.func, self._block(block), index, scope)
         self._record("set_scope", (block, index, scope))
+
+    def storage_align(
+        self, block: BlockRV, buffer_index: int, axis: int, factor: Factor, offset: Factor = 0
+    ) -> None:
+        """Choose the stride of a written intermediate; see `annotate.storage_align`."""
+        numbers = self._number(factor, "factor"), self._number(offset, "offset")
+        self.func = _annotate.storage_align(
+            self.func, self._block(block), buffer_index, axis, *numbers
+        )
+        self._record("storage_align", (block, buffer_index, axis, factor, offset))
 
     # Handles and recording
 
@@ -368,12 +407,11 @@ class Schedule:
             return int(found) if found.ndim == 0 else found.astype(np.int64, copy=False)
         return value
 
-    def _dim(self, dim: LayoutDim) -> list[Int]:
-        items = [dim] if isinstance(dim, int) else dim
-        values = [self._int(v) for v in items]
-        if any(v is None for v in values):
-            raise ScheduleError(f"a layout dimension is d, [d, div] or [d, div, mod]; found {dim}")
-        return [v for v in values if v is not None]
+    def _number(self, value: Factor, what: str) -> Int:
+        found = self._int(value)
+        if isinstance(found, bool) or not isinstance(found, (int, np.ndarray)):
+            raise ScheduleError(f"{what} is an int or a Decision; found {value!r}")
+        return found
 
     def _value(self, value: Any) -> Any:
         if isinstance(value, (list, tuple)):

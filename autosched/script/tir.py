@@ -68,10 +68,12 @@ def alloc_buffer(
     dtype: str = "float32",
     *,
     scope: str = "global",
+    align: tuple[tuple[int, int, int], ...] = (),
     name: str = "",
     placed: Any = False,
 ) -> Any:
-    """An intermediate. In a loop it lives for one iteration, which makes the program a lowered one;
+    """An intermediate. `align` holds (axis, factor, offset): the axis' stride is `offset` modulo
+    `factor`. In a loop it lives for one iteration, which makes the program a lowered one;
     `placed=True` says the same of one that lives for the whole call."""
     _parsed("alloc_buffer")
 

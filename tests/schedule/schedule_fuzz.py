@@ -225,6 +225,24 @@ def _decompose(sch: Schedule, c: Choices) -> None:
     sch.decompose_reduction(block, c.of(sch.get_loops(block) or [LoopRV(-1)]))
 
 
+def _transform_layout(sch: Schedule, c: Choices) -> None:
+    block = _block(sch, c)
+    access = c.of([*(("read", n) for n in range(len(sch.get(block).reads))), ("write", 0)])
+    found = sch.get(block).reads if access[0] == "read" else sch.get(block).writes
+    rank, t = len(found[access[1]].buffer.shape), _decide(sch, 1 + c.next(4))
+    layouts: list[Any] = [[[0, t], [0, 1, t]]]
+    if rank == 2:
+        fused = [0, 1]
+        layouts = [[[1, t], 0, [1, 1, t]], [1, 0], [[fused]], [[fused, t], [fused, 1, t]]]
+        layouts.append(lambda i, j: (j // 2, i // 3, j % 2, i % 3))
+    sch.transform_layout(block, access, c.of(layouts), 7 if c.next(3) == 0 else None)
+
+
+def _storage_align(sch: Schedule, c: Choices) -> None:
+    factor = 1 + c.next(4)
+    sch.storage_align(_block(sch, c), 0, -2, _decide(sch, factor), c.next(factor))
+
+
 Action = Callable[[Schedule, Choices], None]
 ACTIONS: tuple[Action, ...] = (
     _split,
@@ -243,6 +261,8 @@ ACTIONS: tuple[Action, ...] = (
     _rfactor,
     _decompose,
     lambda s, c: s.unroll(_loop(s, c)),
+    _transform_layout,
+    _storage_align,
     lambda s, c: s.reverse_compute_at(_block(s, c), _loop(s, c)),
     _reorder,
 )
@@ -298,7 +318,7 @@ def _interleave(func: PrimFunc, loop: For) -> PrimFunc:
     for s in below:
         for a in s.block.writes:
             if id(a.buffer) not in others:
-                new = replace(a.buffer, shape=(loop.extent, *a.buffer.shape))
+                new = replace(a.buffer, shape=(loop.extent, *a.buffer.shape), align=())
                 private.setdefault(id(a.buffer), new)
 
     def access(a: Access) -> Access:
@@ -362,6 +382,7 @@ def _same_site(x: Site, y: Site, rng: np.random.Generator) -> None:
     assert (a.init, a.annotations, a.is_reduction) == (b.init, b.annotations, b.is_reduction)
     for p, q in zip((*a.reads, *a.writes), (*b.reads, *b.writes), strict=True):
         assert (p.buffer.name, p.buffer.shape) == (q.buffer.name, q.buffer.shape)
+        assert p.buffer.align == q.buffer.align
     points = {loop.var: rng.integers(0, loop.extent, 64) for loop in x.loops}
     others = {q.var: points[p.var] for p, q in zip(x.loops, y.loops, strict=True)}
     visited = _holds(a, points)

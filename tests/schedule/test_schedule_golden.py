@@ -154,6 +154,33 @@ def annotate(s: Schedule) -> None:
     s.set_scope(s.get_block("B"), 0, "local")
 
 
+def storage_align(s: Schedule) -> None:
+    """The window of padded rows, whose columns are read, gets rows of an odd length."""
+    i, *_ = s.get_loops(s.get_block("conv"))
+    i0, _ = s.split(i, [None, 4])
+    s.compute_at(s.get_block("pad"), i0)
+    s.storage_align(s.get_block("pad"), 0, 0, 32, 1)
+
+
+def transform_layout(s: Schedule) -> None:
+    """Panels of four rows, in place of the rows."""
+    s.transform_layout(s.get_block("C"), ("read", 0), lambda i: (i // 4, i % 4))
+
+
+def transform_layout_fused(s: Schedule) -> None:
+    """One dimension of all elements, cut into vectors."""
+    block = s.get_block("matmul")
+    s.transform_layout(block, "matmul", lambda i, j: ((i * 7 + j) // 8, (i * 7 + j) % 8))
+
+
+def transform_layout_padded(s: Schedule) -> None:
+    """The copy of B holds zeros where its panels overhang."""
+    copy = s.cache_read(s.get_block("matmul"), "B")
+    s.transform_layout(copy, ("write", 0), [[1, 4], [0, 2], [1, 1, 4], [0, 1, 2]], pad_value=0)
+    i, _, _ = s.get_loops(s.get_block("matmul"))
+    s.parallel(i)
+
+
 def rows(s: Schedule) -> None:
     """Softmax a row at a time."""
     i, _ = s.get_loops(s.get_block("out"))
@@ -214,6 +241,10 @@ CASES: dict[str, tuple[PrimFunc, Callable[[Schedule], None]]] = {
     "rfactor_tuple": (argmax(), rfactor_tuple),
     "decompose_reduction": (matmul(4, 7, 3), decompose_reduction),
     "annotate": (add_one(), annotate),
+    "storage_align": (padded_conv(), storage_align),
+    "transform_layout": (add_one(18), transform_layout),
+    "transform_layout_fused": (matmul_add(5, 7, 3), transform_layout_fused),
+    "transform_layout_padded": (matmul_add(5, 7, 3), transform_layout_padded),
     "rows": (softmax(), rows),
     "rows_reverse": (softmax(), rows_reverse),
     "fused_tiles": (matmul_add(10, 20, 3), fused_tiles),

@@ -17,7 +17,7 @@ from autosched.target import Target
 from autosched.tir import dtypes
 from autosched.tir.affine import Affine
 from autosched.tir.expr import Var
-from autosched.tir.nodes import Block, Buffer, For, Node, Predicate, Site, sites
+from autosched.tir.nodes import Block, Buffer, For, Node, Predicate, Site, allocated, sites
 
 if TYPE_CHECKING:
     from autosched.codegen.llvm.generate import ModuleWriter
@@ -187,9 +187,7 @@ class FunctionWriter:
         area = self.module.thread_scratch if self.in_parallel else self.module.shared_scratch
         mark = area.top
         for buffer in buffers:
-            size = dtypes.itemsize(buffer.dtype)
-            for n in buffer.shape:
-                size *= int(n)
+            size = dtypes.itemsize(buffer.dtype) * int(allocated(buffer.shape, buffer.align))
             if size <= STACK_BYTES:
                 # Unrolled copies of a loop come here again; their buffers live one after the other.
                 pointer = self._slots.get(id(buffer)) or self.alloca(f"[{max(size, 64)} x i8]", 64)

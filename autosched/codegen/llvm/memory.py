@@ -12,7 +12,7 @@ from autosched.errors import CodegenError
 from autosched.tir import dtypes
 from autosched.tir.affine import Affine
 from autosched.tir.expr import Var
-from autosched.tir.nodes import Access, Buffer
+from autosched.tir.nodes import Access, Buffer, strides
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +43,9 @@ class Memory:
     ) -> Linear:
         """Offset in elements from the buffer's start."""
         total = Linear()
-        stride = 1
-        shape = access.buffer.shape
-        for n in reversed(range(len(shape))):
-            index = access.indices[n]
+        steps = strides(access.buffer.shape, access.buffer.align)
+        for index, stride in zip(reversed(access.indices), reversed(steps), strict=True):
+            stride = int(stride)
             if isinstance(index, Affine):
                 part = self.index.linear(index, values)
             else:
@@ -73,7 +72,6 @@ class Memory:
                     if total.vector is None
                     else self.b.op(f"add <{width} x i64> {total.vector}, {scaled}")
                 )
-            stride *= int(shape[n])
         return total
 
     @property
