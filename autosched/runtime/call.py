@@ -16,7 +16,6 @@ from functools import cache
 from math import prod
 from typing import Any
 
-
 from autosched.codegen.artifact import KernelInfo, Param
 from autosched.runtime.call_ir import CALL, TIME, wrapper_ir
 from autosched.runtime.link import Library, link

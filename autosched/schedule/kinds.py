@@ -17,6 +17,7 @@ from autosched.schedule.check import (
     required,
 )
 from autosched.tir.expr import Var
+from autosched.tir.intrin import KEY
 from autosched.tir.nodes import (
     Access,
     Buffer,
@@ -99,6 +100,8 @@ def _set_kind(func: PrimFunc, loop: Var, kind: str, thread: str | None = None) -
         refuse(
             f"loop {loop.name} is {node.kind} already; expected a serial loop to make {kind}", node
         )
+    if node.annotation(KEY) is not None:
+        refuse(f"loop {loop.name} is done by an intrinsic ({node.annotation(KEY)})", node)
     changed = replace(node, kind=kind, thread=thread)
     check_loop(func, node, kind)
     result = replace_node(func, node, (changed,))

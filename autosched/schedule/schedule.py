@@ -21,6 +21,7 @@ from autosched.schedule.layout import (
 )
 from autosched.schedule.population import candidate, has_digits
 from autosched.schedule.reverse import reverse_compute_at
+from autosched.schedule.tensorize import tensorize
 from autosched.schedule.trace import RETURN_TUPLES, Decision, Ref, Step, Trace, step_text
 from autosched.tir.affine import Int
 from autosched.tir.expr import Var
@@ -79,6 +80,7 @@ PRIMITIVES = frozenset(
         "unannotate",
         "set_scope",
         "storage_align",
+        "tensorize",
         "transform_layout",
     }
 )
@@ -335,6 +337,11 @@ class Schedule:
         )
         (b,) = self._out("decompose_reduction", (block, loop), [name])
         return b
+
+    def tensorize(self, place: BlockRV | LoopRV, intrin: str) -> None:
+        """Let an intrinsic of the target do a loop nest; see `tensorize.tensorize`."""
+        self.func = tensorize(self.func, self._place(place), intrin)
+        self._record("tensorize", (place, intrin))
 
     # Facts
 

@@ -120,6 +120,28 @@ class Memory:
         )
         return self._from_memory(ref, dtype, lanes.width)
 
+    def load_run(self, buffer: Buffer, offset: Linear, count: int, guard: Guard) -> Value:
+        """`count` elements from an offset on as one vector; 0 where the guard does not hold."""
+
+        def make() -> Value:
+            pointer = self.address(buffer, offset)
+            if guard.scalar is not None:
+                pointer = self._or_zeros(guard.scalar, pointer)
+            t = memory_type(buffer.dtype, count)
+            align = dtypes.itemsize(buffer.dtype)
+            return Value(
+                self.b.inst(f"load {t}, ptr {pointer}, align {align}"), buffer.dtype, count
+            )
+
+        return self._cached(("r", id(buffer), self._key(offset), guard, count), make)
+
+    def store_run(self, buffer: Buffer, offset: Linear, value: Value) -> None:
+        """Store a vector to elements that follow one another from an offset on."""
+        self.forget(buffer)
+        pointer = self.address(buffer, offset)
+        align = dtypes.itemsize(buffer.dtype)
+        self.b.do(f"store {value.type} {value.ref}, ptr {pointer}, align {align}")
+
     def _key(self, offset: Linear) -> tuple[object, ...]:
         return (offset.const, tuple(sorted((k, v) for k, v in offset.terms.items() if v)))
 
