@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from autosched.schedule.check import refuse, require, show
+from autosched.schedule.kinds import check_kinds, has_kinds
 from autosched.tir.affine import Int
 from autosched.tir.expr import Var
 from autosched.tir.nodes import (
@@ -137,7 +138,8 @@ def storage_align(
         factor, offset: the stride, as small as possible, is `offset` modulo `factor`. 1, 0 is
             dense.
 
-    Legality: the buffer is an intermediate; `0 <= offset < factor`. Results cannot change.
+    Legality: the buffer is an intermediate; `0 <= offset < factor`; no intrinsic needs it dense.
+    Results cannot change.
 
     rewrite: (axis 0, factor 32, offset 1: rows of 65 elements, of which 64 are used)
         B = T.alloc_buffer((64, 64), "float32")
@@ -160,7 +162,10 @@ def storage_align(
     )
     kept = [a for a in old.align if a[0] != place]
     align = tuple(sorted([*kept, (place, factor, offset)], key=lambda a: a[0]))
-    return replace_buffer(func, old, replace(old, align=align))
+    result = replace_buffer(func, old, replace(old, align=align))
+    if has_kinds(result):
+        check_kinds(result)
+    return result
 
 
 def written_intermediate(func: PrimFunc, block: str, index: int, what: str) -> Buffer:

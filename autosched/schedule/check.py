@@ -270,9 +270,13 @@ def iterations_apart(site: Site, loop: For) -> Condition:
 
 
 def determined_axes(block: Block, access: Access) -> set[int]:
-    """Ids of the axes that the element determines: those of an index that takes every value once,
-    such as an axis by itself, and those of which the indices hold all digits."""
+    """Ids of the axes that the element determines: all, those of an index that takes every value
+    once, such as an axis by itself, and those of which the indices hold all digits."""
     extents = {it.var: it.extent for it in block.iters}
+    forms = [index for index in access.indices if isinstance(index, Affine)]
+    used = list(dict.fromkeys(v for form in forms for v in form.variables()))
+    if always(injective(forms, used, extents)):
+        return {id(v) for v in used}
     out: set[int] = set()
     digits: list[Digit] = []
     for index in access.indices:

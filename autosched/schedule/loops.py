@@ -19,7 +19,7 @@ from autosched.schedule.check import (
     require,
     show,
 )
-from autosched.schedule.kinds import check_kinds
+from autosched.schedule.kinds import check_kinds, has_kinds
 from autosched.tir.affine import Affine, Digit, Extents, Int, always, ceildiv
 from autosched.tir.expr import Var
 from autosched.tir.nodes import (
@@ -198,7 +198,7 @@ def reorder(func: PrimFunc, *loops: Var) -> PrimFunc:
     for node in reversed(new):
         body = (replace(node, body=body),)
     result = replace_node(func, chain[0], body)
-    if any(node.kind != "serial" for s in below for node in s.loops):
+    if has_kinds(result):
         check_kinds(result)
     return result
 

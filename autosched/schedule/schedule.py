@@ -183,6 +183,8 @@ class Schedule:
     def _may_differ(self, step: Step) -> bool:
         """Whether a candidate alone may be granted what is refused to the population: with digits
         whose numbers differ by candidate, its forms may be simpler."""
+        if step.op == "tensorize":
+            return any(isinstance(v, np.ndarray) for v in self.decisions.values())
         packs = step.op in ("cache_read", "transform_layout") and any(
             isinstance(self._int(v), np.ndarray) for v in step.values() if isinstance(v, Decision)
         )

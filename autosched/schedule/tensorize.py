@@ -8,7 +8,7 @@ from autosched.schedule.annotate import with_annotations
 from autosched.schedule.check import refuse
 from autosched.tir.expr import Var
 from autosched.tir.intrin import KEY, TensorIntrin, match
-from autosched.tir.nodes import For, Node, PrimFunc, path_to, replace_node, site_of, sites
+from autosched.tir.nodes import Node, PrimFunc, path_to, replace_node, site_of, sites
 
 
 def tensorize(func: PrimFunc, place: str | Var, intrin: str) -> PrimFunc:
@@ -34,7 +34,7 @@ def tensorize(func: PrimFunc, place: str | Var, intrin: str) -> PrimFunc:
     found = TensorIntrin.get(intrin)
     if isinstance(place, str):
         site = site_of(func, place)
-        nest = site.loops[-found.depth :]
+        nest = site.loops[-len(found.loops) :]
     else:
         top = path_to(func, place)[-1]
         below = list(sites(top))
@@ -44,9 +44,9 @@ def tensorize(func: PrimFunc, place: str | Var, intrin: str) -> PrimFunc:
             )
         site = site_of(func, below[0].block.name)
         nest = site.loops[-len(below[0].loops) :]
-        if len(nest) != found.depth:
+        if len(nest) != len(found.loops):
             refuse(
-                f"tensorize: {intrin} is a nest of {found.depth} loops; found {len(nest)} from "
+                f"tensorize: {intrin} is a nest of {len(found.loops)} loops; found {len(nest)} from "
                 f"{place.name} inwards",
                 top,
             )
@@ -58,8 +58,3 @@ def tensorize(func: PrimFunc, place: str | Var, intrin: str) -> PrimFunc:
     for loop in reversed(nest):
         node = with_annotations(replace(loop, body=(node,)), {KEY: intrin})
     return replace_node(func, nest[0], (node,))
-
-
-def is_tensorized(loop: For) -> bool:
-    """Whether the loop belongs to a nest that an intrinsic does."""
-    return loop.annotation(KEY) is not None

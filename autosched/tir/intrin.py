@@ -105,9 +105,9 @@ class TensorIntrin:
         return found
 
     @property
-    def depth(self) -> int:
-        """Number of loops of the nest."""
-        return len(_nest_of(self.meaning, self.name)[0])
+    def loops(self) -> tuple[For, ...]:
+        """The loops of the meaning, outermost first."""
+        return _nest_of(self.meaning, self.name)[0]
 
 
 _REGISTRY: dict[str, TensorIntrin] = {}

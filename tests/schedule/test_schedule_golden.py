@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,8 +20,12 @@ from schedule_programs import (
     softmax,
     tile_matmul,
 )
+from tensor_programs import dot_matmul, tile
 
+import autosched.schedule
+from autosched.codegen.intrinsics import VNNI
 from autosched.schedule import Schedule
+from autosched.schedule.schedule import PRIMITIVES
 from autosched.tir import interp
 from autosched.tir.nodes import PrimFunc, inputs_of
 
@@ -181,6 +188,11 @@ def transform_layout_padded(s: Schedule) -> None:
     s.parallel(i)
 
 
+def tensorize(s: Schedule) -> None:
+    """Twelve rows in register tiles of eight, the last one half empty."""
+    tile(s, VNNI, rows=8, panels=1)
+
+
 def rows(s: Schedule) -> None:
     """Softmax a row at a time."""
     i, _ = s.get_loops(s.get_block("out"))
@@ -245,6 +257,7 @@ CASES: dict[str, tuple[PrimFunc, Callable[[Schedule], None]]] = {
     "transform_layout": (add_one(18), transform_layout),
     "transform_layout_fused": (matmul_add(5, 7, 3), transform_layout_fused),
     "transform_layout_padded": (matmul_add(5, 7, 3), transform_layout_padded),
+    "tensorize": (dot_matmul(VNNI, 12, 32, 8), tensorize),
     "rows": (softmax(), rows),
     "rows_reverse": (softmax(), rows_reverse),
     "fused_tiles": (matmul_add(10, 20, 3), fused_tiles),
@@ -264,3 +277,20 @@ def test_primitive(name: str, golden: Callable[[str, str], None]) -> None:
     for program in (schedule.func, concurrent(schedule.func)):
         for x, y in zip(run(program, func), expected, strict=True):
             np.testing.assert_allclose(x, y, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", sorted(n for n in PRIMITIVES if not n.startswith("get_")))
+def test_every_primitive_is_specified_and_shown(name: str) -> None:
+    """One function each, with its legality and a rewrite; and a golden file that has it."""
+    folder = Path(autosched.schedule.__file__).parent
+    modules = (import_module(f"autosched.schedule.{f.stem}") for f in folder.glob("[!_]*.py"))
+    text = next(
+        inspect.getdoc(function) or ""
+        for module in modules
+        for key, function in vars(module).items()
+        if key == name and inspect.isfunction(function) and function.__module__ == module.__name__
+    )
+    assert "Legality:" in text
+    assert "rewrite:" in text
+    shown = (Path(__file__).parent / "golden").glob("*.txt")
+    assert any(f"sch.{name}(" in file.read_text("utf-8") for file in shown)
