@@ -292,7 +292,7 @@ CASES: dict[str, tuple[Callable[[], PrimFunc], Callable[[Schedule], object], str
     "layout of argument": (
         matmul,
         lambda s: s.transform_layout(s.get_block("C"), "B", [1, 0]),
-        "B is an argument of main, whose layout is the caller's; cache_read(block, 'B', layout=...)",
+        "B is an argument of main, whose layout is the caller's; cache_read(block, 'B', layout=",
     ),
     "layout that loses": (
         matmul_add,

@@ -162,7 +162,7 @@ def test_a_mark_that_lies() -> None:
     lines[start] = "        " + lines[start].strip()
     lines[start + 1 :] = ["    " + line for line in lines[start + 1 :]]
     func = parse_func("\n".join(lines) + "\n")
-    with pytest.raises(CodegenError, match="loop k is marked as an intrinsic: .* expected loops"):
+    with pytest.raises(CodegenError, match=r"loop k is marked as an intrinsic: .* expected loops"):
         build_artifact(func, Target("llvm"))
 
 
