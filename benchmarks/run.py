@@ -32,6 +32,7 @@ BENCHMARKS = (
     "build_time",
     "storage_align",
     "tensorize",
+    "parse",
     "tune_matmul",
 )
 

@@ -92,7 +92,7 @@ PAIRS = (("int8 dot", "int32 by hand", 2.0), ("bfloat16 dot", "float32 by hand",
 
 def prepared(name: str, size: int) -> Callable[[], float]:
     """Build one side, check its result, and give what times it."""
-    left, right, total, group, intrin = SIDES[name]
+    left, right, total, group, _ = SIDES[name]
     rng = np.random.default_rng(0)
 
     def stored(b: Array) -> Array:

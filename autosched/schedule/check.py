@@ -113,21 +113,21 @@ def radix_apart(atoms: Sequence[tuple[Int, Int]]) -> Condition:
     """
     if not is_array(*(v for atom in atoms for v in atom)):
         reach: int = 0
-        for c, e in sorted((abs(int(c)), int(e)) for c, e in atoms):
-            if e > 1:
-                if c <= reach:
+        for step, extent in sorted((abs(int(c)), int(e)) for c, e in atoms):
+            if extent > 1:
+                if step <= reach:
                     return False
-                reach += c * (e - 1)
+                reach += step * (extent - 1)
         return True
-    columns = np.broadcast_arrays(*(np.atleast_1d(v) for atom in atoms for v in atom))
-    cs, es = np.abs(np.stack(columns[0::2])), np.stack(columns[1::2])
-    order = np.lexsort((es, cs), axis=0)
-    cs, es = np.take_along_axis(cs, order, 0), np.take_along_axis(es, order, 0)
-    total = np.zeros(cs.shape[1], np.int64)
-    ok = np.ones(cs.shape[1], bool)
-    for c, e in zip(cs, es, strict=True):
-        ok &= (e <= 1) | (c > total)
-        total = total + c * (e - 1)
+    ok: Condition = True
+    for n, (c, e) in enumerate(atoms):
+        below: Any = 0
+        for m, (d, f) in enumerate(atoms):
+            if m != n:
+                a, b = imax(c, -c), imax(d, -d)
+                first = (b < a) | ((b == a) & ((f < e) | ((f == e) & (m < n))))
+                below = below + np.where(first, b * (f - 1), 0)
+        ok = ok & ((e <= 1) | (imax(c, -c) > below))
     return ok
 
 

@@ -46,8 +46,8 @@ def tensorize(func: PrimFunc, place: str | Var, intrin: str) -> PrimFunc:
         nest = site.loops[-len(below[0].loops) :]
         if len(nest) != len(found.loops):
             refuse(
-                f"tensorize: {intrin} is a nest of {len(found.loops)} loops; found {len(nest)} from "
-                f"{place.name} inwards",
+                f"tensorize: {intrin} is a nest of {len(found.loops)} loops; found {len(nest)} "
+                f"from {place.name} inwards",
                 top,
             )
     for loop in nest:
