@@ -12,7 +12,6 @@ import time
 from pathlib import Path
 
 import autosched as at
-from autosched.search.evolution import SearchParams
 from autosched.tuning.policy import SketchPolicy
 from cost_model.random import RandomModel
 

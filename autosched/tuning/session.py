@@ -19,6 +19,7 @@ from autosched.sketch.space import Space
 from autosched.tuning.callbacks import JobInfo, MeasureCallback, RecordToStore
 from autosched.tuning.history import Reading
 from autosched.tuning.interrupt import interrupts_deferred
+from autosched.tuning.models import TimedModel
 from autosched.tuning.policy import SketchPolicy
 from autosched.tuning.progress import Progress
 from autosched.tuning.result import (
@@ -157,7 +158,8 @@ class Session:
         self._baselines(pool, handle)
         size = self.job.round_size
         policy = self.policy or SketchPolicy(self.task, seed=self.options.seed)
-        search = policy.search(self.options.seed, size)
+        model = TimedModel(policy.cost_model, self._clock_training)
+        search = policy.search(self.options.seed, size, model)
         preloaded = policy.preloaded()
         round_ = 0
         while (left := self.job.trials - self._count(before=round_)) > 0:
@@ -351,6 +353,10 @@ class Session:
             f"no {what} of {self.task.title} gave a right result in {len(trials)}: {counts}\n"
             f"first error: {first}"
         )
+
+    def _clock_training(self, seconds: float) -> None:
+        self.phases["training"] += seconds
+        self.phases["proposing"] -= seconds
 
     def _phase(self, name: str) -> _Phase:
         return _Phase(self.phases, name)
