@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from autosched import ops as ops
+    from autosched import passes as passes
     from autosched import te as te
     from autosched.driver import build as build
     from autosched.driver import lower as lower
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from autosched.tuning import RecordToFile as RecordToFile
     from autosched.tuning import RecordToStore as RecordToStore
     from autosched.tuning import SearchTask as SearchTask
+    from autosched.tuning import TaskScheduler as TaskScheduler
     from autosched.tuning import TuningOptions as TuningOptions
     from autosched.tuning import load_best_record as load_best_record
     from autosched.tuning.models import XGBModel as XGBModel
@@ -53,6 +55,7 @@ _HOME = {
     "SearchTask": "autosched.tuning",
     "SketchPolicy": "autosched.tuning.policy",
     "Target": "autosched.target",
+    "TaskScheduler": "autosched.tuning",
     "TuningOptions": "autosched.tuning",
     "XGBModel": "autosched.tuning.models",
     "build": "autosched.driver",
@@ -61,7 +64,7 @@ _HOME = {
     "register_workload": "autosched.workloads",
 }
 """Public name -> the module that defines it."""
-_SUBPACKAGES = ("ops", "te")
+_SUBPACKAGES = ("ops", "passes", "te")
 
 __all__ = [*_HOME, *_SUBPACKAGES]
 

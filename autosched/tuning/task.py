@@ -102,9 +102,11 @@ class SearchTask:
         candidate gave a right result, with the counts by status and the first error, and
         KeyboardInterrupt, with everything measured so far recorded, on Ctrl-C.
         """
-        from autosched.tuning.session import Session
+        from autosched.tuning.session import Session, pool_of
 
-        return Session(self, options or TuningOptions(), search_policy).run()
+        options = options or TuningOptions()
+        with pool_of(options, self.target) as pool:
+            return Session(self, options, pool, search_policy).run()
 
     def apply_best(self, records: RecordsLike) -> tuple[Schedule, tuple[Buffer, ...]]:
         """Schedule and parameters of the best program that `records` holds for this task.
