@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeGuard, Union, overload
 
 from autosched.codegen.artifact import Artifact
@@ -21,18 +22,25 @@ if TYPE_CHECKING:
     from autosched.codegen.export import Exported
     from autosched.runtime.function import Function
     from autosched.schedule import Schedule
+    from autosched.te import StageSchedule
 
-    Buildable = Union[Schedule, IRModule, PrimFunc]
+    Buildable = Union[Schedule, StageSchedule, IRModule, PrimFunc]
 
 
-def function_of(program: Buildable, args: Sequence[Any] | None = None) -> PrimFunc:
+def function_of(
+    program: Buildable, args: Sequence[Any] | None = None, name: str | None = None
+) -> PrimFunc:
     """The function that a schedule, a module or a function stands for.
 
-    `args`, where given, must name its parameters in order (tensors or buffers).
+    `args`, where given, must name its parameters in order (tensors or buffers); for a stage view
+    they are its tensors and decide the parameters. `name` renames the function.
     Raises ArgumentError where they do not fit.
     """
     from autosched.schedule import Schedule
+    from autosched.te import StageSchedule
 
+    if isinstance(program, StageSchedule):
+        return program.replay(args, name or "main").func
     if isinstance(program, Schedule):
         func = program.func
     elif isinstance(program, IRModule):
@@ -41,30 +49,50 @@ def function_of(program: Buildable, args: Sequence[Any] | None = None) -> PrimFu
         func = program
     else:
         raise ArgumentError(
-            f"expected a Schedule, an IRModule or a PrimFunc, found {type(program).__name__}"
+            f"expected a schedule, an IRModule or a PrimFunc, found {type(program).__name__}"
         )
     if args is not None:
         expected = [b.name for b in func.params]
         found = [getattr(a, "name", repr(a)) for a in args]
         if expected != found:
             raise ArgumentError(f"args are {found}; {func.name} takes {expected}, in this order")
-    return func
+    return func if name is None else replace(func, name=name)
 
 
 @overload
-def lower(program: Schedule | PrimFunc, args: Sequence[Any] | None = None) -> PrimFunc: ...
+def lower(
+    program: Schedule | StageSchedule | PrimFunc,
+    args: Sequence[Any] | None = None,
+    *,
+    name: str | None = None,
+    simple_mode: bool = True,
+) -> PrimFunc: ...
 @overload
-def lower(program: Buildable, args: Sequence[Any] | None = None) -> PrimFunc | IRModule: ...
-def lower(program: Buildable, args: Sequence[Any] | None = None) -> PrimFunc | IRModule:
+def lower(
+    program: Buildable,
+    args: Sequence[Any] | None = None,
+    *,
+    name: str | None = None,
+    simple_mode: bool = True,
+) -> PrimFunc | IRModule: ...
+def lower(
+    program: Buildable,
+    args: Sequence[Any] | None = None,
+    *,
+    name: str | None = None,
+    simple_mode: bool = True,
+) -> PrimFunc | IRModule:
     """The lowered loop IR of a scheduled program; `print` it to read it.
 
     Unit loops are gone, intermediates have their place and their final size. Of a module with
-    several functions all are lowered.
+    several functions all are lowered. `args` of a stage view (`te.create_schedule`) are the
+    parameters, in any order. `simple_mode` is there for those who know it from TVM: one function
+    without a module around it is what there is anyway.
     """
     if _has_several(program):
         _check_no_args(args)
         return IRModule({name: lower_func(f) for name, f in program.functions.items()})
-    return lower_func(function_of(program, args))
+    return lower_func(function_of(program, args, name))
 
 
 def _has_several(program: Buildable) -> TypeGuard[IRModule]:
@@ -181,10 +209,11 @@ def _export(
 
 @overload
 def build(
-    program: Schedule | PrimFunc,
+    program: Schedule | StageSchedule | PrimFunc,
     args: Sequence[Any] | None = None,
     target: Target | str | None = None,
     *,
+    name: str | None = None,
     level: Level = "full",
     compile_only: bool = False,
 ) -> BuiltFunction: ...
@@ -194,6 +223,7 @@ def build(
     args: Sequence[Any] | None = None,
     target: Target | str | None = None,
     *,
+    name: str | None = None,
     level: Level = "full",
     compile_only: bool = False,
 ) -> BuiltFunction | BuiltModule: ...
@@ -202,21 +232,24 @@ def build(
     args: Sequence[Any] | None = None,
     target: Target | str | None = None,
     *,
+    name: str | None = None,
     level: Level = "full",
     compile_only: bool = False,
 ) -> BuiltFunction | BuiltModule:
     """Compile a scheduled program for `target` (default: this machine).
 
     A schedule, a function, or a module with one function gives a BuiltFunction; a module with
-    several a BuiltModule, which has one of each name. With `compile_only` nothing is linked, so
-    `target` may be any machine. Raises ArgumentError, CodegenError or BuildError.
+    several a BuiltModule, which has one of each name. `args` of a stage view
+    (`te.create_schedule`) are the parameters, in any order; `name` names the function. With
+    `compile_only` nothing is linked, so `target` may be any machine. Raises ArgumentError,
+    CodegenError or BuildError.
     """
     where = target if isinstance(target, Target) else Target(target or "llvm")
     if _has_several(program):
         _check_no_args(args)
         funcs = program.functions
         return BuiltModule({n: _build(f, where, level, compile_only) for n, f in funcs.items()})
-    return _build(function_of(program, args), where, level, compile_only)
+    return _build(function_of(program, args, name), where, level, compile_only)
 
 
 def _build(func: PrimFunc, target: Target, level: Level, compile_only: bool) -> BuiltFunction:

@@ -31,6 +31,9 @@ BENCHMARKS = (
     "rowwise",
     "build_time",
     "store",
+    "storage_align",
+    "tensorize",
+    "parse",
     "tune_matmul",
 )
 
