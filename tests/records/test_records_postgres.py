@@ -80,6 +80,14 @@ class TestPostgresStore(StoreContract, QueueContract, RepairContract):
         assert all("Index Only Scan using ix_records_best" in line for line in reads)
         assert not any("Sort" in line for line in lines)
 
+    def test_statements_are_planned_for_their_own_limits(self, store):
+        """psycopg prepares what it sees often, and a prepared page is planned as a whole table."""
+        for _ in range(12):
+            store.page(status="run_timeout")
+        with store._db.transaction(writes=False) as connection:
+            count = connection.exec_driver_sql("SELECT count(*) FROM pg_prepared_statements")
+            assert count.scalar() == 0
+
     def test_the_driver_need_not_be_named(self, store, address):
         assert address.startswith("postgresql://")
         assert store.name.startswith("postgresql://tests@")
