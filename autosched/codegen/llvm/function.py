@@ -16,7 +16,7 @@ from autosched.codegen.llvm.types import Value
 from autosched.target import Target
 from autosched.tir import dtypes
 from autosched.tir.affine import Affine
-from autosched.tir.expr import Var
+from autosched.tir.expr import Call, Var, walk
 from autosched.tir.nodes import Block, Buffer, For, Node, Predicate, Site, sites
 
 if TYPE_CHECKING:
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 STACK_BYTES = 4096
 """Intermediates up to this size live on the stack, where LLVM may turn them into registers."""
 MAX_COPIES = 4096
-"""An unrolled loop of more iterations stays a loop."""
+"""Operations in one stretch of copies. A loop whose unrolling would make more stays a loop: LLVM
+takes more than linear time over straight code, and no processor keeps so much of it at hand."""
 
 
 @dataclass
@@ -155,13 +156,27 @@ class FunctionWriter:
             1, self.target.vector_bytes // max(dtypes.itemsize(a.buffer.dtype) for a in accesses)
         )
 
+    def written(self, node: Node) -> int:
+        """Operations that stand below each other once `node` is written, if all unrolled loops
+        are copied out."""
+        if isinstance(node, Block):
+            return max(1, sum(isinstance(x, Call) for e in node.body for x in walk(e)))
+        inside = sum(self.written(x) for x in node.body)
+        if node.kind == "unrolled":
+            return int(node.extent) * inside
+        if node.kind == "vectorized":
+            width = min(self.width(s.block) for s in sites(node))
+            return -(-int(node.extent) // width) * inside
+        return inside
+
     def node(self, node: Node) -> None:
         """Write a loop or a block."""
         if isinstance(node, Block):
             self.block(node)
             return
+        short = self.written(node) <= MAX_COPIES
         # Below lanes every block is a vector already.
-        tile = find_tile(node) if self.index.lanes is None else None
+        tile = find_tile(node) if self.index.lanes is None and short else None
         if tile is not None:
             TileWriter(self, tile).write()
             return
@@ -170,7 +185,7 @@ class FunctionWriter:
             return
         if node.kind == "vectorized":
             self.vectorized(node)
-        elif node.kind == "unrolled" and int(node.extent) <= MAX_COPIES:
+        elif node.kind == "unrolled" and short:
             for n in range(int(node.extent)):
                 self.index.env[node.var] = n
                 self.body(node)
