@@ -16,6 +16,7 @@ from math import prod
 from autosched.schedule import BlockRV, Decision, LoopRV, Schedule
 from autosched.sketch.analysis import BlockInfo, axis_dim, elementwise_consumer, used_axes
 from autosched.sketch.decisions import DecisionSpec, TileSpec
+from autosched.sketch.rules.default import axis_loops
 from autosched.sketch.state import State, TiledNest, Verdict
 from autosched.target import Target
 from autosched.tir import dtypes
@@ -59,7 +60,7 @@ class MultiLevelTiling:
         operands = packable(info, tile_specs(info, state.target))
         modes = [("none", "root", "thread") if o.streamed else ("none", "thread") for o in operands]
         choices = [(packing, False) for packing in product(*modes)]
-        if consumer is None:
+        if consumer is None and info.writes_identity:
             # A write cache matters for the store alone: not tried with every packing.
             choices += [
                 (p, True) for p in product(*(m[:2] if len(m) > 2 else m[:1] for m in modes))
@@ -91,9 +92,7 @@ class MultiLevelTiling:
         # Loops get their kinds last: a primitive that finds kinds checks all of them again.
         vector_loops = [levels.vector_loop]
         if copy is not None:
-            vector_loops.append(
-                place_consumer(schedule, copy, levels.inner_spatial, levels.vector, info)
-            )
+            vector_loops.append(place_consumer(schedule, copy, levels.inner_spatial, levels.vector))
             handled.append(schedule.get(copy).name)
         choices = [
             f"{info.name}.cache" if cached else f"{info.name}.fused" if consumer else f"{info.name}"
@@ -208,7 +207,8 @@ def split_levels(
     schedule: Schedule, block: BlockRV, info: BlockInfo, specs: tuple[DecisionSpec, ...]
 ) -> Levels:
     """Split and reorder all loops of a block into S0 S1 R0 S2 R1 S3."""
-    loops = schedule.get_loops(block)
+    by_axis = axis_loops(schedule, block)
+    loops = [by_axis[id(axis)] for axis in info.block.iters]
     levels: list[list[LoopRV]] = [[] for _ in range(6)]
     vector_loop, vector = None, None
     rows: list[LoopRV] = []
@@ -231,22 +231,11 @@ def split_levels(
     return Levels(tuple(levels[0]), levels[1][-1], tuple(rows), vector_loop, vector)
 
 
-def place_consumer(
-    schedule: Schedule, copy: BlockRV, at: LoopRV, width: Decision, info: BlockInfo
-) -> LoopRV:
+def place_consumer(schedule: Schedule, copy: BlockRV, at: LoopRV, width: Decision) -> LoopRV:
     """Compute the consumer at the end of a tile; returns the loop to vectorise, of the tile's
     width."""
-    before = len(schedule.get_loops(copy))
     schedule.reverse_compute_at(copy, at)
-    loops = schedule.get_loops(copy)
-    assert info.vector_axis is not None
-    place = [id(a) for a in info.spatial].index(id(info.vector_axis))
-    own = loops[len(loops) - before :]
-    inner = schedule.split(own[place], [None, width])[1]
-    rest = list(own[place + 1 :])
-    if rest:
-        schedule.reorder(*rest, inner)
-    return inner
+    return schedule.split(schedule.get_loops(copy)[-1], [None, width])[1]
 
 
 def packable(info: BlockInfo, specs: tuple[DecisionSpec, ...]) -> list[Operand]:
