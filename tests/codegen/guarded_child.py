@@ -111,7 +111,7 @@ def run(
         raise RuntimeError(f"this machine lacks {', '.join(missing)}")
     info = generated.info
     code = compile_ir(generated.ir, target, level)
-    imports = {parallel.SYMBOL: parallel.address()} if info.parallel else {}
+    imports = parallel.imports() if info.parallel else {}
     library = link(code, (info.entry,), imports)
     entry = library[info.entry]
     first, second = (run_once(entry, info, arrays, threads, at_end) for at_end in (True, False))
