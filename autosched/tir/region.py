@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autosched.tir.affine import Affine, Extents, Int, imax, imin
+from autosched.tir.affine import Affine, Extents, Int, always, imax, imin, same_int
 from autosched.tir.expr import Var
 from autosched.tir.nodes import Access, Buffer, For, PrimFunc, Site, sites
 
@@ -105,6 +105,43 @@ def common_loops(places: Sequence[Site]) -> tuple[For, ...]:
             break
         out.append(level[0])
     return tuple(out)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Slab:
+    """What a loop variable alone decides of an access: index `dimension` lies in the slab of
+    `size` elements with the number `variable + shift`."""
+
+    dimension: int
+    size: Int
+    shift: Int
+
+    def same(self, other: Slab) -> bool:
+        """Whether equal elements mean equal values of the two variables."""
+        return (
+            self.dimension == other.dimension
+            and same_int(self.size, other.size)
+            and same_int(self.shift, other.shift)
+        )
+
+
+def slab(access: Access, site: Site, loop: For) -> Slab | None:
+    """The slab that `loop` chooses, whatever the loops inside it do; None if there is none."""
+    values, extents = site.block.values(), site.extents()
+    inner = [x.var for x in site.loops[site.loops.index(loop) + 1 :]]
+    for n, index in enumerate(access.indices):
+        if not isinstance(index, Affine):
+            continue
+        outside, inside = index.substitute(values, extents).split(inner)
+        if len(outside.terms) != 1 or outside.terms[0][0] is not loop.var:
+            continue
+        size = outside.terms[0][1]
+        if not always(size > 0):
+            continue
+        low, high = (inside + outside.const).span(extents)
+        if always(low // size == high // size):
+            return Slab(n, size, low // size)
+    return None
 
 
 def home(func: PrimFunc, buffer: Buffer) -> tuple[For, ...]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from autosched.codegen.llvm.builder import Builder
 from autosched.codegen.llvm.index import Indexer, Lanes, lanes_of
 from autosched.codegen.llvm.memory import Guard, Memory
+from autosched.codegen.llvm.phases import has_parallel
 from autosched.codegen.llvm.points import Points
 from autosched.codegen.llvm.scalar import Scalars
 from autosched.codegen.llvm.tile import TileWriter, chunks, find_tile
@@ -182,6 +183,9 @@ class FunctionWriter:
             return
         if node.kind == "parallel" and not self.in_parallel:
             self.module.parallel(self, node)
+            return
+        if node.kind == "serial" and not self.in_parallel and has_parallel(node):
+            self.module.team(self, node)
             return
         if node.kind == "vectorized":
             self.vectorized(node)

@@ -1,0 +1,159 @@
+"""Where a team of threads has to wait for each other.
+
+A serial loop around parallel ones is run by a team: every thread runs the loop itself, a fixed
+share of each parallel loop inside, and waits where another thread may still be reading or writing
+what comes next. Between parallel loops stands work for one thread. Both are phases here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from autosched.tir.nodes import Block, Buffer, For, Node, Site, sites
+from autosched.tir.region import Slab, slab
+
+
+def has_parallel(node: Node) -> bool:
+    """Whether a parallel loop stands in `node`, under no loops but serial and unrolled ones."""
+    if isinstance(node, Block):
+        return False
+    if node.kind == "parallel":
+        return True
+    return node.kind in ("serial", "unrolled") and any(map(has_parallel, node.body))
+
+
+def chain_of(loop: For) -> tuple[For, ...]:
+    """Directly nested parallel loops: one iteration space."""
+    chain = [loop]
+    while not chain[-1].allocs and len(chain[-1].body) == 1:
+        below = chain[-1].body[0]
+        if not (isinstance(below, For) and below.kind == "parallel"):
+            break
+        chain.append(below)
+    return tuple(chain)
+
+
+def units(nodes: Sequence[Node]) -> Iterator[tuple[Node, ...]]:
+    """`nodes` in order: each one with parallel loops by itself, the work between put together."""
+    alone: list[Node] = []
+    for node in nodes:
+        if not has_parallel(node):
+            alone.append(node)
+            continue
+        if alone:
+            yield tuple(alone)
+            alone = []
+        yield (node,)
+    if alone:
+        yield tuple(alone)
+
+
+@dataclass(frozen=True, eq=False)
+class _Touch:
+    """An access of memory that threads share, and the slabs that the iterations of the phase's
+    parallel loops have to themselves (None: any iteration may touch any element)."""
+
+    buffer: Buffer
+    written: bool
+    slabs: tuple[Slab, ...] | None
+
+
+@dataclass(frozen=True, eq=False)
+class _Phase:
+    extents: tuple[int, ...]
+    """Of the parallel loops; empty for the work of one thread."""
+    touches: tuple[_Touch, ...]
+
+    def conflicts(self, other: _Phase) -> bool:
+        """Whether one thread in `self` and another in `other` may touch an element, one of them
+        writing."""
+        if not self.extents and not other.extents:
+            return False  # the same thread
+        return any(
+            a.buffer is b.buffer
+            and (a.written or b.written)
+            and not (self.extents == other.extents and _same_thread(a, b))
+            for a in self.touches
+            for b in other.touches
+        )
+
+
+def _same_thread(a: _Touch, b: _Touch) -> bool:
+    """Whether touching one element means being the same iteration of the parallel loops."""
+    if a.slabs is None or b.slabs is None:
+        return False
+    return all(x.same(y) for x, y in zip(a.slabs, b.slabs, strict=True))
+
+
+_Pending = frozenset[_Phase]
+
+
+class Waits:
+    """Before which units of a team's loop all threads wait: `unit in waits`.
+
+    A wait stands as late as it can: before the first unit that conflicts with one since the last
+    wait. What is still pending at the end of a loop's body is pending at its start as well.
+    """
+
+    def __init__(self, root: For, blocks: dict[int, Site]) -> None:
+        self._blocks = blocks
+        self._phases: dict[int, _Phase] = {}
+        self._before: set[int] = set()
+        self._loop(root, frozenset())
+
+    def __contains__(self, unit: tuple[Node, ...]) -> bool:
+        return id(unit[0]) in self._before
+
+    def _body(self, loop: For, pending: _Pending) -> _Pending:
+        for unit in units(loop.body):
+            first = unit[0]
+            if isinstance(first, For) and first.kind != "parallel" and has_parallel(first):
+                pending = self._loop(first, pending)
+                continue
+            phase = self._phase(unit)
+            self._before.discard(id(first))
+            if any(phase.conflicts(p) for p in pending):
+                self._before.add(id(first))
+                pending = frozenset()
+            pending |= {phase}
+        return pending
+
+    def _loop(self, loop: For, pending: _Pending) -> _Pending:
+        """What may be pending after the loop, which may also run no iteration at all."""
+        while True:
+            after = self._body(loop, pending)
+            if after <= pending:
+                return pending
+            pending |= after
+
+    def _phase(self, unit: tuple[Node, ...]) -> _Phase:
+        found = self._phases.get(id(unit[0]))
+        if found is None:
+            found = self._phases[id(unit[0])] = self._read(unit)
+        return found
+
+    def _read(self, unit: tuple[Node, ...]) -> _Phase:
+        first = unit[0]
+        parallel = isinstance(first, For) and first.kind == "parallel"
+        chain = chain_of(first) if isinstance(first, For) and parallel else ()
+        own = {id(b) for node in unit for b in _allocated(node)}
+        touches = []
+        for node in unit:
+            for inside in sites(node):
+                site = self._blocks[id(inside.block)]
+                for written, accesses in ((True, site.block.writes), (False, site.block.reads)):
+                    for a in accesses:
+                        if id(a.buffer) not in own:
+                            found = [slab(a, site, loop) for loop in chain]
+                            slabs = tuple(s for s in found if s is not None)
+                            known = slabs if len(slabs) == len(chain) else None
+                            touches.append(_Touch(a.buffer, written, known))
+        return _Phase(tuple(int(loop.extent) for loop in chain), tuple(touches))
+
+
+def _allocated(node: Node) -> Iterator[Buffer]:
+    if isinstance(node, For):
+        yield from node.allocs
+        for child in node.body:
+            yield from _allocated(child)
