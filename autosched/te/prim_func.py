@@ -34,9 +34,9 @@ def create_prim_func(tensors: Sequence[Tensor], name: str = "main") -> PrimFunc:
     Each computation that the computed ones among them need becomes a block in a nest of serial
     loops over its spatial, then its reduction axes; producers come first. Computed tensors that are
     not listed become intermediates. The stages of a scan stand in one loop over its steps, after
-    what they read that depends on no state. Function attributes: "layout_free", the names of parameters
-    whose layout is free, and "FLOP" where all computations state theirs. Block annotations:
-    the attributes "FLOP" and "auto_scheduler_…" of the computation.
+    what they read that depends on no state. Function attributes: "layout_free", the names of
+    parameters whose layout is free, and "FLOP" where all computations state theirs. Block
+    annotations: the attributes "FLOP" and "auto_scheduler_…" of the computation.
 
     Raises TensorExprError if an input is used and not listed, if nothing is computed, if two
     tensors bear one name, or if an element outside a tensor is read. An index that data decide,
@@ -167,9 +167,7 @@ def _place_states(
     """Give the states of `scan`, their updates and where possible their inits the buffers of its
     results."""
     results = {t.value_index: t for t in tensors if t.op is scan}
-    for n, (init, update, state) in enumerate(
-        zip(scan.init, scan.update, scan.state, strict=True)
-    ):
+    for n, (init, update, state) in enumerate(zip(scan.init, scan.update, scan.state, strict=True)):
         result = results.get(n)
         if result is None:  # a result that nobody asked for
             buffer = Buffer(names.fresh(f"{names.labels[id(scan)]}_v{n}"), state.shape, state.dtype)

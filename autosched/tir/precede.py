@@ -12,23 +12,13 @@ written.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from autosched.tir.affine import Affine, Digit, always, is_zero, same_int
 from autosched.tir.expr import Var
-from autosched.tir.nodes import Access, Block, Predicate, Site
-from autosched.tir.prove import Facts
+from autosched.tir.nodes import Access, For, Predicate, Site, kind_vars
+from autosched.tir.prove import DigitKey, Facts
 from autosched.tir.region import common_loops
-
-
-def sequential_vars(block: Block) -> set[Var]:
-    """Loop variables in the bindings of sequential axes."""
-    return {
-        v
-        for it, binding in zip(block.iters, block.bindings, strict=True)
-        if it.kind == "sequential"
-        for v in binding.variables()
-    }
 
 
 def ring_base(access: Access, n: int) -> Affine | None:
@@ -48,10 +38,17 @@ class Pair:
     `read`.
 
     `writer_first`: whether the writer stands before the reader in one iteration of shared loops.
+    `private`: loops each iteration of which has a buffer of its own.
     """
 
     def __init__(
-        self, writer: Site, write: Access, reader: Site, read: Access, writer_first: bool
+        self,
+        writer: Site,
+        write: Access,
+        reader: Site,
+        read: Access,
+        writer_first: bool,
+        private: Sequence[For] = (),
     ) -> None:
         self.writer, self.reader, self.writer_first = writer, reader, writer_first
         self.write, self.read = write, read
@@ -62,6 +59,9 @@ class Pair:
         self.facts = Facts(extents)
         self.rings: list[tuple[Affine, int]] = []
         equal: list[Predicate] = []
+        for loop in private:
+            equal += _equal(Affine.of(self.other[loop.var]) - Affine.of(loop.var))
+        gaps: list[Affine] = []
         for n, (x, y) in enumerate(zip(write.indices, read.indices, strict=True)):
             if not isinstance(x, Affine) or not isinstance(y, Affine):
                 continue
@@ -70,7 +70,8 @@ class Pair:
                 ahead = self._written(base_x) - self._read(base_y)
                 self.rings.append((ahead, int(write.buffer.shape[n])))
             else:
-                equal += _equal(self._written(x) - self._read(y))
+                gaps.append(self._written(x) - self._read(y))
+        equal += [p for gap in (*gaps, *self._joined(gaps)) for p in _equal(gap)]
         predicates = [Predicate(self._renamed(p.form), p.bound) for p in writer.block.predicates]
         self.facts = self.facts.where([*reader.block.predicates, *predicates, *equal])
 
@@ -83,11 +84,29 @@ class Pair:
     def _read(self, form: Affine) -> Affine:
         return form.substitute(self.reader.block.values())
 
+    def _joined(self, gaps: Sequence[Affine]) -> list[Affine]:
+        """Sums of the forms, all 0, in which digits come together to what they are digits of."""
+        moduli = {
+            int(atom.mod)
+            for gap in gaps
+            for atom, _ in gap.terms
+            if isinstance(atom, Digit) and atom.mod is not None
+        }
+        out: list[Affine] = []
+        for low in gaps:
+            for m, high in ((m, high) for m in moduli for high in gaps if high is not low):
+                both = low + high * m
+                digits = sum(isinstance(key, DigitKey) for key in self.facts.linear(both).terms)
+                if digits < sum(isinstance(atom, Digit) for atom, _ in both.terms):
+                    out.append(both)
+        return out
+
     def written_before(self) -> bool:
         """Whether the write provably comes before the read, by sequential loops if it is in
         another iteration, and no later row of a ring takes its place in between."""
         same_row = [p for ahead, _ in self.rings for p in _equal(ahead)]
-        carrying = sequential_vars(self.writer.block) & sequential_vars(self.reader.block)
+        carrying = kind_vars(self.writer.block, "sequential")
+        carrying &= kind_vars(self.reader.block, "sequential")
         facts = self.facts.where(same_row)
         if not self._in_order(facts, _FORWARD, self.writer_first, carrying):
             return False
@@ -97,9 +116,7 @@ class Pair:
                 return False
         return True
 
-    def _in_order(
-        self, facts: Facts, sign: int, first: bool, carrying: Collection[Var]
-    ) -> bool:
+    def _in_order(self, facts: Facts, sign: int, first: bool, carrying: Collection[Var]) -> bool:
         """Whether the write (`sign` 1; -1: the read) comes first; `first`: it does in one
         iteration of all shared loops."""
         last = max((n for n, v in enumerate(self.shared) if v in carrying), default=-1)

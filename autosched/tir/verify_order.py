@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from math import prod
 
 from autosched.tir.affine import Affine, Extents
 from autosched.tir.expr import Call, Expr, Slot, Var
 from autosched.tir.faults import READS, WRITES, Fault
-from autosched.tir.nodes import Access, Block, Buffer, Index, PrimFunc, Site, sites
-from autosched.tir.precede import Pair, sequential_vars
+from autosched.tir.nodes import Access, Block, Buffer, For, Index, PrimFunc, Site, sites
+from autosched.tir.precede import Pair
 from autosched.tir.printer import Names, format_access
 from autosched.tir.prove import DigitKey, Key, Linear, without
 from autosched.tir.verify_bounds import loop_facts
-from autosched.tir.verify_races import homes_of
+from autosched.tir.verify_races import allocated, homes_of
 
 
 def order(func: PrimFunc) -> Iterator[Fault]:
@@ -21,6 +21,7 @@ def order(func: PrimFunc) -> Iterator[Fault]:
     one after it writes only elements of earlier steps of a sequential axis are read."""
     params = set(func.params)
     every = list(sites(func))
+    homes = allocated(func)
     writers: dict[Buffer, list[int]] = {}
     for place, site in enumerate(every):
         for b in dict.fromkeys(a.buffer for a in site.block.writes):
@@ -29,7 +30,8 @@ def order(func: PrimFunc) -> Iterator[Fault]:
         block = site.block
         for read in block.reads:
             b = read.buffer
-            wrong = _read_fault(every, place, read, writers.get(b, []), b in params)
+            private = homes.get(b, ())
+            wrong = _read_fault(every, place, read, writers.get(b, []), b in params, private)
             if wrong is not None:
                 yield wrong
                 break
@@ -41,7 +43,12 @@ def order(func: PrimFunc) -> Iterator[Fault]:
 
 
 def _read_fault(
-    every: list[Site], place: int, read: Access, writing: list[int], is_param: bool
+    every: list[Site],
+    place: int,
+    read: Access,
+    writing: list[int],
+    is_param: bool,
+    private: Sequence[For],
 ) -> Fault | None:
     """What is wrong with a read by the block at `place`, whose buffer is written at `writing`."""
     site = every[place]
@@ -51,7 +58,7 @@ def _read_fault(
         return None if is_param else Fault(block, f"{reads}, which nothing writes", READS)
     for w in writing:
         writer = every[w]
-        recurrent = sequential_vars(writer.block)
+        recurrent = any(it.kind == "sequential" for it in writer.block.iters)
         if (w < place or writer.block is block) and not recurrent:
             if w == place:
                 only = "only a reduction or a sequential axis may accumulate in place"
@@ -60,7 +67,7 @@ def _read_fault(
         for write in writer.block.writes:
             if write.buffer is not read.buffer:
                 continue
-            if not Pair(writer, write, site, read, w < place).written_before():
+            if not Pair(writer, write, site, read, w < place, private).written_before():
                 return _late(block, writer.block, read, writing[0] == w and not is_param)
     return None
 
