@@ -17,7 +17,7 @@ from autosched.tir import dtypes
 from autosched.tir.affine import Affine, Digit
 from autosched.tir.expr import Var
 from autosched.tir.nodes import Access, Block, Buffer, For, PrimFunc, Site, sites
-from autosched.tir.region import common_loops
+from autosched.tir.region import home
 
 Floats = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
@@ -74,13 +74,13 @@ def site_uses(func: PrimFunc) -> list[SiteUses]:
     """Every block of `func` with its accesses, in program order."""
     every = list(sites(func))
     params = {id(b) for b in func.params}
-    users: dict[int, list[Site]] = {}
+    users: dict[Buffer, list[Site]] = {}
     for site in every:
         for access in (*site.block.reads, *site.block.writes):
-            mine = users.setdefault(id(access.buffer), [])
+            mine = users.setdefault(access.buffer, [])
             if not mine or mine[-1] is not site:
                 mine.append(site)
-    homes = {key: 0 if key in params else len(_home(found)) for key, found in users.items()}
+    homes = {id(b): 0 if id(b) in params else len(home(b, found)) for b, found in users.items()}
     out = []
     for site in every:
         extents = tuple(floats(loop.extent) for loop in site.loops)
@@ -124,22 +124,6 @@ def reduction_loops(site: Site) -> set[int]:
         if axis.kind == "reduce"
         for v in form.variables()
     }
-
-
-def _home(users: list[Site]) -> tuple[For, ...]:
-    """Where lowering places an intermediate (see autosched.lowering)."""
-    if len(users) == 1:
-        return ()
-    out = []
-    for loop in common_loops(users):
-        if any(
-            it.kind == "sequential" and binding.uses([loop.var])
-            for s in users
-            for it, binding in zip(s.block.iters, s.block.bindings, strict=True)
-        ):
-            break
-        out.append(loop)
-    return tuple(out)
 
 
 def _levels(

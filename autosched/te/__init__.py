@@ -37,10 +37,12 @@ from autosched.te.intrinsics import (
 )
 from autosched.te.prim_func import create_prim_func
 from autosched.te.reduction import Reduce, comm_reducer, max, min, prod, sum
+from autosched.te.scan import scan
 from autosched.te.tensor import (
     ComputeOp,
     IterVar,
     PlaceholderOp,
+    ScanOp,
     Tensor,
     TensorRead,
     placeholder,
@@ -53,6 +55,7 @@ __all__ = [
     "IterVar",
     "PlaceholderOp",
     "Reduce",
+    "ScanOp",
     "Tensor",
     "TensorRead",
     "abs",
@@ -84,6 +87,7 @@ __all__ = [
     "reduce_axis",
     "round",
     "rsqrt",
+    "scan",
     "select",
     "sigmoid",
     "sin",

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from autosched.tir.nodes import Block, Buffer, For, Node, Site, sites
-from autosched.tir.region import Slab, slab
+from autosched.tir.affine import Affine
+from autosched.tir.nodes import Access, Block, Buffer, For, Node, Site, sites
 
 
 def has_parallel(node: Node) -> bool:
@@ -49,6 +50,32 @@ def units(nodes: Sequence[Node]) -> Iterator[tuple[Node, ...]]:
         yield tuple(alone)
 
 
+class Slab(NamedTuple):
+    """What a loop variable alone decides of an access: index `dimension` lies in the slab of `size`
+    elements with the number `variable + shift`. Where two accesses have equal slabs, touching one
+    element means equal values of their two variables."""
+
+    dimension: int
+    size: int
+    shift: int
+
+
+def slab(access: Access, site: Site, loop: For) -> Slab | None:
+    """The slab that `loop` chooses, whatever the loops inside it do; None if there is none."""
+    values, extents = site.block.values(), site.extents()
+    inner = [x.var for x in site.loops[site.loops.index(loop) + 1 :]]
+    for n, index in enumerate(access.indices):
+        if not isinstance(index, Affine):
+            continue
+        outside, inside = index.substitute(values, extents).split(inner)
+        if len(outside.terms) == 1 and outside.terms[0][0] is loop.var:
+            size = int(outside.terms[0][1])
+            low, high = (int(x) for x in (inside + outside.const).span(extents))
+            if size > 0 and low // size == high // size:
+                return Slab(n, size, low // size)
+    return None
+
+
 @dataclass(frozen=True, eq=False)
 class _Touch:
     """An access of memory that threads share, and the slabs that the iterations of the phase's
@@ -73,17 +100,10 @@ class _Phase:
         return any(
             a.buffer is b.buffer
             and (a.written or b.written)
-            and not (self.extents == other.extents and _same_thread(a, b))
+            and not (self.extents == other.extents and a.slabs is not None and a.slabs == b.slabs)
             for a in self.touches
             for b in other.touches
         )
-
-
-def _same_thread(a: _Touch, b: _Touch) -> bool:
-    """Whether touching one element means being the same iteration of the parallel loops."""
-    if a.slabs is None or b.slabs is None:
-        return False
-    return all(x.same(y) for x, y in zip(a.slabs, b.slabs, strict=True))
 
 
 _Pending = frozenset[_Phase]
