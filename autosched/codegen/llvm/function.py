@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 from autosched.codegen.llvm.builder import Builder
+from autosched.codegen.llvm.carry import Carry, carries
 from autosched.codegen.llvm.index import Indexer, Lanes, lanes_of
 from autosched.codegen.llvm.memory import Guard, Memory
 from autosched.codegen.llvm.phases import has_parallel
@@ -66,6 +68,8 @@ class FunctionWriter:
         self.index = Indexer(self.b)
         self.memory = Memory(self.b, self.index)
         self.scalars = Scalars(self.b, self.index, self.target)
+        self.carried: dict[int, Carry] = {}
+        """State in registers, by block (id)."""
         self._points: dict[int, Points] = {}
         self._slots: dict[int, str] = {}
 
@@ -242,7 +246,10 @@ class FunctionWriter:
             if any(p.bound == q.bound and p.form.same(q.form) for p in common)
         }
         self.done |= added
+        carried = carries(self, loop)
+        self.carried |= carried
         self.loop(loop.var, 0, trip, lambda: self.body(loop))
+        self.carried = {k: c for k, c in self.carried.items() if k not in carried}
         self.done -= added
 
     def _ends(self, p: Predicate, loop: For) -> bool:
@@ -292,7 +299,7 @@ class FunctionWriter:
         extent = int(loop.extent)
         whole = extent // width
         covered = 0
-        if whole > 4:
+        if whole > 4 and not any(id(block) in self.carried for block in blocks):
             counter = Var(f"{loop.var.name}_vector")
 
             def body() -> None:
@@ -317,6 +324,8 @@ class FunctionWriter:
         """One point, or one vector of points, of a block."""
         points = self.points(block)
         points.enter()
+        carry = self.carried.get(id(block))
+        points.carried = None if carry is None else partial(carry.read, points)
         guard = points.guard(self.pending(block))
         if guard.scalar == "false":
             return
@@ -366,7 +375,8 @@ class FunctionWriter:
     def store(self, points: Points, values: Sequence[Value], guard: Guard) -> None:
         """Store the block's values at the current point; `guard.scalar` has been branched on."""
         wanted = self.streaming and bool(points.block.annotation("streaming", False))
-        for access, value in zip(points.block.writes, values, strict=True):
+        carry = self.carried.get(id(points.block))
+        for n, (access, value) in enumerate(zip(points.block.writes, values, strict=True)):
             offset = points.offset(access, guard)
             lanes = self.index.lanes.width if self.index.lanes is not None else 1
             aligned = offset.const % lanes == 0 and all(
@@ -374,6 +384,8 @@ class FunctionWriter:
                 for name, c in offset.terms.items()
             )
             self.memory.store(access.buffer, offset, value, guard, wanted and aligned)
+            if carry is not None:
+                carry.wrote(n, value)
 
 
 def _combines(block: Block, var: Var) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from autosched.codegen.llvm.builder import Builder
 from autosched.codegen.llvm.index import Indexer, Linear
@@ -38,6 +38,8 @@ class Points:
         self.operands: dict[Var, Value] = {}
         self.clamp: tuple[Predicate, ...] = ()
         self.known: tuple[Predicate, ...] = ()
+        self.carried: Callable[[Access], Value | None] | None = None
+        """What a sequential loop has in registers."""
         self.decisive = {v for e in block.body for v in _decisive(e, block)}
         self._forms: dict[int, Access] = {}
         self._safe: dict[int, bool] = {}
@@ -123,6 +125,11 @@ class Points:
 
     def load(self, access: Access, guard: Guard) -> Value:
         """The value of an access."""
+        found = self.carried(access) if self.carried is not None else None
+        return found if found is not None else self.load_from_memory(access, guard)
+
+    def load_from_memory(self, access: Access, guard: Guard) -> Value:
+        """The value of an access where it is kept, even if a register has it."""
         if self.is_safe(access):
             return self.memory.load(access.buffer, self.offset(access, Guard()), Guard())
         clamped, guard = self._clamped(access, guard)
