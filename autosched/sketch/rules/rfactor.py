@@ -1,4 +1,4 @@
-"""Add-rfactor: partial results for a reduction that its elements alone do not make parallel or wide.
+"""Add-rfactor: partial results where elements alone make a reduction neither parallel nor wide.
 
 Two forms. *Outer*: a few long pieces of the reduction run on the threads, each with partial results
 of its own. *Inner*: a reducer whose lanes the code generator cannot combine by itself (arg max, any
