@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from autosched.tir.affine import Affine
+from autosched.tir.expr import Var
 from autosched.tir.nodes import Access, Block, Buffer, For, Node, Site, sites
 
 
@@ -50,7 +51,7 @@ def units(nodes: Sequence[Node]) -> Iterator[tuple[Node, ...]]:
         yield tuple(alone)
 
 
-class Slab(NamedTuple):
+class _Slab(NamedTuple):
     """What a loop variable alone decides of an access: index `dimension` lies in the slab of `size`
     elements with the number `variable + shift`. Where two accesses have equal slabs, touching one
     element means equal values of their two variables."""
@@ -60,53 +61,60 @@ class Slab(NamedTuple):
     shift: int
 
 
-def slab(access: Access, site: Site, loop: For) -> Slab | None:
-    """The slab that `loop` chooses, whatever the loops inside it do; None if there is none."""
-    values, extents = site.block.values(), site.extents()
-    inner = [x.var for x in site.loops[site.loops.index(loop) + 1 :]]
-    for n, index in enumerate(access.indices):
-        if not isinstance(index, Affine):
-            continue
-        outside, inside = index.substitute(values, extents).split(inner)
-        if len(outside.terms) == 1 and outside.terms[0][0] is loop.var:
-            size = int(outside.terms[0][1])
-            low, high = (int(x) for x in (inside + outside.const).span(extents))
-            if size > 0 and low // size == high // size:
-                return Slab(n, size, low // size)
-    return None
-
-
 @dataclass(frozen=True, eq=False)
 class _Touch:
-    """An access of memory that threads share, and the slabs that the iterations of the phase's
-    parallel loops have to themselves (None: any iteration may touch any element)."""
+    """An access of memory that threads share."""
 
     buffer: Buffer
     written: bool
-    slabs: tuple[Slab, ...] | None
+    forms: tuple[Affine | None, ...]
+    """Its indices over the loops."""
+    extents: dict[Var, int]
+    outside: frozenset[Var]
+    """Variables of the serial loops around the phase."""
+    slabs: tuple[_Slab, ...] | None
+    """What the parallel loops of the phase have to themselves, an iteration each; None: any
+    iteration may touch any element."""
+
+    def is_apart(self, other: _Touch) -> bool:
+        """Whether the two name different elements while the loops around both stand still."""
+        extents = {**self.extents, **other.extents}
+        around = self.outside & other.outside
+        for x, y in zip(self.forms, other.forms, strict=True):
+            if x is None or y is None:
+                continue
+            gap = x - y
+            if gap.uses(around) or (set(x.variables()) & set(y.variables())) - around:
+                continue
+            low, high = gap.span(extents)
+            if low > 0 or high < 0:
+                return True
+        return False
 
 
 @dataclass(frozen=True, eq=False)
 class _Phase:
-    extents: tuple[int, ...]
-    """Of the parallel loops; empty for the work of one thread."""
+    shape: tuple[int, ...]
+    """Extents of the parallel loops; empty for the work of one thread."""
     touches: tuple[_Touch, ...]
 
-    def conflicts(self, other: _Phase) -> bool:
+    def conflicts(self, other: _Phase, same_step: bool) -> bool:
         """Whether one thread in `self` and another in `other` may touch an element, one of them
-        writing."""
-        if not self.extents and not other.extents:
+        writing; `same_step`: in one iteration of all loops around both."""
+        if not self.shape and not other.shape:
             return False  # the same thread
         return any(
             a.buffer is b.buffer
             and (a.written or b.written)
-            and not (self.extents == other.extents and a.slabs is not None and a.slabs == b.slabs)
+            and not (self.shape == other.shape and a.slabs is not None and a.slabs == b.slabs)
+            and not (same_step and a.is_apart(b))
             for a in self.touches
             for b in other.touches
         )
 
 
-_Pending = frozenset[_Phase]
+_Pending = frozenset[tuple[_Phase, bool]]
+"""Phases since the last wait, and whether they are of the same iteration of all loops."""
 
 
 class Waits:
@@ -120,56 +128,87 @@ class Waits:
         self._blocks = blocks
         self._phases: dict[int, _Phase] = {}
         self._before: set[int] = set()
-        self._loop(root, frozenset())
+        self._loop(root, frozenset(), frozenset())
 
     def __contains__(self, unit: tuple[Node, ...]) -> bool:
         return id(unit[0]) in self._before
 
-    def _body(self, loop: For, pending: _Pending) -> _Pending:
+    def _body(self, loop: For, pending: _Pending, outside: frozenset[Var]) -> _Pending:
         for unit in units(loop.body):
             first = unit[0]
             if isinstance(first, For) and first.kind != "parallel" and has_parallel(first):
-                pending = self._loop(first, pending)
+                pending = self._loop(first, pending, outside)
                 continue
-            phase = self._phase(unit)
+            phase = self._phase(unit, outside)
             self._before.discard(id(first))
-            if any(phase.conflicts(p) for p in pending):
+            if any(phase.conflicts(p, same_step) for p, same_step in pending):
                 self._before.add(id(first))
                 pending = frozenset()
-            pending |= {phase}
+            pending |= {(phase, True)}
         return pending
 
-    def _loop(self, loop: For, pending: _Pending) -> _Pending:
+    def _loop(self, loop: For, pending: _Pending, outside: frozenset[Var]) -> _Pending:
         """What may be pending after the loop, which may also run no iteration at all."""
         while True:
-            after = self._body(loop, pending)
-            if after <= pending:
-                return pending
-            pending |= after
+            after = self._body(loop, pending, outside | {loop.var})
+            again = frozenset((p, False) for p, _ in after)
+            if again <= pending:
+                return pending | after
+            pending |= again
 
-    def _phase(self, unit: tuple[Node, ...]) -> _Phase:
+    def _phase(self, unit: tuple[Node, ...], outside: frozenset[Var]) -> _Phase:
         found = self._phases.get(id(unit[0]))
         if found is None:
-            found = self._phases[id(unit[0])] = self._read(unit)
+            found = self._phases[id(unit[0])] = self._read(unit, outside)
         return found
 
-    def _read(self, unit: tuple[Node, ...]) -> _Phase:
+    def _read(self, unit: tuple[Node, ...], outside: frozenset[Var]) -> _Phase:
         first = unit[0]
-        parallel = isinstance(first, For) and first.kind == "parallel"
-        chain = chain_of(first) if isinstance(first, For) and parallel else ()
+        is_loop = isinstance(first, For) and first.kind == "parallel"
+        chain = chain_of(first) if isinstance(first, For) and is_loop else ()
         own = {id(b) for node in unit for b in _allocated(node)}
         touches = []
         for node in unit:
             for inside in sites(node):
                 site = self._blocks[id(inside.block)]
                 for written, accesses in ((True, site.block.writes), (False, site.block.reads)):
-                    for a in accesses:
-                        if id(a.buffer) not in own:
-                            found = [slab(a, site, loop) for loop in chain]
-                            slabs = tuple(s for s in found if s is not None)
-                            known = slabs if len(slabs) == len(chain) else None
-                            touches.append(_Touch(a.buffer, written, known))
+                    touches += [
+                        _touch(a, site, written, chain, outside)
+                        for a in accesses
+                        if id(a.buffer) not in own
+                    ]
         return _Phase(tuple(int(loop.extent) for loop in chain), tuple(touches))
+
+
+def _touch(
+    access: Access, site: Site, written: bool, chain: Sequence[For], outside: frozenset[Var]
+) -> _Touch:
+    values = site.block.values()
+    extents = {v: int(n) for v, n in site.extents().items()}
+    forms = tuple(
+        i.substitute(values, extents) if isinstance(i, Affine) else None for i in access.indices
+    )
+    found = [_slab(forms, site, extents, loop) for loop in chain]
+    slabs = tuple(s for s in found if s is not None)
+    known = slabs if len(slabs) == len(chain) else None
+    return _Touch(access.buffer, written, forms, extents, outside, known)
+
+
+def _slab(
+    forms: Sequence[Affine | None], site: Site, extents: dict[Var, int], loop: For
+) -> _Slab | None:
+    """The slab that `loop` chooses, whatever the loops inside it do; None if there is none."""
+    inner = [x.var for x in site.loops[site.loops.index(loop) + 1 :]]
+    for n, form in enumerate(forms):
+        if form is None:
+            continue
+        around, inside = form.split(inner)
+        if len(around.terms) == 1 and around.terms[0][0] is loop.var:
+            size = int(around.terms[0][1])
+            low, high = (int(x) for x in (inside + around.const).span(extents))
+            if size > 0 and low // size == high // size:
+                return _Slab(n, size, low // size)
+    return None
 
 
 def _allocated(node: Node) -> Iterator[Buffer]:
