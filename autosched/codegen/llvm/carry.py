@@ -9,13 +9,15 @@ caches.)
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from autosched.codegen.llvm.points import Points
 from autosched.codegen.llvm.types import Value, type_of
 from autosched.tir.affine import Affine
-from autosched.tir.nodes import Access, Block, For, Site, sites
+from autosched.tir.expr import Var
+from autosched.tir.nodes import Access, Block, For, Index, Site, sites
 
 if TYPE_CHECKING:
     from autosched.codegen.llvm.function import FunctionWriter
@@ -38,7 +40,8 @@ class Carry:
     """Reads (by number) of what was written one step before -> the write's number."""
     depth: int
     """Where the loop stands: how many regions of code are open around it."""
-    slots: dict[tuple[int, Place], str] = field(default_factory=dict)
+    slots: dict[tuple[int | None, Place | None], str] = field(default_factory=dict)
+    """(read, place) -> its stack slot."""
 
     def _place(self) -> Place | None:
         """The values of the loops inside; None where one is only known at run time."""
@@ -51,17 +54,21 @@ class Carry:
         lanes = self.f.index.lanes
         return lanes.width if lanes is not None else 1
 
-    def read(self, points: Points, access: Access) -> Value | None:
-        """The value of one of the block's reads, if it is carried here."""
-        number = next((r for r in self.source if points.block.reads[r] is access), None)
-        place = self._place()
-        if number is None or place is None:
-            return None
-        if (number, place) not in self.slots:
-            self.slots[number, place] = self._prime(points, access)
+    def _number(self, points: Points, access: Access) -> int | None:
+        return next((r for r in self.source if points.block.reads[r] is access), None)
+
+    def holds(self, points: Points, access: Access) -> bool:
+        """Whether the value of one of the block's reads is carried at this place."""
+        return self._number(points, access) is not None and self._place() is not None
+
+    def read(self, points: Points, access: Access) -> Value:
+        """The value of a read that is held."""
+        key = self._number(points, access), self._place()
+        name = self.slots.get(key)
+        if name is None:
+            name = self.slots[key] = self._prime(points, access)
         dtype, width = access.buffer.dtype, self._width
-        ref = self.f.b.inst(f"load {type_of(dtype, width)}, ptr {self.slots[number, place]}")
-        return Value(ref, dtype, width)
+        return Value(self.f.b.inst(f"load {type_of(dtype, width)}, ptr {name}"), dtype, width)
 
     def _prime(self, points: Points, access: Access) -> str:
         """A slot that holds, before the loop, what its first step reads."""
@@ -78,11 +85,11 @@ class Carry:
 
     def wrote(self, write: int, value: Value) -> None:
         """A value was stored by the block's write of this number: the next step reads it."""
-        place = self._place()
         for r, w in self.source.items():
-            if w == write and place is not None and (r, place) in self.slots:
+            name = self.slots.get((r, self._place()))
+            if w == write and name is not None:
                 wide = self.f.scalars.widen(value, self._width)
-                self.f.b.do(f"store {wide.type} {wide.ref}, ptr {self.slots[r, place]}")
+                self.f.b.do(f"store {wide.type} {wide.ref}, ptr {name}")
 
 
 def carries(f: FunctionWriter, loop: For) -> dict[int, Carry]:
@@ -120,16 +127,25 @@ def _steps(f: FunctionWriter, loop: For, site: Site, inside: tuple[For, ...]) ->
     for w, write in enumerate(block.writes):
         wanted = points.over_loops(write).indices
         for r, read in enumerate(block.reads):
-            if read.buffer is not write.buffer or not points.is_safe(read):
-                continue
-            found = points.over_loops(read).indices
-            pairs = list(zip(wanted, found, strict=True))
-            if all(
-                isinstance(x, Affine) and isinstance(y, Affine) and x.substitute(before).same(y)
-                for x, y in pairs
-            ) and any(isinstance(x, Affine) and x.uses([loop.var]) for x in wanted):
+            found = points.over_loops(read)
+            moves = [isinstance(x, Affine) and x.uses([loop.var]) for x in wanted]
+            if (
+                read.buffer is write.buffer
+                and any(moves)
+                and _same(wanted, found.indices, before)
+                # The first step's read is made before the loop, whatever the body's conditions.
+                and all(points.is_inside(found, n) for n, moving in enumerate(moves) if moving)
+            ):
                 out[r] = w
     return out
+
+
+def _same(write: Sequence[Index], read: Sequence[Index], before: dict[Var, Affine]) -> bool:
+    """Whether the element read is that of the write one step before."""
+    return all(
+        isinstance(x, Affine) and isinstance(y, Affine) and x.substitute(before).same(y)
+        for x, y in zip(write, read, strict=True)
+    )
 
 
 def _vectors(f: FunctionWriter, block: Block, inside: tuple[For, ...]) -> int:

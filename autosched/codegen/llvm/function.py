@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING
 
 from autosched.codegen.llvm.builder import Builder
@@ -324,8 +323,7 @@ class FunctionWriter:
         """One point, or one vector of points, of a block."""
         points = self.points(block)
         points.enter()
-        carry = self.carried.get(id(block))
-        points.carried = None if carry is None else partial(carry.read, points)
+        points.carried = self.carried.get(id(block))
         guard = points.guard(self.pending(block))
         if guard.scalar == "false":
             return
