@@ -38,9 +38,9 @@ MAX_THREADS = 256
 SPIN_NS = 1_000_000
 """How long an idle worker spins before it sleeps, in nanoseconds."""
 
-PAUSES, YIELDS = 200, 400
+PAUSES, YIELDS = 64, 400
 """How often a thread at a barrier looks with a pause, then giving way to others, before it sleeps:
-about 5 and 200 microseconds."""
+about 1 and 100 microseconds. Longer would hurt where two threads share a core."""
 
 _RESET = "autosched_parallel_reset"
 _SPIN = "autosched_parallel_spin_ns"
