@@ -13,7 +13,7 @@ from autosched.te.prim_func import topological
 from autosched.te.stage import dataflow
 from autosched.te.stage.nest import LoopCall, Reorder
 from autosched.te.stage.stage import Stage
-from autosched.te.tensor import ComputeOp, IterVar, Operation, PlaceholderOp, Tensor
+from autosched.te.tensor import ComputeOp, IterVar, Operation, PlaceholderOp, ScanOp, Tensor
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -97,6 +97,10 @@ class StageSchedule:
         if (op, index) not in self._tensors:
             if isinstance(op, PlaceholderOp):
                 made = Tensor(op.name, op.shape, op.dtype, op)
+            elif isinstance(op, ScanOp):
+                state = op.state[index]
+                name = op.name if len(op.state) == 1 else f"{op.name}_v{index}"
+                made = Tensor(name, state.shape, state.dtype, op, index)
             else:
                 name = op.name if len(op.body) == 1 else f"{op.name}_v{index}"
                 made = Tensor(name, op.shape, op.body[index].dtype, op, index)
