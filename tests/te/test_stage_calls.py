@@ -111,16 +111,19 @@ def test_loops_of_partial_results_are_those_of_their_axes(factor_axis: int, insi
 
 def test_pragma_annotates_the_loop_and_scope_the_buffer() -> None:
     e = example()
-    e.s[e.d].pragma(e.d.op.axis[0], "auto_unroll_max_step", 16)
-    e.s[e.d].pragma(e.d.op.axis[1], "unroll_explicit")
+    e.s[e.d].pragma(e.d.op.axis[0], "chunk", 16)
     e.s[e.c].set_scope("local")
     func = e.s.replay(e.args).func
     x, y = site_of(func, "D").loops
-    assert (dict(x.annotations), dict(y.annotations)) == (
-        {"auto_unroll_max_step": 16},
-        {"unroll_explicit": True},
-    )
+    assert (dict(x.annotations), dict(y.annotations)) == ({"chunk": 16}, {})
     assert site_of(func, "C").block.writes[0].buffer.scope == "local"
+
+
+def test_a_pragma_that_means_nothing() -> None:
+    e = example()
+    e.s[e.d].pragma(e.d.op.axis[1], "unroll_explicit")
+    with pytest.raises(ScheduleError, match="a loop has no key 'unroll_explicit'"):
+        e.s.replay(e.args)
 
 
 def _bound(parts: int) -> PrimFunc:
