@@ -223,7 +223,9 @@ class FunctionReader:
             raise self.error(
                 s.items[0].context_expr, f"more than {self.budget.limits.blocks} blocks"
             )
-        return BlockReader(self.exprs, s, self.extents, self.conditions).read()
+        block = BlockReader(self.exprs, s, self.extents, self.conditions).read()
+        self.source.remember(block, s)
+        return block
 
     def _check_depth(self, place: ast.stmt, depth: int) -> None:
         if depth > self.budget.limits.depth:
@@ -259,7 +261,9 @@ class FunctionReader:
         for n, x in enumerate(reversed(loops)):
             del self.extents[x.var]
             inner = tuple(allocs) if n == 0 else ()
-            body = (For(x.var, x.extent, body, x.kind, x.thread, x.annotations, inner),)
+            loop = For(x.var, x.extent, body, x.kind, x.thread, x.annotations, inner)
+            self.source.remember(loop, s)
+            body = (loop,)
         (whole,) = body
         return whole
 
