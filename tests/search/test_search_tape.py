@@ -16,6 +16,7 @@ from autosched.sketch.generate import generate_space
 from autosched.target import Target
 from autosched.tir.affine import always, ceildiv, imax, imin, sometimes
 from autosched.workloads import prim_func_of
+from cost_model.evaluation import evaluator_of
 
 Columns = Mapping[str, Any]
 BOUNDS = {"a": (1.0, 100.0), "b": (1.0, 100.0)}
@@ -157,3 +158,20 @@ def test_rows_that_break_a_guard_have_the_variant_recorded_again() -> None:
     again = evaluator.parts(population)
     assert evaluator._recordings[1] == recordings
     assert len(again) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "args"),
+    [
+        ("matmul", (1024, 1024, 1024)),
+        ("conv2d", (28, 28, 32, 64, 3, 2, 1)),
+        ("softmax", (64, 100)),
+        ("norm", (256, 256)),
+    ],
+)
+def test_every_variant_of_the_usual_workloads_has_a_tape(name: str, args: tuple[int, ...]) -> None:
+    """What is not recorded is still right, but a hundred times slower: nothing else would tell."""
+    space = generate_space(prim_func_of(name, args), Target("llvm -mcpu=znver4 -num-cores=2"))
+    evaluator = evaluator_of(space)
+    without = [v.name for n, v in enumerate(space.variants) if evaluator._tape(n) is None]
+    assert without == []
