@@ -315,7 +315,8 @@ class _Text:
 
 
 def _buffer(buffer: Buffer) -> str:
-    return f"{buffer.dtype}[{','.join(_int(n) for n in buffer.shape)}]@{buffer.scope}"
+    align = "".join(f"/{':'.join(map(_int, a))}" for a in buffer.align)
+    return f"{buffer.dtype}[{','.join(_int(n) for n in buffer.shape)}]@{buffer.scope}{align}"
 
 
 def _int(value: Int) -> str:
