@@ -35,13 +35,6 @@ OPERATORS: dict[str, tuple[int, ...]] = {
     "layer_norm": (4, 6),
     "norm": (4, 5),
     "argmax": (4, 5),
-    "conv2d_bn_relu": (6, 6, 2, 3, 3, 1, 1),
-    "conv2d_capsule": (5, 5, 2, 3, 3, 2, 1, 2),
-    "conv2d_transpose": (4, 5, 3, 2, 4, 2, 1),
-    "mul_add_relu": (4, 6),
-    "transpose_batch_matmul_softmax": (4, 2, 4),
-    "two_matmuls": (4, 5, 6, 3),
-    "winograd_conv2d": (6, 7, 2, 3, 1),
 }
 """Operators of the library at small sizes, by name."""
 
