@@ -30,6 +30,7 @@ BENCHMARKS = (
     "codegen",
     "rowwise",
     "build_time",
+    "store",
     "storage_align",
     "tensorize",
     "parse",
