@@ -71,7 +71,8 @@ class Pair:
                 self.rings.append((ahead, int(write.buffer.shape[n])))
             else:
                 gaps.append(self._written(x) - self._read(y))
-        equal += [p for gap in (*gaps, *self._joined(gaps)) for p in _equal(gap)]
+        self.gaps = [*gaps, *self._joined(gaps)]
+        equal += [p for gap in self.gaps for p in _equal(gap)]
         predicates = [Predicate(self._renamed(p.form), p.bound) for p in writer.block.predicates]
         self.facts = self.facts.where([*reader.block.predicates, *predicates, *equal])
 
@@ -104,21 +105,32 @@ class Pair:
     def written_before(self) -> bool:
         """Whether the write provably comes before the read, by sequential loops if it is in
         another iteration, and no later row of a ring takes its place in between."""
-        same_row = [p for ahead, _ in self.rings for p in _equal(ahead)]
         carrying = kind_vars(self.writer.block, "sequential")
         carrying &= kind_vars(self.reader.block, "sequential")
-        facts = self.facts.where(same_row)
-        if not self._in_order(facts, _FORWARD, self.writer_first, carrying):
+        same = [*self.gaps, *(ahead for ahead, _ in self.rings)]
+        facts = self.facts.where([p for ahead, _ in self.rings for p in _equal(ahead)])
+        no = [Predicate(form, 0) for gap in same for form in (gap, -gap)]
+        if not self._in_order(facts, 1, self.writer_first, carrying, no):
             return False
         for ahead, size in self.rings:
             later = self.facts.where([Predicate(-ahead, 1 - size)])
-            if not self._in_order(later, _BACKWARD, not self.writer_first, carrying):
+            if not self._in_order(
+                later, -1, not self.writer_first, carrying, [Predicate(ahead, size)]
+            ):
                 return False
         return True
 
-    def _in_order(self, facts: Facts, sign: int, first: bool, carrying: Collection[Var]) -> bool:
+    def _in_order(
+        self,
+        facts: Facts,
+        sign: int,
+        first: bool,
+        carrying: Collection[Var],
+        impossible: Sequence[Predicate],
+    ) -> bool:
         """Whether the write (`sign` 1; -1: the read) comes first; `first`: it does in one
-        iteration of all shared loops."""
+        iteration of all shared loops. `impossible`: contrary to `facts`, so that if one follows,
+        there are no such iterations."""
         last = max((n for n, v in enumerate(self.shared) if v in carrying), default=-1)
         for n, v in enumerate(self.shared):
             if first and n > last:
@@ -129,12 +141,12 @@ class Pair:
             if not facts.at_most(form, 0):
                 return False
             if facts.at_most(form, -1):
-                return facts.impossible or v in carrying
+                first = v in carrying
+                break
             facts = facts.where([Predicate(-gap, 1)])
-        return first or facts.impossible
-
-
-_FORWARD, _BACKWARD = 1, -1
+        return first or any(
+            facts.at_most(facts.linear(p.form), int(p.bound) - 1) for p in impossible
+        )
 
 
 def _equal(difference: Affine) -> list[Predicate]:
