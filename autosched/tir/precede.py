@@ -73,8 +73,10 @@ class Pair:
                 gaps.append(self._written(x) - self._read(y))
         self.gaps = [*gaps, *self._joined(gaps)]
         equal += [p for gap in self.gaps for p in _equal(gap)]
+        equal += [p for gap in self.gaps for p in _bases(gap)]
         predicates = [Predicate(self._renamed(p.form), p.bound) for p in writer.block.predicates]
-        self.facts = self.facts.where([*reader.block.predicates, *predicates, *equal])
+        # Equations first: proofs are found by depth-first search, within a budget.
+        self.facts = self.facts.where([*equal, *reader.block.predicates, *predicates])
 
     def _renamed(self, form: Affine) -> Affine:
         return form.substitute({v: Affine.of(w) for v, w in self.other.items()})
@@ -108,7 +110,8 @@ class Pair:
         carrying = kind_vars(self.writer.block, "sequential")
         carrying &= kind_vars(self.reader.block, "sequential")
         same = [*self.gaps, *(ahead for ahead, _ in self.rings)]
-        facts = self.facts.where([p for ahead, _ in self.rings for p in _equal(ahead)])
+        rows = [p for ahead, _ in self.rings for p in (*_equal(ahead), *_bases(ahead))]
+        facts = self.facts.where(rows)
         no = [Predicate(form, 0) for gap in same for form in (gap, -gap)]
         if not self._in_order(facts, 1, self.writer_first, carrying, no):
             return False
@@ -147,6 +150,33 @@ class Pair:
         return first or any(
             facts.at_most(facts.linear(p.form), int(p.bound) - 1) for p in impossible
         )
+
+
+def _bases(gap: Affine) -> list[Predicate]:
+    """What follows for x and y, and what they are quotients of, if `x // d - y // d + c`, the gap,
+    is 0: `|x - y + d * c| < d`."""
+    if len(gap.terms) != 2 or not always(gap.terms[0][1] + gap.terms[1][1] == 0):
+        return []
+    (x, p), (y, _) = gap.terms
+    if not always(p * p == 1):
+        return []
+    low = high = -int(gap.const) * int(p)
+    out: list[Predicate] = []
+    while isinstance(x, Digit) and isinstance(y, Digit):
+        if x.mod is not None or y.mod is not None or not same_int(x.div, y.div):
+            break
+        # low <= x // d - y // d <= high
+        low, high = int(x.div) * low - int(x.div) + 1, int(x.div) * high + int(x.div) - 1
+        distance = x.base - y.base
+        out += [Predicate(distance, high + 1), Predicate(-distance, 1 - low)]
+        if len(x.base.terms) != 1 or len(y.base.terms) != 1:
+            break
+        constant = int(distance.const)
+        ((x, p),), ((y, q),) = x.base.terms, y.base.terms
+        if not always((p == 1) & (q == 1)):
+            break
+        low, high = low - constant, high - constant
+    return out
 
 
 def _equal(difference: Affine) -> list[Predicate]:
