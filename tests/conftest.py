@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import bounded
 import pytest
 
 
@@ -12,6 +13,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--update-golden", action="store_true", help="write the golden files instead of comparing"
     )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    bounded.capture = config.pluginmanager.getplugin("capturemanager")
 
 
 @pytest.fixture

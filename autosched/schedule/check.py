@@ -239,7 +239,7 @@ def iterations_apart(site: Site, loop: For) -> Condition:
     block, extents = site.block, site.extents()
     n = next(k for k, x in enumerate(site.loops) if x is loop)
     inside = loop_vars(site.loops[n:])
-    written = [bare_in(access) for access in block.writes]
+    written = [told_apart(block, access) for access in block.writes]
     forms = [
         b
         for it, b in zip(block.iters, block.bindings, strict=True)
@@ -258,7 +258,13 @@ def iterations_apart(site: Site, loop: For) -> Condition:
     return ok | injective(forms, used, extents)
 
 
-def bare_in(access: Access) -> set[int]:
-    """Ids of the axes that are an index by themselves."""
-    bare = (i.single_var() for i in access.indices if isinstance(i, Affine))
-    return {id(v) for v in bare if v is not None}
+def told_apart(block: Block, access: Access) -> set[int]:
+    """Ids of the axes that an element written tells: each index is an axis, or numbers several."""
+    extents = {id(it.var): it.extent for it in block.iters}
+    found: set[int] = set()
+    for index in access.indices:
+        if not isinstance(index, Affine) or not all(id(atom) in extents for atom, _ in index.terms):
+            continue
+        if always(radix_apart([(c, extents[id(atom)]) for atom, c in index.terms])):
+            found |= {id(atom) for atom, _ in index.terms}
+    return found

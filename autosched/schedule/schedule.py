@@ -10,7 +10,7 @@ import numpy as np
 
 from autosched.errors import NotBatchable, ScheduleError
 from autosched.schedule import annotate as _annotate
-from autosched.schedule import cache, inline, kinds, loops, query, reduction
+from autosched.schedule import axes, cache, inline, kinds, loops, query, reduction
 from autosched.schedule.compute import compute_at
 from autosched.schedule.population import candidate, has_digits
 from autosched.schedule.reverse import reverse_compute_at
@@ -55,6 +55,7 @@ PRIMITIVES = frozenset(
         "get_producers",
         "get_consumers",
         "split",
+        "split_axis",
         "reorder",
         "fuse",
         "parallel",
@@ -216,6 +217,11 @@ class Schedule:
         """Replace a loop by a nest, outermost first; see `loops.split`."""
         self.func, out = loops.split(self.func, self._loop(loop), [self._int(f) for f in factors])
         return self._outs("split", (loop,), out, factors=tuple(factors))
+
+    def split_axis(self, block: BlockRV, axis: int, factor: int) -> tuple[LoopRV, ...]:
+        """Make two axes of one, with a loop each; see `axes.split_axis`."""
+        self.func, *out = axes.split_axis(self.func, self._block(block), axis, factor)
+        return self._outs("split_axis", (block, axis, factor), out)
 
     def reorder(self, *order: LoopRV) -> None:
         """Permute loops of one nest; see `loops.reorder`."""

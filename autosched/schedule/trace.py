@@ -177,7 +177,15 @@ def step_text(step: Step) -> str:
 
 
 RETURN_TUPLES = frozenset(
-    {"get_loops", "get_blocks", "get_child_blocks", "get_producers", "get_consumers", "split"}
+    {
+        "get_loops",
+        "get_blocks",
+        "get_child_blocks",
+        "get_producers",
+        "get_consumers",
+        "split",
+        "split_axis",
+    }
 )
 
 

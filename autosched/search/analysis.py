@@ -48,7 +48,7 @@ from autosched.tir.nodes import Block, Buffer, For, Node, PrimFunc, sites
 
 TLB_PAGES = 64.0
 """Pages that the first-level data TLB holds (64 to 96 on current cores)."""
-MAX_COPIES = 192.0
+MAX_COPIES = 288.0
 """Vector instructions in one iteration beyond which code size and build time explode."""
 MAX_THREAD_BYTES = 64.0 * 2**20
 MAX_SCRATCH_BYTES = 2.0 * 2**30
@@ -285,6 +285,8 @@ def _loads(
                 last[id(atom)] = np.abs(floats(c))
     zero = floats(0.0)
     instructions, by_element = floats(1.0), zero
+    slides = _sliding(use)
+    widths = {n: (floats(1.0), floats(1.0)) for n in set(slides.values())}
     for loop in site.site.loops:
         key = id(loop.var)
         e = inside[key]
@@ -297,11 +299,33 @@ def _loads(
             strided = used & ~smooth & (e > 1.0)
             by_element = by_element + np.where(strided, e, 0.0)
             instructions = instructions * np.where(used, np.ceil(e / facts.vector), 1.0)
+        elif key in slides:
+            count, span = widths[slides[key]]
+            widths[slides[key]] = count * e, span + steps[key] * (e - 1.0)
         else:
             instructions = instructions * np.where(used, e, 1.0)
+    # Copies that slide over one dimension load each of its elements once.
+    for count, span in widths.values():
+        instructions = instructions * np.minimum(count, span)
     return instructions, by_element * instructions / np.maximum(
         np.ceil(by_element / facts.vector), 1.0
     )
+
+
+def _sliding(use: Use) -> dict[int, int]:
+    """Id of a variable -> the one dimension that it moves along, with all else there being plain
+    variables too."""
+    found: dict[int, int] = {}
+    several: set[int] = set()
+    for n, form in enumerate(use.forms):
+        if form is None or any(isinstance(atom, Digit) for atom, _ in form.terms):
+            several |= {id(v) for v in form.variables()} if form is not None else set()
+            continue
+        for atom, _ in form.terms:
+            if id(atom) in found:
+                several.add(id(atom))
+            found[id(atom)] = n
+    return {key: n for key, n in found.items() if key not in several}
 
 
 def _stage(node: Node, traffic: Traffic, target: Target) -> StageStats:

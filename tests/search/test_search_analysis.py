@@ -53,7 +53,7 @@ def gmm(rows: int, width: int, packed: str = "matmul.fused", **factors: int) -> 
     space = generate_space(prim_func_of("matmul_add", (1024, 1024, 1024)), TARGET)
     variant = next(n for n, v in enumerate(space.variants) if v.name == packed)
     values = {"matmul.vi.1": 1, "matmul.vi.2": 8, "matmul.vi.3": rows, "matmul.vj.1": 1}
-    values |= {"matmul.vj.2": 4, "matmul.vj.3": width, "matmul.vk.1": 256}
+    values |= {"matmul.vj.2": 4, "matmul.vj.3": width, "matmul.vk.1": 256, "matmul.vk.2": 1}
     values |= {f"matmul.v{k[0]}.{k[1]}": v for k, v in factors.items()}
     found = analyse(space.schedule(variant, values).func, TARGET).columns()
     return {k: float(v[0]) for k, v in found.items()}
