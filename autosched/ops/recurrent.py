@@ -128,30 +128,19 @@ def lstm(T: int, B: int, I: int, H: int, dtype: str = "float32") -> list[Tensor]
     cell = _Cell(4, T, B, I, H, dtype)
     hidden, carried = cell.state("hidden"), cell.state("carried")
     known, product = cell.known(), cell.recurrent(hidden)
-    c0 = te.compute(
-        (1, B, H),
-        lambda t, b, h: te.sigmoid(known[t, b, 0, h]) * te.tanh(known[t, b, 2, h]),
-        name="c0",
-    )
-    h0 = te.compute(
-        (1, B, H), lambda t, b, h: te.sigmoid(known[t, b, 3, h]) * te.tanh(c0[t, b, h]), name="h0"
-    )
-    gates = te.compute(
-        product.shape, lambda t, b, g, h: known[t, b, g, h] + product[t, b, g, h], name="gates"
-    )
-    c = te.compute(
-        (T, B, H),
-        lambda t, b, h: (
-            te.sigmoid(gates[t, b, 1, h]) * carried[t - 1, b, h]
-            + te.sigmoid(gates[t, b, 0, h]) * te.tanh(gates[t, b, 2, h])
-        ),
-        name="c_step",
-    )
-    h = te.compute(
-        (T, B, H),
-        lambda t, b, h: te.sigmoid(gates[t, b, 3, h]) * te.tanh(c[t, b, h]),
-        name="h_step",
-    )
+
+    def first(t: Expr, b: Expr, h: Expr) -> tuple[Expr, Expr]:
+        c = te.sigmoid(known[t, b, 0, h]) * te.tanh(known[t, b, 2, h])
+        return te.sigmoid(known[t, b, 3, h]) * te.tanh(c), c
+
+    def second(t: Expr, b: Expr, h: Expr) -> tuple[Expr, Expr]:
+        i, f, g, o = (known[t, b, n, h] + product[t, b, n, h] for n in range(4))
+        c = te.sigmoid(f) * carried[t - 1, b, h] + te.sigmoid(i) * te.tanh(g)
+        return te.sigmoid(o) * te.tanh(c), c
+
+    h0, c0 = te.compute((1, B, H), first, name="h0")
+    # One computation of both states, so that a tile of them needs its gates once.
+    h, c = te.compute((T, B, H), second, name="step")
     result, _ = te.scan([h0, c0], [h, c], [hidden, carried], inputs=cell.inputs, name="lstm")
     return [*cell.inputs, result]
 
