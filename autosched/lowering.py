@@ -3,7 +3,7 @@
 Unit loops, iterations of parallel loops that no block has, and predicates that always hold go (see
 `tir/simplify.py`), and every intermediate gets a place and a size: it is allocated inside the loops
 that all its accesses share, and holds just the region that one iteration of them touches; of a
-recurrence's state that nothing reads afterwards, just the last steps.
+recurrence's state that nothing reads afterwards, just the last steps (`rings.py`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from autosched.errors import CodegenError
-from autosched.fold import fold_index, ring
+from autosched.rings import fold_index, ring
 from autosched.tir.affine import Affine, recombine
 from autosched.tir.expr import Var
 from autosched.tir.nodes import (

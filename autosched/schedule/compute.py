@@ -53,6 +53,11 @@ def compute_at(func: PrimFunc, block: str, loop: Var) -> PrimFunc:
     site = site_of(func, block)
     guards = guards_of(site)
     path_to(func, loop)
+    for state in site.block.writes if is_step(site.block) else ():
+        if len(writers_of(func, state.buffer)) > 1:
+            refuse(
+                f"{what}: the block writes the state {state.buffer.name}, which later steps read"
+            )
     axes = written_axes(site.block, what)
     readers = _readers_below(func, site, loop, what)
     check_inputs(func, site, what)
@@ -138,7 +143,7 @@ def check_inputs(func: PrimFunc, site: Site, what: str) -> None:
     here = order[id(site.block)]
     for access in site.block.reads:
         for writer in writers_of(func, access.buffer):
-            if is_step(writer.block) and earlier_step(site.block, access, writer.block):
+            if earlier_step(site.block, access, writer.block):
                 continue
             if order[id(writer.block)] >= here:
                 refuse(
@@ -158,7 +163,7 @@ def check_available(bare: PrimFunc, site: Site, loop: Var | None, position: int,
     late = {id(s.block) for s in order[first:]}
     for access in site.block.reads:
         for writer in writers_of(bare, access.buffer):
-            if is_step(writer.block) and earlier_step(site.block, access, writer.block):
+            if earlier_step(site.block, access, writer.block):
                 continue
             if id(writer.block) in late:
                 refuse(

@@ -49,8 +49,7 @@ def translate(tensors: Sequence[Tensor], name: str) -> tuple[PrimFunc, dict[Comp
     """What `create_prim_func` makes, and the name of each computation's block."""
     check_name(name, "a function")
     params = _check_params(tensors)
-    needed = topological([t.op for t in params])
-    ops = [op for op in needed if isinstance(op, (ComputeOp, ScanOp))]
+    ops = [op for op in topological([t.op for t in params]) if not isinstance(op, PlaceholderOp)]
     scans = Scans(params, ops)
     names = _Names(params, ops, scans)
     listed = {id(t) for t in params}
@@ -244,8 +243,9 @@ class _Nests:
         for e in op.body:
             if ex.height(e) > ex.MAX_HEIGHT:
                 raise TensorExprError(
-                    f"the expression of {label} nests {ex.height(e)} deep; at most {ex.MAX_HEIGHT} "
-                    "levels are taken, so sum long lists in several computations, or by te.sum"
+                    f"the expression of {label} nests {ex.height(e)} deep; at most "
+                    f"{ex.MAX_HEIGHT} levels are taken, so sum long lists in several "
+                    "computations, or by te.sum"
                 )
         extents = {i.var: i.extent for i in iters}
         reader = _Reader(values, extents, self.buffers, step)

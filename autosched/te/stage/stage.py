@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from autosched.errors import ScheduleError
 from autosched.te.stage.nest import Nest, names, root_axes
 from autosched.te.stage.thread import ThreadAxis
-from autosched.te.tensor import IterVar, Operation, PlaceholderOp
+from autosched.te.tensor import IterVar, Operation, PlaceholderOp, ScanOp
 
 if TYPE_CHECKING:
     from autosched.te.stage.schedule import StageSchedule
@@ -211,6 +211,10 @@ class Stage:
         what = f"s[{self.name}].{method}"
         if isinstance(self.op, PlaceholderOp):
             raise ScheduleError(f"{what}: {self.name} is an input, which nothing computes")
+        if isinstance(self.op, ScanOp):
+            raise ScheduleError(
+                f"{what}: {self.name} is a scan, whose steps stay where they are; move its stages"
+            )
         if self._schedule.is_output(self):
             raise ScheduleError(
                 f"{what}: {self.name} is an output of the schedule and must be written in full; "
