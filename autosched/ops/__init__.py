@@ -15,6 +15,7 @@ from autosched.ops.linear import (
     matmul_bias_gelu,
     transpose_batch_matmul,
 )
+from autosched.ops.recurrent import cumsum, ema, gru, lstm, rnn
 from autosched.ops.registry import OPERATORS, Operator, get
 from autosched.ops.rows import argmax, layer_norm, norm, softmax
 
@@ -27,14 +28,19 @@ __all__ = [
     "conv2d",
     "conv2d_bias_relu",
     "conv3d",
+    "cumsum",
     "depthwise_conv2d",
+    "ema",
     "get",
+    "gru",
     "layer_norm",
+    "lstm",
     "matmul",
     "matmul_add",
     "matmul_bias_gelu",
     "max_pool2d",
     "norm",
+    "rnn",
     "softmax",
     "transpose_batch_matmul",
 ]

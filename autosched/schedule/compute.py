@@ -53,6 +53,11 @@ def compute_at(func: PrimFunc, block: str, loop: Var) -> PrimFunc:
     site = site_of(func, block)
     guards = guards_of(site)
     path_to(func, loop)
+    for state in site.block.writes if is_step(site.block) else ():
+        if len(writers_of(func, state.buffer)) > 1:
+            refuse(
+                f"{what}: the block writes the state {state.buffer.name}, which later steps read"
+            )
     axes = written_axes(site.block, what)
     readers = _readers_below(func, site, loop, what)
     check_inputs(func, site, what)

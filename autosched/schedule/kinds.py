@@ -131,6 +131,15 @@ def check_loop(func: PrimFunc, node: For, kind: str) -> None:
     everything = list(sites(func))
     below = [s for s in everything if any(x is node for x in s.loops)]
     name = node.var.name
+    for site in below:
+        block = site.block
+        if node.var in kind_vars(block, "sequential"):
+            refuse(
+                f"loop {name} runs over a sequential axis of {block.name}, whose steps go in "
+                f"order; it cannot be {kind}: move an independent loop outside of it, or run one "
+                f"inside it {kind}",
+                node,
+            )
     if kind == "vectorized":
         for loop in loops_of(PrimFunc("", (), node.body)):
             if loop.kind != "unrolled":
@@ -142,13 +151,6 @@ def check_loop(func: PrimFunc, node: For, kind: str) -> None:
                 )
     for site in below:
         block = site.block
-        if node.var in kind_vars(block, "sequential"):
-            refuse(
-                f"loop {name} runs over a sequential axis of {block.name}, whose steps go in "
-                f"order; it cannot be {kind}: move an independent loop outside of it, or run one "
-                f"inside it {kind}",
-                node,
-            )
         if node.var in ordered_vars(block):
             if kind != "vectorized":
                 refuse(

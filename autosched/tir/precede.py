@@ -71,9 +71,12 @@ class Pair:
                 self.rings.append((ahead, int(write.buffer.shape[n])))
             else:
                 gaps.append(self._written(x) - self._read(y))
-        equal += [p for gap in (*gaps, *self._joined(gaps)) for p in _equal(gap)]
+        self.gaps = [*gaps, *self._joined(gaps)]
+        equal += [p for gap in self.gaps for p in _equal(gap)]
+        equal += [p for gap in self.gaps for p in _bases(gap)]
         predicates = [Predicate(self._renamed(p.form), p.bound) for p in writer.block.predicates]
-        self.facts = self.facts.where([*reader.block.predicates, *predicates, *equal])
+        # Equations first: proofs are found by depth-first search, within a budget.
+        self.facts = self.facts.where([*equal, *reader.block.predicates, *predicates])
 
     def _renamed(self, form: Affine) -> Affine:
         return form.substitute({v: Affine.of(w) for v, w in self.other.items()})
@@ -104,21 +107,33 @@ class Pair:
     def written_before(self) -> bool:
         """Whether the write provably comes before the read, by sequential loops if it is in
         another iteration, and no later row of a ring takes its place in between."""
-        same_row = [p for ahead, _ in self.rings for p in _equal(ahead)]
         carrying = kind_vars(self.writer.block, "sequential")
         carrying &= kind_vars(self.reader.block, "sequential")
-        facts = self.facts.where(same_row)
-        if not self._in_order(facts, _FORWARD, self.writer_first, carrying):
+        same = [*self.gaps, *(ahead for ahead, _ in self.rings)]
+        rows = [p for ahead, _ in self.rings for p in (*_equal(ahead), *_bases(ahead))]
+        facts = self.facts.where(rows)
+        no = [Predicate(form, 0) for gap in same for form in (gap, -gap)]
+        if not self._in_order(facts, 1, self.writer_first, carrying, no):
             return False
         for ahead, size in self.rings:
             later = self.facts.where([Predicate(-ahead, 1 - size)])
-            if not self._in_order(later, _BACKWARD, not self.writer_first, carrying):
+            if not self._in_order(
+                later, -1, not self.writer_first, carrying, [Predicate(ahead, size)]
+            ):
                 return False
         return True
 
-    def _in_order(self, facts: Facts, sign: int, first: bool, carrying: Collection[Var]) -> bool:
+    def _in_order(
+        self,
+        facts: Facts,
+        sign: int,
+        first: bool,
+        carrying: Collection[Var],
+        impossible: Sequence[Predicate],
+    ) -> bool:
         """Whether the write (`sign` 1; -1: the read) comes first; `first`: it does in one
-        iteration of all shared loops."""
+        iteration of all shared loops. `impossible`: contrary to `facts`, so that if one follows,
+        there are no such iterations."""
         last = max((n for n, v in enumerate(self.shared) if v in carrying), default=-1)
         for n, v in enumerate(self.shared):
             if first and n > last:
@@ -129,12 +144,39 @@ class Pair:
             if not facts.at_most(form, 0):
                 return False
             if facts.at_most(form, -1):
-                return facts.impossible or v in carrying
+                first = v in carrying
+                break
             facts = facts.where([Predicate(-gap, 1)])
-        return first or facts.impossible
+        return first or any(
+            facts.at_most(facts.linear(p.form), int(p.bound) - 1) for p in impossible
+        )
 
 
-_FORWARD, _BACKWARD = 1, -1
+def _bases(gap: Affine) -> list[Predicate]:
+    """What follows for x and y, and what they are quotients of, if `x // d - y // d + c`, the gap,
+    is 0: `|x - y + d * c| < d`."""
+    if len(gap.terms) != 2 or not always(gap.terms[0][1] + gap.terms[1][1] == 0):
+        return []
+    (x, p), (y, _) = gap.terms
+    if not always(p * p == 1):
+        return []
+    low = high = -int(gap.const) * int(p)
+    out: list[Predicate] = []
+    while isinstance(x, Digit) and isinstance(y, Digit):
+        if x.mod is not None or y.mod is not None or not same_int(x.div, y.div):
+            break
+        # low <= x // d - y // d <= high
+        low, high = int(x.div) * low - int(x.div) + 1, int(x.div) * high + int(x.div) - 1
+        distance = x.base - y.base
+        out += [Predicate(distance, high + 1), Predicate(-distance, 1 - low)]
+        if len(x.base.terms) != 1 or len(y.base.terms) != 1:
+            break
+        constant = int(distance.const)
+        ((x, p),), ((y, q),) = x.base.terms, y.base.terms
+        if not always((p == 1) & (q == 1)):
+            break
+        low, high = low - constant, high - constant
+    return out
 
 
 def _equal(difference: Affine) -> list[Predicate]:

@@ -85,13 +85,13 @@ def allocated(func: PrimFunc) -> dict[Buffer, tuple[For, ...]]:
 
 
 def _is_reduction(block: Block, loop: For) -> bool:
-    """Whether the loop moves reduction axes of the block alone."""
+    """Whether the loop moves reduction axes of the block, so that its lanes are combined."""
     kinds = {
         it.kind
         for it, binding in zip(block.iters, block.bindings, strict=True)
         if binding.uses((loop.var,))
     }
-    return block.reducer is not None and kinds == {"reduce"}
+    return block.reducer is not None and "reduce" in kinds and "sequential" not in kinds
 
 
 class _Iterations:

@@ -130,7 +130,7 @@ CASES: dict[str, tuple[Callable[[], PrimFunc], Callable[[Schedule], object], str
     "reorder recurrence": (
         scan,
         lambda s: s.reorder(*reversed(loops(s, "step"))),
-        "step reads other elements of h than its iteration wrote",
+        "step reads other elements of h than its own iteration of j wrote",
     ),
     "fuse order": (matmul, lambda s: s.fuse(*reversed(loops(s, "C"))), "directly nested loops"),
     "parallel reduction": (
