@@ -29,6 +29,7 @@ BENCHMARKS = (
     "call_overhead",
     "codegen",
     "rowwise",
+    "scan",
     "build_time",
     "store",
     "storage_align",
