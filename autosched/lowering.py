@@ -1,8 +1,9 @@
 """Lowering: from a scheduled program to the form that code generators read.
 
-Unit loops go, predicates that always hold go, and every intermediate gets a place and a size: it is
-allocated inside the loops that all its accesses share, and holds just the region that one iteration
-of them touches; of a recurrence's state that nothing reads afterwards, just the last steps.
+Unit loops, iterations of parallel loops that no block has, and predicates that always hold go (see
+`tir/simplify.py`), and every intermediate gets a place and a size: it is allocated inside the loops
+that all its accesses share, and holds just the region that one iteration of them touches; of a
+recurrence's state that nothing reads afterwards, just the last steps (`rings.py`).
 """
 
 from __future__ import annotations
@@ -11,22 +12,22 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from autosched.errors import CodegenError
-from autosched.fold import fold_index, ring
-from autosched.tir.affine import Affine
-from autosched.tir.expr import Expr, Var, substitute
+from autosched.rings import fold_index, ring
+from autosched.tir.affine import Affine, recombine
+from autosched.tir.expr import Var
 from autosched.tir.nodes import (
     Access,
     Block,
     Buffer,
+    For,
     Node,
-    Predicate,
     PrimFunc,
     Site,
     loops_of,
-    map_blocks,
     sites,
 )
 from autosched.tir.region import Region, home, touched
+from autosched.tir.simplify import drop_unit_loops, simplify_forms
 
 
 def lower(func: PrimFunc) -> PrimFunc:
@@ -39,65 +40,41 @@ def lower(func: PrimFunc) -> PrimFunc:
             raise CodegenError(
                 f"loop {loop.var.name} has no single extent: a population cannot be lowered"
             )
-    func = _drop_unit_loops(func)
-    func = replace(func, body=tuple(_simplify(n, {}) for n in func.body))
-    return _place_buffers(func)
+    func = drop_unit_loops(end_early(func, "parallel"))
+    return _place_buffers(simplify_forms(func))
 
 
-def _drop_unit_loops(func: PrimFunc) -> PrimFunc:
-    zeros: dict[Var, Affine] = {}
+def end_early(func: PrimFunc, kind: str, step: int = 1) -> PrimFunc:
+    """End the loops of a kind where the predicates of all blocks below skip the rest: a split may
+    overshoot by any amount. (Serial loops get a run-time trip count.) What is left is a multiple of
+    `step`, or whole."""
+    if all(loop.kind != kind for loop in loops_of(func)):
+        return func
+    extents = {loop.var: int(loop.extent) for loop in loops_of(func)}
 
-    def visit(node: Node) -> tuple[Node, ...]:
+    def visit(node: Node) -> Node:
         if isinstance(node, Block):
-            return (node,)
-        body = tuple(x for child in node.body for x in visit(child))
-        if node.extent == 1 and not node.allocs and node.kind != "thread":
-            zeros[node.var] = Affine(0)
-            return body
-        return (replace(node, body=body),)
+            return node
+        body = tuple(visit(child) for child in node.body)
+        if node.kind != kind:
+            return replace(node, body=body)
+        reach = max(_reach(s.block, node, extents) for s in sites(node))
+        extent = min(int(node.extent), -(-reach // step) * step)
+        return replace(node, extent=extent, body=body)
 
-    body = tuple(x for node in func.body for x in visit(node))
-    if zeros:
-        body = tuple(map_blocks(node, lambda b: substitute_loops(b, zeros)) for node in body)
-    return replace(func, body=body)
+    return simplify_forms(replace(func, body=tuple(visit(node) for node in func.body)))
 
 
-def substitute_loops(block: Block, values: Mapping[Var, Affine]) -> Block:
-    """`block` with loop variables replaced in bindings, predicates and accesses."""
-    exprs: dict[Var, Expr] = {v: f.to_expr() for v, f in values.items()}
-
-    def access(a: Access) -> Access:
-        return Access(
-            a.buffer,
-            tuple(
-                i.substitute(values) if isinstance(i, Affine) else substitute(i, exprs)
-                for i in a.indices
-            ),
-        )
-
-    return replace(
-        block,
-        bindings=tuple(b.substitute(values) for b in block.bindings),
-        predicates=tuple(Predicate(p.form.substitute(values), p.bound) for p in block.predicates),
-        reads=tuple(access(a) for a in block.reads),
-        writes=tuple(access(a) for a in block.writes),
-    )
-
-
-def _simplify(node: Node, extents: dict[Var, int]) -> Node:
-    """Resolve digits with the extents known here and drop predicates that always hold."""
-    if isinstance(node, Block):
-        bindings = tuple(b.substitute({}, extents) for b in node.bindings)
-        predicates: list[Predicate] = []
-        for p in node.predicates:
-            form = p.form.substitute({}, extents)
-            if form.span(extents)[1] >= p.bound and not any(
-                p.bound == q.bound and form.same(q.form) for q in predicates
-            ):
-                predicates.append(Predicate(form, p.bound))
-        return replace(node, bindings=bindings, predicates=tuple(predicates))
-    inside = {**extents, node.var: int(node.extent)}
-    return replace(node, body=tuple(_simplify(child, inside) for child in node.body))
+def _reach(block: Block, loop: For, extents: Mapping[Var, int]) -> int:
+    """Iterations of `loop`, from the first, beyond which the block does nothing."""
+    reach = int(loop.extent)
+    for p in block.predicates:
+        form = recombine(p.form).substitute({}, extents)
+        c = int(form.coefficient(loop.var))
+        if c > 0 and sum(v is loop.var for v in form.variables()) == 1:
+            low = int((form - Affine.of(loop.var, c)).span(extents)[0])
+            reach = min(reach, max(1, (int(p.bound) - 1 - low) // c + 1))
+    return reach
 
 
 def _place_buffers(func: PrimFunc) -> PrimFunc:
@@ -133,7 +110,7 @@ def _place_buffers(func: PrimFunc) -> PrimFunc:
         if found is not None and found[1] < shape[found[0]]:
             rings[key] = found
             shape[found[0]] = found[1]
-        small = Buffer(buffer.name, tuple(shape), buffer.dtype, buffer.scope)
+        small = replace(buffer, shape=tuple(shape))
         changed[key] = (small, region)
         at_loop.setdefault(around[-1].var if around else None, []).append(small)
     if not changed:

@@ -31,6 +31,9 @@ BENCHMARKS = (
     "rowwise",
     "scan",
     "build_time",
+    "storage_align",
+    "tensorize",
+    "parse",
     "tune_matmul",
 )
 

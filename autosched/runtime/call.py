@@ -16,12 +16,11 @@ from functools import cache
 from math import prod
 from typing import Any
 
-import numpy as np
-
 from autosched.codegen.artifact import KernelInfo, Param
 from autosched.runtime.call_ir import CALL, TIME, wrapper_ir
 from autosched.runtime.link import Library, link
 from autosched.target import Target
+from autosched.tir.dtypes import itemsize as itemsize_of
 
 FORMATS = {
     "float16": "e",
@@ -33,6 +32,7 @@ FORMATS = {
     "int64": "lq",
     "uint8": "B",
     "bool": "?",
+    "bfloat16": "H",
 }
 """Buffer formats that are a dtype; where there are two, they are the same on this platform."""
 
@@ -125,7 +125,7 @@ def _describe(info: KernelInfo, kernel: int, workspace: int, threads: int) -> by
 
 def _row(param: Param, shape: int) -> bytes:
     formats = FORMATS[param.dtype]
-    itemsize = np.dtype(param.dtype).itemsize
+    itemsize = itemsize_of(param.dtype)
     flags = _PYBUF_FORMAT | _PYBUF_C_CONTIGUOUS | (_PYBUF_WRITABLE if param.written else 0)
     return _ROW.pack(
         flags,

@@ -19,6 +19,7 @@ from autosched.tir.affine import (
     Int,
     always,
     imax,
+    is_zero,
     same_int,
     sometimes,
 )
@@ -102,21 +103,21 @@ def radix_apart(atoms: Sequence[tuple[Int, Int]]) -> Condition:
     """
     if not is_array(*(v for atom in atoms for v in atom)):
         reach: int = 0
-        for c, e in sorted((abs(int(c)), int(e)) for c, e in atoms):
-            if e > 1:
-                if c <= reach:
+        for step, extent in sorted((abs(int(c)), int(e)) for c, e in atoms):
+            if extent > 1:
+                if step <= reach:
                     return False
-                reach += c * (e - 1)
+                reach += step * (extent - 1)
         return True
-    columns = np.broadcast_arrays(*(np.atleast_1d(v) for atom in atoms for v in atom))
-    cs, es = np.abs(np.stack(columns[0::2])), np.stack(columns[1::2])
-    order = np.lexsort((es, cs), axis=0)
-    cs, es = np.take_along_axis(cs, order, 0), np.take_along_axis(es, order, 0)
-    total = np.zeros(cs.shape[1], np.int64)
-    ok = np.ones(cs.shape[1], bool)
-    for c, e in zip(cs, es, strict=True):
-        ok &= (e <= 1) | (c > total)
-        total = total + c * (e - 1)
+    ok: Condition = True
+    for n, (c, e) in enumerate(atoms):
+        below: Any = 0
+        for m, (d, f) in enumerate(atoms):
+            if m != n:
+                a, b = imax(c, -c), imax(d, -d)
+                first = (b < a) | ((b == a) & ((f < e) | ((f == e) & (m < n))))
+                below = below + np.where(first, b * (f - 1), 0)
+        ok = ok & ((e <= 1) | (imax(c, -c) > below))
     return ok
 
 
@@ -239,7 +240,7 @@ def iterations_apart(site: Site, loop: For) -> Condition:
     block, extents = site.block, site.extents()
     n = next(k for k, x in enumerate(site.loops) if x is loop)
     inside = loop_vars(site.loops[n:])
-    written = [told_apart(block, access) for access in block.writes]
+    written = [determined_axes(block, access) for access in block.writes]
     forms = [
         b
         for it, b in zip(block.iters, block.bindings, strict=True)
@@ -258,13 +259,30 @@ def iterations_apart(site: Site, loop: For) -> Condition:
     return ok | injective(forms, used, extents)
 
 
-def told_apart(block: Block, access: Access) -> set[int]:
-    """Ids of the axes that an element written tells: each index is an axis, or numbers several."""
-    extents = {id(it.var): it.extent for it in block.iters}
-    found: set[int] = set()
+def determined_axes(block: Block, access: Access) -> set[int]:
+    """Ids of the axes that the element determines: all, those of an index that takes every value
+    once, such as an axis by itself, and those of which the indices hold all digits."""
+    extents = {it.var: it.extent for it in block.iters}
+    forms = [index for index in access.indices if isinstance(index, Affine)]
+    used = list(dict.fromkeys(v for form in forms for v in form.variables()))
+    if always(injective(forms, used, extents)):
+        return {id(v) for v in used}
+    out: set[int] = set()
+    digits: list[Digit] = []
     for index in access.indices:
-        if not isinstance(index, Affine) or not all(id(atom) in extents for atom, _ in index.terms):
+        if not isinstance(index, Affine):
             continue
-        if always(radix_apart([(c, extents[id(atom)]) for atom, c in index.terms])):
-            found |= {id(atom) for atom, _ in index.terms}
-    return found
+        atom, c = index.terms[0] if len(index.terms) == 1 else (None, 1)
+        axes = list(dict.fromkeys(index.variables()))
+        if isinstance(atom, Digit) and same_int(c, 1) and is_zero(index.const):
+            digits.append(atom)
+        elif always(injective([index], axes, extents)):
+            out |= {id(v) for v in axes}
+    while digits:
+        base = digits[0].base
+        group = [d for d in digits if d.base.same(base)]
+        digits = [d for d in digits if not d.base.same(base)]
+        axes = list(dict.fromkeys(base.variables()))
+        if complete_digits(group, base, extents) and always(injective([base], axes, extents)):
+            out |= {id(v) for v in axes}
+    return out

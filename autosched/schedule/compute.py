@@ -143,7 +143,7 @@ def check_inputs(func: PrimFunc, site: Site, what: str) -> None:
     here = order[id(site.block)]
     for access in site.block.reads:
         for writer in writers_of(func, access.buffer):
-            if is_step(writer.block) and earlier_step(site.block, access, writer.block):
+            if earlier_step(site.block, access, writer.block):
                 continue
             if order[id(writer.block)] >= here:
                 refuse(
@@ -163,7 +163,7 @@ def check_available(bare: PrimFunc, site: Site, loop: Var | None, position: int,
     late = {id(s.block) for s in order[first:]}
     for access in site.block.reads:
         for writer in writers_of(bare, access.buffer):
-            if is_step(writer.block) and earlier_step(site.block, access, writer.block):
+            if earlier_step(site.block, access, writer.block):
                 continue
             if id(writer.block) in late:
                 refuse(

@@ -77,10 +77,13 @@ class _Column:
         return Affine(self.int(form.const), tuple(terms))
 
     def buffer(self, old: Buffer) -> Buffer:
-        if not any(isinstance(n, np.ndarray) for n in old.shape):
+        numbers = [*old.shape, *(n for a in old.align for n in a)]
+        if not any(isinstance(n, np.ndarray) for n in numbers):
             return old
         if old not in self.buffers:
-            self.buffers[old] = replace(old, shape=tuple(map(self.int, old.shape)))
+            align = tuple((a, self.int(f), self.int(o)) for a, f, o in old.align)
+            shape = tuple(map(self.int, old.shape))
+            self.buffers[old] = replace(old, shape=shape, align=align)
         return self.buffers[old]
 
     def access(self, access: Access) -> Access:

@@ -30,6 +30,8 @@ def _forms(
 
 def earlier_step(reader: Block, read: Access, writer: Block) -> bool:
     """Whether `writer` writes what is read, if ever, in an earlier step of loops around both."""
+    if not is_step(reader) or not is_step(writer):
+        return False
     steps = {id(v) for v in kind_vars(reader, "sequential") & kind_vars(writer, "sequential")}
     for write in writer.writes:
         if write.buffer is not read.buffer:

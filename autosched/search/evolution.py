@@ -74,6 +74,12 @@ class EvolutionarySearch:
         self._inner = _inner_columns(space)
         self._memo: dict[tuple[int, tuple[object, ...]], tuple[list[bytes], Population]] = {}
 
+    def sample(self, n: int) -> Population:
+        """`n` random candidates of the seed, without those that came up before."""
+        lot = np.random.default_rng(np.random.SeedSequence([self.seed]))
+        found = self.space.sample(lot, n)
+        return found.take(found.unique())
+
     def propose(self, round: int, n: int, history: Sequence[Measured]) -> list[Candidate]:
         """The `n` candidates of a round, fewer if the space has no more; none was ever proposed
         before.

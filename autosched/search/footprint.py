@@ -16,7 +16,17 @@ import numpy.typing as npt
 from autosched.tir import dtypes
 from autosched.tir.affine import Affine, Digit
 from autosched.tir.expr import Var
-from autosched.tir.nodes import Access, Block, Buffer, For, PrimFunc, Site, sites
+from autosched.tir.nodes import (
+    Access,
+    Block,
+    Buffer,
+    For,
+    PrimFunc,
+    Site,
+    allocated,
+    sites,
+    strides,
+)
 from autosched.tir.region import home
 
 Floats = npt.NDArray[np.float64]
@@ -31,7 +41,7 @@ Widths = tuple[Floats, ...]
 
 def floats(x: Any) -> Floats:
     """An Int as float64: footprints of large problems overflow int64 products."""
-    return np.asarray(x, dtype=np.float64)
+    return x.astype(np.float64) if isinstance(x, np.ndarray) else np.asarray(x, dtype=np.float64)
 
 
 @dataclass(frozen=True)
@@ -70,17 +80,21 @@ class SiteUses:
         return np.where(self.reduces[depth], 0.0, 1.0)
 
 
-def site_uses(func: PrimFunc) -> list[SiteUses]:
-    """Every block of `func` with its accesses, in program order."""
-    every = list(sites(func))
+def homes_of(func: PrimFunc) -> dict[int, int]:
+    """By a buffer's id, how many loops stand around its allocation: none for arguments."""
     params = {id(b) for b in func.params}
     users: dict[Buffer, list[Site]] = {}
-    for site in every:
+    for site in sites(func):
         for access in (*site.block.reads, *site.block.writes):
             mine = users.setdefault(access.buffer, [])
             if not mine or mine[-1] is not site:
                 mine.append(site)
-    homes = {id(b): 0 if id(b) in params else len(home(b, found)) for b, found in users.items()}
+    return {id(b): 0 if id(b) in params else len(home(b, found)) for b, found in users.items()}
+
+
+def site_uses(func: PrimFunc, homes: Mapping[int, int]) -> list[SiteUses]:
+    """Every block of `func` with its accesses, in program order."""
+    every = list(sites(func))
     out = []
     for site in every:
         extents = tuple(floats(loop.extent) for loop in site.loops)
@@ -236,7 +250,11 @@ class LoopTree:
 
     def allocated(self, buffer: Buffer) -> Floats:
         """Elements of a buffer as lowering allocates it."""
-        return _product(self.shapes[id(buffer)])
+        return floats(allocated(self.shapes[id(buffer)], buffer.align))
+
+    def lines(self, buffer: Buffer, widths: Widths) -> Floats:
+        """Cache lines of a box of a buffer."""
+        return self._lines(buffer, widths)[0]
 
     def foot(self, blocks: list[Block], depth: int) -> Foot:
         """What `blocks`, which share `depth` loops, touch in one iteration of those loops."""
@@ -286,13 +304,11 @@ class LoopTree:
         if hit is not None:
             return hit[0], hit[1], hit[2]
         size = dtypes.itemsize(buffer.dtype)
-        shape = self.shapes[id(buffer)]
+        steps = strides(self.shapes[id(buffer)], buffer.align)
         outer: Floats = floats(1.0)
         span: Floats = floats(1.0)
-        stride: Floats = floats(1.0)
         for n in range(len(widths) - 1, -1, -1):
-            span = span + (widths[n] - 1.0) * stride
-            stride = stride * shape[n]
+            span = span + (widths[n] - 1.0) * steps[n]
             if n < len(widths) - 1:
                 outer = outer * widths[n]
         run = widths[-1] if widths else floats(1.0)
@@ -316,7 +332,8 @@ class LoopTree:
         """How many different offsets in a page the rows of a buffer start at."""
         found = self._strides.get(id(buffer))
         if found is None:
-            stride = self.shapes[id(buffer)][-1] * dtypes.itemsize(buffer.dtype)
+            row = strides(self.shapes[id(buffer)], buffer.align)[-2]
+            stride = row * dtypes.itemsize(buffer.dtype)
             found = (floats(PAGE / np.gcd(np.asarray(stride, dtype=np.int64), PAGE)),)
             self._strides[id(buffer)] = found
         return found[0]
@@ -375,10 +392,3 @@ def _widest(a: Widths | None, b: Widths) -> Widths:
     if a is None or a is b:
         return b
     return tuple(x if x is y else np.maximum(x, y) for x, y in zip(a, b, strict=True))
-
-
-def _product(widths: Widths) -> Floats:
-    total: Floats = floats(1.0)
-    for w in widths:
-        total = total * w
-    return total

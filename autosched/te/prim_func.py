@@ -42,9 +42,14 @@ def create_prim_func(tensors: Sequence[Tensor], name: str = "main") -> PrimFunc:
     tensors bear one name, or if an element outside a tensor is read. An index that data decide,
     such as `T[I[i], j]`, is not looked at: the data must keep it inside.
     """
+    return translate(tensors, name)[0]
+
+
+def translate(tensors: Sequence[Tensor], name: str) -> tuple[PrimFunc, dict[ComputeOp, str]]:
+    """What `create_prim_func` makes, and the name of each computation's block."""
     check_name(name, "a function")
     params = _check_params(tensors)
-    ops = _topological([t for t in params if not isinstance(t.op, PlaceholderOp)])
+    ops = [op for op in topological([t.op for t in params]) if not isinstance(op, PlaceholderOp)]
     scans = Scans(params, ops)
     names = _Names(params, ops, scans)
     listed = {id(t) for t in params}
@@ -72,7 +77,7 @@ def create_prim_func(tensors: Sequence[Tensor], name: str = "main") -> PrimFunc:
             f"{outside.message}; "
             "read it under te.if_then_else with a condition that keeps it inside"
         )
-    return func
+    return func, {op: names.labels[id(op)] for op in ops if isinstance(op, ComputeOp)}
 
 
 def _check_params(tensors: Sequence[Tensor]) -> list[Tensor]:
@@ -92,15 +97,15 @@ def _check_params(tensors: Sequence[Tensor]) -> list[Tensor]:
     return list(tensors)
 
 
-def _topological(outputs: Sequence[Tensor]) -> list[ComputeOp | ScanOp]:
-    """Every computation needed, producers first, otherwise in the order of use."""
-    order: list[ComputeOp | ScanOp] = []
+def topological(outputs: Sequence[Operation]) -> list[Operation]:
+    """Every operation needed, producers first, otherwise in the order of use."""
+    order: list[Operation] = []
     seen: set[int] = set()
     # An explicit stack: a chain of computations may be deeper than Python recurses.
-    stack: list[tuple[Operation, bool]] = [(t.op, False) for t in reversed(outputs)]
+    stack = [(op, False) for op in reversed(outputs)]
     while stack:
         op, expanded = stack.pop()
-        if isinstance(op, PlaceholderOp) or (id(op) in seen and not expanded):
+        if id(op) in seen and not expanded:
             continue
         if expanded:
             order.append(op)
@@ -234,6 +239,13 @@ class _Nests:
             iters.append(Iter(inner, a.extent, a.kind))
             bindings.append(Affine.of(loop))
             values[a] = inner + a.begin
+        for e in op.body:
+            if ex.height(e) > ex.MAX_HEIGHT:
+                raise TensorExprError(
+                    f"the expression of {label} nests {ex.height(e)} deep; at most "
+                    f"{ex.MAX_HEIGHT} levels are taken, so sum long lists in several "
+                    "computations, or by te.sum"
+                )
         extents = {i.var: i.extent for i in iters}
         reader = _Reader(values, extents, self.buffers, step)
         body = tuple(reader.expr(e) for e in op.body)

@@ -7,10 +7,10 @@ from types import MappingProxyType
 from typing import Any
 
 from autosched.errors import TensorExprError
+from autosched.te.prim_func import topological
 from autosched.te.tensor import (
     ComputeOp,
     IterVar,
-    Operation,
     PlaceholderOp,
     ScanOp,
     Tensor,
@@ -164,32 +164,19 @@ def _stages(
 ) -> tuple[ComputeOp, ...]:
     """The computations of one step, producers first: the updates and what they need of what
     depends on a state."""
-    order: list[Operation] = []
-    inside: dict[int, bool] = {id(s.op): True for s in states}
-    seen = set(inside)
-    # An explicit stack: a chain of computations may be deeper than Python recurses.
-    stack: list[tuple[Operation, bool]] = [(t.op, False) for t in reversed(updates)]
-    while stack:
-        op, expanded = stack.pop()
-        if expanded:
-            inside[id(op)] = any(inside[id(t.op)] for t in op.input_tensors) or any(
-                t.op is op for t in updates
-            )
-            order.append(op)
-        elif id(op) not in seen:
-            seen.add(id(op))
-            stack.append((op, True))
-            stack += [(t.op, False) for t in reversed(op.input_tensors) if id(t.op) not in seen]
+    inside = {id(s.op) for s in states}
     found: list[ComputeOp] = []
-    for op in order:
-        if not inside[id(op)]:
+    for op in topological([t.op for t in updates]):
+        reads_state = any(id(t.op) in inside for t in op.input_tensors)
+        if not reads_state and all(t.op is not op for t in updates):
             continue
         if isinstance(op, ScanOp):
             raise TensorExprError(
                 f"a step of scan {label} holds the scan {op.name}, which depends on a state; scans "
                 "do not nest: give its states to the outer scan"
             )
-        assert isinstance(op, ComputeOp)  # a placeholder that is no state depends on nothing
+        assert isinstance(op, ComputeOp)  # an input depends on nothing
+        inside.add(id(op))
         found.append(op)
     return tuple(found)
 

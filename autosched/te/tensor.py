@@ -114,6 +114,15 @@ class ComputeOp:
         """Shape of every output."""
         return tuple(a.extent for a in self.axis)
 
+    def result(self, index: int) -> tuple[tuple[int, ...], str]:
+        """Shape and dtype of an output."""
+        return self.shape, self.body[index].dtype
+
+    @property
+    def num_outputs(self) -> int:
+        """How many tensors it computes."""
+        return len(self.body)
+
     @property
     def input_tensors(self) -> list[Tensor]:
         """Every tensor that is read, once, in order of first appearance."""
@@ -148,9 +157,18 @@ class ScanOp:
     reduce_axis: tuple[IterVar, ...] = ()
 
     @property
+    def num_outputs(self) -> int:
+        """How many states it has."""
+        return len(self.state)
+
+    @property
     def axis(self) -> tuple[IterVar, ...]:
         """The scan axis."""
         return (self.scan_axis,)
+
+    def result(self, index: int) -> tuple[tuple[int, ...], str]:
+        """Shape and dtype of a state, whole."""
+        return self.state[index].shape, self.state[index].dtype
 
     @property
     def input_tensors(self) -> list[Tensor]:

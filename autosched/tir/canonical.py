@@ -20,6 +20,7 @@ from typing import Any
 from autosched.errors import VerifyError
 from autosched.tir.affine import Affine, Int, from_expr
 from autosched.tir.expr import Call, Const, Expr, Slot, Var
+from autosched.tir.forms import tidy
 from autosched.tir.nodes import (
     Access,
     Annotations,
@@ -282,6 +283,7 @@ class _Text:
         return self.affine(index) if isinstance(index, Affine) else self.expr(index)
 
     def affine(self, form: Affine) -> str:
+        form = tidy(form)
         terms = []
         for atom, c in form.terms:
             if isinstance(atom, Var):
@@ -313,7 +315,8 @@ class _Text:
 
 
 def _buffer(buffer: Buffer) -> str:
-    return f"{buffer.dtype}[{','.join(_int(n) for n in buffer.shape)}]@{buffer.scope}"
+    align = "".join(f"/{':'.join(map(_int, a))}" for a in buffer.align)
+    return f"{buffer.dtype}[{','.join(_int(n) for n in buffer.shape)}]@{buffer.scope}{align}"
 
 
 def _int(value: Int) -> str:

@@ -92,13 +92,10 @@ class _Comparison:
             self.buffer(where, x, y)
 
     def buffer(self, where: str, x: Buffer, y: Buffer) -> None:
-        same = (x.name, tuple(map(int, x.shape)), x.dtype, x.scope) == (
-            y.name,
-            tuple(map(int, y.shape)),
-            y.dtype,
-            y.scope,
+        mine, theirs = (
+            (b.name, tuple(map(int, b.shape)), b.dtype, b.scope, _plain(b.align)) for b in (x, y)
         )
-        if not same or not self.tie(x, y):
+        if mine != theirs or not self.tie(x, y):
             _differ(where, "a buffer", x, y)
 
     def bodies(self, where: str, a: Sequence[Node], b: Sequence[Node]) -> None:

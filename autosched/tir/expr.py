@@ -285,6 +285,11 @@ def call(op: str, *args: Expr, dtype: str | None = None) -> Expr:
     if len(args) != row.arity:
         raise TensorExprError(f"{op} takes {row.arity} arguments, found {len(args)}")
     operands = args[1:] if op in ("select", "if_then_else") else args
+    if operands is args and args[0].dtype == "bfloat16":
+        raise TensorExprError(
+            f"{row.symbol or op} is not defined on bfloat16, which is for storage; compute in "
+            "float32: convert with .astype('float32')"
+        )
     if len({x.dtype for x in operands}) > 1:
         found = ", ".join(x.dtype for x in operands)
         raise TensorExprError(
@@ -321,6 +326,11 @@ def cast(value: ExprLike, dtype: str) -> Expr:
     dtypes.check(dtype, "a cast")
     if expr.dtype == dtype:
         return expr
+    if "bfloat16" in (expr.dtype, dtype) and "float32" not in (expr.dtype, dtype):
+        raise TensorExprError(
+            f"no conversion from {expr.dtype} to {dtype}; go through float32: "
+            f".astype('float32').astype('{dtype}')"
+        )
     return Call("cast", (expr,), dtype)
 
 
@@ -391,6 +401,25 @@ def walk(expr: Expr) -> Iterator[Expr]:
     yield expr
     for child in children(expr):
         yield from walk(child)
+
+
+MAX_HEIGHT = 200
+"""Of an expression: what reads, proves, prints and compiles expressions recurses into them."""
+
+
+def height(expr: Expr) -> int:
+    """Nodes on the longest way down; 1 for a leaf."""
+    known: dict[int, int] = {}
+    stack = [expr]
+    while stack:
+        e = stack[-1]
+        below = [x for x in children(e) if id(x) not in known]
+        if below:
+            stack += below
+        else:
+            known[id(e)] = 1 + max((known[id(x)] for x in children(e)), default=0)
+            stack.pop()
+    return known[id(expr)]
 
 
 def rewrite(expr: Expr, leaf: Callable[[Expr], Expr | None]) -> Expr:

@@ -8,7 +8,7 @@ from typing import get_args
 from autosched.errors import TensorExprError
 from autosched.tir import dtypes
 from autosched.tir.affine import Affine, Digit
-from autosched.tir.expr import OPS, Call, Const, Expr, Slot, Var, call, walk
+from autosched.tir.expr import MAX_HEIGHT, OPS, Call, Const, Expr, Slot, Var, call, height, walk
 from autosched.tir.faults import READS, WHERE, WRITES, Fault
 from autosched.tir.nodes import (
     LOOP_KINDS,
@@ -108,6 +108,9 @@ def expressions(func: PrimFunc) -> Iterator[Fault]:
     for block in _blocks(func):
         name = _label(block)
         for where, root in _roots(block):
+            if height(root) > MAX_HEIGHT:
+                yield Fault(None, f"{name}: {where} nests more than {MAX_HEIGHT} deep")
+                continue
             for e in walk(root):
                 wrong = _wrong_node(e, block)
                 if wrong:
@@ -115,6 +118,25 @@ def expressions(func: PrimFunc) -> Iterator[Fault]:
         for n in range(len(block.reads)):
             if _reads_itself(block, n):
                 yield Fault(None, f"{name}: the index of read {n} depends on its own value")
+
+
+def attributes(func: PrimFunc) -> Iterator[Fault]:
+    """Attributes that mean something have values that mean it."""
+    free = func.attr("layout_free", ())
+    names = sorted(b.name for b in func.params)
+    if not isinstance(free, (list, tuple)) or not all(name in names for name in free):
+        yield Fault(
+            None,
+            f"attribute layout_free is {free!r}; expected a list of names of parameters "
+            f"({', '.join(names)})",
+        )
+    for where, flop in (
+        (func.name, func.attr("FLOP")),
+        *((_label(block), block.annotation("FLOP")) for block in _blocks(func)),
+    ):
+        is_number = isinstance(flop, (int, float)) and not isinstance(flop, bool)
+        if flop is not None and not (is_number and 0 <= flop < float("inf")):
+            yield Fault(None, f"FLOP of {where} is {flop!r}; expected a number from 0 up")
 
 
 def _wrong_node(e: Expr, block: Block) -> str | None:
@@ -187,9 +209,26 @@ def buffers(func: PrimFunc) -> Iterator[Fault]:
             yield Fault(
                 None, f"{b.name} has scope {b.scope!r}; expected one of {', '.join(SCOPES)}"
             )
+        yield from _alignment(func, b)
     for b in dict.fromkeys(declared):
         if declared.count(b) > 1:
             yield Fault(None, f"{b.name} is declared {declared.count(b)} times")
+
+
+def _alignment(func: PrimFunc, b: Buffer) -> Iterator[Fault]:
+    """Only intermediates have strides of their own, and not along the last dimension."""
+    if b.align and any(b is p for p in func.params):
+        yield Fault(None, f"{b.name} is a parameter, which is dense; only intermediates have align")
+    last = -1
+    for axis, factor, offset in b.align:
+        if not (last < axis < len(b.shape) - 1 and 0 <= offset < factor):
+            yield Fault(
+                None,
+                f"{b.name} has align {b.align}; expected (axis, factor, offset) in order of the "
+                "axes, no last axis, offset from 0 to factor - 1",
+            )
+            break
+        last = axis
 
 
 def names(func: PrimFunc) -> Iterator[Fault]:

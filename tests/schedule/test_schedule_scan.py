@@ -18,7 +18,7 @@ from autosched.tir.equal import first_difference
 from autosched.tir.nodes import PrimFunc, buffers_of
 
 QUICK = settings(
-    max_examples=60,
+    max_examples=40,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
     database=None,
@@ -160,7 +160,7 @@ def _copied_state(s: Schedule) -> None:
         (matvec(), _across_the_state, "step reads other elements of out than its own iteration"),
         (matvec(), _reduction_across_the_state, "reorder would"),
         (two_states(), _moved_update, "the block writes the state out_v1"),
-        (matvec(), _copied_state, "step writes out after the block or in it"),
+        (matvec(), _copied_state, "step writes out after step or in it"),
     ],
 )
 def test_refusals(func, apply, message):

@@ -13,6 +13,7 @@ from autosched.codegen.llvm.outline import Outline
 from autosched.codegen.llvm.phases import chain_of
 from autosched.codegen.llvm.team import TeamWriter, most_threads
 from autosched.errors import CodegenError
+from autosched.lowering import end_early
 from autosched.target import Target
 from autosched.tir.expr import Var, walk
 from autosched.tir.nodes import Block, For, Node, PrimFunc, Site, outputs_of, sites
@@ -33,6 +34,8 @@ def generate(func: PrimFunc, target: Target, entry: str = "autosched_kernel") ->
 
     Raises CodegenError for what has no code here (thread bindings, symbolic extents).
     """
+    # Whole vectors that hold nothing go. Idle lanes stay: reading a padded panel needs no mask.
+    func = end_early(func, "vectorized", target.vector_bytes)
     return ModuleWriter(func, target, entry).write()
 
 
