@@ -22,8 +22,9 @@ def words(text: str) -> list[str]:
 TOP = words(
     """
     AutoschedError IRModule LocalBuilder LocalPool LocalRunner RecordReader RecordToFile
-    RecordToStore Schedule SearchTask Target TaskScheduler TuningOptions build load_best_record lower
-    ops passes register_workload te
+    RecordToStore Schedule SearchTask Target TaskScheduler TuningOptions build load_best_record
+    lower ops passes register_workload te PreloadCustomSketchRule PreloadMeasuredStates SketchPolicy
+    RandomModel XGBModel
     """
 )
 TE = words(

@@ -18,9 +18,7 @@ def features(schedule: Schedule, block: str) -> dict[str, float]:
     """Features of one block by name."""
     analysis = analyse(schedule.func, TARGET)
     place = list(analysis.blocks).index(block)
-    return {
-        n: float(v) for n, v in zip(NAMES, store_features(analysis)[place], strict=True)
-    }
+    return {n: float(v) for n, v in zip(NAMES, store_features(analysis)[place], strict=True)}
 
 
 def tiled() -> Schedule:

@@ -65,9 +65,7 @@ BINARY: list[Callable[[Any, Any], Any]] = [
     ),
     st.sampled_from([1, 5, 127, 128, 129, 700]),
 )
-def test_random_programs_run_as_numpy_runs_them(
-    steps: list[tuple[int, int, int]], n: int
-) -> None:
+def test_random_programs_run_as_numpy_runs_them(steps: list[tuple[int, int, int]], n: int) -> None:
     """Integer programs over two columns and small constants, in blocks, tails and single rows."""
 
     def program(columns: Columns) -> list[Any]:
