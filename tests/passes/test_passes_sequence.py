@@ -77,7 +77,7 @@ def test_printing_around_passes(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_inline_comes_before_lower() -> None:
-    with pytest.raises(ScheduleError, match="scale has been lowered: .* inline before lower"):
+    with pytest.raises(ScheduleError, match=r"scale has been lowered: .* inline before lower"):
         passes.Sequential([passes.lower, passes.inline])(at.IRModule.of(scale()))
 
 
