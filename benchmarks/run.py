@@ -31,6 +31,7 @@ BENCHMARKS = (
     "rowwise",
     "scan",
     "build_time",
+    "store",
     "storage_align",
     "tensorize",
     "parse",

@@ -334,7 +334,7 @@ class LoopTree:
         if found is None:
             row = strides(self.shapes[id(buffer)], buffer.align)[-2]
             stride = row * dtypes.itemsize(buffer.dtype)
-            found = (floats(PAGE / np.gcd(np.asarray(stride, dtype=np.int64), PAGE)),)
+            found = (floats(PAGE / np.gcd(floats(stride).astype(np.int64), PAGE)),)
             self._strides[id(buffer)] = found
         return found[0]
 

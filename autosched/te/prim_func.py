@@ -112,7 +112,8 @@ def topological(outputs: Sequence[Operation]) -> list[Operation]:
             continue
         seen.add(id(op))
         stack.append((op, True))
-        stack += [(t.op, False) for t in reversed(op.input_tensors) if id(t.op) not in seen]
+        if not isinstance(op, PlaceholderOp):
+            stack += [(t.op, False) for t in reversed(op.input_tensors) if id(t.op) not in seen]
     return order
 
 

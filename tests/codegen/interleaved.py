@@ -14,11 +14,11 @@ import numpy as np
 import numpy.typing as npt
 
 from autosched.codegen.llvm.phases import Waits, chain_of, has_parallel, units
-from autosched.lowering import substitute_loops
 from autosched.tir import interp
 from autosched.tir.affine import Affine
 from autosched.tir.expr import Var
 from autosched.tir.nodes import Buffer, For, Node, PrimFunc, buffers_of, map_blocks, sites
+from autosched.tir.simplify import substitute_loops
 
 Array = npt.NDArray[Any]
 

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 
 from autosched.errors import ScheduleError
 from autosched.schedule import BlockRV, LoopRV, Schedule
+from autosched.schedule.annotate import HINTS, KEYS
 from autosched.te.prim_func import translate
 from autosched.te.stage.nest import Fuse, LoopCall, Split, names
 from autosched.te.stage.schedule import CacheRead, CacheWrite, RFactor, StageSchedule
@@ -191,7 +192,9 @@ class _Replay:
             self._mark(stage, axis, mark, loops[axis])
         for axis, key, value in stage.pragmas:
             with _blame(f"s[{stage.name}].pragma({axis.name}, {key!r})"):
-                self.sch.annotate(loops[axis], key, value)
+                # What only TVM's passes read stays in the program as a hint.
+                known = key in KEYS or key.startswith(HINTS)
+                self.sch.annotate(loops[axis], key if known else f"{HINTS}{key}", value)
 
     def _mark(self, stage: Stage, axis: IterVar, mark: Mark, loop: LoopRV) -> None:
         thread = mark.thread

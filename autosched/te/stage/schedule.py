@@ -103,6 +103,10 @@ class StageSchedule:
         if (op, index) not in self._tensors:
             if isinstance(op, PlaceholderOp):
                 made = Tensor(op.name, op.shape, op.dtype, op)
+            elif isinstance(op, ScanOp):
+                state = op.state[index]
+                name = op.name if len(op.state) == 1 else f"{op.name}_v{index}"
+                made = Tensor(name, state.shape, state.dtype, op, index)
             else:
                 name = op.name if op.num_outputs == 1 else f"{op.name}_v{index}"
                 made = Tensor(name, *op.result(index), op, index)

@@ -122,7 +122,11 @@ class Stage:
         self._mark("bind", axis, thread)
 
     def pragma(self, axis: IterVar, key: str, value: Any = None) -> None:
-        """Attach a key and a value (True where left out) to a loop, as `Schedule.annotate` does."""
+        """Attach a key and a value (True where left out) to a loop, as `Schedule.annotate` does.
+
+        Keys that this compiler has no use for, such as TVM's "auto_unroll_max_step", are kept as
+        hints, "auto_scheduler_auto_unroll_max_step".
+        """
         what = self._call("pragma", axis)
         if not isinstance(key, str) or not key:
             raise ScheduleError(f"{what}: the name of a pragma is a text; found {key!r}")
