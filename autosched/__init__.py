@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from autosched.errors import AutoschedError as AutoschedError
     from autosched.schedule import Schedule as Schedule
     from autosched.target import Target as Target
+    from autosched.tir.intrin import TensorIntrin as TensorIntrin
     from autosched.tir.module import IRModule as IRModule
     from autosched.tuning import RecordReader as RecordReader
     from autosched.tuning import RecordToFile as RecordToFile
@@ -58,6 +59,7 @@ _HOME = {
     "SketchPolicy": "autosched.tuning.policy",
     "Target": "autosched.target",
     "TaskScheduler": "autosched.tuning",
+    "TensorIntrin": "autosched.tir.intrin",
     "TuningOptions": "autosched.tuning",
     "XGBModel": "autosched.tuning.models",
     "build": "autosched.driver",

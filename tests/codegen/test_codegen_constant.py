@@ -1,4 +1,4 @@
-"""Constants that unrolled loops decide: matrices written as selects, and what their zeros remove."""
+"""Constants that unrolled loops decide: matrices of selects, and what their zeros remove."""
 
 from __future__ import annotations
 

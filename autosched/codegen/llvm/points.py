@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
 from autosched.codegen.llvm.builder import Builder
 from autosched.codegen.llvm.constant import Constants
@@ -14,6 +15,9 @@ from autosched.codegen.llvm.types import Value, suffix
 from autosched.tir.affine import Affine
 from autosched.tir.expr import Call, Expr, Slot, Var, walk
 from autosched.tir.nodes import CONSTANT_AXES, Access, Block, Iter, Predicate, Reducer
+
+if TYPE_CHECKING:
+    from autosched.codegen.llvm.carry import Carry
 
 
 class Points:
@@ -39,6 +43,8 @@ class Points:
         self.operands: dict[Var, Value] = {}
         self.clamp: tuple[Predicate, ...] = ()
         self.known: tuple[Predicate, ...] = ()
+        self.carried: Carry | None = None
+        """What a sequential loop has in registers."""
         self.decisive = {v for e in block.body for v in _decisive(e, block)}
         self.constants = Constants(self._number)
         self.factors = _factors(block)
@@ -50,7 +56,7 @@ class Points:
     def enter(self) -> None:
         """Make this block the one whose slots and axes expressions mean."""
         self.scalars.load = lambda slot, guard: self.load(self.block.reads[slot], guard)
-        self.scalars.is_guarded = lambda slot: not self.is_safe(self.block.reads[slot])
+        self.scalars.is_guarded = lambda slot: self._is_guarded(self.block.reads[slot])
         self.scalars.variable = self._variable
         self.scalars.constant = self.constants.value
         self.scalars.differences = self._differences
@@ -89,6 +95,12 @@ class Points:
         known = (self.constants.value(e) for e in self.factors)
         return any(c is not None and c.value == 0 for c in known)
 
+    def _is_guarded(self, access: Access) -> bool:
+        """Whether a load of the access gives zero where its guard does not hold."""
+        if self.carried is not None and self.carried.holds(self, access):
+            return False
+        return not self.is_safe(access)
+
     def over_loops(self, access: Access) -> Access:
         """The access in terms of loop variables."""
         found = self._forms.get(id(access))
@@ -107,15 +119,18 @@ class Points:
         the block's own predicates apart."""
         found = self._safe.get(id(access))
         if found is None:
-            found = True
-            for index, n in zip(self.over_loops(access).indices, access.buffer.shape, strict=True):
-                if not isinstance(index, Affine):
-                    found = False
-                    break
-                low, high = index.span(self.extents)
-                found = found and bool(low >= 0 and min(high, self._top(index)) < n)
+            form = self.over_loops(access)
+            found = all(self.is_inside(form, n) for n in range(len(form.indices)))
             self._safe[id(access)] = found
         return found
+
+    def is_inside(self, form: Access, n: int) -> bool:
+        """Whether index n of an access over loops is in bounds at all these points."""
+        index = form.indices[n]
+        if not isinstance(index, Affine):
+            return False
+        low, high = index.span(self.extents)
+        return bool(low >= 0 and min(high, self._top(index)) < form.buffer.shape[n])
 
     def _top(self, index: Affine) -> float:
         """The highest value that `known` leaves to an index: a panel's number is bounded by the
@@ -151,6 +166,12 @@ class Points:
 
     def load(self, access: Access, guard: Guard) -> Value:
         """The value of an access."""
+        if self.carried is not None and self.carried.holds(self, access):
+            return self.carried.read(self, access)
+        return self.load_from_memory(access, guard)
+
+    def load_from_memory(self, access: Access, guard: Guard) -> Value:
+        """The value of an access where it is kept, even if a register has it."""
         if self.is_safe(access):
             return self.memory.load(access.buffer, self.offset(access, Guard()), Guard())
         clamped, guard = self._clamped(access, guard)
