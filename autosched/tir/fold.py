@@ -45,7 +45,7 @@ def fold(e: Expr, facts: Facts) -> Expr:
         return decided
     if new.dtype == dtypes.INDEX:
         return _index(new, facts)
-    constant = _constant(new)
+    constant = fold_constant(new)
     if constant is not None:
         return constant
     shorter = _identity(new)
@@ -101,7 +101,7 @@ def _size(e: Expr) -> int:
     return sum(1 for _ in ex.walk(e))
 
 
-def _constant(e: Call) -> Const | None:
+def fold_constant(e: Call) -> Const | None:
     """The value of an operation on constants."""
     values = [a.value for a in e.args if isinstance(a, Const)]
     if len(values) < len(e.args):
