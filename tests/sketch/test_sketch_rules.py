@@ -161,7 +161,7 @@ def random_arrays(func: PrimFunc) -> list[np.ndarray]:
     return [
         rng.integers(-4, 5, b.shape).astype(b.dtype)
         if b.dtype.startswith("int")
-        else (rng.standard_normal(b.shape) * (0.1 if recurrent else 1.0)).astype(b.dtype)
+        else np.asarray(rng.standard_normal(b.shape) * (0.1 if recurrent else 1.0), b.dtype)
         for b in func.params
     ]
 
