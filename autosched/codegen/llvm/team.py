@@ -10,7 +10,7 @@ from math import prod
 from autosched.codegen.llvm.function import FunctionWriter
 from autosched.codegen.llvm.phases import Waits, chain_of, has_parallel, units
 from autosched.tir import dtypes
-from autosched.tir.nodes import Buffer, For, Node
+from autosched.tir.nodes import Buffer, For, Node, allocated
 
 
 def most_threads(root: For) -> int:
@@ -50,7 +50,7 @@ class TeamWriter(FunctionWriter):
         """Write `body` with shared scratch memory for `buffers`."""
         for buffer in buffers:
             if id(buffer) not in self.places:
-                size = dtypes.itemsize(buffer.dtype) * prod(int(n) for n in buffer.shape)
+                size = dtypes.itemsize(buffer.dtype) * int(allocated(buffer.shape, buffer.align))
                 self.places[id(buffer)] = self.module.shared_scratch.take(size)
             at = self.places[id(buffer)]
             self.memory.pointers[id(buffer)] = self.b.op(
