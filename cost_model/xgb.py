@@ -252,9 +252,7 @@ class BoostedModel:
         return self
 
 
-def _held_out(
-    data: Dataset, boosting: Boosting, rng: np.random.Generator
-) -> npt.NDArray[np.bool_]:
+def _held_out(data: Dataset, boosting: Boosting, rng: np.random.Generator) -> npt.NDArray[np.bool_]:
     """Which candidates (P,) are held out: whole tasks where there are many, since what is learned
     of some is for others; none of small data sets."""
     if len(data) < boosting.split:
