@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from autosched.errors import CodegenError
-from autosched.tir.affine import Affine
+from autosched.tir.affine import Affine, Int, same_int, sometimes
 from autosched.tir.expr import Expr, Var, substitute
 from autosched.tir.nodes import (
     Access,
@@ -27,6 +27,7 @@ from autosched.tir.nodes import (
     sites,
 )
 from autosched.tir.region import Region, common_loops, touched
+from autosched.tir.size import Size
 
 
 def lower(func: PrimFunc) -> PrimFunc:
@@ -35,7 +36,7 @@ def lower(func: PrimFunc) -> PrimFunc:
     Raises CodegenError for a population.
     """
     for loop in loops_of(func):
-        if not isinstance(loop.extent, int):
+        if not isinstance(loop.extent, (int, Size)):
             raise CodegenError(
                 f"loop {loop.var.name} has no single extent: a population cannot be lowered"
             )
@@ -51,7 +52,7 @@ def _drop_unit_loops(func: PrimFunc) -> PrimFunc:
         if isinstance(node, Block):
             return (node,)
         body = tuple(x for child in node.body for x in visit(child))
-        if node.extent == 1 and not node.allocs and node.kind != "thread":
+        if same_int(node.extent, 1) and not node.allocs and node.kind != "thread":
             zeros[node.var] = Affine(0)
             return body
         return (replace(node, body=body),)
@@ -84,19 +85,19 @@ def substitute_loops(block: Block, values: Mapping[Var, Affine]) -> Block:
     )
 
 
-def _simplify(node: Node, extents: dict[Var, int]) -> Node:
+def _simplify(node: Node, extents: dict[Var, Int]) -> Node:
     """Resolve digits with the extents known here and drop predicates that always hold."""
     if isinstance(node, Block):
         bindings = tuple(b.substitute({}, extents) for b in node.bindings)
         predicates: list[Predicate] = []
         for p in node.predicates:
             form = p.form.substitute({}, extents)
-            if form.span(extents)[1] >= p.bound and not any(
-                p.bound == q.bound and form.same(q.form) for q in predicates
+            if sometimes(form.span(extents)[1] >= p.bound) and not any(
+                same_int(p.bound, q.bound) and form.same(q.form) for q in predicates
             ):
                 predicates.append(Predicate(form, p.bound))
         return replace(node, bindings=bindings, predicates=tuple(predicates))
-    inside = {**extents, node.var: int(node.extent)}
+    inside = {**extents, node.var: node.extent}
     return replace(node, body=tuple(_simplify(child, inside) for child in node.body))
 
 
@@ -127,7 +128,7 @@ def _place_buffers(func: PrimFunc) -> PrimFunc:
         inner = [loop.var for s in users[key] for loop in s.loops if loop.var not in outer]
         region = touched(buffer, users[key], inner)
         assert region is not None
-        small = Buffer(buffer.name, tuple(int(i.width) for i in region), buffer.dtype, buffer.scope)
+        small = Buffer(buffer.name, tuple(i.width for i in region), buffer.dtype, buffer.scope)
         changed[key] = (small, region)
         at_loop.setdefault(home[-1].var if home else None, []).append(small)
     if not changed:

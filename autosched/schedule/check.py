@@ -1,6 +1,7 @@
 """Conditions that primitives share: who uses a loop, what runs once, what iterations touch.
 
-Conditions over `Int` are per candidate: a bool, or a bool array of shape (N,).
+Conditions over `Int` are a bool, a bool array of shape (N,), one a candidate, or `UNKNOWN`, of what
+does not hold for all symbolic sizes.
 """
 
 from __future__ import annotations
@@ -26,15 +27,19 @@ from autosched.tir.expr import Var
 from autosched.tir.nodes import Access, Block, Buffer, For, Node, PrimFunc, Site, loops_of
 from autosched.tir.printer import format_node
 from autosched.tir.region import Region, access_region
+from autosched.tir.size import UNKNOWN, Size, Undecided
 
 Condition = Any
-"""bool, or a bool array of shape (N,)."""
+"""bool, a bool array of shape (N,), or size.UNKNOWN."""
 
 
 def require(condition: Condition, message: str) -> None:
-    """Raise ScheduleError unless the condition holds; NotBatchable if it holds for some only."""
+    """Raise ScheduleError unless the condition holds for all candidates and sizes; NotBatchable if
+    it holds for some candidates only."""
     if always(condition):
         return
+    if condition is UNKNOWN:
+        raise ScheduleError(f"{message} (for some of the symbolic sizes)")
     if sometimes(condition):
         raise NotBatchable(f"{message} (for some candidates of the population, not for all)")
     raise ScheduleError(message)
@@ -110,7 +115,7 @@ def radix_apart(atoms: Sequence[tuple[Int, Int]]) -> Condition:
 
     Sufficient, not necessary: sorted by coefficient, each must exceed what those below can reach.
     """
-    if not is_array(*(v for atom in atoms for v in atom)):
+    if all(isinstance(v, (int, np.integer)) for atom in atoms for v in atom):
         reach: int = 0
         for c, e in sorted((abs(int(c)), int(e)) for c, e in atoms):
             if e > 1:
@@ -118,7 +123,10 @@ def radix_apart(atoms: Sequence[tuple[Int, Int]]) -> Condition:
                     return False
                 reach += c * (e - 1)
         return True
-    columns = np.broadcast_arrays(*(np.atleast_1d(v) for atom in atoms for v in atom))
+    if any(isinstance(v, Size) for atom in atoms for v in atom):
+        return _sizes_apart(atoms)
+    numbers: list[Any] = [v for atom in atoms for v in atom]
+    columns = np.broadcast_arrays(*map(np.atleast_1d, numbers))
     cs, es = np.abs(np.stack(columns[0::2])), np.stack(columns[1::2])
     order = np.lexsort((es, cs), axis=0)
     cs, es = np.take_along_axis(cs, order, 0), np.take_along_axis(es, order, 0)
@@ -128,6 +136,22 @@ def radix_apart(atoms: Sequence[tuple[Int, Int]]) -> Condition:
         ok &= (e <= 1) | (c > total)
         total = total + c * (e - 1)
     return ok
+
+
+def _sizes_apart(atoms: Sequence[tuple[Int, Int]]) -> bool:
+    """`radix_apart` of symbolic numbers: in the order that is found, if any, to hold for all."""
+    left = [(c if always(c >= 0) else -c, e) for c, e in atoms if not same_int(e, 1)]
+    reach: Int = 0
+    while left:
+        found = next(
+            (x for x in left if always(x[0] > reach) and all(always(x[0] <= c) for c, _ in left)),
+            None,
+        )
+        if found is None:
+            return False
+        left.remove(found)
+        reach = reach + found[0] * (found[1] - 1)
+    return True
 
 
 def injective(forms: Sequence[Affine], over: Collection[Var], extents: Extents) -> Condition:
@@ -261,7 +285,10 @@ def iterations_apart(site: Site, loop: For) -> Condition:
             continue
         low, high = form.split(inside[1:])[1].span(extents)
         step = form.coefficient(loop.var)
-        ok = ok | (imax(step, -step) > high - low)
+        try:
+            ok = ok | (imax(step, -step) > high - low)
+        except Undecided:
+            continue
     if always(ok):
         return ok
     used = [v for v in inside if v is loop.var or any(f.uses([v]) for f in forms)]

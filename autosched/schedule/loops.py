@@ -34,6 +34,7 @@ from autosched.tir.nodes import (
     replace_node,
     sites,
 )
+from autosched.tir.size import Size
 
 
 def split(
@@ -150,6 +151,12 @@ def fuse(func: PrimFunc, *loops: Var) -> tuple[PrimFunc, Var]:
     for node in chain:
         total = total * node.extent
     extents[fused] = total
+    symbolic = [node.extent for node in chain if isinstance(node.extent, Size)]
+    if len(symbolic) > 1:
+        refuse(
+            f"fuse of {names(loops)}: the extents {', '.join(map(str, symbolic))} are all symbolic; "
+            "at most one may be: a quotient by a product of sizes cannot be reasoned about"
+        )
     values: dict[Var, Affine] = {}
     below: Int = 1
     for node in reversed(chain):

@@ -6,12 +6,21 @@ from collections.abc import Sequence
 from typing import Any
 
 from autosched.errors import TensorExprError
-from autosched.te.tensor import ComputeOp, IterVar, PlaceholderOp, Tensor, TensorRead, check_name
+from autosched.te.tensor import (
+    ComputeOp,
+    Extent,
+    IterVar,
+    PlaceholderOp,
+    Tensor,
+    TensorRead,
+    check_name,
+)
 from autosched.tir import expr as ex
 from autosched.tir.affine import Affine, from_expr
 from autosched.tir.expr import Expr, Slot, Var
 from autosched.tir.nodes import Access, Annotations, Block, Buffer, For, Index, Iter, Node, PrimFunc
 from autosched.tir.verify_bounds import known_bounds
+from autosched.tir.verify_form import size_faults
 
 
 def create_prim_func(tensors: Sequence[Tensor], name: str = "main") -> PrimFunc:
@@ -24,7 +33,8 @@ def create_prim_func(tensors: Sequence[Tensor], name: str = "main") -> PrimFunc:
     the attributes "FLOP" and "auto_scheduler_…" of the computation.
 
     Raises TensorExprError if an input is used and not listed, if nothing is computed, if two
-    tensors bear one name, or if an element outside a tensor is read. An index that data decide,
+    tensors or two sizes bear one name, if a symbolic size does not follow from the shapes of the
+    parameters, or if an element outside a tensor is read. An index that data decide,
     such as `T[I[i], j]`, is not looked at: the data must keep it inside.
     """
     check_name(name, "a function")
@@ -48,6 +58,7 @@ def create_prim_func(tensors: Sequence[Tensor], name: str = "main") -> PrimFunc:
             outputs[id(t.op)][t.value_index] = buffers[id(t)]
     body = tuple(_nest(op, names, outputs[id(op)], buffers) for op in ops)
     func = PrimFunc(name, tuple(buffers[id(t)] for t in params), body, _attrs(ops, params, name))
+    _check_sizes(func)
     outside = next(known_bounds(func), None)
     if outside is not None:
         raise TensorExprError(
@@ -55,6 +66,16 @@ def create_prim_func(tensors: Sequence[Tensor], name: str = "main") -> PrimFunc:
             "read it under te.if_then_else with a condition that keeps it inside"
         )
     return func
+
+
+def _check_sizes(func: PrimFunc) -> None:
+    taken: set[str] = set()
+    for v in func.sizes:
+        if v.name in taken:
+            raise TensorExprError(f"two sizes are named {v.name}; pass te.var another name")
+        taken.add(v.name)
+    for fault in size_faults(func):
+        raise TensorExprError(fault.message)
 
 
 def _check_params(tensors: Sequence[Tensor]) -> list[Tensor]:
@@ -193,7 +214,7 @@ class _Reader:
     """Turns the tensor reads of an expression into slots, one for each distinct access."""
 
     def __init__(
-        self, values: dict[Var, Expr], extents: dict[Var, int], buffers: dict[int, Buffer]
+        self, values: dict[Var, Expr], extents: dict[Var, Extent], buffers: dict[int, Buffer]
     ) -> None:
         self.values = values
         self.extents = extents

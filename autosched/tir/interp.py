@@ -21,6 +21,8 @@ from autosched.tir.affine import Affine, Int
 from autosched.tir.expr import OPS, Call, Const, Expr, Slot, Var
 from autosched.tir.nodes import Access, Block, For, Index, Node, PrimFunc, buffers_of, sites
 from autosched.tir.printer import Names, format_access
+from autosched.tir.shapes import solve
+from autosched.tir.size import Size, SizeVar
 
 Array = npt.NDArray[Any]
 Thunk = Callable[[], Any]
@@ -36,6 +38,7 @@ def run(func: PrimFunc, arrays: Sequence[Array]) -> None:
     Raises ArgumentError if the arrays do not fit, and VerifyError, naming block, access and point,
     if an access is out of bounds or an axis leaves its extent.
     """
+    func = at_sizes(func, arrays)
     machine = _Machine(func, _bind(func, arrays))
     with np.errstate(all="ignore"):
         for step in machine.body:
@@ -45,6 +48,27 @@ def run(func: PrimFunc, arrays: Sequence[Array]) -> None:
 def poison(dtype: str) -> Any:
     """What unwritten memory holds: NaN, the largest integer, True."""
     return np.nan if dtypes.is_float(dtype) else dtypes.maximum(dtype)
+
+
+def at_sizes(func: PrimFunc, arrays: Sequence[Array]) -> PrimFunc:
+    """`func` with its symbolic sizes as the shapes of `arrays` tell them, one a parameter.
+
+    Raises ArgumentError if they tell none; whether all shapes agree is left to be checked.
+    """
+    if not func.sizes:
+        return func
+    values: dict[SizeVar, Int] = {}
+    for s in solve(func)[0]:
+        shape = arrays[s.param].shape if s.param < len(arrays) else ()
+        offset = s.offset.substitute(values) if isinstance(s.offset, Size) else s.offset
+        if s.dim >= len(shape) or shape[s.dim] <= int(offset) or (shape[s.dim] - offset) % s.scale:
+            b = func.params[s.param]
+            raise ArgumentError(
+                f"size {s.var.name} of {func.name} cannot be told from {b.name}: its shape is "
+                f"{shape}; expected ({', '.join(map(str, b.shape))})"
+            )
+        values[s.var] = (shape[s.dim] - offset) // s.scale
+    return func.specialize({v.name: int(n) for v, n in values.items()})
 
 
 def _bind(func: PrimFunc, arrays: Sequence[Array]) -> dict[int, Array]:
@@ -282,6 +306,7 @@ def reference(func: PrimFunc, arrays: Sequence[Array]) -> None:
     Raises ArgumentError if the arrays do not fit, VerifyError if an access is out of bounds or if
     `func` has been scheduled.
     """
+    func = at_sizes(func, arrays)
     memory = _bind(func, arrays)
     with np.errstate(all="ignore"):
         for site in sites(func):

@@ -5,7 +5,9 @@ by intervals, then by eliminating variables with one inequality after the other 
 Fourier-Motzkin). It is sound and incomplete: False means "not proved". Digits `(x // d) % m`
 count as variables tied to their base by inequalities; neighbouring digits of one base are put
 together again. What is not affine (a value read from memory, a minimum) is an opaque variable
-with a range. Sizes here are Python ints: populations are not proved, their members are.
+with a range. Populations are not proved, their members are. A symbolic size is one more variable,
+from 1 to MAX_SIZE; a product of it with something else is an opaque variable between products of
+bounds.
 """
 
 from __future__ import annotations
@@ -20,9 +22,10 @@ from typing import NamedTuple
 
 from autosched.errors import VerifyError
 from autosched.tir import dtypes
-from autosched.tir.affine import Affine, Atom, Digit
+from autosched.tir.affine import Affine, Atom, Digit, Int
 from autosched.tir.expr import Call, Const, Expr, Slot, Var
 from autosched.tir.nodes import Access, Predicate
+from autosched.tir.size import MAX_SIZE, Quotient, Size, SizeVar, Undecided
 
 STEPS = 4
 """Inequalities combined at most in one proof; bindings and guards in use need one or two."""
@@ -105,21 +108,28 @@ class Facts:
 
     def __init__(
         self,
-        extents: Mapping[Var, int],
+        extents: Mapping[Var, Int],
         values: Mapping[Var, Affine] | None = None,
         reads: tuple[Access, ...] = (),
     ) -> None:
         _check_time()
-        self._ranges: dict[Key, tuple[int, int]] = {
-            id(v): (0, int(n) - 1) for v, n in extents.items()
-        }
+        self._ranges: dict[Key, tuple[int, int]] = {}
         self._tight: dict[Key, tuple[int, int]] = {}
         self._cache: dict[Key, tuple[int, int]] = {}
         self._known: list[_AtMost] = []
         self._reads = reads
         self._budget = 0
         self._values: dict[int, Linear] = {}
+        self._tops: dict[Key, Size] = {}
         self.impossible = False
+        for v, n in extents.items():
+            if isinstance(n, Size):
+                extent = self.size(n)
+                self._ranges[id(v)] = (0, self.span(extent)[1] - 1)
+                self._tops[id(v)] = n - 1
+                self._add(plus(Linear(1, {id(v): 1}), extent, -1), 0)
+            else:
+                self._ranges[id(v)] = (0, int(n) - 1)
         for v, form in (values or {}).items():
             self._values[id(v)] = self.linear(form)
 
@@ -133,6 +143,7 @@ class Facts:
         new._reads = self._reads
         new._budget = 0
         new._values = self._values
+        new._tops = self._tops
         new.impossible = self.impossible
         return new
 
@@ -142,7 +153,7 @@ class Facts:
         """These facts and the predicates of a block."""
         new = self.copy()
         for p in predicates:
-            new._add(new.linear(p.form), int(p.bound) - 1)
+            new._add(plus(new.linear(p.form), new.size(p.bound), -1), -1)
         return new
 
     def given(self, condition: Expr, truth: bool = True) -> Facts:
@@ -195,17 +206,113 @@ class Facts:
 
     def linear(self, form: Affine) -> Linear:
         """An affine form over the atoms known here, digits simplified."""
-        out = Linear(int(form.const), {})
+        out = self.size(form.const)
         for atom, c in form.terms:
-            out = plus(out, self._atom(atom), int(c))
+            if isinstance(c, Size):
+                out = plus(out, self._times(self._atom(atom), c))
+            else:
+                out = plus(out, self._atom(atom), int(c))
         return self._join(out)
 
     def _atom(self, atom: Atom) -> Linear:
         if isinstance(atom, Digit):
+            if isinstance(atom.div, Size) or isinstance(atom.mod, Size):
+                return self._symbolic_digit(atom)
             mod = None if atom.mod is None else int(atom.mod)
             return self._digit(self.linear(atom.base), int(atom.div), mod)
+        if isinstance(atom, SizeVar):
+            return self.size(Size.of(atom))
         bound = self._values.get(id(atom))
         return Linear(0, {id(atom): 1}) if bound is None else bound
+
+    def size(self, n: Int) -> Linear:
+        """A number as a linear form over the size variables."""
+        if not isinstance(n, Size):
+            return Linear(int(n), {})
+        out = Linear(n.const, {})
+        for monomial, c in n.terms:
+            part = Linear(1, {})
+            for k, atom in enumerate(monomial):
+                if isinstance(atom, Quotient):
+                    factor = self._digit(self.size(atom.base), atom.div, None)
+                else:
+                    self._ranges.setdefault(id(atom), (1, MAX_SIZE))
+                    factor = Linear(0, {id(atom): 1})
+                part = self._product(part, factor) if k else factor
+            out = plus(out, part, c)
+        return out
+
+    def _times(self, form: Linear, n: Size) -> Linear:
+        """`form * n`. What is known of a loop's variable, that it is below its extent, holds times
+        `n` as well."""
+        factor = self.size(n)
+        out = self._product(form, factor)
+        for key in form.terms:
+            top = self._tops[key] if key in self._tops else self.range(key)[1]
+            product = self._product(Linear(0, {key: 1}), factor)
+            self._add(plus(product, self.size(n * top), -1), 0)
+        return out
+
+    def _product(self, a: Linear, b: Linear) -> Linear:
+        """`a * b`; products of atoms become atoms, whose factors are all 0 or more or have a range
+        that allows less."""
+        out = Linear(0, {})
+        for x, c in (*a.terms.items(), (None, a.const)):
+            for y, d in (*b.terms.items(), (None, b.const)):
+                if not c * d:
+                    continue
+                keys = [k for k in (x, y) if k is not None]
+                if len(keys) < 2:
+                    part = Linear(0, {keys[0]: 1}) if keys else Linear(1, {})
+                else:
+                    part = Linear(0, {self._pair(keys[0], keys[1]): 1})
+                out = plus(out, part, c * d)
+        return out
+
+    def _pair(self, x: Key, y: Key) -> Key:
+        """The atom `x * y`."""
+        factors = [f for k in (x, y) for f in (k[1] if _is_product(k) else (k,))]  # type: ignore[index]
+        key: Key = ("product", tuple(sorted(factors, key=repr)))
+        if key not in self._ranges:
+            (a, b), (c, d) = self.range(x), self.range(y)
+            ends = (a * c, a * d, b * c, b * d)
+            self._ranges[key] = (min(ends), max(ends))
+        return key
+
+    def _symbolic_digit(self, atom: Digit) -> Linear:
+        """A digit of symbolic divisor or modulus: from 0 to its modulus or what its base allows."""
+        base = self.linear(atom.base)
+        div, mod = self.size(atom.div), None if atom.mod is None else self.size(atom.mod)
+        parts = [
+            p if p is None else (p.const, frozenset(p.terms.items())) for p in (base, div, mod)
+        ]
+        key: Key = ("digit", *parts)
+        low, high = self.span(base)
+        if low < 0:
+            self._ranges.setdefault(key, (-_INFINITE, _INFINITE))
+            return Linear(0, {key: 1})
+        if key not in self._ranges:
+            self._ranges[key] = (0, high)
+            form = Linear(0, {key: 1})
+            self._add(plus(form, base, -1), 0)
+            if mod is not None:
+                self._add(plus(form, mod, -1), -1)
+            else:
+                # key * div <= base, and base is below its variables' extents.
+                top = self._top_of(atom)
+                if top is not None:
+                    self._add(plus(form, self.size(top), -1), 0)
+        return Linear(0, {key: 1})
+
+    def _top_of(self, atom: Digit) -> Int | None:
+        """The highest value of `base // div` where that is a simple form."""
+        extents = {v: self._tops[id(v)] + 1 for v in atom.variables() if id(v) in self._tops}
+        if any(v not in extents for v in atom.variables()):
+            return None
+        try:
+            return atom.base.span(extents)[1] // atom.div
+        except Undecided:
+            return None
 
     def of_expr(self, e: Expr) -> Linear:
         """An integer expression as a linear form; parts that are not linear become opaque atoms."""
@@ -362,6 +469,13 @@ class Facts:
             high += c * b if c > 0 else c * a
         return low, high
 
+    def inside(self, form: Linear, extent: Int) -> bool:
+        """Whether `0 <= form < extent` is proved."""
+        if not isinstance(extent, Size):
+            return self.within(form, 0, int(extent) - 1)
+        below = plus(form, self.size(extent), -1)
+        return self.at_most(below, -1) and self.at_most(plus(Linear(0, {}), form, -1), 0)
+
     def within(self, form: Linear, low: int, high: int) -> bool:
         """Whether `low <= form <= high` is proved."""
         if self.impossible:
@@ -435,6 +549,10 @@ class Facts:
 _INFINITE = 1 << 80
 _NEGATED = {"lt": "ge", "ge": "lt", "gt": "le", "le": "gt", "eq": "ne", "ne": "eq"}
 _INTEGER_OPS = ("neg", "add", "sub", "mul", "floordiv", "floormod", "min", "max")
+
+
+def _is_product(key: Key) -> bool:
+    return isinstance(key, tuple) and key[:1] == ("product",)
 
 
 def _digit_key(base: Linear, div: int, mod: int | None) -> DigitKey:

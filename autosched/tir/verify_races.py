@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from autosched.tir.affine import Affine
+from autosched.tir.affine import Affine, same_int
 from autosched.tir.faults import READS, WRITES, Fault
 from autosched.tir.nodes import (
     Access,
@@ -30,7 +30,7 @@ def races(func: PrimFunc) -> Iterator[Fault]:
     homes = homes_of(func)
     for writer in every:
         for depth, loop in enumerate(writer.loops):
-            if loop.kind not in ("parallel", "vectorized") or loop.extent == 1:
+            if loop.kind not in ("parallel", "vectorized") or same_int(loop.extent, 1):
                 continue
             for access in writer.block.writes:
                 if loop not in homes[access.buffer]:  # else each iteration has its own
