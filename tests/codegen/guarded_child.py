@@ -81,10 +81,13 @@ def run_once(
         region.data[:] = np.frombuffer(array.tobytes(), np.uint8)
         if not param.written:
             region.protect(READ)
+    sizes = info.solve([a.shape for a in arrays])
+    info = info.at(sizes)
     # The workspace is aligned to cache lines and a multiple of them long.
     scratch = Region(info.workspace_bytes + threads * info.thread_bytes, at_end)
     scratch.data[:] = 0xFF  # NaN for floats
-    pointers = (ctypes.c_void_p * len(regions))(*(r.address for r in regions))
+    words = [*(r.address for r in regions), *sizes.values()]
+    pointers = (ctypes.c_void_p * len(words))(*words)
     kernel = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int)(entry)
     kernel(ctypes.addressof(pointers), scratch.address, threads)
     names = [*(p.name for p in info.params), "the workspace"]

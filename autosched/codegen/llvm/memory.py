@@ -10,7 +10,7 @@ from autosched.codegen.llvm.index import Indexer, Linear
 from autosched.codegen.llvm.types import Value, memory_type, suffix, type_of
 from autosched.errors import CodegenError
 from autosched.tir import dtypes
-from autosched.tir.affine import Affine
+from autosched.tir.affine import Affine, Int
 from autosched.tir.expr import Var
 from autosched.tir.nodes import Access, Buffer
 
@@ -43,7 +43,7 @@ class Memory:
     ) -> Linear:
         """Offset in elements from the buffer's start."""
         total = Linear()
-        stride = 1
+        stride: Int = 1
         shape = access.buffer.shape
         for n in reversed(range(len(shape))):
             index = access.indices[n]
@@ -59,21 +59,8 @@ class Memory:
                         part.const = int(value.ref)
                 else:
                     part.vector = value.ref
-            total.const += stride * part.const
-            for name, c in part.terms.items():
-                total.add(name, stride * c)
-            total.step += stride * part.step
-            if part.vector is not None:
-                width = self._width
-                scaled = part.vector
-                if stride != 1:
-                    scaled = self.b.op(f"mul <{width} x i64> {scaled}, splat (i64 {stride})")
-                total.vector = (
-                    scaled
-                    if total.vector is None
-                    else self.b.op(f"add <{width} x i64> {total.vector}, {scaled}")
-                )
-            stride *= int(shape[n])
+            self.index.add_scaled(total, part, stride)
+            stride = stride * shape[n]
         return total
 
     @property
@@ -210,7 +197,11 @@ class Memory:
         assert lanes is not None
         width = lanes.width
         parts = []
-        if lanes.partial:
+        if isinstance(lanes.active, str):
+            ramp = ", ".join(f"i64 {n}" for n in range(width))
+            count = self.index.splat(lanes.active, "i64", width)
+            parts.append(self.b.op(f"icmp slt <{width} x i64> <{ramp}>, {count}"))
+        elif lanes.active < width:
             parts.append(
                 f"<{', '.join('i1 ' + str(n < lanes.active).lower() for n in range(width))}>"
             )
