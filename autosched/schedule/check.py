@@ -1,6 +1,6 @@
 """Conditions that primitives share: who uses a loop, what runs once, what iterations touch.
 
-Conditions over `Int` are a bool, a bool array of shape (N,), one a candidate, or `UNKNOWN`, of what
+Conditions over `Int` are a bool, a bool array of shape (N,), one a candidate, or `Unknown`, of what
 does not hold for all symbolic sizes.
 """
 
@@ -27,10 +27,10 @@ from autosched.tir.expr import Var
 from autosched.tir.nodes import Access, Block, Buffer, For, Node, PrimFunc, Site, loops_of
 from autosched.tir.printer import format_node
 from autosched.tir.region import Region, access_region
-from autosched.tir.size import UNKNOWN, Size, Undecided
+from autosched.tir.size import Size, Undecided, Unknown
 
 Condition = Any
-"""bool, a bool array of shape (N,), or size.UNKNOWN."""
+"""bool, a bool array of shape (N,), or a size.Unknown."""
 
 
 def require(condition: Condition, message: str) -> None:
@@ -38,7 +38,7 @@ def require(condition: Condition, message: str) -> None:
     it holds for some candidates only."""
     if always(condition):
         return
-    if condition is UNKNOWN:
+    if isinstance(condition, Unknown):
         raise ScheduleError(f"{message} (for some of the symbolic sizes)")
     if sometimes(condition):
         raise NotBatchable(f"{message} (for some candidates of the population, not for all)")

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from autosched.tir import expr as ex
 from autosched.tir.expr import Expr, Var
-from autosched.tir.size import UNKNOWN, Size, SizeVar, Undecided, below_zero, exact_quotient
+from autosched.tir.size import Size, SizeVar, Undecided, Unknown, below_zero, exact_quotient
 
 IntArray = npt.NDArray[np.int64]
 Int = Union[int, IntArray, Size]
@@ -55,7 +55,7 @@ def imax(a: Int, b: Int) -> Int:
 
 def _is_least(a: Int, b: Int) -> bool:
     least = a <= b
-    if least is UNKNOWN:
+    if isinstance(least, Unknown):
         if (b <= a) is not True:
             raise Undecided(f"the lesser of {a} and {b} is not the same for all sizes")
         return False
@@ -66,14 +66,14 @@ def always(condition: Any) -> bool:
     """Whether a comparison of Ints holds for every candidate and all sizes."""
     if isinstance(condition, (bool, int)):
         return bool(condition)
-    return condition is not UNKNOWN and bool(np.all(condition))
+    return not isinstance(condition, Unknown) and bool(np.all(condition))
 
 
 def sometimes(condition: Any) -> bool:
     """Whether a comparison of Ints holds for some candidate, or may hold for some sizes."""
     if isinstance(condition, (bool, int)):
         return bool(condition)
-    return condition is UNKNOWN or bool(np.any(condition))
+    return isinstance(condition, Unknown) or bool(np.any(condition))
 
 
 def is_zero(a: Int) -> bool:

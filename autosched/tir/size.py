@@ -3,7 +3,7 @@
 A `Size` is an integer expression of size variables: a polynomial, with quotients `base // d` by
 constants. It stands wherever an extent, a coefficient or a bound may be an array in a population,
 and is treated alike: a program with symbolic sizes is a population of one member for every size.
-A comparison that comes out the same for all sizes is a bool, any other is `UNKNOWN`, which
+A comparison that comes out the same for all sizes is a bool, any other is `Unknown`, which
 `affine.always` and `affine.sometimes` understand and which has no truth value.
 
 Every size variable is at least 1 and at most `MAX_SIZE`, which no array in memory exceeds.
@@ -32,9 +32,16 @@ class SizeVar(Var):
 
 
 class Unknown:
-    """The truth of what holds for some sizes and not for others, or could not be decided."""
+    """The truth of what holds for some sizes and not for others, or could not be decided.
 
-    __slots__ = ()
+    Only of an equation there is a truth value: whether both sides are written alike, as for any
+    other object.
+    """
+
+    __slots__ = ("written",)
+
+    def __init__(self, written: bool | None = None) -> None:
+        self.written = written
 
     def __and__(self, other: Any) -> Any:
         return False if other is False else self
@@ -45,6 +52,8 @@ class Unknown:
     __rand__, __ror__ = __and__, __or__
 
     def __bool__(self) -> bool:
+        if self.written is not None:
+            return self.written
         raise Undecided("a comparison of symbolic sizes does not come out the same for all sizes")
 
     def __repr__(self) -> str:
@@ -52,6 +61,8 @@ class Unknown:
 
 
 UNKNOWN = Unknown()
+"""Of an inequality."""
+_MAYBE_EQUAL, _MAYBE_UNEQUAL = Unknown(False), Unknown(True)
 
 
 class Undecided(ScheduleError):
@@ -181,11 +192,13 @@ class Size:
         if isinstance(gap, int):
             return gap == 0
         apart = _not_negative(gap - 1) is True or _not_negative(-gap - 1) is True
-        return False if apart else UNKNOWN
+        return False if apart else _MAYBE_EQUAL
 
     def __ne__(self, other: object) -> Any:
         equal = self == other
-        return equal if equal is UNKNOWN or equal is NotImplemented else not equal
+        if equal is NotImplemented:
+            return equal
+        return _MAYBE_UNEQUAL if equal is _MAYBE_EQUAL else not equal
 
     def __hash__(self) -> int:
         return hash(self.key)
