@@ -129,9 +129,7 @@ def _describe(
         shapes += struct.pack(f"={len(param.shape)}q", *param.shape)
     scratch = workspace_bytes(info, threads)
     end = offset + len(shapes)
-    head = _HEAD.pack(
-        kernel, len(info.params), workspace, scratch, threads, 0, len(sizes), end
-    )
+    head = _HEAD.pack(kernel, len(info.params), workspace, scratch, threads, 0, len(sizes), end)
     return head + rows + shapes + struct.pack(f"={len(sizes)}q", *sizes)
 
 

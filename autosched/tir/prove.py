@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from autosched.errors import VerifyError
 from autosched.tir import dtypes
-from autosched.tir.affine import Affine, Atom, Digit, Int
+from autosched.tir.affine import Affine, Atom, Digit, Int, always
 from autosched.tir.expr import Call, Const, Expr, Slot, Var
 from autosched.tir.nodes import Access, Predicate
 from autosched.tir.size import MAX_SIZE, Quotient, Size, SizeVar, Undecided
@@ -74,6 +74,33 @@ class DigitKey(NamedTuple):
         return Linear(self.const, dict(self.terms))
 
 
+FormKey = tuple[int, frozenset[tuple[Key, int]]]
+
+
+def as_key(form: Linear) -> FormKey:
+    """A form as part of an atom."""
+    return form.const, frozenset(form.terms.items())
+
+
+class SymbolicDigit(NamedTuple):
+    """The atom `(base // div) % mod`, `div` or `mod` being forms of symbolic sizes."""
+
+    base: FormKey
+    div: FormKey
+    mod: FormKey | None
+
+    @property
+    def terms(self) -> frozenset[tuple[Key, int]]:
+        """Terms of the base."""
+        return self.base[1]
+
+
+class Product(NamedTuple):
+    """The atom that is a product of atoms."""
+
+    factors: tuple[Key, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class _AtMost:
     """The inequality `sum(coefficient * atom) <= bound`."""
@@ -121,6 +148,8 @@ class Facts:
         self._budget = 0
         self._values: dict[int, Linear] = {}
         self._tops: dict[Key, Size] = {}
+        self.sizes: set[Key] = set()
+        """Atoms that are symbolic sizes."""
         self.impossible = False
         for v, n in extents.items():
             if isinstance(n, Size):
@@ -143,7 +172,7 @@ class Facts:
         new._reads = self._reads
         new._budget = 0
         new._values = self._values
-        new._tops = self._tops
+        new._tops, new.sizes = self._tops, self.sizes
         new.impossible = self.impossible
         return new
 
@@ -237,6 +266,7 @@ class Facts:
                     factor = self._digit(self.size(atom.base), atom.div, None)
                 else:
                     self._ranges.setdefault(id(atom), (1, MAX_SIZE))
+                    self.sizes.add(id(atom))
                     factor = Linear(0, {id(atom): 1})
                 part = self._product(part, factor) if k else factor
             out = plus(out, part, c)
@@ -247,15 +277,14 @@ class Facts:
         `n` as well."""
         factor = self.size(n)
         out = self._product(form, factor)
-        for key in form.terms:
+        for key in form.terms if always(n >= 0) else ():
             top = self._tops[key] if key in self._tops else self.range(key)[1]
             product = self._product(Linear(0, {key: 1}), factor)
             self._add(plus(product, self.size(n * top), -1), 0)
         return out
 
     def _product(self, a: Linear, b: Linear) -> Linear:
-        """`a * b`; products of atoms become atoms, whose factors are all 0 or more or have a range
-        that allows less."""
+        """`a * b`; products of atoms become atoms."""
         out = Linear(0, {})
         for x, c in (*a.terms.items(), (None, a.const)):
             for y, d in (*b.terms.items(), (None, b.const)):
@@ -269,10 +298,17 @@ class Facts:
                 out = plus(out, part, c * d)
         return out
 
+    def product(self, factors: Iterable[Key], c: int) -> Linear:
+        """`c` times the product of atoms."""
+        out = Linear(c, {})
+        for key in factors:
+            out = self._product(out, Linear(0, {key: 1}))
+        return out
+
     def _pair(self, x: Key, y: Key) -> Key:
         """The atom `x * y`."""
-        factors = [f for k in (x, y) for f in (k[1] if _is_product(k) else (k,))]  # type: ignore[index]
-        key: Key = ("product", tuple(sorted(factors, key=repr)))
+        factors = [f for k in (x, y) for f in (k.factors if isinstance(k, Product) else (k,))]
+        key: Key = Product(tuple(sorted(factors, key=repr)))
         if key not in self._ranges:
             (a, b), (c, d) = self.range(x), self.range(y)
             ends = (a * c, a * d, b * c, b * d)
@@ -283,10 +319,7 @@ class Facts:
         """A digit of symbolic divisor or modulus: from 0 to its modulus or what its base allows."""
         base = self.linear(atom.base)
         div, mod = self.size(atom.div), None if atom.mod is None else self.size(atom.mod)
-        parts = [
-            p if p is None else (p.const, frozenset(p.terms.items())) for p in (base, div, mod)
-        ]
-        key: Key = ("digit", *parts)
+        key: Key = SymbolicDigit(as_key(base), as_key(div), None if mod is None else as_key(mod))
         low, high = self.span(base)
         if low < 0:
             self._ranges.setdefault(key, (-_INFINITE, _INFINITE))
@@ -549,10 +582,6 @@ class Facts:
 _INFINITE = 1 << 80
 _NEGATED = {"lt": "ge", "ge": "lt", "gt": "le", "le": "gt", "eq": "ne", "ne": "eq"}
 _INTEGER_OPS = ("neg", "add", "sub", "mul", "floordiv", "floormod", "min", "max")
-
-
-def _is_product(key: Key) -> bool:
-    return isinstance(key, tuple) and key[:1] == ("product",)
 
 
 def _digit_key(base: Linear, div: int, mod: int | None) -> DigitKey:

@@ -10,7 +10,7 @@ from autosched.tir.faults import READS, WRITES, Fault
 from autosched.tir.nodes import Access, PrimFunc, Site, sites
 from autosched.tir.printer import Names, format_access, format_index
 from autosched.tir.prove import Facts
-from autosched.tir.size import MAX_SIZE, Size
+from autosched.tir.size import MAX_SIZE, Monomial, Size, exact_quotient
 
 MAGNITUDE = 1 << 62
 """Of index arithmetic."""
@@ -39,15 +39,16 @@ def domains(func: PrimFunc) -> Iterator[Fault]:
 
 def magnitudes(func: PrimFunc) -> Iterator[Fault]:
     """No binding, predicate or index leaves the 64-bit integers on the way to its value."""
+    limits = _Limits(func)
     for site in sites(func):
         block = site.block
         extents = {**loop_extents(site), **{i.var: i.extent for i in block.iters}}
-        sizes = {v: largest(n) for v, n in extents.items()}
+        sizes = {v: limits.of(n) for v, n in extents.items()}
         forms = [*block.bindings, *(p.form + p.bound for p in block.predicates)]
         for access in (*block.reads, *block.writes):
             forms += [i for i in access.indices if isinstance(i, Affine)]
         for form in forms:
-            if _reach(form, sizes) > MAGNITUDE:
+            if _reach(form, sizes, limits) > MAGNITUDE:
                 yield Fault(
                     block,
                     f"block {block.name!r}: {_text(form)} may reach beyond 2**62 on the way to its "
@@ -55,25 +56,42 @@ def magnitudes(func: PrimFunc) -> Iterator[Fault]:
                 )
 
 
-def _reach(form: Affine, sizes: Mapping[Var, int]) -> int:
+def _reach(form: Affine, sizes: Mapping[Var, int], limits: _Limits) -> int:
     """Largest magnitude of the form, of its parts, and of what its digits are taken from."""
-    total, inside = largest(form.const), 0
+    total, inside = limits.of(form.const), 0
     for atom, c in form.terms:
         if isinstance(atom, Var):
-            total += largest(c) * sizes[atom]
+            total += limits.of(c) * sizes[atom]
             continue
-        base = _reach(atom.base, sizes)
+        base = _reach(atom.base, sizes, limits)
         inside = max(inside, base)
-        total += largest(c) * (base if atom.mod is None else min(base, largest(atom.mod)))
+        total += limits.of(c) * (base if atom.mod is None else min(base, limits.of(atom.mod)))
     return max(total, inside)
 
 
-def largest(n: Int) -> int:
-    """The largest magnitude of a number, of a symbolic one as far as it is limited here: sizes
-    multiply only where all elements of an array are counted, which memory limits."""
-    if not isinstance(n, Size):
-        return abs(int(n))
-    return abs(n.const) + sum(abs(c) * MAX_SIZE for _, c in n.terms)
+class _Limits:
+    """The largest magnitudes of numbers. Sizes are limited by memory, and so are products of sizes
+    that count elements of a parameter; any other product is as large as it can be."""
+
+    def __init__(self, func: PrimFunc) -> None:
+        self.counted: list[Size] = []
+        for b in func.params:
+            count: Int = 1
+            for n in b.shape:
+                count = count * n
+            if isinstance(count, Size):
+                self.counted += [Size(0, ((m, 1),)) for m, c in count.terms if c > 0]
+
+    def of(self, n: Int) -> int:
+        if not isinstance(n, Size):
+            return abs(int(n))
+        return abs(n.const) + sum(abs(c) * self._product(m) for m, c in n.terms)
+
+    def _product(self, monomial: Monomial) -> int:
+        size = Size(0, ((monomial, 1),))
+        if len(monomial) == 1 or any(exact_quotient(x, size) is not None for x in self.counted):
+            return MAX_SIZE
+        return int(MAX_SIZE ** len(monomial))
 
 
 def bounds(func: PrimFunc) -> Iterator[Fault]:

@@ -25,7 +25,10 @@ QUIET = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too
 
 
 def compare(
-    program: Sequence[int], trace: Sequence[Sequence[int]], sizes: Sequence[Sequence[int]], seed: int
+    program: Sequence[int],
+    trace: Sequence[Sequence[int]],
+    sizes: Sequence[Sequence[int]],
+    seed: int,
 ) -> None:
     """Build one program under one schedule for one target, run it at several sizes, compare."""
     try:
@@ -55,7 +58,7 @@ def compare(
 
 
 @given(PROGRAM, TRACE, SIZES, NUMBERS)
-@settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=QUIET)
+@settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=QUIET)
 def test_random_schedules(
     program: list[int], trace: list[list[int]], sizes: list[list[int]], seed: int
 ) -> None:

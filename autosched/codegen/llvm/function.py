@@ -154,7 +154,13 @@ class FunctionWriter:
         found = self._points.get(id(block))
         if found is None:
             found = Points(
-                block, self.blocks[id(block)].extents(), self.b, self.index, self.memory, self.scalars)
+                block,
+                self.blocks[id(block)].extents(),
+                self.b,
+                self.index,
+                self.memory,
+                self.scalars,
+            )
             self._points[id(block)] = found
         return found
 
@@ -265,7 +271,9 @@ class FunctionWriter:
             return False
         return all(v is loop.var or v in self.index.env for v in p.form.variables())
 
-    def trip(self, loop: For, predicates: Sequence[Predicate], inner: Mapping[Var, Int]) -> int | str:
+    def trip(
+        self, loop: For, predicates: Sequence[Predicate], inner: Mapping[Var, Int]
+    ) -> int | str:
         """Iterations of `loop` for which all `predicates` hold, with `inner` loops at the values
         given."""
         trip = self.index.number(loop.extent)
@@ -336,9 +344,7 @@ class FunctionWriter:
 
         self.vectors(loop.var, extent, width, body)
 
-    def vectors(
-        self, var: Var, extent: str, width: int, body: Callable[[int | str], None]
-    ) -> None:
+    def vectors(self, var: Var, extent: str, width: int, body: Callable[[int | str], None]) -> None:
         """`body` at every vector of [0, extent), `var` being its first lane; it is told how many
         lanes are active: all, or at the end an i64 name."""
         whole = self.b.op(f"udiv i64 {extent}, {width}")

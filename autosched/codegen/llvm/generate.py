@@ -157,7 +157,10 @@ class ModuleWriter:
             self._sizes(),
         )
         text = "\n\n".join([*self.functions, "\n".join(lines)])
-        for area, mark in ((self.shared_scratch, "@@SHARED@@"), (self.thread_scratch, "@@THREAD@@")):
+        for area, mark in (
+            (self.shared_scratch, "@@SHARED@@"),
+            (self.thread_scratch, "@@THREAD@@"),
+        ):
             text = text.replace(mark, str(area.high))
         head = f'target triple = "{self.target.triple}"\n'
         tail = "\n".join([*self.declarations.values(), self._attributes(), "!0 = !{i32 1}"])
@@ -239,9 +242,7 @@ class ModuleWriter:
             chain.append(below)
         number = self.next_number()
         name = f"{self.entry}.par{number}"
-        inside = self.writer(
-            in_parallel=True, streaming=outside.streaming, done=set(outside.done)
-        )
+        inside = self.writer(in_parallel=True, streaming=outside.streaming, done=set(outside.done))
         # What is known outside crosses in an array of 8-byte cells: buffers, then loop counters.
         needed = {id(a.buffer) for s in sites(loop) for a in (*s.block.reads, *s.block.writes)}
         buffers = [(key, ref) for key, ref in outside.memory.pointers.items() if key in needed]
