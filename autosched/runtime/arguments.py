@@ -47,8 +47,9 @@ def _sizes(info: KernelInfo, arrays: Sequence[Array]) -> dict[str, int]:
         value, left = divmod(extent - offset, s.scale)
         if left or value < 1:
             raise ArgumentError(
-                f"argument {s.param} ({param.name}) of {info.entry} has extent {extent} in dimension "
-                f"{s.dim}; expected {param.shape[s.dim]} for a size {s.name} of at least 1"
+                f"argument {s.param} ({param.name}) of {info.entry} has extent {extent} in "
+                f"dimension {s.dim}; expected {param.shape[s.dim]} for a size {s.name} of at "
+                "least 1"
             )
         found[s.name], origin[s.name] = value, where
     for param, array in zip(info.params, arrays, strict=True):

@@ -2,9 +2,10 @@
 
 A wrapper in LLVM IR, made once a process, is a CPython function of its own (METH_FASTCALL). Its
 `self` is a tuple whose first item is a bytearray, the descriptor: the kernel's address, its
-workspace, dtype, shape and direction of every argument, and the values of its symbolic sizes. It takes the arguments' buffers, checks
-them, and calls the kernel without the GIL. On the first thing that does not fit it clears the error
-and returns NotImplemented, and Python code says precisely what is wrong.
+workspace, dtype, shape and direction of every argument, and the values of its symbolic sizes. It
+takes the arguments' buffers, checks them, and calls the kernel without the GIL. On the first thing
+that does not fit it clears the error and returns NotImplemented, and Python code says precisely
+what is wrong.
 """
 
 from __future__ import annotations

@@ -28,8 +28,9 @@ class Function:
     """A kernel in this process. `function(a, b, out)` reads and writes the arrays in place.
 
     Arrays must have exactly the parameters' shapes and dtypes, be C-contiguous and aligned to
-    their elements; symbolic sizes are told from the shapes, which must agree; outputs must be writable and overlap no other argument (ArgumentError says
-    which one does not fit, and what to do). The GIL is released during the call; calls from
+    their elements; symbolic sizes are told from the shapes, which must agree; outputs must be
+    writable and overlap no other argument (ArgumentError says which one does not fit, and what to
+    do). The GIL is released during the call; calls from
     several Python threads at once are safe. The code is freed when the last reference goes.
     Raises TargetError if this machine cannot run the code, BuildError if it does not link.
     """

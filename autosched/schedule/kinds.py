@@ -72,8 +72,8 @@ def unroll(func: PrimFunc, loop: Var) -> PrimFunc:
     node = path_to(func, loop)[-1]
     if isinstance(node.extent, Size):
         refuse(
-            f"unroll: loop {loop.name} has the symbolic extent {node.extent}, of which there are no "
-            "copies to make; split it by a constant and unroll the inner loop",
+            f"unroll: loop {loop.name} has the symbolic extent {node.extent}, of which there are "
+            "no copies to make; split it by a constant and unroll the inner loop",
             node,
         )
     return _set_kind(func, loop, "unrolled")

@@ -154,9 +154,9 @@ def fuse(func: PrimFunc, *loops: Var) -> tuple[PrimFunc, Var]:
     symbolic = [node.extent for node in chain if isinstance(node.extent, Size)]
     if len(symbolic) > 1:
         refuse(
-            f"fuse of {names(loops)}: the extents {', '.join(map(str, symbolic))} are all symbolic, "
-            "and at most one may be; to divide them over threads, make each of the nested loops "
-            "parallel"
+            f"fuse of {names(loops)}: the extents {', '.join(map(str, symbolic))} are all "
+            "symbolic, and at most one may be; to divide them over threads, make each of the "
+            "nested loops parallel"
         )
     values: dict[Var, Affine] = {}
     below: Int = 1

@@ -241,8 +241,8 @@ int16 = _function("int16", "An int16: of a number, or a cast.")
 int32 = _function("int32", "An int32: of a number, or a cast.")
 int64 = _function(
     "int64",
-    "An int64: of a number, or a cast. Plain integers are int64. Without an argument, at the head of "
-    "a function, a symbolic size: `n = T.int64()`, to stand in shapes given to T.match_buffer.",
+    "An int64: of a number, or a cast. Plain integers are int64. Without an argument, at the head "
+    "of a function, a symbolic size: `n = T.int64()`, to stand in shapes given to T.match_buffer.",
 )
 uint8 = _function("uint8", "A uint8: of a number, or a cast.")
 bool = _function("bool", "A bool: of True or False, or a cast.")

@@ -345,12 +345,12 @@ def var(name: str = "n", dtype: str = dtypes.INDEX) -> SizeVar:
     """A symbolic size: a number of at least 1 that the shapes of the arrays in a call decide.
 
     It stands in shapes, in domains of reductions and in expressions, alone or in sums, products and
-    quotients by constants: `te.placeholder((n, 2 * n + 1))`. Each must be determined by the shape of
-    a parameter. Raises TensorExprError for another dtype than int64.
+    quotients by constants: `te.placeholder((n, 2 * n + 1))`. Each must follow from the shape of a
+    parameter. Raises TensorExprError for another dtype than int64.
     """
     if dtype != dtypes.INDEX:
         raise TensorExprError(
-            f"variable {name} has dtype {dtype!r}; a symbolic size is int64, and a scalar of another "
-            "dtype is an input: te.placeholder((), dtype)"
+            f"variable {name} has dtype {dtype!r}; a symbolic size is int64, and a scalar of "
+            "another dtype is an input: te.placeholder((), dtype)"
         )
     return SizeVar(check_name(name, "a variable"), dtype)

@@ -1,9 +1,9 @@
 """Affine forms over loop variables: the arithmetic of bindings, accesses, predicates and regions.
 
-An `Int` is a Python int, an int64 array of shape (N,), one number a candidate, or a symbolic `Size`.
-Every function here takes all three, so that one schedule, a population of N schedules, and a
-schedule for all sizes run through the same code (idea 2 of the design). Where a decision hangs on a
-value ("is it divisible?") it must hold for *all* candidates, or all sizes, to be used.
+An `Int` is a Python int, an int64 array of shape (N,), one number a candidate, or a symbolic
+`Size`. Every function here takes all three, so that one schedule, a population of N schedules, and
+a schedule for all sizes run through the same code (idea 2 of the design). Where a decision hangs on
+a value ("is it divisible?") it must hold for *all* candidates, or all sizes, to be used.
 
 Structure: `const + sum(coefficient * atom)`. An atom is a variable, or a `Digit`
 `(base // div) % mod` of another affine form, which is what fusing loops and packed layouts leave.

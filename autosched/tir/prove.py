@@ -13,17 +13,25 @@ bounds.
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from math import gcd
-from typing import NamedTuple
 
 from autosched.errors import VerifyError
 from autosched.tir import dtypes
 from autosched.tir.affine import Affine, Atom, Digit, Int, always
 from autosched.tir.expr import Call, Const, Expr, Slot, Var
+from autosched.tir.linear import (
+    DigitKey,
+    Key,
+    Linear,
+    Product,
+    SymbolicDigit,
+    as_key,
+    plus,
+)
 from autosched.tir.nodes import Access, Predicate
 from autosched.tir.size import MAX_SIZE, Quotient, Size, SizeVar, Undecided
 
@@ -31,8 +39,6 @@ STEPS = 4
 """Inequalities combined at most in one proof; bindings and guards in use need one or two."""
 BUDGET = 2000
 """Combinations tried at most for one inequality: programs come from strangers, too."""
-
-Key = Hashable
 
 _DEADLINE: ContextVar[float | None] = ContextVar("deadline of proofs", default=None)
 
@@ -53,77 +59,12 @@ def _check_time() -> None:
         raise VerifyError("verifying the program takes too long; make it smaller")
 
 
-class Linear(NamedTuple):
-    """`const + sum(coefficient * atom)`; an atom is a variable's id, a `DigitKey` or opaque."""
-
-    const: int
-    terms: dict[Key, int]
-
-
-class DigitKey(NamedTuple):
-    """The atom `(base // div) % mod`."""
-
-    const: int
-    terms: frozenset[tuple[Key, int]]
-    div: int
-    mod: int | None
-
-    @property
-    def base(self) -> Linear:
-        """The form that is divided."""
-        return Linear(self.const, dict(self.terms))
-
-
-FormKey = tuple[int, frozenset[tuple[Key, int]]]
-
-
-def as_key(form: Linear) -> FormKey:
-    """A form as part of an atom."""
-    return form.const, frozenset(form.terms.items())
-
-
-class SymbolicDigit(NamedTuple):
-    """The atom `(base // div) % mod`, `div` or `mod` being forms of symbolic sizes."""
-
-    base: FormKey
-    div: FormKey
-    mod: FormKey | None
-
-    @property
-    def terms(self) -> frozenset[tuple[Key, int]]:
-        """Terms of the base."""
-        return self.base[1]
-
-
-class Product(NamedTuple):
-    """The atom that is a product of atoms."""
-
-    factors: tuple[Key, ...]
-
-
 @dataclass(frozen=True, slots=True)
 class _AtMost:
     """The inequality `sum(coefficient * atom) <= bound`."""
 
     terms: dict[Key, int]
     bound: int
-
-
-def plus(a: Linear, b: Linear, factor: int = 1) -> Linear:
-    """`a + factor * b`."""
-    terms = dict(a.terms)
-    for key, c in b.terms.items():
-        total = terms.get(key, 0) + c * factor
-        if total:
-            terms[key] = total
-        else:
-            terms.pop(key, None)
-    return Linear(a.const + b.const * factor, terms)
-
-
-def without(form: Linear, keys: Collection[Key]) -> Linear:
-    """`form` less the terms of these atoms."""
-    return Linear(form.const, {k: c for k, c in form.terms.items() if k not in keys})
 
 
 class Facts:

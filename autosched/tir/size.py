@@ -90,8 +90,8 @@ class Size:
     """`const + sum(coefficient * product of atoms)`, with at least one term.
 
     Use the operators: they give a Python int where the terms cancel. `//` and `%` take a positive
-    int, or a Size where the quotient is a polynomial for all sizes. A population's arrays do not mix
-    with sizes (ScheduleError).
+    int, or a Size where the quotient is a polynomial for all sizes. A population's arrays do not
+    mix with sizes (ScheduleError).
     """
 
     __slots__ = ("const", "key", "terms")

@@ -64,7 +64,7 @@ def _label(block: Block) -> str:
 
 
 def _is_size(n: object) -> bool:
-    """Whether `n` is an extent: a constant, or an expression of symbolic sizes, that is positive."""
+    """Whether `n` is an extent: a constant or an expression of sizes, and positive."""
     if isinstance(n, Size):
         return always(n >= 1)
     return isinstance(n, int) and not isinstance(n, bool) and n >= 1

@@ -8,9 +8,9 @@ from math import prod
 from autosched.tir.affine import Affine, Extents
 from autosched.tir.expr import Call, Expr, Slot, Var
 from autosched.tir.faults import READS, WRITES, Fault
+from autosched.tir.linear import DigitKey, Key, Linear, without
 from autosched.tir.nodes import Block, Buffer, Index, PrimFunc, Site, sites
 from autosched.tir.numbers import specialize
-from autosched.tir.prove import DigitKey, Key, Linear, without
 from autosched.tir.verify_bounds import loop_facts
 from autosched.tir.verify_races import homes_of
 

@@ -6,6 +6,16 @@ from collections.abc import Iterator
 
 from autosched.tir.affine import Affine, same_int
 from autosched.tir.faults import READS, WRITES, Fault
+from autosched.tir.linear import (
+    DigitKey,
+    Key,
+    Linear,
+    Product,
+    SymbolicDigit,
+    as_key,
+    plus,
+    without,
+)
 from autosched.tir.nodes import (
     Access,
     Block,
@@ -17,16 +27,6 @@ from autosched.tir.nodes import (
     loops_of,
     path_to,
     sites,
-)
-from autosched.tir.prove import (
-    DigitKey,
-    Key,
-    Linear,
-    Product,
-    SymbolicDigit,
-    as_key,
-    plus,
-    without,
 )
 from autosched.tir.region import home
 from autosched.tir.verify_bounds import loop_facts

@@ -67,8 +67,8 @@ class SearchTask:
             raise WorkloadError(
                 f"{self.name} has the symbolic sizes {', '.join(names)}; a measurement is of one "
                 "choice of them: tune for representative sizes, prim_func="
-                f"func.specialize({', '.join(f'{n}=1024' for n in names)}), and apply what was found "
-                "to the function for all sizes by hand"
+                f"func.specialize({', '.join(f'{n}=1024' for n in names)}), and apply the "
+                "primitives found to the function for all sizes"
             )
         self.target = target if isinstance(target, Target) else Target(target)
         self.desc = desc or self.name

@@ -1,5 +1,5 @@
-"""Random programs with symbolic sizes: the stages of the other fuzzes that make sense for all sizes,
-and a few that mix sizes into indices, conditions and values."""
+"""Random programs with symbolic sizes: the stages of the other fuzzes that make sense for all
+sizes, and a few that mix sizes into indices, conditions and values."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from autosched.runtime.function import SHAPES_KEPT, Function
 
 @pytest.fixture(scope="module")
 def function() -> Function:
-    """out[i, j] = x[i, j] + sum of row i, through an intermediate of n rows; w has shape (2 * m,)."""
+    """out = x + the row sums of x * w[::2], through an intermediate of n rows."""
     n, m = te.var("n"), te.var("m")
     x, w = te.placeholder((n, m), "int64", "x"), te.placeholder((2 * m,), "int64", "w")
     k = te.reduce_axis((0, m), "k")
@@ -125,7 +125,7 @@ def test_what_does_not_fit(function: Function, given: list[np.ndarray], message:
 
 def test_overlap(function: Function) -> None:
     x, w, _ = arrays(3, 4)
-    with pytest.raises(ArgumentError, match="output out .* overlaps x"):
+    with pytest.raises(ArgumentError, match=r"output out .* overlaps x"):
         function(x, w, x)
 
 

@@ -1,4 +1,4 @@
-"""Symbolic sizes: their arithmetic is that of integers, and their comparisons hold for all sizes."""
+"""Symbolic sizes: arithmetic is that of integers, and comparisons hold for all sizes."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_undecided() -> None:
         int(n)
     with pytest.raises(Undecided, match="no simple form"):
         _ = m // n
-    assert not (n == m), "written differently"
+    assert not (n == m), "written differently"  # noqa: SIM201
     assert n != m
 
 

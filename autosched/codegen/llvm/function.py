@@ -337,7 +337,7 @@ class FunctionWriter:
         self.index.lanes = None
 
     def _sized_vectors(self, loop: For, extent: str, width: int) -> None:
-        """A vectorised loop of symbolic extent: whole vectors in a loop, then one that is masked."""
+        """A vectorised loop of symbolic extent: whole vectors in a loop, then a masked one."""
 
         def body(active: int | str) -> None:
             self._in_lanes(loop, lanes_of(loop.var, width, active))

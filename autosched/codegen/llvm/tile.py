@@ -306,7 +306,7 @@ class TileWriter:
         f.index.lanes = None
 
     def _sized_lanes(self, loop: For, extent: str, inside: Callable[[], None]) -> None:
-        """A vectorised reduction of symbolic extent: groups of vectors, single ones, a masked one."""
+        """A vectorised reduction of symbolic extent: groups of vectors, single ones, a masked."""
         f, width = self.f, self.width
         group = max(1, CHAINS // max(1, len(self.accumulators)))
         span = group * width
