@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from autosched import ops as ops
+    from autosched import passes as passes
     from autosched import te as te
     from autosched.driver import build as build
     from autosched.driver import lower as lower
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from autosched.tuning import RecordToFile as RecordToFile
     from autosched.tuning import RecordToStore as RecordToStore
     from autosched.tuning import SearchTask as SearchTask
+    from autosched.tuning import TaskScheduler as TaskScheduler
     from autosched.tuning import TuningOptions as TuningOptions
     from autosched.tuning import load_best_record as load_best_record
     from autosched.workloads import register_workload as register_workload
@@ -46,6 +48,7 @@ _HOME = {
     "Schedule": "autosched.schedule",
     "SearchTask": "autosched.tuning",
     "Target": "autosched.target",
+    "TaskScheduler": "autosched.tuning",
     "TuningOptions": "autosched.tuning",
     "build": "autosched.driver",
     "load_best_record": "autosched.tuning",
@@ -53,7 +56,7 @@ _HOME = {
     "register_workload": "autosched.workloads",
 }
 """Public name -> the module that defines it."""
-_SUBPACKAGES = ("ops", "te")
+_SUBPACKAGES = ("ops", "passes", "te")
 
 __all__ = [*_HOME, *_SUBPACKAGES]
 

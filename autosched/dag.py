@@ -190,9 +190,8 @@ class ComputeDAG:
         consumer = self.info(consumers[0])
         written = {a.buffer for a in mine.writes}
         reads = [r for r in consumer.reads if r.access.buffer in written]
-        same_axes = [i.extent for i in consumer.spatial] == [
-            i.extent for i in self.info(mine).spatial
-        ]
+        shape = [i.extent for i in consumer.spatial]
+        same_axes = all(list(b.shape) == shape for b in written)
         if consumer.is_reduction or not same_axes or not all(r.elementwise for r in reads):
             return None
         return consumer.block

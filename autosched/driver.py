@@ -1,9 +1,12 @@
-"""`lower` and `build`: from schedules to printed loop IR and to callable functions."""
+"""`lower` and `build`: from schedules and modules to printed loop IR, to callable functions, and to
+object files."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Union
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeGuard, Union, overload
 
 from autosched.codegen.artifact import Artifact
 from autosched.codegen.build import Level, generate_ir
@@ -16,20 +19,28 @@ from autosched.tir.nodes import PrimFunc
 if TYPE_CHECKING:
     import numpy as np
 
+    from autosched.codegen.export import Exported
     from autosched.runtime.function import Function
     from autosched.schedule import Schedule
+    from autosched.te import StageSchedule
 
-    Buildable = Union[Schedule, IRModule, PrimFunc]
+    Buildable = Union[Schedule, StageSchedule, IRModule, PrimFunc]
 
 
-def function_of(program: Buildable, args: Sequence[Any] | None = None) -> PrimFunc:
+def function_of(
+    program: Buildable, args: Sequence[Any] | None = None, name: str | None = None
+) -> PrimFunc:
     """The function that a schedule, a module or a function stands for.
 
-    `args`, where given, must name its parameters in order (tensors or buffers).
+    `args`, where given, must name its parameters in order (tensors or buffers); for a stage view
+    they are its tensors and decide the parameters. `name` renames the function.
     Raises ArgumentError where they do not fit.
     """
     from autosched.schedule import Schedule
+    from autosched.te import StageSchedule
 
+    if isinstance(program, StageSchedule):
+        return program.replay(args, name or "main").func
     if isinstance(program, Schedule):
         func = program.func
     elif isinstance(program, IRModule):
@@ -38,32 +49,75 @@ def function_of(program: Buildable, args: Sequence[Any] | None = None) -> PrimFu
         func = program
     else:
         raise ArgumentError(
-            f"expected a Schedule, an IRModule or a PrimFunc, found {type(program).__name__}"
+            f"expected a schedule, an IRModule or a PrimFunc, found {type(program).__name__}"
         )
     if args is not None:
         expected = [b.name for b in func.params]
         found = [getattr(a, "name", repr(a)) for a in args]
         if expected != found:
             raise ArgumentError(f"args are {found}; {func.name} takes {expected}, in this order")
-    return func
+    return func if name is None else replace(func, name=name)
 
 
-def lower(program: Buildable, args: Sequence[Any] | None = None) -> PrimFunc:
+@overload
+def lower(
+    program: Schedule | StageSchedule | PrimFunc,
+    args: Sequence[Any] | None = None,
+    *,
+    name: str | None = None,
+    simple_mode: bool = True,
+) -> PrimFunc: ...
+@overload
+def lower(
+    program: Buildable,
+    args: Sequence[Any] | None = None,
+    *,
+    name: str | None = None,
+    simple_mode: bool = True,
+) -> PrimFunc | IRModule: ...
+def lower(
+    program: Buildable,
+    args: Sequence[Any] | None = None,
+    *,
+    name: str | None = None,
+    simple_mode: bool = True,
+) -> PrimFunc | IRModule:
     """The lowered loop IR of a scheduled program; `print` it to read it.
 
-    Unit loops are gone, intermediates have their place and their final size.
+    Unit loops are gone, intermediates have their place and their final size. Of a module with
+    several functions all are lowered. `args` of a stage view (`te.create_schedule`) are the
+    parameters, in any order. `simple_mode` is there for those who know it from TVM: one function
+    without a module around it is what there is anyway.
     """
-    return lower_func(function_of(program, args))
+    if _has_several(program):
+        _check_no_args(args)
+        return IRModule({name: lower_func(f) for name, f in program.functions.items()})
+    return lower_func(function_of(program, args, name))
+
+
+def _has_several(program: Buildable) -> TypeGuard[IRModule]:
+    return isinstance(program, IRModule) and len(program) > 1
+
+
+def _check_no_args(args: Sequence[Any] | None) -> None:
+    if args is not None:
+        raise ArgumentError(
+            "args names the parameters of one function; a module with several takes none"
+        )
 
 
 class BuiltFunction:
     """A compiled function: call it with one NumPy array a parameter, outputs included.
 
-    `source` is the generated LLVM IR, `artifact` the object code. Linking happens on the first
-    call, so that a function built for another machine can be looked at here.
+    `name` is that of the function, `source` the generated LLVM IR, `artifact` the object code.
+    Linking happens on the first call, so that a function built for another machine can be looked
+    at, and exported, here.
     """
 
-    def __init__(self, artifact: Artifact, source: str, target: Target) -> None:
+    def __init__(
+        self, name: str, artifact: Artifact, source: str, target: Target, level: Level = "full"
+    ) -> None:
+        self.name, self.level = name, level
         self.artifact, self.source, self.target = artifact, source, target
         self._function: Function | None = None
 
@@ -96,32 +150,114 @@ class BuiltFunction:
         """The same code on another number of threads."""
         return self.function.with_threads(threads)
 
-    def assembly(self, level: Level = "full") -> str:
+    def assembly(self, level: Level | None = None) -> str:
         """The machine code as assembly text."""
         from autosched.codegen.llvm.assemble import assembly
 
-        return assembly(self.source, self.target, level)
+        return assembly(self.source, self.target, level or self.level)
+
+    def export(self, path: str | os.PathLike[str], *, prefix: str = "") -> Exported:
+        """Write PATH.o and PATH.h: the function for C programs, with no Python in it.
+
+        In C it is called `prefix` + its name, or + the file's name if it is `main`. The header
+        says how to link and call it. Raises ArgumentError or BuildError.
+        """
+        return _export(path, {self.name: self}, prefix)
 
 
+class BuiltModule(Mapping[str, BuiltFunction]):
+    """The compiled functions of a module, by name: `built["scale"](a, b)`."""
+
+    def __init__(self, functions: Mapping[str, BuiltFunction]) -> None:
+        self._functions = dict(functions)
+
+    def __getitem__(self, name: str) -> BuiltFunction:
+        if name not in self._functions:
+            have = ", ".join(self._functions)
+            raise ArgumentError(f"no function named {name!r} in the module; it has {have}")
+        return self._functions[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._functions
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._functions)
+
+    def __len__(self) -> int:
+        return len(self._functions)
+
+    def __call__(self, *arrays: np.ndarray[Any, Any]) -> None:
+        """Refused, with the names there are: a module with several functions has no first one."""
+        raise ArgumentError(
+            f"the module has several functions; call one of them: built[{next(iter(self))!r}](...)"
+        )
+
+    def export(self, path: str | os.PathLike[str], *, prefix: str = "") -> Exported:
+        """Write PATH.o and PATH.h with all functions; see `BuiltFunction.export`."""
+        return _export(path, self._functions, prefix)
+
+
+def _export(
+    path: str | os.PathLike[str], functions: Mapping[str, BuiltFunction], prefix: str
+) -> Exported:
+    from autosched.codegen.export import export
+
+    sources = {name: (f.source, f.artifact.info) for name, f in functions.items()}
+    first = next(iter(functions.values()))
+    return export(path, sources, first.target, first.level, prefix)
+
+
+@overload
+def build(
+    program: Schedule | StageSchedule | PrimFunc,
+    args: Sequence[Any] | None = None,
+    target: Target | str | None = None,
+    *,
+    name: str | None = None,
+    level: Level = "full",
+    compile_only: bool = False,
+) -> BuiltFunction: ...
+@overload
 def build(
     program: Buildable,
     args: Sequence[Any] | None = None,
     target: Target | str | None = None,
     *,
+    name: str | None = None,
     level: Level = "full",
     compile_only: bool = False,
-) -> BuiltFunction:
+) -> BuiltFunction | BuiltModule: ...
+def build(
+    program: Buildable,
+    args: Sequence[Any] | None = None,
+    target: Target | str | None = None,
+    *,
+    name: str | None = None,
+    level: Level = "full",
+    compile_only: bool = False,
+) -> BuiltFunction | BuiltModule:
     """Compile a scheduled program for `target` (default: this machine).
 
-    With `compile_only` nothing is linked, so `target` may be any machine. Raises ArgumentError,
+    A schedule, a function, or a module with one function gives a BuiltFunction; a module with
+    several a BuiltModule, which has one of each name. `args` of a stage view
+    (`te.create_schedule`) are the parameters, in any order; `name` names the function. With
+    `compile_only` nothing is linked, so `target` may be any machine. Raises ArgumentError,
     CodegenError or BuildError.
     """
+    where = target if isinstance(target, Target) else Target(target or "llvm")
+    if _has_several(program):
+        _check_no_args(args)
+        funcs = program.functions
+        return BuiltModule({n: _build(f, where, level, compile_only) for n, f in funcs.items()})
+    return _build(function_of(program, args, name), where, level, compile_only)
+
+
+def _build(func: PrimFunc, target: Target, level: Level, compile_only: bool) -> BuiltFunction:
     from autosched.codegen.llvm.assemble import compile_ir
 
-    where = target if isinstance(target, Target) else Target(target or "llvm")
-    generated = generate_ir(function_of(program, args), where)
-    artifact = Artifact(compile_ir(generated.ir, where, level), generated.info, str(where))
-    built = BuiltFunction(artifact, generated.ir, where)
+    generated = generate_ir(func, target)
+    artifact = Artifact(compile_ir(generated.ir, target, level), generated.info, str(target))
+    built = BuiltFunction(func.name, artifact, generated.ir, target, level)
     if not compile_only:
         built.function  # noqa: B018 - links now, so that errors show here
     return built

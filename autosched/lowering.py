@@ -1,32 +1,30 @@
 """Lowering: from a scheduled program to the form that code generators read.
 
-Unit loops go, predicates that always hold go, and every intermediate gets a place and a size: it is
-allocated inside the loops that all its accesses share, and holds just the region that one iteration
-of them touches.
+Unit loops and predicates that always hold go (see `tir/simplify.py`), and every intermediate gets a
+place and a size: it is allocated inside the loops that all its accesses share, and holds just the
+region that one iteration of them touches.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 from autosched.errors import CodegenError
-from autosched.tir.affine import Affine, Int, same_int, sometimes
-from autosched.tir.expr import Expr, Var, substitute
+from autosched.tir.affine import Affine
+from autosched.tir.expr import Var
 from autosched.tir.nodes import (
     Access,
     Block,
     Buffer,
     For,
     Node,
-    Predicate,
     PrimFunc,
     Site,
     loops_of,
-    map_blocks,
     sites,
 )
 from autosched.tir.region import Region, common_loops, touched
+from autosched.tir.simplify import drop_unit_loops, simplify_forms
 from autosched.tir.size import Size
 
 
@@ -40,65 +38,7 @@ def lower(func: PrimFunc) -> PrimFunc:
             raise CodegenError(
                 f"loop {loop.var.name} has no single extent: a population cannot be lowered"
             )
-    func = _drop_unit_loops(func)
-    func = replace(func, body=tuple(_simplify(n, {}) for n in func.body))
-    return _place_buffers(func)
-
-
-def _drop_unit_loops(func: PrimFunc) -> PrimFunc:
-    zeros: dict[Var, Affine] = {}
-
-    def visit(node: Node) -> tuple[Node, ...]:
-        if isinstance(node, Block):
-            return (node,)
-        body = tuple(x for child in node.body for x in visit(child))
-        if same_int(node.extent, 1) and not node.allocs and node.kind != "thread":
-            zeros[node.var] = Affine(0)
-            return body
-        return (replace(node, body=body),)
-
-    body = tuple(x for node in func.body for x in visit(node))
-    if zeros:
-        body = tuple(map_blocks(node, lambda b: substitute_loops(b, zeros)) for node in body)
-    return replace(func, body=body)
-
-
-def substitute_loops(block: Block, values: Mapping[Var, Affine]) -> Block:
-    """`block` with loop variables replaced in bindings, predicates and accesses."""
-    exprs: dict[Var, Expr] = {v: f.to_expr() for v, f in values.items()}
-
-    def access(a: Access) -> Access:
-        return Access(
-            a.buffer,
-            tuple(
-                i.substitute(values) if isinstance(i, Affine) else substitute(i, exprs)
-                for i in a.indices
-            ),
-        )
-
-    return replace(
-        block,
-        bindings=tuple(b.substitute(values) for b in block.bindings),
-        predicates=tuple(Predicate(p.form.substitute(values), p.bound) for p in block.predicates),
-        reads=tuple(access(a) for a in block.reads),
-        writes=tuple(access(a) for a in block.writes),
-    )
-
-
-def _simplify(node: Node, extents: dict[Var, Int]) -> Node:
-    """Resolve digits with the extents known here and drop predicates that always hold."""
-    if isinstance(node, Block):
-        bindings = tuple(b.substitute({}, extents) for b in node.bindings)
-        predicates: list[Predicate] = []
-        for p in node.predicates:
-            form = p.form.substitute({}, extents)
-            if sometimes(form.span(extents)[1] >= p.bound) and not any(
-                same_int(p.bound, q.bound) and form.same(q.form) for q in predicates
-            ):
-                predicates.append(Predicate(form, p.bound))
-        return replace(node, bindings=bindings, predicates=tuple(predicates))
-    inside = {**extents, node.var: node.extent}
-    return replace(node, body=tuple(_simplify(child, inside) for child in node.body))
+    return _place_buffers(simplify_forms(drop_unit_loops(func)))
 
 
 def _place_buffers(func: PrimFunc) -> PrimFunc:

@@ -30,6 +30,7 @@ BENCHMARKS = (
     "codegen",
     "rowwise",
     "build_time",
+    "parse",
     "tune_matmul",
 )
 

@@ -27,14 +27,14 @@ FAILED = 1.5
 
 @dataclass(frozen=True)
 class Correction:
-    """Predicted error of log seconds as a function of features."""
+    """By how much scores are too high, as a function of features."""
 
     points: Matrix
     weights: npt.NDArray[np.float64]
     offset: float
 
-    def residual(self, features: Matrix) -> npt.NDArray[np.float64]:
-        """Expected log(seconds) minus the log(seconds) that the model says, shape (N,)."""
+    def excess(self, features: Matrix) -> npt.NDArray[np.float64]:
+        """Expected score less the truth, shape (N,)."""
         return self.offset + kernel(features, self.points) @ self.weights
 
 
@@ -47,23 +47,23 @@ def kernel(a: Matrix, b: Matrix) -> Matrix:
 
 
 def fit_correction(
-    features: Matrix, predicted: npt.NDArray[np.float64], measured: npt.NDArray[np.float64]
+    features: Matrix, scores: npt.NDArray[np.float64], truth: npt.NDArray[np.float64]
 ) -> Correction | None:
-    """The correction that explains measurements (N,), infinite where a candidate failed; None if N
-    is 0.
+    """The correction that explains measurements: scores and truth (N,) in natural logarithms, the
+    truth minus infinity where a candidate failed; None if N is 0.
 
-    Beyond the limit the fastest half and the latest half of it are kept.
+    Beyond the limit the best half and the latest half of it are kept.
     """
     if len(features) > LIMIT:
-        fastest = np.argsort(measured, kind="stable")[: LIMIT // 2]
+        best = np.argsort(-truth, kind="stable")[: LIMIT // 2]
         latest = np.arange(len(features) - LIMIT // 2, len(features))
-        keep = np.unique(np.concatenate([fastest, latest]))
-        features, predicted, measured = features[keep], predicted[keep], measured[keep]
+        keep = np.unique(np.concatenate([best, latest]))
+        features, scores, truth = features[keep], scores[keep], truth[keep]
     if not len(features):
         return None
-    ok = np.isfinite(measured)
+    ok = np.isfinite(truth)
     errors = np.zeros(len(features))
-    errors[ok] = np.log(measured[ok] / predicted[ok])
+    errors[ok] = scores[ok] - truth[ok]
     offset = float(np.median(errors[ok])) if ok.any() else 0.0
     errors[~ok] = offset + FAILED
     covariance = kernel(features, features)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from autosched.search.evaluate import legal
-from autosched.search.model import Scores, Seconds
-from autosched.sketch.space import Population, Space
+from autosched.search.model import HasSpace, Scores, Seconds
+from autosched.sketch.space import Population
+from cost_model.evaluation import evaluator_of
 
 
 class RandomModel:
@@ -15,7 +15,7 @@ class RandomModel:
     def __init__(self, seed: int = 0) -> None:
         self.seed = seed
 
-    def predict(self, space: Space, population: Population) -> Scores:
+    def predict(self, task: HasSpace, population: Population) -> Scores:
         """float32 (N,) in [0, 1); minus infinity for candidates that are not legal."""
         table = np.concatenate([population.variant[:, None], population.values], axis=1).astype(
             np.uint64
@@ -25,8 +25,12 @@ class RandomModel:
             state = (state ^ column) * np.uint64(0xBF58476D1CE4E5B9)
             state ^= state >> np.uint64(31)
         scores = (state >> np.uint64(40)).astype(np.float32) / np.float32(1 << 24)
-        return np.where(legal(space, population), scores, np.float32("-inf"))
+        found = np.full(len(population), -np.inf, dtype=np.float32)
+        for part in evaluator_of(task.space).parts(population):
+            rows = part.rows[part.results[1] > 0.0]
+            found[rows] = scores[rows]
+        return found
 
-    def fit(self, space: Space, population: Population, seconds: Seconds) -> RandomModel:
+    def fit(self, task: HasSpace, population: Population, seconds: Seconds) -> RandomModel:
         """Learns nothing."""
         return self

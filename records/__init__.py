@@ -6,9 +6,16 @@ written and read without it.
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from records.errors import NoRecord, RecordError, SchemaVersionError, StoreUnavailable
+from records.errors import (
+    LeaseLost,
+    NoRecord,
+    RecordError,
+    SchemaVersionError,
+    StoreUnavailable,
+)
 from records.exchange import distill, export_jsonl, export_lines, import_jsonl, merge
 from records.intake import ImportReport
 from records.jsonl import JsonlReport, JsonlWriter, read_jsonl
@@ -23,8 +30,10 @@ from records.types import (
     STALE,
     STATUSES,
     TRIAL,
+    Event,
     Filters,
     Job,
+    Lease,
     Measurement,
     Record,
     RecordKey,
@@ -33,6 +42,7 @@ from records.types import (
 )
 
 if TYPE_CHECKING:
+    from records.leases import JobQueue
     from records.store import Store
 
 __all__ = [
@@ -43,11 +53,15 @@ __all__ = [
     "STALE",
     "STATUSES",
     "TRIAL",
+    "Event",
     "Filters",
     "ImportReport",
     "Job",
+    "JobQueue",
     "JsonlReport",
     "JsonlWriter",
+    "Lease",
+    "LeaseLost",
     "Measurement",
     "NoRecord",
     "Record",
@@ -70,9 +84,10 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    if name == "Store":
-        from records.store import Store
+_LAZY = {"JobQueue": "records.leases", "Store": "records.store"}
 
-        return Store
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        return getattr(import_module(_LAZY[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

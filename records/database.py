@@ -1,4 +1,4 @@
-"""Opening a database: its address, how SQLite is used, transactions, the schema's version.
+"""Opening a database: its address, how SQLite is used, transactions.
 
 SQLite runs with a write-ahead log, so that readers never wait for the writer; a writer takes the
 lock when its transaction begins, since one that starts by reading and then upgrades can fail
@@ -15,17 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import (
-    URL,
-    Connection,
-    Engine,
-    create_engine,
-    event,
-    insert,
-    inspect,
-    make_url,
-    select,
-)
+from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import (
     ArgumentError,
     DBAPIError,
@@ -38,8 +28,9 @@ from sqlalchemy.exc import (
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.pool import ConnectionPoolEntry
 
-from records.errors import RecordError, SchemaVersionError, StoreUnavailable
-from records.schema import SCHEMA_VERSION, Base, MetaRow
+from records import versions
+from records.errors import RecordError, StoreUnavailable
+from records.filesystem import refuse_network
 from records.types import canonical_json
 
 BUSY_SECONDS = 30.0
@@ -49,7 +40,10 @@ _WRITES = "records_writes"
 
 
 def address(url_or_path: str | os.PathLike[str]) -> URL:
-    """The URL of a database, given as one or as the path of an SQLite file."""
+    """The URL of a database, given as one or as the path of an SQLite file.
+
+    Raises RecordError for what is none, and for an SQLite file on a network file system.
+    """
     if isinstance(url_or_path, str) and "://" in url_or_path:
         try:
             url = make_url(url_or_path)
@@ -62,18 +56,24 @@ def address(url_or_path: str | os.PathLike[str]) -> URL:
             raise RecordError("a store in memory would be lost: name a file, as in sqlite:///x.db")
         if not (folder := Path(url.database).parent).is_dir():
             raise RecordError(f"no folder {folder} to keep {url.database} in")
+        refuse_network(Path(url.database))
+    elif url.drivername in ("postgres", "postgresql"):
+        url = url.set(drivername="postgresql+psycopg")
     return url
 
 
 class Database:
     """An engine with this package's transactions; makes the tables where there are none.
 
+    With `any_version` a database of another version is opened too, and one without tables stays
+    as it is: to be looked at and upgraded.
+
     Raises SchemaVersionError for a database of another version, StoreUnavailable if it cannot be
     reached, and RecordError for what is not a database of records.
     """
 
-    def __init__(self, url: URL) -> None:
-        self.name = url.render_as_string(hide_password=True)
+    def __init__(self, url: URL, *, any_version: bool = False) -> None:
+        self.name = _name(url)
         try:
             self.engine: Engine = create_engine(
                 url,
@@ -84,7 +84,8 @@ class Database:
             raise RecordError(f"{self.name}: no such kind of database: {e}") from e
         except ModuleNotFoundError as e:
             raise RecordError(
-                f"{self.name}: the driver {e.name!r} is not installed: pip install {e.name}"
+                f"{self.name}: the driver {e.name!r} is not installed: "
+                f"pip install 'autosched[postgresql]'"
             ) from e
         self.is_sqlite = self.engine.dialect.name == "sqlite"
         if self.is_sqlite:
@@ -92,9 +93,9 @@ class Database:
             event.listen(self.engine, "begin", _begin_sqlite)
         try:
             with self.transaction(writes=False) as connection:
-                ready = self._check_version(connection)
-            if not ready:
-                self._create()
+                found = versions.found(connection, self.name)
+            if not any_version and not versions.check(found, self.name):
+                self.upgrade()
         except BaseException:
             self.engine.dispose()
             raise
@@ -118,39 +119,34 @@ class Database:
             return StoreUnavailable(f"{self.name} cannot be used now: {reason}")
         return RecordError(f"{self.name}: {reason}")
 
-    def _check_version(self, connection: Connection) -> bool:
-        """Whether the tables are there; raises if they are not ours or of another version."""
-        tables = inspect(connection).get_table_names()
-        if not tables:
-            return False
-        if MetaRow.__tablename__ not in tables:
-            raise RecordError(
-                f"{self.name} holds other tables ({', '.join(tables[:4])}) and no records"
-            )
-        query = select(MetaRow.value).where(MetaRow.name == "schema_version")
-        found = connection.execute(query).scalar()
-        if found == str(SCHEMA_VERSION):
-            return True
-        older = found is not None and found.isdigit() and int(found) < SCHEMA_VERSION
-        advice = "run `autosched db upgrade`" if older else "install a newer autosched"
-        raise SchemaVersionError(
-            f"{self.name} has schema version {found}, this version of autosched reads "
-            f"{SCHEMA_VERSION}: {advice} (`autosched db check --db {self.name}` shows both)"
-        )
+    def version(self) -> str | None:
+        """The revision of the schema; None for a database without tables."""
+        with self.transaction(writes=False) as connection:
+            return versions.found(connection, self.name)
 
-    def _create(self) -> None:
+    def upgrade(self) -> str | None:
+        """Make the tables, or bring them to this package's revision; returns the one before.
+
+        All or nothing. Raises SchemaVersionError for a database of a newer package.
+        """
         with self.transaction(writes=True) as connection:
             if not self.is_sqlite:
                 # Two servers that start on one empty database: the second waits for the first.
                 connection.exec_driver_sql("SELECT pg_advisory_xact_lock(7310579)")
-            if self._check_version(connection):
-                return
-            Base.metadata.create_all(connection, checkfirst=False)
-            version = {"name": "schema_version", "value": str(SCHEMA_VERSION)}
-            connection.execute(insert(MetaRow).values(version))
+            before = versions.found(connection, self.name)
+            versions.upgrade(connection, before, self.name)
+            return before
 
     def close(self) -> None:
         self.engine.dispose()
+
+
+def _name(url: URL) -> str:
+    """The URL for messages: without a password, wherever it stands, and without the driver."""
+    plain = url.difference_update_query(["password"])
+    if plain.drivername == "postgresql+psycopg":
+        plain = plain.set(drivername="postgresql")
+    return plain.render_as_string(hide_password=True)
 
 
 def _prepare_sqlite(connection: sqlite3.Connection, entry: ConnectionPoolEntry) -> None:

@@ -12,8 +12,8 @@ from sqlalchemy import Connection, Row, Select, select, tuple_
 from sqlalchemy.dialects import postgresql, sqlite
 
 from records.ranking import standing_of
-from records.schema import Base, JobRow, MeasurementRow, RecordRow, TraceRow, WorkloadRow
-from records.types import Job, Measurement, Record, RecordKey, Workload, canonical_json
+from records.schema import Base, EventRow, JobRow, MeasurementRow, RecordRow, TraceRow, WorkloadRow
+from records.types import Event, Job, Measurement, Record, RecordKey, Workload, canonical_json
 
 T = TypeVar("T")
 
@@ -26,12 +26,13 @@ _ROW_OF: dict[type[Any], type[Base]] = {
     Workload: WorkloadRow,
     Job: JobRow,
     Measurement: MeasurementRow,
+    Event: EventRow,
 }
 _RECORD_COLUMNS = [f.name for f in fields(Record) if f.name not in ("trace", "dialect")]
 
 
 def select_values(value_type: type[Any]) -> Select[Any]:
-    """Selects the columns of workloads, jobs or measurements."""
+    """Selects the columns of workloads, jobs, measurements or events."""
     row_type = _ROW_OF[value_type]
     return select(*(getattr(row_type, f.name) for f in fields(value_type)))
 
@@ -86,7 +87,11 @@ class Traces:
         """The rows to insert for new records, their traces being stored first."""
         hashes = [trace_hash(record) for record in records]
         distinct = dict(zip(hashes, records, strict=True))
-        rows = [{"hash": h, "dialect": r.dialect, "data": r.trace} for h, r in distinct.items()]
+        # Sorted: two writers that insert the same traces must not wait for each other in a circle.
+        rows = [
+            {"hash": h, "dialect": distinct[h].dialect, "data": distinct[h].trace}
+            for h in sorted(distinct)
+        ]
         connection.execute(insert_new(connection, TraceRow, ["hash"]), rows)
         ids: dict[str, int] = {}
         for chunk in chunks(distinct):

@@ -1,7 +1,7 @@
 """The tables, as typed SQLAlchemy models.
 
-`SCHEMA_VERSION` counts changes of these tables; a database carries the version that it was made
-with in its table `meta`, and another version is refused (`database.py`).
+`REVISION` is the newest of the migrations in `migrations/versions`, which lead to these tables; a
+database carries its own in `alembic_version`, and another one is refused (`versions.py`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
 from sqlalchemy.types import TypeDecorator
 
-SCHEMA_VERSION = 1
+REVISION = "0002"
 
 # SQLite makes only an INTEGER PRIMARY KEY an alias of the row's own number.
 RowId = BigInteger().with_variant(Integer, "sqlite")
@@ -55,7 +55,7 @@ class UtcDateTime(TypeDecorator[datetime]):
 
 
 class database_time(FunctionElement[datetime]):
-    """The current time by the database's clock."""
+    """The time by the database's clock: now, or `database_time(seconds)` from now."""
 
     type = UtcDateTime()
     inherit_cache = True
@@ -63,12 +63,17 @@ class database_time(FunctionElement[datetime]):
 
 @compiles(database_time)
 def _clock(element: database_time, compiler: SQLCompiler, **kw: Any) -> str:
-    return "CURRENT_TIMESTAMP"
+    # CURRENT_TIMESTAMP is when the transaction began, which may have waited for a lock since.
+    later = compiler.process(element.clauses, **kw)
+    return f"(clock_timestamp() + make_interval(secs => {later}))" if later else "clock_timestamp()"
 
 
 @compiles(database_time, "sqlite")
 def _clock_of_sqlite(element: database_time, compiler: SQLCompiler, **kw: Any) -> str:
-    return "strftime('%Y-%m-%d %H:%M:%f', 'now')"  # CURRENT_TIMESTAMP has whole seconds
+    # CURRENT_TIMESTAMP has whole seconds.
+    later = compiler.process(element.clauses, **kw)
+    shift = f", ({later}) || ' seconds'" if later else ""
+    return f"strftime('%Y-%m-%d %H:%M:%f', 'now'{shift})"
 
 
 class Base(DeclarativeBase):
@@ -79,13 +84,6 @@ class Base(DeclarativeBase):
         Mapping[str, Any]: JSON(none_as_null=True),
         Sequence[Any]: JSON(none_as_null=True),
     }
-
-
-class MetaRow(Base):
-    __tablename__ = "meta"
-
-    name: Mapped[str] = mapped_column(primary_key=True)
-    value: Mapped[str]
 
 
 class WorkloadRow(Base):
@@ -115,8 +113,30 @@ class JobRow(Base):
     origin: Mapped[str]
     created_at: Mapped[datetime]
     updated_at: Mapped[datetime]
+    priority: Mapped[int] = mapped_column(server_default="0")
+    client: Mapped[str | None]
+    lease_owner: Mapped[str | None]
+    lease_epoch: Mapped[int] = mapped_column(server_default="0")
+    lease_until: Mapped[datetime | None]
 
-    __table_args__ = (Index("ix_jobs_resume", "workload_key", "target", "seed", "created_at"),)
+    __table_args__ = (
+        Index("ix_jobs_resume", "workload_key", "target", "seed", "created_at"),
+        Index("ix_jobs_state", "state", "priority", "created_at"),
+    )
+
+
+class EventRow(Base):
+    """What happened to a job, in the order of the ids."""
+
+    __tablename__ = "events"
+
+    id: Mapped[int] = mapped_column(RowId, primary_key=True)
+    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"))
+    kind: Mapped[str]
+    data: Mapped[Mapping[str, Any]]
+    created_at: Mapped[datetime]
+
+    __table_args__ = (Index("ix_events_job", "job_id", "id"),)
 
 
 class TraceRow(Base):

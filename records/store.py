@@ -16,6 +16,7 @@ from sqlalchemy.orm import InstrumentedAttribute
 from records import lookup
 from records.database import Database, address
 from records.errors import NoRecord, RecordError
+from records.leases import check_lease
 from records.ranking import Scope, choose_scope, no_record, pick
 from records.rows import (
     Traces,
@@ -26,16 +27,18 @@ from records.rows import (
     select_records,
     select_values,
 )
-from records.schema import JobRow, MeasurementRow, RecordRow, WorkloadRow, database_time
+from records.schema import EventRow, JobRow, MeasurementRow, RecordRow, WorkloadRow, database_time
 from records.types import (
     JOB_STATES,
     LOCAL,
     OK,
     STATUSES,
     TRIAL,
+    Event,
     Filters,
     Job,
     JobChanges,
+    Lease,
     Measurement,
     Record,
     RecordKey,
@@ -52,7 +55,7 @@ class Store:
     """Everything that was measured; durable when the writing call returns.
 
     `url_or_path` is the path of an SQLite file, or a URL such as `sqlite:///tuning.db` or
-    `postgresql+psycopg://user@host/name`; the tables are made in an empty database. Any number of
+    `postgresql://user@host/name`; the tables are made in an empty database. Any number of
     threads and processes may use one database at once; a store must not be carried into a forked
     process. The read side is that of `RecordSource`.
 
@@ -134,6 +137,8 @@ class Store:
         state: str = "queued",
         origin: str = LOCAL,
         job_id: str | None = None,
+        priority: int = 0,
+        client: str | None = None,
     ) -> Job:
         """A new job of a workload that is in the store.
 
@@ -155,6 +160,8 @@ class Store:
             "trials_done": 0,
             "error": None,
             "origin": origin,
+            "priority": priority,
+            "client": client,
             "created_at": database_time(),
             "updated_at": database_time(),
         }
@@ -195,18 +202,41 @@ class Store:
             connection.execute(update(JobRow).where(JobRow.id == job_id).values(values))
         return self.job(job_id)
 
+    # Events
+
+    def add_event(self, job_id: str, kind: str, data: Mapping[str, Any]) -> Event:
+        """Notes that something happened to a job. Raises NoRecord if there is no such job."""
+        row = {"job_id": job_id, "kind": kind, "data": data, "created_at": database_time()}
+        with self._db.transaction(writes=True) as connection:
+            # One at a time: an id that is seen means that the job's smaller ones were seen.
+            _lock_job(connection, job_id)
+            added = insert(EventRow).values(row).returning(EventRow.id)
+            event_id = connection.execute(added).scalar_one()
+            found = connection.execute(select_values(Event).where(EventRow.id == event_id)).one()
+        return Event(**found._mapping)
+
+    def events(self, job_id: str, *, after_id: int = 0, limit: int = PAGE) -> list[Event]:
+        """The first `limit` events of a job after the one of id `after_id`, in order."""
+        query = select_values(Event).where(EventRow.job_id == job_id, EventRow.id > after_id)
+        with self._db.transaction(writes=False) as connection:
+            rows = connection.execute(query.order_by(EventRow.id).limit(limit)).all()
+        return [Event(**row._mapping) for row in rows]
+
     # Records
 
-    def add_records(self, records: Sequence[Record]) -> list[Record]:
+    def add_records(self, records: Sequence[Record], *, lease: Lease | None = None) -> list[Record]:
         """Stores records in one transaction and returns them as stored, in the same order.
 
         Of several records with the same (job, round, slot) the first one stays and is returned.
         The jobs' `trials_done` grow by the new trials. Raises RecordError, and stores nothing, if
-        a job or workload is unknown or a trace is not JSON data.
+        a job or workload is unknown or a trace is not JSON data, and LeaseLost if `lease` is given
+        and is not that job's any more.
         """
-        return [record for record, _ in self.insert_records(records)]
+        return [record for record, _ in self.insert_records(records, lease=lease)]
 
-    def insert_records(self, records: Sequence[Record]) -> list[tuple[Record, bool]]:
+    def insert_records(
+        self, records: Sequence[Record], *, lease: Lease | None = None
+    ) -> list[tuple[Record, bool]]:
         """`add_records`, telling with each record whether it was new."""
         if not records:
             return []
@@ -214,6 +244,8 @@ class Store:
         for record in records:
             first.setdefault(record.key, replace(record, remeasured_seconds=None))
         with self._db.transaction(writes=True) as connection:
+            if lease is not None:
+                check_lease(connection, lease)
             _check_known(connection, first.values())
             rows = self._traces.rows_of(connection, list(first.values()))
             added = insert_new(connection, RecordRow, RecordKey._fields).returning(
@@ -229,13 +261,17 @@ class Store:
             ids.pop(record.key, None)
         return answer
 
-    def add_measurements(self, record_id: int, measurements: Sequence[Measurement]) -> Record:
+    def add_measurements(
+        self, record_id: int, measurements: Sequence[Measurement], *, lease: Lease | None = None
+    ) -> Record:
         """Adds repeated timings to an ok record; those of local origin decide its rank from now on.
 
         One that is there already (same time and result) is not added again. Returns the record as
-        it is now.
+        it is now. Raises LeaseLost if `lease` is given and is not the job's any more.
         """
         with self._db.transaction(writes=True) as connection:
+            if lease is not None:
+                check_lease(connection, lease)
             record = self._locked(connection, record_id)
             if record.status != OK:
                 raise RecordError(f"record {record_id} is {record.status}: its time means nothing")
@@ -338,6 +374,13 @@ class Store:
         row = select(RecordRow.id).where(RecordRow.id == record_id).with_for_update()
         connection.execute(row)
         return self._get(connection, record_id)
+
+
+def _lock_job(connection: Connection, job_id: str) -> None:
+    """Nobody else changes the job until the transaction ends. Raises NoRecord if there is none."""
+    query = select(JobRow.id).where(JobRow.id == job_id).with_for_update()
+    if connection.execute(query).first() is None:
+        raise NoRecord(f"no job {job_id}")
 
 
 def _check_state(state: str) -> None:

@@ -44,7 +44,9 @@ STATUSES = (
     STALE,
 )
 
-JOB_STATES = ("queued", "running", "cancelling", "succeeded", "failed", "cancelled")
+QUEUED, RUNNING, CANCELLING = "queued", "running", "cancelling"
+ENDED = ("succeeded", "failed", "cancelled")
+JOB_STATES = (QUEUED, RUNNING, CANCELLING, *ENDED)
 
 BASELINE_ROUND = -1
 """The round of all baselines of a job: they are measured before round 0 and are not trials."""
@@ -92,7 +94,9 @@ class Job:
     """A tuning job. The database's clock sets `created_at` and `updated_at`.
 
     `device` is None until a device is chosen. Imported jobs (`origin`) only carry their records:
-    they are never found for resuming, and their seed is unknown (None).
+    they are never found for resuming, and their seed is unknown (None). Of queued jobs those of the
+    highest `priority` are claimed first, fairly between `client`s; the lease says who works on one
+    (`leases.py`).
     """
 
     id: str
@@ -108,6 +112,29 @@ class Job:
     origin: str
     created_at: datetime
     updated_at: datetime
+    priority: int = 0
+    client: str | None = None
+    lease_owner: str | None = None
+    lease_epoch: int = 0
+    lease_until: datetime | None = None
+
+
+class Lease(NamedTuple):
+    """The right to work on a job: that of its `epoch`, which each claim raises."""
+
+    job_id: str
+    epoch: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Event:
+    """Something that happened to a job; ids grow in the order in which a job's events happened."""
+
+    id: int
+    job_id: str
+    kind: str
+    data: Mapping[str, Any]
+    created_at: datetime
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,7 +23,7 @@ TOP = words(
     """
     AutoschedError IRModule LocalBuilder LocalPool LocalRunner RecordReader RecordToFile
     RecordToStore Schedule SearchTask Target TuningOptions build load_best_record lower ops
-    register_workload te
+    passes register_workload te
     """
 )
 TE = words(

@@ -16,6 +16,7 @@ _COMMANDS = {
     "best": ("autosched.cli.best", "the best program recorded for a workload"),
     "show": ("autosched.cli.show", "one record, as schedule, script, LLVM IR or assembly"),
     "records": ("autosched.cli.records", "export, import, merge and distill records"),
+    "db": ("autosched.cli.db", "the version of a database of records: check, upgrade"),
     "doctor": ("autosched.cli.doctor", "what this machine has, its limits and its noise"),
 }
 """Command -> (module with `add_arguments` and `run`, one-line help)."""

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Union
+from typing import Any
 
-from autosched.codegen.formula import evaluate
-
-Extent = Union[int, str]
-"""A constant, or a formula of symbolic sizes such as "(n + 7) // 8"."""
+from autosched.codegen.formula import Extent, evaluate
 
 
 @dataclass(frozen=True)
@@ -65,6 +62,11 @@ class KernelInfo:
             thread_bytes=evaluate(self.thread_bytes, sizes),
             sizes=(),
         )
+
+    @property
+    def needs_workspace(self) -> bool:
+        """Whether there is any scratch memory."""
+        return bool(self.workspace_bytes != 0 or self.thread_bytes != 0)
 
     def solve(self, shapes: Sequence[Sequence[int]]) -> dict[str, int]:
         """The sizes that arrays of these shapes have, by name; whether all shapes agree is not

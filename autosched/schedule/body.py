@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from autosched.errors import NotBatchable
+from autosched.errors import NotBatchable, ScheduleError
 from autosched.tir import expr as ex
 from autosched.tir.affine import Affine, Digit, Extents
 from autosched.tir.expr import Expr, Slot, Var
@@ -134,6 +134,12 @@ def rewrite_block(
     rewriter = Rewriter(block, reads, axes, extents, makers)
     writes = tuple(rewriter.access(a) for a in block.writes)
     body = tuple(rewriter.expr(e) for e in block.body)
+    for e in body:
+        if ex.height(e) > ex.MAX_HEIGHT:
+            raise ScheduleError(
+                f"the expression of {block.name} would nest {ex.height(e)} deep; at most "
+                f"{ex.MAX_HEIGHT} levels are taken"
+            )
     return tuple(reads.accesses), writes, body
 
 

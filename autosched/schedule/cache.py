@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from autosched.errors import ScheduleError
 from autosched.schedule.annotate import SCOPES
 from autosched.schedule.check import loop_vars, refuse, require, required, show
-from autosched.schedule.compute import needed_ranges, written_axes
+from autosched.schedule.compute import check_available, needed_ranges, written_axes
 from autosched.schedule.kinds import check_kinds, has_kinds
 from autosched.schedule.place import (
     Guard,
@@ -57,6 +57,7 @@ def cache_read(
     buffer: int | str,
     scope: str = "local",
     layout: Sequence[Sequence[Int]] | None = None,
+    consumers: Sequence[str] = (),
 ) -> tuple[PrimFunc, str]:
     """Let a block read through a copy of a buffer, made by a new block before it.
     (TVM cache_read, followed by transform_layout where there is a layout; Halide in().)
@@ -66,10 +67,11 @@ def cache_read(
         scope: where the copy lives.
         layout: dimensions of the copy, each [d], [d, div] or [d, div, mod]: the index along logical
             dimension d, that // div, or that // div % mod. None is the layout of the buffer.
+        consumers: further blocks that read the same copy; it stands before the first of all.
 
     Returns the new program and the name of the copying block, to be placed by compute_at.
 
-    Legality: the block does not write the buffer, and all writers of it come before; the layout's
+    Legality: the blocks do not write the buffer, and all writers of it come before; the layout's
     digits of each dimension determine the index, which is affine where it is cut.
     Where a layout pads, the copy has a predicate and the padding holds no defined value.
 
@@ -84,36 +86,44 @@ def cache_read(
     _check_scope(scope, what)
     site = site_of(func, block)
     old = _read_buffer(site.block, buffer, what)
-    writers = writers_of(func, old)
+    readers = [site, *(site_of(func, name) for name in consumers)]
+    for other in readers[1:]:
+        _read_buffer(other.block, old.name, what)
     order = {id(s.block): n for n, s in enumerate(sites(func))}
-    for w in writers:
-        if order[id(w.block)] >= order[id(site.block)]:
-            refuse(f"{what}: {w.block.name} writes {old.name} after the block or in it")
+    readers = sorted({id(s.block): s for s in readers}.values(), key=lambda s: order[id(s.block)])
+    for w in writers_of(func, old):
+        if order[id(w.block)] >= order[id(readers[0].block)]:
+            refuse(
+                f"{what}: {w.block.name} writes {old.name} after {readers[0].block.name} or in it"
+            )
     dims = _packed_dims(old, layout, what)
     name = _new_name(func, f"{old.name}_{scope if layout is None else 'packed'}")
     copy = Buffer(name, tuple(d.extent for d in dims), old.dtype, scope)
-    reader = _read_through(site.block, old, copy, dims, what)
     copier, guards = _copier(name, old, copy, dims)
-    changed = replace_node(func, site.block, (reader,))
-    new_site = site_of(changed, block)
-    shared = _deepest(new_site, writers_of(changed, old))
+    changed = func
+    for s in readers:
+        reader = _read_through(s.block, old, copy, dims, what)
+        changed = replace_node(changed, s.block, (reader,))
+    readers = [site_of(changed, s.block.name) for s in readers]
+    shared = _deepest(readers, writers_of(changed, old))
     parent = shared[-1].var if shared else None
     ranges = full(copier)
     if shared:
         axes = written_axes(copier, what)
-        ranges = needed_ranges(changed, copier, axes, [new_site], len(shared))
+        ranges = needed_ranges(changed, copier, axes, readers, len(shared))
     outer = {n.var: n.extent for n in shared}
-    position = child_with(children(changed, parent), [reader])[0]
+    position = child_with(children(changed, parent), [s.block for s in readers])[0]
+    check_available(changed, Site(copier, shared), parent, position, what)
     result = insert(changed, parent, position, nest(copier, ranges, guards, outer))
     if has_kinds(result):
         check_kinds(result)
     return result, name
 
 
-def _deepest(site: Site, others: Sequence[Site]) -> tuple[For, ...]:
-    """The longest run of loops that `site` shares with one of `others`: inside them all, a copy
-    stands between the two."""
-    return max((common_loops([site, other]) for other in others), key=len, default=())
+def _deepest(together: Sequence[Site], others: Sequence[Site]) -> tuple[For, ...]:
+    """The longest run of loops that all of `together` share with one of `others`: inside them all,
+    a copy stands between."""
+    return max((common_loops([*together, other]) for other in others), key=len, default=())
 
 
 def _check_scope(scope: str, what: str) -> None:
@@ -290,7 +300,7 @@ def cache_write(
     copier, _ = _copier(name, cache, old, _packed_dims(cache, None, what))
     changed = replace_node(func, site.block, (writer,))
     new_site = site_of(changed, block)
-    shared = _deepest(new_site, readers_of(changed, old))
+    shared = _deepest([new_site], readers_of(changed, old))
     parent = shared[-1].var if shared else None
     ranges = full(copier)
     if shared:

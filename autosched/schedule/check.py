@@ -117,24 +117,23 @@ def radix_apart(atoms: Sequence[tuple[Int, Int]]) -> Condition:
     """
     if all(isinstance(v, (int, np.integer)) for atom in atoms for v in atom):
         reach: int = 0
-        for c, e in sorted((abs(int(c)), int(e)) for c, e in atoms):
-            if e > 1:
-                if c <= reach:
+        for step, extent in sorted((abs(int(c)), int(e)) for c, e in atoms):
+            if extent > 1:
+                if step <= reach:
                     return False
-                reach += c * (e - 1)
+                reach += step * (extent - 1)
         return True
     if any(isinstance(v, Size) for atom in atoms for v in atom):
         return _sizes_apart(atoms)
-    numbers: list[Any] = [v for atom in atoms for v in atom]
-    columns = np.broadcast_arrays(*map(np.atleast_1d, numbers))
-    cs, es = np.abs(np.stack(columns[0::2])), np.stack(columns[1::2])
-    order = np.lexsort((es, cs), axis=0)
-    cs, es = np.take_along_axis(cs, order, 0), np.take_along_axis(es, order, 0)
-    total = np.zeros(cs.shape[1], np.int64)
-    ok = np.ones(cs.shape[1], bool)
-    for c, e in zip(cs, es, strict=True):
-        ok &= (e <= 1) | (c > total)
-        total = total + c * (e - 1)
+    ok: Condition = True
+    for n, (c, e) in enumerate(atoms):
+        below: Any = 0
+        for m, (d, f) in enumerate(atoms):
+            if m != n:
+                a, b = imax(c, -c), imax(d, -d)
+                first = (b < a) | ((b == a) & ((f < e) | ((f == e) & (m < n))))
+                below = below + np.where(first, b * (f - 1), 0)
+        ok = ok & ((e <= 1) | (imax(c, -c) > below))
     return ok
 
 
@@ -273,7 +272,7 @@ def iterations_apart(site: Site, loop: For) -> Condition:
     block, extents = site.block, site.extents()
     n = next(k for k, x in enumerate(site.loops) if x is loop)
     inside = loop_vars(site.loops[n:])
-    written = [bare_in(access) for access in block.writes]
+    written = [told_apart(block, access) for access in block.writes]
     forms = [
         b
         for it, b in zip(block.iters, block.bindings, strict=True)
@@ -295,7 +294,13 @@ def iterations_apart(site: Site, loop: For) -> Condition:
     return ok | injective(forms, used, extents)
 
 
-def bare_in(access: Access) -> set[int]:
-    """Ids of the axes that are an index by themselves."""
-    bare = (i.single_var() for i in access.indices if isinstance(i, Affine))
-    return {id(v) for v in bare if v is not None}
+def told_apart(block: Block, access: Access) -> set[int]:
+    """Ids of the axes that an element written tells: each index is an axis, or numbers several."""
+    extents = {id(it.var): it.extent for it in block.iters}
+    found: set[int] = set()
+    for index in access.indices:
+        if not isinstance(index, Affine) or not all(id(atom) in extents for atom, _ in index.terms):
+            continue
+        if always(radix_apart([(c, extents[id(atom)]) for atom, c in index.terms])):
+            found |= {id(atom) for atom, _ in index.terms}
+    return found

@@ -129,8 +129,9 @@ def _partial(func: PrimFunc, site: Site, node: For, reduced: set[Var], factor_ax
     bindings = [
         b for it, b in zip(block.iters, block.bindings, strict=True) if it.kind == "spatial"
     ]
-    iters.append(Iter(lane, node.extent))
-    bindings.append(Affine.of(node.var))
+    # In the order of the partial results' dimensions, where the block wrote its axes in order.
+    iters.insert(factor_axis, Iter(lane, node.extent))
+    bindings.insert(factor_axis, Affine.of(node.var))
     for other in site.loops:
         if other.var in reduced and other.var is not node.var:
             var = Var(f"v{other.var.name}")

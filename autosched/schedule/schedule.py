@@ -10,7 +10,7 @@ import numpy as np
 
 from autosched.errors import NotBatchable, ScheduleError
 from autosched.schedule import annotate as _annotate
-from autosched.schedule import cache, inline, kinds, loops, query, reduction
+from autosched.schedule import axes, cache, inline, kinds, loops, query, reduction
 from autosched.schedule.compute import compute_at
 from autosched.schedule.population import candidate, has_digits
 from autosched.schedule.reverse import reverse_compute_at
@@ -55,6 +55,7 @@ PRIMITIVES = frozenset(
         "get_producers",
         "get_consumers",
         "split",
+        "split_axis",
         "reorder",
         "fuse",
         "parallel",
@@ -217,6 +218,11 @@ class Schedule:
         self.func, out = loops.split(self.func, self._loop(loop), [self._int(f) for f in factors])
         return self._outs("split", (loop,), out, factors=tuple(factors))
 
+    def split_axis(self, block: BlockRV, axis: int, factor: int) -> tuple[LoopRV, ...]:
+        """Make two axes of one, with a loop each; see `axes.split_axis`."""
+        self.func, *out = axes.split_axis(self.func, self._block(block), axis, factor)
+        return self._outs("split_axis", (block, axis, factor), out)
+
     def reorder(self, *order: LoopRV) -> None:
         """Permute loops of one nest; see `loops.reorder`."""
         self.func = loops.reorder(self.func, *map(self._loop, order))
@@ -277,11 +283,19 @@ class Schedule:
         buffer: int | str,
         scope: str = "local",
         layout: Sequence[LayoutDim] | None = None,
+        consumers: Sequence[BlockRV] = (),
     ) -> BlockRV:
         """Read through a copy, maybe in a packed layout; see `cache.cache_read`."""
         dims = None if layout is None else [self._dim(d) for d in layout]
-        self.func, name = cache.cache_read(self.func, self._block(block), buffer, scope, dims)
-        recorded = {"scope": scope} if layout is None else {"scope": scope, "layout": layout}
+        others = [self._block(b) for b in consumers]
+        self.func, name = cache.cache_read(
+            self.func, self._block(block), buffer, scope, dims, others
+        )
+        recorded: dict[str, Any] = {"scope": scope}
+        if layout is not None:
+            recorded["layout"] = layout
+        if consumers:
+            recorded["consumers"] = tuple(consumers)
         (b,) = self._out("cache_read", (block, buffer), [name], **recorded)
         return b
 
@@ -350,7 +364,7 @@ class Schedule:
                     f"decision {value.name!r} has no value; give it to Schedule(decisions=…) "
                     f"(has {have})"
                 )
-            found = np.asarray(self.decisions[value.name])
+            found = np.asanyarray(self.decisions[value.name])
             if found.ndim > 1 or found.dtype.kind not in "iu":
                 raise ScheduleError(
                     f"decision {value.name!r}: expected an int or an int64 array of shape (N,), "

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -177,7 +178,15 @@ def step_text(step: Step) -> str:
 
 
 RETURN_TUPLES = frozenset(
-    {"get_loops", "get_blocks", "get_child_blocks", "get_producers", "get_consumers", "split"}
+    {
+        "get_loops",
+        "get_blocks",
+        "get_child_blocks",
+        "get_producers",
+        "get_consumers",
+        "split",
+        "split_axis",
+    }
 )
 
 
@@ -198,6 +207,8 @@ def _map(value: Any, change: Callable[[Any], Any]) -> Any:
 def _text(value: Any) -> str:
     if isinstance(value, tuple):
         return f"[{', '.join(_text(v) for v in value)}]"
+    if isinstance(value, float) and not isfinite(value):
+        return f'float("{value}")'
     return _quoted(value) if isinstance(value, str) else repr(value)
 
 

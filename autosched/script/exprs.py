@@ -19,7 +19,7 @@ from autosched.script.scope import Bound, Handle, Local, Scope
 from autosched.script.source import Place, Source
 from autosched.tir import dtypes
 from autosched.tir import expr as ex
-from autosched.tir.affine import Affine, Atom, Int, always
+from autosched.tir.affine import Affine, Atom, Digit, Int, always
 from autosched.tir.expr import OPS, Call, Const, Expr, Var
 from autosched.tir.forms import read_form
 from autosched.tir.nodes import Buffer, Index
@@ -27,6 +27,7 @@ from autosched.tir.size import Size, SizeVar, size_of
 
 Number = Union[int, float]
 Extent = Union[int, Size]
+_LARGEST = 1 << 62
 INDIRECT = 4
 """Loads nested in the indices of loads; proofs about them take time exponential in this."""
 
@@ -80,6 +81,17 @@ def key_of(e: Index) -> Hashable:
     return (e.op, e.dtype, *map(key_of, e.args))
 
 
+def _largest(form: Affine) -> int:
+    """Largest magnitude of the numbers in a form."""
+    found = abs(int(form.const))
+    for atom, c in form.terms:
+        found = max(found, abs(int(c)))
+        if isinstance(atom, Digit):
+            mod = 0 if atom.mod is None else int(atom.mod)
+            found = max(found, _largest(atom.base), int(atom.div), mod)
+    return found
+
+
 def _key_of_atom(atom: Atom) -> Hashable:
     if isinstance(atom, Var):
         return id(atom)
@@ -129,7 +141,7 @@ class Expressions:
             raise self.error(
                 node, f'an index is int64, found {e.dtype}; convert it with T.cast(x, "int64")'
             )
-        form = read_form(e)
+        form = self._form(node, e)
         return e if form is None else form
 
     def form(self, node: ast.expr, what: str) -> Affine:
@@ -137,7 +149,7 @@ class Expressions:
         self.loops_only = what
         e = self.expr(node, dtypes.INDEX)
         self.loops_only = ""
-        form = read_form(e)
+        form = self._form(node, e)
         if form is None:
             raise self.error(
                 node,
@@ -146,11 +158,19 @@ class Expressions:
             )
         return form
 
+    def _form(self, node: ast.expr, e: Expr) -> Affine | None:
+        """`e` as an affine form, if it is one."""
+        form = read_form(e)
+        if form is not None and _largest(form) > _LARGEST:
+            raise self.error(node, "the sum has numbers beyond 2**62")
+        return form
+
     def extent(self, node: ast.expr, what: str) -> Extent:
         """A constant integer of at least 1, or an expression of sizes that is positive."""
         e = self.expr(node, dtypes.INDEX)
+        is_float = isinstance(node, ast.Constant) and isinstance(node.value, float)
         n = size_of(e)
-        if n is None or not always(n >= 1):
+        if is_float or n is None or not always(n >= 1):
             raise self.error(
                 node,
                 f"{what} is a constant integer from 1 up, or an expression of sizes "
@@ -200,8 +220,8 @@ class Expressions:
     def _enter(self, node: ast.expr) -> None:
         self.budget.spend(node)
         self.depth += 1
-        if self.depth > self.budget.limits.depth:
-            raise self.error(node, f"expressions nest more than {self.budget.limits.depth} deep")
+        if self.depth > self.budget.limits.height:
+            raise self.error(node, f"expressions nest more than {self.budget.limits.height} deep")
 
     def _operand(self, node: ast.expr, like: str | None) -> Expr | Number:
         """The expression at `node`, or a number that has no dtype yet."""
@@ -249,21 +269,25 @@ class Expressions:
         result: Expr = self._checked(node, lambda: ex.call(op, *args))
         return result
 
-    def _unify(self, nodes: Sequence[ast.expr], like: str | None) -> list[Expr]:
-        """Operands of one dtype; numbers take that of the others."""
+    def _unify(self, nodes: Sequence[ast.expr | Expr], like: str | None) -> list[Expr]:
+        """Operands of one dtype, some of them read before; numbers take that of the others."""
         found: list[Expr | Number] = []
         known: str | None = None
         for node in nodes:
-            e = self._operand(node, known or like)
+            e = node if isinstance(node, Expr) else self._operand(node, known or like)
             found.append(e)
             if known is None and isinstance(e, Expr):
                 known = e.dtype
         if known is None and like is None and any(isinstance(x, float) for x in found):
             known = "float32"
-        return [
-            e if isinstance(e, Expr) else self._number(node, e, known or like)
-            for node, e in zip(nodes, found, strict=True)
-        ]
+        out: list[Expr] = []
+        for node, e in zip(nodes, found, strict=True):
+            if isinstance(e, Expr):
+                out.append(e)
+            else:
+                assert isinstance(node, ast.expr)
+                out.append(self._number(node, e, known or like))
+        return out
 
     def _unary(self, node: ast.UnaryOp, like: str | None) -> Expr | Number:
         if isinstance(node.op, ast.Not):
@@ -276,18 +300,29 @@ class Expressions:
         return self.call_op(node, "neg", e) if isinstance(e, Expr) else -e
 
     def _binary(self, node: ast.BinOp, like: str | None) -> Expr:
-        op = _BINARY.get(type(node.op))
-        if op is None:
-            raise self.error(
-                node, f"{type(node.op).__name__} is no operator; expected one of {_OPERATORS}"
-            )
-        return self.call_op(node, op, *self._unify((node.left, node.right), like))
+        # Sums are long and lean to the left, so that side is no recursion.
+        chain = [node]
+        while isinstance(chain[-1].left, ast.BinOp):
+            chain.append(chain[-1].left)
+            self.budget.spend(chain[-1])
+        outside = self.depth
+        left: ast.expr | Expr = chain[-1].left
+        for n, link in reversed(list(enumerate(chain))):
+            self.depth = outside + n
+            op = _BINARY.get(type(link.op))
+            if op is None:
+                raise self.error(
+                    link, f"{type(link.op).__name__} is no operator; expected one of {_OPERATORS}"
+                )
+            left = self.call_op(link, op, *self._unify((left, link.right), like))
+        assert isinstance(left, Expr)
+        return left
 
     def _bool(self, node: ast.BoolOp, like: str | None) -> Expr:
         op = "and" if isinstance(node.op, ast.And) else "or"
         out = self.condition(node.values[0])
         for n, value in enumerate(node.values[1:]):
-            if n >= self.budget.limits.depth:
+            if n >= self.budget.limits.height:
                 raise self.error(value, f"more than {n} conditions in a row; use brackets")
             out = self.call_op(node, op, out, self.condition(value))
         return out
@@ -302,7 +337,7 @@ class Expressions:
                     node,
                     f"{type(compare).__name__} is no comparison; expected <, <=, >, >=, == or !=",
                 )
-            if n >= self.budget.limits.depth:
+            if n >= self.budget.limits.height:
                 raise self.error(right, f"more than {n} comparisons in a row")
             link = self.call_op(node, op, *self._unify((left, right), None))
             out = link if out is None else self.call_op(node, "and", out, link)

@@ -12,19 +12,21 @@ from dataclasses import dataclass
 
 from autosched.errors import ScriptError
 from autosched.script.source import Place, Source
+from autosched.tir.expr import MAX_HEIGHT
 
 
 @dataclass(frozen=True)
 class Limits:
     """Bounds on one text; beyond any of them it is refused with a ScriptError.
 
-    `characters` of text; `depth` of nested expressions, brackets and loops; `nodes` of the syntax
-    tree, names given to values counted as often as they are used; `blocks` of one function;
-    `seconds` for reading and verifying, checked now and then.
+    `characters` of text; `depth` of nested brackets and loops; `height` of expressions; `nodes` of
+    the syntax tree, names given to values counted as often as they are used; `blocks` of one
+    function; `seconds` for reading and verifying, checked now and then.
     """
 
     characters: int = 1 << 20
     depth: int = 100
+    height: int = MAX_HEIGHT
     nodes: int = 300_000
     blocks: int = 1000
     seconds: float = 10.0
@@ -64,8 +66,9 @@ def scan(source: Source, limits: Limits) -> None:
     """Raise ScriptError where the text is too long, nests too deeply, or has tokens that no script
     has and that make Python's parser nest."""
     if len(source.text) > limits.characters:
-        raise ScriptError(
-            f"the script has {len(source.text)} characters; at most {limits.characters} are read"
+        count = len(source.text)
+        raise source.error_at(
+            1, 0, f"the script has {count} characters; at most {limits.characters} are read"
         )
     depth = chain = choices = 0
     for found in _SCAN.finditer(source.text):

@@ -15,10 +15,13 @@ def dictionary(source: Source, budget: Budget, node: ast.expr, what: str) -> dic
     """A dict with string keys, as attributes and annotations are."""
     if not isinstance(node, ast.Dict):
         raise source.error(node, f"{what} are a dict; expected one such as {{'key': 1}}")
-    return {
-        string(source, key or node, f"a key of {what}"): literal(source, budget, value)
-        for key, value in zip(node.keys, node.values, strict=True)
-    }
+    out: dict[str, Any] = {}
+    for key, value in zip(node.keys, node.values, strict=True):
+        name = string(source, key or node, f"a key of {what}")
+        if name in out:
+            raise source.error(key or node, f"{what} have the key {name!r} twice")
+        out[name] = literal(source, budget, value)
+    return out
 
 
 def literal(source: Source, budget: Budget, node: ast.expr) -> Any:

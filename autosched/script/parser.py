@@ -56,13 +56,15 @@ def parse(text: str, *, check: bool = True, limits: Limits = LIMITS) -> PrimFunc
             elif not _is_prelude(s):
                 raise source.error(s, "expected @T.prim_func and a function, or @ir_module")
         if not read and not is_module:
-            raise ScriptError("the script has no function; expected @T.prim_func and `def`")
+            raise source.error_at(
+                1, 0, "the script has no function; expected @T.prim_func and `def`"
+            )
         if check:
             with deadline(max(budget.seconds_left, 0.0)):
                 for func in read.values():
                     verify(func)
-    except RecursionError as e:
-        raise ScriptError("the script nests too deeply to be read") from e
+    except (RecursionError, MemoryError) as e:  # MemoryError is what Python's parser says
+        raise source.error_at(source.longest_line(), 0, "the script nests too deeply here") from e
     functions = list(read.values())
     return IRModule(read) if is_module or len(functions) > 1 else functions[0]
 
@@ -124,10 +126,13 @@ def _tree(source: Source) -> ast.Module:
         line, column = e.lineno or 1, max((e.offset or 1) - 1, 0)
         end = (e.end_offset or 1) - 1 if e.end_lineno == e.lineno else 0
         raise source.error_at(line, column, f"no Python syntax: {e.msg}", end) from e
-    except MemoryError as e:
-        raise ScriptError("the script nests too deeply to be read") from e
-    except ValueError as e:  # a NUL, or half a surrogate pair
-        raise ScriptError(f"the text is no Python: {e}") from e
+    except UnicodeEncodeError as e:
+        before = source.text[: e.start]
+        column = e.start - (before.rfind("\n") + 1)
+        line = before.count("\n") + 1
+        raise source.error_at(line, column, "half a surrogate pair, which is no text") from e
+    except ValueError as e:  # a NUL, for older versions of Python
+        raise source.error_at(1, 0, f"the text is no Python: {e}") from e
 
 
 def _is_prelude(s: ast.stmt) -> bool:

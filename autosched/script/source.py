@@ -25,6 +25,10 @@ class Source:
         self.lines = self.text.split("\n")
         self.name, self.first_line, self.indent = name, first_line, indent
 
+    def longest_line(self) -> int:
+        """Number of the longest line, from 1."""
+        return 1 + max(range(len(self.lines)), key=lambda n: len(self.lines[n]))
+
     def error(self, place: Place, message: str) -> ScriptError:
         """An error at an AST node: position, message, the source line with the node underlined."""
         line = self.lines[place.lineno - 1] if place.lineno <= len(self.lines) else ""

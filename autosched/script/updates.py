@@ -149,11 +149,13 @@ class Updates:
         before = budget.spent
         value = self.exprs.expr(s.value)
         size = budget.spent - before
-        if _height(value) > budget.limits.depth:
-            raise self.error(
-                s.value, f"expressions nest more than {budget.limits.depth} deep by their names"
-            )
+        self._check_height(s.value, value)
         return value, size
+
+    def _check_height(self, place: Place, value: Expr) -> None:
+        limit = self.exprs.budget.limits.height
+        if ex.height(value) > limit:
+            raise self.error(place, f"expressions nest more than {limit} deep by their names")
 
     def _stored(self, s: Store) -> Expr:
         """The value of a store, with the dtype of its buffer."""
@@ -164,6 +166,7 @@ class Updates:
             test = self.exprs.condition(s.otherwise.test)
             other = self._stored(s.otherwise.store)
             value = self.exprs.call_op(s.value, "if_then_else", test, value, other)
+        self._check_height(s.value, value)
         if value.dtype != s.target.dtype:
             raise self.error(
                 s.value,
@@ -304,8 +307,3 @@ class Updates:
                     f"values, and of constants; {_FORMS}",
                 )
         return value
-
-
-def _height(e: Expr) -> int:
-    parts = [_height(x) for x in ex.children(e)]
-    return 1 + max(parts, default=0)

@@ -35,6 +35,7 @@ from autosched.search.footprint import (
     Traffic,
     Use,
     floats,
+    homes_of,
     reduction_loops,
     site_uses,
 )
@@ -48,7 +49,7 @@ from autosched.tir.nodes import Block, Buffer, For, Node, PrimFunc, sites
 
 TLB_PAGES = 64.0
 """Pages that the first-level data TLB holds (64 to 96 on current cores)."""
-MAX_COPIES = 192.0
+MAX_COPIES = 288.0
 """Vector instructions in one iteration beyond which code size and build time explode."""
 MAX_THREAD_BYTES = 64.0 * 2**20
 MAX_SCRATCH_BYTES = 2.0 * 2**30
@@ -114,17 +115,28 @@ class Analysis:
     """Lines entering L1, L2, L3 and pages missing the TLB over the whole program, started cold."""
     packed_bytes: Floats
     """Bytes written by blocks that compute nothing: copies into panels and padded buffers."""
+    registers: int
+    """Vector registers of the target."""
+    sites: tuple[SiteUses, ...]
+    """The blocks with their loops and accesses, in program order."""
+    tree: LoopTree
+    homes: dict[int, int]
+    """By a buffer's id, how many loops stand around its allocation."""
 
     @property
     def valid(self) -> Mask:
-        """Whether a candidate is worth building: bounded code and scratch."""
+        """Whether a candidate is worth building: bounded code and scratch. Shape () or (size,)."""
         ok = (self.scratch_bytes <= MAX_SCRATCH_BYTES) & (self.thread_bytes <= MAX_THREAD_BYTES)
         for stats in self.blocks.values():
             ok = ok & (stats.copies <= MAX_COPIES)
-        return np.broadcast_to(ok, (self.size,)).astype(np.bool_)
+        return ok
 
     def columns(self) -> dict[str, Floats]:
         """Every figure by name, shape (size,); `block/figure` for blocks, sums over stages."""
+        return {k: np.broadcast_to(floats(v), (self.size,)) for k, v in self.figures().items()}
+
+    def figures(self) -> dict[str, Floats]:
+        """The same, each of shape () or (size,)."""
         found: dict[str, Floats] = {}
         for name, stats in self.blocks.items():
             for field in fields(stats):
@@ -133,13 +145,14 @@ class Analysis:
         found["pages"] = self.traffic.pages
         for key in ("scratch_bytes", "thread_bytes", "resident_lines", "packed_bytes"):
             found[key] = getattr(self, key)
-        return {k: np.broadcast_to(floats(v), (self.size,)) for k, v in found.items()}
+        return found
 
 
 def analyse(func: PrimFunc, target: Target, size: int = 1) -> Analysis:
     """Figures of a scheduled or lowered program; `size` is N if its extents are arrays of shape
     (N,)."""
-    uses = site_uses(func)
+    homes = homes_of(func)
+    uses = site_uses(func, homes)
     tree = LoopTree(func, uses)
     blocks: dict[str, BlockStats] = {}
     facts: dict[str, BlockFacts] = {}
@@ -157,7 +170,21 @@ def analyse(func: PrimFunc, target: Target, size: int = 1) -> Analysis:
     traffic = tree.total(walks, limits, TLB_PAGES)
     scratch, private = _scratch(func, uses, tree)
     resident = tree.foot([s.site.block for s in uses], 0).lines
-    return Analysis(size, blocks, facts, stages, scratch, private, resident, traffic, packed)
+    return Analysis(
+        size=size,
+        blocks=blocks,
+        facts=facts,
+        stages=stages,
+        scratch_bytes=scratch,
+        thread_bytes=private,
+        resident_lines=resident,
+        traffic=traffic,
+        packed_bytes=packed,
+        registers=target.vector_registers,
+        sites=tuple(uses),
+        tree=tree,
+        homes=homes,
+    )
 
 
 def _facts(block: Block, target: Target) -> BlockFacts:
@@ -285,6 +312,8 @@ def _loads(
                 last[id(atom)] = np.abs(floats(c))
     zero = floats(0.0)
     instructions, by_element = floats(1.0), zero
+    slides = _sliding(use)
+    widths = {n: (floats(1.0), floats(1.0)) for n in set(slides.values())}
     for loop in site.site.loops:
         key = id(loop.var)
         e = inside[key]
@@ -297,11 +326,33 @@ def _loads(
             strided = used & ~smooth & (e > 1.0)
             by_element = by_element + np.where(strided, e, 0.0)
             instructions = instructions * np.where(used, np.ceil(e / facts.vector), 1.0)
+        elif key in slides:
+            count, span = widths[slides[key]]
+            widths[slides[key]] = count * e, span + steps[key] * (e - 1.0)
         else:
             instructions = instructions * np.where(used, e, 1.0)
+    # Copies that slide over one dimension load each of its elements once.
+    for count, span in widths.values():
+        instructions = instructions * np.minimum(count, span)
     return instructions, by_element * instructions / np.maximum(
         np.ceil(by_element / facts.vector), 1.0
     )
+
+
+def _sliding(use: Use) -> dict[int, int]:
+    """Id of a variable -> the one dimension that it moves along, with all else there being plain
+    variables too."""
+    found: dict[int, int] = {}
+    several: set[int] = set()
+    for n, form in enumerate(use.forms):
+        if form is None or any(isinstance(atom, Digit) for atom, _ in form.terms):
+            several |= {id(v) for v in form.variables()} if form is not None else set()
+            continue
+        for atom, _ in form.terms:
+            if id(atom) in found:
+                several.add(id(atom))
+            found[id(atom)] = n
+    return {key: n for key, n in found.items() if key not in several}
 
 
 def _stage(node: Node, traffic: Traffic, target: Target) -> StageStats:

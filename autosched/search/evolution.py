@@ -9,7 +9,7 @@ never sees a pool, a store or a clock.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -58,6 +58,10 @@ class SearchParams:
     crowd: float = 0.25
     """Share of a round that may have the same variant and register tile."""
 
+    def with_round_size(self, size: int) -> SearchParams:
+        """The same with another size of rounds."""
+        return replace(self, round_size=size)
+
 
 class EvolutionarySearch:
     """Proposes candidates of `space` by `model`'s scores. `model` is left as it is: it is refitted
@@ -73,6 +77,12 @@ class EvolutionarySearch:
         self._whole = space.enumerate(self.params.exhaustive_limit)
         self._inner = _inner_columns(space)
         self._memo: dict[tuple[int, tuple[object, ...]], tuple[list[bytes], Population]] = {}
+
+    def sample(self, n: int) -> Population:
+        """`n` random candidates of the seed, without those that came up before."""
+        lot = np.random.default_rng(np.random.SeedSequence([self.seed]))
+        found = self.space.sample(lot, n)
+        return found.take(found.unique())
 
     def propose(self, round: int, n: int, history: Sequence[Measured]) -> list[Candidate]:
         """The `n` candidates of a round, fewer if the space has no more; none was ever proposed

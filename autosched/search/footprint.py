@@ -31,7 +31,7 @@ Widths = tuple[Floats, ...]
 
 def floats(x: Any) -> Floats:
     """An Int as float64: footprints of large problems overflow int64 products."""
-    return np.asarray(x, dtype=np.float64)
+    return x.astype(np.float64) if isinstance(x, np.ndarray) else np.asarray(x, dtype=np.float64)
 
 
 @dataclass(frozen=True)
@@ -70,17 +70,21 @@ class SiteUses:
         return np.where(self.reduces[depth], 0.0, 1.0)
 
 
-def site_uses(func: PrimFunc) -> list[SiteUses]:
-    """Every block of `func` with its accesses, in program order."""
-    every = list(sites(func))
+def homes_of(func: PrimFunc) -> dict[int, int]:
+    """By a buffer's id, how many loops stand around its allocation: none for arguments."""
     params = {id(b) for b in func.params}
     users: dict[int, list[Site]] = {}
-    for site in every:
+    for site in sites(func):
         for access in (*site.block.reads, *site.block.writes):
             mine = users.setdefault(id(access.buffer), [])
             if not mine or mine[-1] is not site:
                 mine.append(site)
-    homes = {key: 0 if key in params else len(_home(found)) for key, found in users.items()}
+    return {key: 0 if key in params else len(_home(found)) for key, found in users.items()}
+
+
+def site_uses(func: PrimFunc, homes: Mapping[int, int]) -> list[SiteUses]:
+    """Every block of `func` with its accesses, in program order."""
+    every = list(sites(func))
     out = []
     for site in every:
         extents = tuple(floats(loop.extent) for loop in site.loops)
@@ -254,6 +258,10 @@ class LoopTree:
         """Elements of a buffer as lowering allocates it."""
         return _product(self.shapes[id(buffer)])
 
+    def lines(self, buffer: Buffer, widths: Widths) -> Floats:
+        """Cache lines of a box of a buffer."""
+        return self._lines(buffer, widths)[0]
+
     def foot(self, blocks: list[Block], depth: int) -> Foot:
         """What `blocks`, which share `depth` loops, touch in one iteration of those loops."""
         key = (depth, *map(id, blocks))
@@ -333,7 +341,7 @@ class LoopTree:
         found = self._strides.get(id(buffer))
         if found is None:
             stride = self.shapes[id(buffer)][-1] * dtypes.itemsize(buffer.dtype)
-            found = (floats(PAGE / np.gcd(np.asarray(stride, dtype=np.int64), PAGE)),)
+            found = (floats(PAGE / np.gcd(stride.astype(np.int64), PAGE)),)
             self._strides[id(buffer)] = found
         return found[0]
 

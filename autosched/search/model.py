@@ -13,14 +13,23 @@ Scores = npt.NDArray[np.float32]
 Seconds = npt.NDArray[np.float64]
 
 
-class CostModel(Protocol):
-    """Scores candidates of a space; higher is better. Scores are only compared within one call."""
+class HasSpace(Protocol):
+    """A task, or a space, which stands for itself."""
 
-    def predict(self, space: Space, population: Population) -> Scores:
+    @property
+    def space(self) -> Space:
+        """All candidates of the workload on the target."""
+        ...
+
+
+class CostModel(Protocol):
+    """Scores candidates of a task; higher is better. Scores are only compared within one call."""
+
+    def predict(self, task: HasSpace, population: Population) -> Scores:
         """float32 of shape (N,); minus infinity marks candidates that are not worth building."""
         ...
 
-    def fit(self, space: Space, population: Population, seconds: Seconds) -> CostModel:
+    def fit(self, task: HasSpace, population: Population, seconds: Seconds) -> CostModel:
         """A model that has also learned from these measurements; this one is left as it is.
 
         `seconds` is float64 of shape (N,), infinite for candidates that failed. Must be a pure

@@ -8,7 +8,7 @@ from functools import cached_property
 
 from autosched.dag import ComputeDAG
 from autosched.tir import expr as ex
-from autosched.tir.affine import Affine
+from autosched.tir.affine import Affine, Int, is_zero, same_int
 from autosched.tir.expr import OPS, Call, Expr, Slot, Var
 from autosched.tir.nodes import Access, Block, Iter, PrimFunc
 
@@ -82,8 +82,8 @@ class BlockInfo:
         indices = self.block.writes[0].indices
         if not indices or not isinstance(indices[-1], Affine):
             return None
-        var = indices[-1].single_var()
-        return next((i for i in self.spatial if i.var is var), None)
+        last = indices[-1]
+        return next((i for i in self.spatial if same_int(last.coefficient(i.var), 1)), None)
 
     @cached_property
     def writes_identity(self) -> bool:
@@ -99,7 +99,7 @@ class BlockInfo:
             and self.block.is_reduction
             and not self.sequential
             and len(self.block.writes) == 1
-            and self.writes_identity
+            and all(numbered_axes(a, self.spatial) for a in self.block.writes)
             and any(i.extent != 1 for i in self.reduce)
         )
 
@@ -139,6 +139,24 @@ def identity_axes(access: Access, axes: tuple[Iter, ...]) -> bool:
         isinstance(i, Affine) and i.single_var() is axis.var
         for i, axis in zip(access.indices, axes, strict=True)
     )
+
+
+def numbered_axes(access: Access, axes: tuple[Iter, ...]) -> bool:
+    """Whether the access is `buffer[axes...]`, or some of its indices number several axes in turn,
+    the last one fastest: `v0 * 4 + v1`. Every element then has one point."""
+    left = list(axes)
+    for index in access.indices:
+        if not isinstance(index, Affine) or not is_zero(index.const) or not index.terms:
+            return False
+        mine, left = left[: len(index.terms)], left[len(index.terms) :]
+        stride: Int = 1
+        for axis in reversed(mine):
+            if not same_int(index.coefficient(axis.var), stride):
+                return False
+            stride = stride * axis.extent
+        if len(mine) != len(index.terms):
+            return False
+    return not left
 
 
 def axis_dim(access: Access, axis: Iter) -> int | None:

@@ -27,13 +27,23 @@ WIDTH_WEIGHTS = (0.10, 0.38, 0.12, 0.28, 0.06, 0.06)
 argument: enough independent multiply-adds for one load of each operand)."""
 
 
+COPIES = (1, 2, 4, 8)
+COPY_WEIGHTS = (0.55, 0.2, 0.15, 0.1)
+"""Copies of a reduction in the register tile; a short one is often written out whole."""
+MAX_TAPS = 8
+"""Extent up to which a reduction counts as short."""
+CODE_VECTORS = 224
+"""Vector instructions in one register tile that samples keep to."""
+
+
 @dataclass(frozen=True)
 class TileSpec:
     """Tile factors of one axis of `block`, outermost level derived.
 
     `names` are the decisions from the outer to the inner level; the level outside of them has
     `ceil(extent / product)` iterations. `role` says what the innermost level becomes: "vector" (in
-    lanes of `lanes` elements), "rows" (unrolled), "reduce" (serial reduction), "outer" (serial).
+    lanes of `lanes` elements), "rows" (unrolled), "reduce" (copies of the reduction, unrolled),
+    "outer" (serial).
     Vector and row levels of one block share its registers. `default` is what the default schedule
     takes.
     """
@@ -74,9 +84,11 @@ class TileSpec:
             odd = rng.integers(1, 4 * self.lanes + 1, size=n)
             return np.minimum(np.where(rng.random(n) < 0.05, odd, wide), self.extent)
         if self.role == "reduce":
-            full = rng.random(n) < (0.6 if self.extent <= 16 else 0.35)
-            f = draw_factor(rng, np.full(n, self.extent), np.minimum(cap, self.extent))
-            return np.where(full, np.minimum(cap, self.extent), f)
+            few: IntArray = rng.choice(COPIES, size=n, p=COPY_WEIGHTS)
+            if self.extent <= MAX_TAPS:
+                few = np.where(rng.random(n) < 0.6, self.extent, few)
+            found: IntArray = np.minimum(few, np.minimum(cap, self.extent))
+            return found
         return draw_factor(rng, np.full(n, self.extent), np.minimum(cap, self.extent))
 
     def sample_outer(self, rng: np.random.Generator, inner: IntArray) -> IntArray:
@@ -87,7 +99,11 @@ class TileSpec:
         rest = -(-self.extent // inner)
         for level in range(levels - 2, -1, -1):
             f = draw_factor(rng, rest, rest)
-            f = np.where(rng.random(n) < 0.25, 1, f)
+            if self.role == "reduce":  # often all of it: a cut costs a store and a load
+                whole = rng.random(n) < (0.6 if self.extent <= 16 else 0.35)
+                f = np.where(whole, rest, f)
+            else:
+                f = np.where(rng.random(n) < 0.25, 1, f)
             out[:, level] = f
             rest = -(-rest // f)
         return out
@@ -195,6 +211,13 @@ def sample_block(
             filled[row.axis] = np.where(chosen, f, filled[row.axis])
             left = np.maximum(left // f, 1)
     inner.update(filled)
+    code = CODE_VECTORS // vectors
+    for f in filled.values():
+        code = code // f
+    for tile in reversed(tiles):
+        if tile.role == "reduce":
+            inner[tile.axis] = tile.sample_inner(rng, np.clip(code, 1, MAX_TAPS))
+            code = code // inner[tile.axis]
     for spec in specs:
         if isinstance(spec, ChoiceSpec):
             columns[spec.name] = rng.choice(np.array(spec.values, dtype=np.int64), size=n)
@@ -242,7 +265,7 @@ def mutate_tile(spec: TileSpec, factors: IntArray, rng: np.random.Generator) -> 
     level = rng.integers(0, levels, size=n)
     size = np.where(level == levels - 1, unit, 1) * rng.choice([-1, 1], size=n)
     nudged[rows, level] = np.maximum(nudged[rows, level] + size, 1)
-    cap = np.full(n, 16 if spec.role == "rows" else spec.extent)
+    cap = np.full(n, {"rows": 16, "reduce": MAX_TAPS}.get(spec.role, spec.extent))
     inner = np.where(rng.random(n) < 0.5, out[:, -1], spec.sample_inner(rng, cap))
     fresh = spec.sample_outer(rng, inner)
     kind: npt.NDArray[np.float64] = rng.random((n, 1))

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from autosched.errors import TuningError
 from autosched.schedule import Schedule
 from autosched.sketch.analysis import elementwise_consumer
+from autosched.sketch.digits import separate_digits
 from autosched.sketch.rules import CPU_RULES, INLINE_RULES
 from autosched.sketch.space import Space, Variant
 from autosched.sketch.state import Rule, State, Verdict
@@ -15,6 +16,8 @@ from autosched.tir.nodes import PrimFunc
 
 MAX_VARIANTS = 256
 """Structures kept a workload; the walk keeps the most usual choices first."""
+MAX_BLOCKS = 1000
+"""Blocks of a sketch at which a rule is taken to apply to its own results for ever."""
 
 
 def generate_space(func: PrimFunc, target: Target, custom_rules: Sequence[Rule] = ()) -> Space:
@@ -29,7 +32,9 @@ def generate_states(
     func: PrimFunc, target: Target, custom_rules: Sequence[Rule] = (), limit: int = MAX_VARIANTS
 ) -> list[State]:
     """The finished sketches, the most usual first; at most `limit`."""
-    states = [State(Schedule(func), target)]
+    schedule = Schedule(func)
+    separate_digits(schedule)
+    states = [State(schedule, target)]
     states = _walk(states, INLINE_RULES, limit)
     states = _walk(states, (*custom_rules, *CPU_RULES), limit)
     if not states:
@@ -53,17 +58,33 @@ def variants_of(states: Sequence[State]) -> list[Variant]:
 
 def _walk(states: list[State], rules: Sequence[Rule], limit: int) -> list[State]:
     finished: list[State] = []
-    pending = [(state, list(state.blocks())) for state in reversed(states)]
+    pending: list[tuple[State, frozenset[str]]] = [(s, frozenset()) for s in reversed(states)]
     while pending and len(finished) < limit:
-        state, left = pending.pop()
-        while left and (left[-1] in state.handled or _taken_along(state, left[-1], rules)):
-            left = left[:-1]
-        if not left:
+        state, done = pending.pop()
+        block = _next_block(state, done, rules)
+        if block is None:
             finished.append(state)
             continue
-        results = _apply(state, left[-1], rules)
-        pending += [(s, left[:-1]) for s in reversed(results)]
+        known = frozenset(state.blocks())
+        if len(known) > MAX_BLOCKS:
+            raise TuningError(
+                f"the sketch rules have made {len(known)} blocks and do not come to an end; the "
+                f"last choices were {', '.join(state.choices[-3:])}"
+            )
+        for after in reversed(_apply(state, block, rules)):
+            # A rule that makes new blocks of one leaves all of them to be visited.
+            grown = frozenset(after.blocks()) - known
+            pending.append((after, done if grown else done | {block}))
     return finished
+
+
+def _next_block(state: State, done: frozenset[str], rules: Sequence[Rule]) -> str | None:
+    """The last block that is left to visit."""
+    for block in reversed(state.blocks()):
+        if block in state.handled or block in done or _taken_along(state, block, rules):
+            continue
+        return block
+    return None
 
 
 def _apply(state: State, block: str, rules: Sequence[Rule]) -> list[State]:

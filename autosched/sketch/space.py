@@ -128,6 +128,11 @@ class Space:
             dtype=np.bool_,
         ).reshape(len(self.variants), len(self.names))
 
+    @property
+    def space(self) -> Space:
+        """Itself: where a task is asked for its space, a space will do."""
+        return self
+
     def columns_of(self, spec: DecisionSpec) -> IntArray:
         """Column indices of a spec's decisions."""
         return np.array([self.column[n] for n in spec.names], dtype=np.int64)
@@ -188,7 +193,7 @@ class Space:
     ) -> Population:
         """`n` candidates, variants drawn evenly (of `variants`, if given); may repeat in small
         spaces."""
-        return self._finish(self._some(rng, n, variants), self._draw(rng, n))
+        return self.repaired(self._some(rng, n, variants), self._draw(rng, n))
 
     def mutate(
         self,
@@ -225,7 +230,7 @@ class Space:
                 values[at] = (
                     mutate_tile(spec, values[at], rng) if isinstance(spec, TileSpec) else fresh[at]
                 )
-        return self._finish(variant, values)
+        return self.repaired(variant, values)
 
     def crossover(self, a: Population, b: Population, rng: np.random.Generator) -> Population:
         """Children of `a[n]` and `b[n]`: the variant of `a`, each axis's decisions from either."""
@@ -237,7 +242,7 @@ class Space:
             columns = self.columns_of(spec)
             take = (rng.random(len(a)) < 0.5) & shared[:, columns].all(axis=1)
             values[np.ix_(take, columns)] = b.values[np.ix_(take, columns)]
-        return self._finish(a.variant.copy(), values)
+        return self.repaired(a.variant.copy(), values)
 
     def neighbours(self, candidate: Candidate) -> Population:
         """Every candidate one step away: a factor doubled, halved, one up or down; a choice's other
@@ -267,7 +272,7 @@ class Space:
         rows += [(w, full) for w in range(len(self.variants)) if w != v]
         if not rows:
             return base.take(np.zeros(0, dtype=np.int64))
-        found = self._finish(
+        found = self.repaired(
             np.array([w for w, _ in rows], dtype=np.int64), np.stack([r for _, r in rows])
         )
         found = found.take(found.unique())
@@ -290,7 +295,7 @@ class Space:
             rows = cross_product(solid) if solid else np.zeros((1, 0), dtype=np.int64)
             values = np.zeros((len(rows), len(self.names)), dtype=np.int64)
             values[:, [self.column[n] for n in variant.decision_names]] = rows
-            parts.append(self._finish(np.full(len(rows), v, dtype=np.int64), values))
+            parts.append(self.repaired(np.full(len(rows), v, dtype=np.int64), values))
         whole = Population.concat(parts)
         return whole.take(whole.unique())
 
@@ -307,7 +312,9 @@ class Space:
                 values[:, self.column[name]] = column
         return values
 
-    def _finish(self, variant: IntArray, values: IntArray) -> Population:
+    def repaired(self, variant: IntArray, values: IntArray) -> Population:
+        """Candidates of shape (N,) and (N, D) made canonical; decisions not of the variant are
+        0."""
         values = values.copy()
         for spec in self.specs:
             columns = self.columns_of(spec)

@@ -27,7 +27,7 @@ class State:
     """A schedule with decisions so far, never changed in place: `fork` before applying primitives.
 
     `choices` are the structural choices made (they name the variant), `handled` the blocks that
-    have their final place and loops.
+    have their final place and loops, `factored` those that make or reduce partial results.
     """
 
     schedule: Schedule
@@ -36,6 +36,7 @@ class State:
     choices: tuple[str, ...] = ()
     handled: frozenset[str] = frozenset()
     nests: tuple[TiledNest, ...] = field(default=())
+    factored: frozenset[str] = frozenset()
 
     def fork(self) -> Schedule:
         """A copy of the schedule to work on."""
@@ -66,6 +67,10 @@ class State:
             handled=self.handled | frozenset(handled),
             nests=(*self.nests, *nests),
         )
+
+    def with_factored(self, names: frozenset[str]) -> State:
+        """The state with more blocks of partial results."""
+        return replace(self, factored=self.factored | names)
 
     def declare(self, schedule: Schedule, specs: tuple[DecisionSpec, ...]) -> None:
         """Give new decisions their default values in a forked schedule, so that they can be

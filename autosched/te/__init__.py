@@ -4,6 +4,7 @@ A = te.placeholder((N, L), name="A")
 k = te.reduce_axis((0, L), name="k")
 C = te.compute((N, M), lambda i, j: te.sum(A[i, k] * B[k, j], axis=k), name="C")
 func = te.create_prim_func([A, B, C])
+s = te.create_schedule(C.op)
 """
 
 from autosched.te.compute import compute
@@ -37,6 +38,9 @@ from autosched.te.intrinsics import (
 )
 from autosched.te.prim_func import create_prim_func
 from autosched.te.reduction import Reduce, comm_reducer, max, min, prod, sum
+from autosched.te.stage.schedule import StageSchedule, create_schedule
+from autosched.te.stage.stage import Stage
+from autosched.te.stage.thread import ThreadAxis, thread_axis
 from autosched.te.tensor import (
     ComputeOp,
     IterVar,
@@ -53,8 +57,11 @@ __all__ = [
     "IterVar",
     "PlaceholderOp",
     "Reduce",
+    "Stage",
+    "StageSchedule",
     "Tensor",
     "TensorRead",
+    "ThreadAxis",
     "abs",
     "all",
     "any",
@@ -65,6 +72,7 @@ __all__ = [
     "const",
     "cos",
     "create_prim_func",
+    "create_schedule",
     "erf",
     "exp",
     "floor",
@@ -90,5 +98,6 @@ __all__ = [
     "sqrt",
     "sum",
     "tanh",
+    "thread_axis",
     "var",
 ]

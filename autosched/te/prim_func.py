@@ -10,6 +10,7 @@ from autosched.te.tensor import (
     ComputeOp,
     Extent,
     IterVar,
+    Operation,
     PlaceholderOp,
     Tensor,
     TensorRead,
@@ -37,9 +38,14 @@ def create_prim_func(tensors: Sequence[Tensor], name: str = "main") -> PrimFunc:
     parameters, or if an element outside a tensor is read. An index that data decide,
     such as `T[I[i], j]`, is not looked at: the data must keep it inside.
     """
+    return translate(tensors, name)[0]
+
+
+def translate(tensors: Sequence[Tensor], name: str) -> tuple[PrimFunc, dict[ComputeOp, str]]:
+    """What `create_prim_func` makes, and the name of each computation's block."""
     check_name(name, "a function")
     params = _check_params(tensors)
-    ops = _topological([t for t in params if isinstance(t.op, ComputeOp)])
+    ops = [op for op in topological([t.op for t in params]) if isinstance(op, ComputeOp)]
     names = _Names(params, ops)
     listed = {id(t) for t in params}
     buffers = {id(t): Buffer(names.tensor(t), t.shape, t.dtype) for t in params}
@@ -65,7 +71,7 @@ def create_prim_func(tensors: Sequence[Tensor], name: str = "main") -> PrimFunc:
             f"{outside.message}; "
             "read it under te.if_then_else with a condition that keeps it inside"
         )
-    return func
+    return func, {op: names.labels[id(op)] for op in ops}
 
 
 def _check_sizes(func: PrimFunc) -> None:
@@ -95,15 +101,15 @@ def _check_params(tensors: Sequence[Tensor]) -> list[Tensor]:
     return list(tensors)
 
 
-def _topological(outputs: Sequence[Tensor]) -> list[ComputeOp]:
-    """Every computation needed, producers first, otherwise in the order of use."""
-    order: list[ComputeOp] = []
+def topological(outputs: Sequence[Operation]) -> list[Operation]:
+    """Every operation needed, producers first, otherwise in the order of use."""
+    order: list[Operation] = []
     seen: set[int] = set()
     # An explicit stack: a chain of computations may be deeper than Python recurses.
-    stack = [(t.op, False) for t in reversed(outputs)]
+    stack = [(op, False) for op in reversed(outputs)]
     while stack:
         op, expanded = stack.pop()
-        if isinstance(op, PlaceholderOp) or (id(op) in seen and not expanded):
+        if id(op) in seen and not expanded:
             continue
         if expanded:
             order.append(op)
@@ -177,6 +183,12 @@ def _nest(
         loops.append((loop, a.extent))
         iters.append(Iter(inner, a.extent, a.kind))
         values[a] = inner + a.begin
+    for e in op.body:
+        if ex.height(e) > ex.MAX_HEIGHT:
+            raise TensorExprError(
+                f"the expression of {label} nests {ex.height(e)} deep; at most {ex.MAX_HEIGHT} "
+                "levels are taken, so sum long lists in several computations, or by te.sum"
+            )
     reader = _Reader(values, {i.var: a.extent for i, a in zip(iters, axes, strict=True)}, buffers)
     body = tuple(reader.expr(e) for e in op.body)
     spatial = tuple(Affine.of(i.var) for i in iters if i.kind == "spatial")

@@ -20,6 +20,7 @@ from typing import Any
 from autosched.errors import VerifyError
 from autosched.tir.affine import Affine, Int, from_expr
 from autosched.tir.expr import Call, Const, Expr, Slot, Var
+from autosched.tir.forms import tidy
 from autosched.tir.nodes import (
     Access,
     Annotations,
@@ -303,6 +304,7 @@ class _Text:
         return self.affine(index) if isinstance(index, Affine) else self.expr(index)
 
     def affine(self, form: Affine) -> str:
+        form = tidy(form)
         terms = []
         for atom, c in form.terms:
             if isinstance(atom, Var):

@@ -393,6 +393,25 @@ def walk(expr: Expr) -> Iterator[Expr]:
         yield from walk(child)
 
 
+MAX_HEIGHT = 200
+"""Of an expression: what reads, proves, prints and compiles expressions recurses into them."""
+
+
+def height(expr: Expr) -> int:
+    """Nodes on the longest way down; 1 for a leaf."""
+    known: dict[int, int] = {}
+    stack = [expr]
+    while stack:
+        e = stack[-1]
+        below = [x for x in children(e) if id(x) not in known]
+        if below:
+            stack += below
+        else:
+            known[id(e)] = 1 + max((known[id(x)] for x in children(e)), default=0)
+            stack.pop()
+    return known[id(expr)]
+
+
 def rewrite(expr: Expr, leaf: Callable[[Expr], Expr | None]) -> Expr:
     """Rebuild `expr`, replacing every node for which `leaf` returns something, outermost first."""
     replaced = leaf(expr)

@@ -13,17 +13,34 @@ from autosched.tir.nodes import PrimFunc
 
 @dataclass(frozen=True, eq=False)
 class IRModule:
-    """Functions by name, in the order given; immutable. A single function is called `main`."""
+    """Functions by name, in the order given; immutable.
+
+    `IRModule({"scale": f, "add": g})` names the functions; `IRModule.of(f, g)` keeps their names.
+    """
 
     functions: Mapping[str, PrimFunc] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "functions", MappingProxyType(dict(self.functions)))
+        named = {
+            name: func if func.name == name else replace(func, name=name)
+            for name, func in self.functions.items()
+        }
+        object.__setattr__(self, "functions", MappingProxyType(named))
 
     @staticmethod
-    def of(func: PrimFunc) -> IRModule:
-        """The module whose only function is `func`, under its own name."""
-        return IRModule({func.name: func})
+    def of(*funcs: PrimFunc) -> IRModule:
+        """The module of these functions, under their own names.
+
+        Raises ScheduleError if two have the same name.
+        """
+        named = {func.name: func for func in funcs}
+        if len(named) < len(funcs):
+            names = [func.name for func in funcs]
+            twice = next(name for name in names if names.count(name) > 1)
+            raise ScheduleError(
+                f"two functions named {twice!r}; name them: IRModule({{'first': f, 'second': g}})"
+            )
+        return IRModule(named)
 
     def __getitem__(self, name: str) -> PrimFunc:
         """The function called `name`. Raises ScheduleError, listing the functions there are."""
@@ -51,7 +68,7 @@ class IRModule:
 
     def script(self) -> str:
         """Script text: a class with the functions, which `autosched.script.parse` reads back."""
-        parts = [replace(func, name=name).script() for name, func in self.functions.items()]
+        parts = [func.script() for func in self.functions.values()]
         body = indent("\n".join(parts) or "pass\n", "    ")
         return f"@T.ir_module\nclass Module:\n{body}"
 

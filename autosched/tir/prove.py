@@ -332,7 +332,25 @@ class Facts:
             for a in args:  # min <= a, or a <= max
                 self._add(plus(Linear(0, {key: sign}), a, -sign), 0)
             return Linear(0, {key: 1})
+        if e.op in ("select", "if_then_else"):
+            return self._choice(e)
         return None
+
+    def _choice(self, e: Call) -> Linear:
+        """A choice reaches what its two values reach, each where the condition says so."""
+        _check_time()
+        condition, yes, no = e.args
+        spans = []
+        for value, truth in ((yes, True), (no, False)):
+            facts = self.given(condition, truth)
+            if not facts.impossible:
+                spans.append(facts.span(facts.of_expr(value)))
+        key = ("opaque", *self._signature(e))
+        if spans:
+            self._ranges[key] = (min(s[0] for s in spans), max(s[1] for s in spans))
+        else:
+            self._ranges.setdefault(key, (0, 0))  # this point is never reached
+        return Linear(0, {key: 1})
 
     def _opaque(self, e: Expr) -> Linear:
         _check_time()
@@ -379,8 +397,19 @@ class Facts:
             low, high = self.span(rest)
             if low // div == high // div:
                 return plus(quotient, Linear(low // div, {}))
-            return plus(quotient, Linear(0, {_digit_key(rest, div, None): 1}))
-        return Linear(0, {_digit_key(base, div, mod): 1})
+            return plus(quotient, self._flat(rest, div, None))
+        return self._flat(base, div, mod)
+
+    def _flat(self, base: Linear, div: int, mod: int | None) -> Linear:
+        """The digit as an atom; a digit of a digit as one digit, so that one value has one key
+        however it was nested."""
+        if len(base.terms) == 1:
+            ((key, c),) = base.terms.items()
+            if isinstance(key, DigitKey) and c == 1:
+                found = _digit_of_digit(key, base.const, div, mod)
+                if found is not None:
+                    return self._digit(*found)
+        return Linear(0, {DigitKey(base.const, frozenset(base.terms.items()), div, mod): 1})
 
     def _join(self, form: Linear) -> Linear:
         """Put digits of one base together: `c*m*(b // (d*m)) + c*((b // d) % m) == c*(b // d)`."""
@@ -525,5 +554,16 @@ _NEGATED = {"lt": "ge", "ge": "lt", "gt": "le", "le": "gt", "eq": "ne", "ne": "e
 _INTEGER_OPS = ("neg", "add", "sub", "mul", "floordiv", "floormod", "min", "max")
 
 
-def _digit_key(base: Linear, div: int, mod: int | None) -> DigitKey:
-    return DigitKey(base.const, frozenset(base.terms.items()), div, mod)
+def _digit_of_digit(
+    inner: DigitKey, const: int, div: int, mod: int | None
+) -> tuple[Linear, int, int | None] | None:
+    """`((inner + const) // div) % mod` as (base, div, mod) of one digit, or None."""
+    if inner.mod is None:
+        base = plus(inner.base, Linear(const * inner.div, {}))
+        return base, inner.div * div, mod
+    if const or inner.mod % div:
+        return None
+    left = inner.mod // div  # (x % m) // d == (x // d) % (m / d)
+    if mod is not None and left % mod:
+        return None
+    return inner.base, inner.div * div, left if mod is None else mod

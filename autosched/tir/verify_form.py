@@ -8,7 +8,7 @@ from typing import get_args
 from autosched.errors import TensorExprError
 from autosched.tir import dtypes
 from autosched.tir.affine import Affine, Digit, Int, always
-from autosched.tir.expr import OPS, Call, Const, Expr, Slot, Var, call, walk
+from autosched.tir.expr import MAX_HEIGHT, OPS, Call, Const, Expr, Slot, Var, call, height, walk
 from autosched.tir.faults import READS, WHERE, WRITES, Fault
 from autosched.tir.nodes import (
     LOOP_KINDS,
@@ -114,6 +114,9 @@ def expressions(func: PrimFunc) -> Iterator[Fault]:
     for block in _blocks(func):
         name = _label(block)
         for where, root in _roots(block):
+            if height(root) > MAX_HEIGHT:
+                yield Fault(None, f"{name}: {where} nests more than {MAX_HEIGHT} deep")
+                continue
             for e in walk(root):
                 wrong = _wrong_node(e, block)
                 if wrong:
@@ -121,6 +124,25 @@ def expressions(func: PrimFunc) -> Iterator[Fault]:
         for n in range(len(block.reads)):
             if _reads_itself(block, n):
                 yield Fault(None, f"{name}: the index of read {n} depends on its own value")
+
+
+def attributes(func: PrimFunc) -> Iterator[Fault]:
+    """Attributes that mean something have values that mean it."""
+    free = func.attr("layout_free", ())
+    names = sorted(b.name for b in func.params)
+    if not isinstance(free, (list, tuple)) or not all(name in names for name in free):
+        yield Fault(
+            None,
+            f"attribute layout_free is {free!r}; expected a list of names of parameters "
+            f"({', '.join(names)})",
+        )
+    for where, flop in (
+        (func.name, func.attr("FLOP")),
+        *((_label(block), block.annotation("FLOP")) for block in _blocks(func)),
+    ):
+        is_number = isinstance(flop, (int, float)) and not isinstance(flop, bool)
+        if flop is not None and not (is_number and 0 <= flop < float("inf")):
+            yield Fault(None, f"FLOP of {where} is {flop!r}; expected a number from 0 up")
 
 
 def _wrong_node(e: Expr, block: Block) -> str | None:

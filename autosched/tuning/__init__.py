@@ -6,6 +6,7 @@ from autosched.tuning.best import load_best_record
 from autosched.tuning.callbacks import MeasureCallback, RecordToFile, RecordToStore
 from autosched.tuning.options import TuningOptions
 from autosched.tuning.result import TuningResult
+from autosched.tuning.scheduler import SchedulerResult, TaskScheduler
 from autosched.tuning.task import SearchTask
 from records import RecordReader
 
@@ -14,7 +15,9 @@ __all__ = [
     "RecordReader",
     "RecordToFile",
     "RecordToStore",
+    "SchedulerResult",
     "SearchTask",
+    "TaskScheduler",
     "TuningOptions",
     "TuningResult",
     "load_best_record",

@@ -2,44 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Mapping
-from typing import Any, Union
+from typing import Union
 
 from autosched.errors import TuningError
-from autosched.schedule import Schedule, Trace
-from autosched.tir.canonical import block_order, program_hash
+from autosched.schedule import Schedule
+from autosched.schedule.portable import decode_trace
+from autosched.tir.canonical import program_hash
 from autosched.tir.nodes import PrimFunc
 from records import Record, RecordError, RecordSource, open_records
 
 RecordsLike = Union[str, "os.PathLike[str]", RecordSource]
 """A log file, a SQLite file, a database URL, or an open source."""
-
-
-def encode_trace(func: PrimFunc, trace: Trace) -> list[Any]:
-    """The trace as JSON data that does not depend on the names in `func`: its blocks are `#0`,
-    `#1`, … in canonical order."""
-    index = {name: f"#{n}" for n, name in enumerate(block_order(func))}
-    steps: list[Any] = json.loads(trace.to_json())["steps"]
-    return [_rename(step, index) for step in steps]
-
-
-def decode_trace(func: PrimFunc, steps: Any, decisions: Mapping[str, int], dialect: int) -> Trace:
-    """The trace that `encode_trace` wrote, on `func`'s own names and with its decisions filled in.
-
-    Raises ScheduleError if the steps are malformed or of another dialect.
-    """
-    names = {f"#{n}": name for n, name in enumerate(block_order(func))}
-    renamed = [_rename(step, names) for step in steps]
-    return Trace.from_json(json.dumps({"dialect": dialect, "steps": renamed})).bind(dict(decisions))
-
-
-def _rename(step: Any, names: Mapping[str, str]) -> Any:
-    op, args, *rest = step
-    if op == "get_block" and args and args[0] in names:
-        return [op, [names[args[0]], *args[1:]], *rest]
-    return step
 
 
 def schedule_of(func: PrimFunc, record: Record) -> Schedule:

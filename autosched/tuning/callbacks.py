@@ -31,7 +31,8 @@ class JobInfo:
 
 class MeasureCallback:
     """Base of receivers. A record is handed over as soon as it exists, so that nothing is lost when
-    the run ends early; each method may be left as it is."""
+    the run ends early; each method may be left as it is. A `TaskScheduler` starts several jobs
+    before the first is finished."""
 
     def on_start(self, workload: Workload, job: JobInfo) -> None:
         """The run begins."""
@@ -42,8 +43,8 @@ class MeasureCallback:
     def on_measurements(self, record: Record, measurements: Sequence[Measurement]) -> None:
         """Repeated timings of a finalist."""
 
-    def on_finish(self, state: str, error: str | None) -> None:
-        """The run ended: `state` is succeeded, failed or cancelled."""
+    def on_finish(self, job: JobInfo, state: str, error: str | None) -> None:
+        """The job's run ended: `state` is succeeded, failed or cancelled."""
 
     def close(self) -> None:
         """Nothing more will come."""
@@ -75,7 +76,6 @@ class RecordToStore(MeasureCallback):
     def __init__(self, url: str | os.PathLike[str]) -> None:
         self.where = os.fspath(url)
         self._store: Store | None = None
-        self._job: str | None = None
         self._ids: dict[RecordKey, int] = {}
 
     def open(self) -> Store:
@@ -101,7 +101,6 @@ class RecordToStore(MeasureCallback):
                 state="running",
                 trials_requested=job.trials,
             )
-        self._job = job.id
 
     def on_records(self, records: Sequence[Record]) -> None:
         for record in self.open().add_records(list(records)):
@@ -110,9 +109,8 @@ class RecordToStore(MeasureCallback):
     def on_measurements(self, record: Record, measurements: Sequence[Measurement]) -> None:
         self.open().add_measurements(self._ids[record.key], list(measurements))
 
-    def on_finish(self, state: str, error: str | None) -> None:
-        if self._job is not None:
-            self.open().update_job(self._job, state=state, error=error)
+    def on_finish(self, job: JobInfo, state: str, error: str | None) -> None:
+        self.open().update_job(job.id, state=state, error=error)
 
     def history(self, workload_key: str, target: str, seed: int) -> tuple[Job, list[Record]] | None:
         """The newest job of that workload, target and seed, and its records; None without one."""

@@ -141,7 +141,7 @@ class Progress(MeasureCallback):
         if result.best.kind == BASELINE:
             self._print("no trial beat the baselines, the faster of which is handed out")
 
-    def on_finish(self, state: str, error: str | None) -> None:
+    def on_finish(self, job: JobInfo, state: str, error: str | None) -> None:
         self._stop()
         if self.verbose > 0 and state == "cancelled":
             self._print(f"interrupted after {sum(self.statuses.values())} trials")

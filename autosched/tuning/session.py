@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-import json
 import math
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 from autosched.codegen.build import toolchain
 from autosched.errors import TuningError
 from autosched.schedule import Trace
-from autosched.search.evolution import EvolutionarySearch, Measured, SearchParams
+from autosched.schedule.portable import decode_trace, encode_trace
+from autosched.search.evolution import EvolutionarySearch, Measured
 from autosched.sketch.default import default_schedule
-from autosched.sketch.generate import generate_space
 from autosched.sketch.space import Space
-from autosched.tuning.best import decode_trace, encode_trace
 from autosched.tuning.callbacks import JobInfo, MeasureCallback, RecordToStore
+from autosched.tuning.history import Reading
 from autosched.tuning.interrupt import interrupts_deferred
+from autosched.tuning.policy import SketchPolicy
 from autosched.tuning.progress import Progress
 from autosched.tuning.result import (
     DEFAULT,
@@ -30,11 +29,11 @@ from autosched.tuning.result import (
     decided,
     result_of,
 )
-from cost_model.analytic import AnalyticModel
 from records import BASELINE, BASELINE_ROUND, OK, TRIAL, Measurement, Record, new_job_id
 
 if TYPE_CHECKING:
     from autosched.sketch.space import Candidate
+    from autosched.target import Target
     from autosched.tuning.options import TuningOptions
     from autosched.tuning.task import SearchTask
     from measure.pool import JobHandle, Pool
@@ -44,74 +43,147 @@ FINAL_ROUNDS = 6
 """Interleaved timings of each finalist."""
 
 
-class Session:
-    """Runs one `SearchTask.tune` call."""
+@contextmanager
+def pool_of(options: TuningOptions, target: Target) -> Iterator[Pool]:
+    """The pool that the options name, or a local one of their builder and runner."""
+    if options.pool is not None:
+        yield options.pool
+        return
+    from measure.build import LocalBuilder
+    from measure.local import LocalPool, LocalRunner
 
-    def __init__(self, task: SearchTask, options: TuningOptions) -> None:
-        self.task, self.options = task, options
+    builder = options.builder or LocalBuilder()
+    runner = options.runner or LocalRunner()
+    with LocalPool(target, builder, runner, options.seed) as own:
+        yield own
+
+
+class Session:
+    """One task's share of a tuning run on a pool: started, a round at a time, and finished.
+
+    Every `start` is followed by one `stop`, however the run ends; `run` does all of it.
+    """
+
+    def __init__(
+        self,
+        task: SearchTask,
+        options: TuningOptions,
+        pool: Pool,
+        policy: SketchPolicy | None = None,
+    ) -> None:
+        self.task, self.options, self.pool = task, options, pool
+        self.policy = policy or SketchPolicy(task, seed=options.seed)
         self.callbacks: list[MeasureCallback] = list(options.measure_callbacks)
         self.records: dict[tuple[int, int], Record] = {}
         self.phases: defaultdict[str, float] = defaultdict(float)
         self.started = time.perf_counter()
-        self.state = "failed"
-        self.error: str | None = None
+        self.round = 0
         self.job: JobInfo
         self.space: Space
+        self.reading: Reading
         self.progress: Progress
+        self.search: EvolutionarySearch
+        self.preloaded: list[Measured] = []
+        self._handle: JobHandle | None = None
+        self._told: list[MeasureCallback] = []
 
     def run(self) -> TuningResult:
         """The whole run."""
-        pool = self.options.pool
-        if pool is not None:
-            return self._run_on(pool)
-        from measure.build import LocalBuilder
-        from measure.local import LocalPool, LocalRunner
+        state, error = "failed", None
+        try:
+            known = self.start()
+            if known is not None:
+                state = "succeeded"
+                return known
+            while self.step(self.job.round_size):
+                pass
+            result = self.finish()
+            state = "succeeded"
+            return result
+        except (KeyboardInterrupt, SystemExit, BrokenPipeError):
+            state, error = "cancelled", "interrupted"
+            raise
+        except Exception as e:
+            error = str(e) or type(e).__name__
+            raise
+        finally:
+            self.stop(state, error)
 
-        builder = self.options.builder or LocalBuilder()
-        runner = self.options.runner or LocalRunner()
-        with LocalPool(self.task.target, builder, runner, self.options.seed) as own:
-            return self._run_on(own)
+    def start(self) -> TuningResult | None:
+        """Take over what is recorded, tell the callbacks, and measure the baselines.
 
-    def _run_on(self, pool: Pool) -> TuningResult:
+        Returns the recorded result of a job that is complete already.
+        """
+        self.job = self._job(str(self.pool.device.fingerprint))
+        best = decided(self.records.values())
+        if best is not None and len(self.trials()) >= self.job.trials:
+            return self._result(best)
+        with self._phase("proposing"):
+            self.space = self.task.space
+            self.reading = Reading(self.space)
+        self.progress = Progress(self.task, self.job, self.options.verbose)
+        self.progress.known(self.records.values())
+        self._note_strangers()
+        self.callbacks.append(self.progress)
+        for callback in self.callbacks:
+            # Whoever was told of the start is told of the end, however it came.
+            with interrupts_deferred():
+                callback.on_start(self.task.workload, self.job)
+                self._told.append(callback)
+        self._handle = self.pool.open_job(self.task.prim_func, self.options.seed)
+        self._baselines(self.pool, self._handle)
+        self.search = self.policy.search(self.options.seed, self.job.round_size)
+        self.preloaded = self.policy.preloaded()
+        return None
+
+    def step(self, limit: int) -> bool:
+        """Propose and measure one round of at most `limit` candidates; False if there is none."""
+        left = self.job.trials - self._count(before=self.round)
+        if left <= 0:
+            return False
+        if self._out_of_time():
+            self.progress.note("time budget reached")
+            return False
+        if self._stale():
+            self.progress.note(f"no better program in {self.options.early_stopping} trials")
+            return False
+        if self.round_is_known():
+            self.round += 1
+            return True
+        size = min(left, limit, self.job.round_size)
+        with self._phase("proposing"):
+            known = [*self.preloaded, *self._history(self.round)]
+            proposed = self.search.propose(self.round, size, known)
+        if not proposed:
+            self.progress.note("the whole space has been measured")
+            return False
+        assert self._handle is not None
+        self._measure(self.pool, self._handle, self.round, proposed)
+        self.round += 1
+        return True
+
+    def round_is_known(self) -> bool:
+        """Whether every candidate of the next round has been measured before."""
+        return all((self.round, slot) in self.records for slot in range(self.job.round_size))
+
+    def finish(self) -> TuningResult:
+        """Measure the finalists again and decide. Raises TuningError if there are none."""
+        assert self._handle is not None
+        result = self._finish(self.pool, self._handle)
+        self.progress.result(result)
+        return result
+
+    def stop(self, state: str, error: str | None = None) -> None:
+        """Give up the job's memory and tell the callbacks how it ended."""
         with ExitStack() as stack:
             for callback in self.options.measure_callbacks:
                 stack.callback(callback.close)
-            self.job = self._job(str(pool.device.fingerprint))
-            best = decided(self.records.values())
-            if best is not None and len(self._trials()) >= self.job.trials:
-                return self._result(best)
-            with self._phase("proposing"):
-                self.space = generate_space(self.task.prim_func, self.task.target)
-            self.progress = Progress(self.task, self.job, self.options.verbose)
-            self.progress.known(self.records.values())
-            self._note_strangers()
-            self.callbacks.append(self.progress)
-            try:
-                for callback in self.callbacks:
-                    # Whoever was told of the start is told of the end, however it came.
-                    with interrupts_deferred():
-                        callback.on_start(self.task.workload, self.job)
-                        stack.callback(self._tell_end, callback)
-                result = self._search_on(pool)
-            except (KeyboardInterrupt, SystemExit, BrokenPipeError):
-                self.state, self.error = "cancelled", "interrupted"
-                raise
-            except Exception as e:
-                self.error = str(e) or type(e).__name__
-                raise
-            self.state = "succeeded"
-            self.progress.result(result)
-            return result
-
-    def _tell_end(self, callback: MeasureCallback) -> None:
-        callback.on_finish(self.state, self.error)
-
-    def _search_on(self, pool: Pool) -> TuningResult:
-        handle = pool.open_job(self.task.prim_func, self.options.seed)
-        try:
-            return self._search(pool, handle)
-        finally:
-            handle.close()
+            for callback in self._told:
+                stack.callback(callback.on_finish, self.job, state, error)
+            self._told = []
+            if self._handle is not None:
+                handle, self._handle = self._handle, None
+                handle.close()
 
     def _job(self, device: str) -> JobInfo:
         """A new job, or the one to go on with, whose records are taken over."""
@@ -151,36 +223,20 @@ class Session:
 
     # Rounds ---------------------------------------------------------------------------------
 
-    def _search(self, pool: Pool, handle: JobHandle) -> TuningResult:
-        self._baselines(pool, handle)
-        size = self.job.round_size
-        search = EvolutionarySearch(
-            self.space, AnalyticModel(), self.options.seed, SearchParams(round_size=size)
-        )
-        round_ = 0
-        while (left := self.job.trials - self._count(before=round_)) > 0:
-            if self._out_of_time():
-                self.progress.note("time budget reached")
-                break
-            if self._stale():
-                self.progress.note(f"no better program in {self.options.early_stopping} trials")
-                break
-            with self._phase("proposing"):
-                proposed = search.propose(round_, min(left, size), self._history(round_))
-            if not proposed:
-                self.progress.note("the whole space has been measured")
-                break
-            self._measure(pool, handle, round_, proposed)
-            round_ += 1
-        return self._finish(pool, handle)
-
     def _count(self, before: int) -> int:
         return sum(1 for r, _ in self.records if 0 <= r < before)
 
-    def _trials(self) -> list[Record]:
+    def trials(self) -> list[Record]:
+        """The job's trials so far, in any order."""
         return [r for r in self.records.values() if r.kind == TRIAL]
 
-    def _best_seconds(self) -> float | None:
+    def best_trial_seconds(self) -> float:
+        """The fastest trial of the rounds gone through; infinite if none was right."""
+        found = (r for r in self.trials() if r.round < self.round and r.status == OK)
+        return min((r.seconds for r in found if r.seconds is not None), default=math.inf)
+
+    def best_seconds(self) -> float | None:
+        """The fastest time so far, of a trial or a baseline."""
         times = [
             r.seconds for r in self.records.values() if r.status == OK and r.seconds is not None
         ]
@@ -205,27 +261,12 @@ class Session:
 
     def _history(self, round_: int) -> list[Measured]:
         """What round `round_` may know: the rounds up to the last but one, in slot order."""
-        out = []
-        for r, slot in sorted(self.records):
-            if not 0 <= r <= round_ - 2:
-                continue
-            record = self.records[r, slot]
-            variant = self._variants.get(_text(record.trace))
-            if variant is not None:
-                seconds = record.seconds if record.status == OK else None
-                values = dict(record.decisions)
-                out.append(Measured(r, slot, variant, values, record.status, seconds or math.inf))
-        return out
-
-    @cached_property
-    def _variants(self) -> dict[str, int]:
-        """The space's variants by the text of their traces."""
-        traces = (encode_trace(self.task.prim_func, v.trace) for v in self.space.variants)
-        return {_text(trace): n for n, trace in enumerate(traces)}
+        keys = [k for k in sorted(self.records) if 0 <= k[0] <= round_ - 2]
+        return self.reading.measured(self.records[k] for k in keys)
 
     def _note_strangers(self) -> None:
         """Say so where a resumed job has trials that this version of the space does not have."""
-        strangers = sum(_text(r.trace) not in self._variants for r in self._trials())
+        strangers = sum(self.reading.variant(r) is None for r in self.trials())
         if strangers:
             self.progress.note(
                 f"{strangers} recorded trials are not in the space of this version; "
@@ -261,7 +302,7 @@ class Session:
             self._keep(self._record(round_, slot, trace, values, result))
 
         with self._phase("measuring"):
-            pool.measure(handle, traces, self._best_seconds(), on_result)
+            pool.measure(handle, traces, self.best_seconds(), on_result)
 
     def _record(
         self, round_: int, slot: int, trace: Trace, values: dict[str, int], result: MeasureResult
@@ -311,7 +352,7 @@ class Session:
 
     def _finish(self, pool: Pool, handle: JobHandle) -> TuningResult:
         valid = [r for r in self.records.values() if r.status == OK and r.seconds is not None]
-        trials = self._trials()
+        trials = self.trials()
         if not valid or (trials and not any(r.status == OK for r in trials)):
             raise TuningError(self._why_nothing())
         valid.sort(key=lambda r: r.seconds or 0.0)
@@ -355,10 +396,10 @@ class Session:
         self._tell(lambda callback: callback.on_measurements(record, [measurement]))
 
     def _why_nothing(self) -> str:
-        trials = self._trials() or list(self.records.values())
+        trials = self.trials() or list(self.records.values())
         counts = ", ".join(f"{n} {s}" for s, n in Counter(r.status for r in trials).most_common())
         first = next((r.error for r in trials if r.error), "none recorded")
-        what = "candidate" if self._trials() else "baseline"
+        what = "candidate" if self.trials() else "baseline"
         return (
             f"no {what} of {self.task.title} gave a right result in {len(trials)}: {counts}\n"
             f"first error: {first}"
@@ -366,11 +407,6 @@ class Session:
 
     def _phase(self, name: str) -> _Phase:
         return _Phase(self.phases, name)
-
-
-def _text(trace: object) -> str:
-    """A trace to compare by: stores do not keep the order of a step's keywords."""
-    return json.dumps(trace, sort_keys=True)
 
 
 def _seconds_of(fraction: float | None, seconds: float | None) -> float | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 from autosched.dag import ComputeDAG
@@ -16,6 +17,8 @@ from records import Workload
 
 if TYPE_CHECKING:
     from autosched.schedule import Schedule
+    from autosched.sketch.space import Space
+    from autosched.tuning.policy import SketchPolicy
     from autosched.tuning.result import TuningResult
     from records import Record
 
@@ -91,16 +94,27 @@ class SearchTask:
             flop=float(self.compute_dag.flop_ct),
         )
 
-    def tune(self, options: TuningOptions | None = None) -> TuningResult:
-        """Search for the fastest program and return what was found.
+    @cached_property
+    def space(self) -> Space:
+        """All candidates: the sketches of the workload, and what is free in them."""
+        from autosched.sketch.generate import generate_space
+
+        return generate_space(self.prim_func, self.target)
+
+    def tune(
+        self, options: TuningOptions | None = None, search_policy: SketchPolicy | None = None
+    ) -> TuningResult:
+        """Search for the fastest program and return what was found. The seed is the options'.
 
         Every measurement goes to the callbacks as it is made. Raises TuningError if not one
         candidate gave a right result, with the counts by status and the first error, and
         KeyboardInterrupt, with everything measured so far recorded, on Ctrl-C.
         """
-        from autosched.tuning.session import Session
+        from autosched.tuning.session import Session, pool_of
 
-        return Session(self, options or TuningOptions()).run()
+        options = options or TuningOptions()
+        with pool_of(options, self.target) as pool:
+            return Session(self, options, pool, search_policy).run()
 
     def apply_best(self, records: RecordsLike) -> tuple[Schedule, tuple[Buffer, ...]]:
         """Schedule and parameters of the best program that `records` holds for this task.

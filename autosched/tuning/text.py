@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
-from autosched.errors import TuningError
+from autosched.errors import TuningError, VerifyError
+from autosched.tir.verify import verify
 from autosched.tuning.progress import format_seconds
-from autosched.tuning.rebuild import task_source
 
 if TYPE_CHECKING:
     from autosched.schedule import Schedule
+    from autosched.tir.nodes import PrimFunc
     from autosched.tuning.task import SearchTask
     from records import Record
 
@@ -36,63 +38,89 @@ def program_text(task: SearchTask, schedule: Schedule, record: Record, mode: str
 
 
 def schedule_module(task: SearchTask, schedule: Schedule, record: Record) -> str:
-    """A Python module whose `apply` rebuilds the program; when run it checks and times it."""
+    """A Python module that stands alone: the workload as script, which is parsed there, and an
+    `apply` that makes the program of it; when run it builds, checks and times that."""
     seconds = record.final_seconds
     time = "not measured"
     if seconds is not None:
         speed = float(task.compute_dag.flop_ct) / seconds / 1e9
         time = f"{format_seconds(seconds)} a call, {speed:.4g} GFLOP/s"
-    script = "\n".join(f"#     {line}".rstrip() for line in task.prim_func.script().splitlines())
-    source = task_source(task, record.target)
     return _MODULE.format(
-        title=task.title,
+        title=_inside(task.title),
         key=task.workload_key,
-        target=record.target,
-        device=record.device,
+        shown_target=_inside(record.target),
+        device=_inside(record.device),
         time=time,
-        imports="\n".join(source.imports),
-        script=script,
+        script=_block(task.prim_func.script()),
+        check="" if _is_verified(task.prim_func) else ", check=False",
+        target=_quoted(record.target),
+        desc=_quoted(task.desc),
         apply=schedule.trace.as_python().rstrip(),
-        task=source.text.rstrip(),
     )
+
+
+def _is_verified(func: PrimFunc) -> bool:
+    """Whether `parse` takes the program of strangers, too. What a tensor expression reads where
+    data says (`T[I[i], j]`), the data must keep inside, and no proof can."""
+    try:
+        verify(func)
+    except VerifyError:
+        return False
+    return True
+
+
+def _quoted(text: str) -> str:
+    """A string literal in double quotes."""
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _inside(text: str) -> str:
+    """Text of a record or of a user as it may stand inside the module's docstring."""
+    return _quoted(text)[1:-1]
+
+
+def _block(script: str) -> str:
+    """A script as a string literal that shows it line by line."""
+    if '"""' in script or "\\" in script:
+        return repr(script)
+    return f'"""\n{script}"""'
 
 
 _MODULE = '''"""{title}: the fastest schedule found.
 
 workload {key}
-target   {target}
+target   {shown_target}
 device   {device}
 time     {time}
 
 Run this file to build the program, check its result and time it. To use it:
 
-    task = make_task()
-    sch = at.Schedule(task.prim_func)
+    sch = at.Schedule(workload)
     apply(sch)
     func = at.build(sch, target=task.target)  # called with NumPy arrays, outputs included
 """
 
-{imports}
+import autosched as at
+from autosched.script import parse_func
 
-# The workload, before it is scheduled:
-#
-{script}
+# The workload, before it is scheduled.
+workload = parse_func({script}{check})
+
+task = at.SearchTask(
+    prim_func=workload,
+    target={target},
+    desc={desc},
+)
 
 
 {apply}
 
 
-{task}
-
-
 if __name__ == "__main__":
-    task = make_task()
-    if task.workload_key != "{key}":
-        raise SystemExit("make_task gives another workload than the one that was tuned")
-    sch = at.Schedule(task.prim_func)
+    sch = at.Schedule(workload)
     apply(sch)
     with at.LocalPool(task.target) as pool:
-        job = pool.open_job(task.prim_func)
+        job = pool.open_job(workload)
         (result,) = pool.measure(job, [sch.trace])
     if not result.ok:
         raise SystemExit(f"{{result.status}}: {{result.error}}")

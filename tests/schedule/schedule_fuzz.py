@@ -225,13 +225,21 @@ def _decompose(sch: Schedule, c: Choices) -> None:
     sch.decompose_reduction(block, c.of(sch.get_loops(block) or [LoopRV(-1)]))
 
 
+def _split_axis(sch: Schedule, c: Choices) -> None:
+    block = _block(sch, c)
+    axes = sch.get(block).iters
+    if not axes:
+        raise ScheduleError("no axes")
+    sch.split_axis(block, c.next(len(axes)), 2 + c.next(3))
+
+
 Action = Callable[[Schedule, Choices], None]
 ACTIONS: tuple[Action, ...] = (
     _split,
     lambda s, c: s.compute_at(_block(s, c), _loop(s, c)),
     _reorder,
     lambda s, c: s.reverse_compute_at(_block(s, c), _loop(s, c)),
-    _split,
+    _split_axis,
     lambda s, c: s.compute_inline(_block(s, c)),
     _fuse,
     lambda s, c: s.compute_at(_block(s, c), _loop(s, c)),

@@ -37,6 +37,17 @@ def matmul_add(n: int = 16, m: int = 16, k: int = 16, dtype: str = "float32") ->
     return te.create_prim_func([a, b, c, out])
 
 
+def grouped(n: int = 5, groups: int = 2, m: int = 6, k: int = 4) -> PrimFunc:
+    """C[:, j] = A[:, the columns of j's group] @ B, with consumer C + 1."""
+    each = m // groups
+    a = te.placeholder((n, groups * k), name="A")
+    b = te.placeholder((k, m), name="B")
+    r = te.reduce_axis((0, k), name="k")
+    c = te.compute((n, m), lambda i, j: te.sum(a[i, j // each * k + r] * b[r, j], axis=r), name="C")
+    d = te.compute((n, m), lambda i, j: c[i, j] + 1, name="D")
+    return te.create_prim_func([a, b, d])
+
+
 def row_sum(n: int = 8, m: int = 16, dtype: str = "float32") -> PrimFunc:
     """S = sum(A, axis=1)."""
     a = te.placeholder((n, m), name="A", dtype=dtype)

@@ -10,6 +10,7 @@ from schedule_fuzz import concurrent
 from schedule_programs import (
     add_one,
     argmax,
+    grouped,
     matmul,
     matmul_add,
     padded_conv,
@@ -44,6 +45,14 @@ def split(s: Schedule) -> None:
 def split_tail(s: Schedule) -> None:
     (i,) = s.get_loops(s.get_block("B"))
     s.split(i, [None, 3, 2])
+
+
+def split_axis(s: Schedule) -> None:
+    block = s.get_block("C")
+    outer, inner = s.split_axis(block, 1, 3)
+    s.parallel(outer)
+    s.reorder(s.get_loops(block)[-1], inner)
+    s.reverse_compute_at(s.get_block("D"), outer)
 
 
 def reorder(s: Schedule) -> None:
@@ -196,6 +205,7 @@ def sketch(s: Schedule) -> None:
 CASES: dict[str, tuple[PrimFunc, Callable[[Schedule], None]]] = {
     "split": (add_one(), split),
     "split_tail": (add_one(13), split_tail),
+    "split_axis": (grouped(), split_axis),
     "reorder": (matmul(4, 5, 3), reorder),
     "fuse": (matmul(4, 5, 3), fuse),
     "kinds": (matmul(4, 5, 3), kinds),
@@ -228,7 +238,8 @@ def test_primitive(name: str, golden: Callable[[str, str], None]) -> None:
     func, apply = CASES[name]
     schedule = Schedule(func)
     apply(schedule)
-    golden(name, f"{func.script()}\n{schedule.trace.as_python()}\n{schedule.func.script()}")
+    text = schedule.trace.bind(schedule.decisions).as_python()  # runs as it stands
+    golden(name, f"{func.script()}\n{text}\n{schedule.func.script()}")
     expected = run(func, func)
     for program in (schedule.func, concurrent(schedule.func)):
         for x, y in zip(run(program, func), expected, strict=True):

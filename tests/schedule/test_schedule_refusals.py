@@ -79,6 +79,34 @@ CASES: dict[str, tuple[Callable[[], PrimFunc], Callable[[Schedule], object], str
     ),
     "no factors": (add_one, lambda s: s.split(loops(s, "B")[0], []), "at least one factor"),
     "two None": (add_one, lambda s: s.split(loops(s, "B")[0], [None, None]), "found 2"),
+    "split axis, no axis": (
+        add_one,
+        lambda s: s.split_axis(s.get_block("B"), 1, 4),
+        "the block's axes are 0 to 0",
+    ),
+    "split axis, no divisor": (
+        add_one,
+        lambda s: s.split_axis(s.get_block("B"), 0, 3),
+        "expected a divisor of the extent 16 of axis vi",
+    ),
+    "split axis, split loop": (
+        add_one,
+        lambda s: [s.split(loops(s, "B")[0], [None, 4]), s.split_axis(s.get_block("B"), 0, 4)],
+        "axis vi is not visited by a loop of its own",
+    ),
+    "split axis, shared loop": (
+        add_one,
+        lambda s: [
+            s.reverse_compute_at(s.get_block("C"), loops(s, "B")[0]),
+            s.split_axis(s.get_block("B"), 0, 4),
+        ],
+        "also runs block C",
+    ),
+    "split axis, time": (
+        scan,
+        lambda s: s.split_axis(s.get_block("step"), 0, 2),
+        "axis vt is visited in order",
+    ),
     "short": (add_one, lambda s: s.split(loops(s, "B")[0], [3, 5]), "cover 15 iterations"),
     "zero": (add_one, lambda s: s.split(loops(s, "B")[0], [None, 0]), "must be at least 1"),
     "text": (add_one, lambda s: s.split(loops(s, "B")[0], ["4", 4]), "a factor is an int"),

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
+import codegen_fuzz
 import numpy as np
 import pytest
+import schedule_fuzz
+from bounded import Budget
 from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
-from schedule_fuzz import random_program, random_schedule
 from script_fuzz import GOLDEN, OPERATORS, operator, scripts_in
 
 from autosched import te
@@ -20,7 +24,7 @@ from autosched.sketch.generate import generate_space
 from autosched.target import Target
 from autosched.tir import expr as ex
 from autosched.tir.affine import Affine, Digit
-from autosched.tir.canonical import workload_key
+from autosched.tir.canonical import program_hash, workload_key
 from autosched.tir.dtypes import DTYPES
 from autosched.tir.equal import first_difference
 from autosched.tir.expr import Const, Expr, Slot, Var
@@ -31,18 +35,22 @@ from autosched.tir.verify import verify
 NUMBERS = st.integers(0, 999)
 PROGRAMS = st.lists(NUMBERS, min_size=20, max_size=40)
 TRACES = st.lists(NUMBERS, min_size=48, max_size=150)
-QUICK = settings(
-    max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow], database=None
-)
-LONG = settings(QUICK, max_examples=5000)
+ACTION = st.lists(NUMBERS, min_size=codegen_fuzz.STEP, max_size=codegen_fuzz.STEP)
+TILED = st.lists(ACTION, min_size=1, max_size=9)
+QUIET = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large]
+QUICK = settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=QUIET)
+LONG = settings(max_examples=2000, deadline=None, suppress_health_check=QUIET)
 
 
-def check(func: PrimFunc) -> PrimFunc:
-    """`func` comes back from its text, and passes the verifier there if it does here."""
+def check(func: PrimFunc, hashed: bool = True) -> PrimFunc:
+    """`func` comes back from its text, and passes the verifier there if it does here. `hashed`:
+    whether its hash does not hang on things that only a test writes down."""
     text = func.script()
     found = parse_func(text, check=False)
     assert first_difference(func, found) is None
     assert found.script() == text
+    if hashed:
+        assert program_hash(found) == program_hash(func)
     try:
         verify(func)
     except VerifyError:
@@ -76,44 +84,81 @@ def test_sketches(name: str) -> None:
 
 @pytest.mark.parametrize("file", sorted(GOLDEN.glob("*.txt")), ids=lambda f: f.stem)
 def test_golden_files(file) -> None:
-    texts = scripts_in(file.read_text(encoding="utf-8"))
-    assert len(texts) == 2
-    for text in texts:
-        func = parse_func(text)
-        assert func.script() == text
+    """Programs come back from their text, and the trace's text makes the second of the first."""
+    text = file.read_text(encoding="utf-8")
+    before, after = scripts_in(text)
+    for script in (before, after):
+        func = parse_func(script)
+        assert func.script() == script
         check_all(func)
+    middle = text.removeprefix(before).partition("@T.prim_func")[0]
+    assert first_difference(executed(middle, parse_func(before)).func, parse_func(after)) is None
 
 
-def check_random(program: list[int], trace: list[int]) -> None:
-    func = random_program(program)
-    check_all(func)
-    scheduled = random_schedule(func, trace).func
-    note(scheduled.script())
-    check_all(scheduled)
+def executed(text: str, func: PrimFunc) -> Schedule:
+    """`func` under the schedule that the text of a trace describes."""
+    names: dict[str, Any] = {}
+    exec(text, names)
+    schedule = Schedule(func)
+    names["apply"](schedule)
+    return schedule
+
+
+def check_random(func: PrimFunc, scheduled: Schedule) -> None:
+    """A program, what a schedule makes of it, and the schedule's own text."""
+    note(scheduled.func.script())
+    parsed = check(func)
+    check_all(scheduled.func)
+    trace = scheduled.trace.bind({k: int(v) for k, v in scheduled.decisions.items()})
+    text = trace.as_python()
+    again = executed(text, func)
+    assert again.func.script() == scheduled.func.script()
+    assert again.trace == trace
+    assert str(again.trace) == text
+    assert first_difference(scheduled.func, executed(text, parsed).func) is None
+
+
+def check_small(program: list[int], trace: list[int]) -> None:
+    func = schedule_fuzz.random_program(program)
+    check_random(func, schedule_fuzz.random_schedule(func, trace))
+
+
+def check_large(program: list[int], trace: list[list[int]]) -> None:
+    func = codegen_fuzz.random_program(program)
+    check_random(func, codegen_fuzz.random_schedule(func, trace))
 
 
 @QUICK
 @given(PROGRAMS, TRACES)
-def test_random_programs(program: list[int], trace: list[int]) -> None:
-    check_random(program, trace)
+def test_random_programs_and_traces(program: list[int], trace: list[int]) -> None:
+    check_small(program, trace)
+
+
+@QUICK
+@given(PROGRAMS, TILED)
+def test_random_tiled_programs(program: list[int], trace: list[list[int]]) -> None:
+    check_large(program, trace)
+
+
+SMALL, LARGE = Budget(150), Budget(150)
 
 
 @pytest.mark.long
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(1200)
 @LONG
 @given(PROGRAMS, TRACES)
-def test_random_programs_long(program: list[int], trace: list[int]) -> None:
-    check_random(program, trace)
+def test_many_random_programs_and_traces(program: list[int], trace: list[int]) -> None:
+    if not SMALL.spent():
+        check_small(program, trace)
 
 
-@given(PROGRAMS, TRACES)
-@settings(QUICK, max_examples=30)
-def test_a_trace_replays_on_the_parsed_program(program: list[int], trace: list[int]) -> None:
-    func = random_program(program)
-    schedule = random_schedule(func, trace)
-    found = parse_func(func.script())
-    again = schedule.trace.apply(found, schedule.decisions)
-    assert first_difference(schedule.func, again.func) is None
+@pytest.mark.long
+@pytest.mark.timeout(1200)
+@LONG
+@given(PROGRAMS, TILED)
+def test_many_random_tiled_programs(program: list[int], trace: list[list[int]]) -> None:
+    if not LARGE.spent():
+        check_large(program, trace)
 
 
 def expression(make, *dtypes: str, out: str = "") -> PrimFunc:
@@ -130,31 +175,31 @@ def test_dtypes(dtype: str) -> None:
 
 @pytest.mark.parametrize("op", [o for o in ex.OPS if o != "cast"])
 def test_operations(op: str) -> None:
+    """Alone, and in every place of every other one, so that brackets stand where they must."""
     row = ex.OPS[op]
     bools = op in ("and", "or", "not")
     dtype = "bool" if bools else "float64" if row.result == "float" else "int32"
-    if op in ("select", "if_then_else"):
-        check_all(expression(lambda c, a, b: ex.call(op, c, a, b), "bool", "int8", "int8"))
-        return
-    check_all(expression(lambda *args: ex.call(op, *args), *[dtype] * row.arity))
-    # In every place of every other operation, so that brackets are put where they must be.
-    for outer in ex.OPS:
-        if outer == "cast":
-            continue
+    kinds = ["bool", "int8", "int8"] if op in ("select", "if_then_else") else [dtype] * row.arity
+    inputs = [te.placeholder((4, 3), name=f"A{n}", dtype=t) for n, t in enumerate(kinds)]
+    makers = [lambda e: e]
+    for outer, other in ex.OPS.items():
+        if outer != "cast":
+            makers += [partial(_nested, outer, other.arity, n) for n in range(other.arity)]
+    outputs = []
+    for n, make in enumerate(makers):
+        body = lambda i, j: make(ex.call(op, *(a[i, j] for a in inputs)))  # noqa: B023, E731
+        outputs.append(te.compute((4, 3), body, name=f"out{n}"))
+    check(te.create_prim_func([*inputs, *outputs]))
 
-        arity = ex.OPS[outer].arity
-        for n in range(arity):
 
-            def make(*args: Expr, outer: str = outer, n: int = n, arity: int = arity) -> Expr:
-                inner = ex.call(op, *args)
-                others = [a for a in (args[0], inner) if a.dtype == inner.dtype]
-                operands = [inner if n == k else others[0] for k in range(arity)]
-                try:
-                    return ex.call(outer, *operands)
-                except TensorExprError:  # not defined on these types
-                    return inner
-
-            check_all(expression(make, *[dtype] * row.arity))
+def _nested(outer: str, arity: int, place: int, inner: Expr) -> Expr:
+    """`inner` as one operand of `outer`, its own first operand as the others; or `inner`."""
+    assert isinstance(inner, ex.Call)
+    others = [a for a in (*inner.args, inner) if a.dtype == inner.dtype]
+    try:
+        return ex.call(outer, *(inner if n == place else others[0] for n in range(arity)))
+    except TensorExprError:  # not defined on these types
+        return inner
 
 
 @pytest.mark.parametrize("value", [0.0, -0.0, 1.5, -2.25, 1e-40, 3e38, "inf", "-inf", "nan", 0.1])
@@ -344,8 +389,10 @@ def test_annotations_and_kinds() -> None:
     (outer,) = func.body
     assert isinstance(outer, For)
     for kind in ("serial", "parallel", "vectorized", "unrolled"):
-        check(replace(func, body=(replace(outer, kind=kind, annotations=notes),), attrs=notes))
-    check(replace(func, body=(replace(outer, kind="thread", thread="blockIdx.x"),)))
+        check(
+            replace(func, body=(replace(outer, kind=kind, annotations=notes),), attrs=notes), False
+        )
+    check(replace(func, body=(replace(outer, kind="thread", thread="blockIdx.x"),)), False)
 
 
 def test_placed_and_other_allocations() -> None:
@@ -382,6 +429,30 @@ def test_accesses_that_are_not_affine() -> None:
     check_all(te.create_prim_func([idx, data, te.compute((6, 3), gather, name="out")]))
 
 
+def test_an_index_may_choose() -> None:
+    """The choice is proved to stay inside by the conditions of its branches."""
+    data = te.placeholder((9, 3), name="data")
+    at = lambda i: te.if_then_else(i < 3, i + 6, te.if_then_else(i < 12, i - 3, 0))  # noqa: E731
+    func = te.create_prim_func([data, te.compute((20, 3), lambda i, j: data[at(i), j], name="out")])
+    verify(check(func))
+    wrong = func.script().replace("vi - 3", "vi - 4")
+    with pytest.raises(VerifyError, match=r"reaches -1\.\.8"):
+        parse(wrong)
+
+
+def test_long_sums_come_back() -> None:
+    """As unrolled stencils have them."""
+    a = te.placeholder((400,), name="a")
+
+    def sums(count: int) -> PrimFunc:
+        body = lambda i: sum((a[i + n] * (n + 1.0) for n in range(1, count)), a[i])  # noqa: E731
+        return te.create_prim_func([a, te.compute((8,), body, name="out")])
+
+    check_all(sums(190))
+    with pytest.raises(TensorExprError, match=r"nests \d+ deep; at most 200"):
+        sums(300)
+
+
 def test_sequential_axes_and_values_named_before_stores() -> None:
     """Two states, each computed from the old values of both."""
     s, r = Buffer("S", (5,), "float32"), Buffer("R", (5,), "float32")
@@ -407,7 +478,7 @@ def test_equal_accesses_are_one_slot() -> None:
     block = func.body[0].body[0].body[0]
     twice = replace(block, reads=block.reads * 2, body=(Slot(0, "float32") + Slot(1, "float32"),))
     body = (For(OUTER, 8, (For(INNER, 8, (twice,)),)),)
-    check(replace(func, body=body))
+    check(replace(func, body=body), False)
 
 
 def test_a_reducer_of_ones_own_that_ignores_a_part() -> None:

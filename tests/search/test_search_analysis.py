@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 from autosched.lowering import lower
-from autosched.search.analysis import analyse
-from autosched.search.evaluate import analyse_population
+from autosched.search.analysis import Analysis, analyse
+from autosched.search.evaluate import Evaluator, evaluate_columns
+from autosched.search.footprint import Floats
 from autosched.sketch.generate import generate_space
 from autosched.target import Target
 from autosched.workloads import prim_func_of
+from cost_model.features import NAMES, store_features
 
 TARGET = Target("llvm -mcpu=znver5 -num-cores=2")
 WORKLOADS = [
@@ -24,27 +28,58 @@ WORKLOADS = [
     ("softmax", (7, 19)),
 ]
 ROWS = 125
+ALONE = 25
+"""Rows of each that are also replayed one by one."""
+
+
+def everything(analysis: Analysis) -> tuple[list[Floats], list[Floats]]:
+    """Every figure and every feature, as results and as elements of a row."""
+    figures = list(analysis.figures().values())
+    return figures, [x for store in store_features(analysis) for x in store]
+
+
+def names(analysis: Analysis) -> list[str]:
+    """Names of the row's elements."""
+    return [f"{block}/{name}" for block in analysis.blocks for name in NAMES]
+
+
+def same(keys: list[str], mine: Floats, theirs: Any, exact: bool, where: str) -> None:
+    """Values are equal: to the bit, or up to the order of floating-point operations."""
+    tolerance = 0.0 if exact else 1e-9 if mine.dtype == np.float64 else 2e-7
+    for key, x, y in zip(keys, mine.tolist(), np.asarray(theirs).tolist(), strict=True):
+        assert abs(x - y) <= tolerance * abs(y), f"{key}: {x} is not {y} in {where}"
 
 
 @pytest.mark.parametrize(("name", "args"), WORKLOADS)
-def test_batch_equals_one_by_one_equals_lowered(name: str, args: tuple[int, ...]) -> None:
-    """Eight workloads of 125 rows: 1,000 candidates, divisor and non-divisor tiles."""
+def test_tape_equals_batch_equals_one_by_one_equals_lowered(
+    name: str, args: tuple[int, ...]
+) -> None:
+    """Eight workloads of 125 rows: 1,000 candidates, divisor and non-divisor tiles, 188 features a
+    block: the tape's columns are the array program's; for 200 of them, those of the candidate alone
+    and those read off its lowered program too."""
     space = generate_space(prim_func_of(name, args), TARGET)
     population = space.sample(np.random.default_rng(1), ROWS)
     seen = 0
-    for group in analyse_population(space, population):
-        batch = group.analysis.columns()
-        for k, row in enumerate(group.rows.tolist()):
+    for part in Evaluator(space, everything).parts(population):
+        columns = space.decisions(part.variant, population, part.rows)
+        trace = space.variants[part.variant].trace
+        for rows, results, table in evaluate_columns(
+            space.func, TARGET, trace, columns, len(part.rows), everything
+        ):
+            np.testing.assert_array_equal(part.results[:, rows], results)
+            np.testing.assert_array_equal(part.table[rows], table)
+        seen += len(part.rows)
+        for k, row in enumerate(part.rows.tolist()):
+            if row >= ALONE:
+                continue
             variant, values = space.candidate(population, row)
             func = space.schedule(variant, values).func
-            alone = analyse(func, TARGET).columns()
-            lowered = analyse(lower(func), TARGET).columns()
-            assert batch.keys() == alone.keys() == lowered.keys()
-            for key, column in batch.items():
-                where = f"{key} of {space.variants[variant].name} {values}\n{lower(func)}"
-                assert column[k] == alone[key][0], where
-                assert column[k] == pytest.approx(lowered[key][0], rel=1e-9), where
-            seen += 1
+            alone, lowered = analyse(func, TARGET), analyse(lower(func), TARGET)
+            for found, exact in ((alone, True), (lowered, False)):
+                where = f"{space.variants[variant].name} {values}\n{lower(func)}"
+                figures, features = everything(found)
+                same(list(found.figures()), part.results[:, k], figures, exact, where)
+                same(names(found), part.table[k], np.float32(features), exact, where)
     assert seen == ROWS
 
 
@@ -53,7 +88,7 @@ def gmm(rows: int, width: int, packed: str = "matmul.fused", **factors: int) -> 
     space = generate_space(prim_func_of("matmul_add", (1024, 1024, 1024)), TARGET)
     variant = next(n for n, v in enumerate(space.variants) if v.name == packed)
     values = {"matmul.vi.1": 1, "matmul.vi.2": 8, "matmul.vi.3": rows, "matmul.vj.1": 1}
-    values |= {"matmul.vj.2": 4, "matmul.vj.3": width, "matmul.vk.1": 256}
+    values |= {"matmul.vj.2": 4, "matmul.vj.3": width, "matmul.vk.1": 256, "matmul.vk.2": 1}
     values |= {f"matmul.v{k[0]}.{k[1]}": v for k, v in factors.items()}
     found = analyse(space.schedule(variant, values).func, TARGET).columns()
     return {k: float(v[0]) for k, v in found.items()}

@@ -108,6 +108,10 @@ PROGRAMS: dict[str, Callable[[], PrimFunc]] = {
     "conv2d": library("conv2d", 13, 11, 5, 19, 3, 2, 1),
     "conv2d dilated": library("conv2d", 12, 12, 4, 8, 3, 1, 2, 2),
     "conv2d grouped": library("conv2d", 8, 8, 8, 8, 3, 1, 1, 1, 2),
+    "conv2d grouped wider": library("conv2d", 8, 8, 12, 36, 3, 2, 1, 1, 3),
+    "few long rows": library("norm", 3, 20_000),
+    "a long product of little": library("matmul", 3, 9000, 5),
+    "argmax": library("argmax", 7, 1000),
     "softmax": library("softmax", 5, 37),
     "layer_norm": library("layer_norm", 64, 100),
     "column sum": lambda: column_sum(100, 70),
@@ -164,6 +168,10 @@ def names(func: PrimFunc) -> list[str]:
     return [v.name for v in generate_space(func, TARGET).variants]
 
 
+def choices(func: PrimFunc) -> list[tuple[str, ...]]:
+    return [s.choices for s in generate_states(func, TARGET)]
+
+
 def test_matmul_with_a_consumer_is_fused_and_packs_its_operands() -> None:
     assert names(prim_func_of("matmul_add", (64, 64, 64))) == [
         "matmul.fused",
@@ -173,6 +181,28 @@ def test_matmul_with_a_consumer_is_fused_and_packs_its_operands() -> None:
         "matmul.fused+A.thread+B.root",
         "matmul.fused+A.thread+B.thread",
     ]
+
+
+def test_groups_are_an_axis_of_their_own() -> None:
+    space = generate_space(prim_func_of("conv2d", (28, 28, 64, 64, 3, 1, 1, 1, 4)), TARGET)
+    population = space.sample(np.random.default_rng(0), 256)
+    for variant, rows in population.groups():
+        # Raises NotBatchable where candidates fall apart into batches of their own.
+        func = space.replay(variant, space.decisions(variant, population, rows))
+        assert len(site_of(func, "conv2d").block.iters) == 7
+
+
+def test_few_long_reductions_are_cut_into_pieces_for_the_threads() -> None:
+    names = choices(prim_func_of("norm", (3, 20_000)))
+    assert names[0] == ("squares.rfactor.outer",)
+    assert () in names
+    assert choices(prim_func_of("norm", (3000, 20_000))) == [()]
+    assert choices(prim_func_of("norm", (3, 20))) == [()]
+
+
+def test_a_reducer_without_lanes_keeps_partial_results_in_vectors() -> None:
+    names = choices(prim_func_of("argmax", (700, 1000)))
+    assert names == [("argmax.rfactor.inner",), ()]
 
 
 def test_padding_has_three_places_and_weights_are_packed() -> None:

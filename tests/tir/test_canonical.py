@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from dataclasses import replace
 
 import pytest
@@ -11,7 +14,10 @@ from tir_rebuild import Rebuild, shuffled
 
 from autosched import te
 from autosched.errors import VerifyError
+from autosched.ops import OPERATORS
+from autosched.script import parse_func
 from autosched.tir.canonical import (
+    VERSION,
     block_index,
     block_order,
     canonical_text,
@@ -76,6 +82,70 @@ GOLDEN_KEYS = {
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_keys_are_the_same_from_release_to_release(name):
     assert workload_key(PROGRAMS[name]()) == GOLDEN_KEYS[name]
+
+
+LIBRARY_KEYS = {
+    "argmax": ((4, 5), "1-97085cd214ca6af314873edd"),
+    "batch_matmul": ((2, 4, 5, 6), "1-4c3b2b87f820a726ae78a3ae"),
+    "conv1d": ((9, 3, 4, 3, 2, 1), "1-7f1e6793f30c9eb8b06cf101"),
+    "conv2d": ((8, 7, 3, 4, 3, 2, 1), "1-b9e4d64f370c7287be39dc8f"),
+    "conv2d_bias_relu": ((6, 6, 2, 3, 3, 1, 1), "1-e1cbd44f4742c71543f8998c"),
+    "conv3d": ((5, 4, 6, 2, 3, 3, 1, 1), "1-b9baacfda06872e2f9116634"),
+    "depthwise_conv2d": ((7, 7, 3, 3, 2, 1), "1-8fc9008b200ee9867f8a7448"),
+    "layer_norm": ((4, 6), "1-69003852473e07313f4a75f9"),
+    "matmul": ((8, 9, 10), "1-7bffcdc221504cab51b7e0d0"),
+    "matmul_add": ((7, 4, 6), "1-2b34bb3520b673ce8e2baf5a"),
+    "matmul_bias_gelu": ((4, 5, 6), "1-a00e0d501e7873f1def81f7e"),
+    "max_pool2d": ((8, 8, 3, 3, 2, 1), "1-7acf61fade0f4df7725c07c0"),
+    "norm": ((4, 5), "1-3bc51bcf944e857327be3b91"),
+    "softmax": ((4, 5), "1-fc7b4c02d7ed25e9ab7ba1f2"),
+    "transpose_batch_matmul": ((4, 2, 4), "1-0d48d3bbd430237a3a3944b0"),
+}
+"""Operators of the library at small sizes, and their keys. A key that changes makes every record
+under it unreachable, so that is for a new VERSION only."""
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_keys_of_the_library_are_the_same_from_release_to_release(name):
+    assert name in LIBRARY_KEYS, "a new operator: add sizes and its key to LIBRARY_KEYS"
+    sizes, key = LIBRARY_KEYS[name]
+    func = te.create_prim_func(OPERATORS[name](*sizes))
+    assert workload_key(func) == key
+    assert key.split("-")[0] == VERSION
+    # Neither names nor the order of independent nests, nor a round trip through text, change it.
+    for seed in range(3):
+        assert workload_key(shuffled(Rebuild(seed).function(func), seed)) == key
+    parsed = parse_func(func.script())
+    assert workload_key(parsed) == key
+    assert block_order(parsed) == block_order(func)
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_keys_see_parameters_and_attributes(name):
+    func = te.create_prim_func(OPERATORS[name](*LIBRARY_KEYS[name][0]))
+    key = workload_key(func)
+    first, *others = func.params
+    swapped = replace(func, params=(*others, first))
+    noted = replace(func, attrs=(*func.attrs, ("note", 1)))
+    assert len({key, workload_key(swapped), workload_key(noted)}) == 3
+
+
+def test_keys_are_the_same_in_another_process():
+    """Hash seeds and addresses differ there."""
+    code = (
+        "from autosched import te; from autosched.ops import OPERATORS; "
+        "from autosched.tir.canonical import workload_key; "
+        "print(workload_key(te.create_prim_func(OPERATORS['layer_norm'](4, 6))))"
+    )
+    for seed in ("1", "2"):
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            env={**os.environ, "PYTHONHASHSEED": seed},
+        )
+        assert done.stdout.strip() == LIBRARY_KEYS["layer_norm"][1], done.stderr
 
 
 def test_text_is_free_of_names():

@@ -34,7 +34,14 @@ DIGITS = st.builds(
     SMALL,
     FORMS,
 )
-ANY = st.one_of(FORMS, DIGITS)
+NESTED = st.builds(
+    lambda base, d, m, c: Affine.of(Digit(base, d, m)) + c,
+    DIGITS,
+    st.integers(1, 4),
+    st.one_of(st.none(), st.integers(1, 4)),
+    SMALL,
+)
+ANY = st.one_of(FORMS, DIGITS, NESTED)
 EXTENTS = st.tuples(st.integers(1, 5), st.integers(1, 5), st.integers(1, 5))
 
 
@@ -106,6 +113,21 @@ def test_digits_of_one_base_join():
         Digit(base, 1, 4)
     )
     assert facts.linear(three) == facts.linear(base)
+
+
+def test_a_digit_of_a_digit_is_one_digit():
+    facts = Facts({X: 16})
+    half = Digit(Affine.of(X), 2, None)
+    for nested, flat in (
+        (Digit(Affine.of(half), 1, 3), Digit(Affine.of(X), 2, 3)),
+        (Digit(Affine.of(half) + 1, 3, None), Digit(Affine.of(X) + 2, 6, None)),
+        (Digit(Affine.of(Digit(Affine.of(X), 1, 6)), 2, None), Digit(Affine.of(X), 2, 3)),
+        (Digit(Affine.of(Digit(Affine.of(X), 1, 6)), 1, 3), Digit(Affine.of(X), 1, 3)),
+    ):
+        assert facts.linear(Affine.of(nested)) == facts.linear(Affine.of(flat))
+    # What is known of the inner digit is still used.
+    small = facts.where([Predicate(Affine.of(half), 3)])
+    assert small.within(small.linear(Affine.of(Digit(Affine.of(half), 1, 4))), 0, 2)
 
 
 def test_values_read_from_memory_are_bounded_by_guards_and_clamps():

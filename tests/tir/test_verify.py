@@ -291,6 +291,30 @@ def test_expressions(body, message):
     fails(Copy().with_block(body=(body,)), f"expressions: block 'copy': {message}")
 
 
+def test_expressions_nest_so_deep_only():
+    body: Expr = Slot(0, "float32")
+    for _ in range(ex.MAX_HEIGHT):
+        body = Call("neg", (body,), "float32")
+    fails(Copy().with_block(body=(body,)), "expressions: block 'copy': the body nests more than")
+
+
+@pytest.mark.parametrize(
+    "attrs",
+    [
+        {"layout_free": ("A", "Z")},
+        {"layout_free": 3},
+        {"layout_free": ([],)},
+        {"FLOP": "many"},
+        {"FLOP": -1},
+        {"FLOP": float("nan")},
+        {"FLOP": True},
+    ],
+    ids=str,
+)
+def test_attributes_mean_what_they_say(attrs):
+    fails(Copy().func(attrs=tuple(attrs.items())), "attributes: ")
+
+
 def test_tensor_reads_belong_to_tensor_expressions():
     p = Copy()
     read = placeholder((16,))[0]

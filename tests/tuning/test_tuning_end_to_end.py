@@ -163,7 +163,7 @@ def test_print_best_in_every_mode(tuned: Tuned) -> None:
     again = at.Schedule(tuned.task.prim_func)
     names["apply"](again)
     assert again.mod.script() == schedule.mod.script()
-    assert names["make_task"]().workload_key == tuned.task.workload_key
+    assert names["task"].workload_key == tuned.task.workload_key
 
 
 def test_other_tasks_find_nothing(tuned: Tuned) -> None:

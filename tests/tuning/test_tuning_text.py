@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,30 +14,21 @@ from tuning_doubles import FakePool
 import autosched as at
 from autosched import te
 from autosched.errors import TuningError
+from autosched.script import parse_func
+from autosched.tir.canonical import program_hash
+from autosched.tir.equal import first_difference
+from autosched.tir.nodes import PrimFunc
 from records import RecordError
 
-SOURCE = '''
-import math
-import numpy as np
-import os.path as where
-
-import autosched as at
+SOURCE = """
 from autosched import te
 
 SCALE = 3.0
 
-@at.register_workload(name="{prefix}.scaled_rows", override=True)
-def scaled_rows(n, m, dtype="float32"):
-    """Rows, scaled."""
-    a = te.placeholder((n, m), name="a", dtype=dtype)
-    # A comment stays.
-    scale = np.dtype(dtype).itemsize * math.sqrt(n) + len(where.join("a", "b"))
-    return [a, te.compute((n, m), lambda i, j: a[i, j] * scale + 1.0, name="c")]
-
 def needs_its_file(n, m):
     a = te.placeholder((n, m), name="a")
     return [a, te.compute((n, m), lambda i, j: a[i, j] * SCALE, name="c")]
-'''
+"""
 
 
 def tune(task: at.SearchTask, log: Path, trials: int = 4) -> str:
@@ -69,66 +60,43 @@ def run_module(text: str, folder: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-def load(path: Path) -> Any:
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 @pytest.fixture
 def user_file(tmp_path: Path) -> Path:
-    file = tmp_path / "user" / f"ops_{tmp_path.name}.py"
+    file = tmp_path / "user" / "ops.py"
     file.parent.mkdir()
-    file.write_text(SOURCE.format(prefix=tmp_path.name))
+    file.write_text(SOURCE)
     return file
 
 
 def test_of_a_library_operator_runs(tmp_path: Path) -> None:
     task, log = at.SearchTask("matmul_add", (12, 10, 14, "float64")), tmp_path / "a.json"
     text = tune(task, log)
-    check_apply(task, log, text)
+    names = check_apply(task, log, text)
     for line in (
         '"""matmul_add(12, 10, 14, float64): the fastest schedule found.',
         f"workload {task.workload_key}",
         f"target   {task.target}",
-        '    return at.SearchTask(func="matmul_add", args=(12, 10, 14, "float64"), ',
+        '        with T.block("matmul"):',
     ):
         assert line in text
+    assert first_difference(names["workload"], task.prim_func) is None
+    assert names["task"].workload_key == task.workload_key
     done = run_module(text, tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("right result, ")
 
 
-def test_of_a_users_function_stands_alone(user_file: Path, tmp_path: Path) -> None:
-    task, log = at.SearchTask(load(user_file).scaled_rows, (6, 10)), tmp_path / "a.json"
+def test_of_a_users_function_needs_neither_it_nor_its_file(user_file: Path, tmp_path: Path) -> None:
+    task, log = at.SearchTask(f"{user_file}:needs_its_file", (6, 10)), tmp_path / "a.json"
     text = tune(task, log)
     user_file.unlink()
-    assert "@at.register_workload" not in text
-    assert "    # A comment stays.\n" in text
-    for line in ("import math", "import numpy as np", "from autosched import te"):
-        assert f"\n{line}\n" in text
     names = check_apply(task, log, text)
-    assert names["make_task"]().workload_key == task.workload_key
+    assert names["task"].workload_key == task.workload_key
     done = run_module(text, tmp_path)
     assert done.returncode == 0, done.stderr
 
 
-def test_of_a_function_that_needs_its_file_names_the_file(user_file: Path, tmp_path: Path) -> None:
-    task, log = at.SearchTask(f"{user_file}:needs_its_file", (6, 10)), tmp_path / "a.json"
-    text = tune(task, log)
-    assert f'func="{user_file}:needs_its_file"' in text
-    check_apply(task, log, text)
-    assert run_module(text, tmp_path).returncode == 0
-    user_file.write_text(user_file.read_text().replace("3.0", "4.0"))
-    changed = run_module(text, tmp_path)
-    assert changed.returncode == 1
-    assert "another workload than the one that was tuned" in changed.stderr
-
-
-def _prim_func() -> Any:
+def _prim_func() -> PrimFunc:
     a = te.placeholder((6, 10), name="a")
     return te.create_prim_func([a, te.compute((6, 10), lambda i, j: a[i, j] + 1.0, name="c")])
 
@@ -141,19 +109,36 @@ def _closure(n: int) -> Any:
     return inner
 
 
-@pytest.mark.parametrize("kind", ["prim_func", "closure", "lambda"])
-def test_of_what_cannot_be_named_says_what_to_do(kind: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["prim_func", "closure", "lambda", "parsed"])
+def test_of_what_has_no_name_runs_as_well(kind: str, tmp_path: Path) -> None:
     makers: dict[str, Any] = {
         "prim_func": lambda: at.SearchTask(prim_func=_prim_func()),
         "closure": lambda: at.SearchTask(_closure(6), (10,)),
         "lambda": lambda: at.SearchTask(lambda m: _closure(6)(m), (10,)),
+        "parsed": lambda: at.SearchTask(prim_func=parse_func(_prim_func().script())),
     }
     task, log = makers[kind](), tmp_path / "a.json"
     text = tune(task, log)
-    check_apply(task, log, text)
-    done = run_module(text, tmp_path)
-    assert done.returncode == 1
-    assert "return at.SearchTask(prim_func=...) of the workload from make_task" in done.stderr
+    names = check_apply(task, log, text)
+    # `apply` makes the same program of the workload that the module brings along.
+    schedule = at.Schedule(names["workload"])
+    names["apply"](schedule)
+    assert program_hash(schedule.func) == program_hash(task.apply_best(log)[0].func)
+    if kind == "parsed":
+        assert run_module(text, tmp_path).returncode == 0
+
+
+@pytest.mark.parametrize("name", ['a"""b', "a\\", "a{0}'''", "a\n\u00e9"])
+def test_odd_names_and_descriptions_stay_text(name: str, tmp_path: Path) -> None:
+    a = te.placeholder((4,), name=name)
+    func = te.create_prim_func([a, te.compute((4,), lambda i: a[i] + 1.0, name="c")])
+    task, log = at.SearchTask(prim_func=replace(func, name=name), desc=name), tmp_path / "a.json"
+    text = tune(task, log)
+    names = check_apply(task, log, text)
+    assert names["task"].workload_key == task.workload_key
+    assert names["task"].desc == name
+    assert names["workload"].params[0].name == name
+    assert names["__doc__"].startswith(f"{name}: the fastest schedule found.")
 
 
 def test_a_program_that_is_wrong_is_reported(tmp_path: Path) -> None:

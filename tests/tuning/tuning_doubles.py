@@ -131,7 +131,7 @@ class Recorder(MeasureCallback):
     def on_measurements(self, record: Record, measurements: Sequence[Measurement]) -> None:
         self.events.append("measurement")
 
-    def on_finish(self, state: str, error: str | None) -> None:
+    def on_finish(self, job: JobInfo, state: str, error: str | None) -> None:
         self.events.append("finish")
         self.end = state, error
 

@@ -6,7 +6,8 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from autosched.codegen.artifact import Extent, KernelInfo, Param, SizeParam
+from autosched.codegen.artifact import KernelInfo, Param, SizeParam
+from autosched.codegen.formula import Extent
 from autosched.codegen.llvm.builder import Builder
 from autosched.codegen.llvm.function import FunctionWriter, Scratch
 from autosched.codegen.llvm.index import Indexer

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from math import prod
 
-from autosched.schedule import Decision, LoopRV, Schedule
+from autosched.errors import ScheduleError
+from autosched.schedule import BlockRV, Decision, LoopRV, Schedule
 from autosched.sketch.analysis import BlockInfo, axis_dim, used_axes
 from autosched.sketch.decisions import ChoiceSpec, DecisionSpec
 from autosched.sketch.state import State, Verdict
@@ -58,9 +59,8 @@ def schedule_group(
     info = blocks[group[0]]
     if info.sequential:
         return state.advance(schedule, tuple(group))
-    loops = schedule.get_loops(root)
     order = [*info.spatial, *info.reduce]
-    by_axis = dict(zip(map(id, info.block.iters), loops, strict=True))
+    by_axis = axis_loops(schedule, root)
     schedule.reorder(*(by_axis[id(a)] for a in order))
     outer = [by_axis[id(a)] for a in info.spatial[:rows]]
     for name in group[1:]:
@@ -87,6 +87,19 @@ def schedule_group(
         schedule.annotate(root, "streaming", True)
         choice = f"{group[0]}.streaming"
     return state.advance(schedule, tuple(group), tuple(specs), choice)
+
+
+def axis_loops(schedule: Schedule, block: BlockRV) -> dict[int, LoopRV]:
+    """Id of an axis -> its loop, of a block whose loops are one an axis, in any order."""
+    found = schedule.get(block)
+    by_var = {id(schedule.get(loop).var): loop for loop in schedule.get_loops(block)}
+    out: dict[int, LoopRV] = {}
+    for axis, binding in zip(found.iters, found.bindings, strict=True):
+        var = binding.single_var()
+        if var is None:
+            raise ScheduleError(f"axis {axis.var.name} of {found.name} has no loop of its own")
+        out[id(axis)] = by_var[id(var)]
+    return out
 
 
 def _bytes(access: Access) -> int:
@@ -159,12 +172,13 @@ def lane_axis(info: BlockInfo) -> Iter | None:
         return None
     for axis in reversed(info.reduce):
         reads = [a for a in block.reads if id(axis.var) in used_axes(a)]
-        if axis.extent != 1 and reads and all(_is_contiguous(a, axis) for a in reads):
+        if axis.extent != 1 and reads and all(is_contiguous(a, axis) for a in reads):
             return axis
     return None
 
 
-def _is_contiguous(access: Access, axis: Iter) -> bool:
+def is_contiguous(access: Access, axis: Iter) -> bool:
+    """Whether neighbouring points of the axis read neighbouring elements."""
     last = access.indices[-1]
     elsewhere = any(isinstance(i, Affine) and i.uses([axis.var]) for i in access.indices[:-1])
     return isinstance(last, Affine) and last.coefficient(axis.var) == 1 and not elsewhere

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from autosched.sketch.analysis import BlockInfo, used_axes
 from autosched.sketch.state import State, Verdict
 from autosched.tir.expr import children
@@ -14,21 +16,8 @@ class AlwaysInline:
     name = "always-inline"
 
     def condition(self, state: State, block: str) -> Verdict:
-        """Injective, no output, and cheap or read once a point; what feeds a tiled block is left
-        to the padding rule unless it is a plain copy of everything."""
-        blocks = state.blocks()
-        info = blocks[block]
-        if (
-            not info.is_injective
-            or info.is_output
-            or not info.consumers
-            or not info.writes_identity
-        ):
-            return Verdict.PASS
-        consumers = [blocks[c] for c in info.consumers]
-        if any(c.needs_tiling for c in consumers) and guards_values(info):
-            return Verdict.PASS
-        if info.is_cheap or (len(consumers) == 1 and _reads_once(info, consumers[0])):
+        """Injective, no output, and cheap or read once a point."""
+        if worth_inlining(block, state.blocks()):
             return Verdict.APPLY_AND_SKIP_REST
         return Verdict.PASS
 
@@ -37,6 +26,20 @@ class AlwaysInline:
         schedule = state.fork()
         schedule.compute_inline(schedule.get_block(block))
         return [state.advance(schedule)]
+
+
+def worth_inlining(name: str, blocks: Mapping[str, BlockInfo]) -> bool:
+    """Whether a block is an injective intermediate that is cheap, or read once a point.
+
+    What feeds a tiled block is left to the padding rule unless it is a plain copy of everything.
+    """
+    info = blocks[name]
+    if not info.is_injective or info.is_output or not info.consumers or not info.writes_identity:
+        return False
+    consumers = [blocks[c] for c in info.consumers]
+    if any(c.needs_tiling for c in consumers) and guards_values(info):
+        return False
+    return info.is_cheap or (len(consumers) == 1 and _reads_once(info, consumers[0]))
 
 
 def guards_values(info: BlockInfo) -> bool:

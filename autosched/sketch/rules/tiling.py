@@ -1,6 +1,8 @@
 """Multi-level tiling "SSRSRS" of reductions with reuse, with fusion of an elementwise consumer.
 
-    S0 parallel | S1 | R0 | S2 | R1 serial | S3 register tile: rows unrolled, one axis vectorised
+    S0 parallel | S1 | R0 | S2 | R1 serial | register tile: R2 and S3 unrolled, one axis vectorised
+
+Copies of a reduction (R2) share what they load: the taps of a convolution slide over the same data.
 
 The consumer (or, without one, the copy of a write cache) is computed at the last loop of S1, where
 a tile is complete. Operands may be packed into panels of the register tile's width, once for all
@@ -16,6 +18,7 @@ from math import prod
 from autosched.schedule import BlockRV, Decision, LoopRV, Schedule
 from autosched.sketch.analysis import BlockInfo, axis_dim, elementwise_consumer, used_axes
 from autosched.sketch.decisions import DecisionSpec, TileSpec
+from autosched.sketch.rules.default import axis_loops
 from autosched.sketch.state import State, TiledNest, Verdict
 from autosched.target import Target
 from autosched.tir import dtypes
@@ -23,18 +26,32 @@ from autosched.tir.nodes import Access, Iter
 
 PACK_PARALLEL_TAIL = 2
 """Innermost loops of a packing block that one task runs."""
+DEFAULT_COPIES = 9
+"""Copies of the reduction in the default schedule."""
 
 
 @dataclass(frozen=True)
 class Operand:
-    """A read that can be packed: dimension `dim` is the tiled axis, in panels of `width`
-    elements."""
+    """A read that can be packed: dimension `dim` is the tiled axis, in panels of `width` elements.
+
+    `streamed`: that axis runs in vectors; `contiguous`: along neighbouring elements.
+    """
 
     buffer: str
     dim: int
     rank: int
     width: Decision
     streamed: bool
+    contiguous: bool
+
+
+def packing_modes(operand: Operand) -> tuple[str, ...]:
+    """Ways to read an operand, the most usual first: as it is, packed once, packed by each
+    thread."""
+    if not operand.streamed:
+        return ("none", "thread")
+    # Lanes from all over memory cost a load each.
+    return ("none", "root", "thread") if operand.contiguous else ("root", "thread", "none")
 
 
 class MultiLevelTiling:
@@ -57,9 +74,9 @@ class MultiLevelTiling:
         info = blocks[block]
         consumer = elementwise_consumer(info, blocks)
         operands = packable(info, tile_specs(info, state.target))
-        modes = [("none", "root", "thread") if o.streamed else ("none", "thread") for o in operands]
+        modes = [packing_modes(o) for o in operands]
         choices = [(packing, False) for packing in product(*modes)]
-        if consumer is None:
+        if consumer is None and info.writes_identity:
             # A write cache matters for the store alone: not tried with every packing.
             choices += [
                 (p, True) for p in product(*(m[:2] if len(m) > 2 else m[:1] for m in modes))
@@ -91,9 +108,7 @@ class MultiLevelTiling:
         # Loops get their kinds last: a primitive that finds kinds checks all of them again.
         vector_loops = [levels.vector_loop]
         if copy is not None:
-            vector_loops.append(
-                place_consumer(schedule, copy, levels.inner_spatial, levels.vector, info)
-            )
+            vector_loops.append(place_consumer(schedule, copy, levels.inner_spatial, levels.vector))
             handled.append(schedule.get(copy).name)
         choices = [
             f"{info.name}.cache" if cached else f"{info.name}.fused" if consumer else f"{info.name}"
@@ -112,7 +127,7 @@ class MultiLevelTiling:
             handled.append(schedule.get(panel).name)
         for loop in (*levels.parallel, *levels.parallel_roots):
             schedule.parallel(loop)
-        for loop in levels.rows:
+        for loop in (*levels.copies, *levels.rows):
             schedule.unroll(loop)
         for loop in vector_loops:
             schedule.vectorize(loop)
@@ -126,6 +141,7 @@ class Levels:
 
     parallel: tuple[LoopRV, ...]
     inner_spatial: LoopRV
+    copies: tuple[LoopRV, ...]
     rows: tuple[LoopRV, ...]
     vector_loop: LoopRV
     vector: Decision
@@ -133,7 +149,7 @@ class Levels:
 
 
 def tile_specs(info: BlockInfo, target: Target) -> tuple[DecisionSpec, ...]:
-    """Tile decisions of a block's axes: three factors for a spatial axis, one for a reduction axis.
+    """Tile decisions of a block's axes: three factors for a spatial axis, two for a reduction axis.
 
     A spatial axis that every read uses gives no reuse, so it takes no registers (role "outer").
     """
@@ -142,12 +158,15 @@ def tile_specs(info: BlockInfo, target: Target) -> tuple[DecisionSpec, ...]:
     lanes = max(target.vector_bytes // itemsize, 1)
     found: list[TileSpec] = []
     rows = _default_rows(info, target, lanes)
+    taps = _default_copies(info)
     for axis in info.block.iters:
         name, extent = axis.var.name, _extent(axis)
         label = f"{info.name}.{name}"
         if axis.kind == "reduce":
-            default: tuple[int, ...] = (min(extent, 512),)
-            found.append(TileSpec(info.name, name, (f"{label}.1",), extent, "reduce", 1, default))
+            copies = taps.get(id(axis.var), 1)
+            default: tuple[int, ...] = (min(-(-extent // copies), 512), copies)
+            pair = (f"{label}.1", f"{label}.2")
+            found.append(TileSpec(info.name, name, pair, extent, "reduce", 1, default))
             continue
         levels = tuple(f"{label}.{n}" for n in (1, 2, 3))
         if axis is vector:
@@ -204,49 +223,53 @@ def _default_rows(info: BlockInfo, target: Target, lanes: int) -> dict[int, int]
     return rows
 
 
+def _default_copies(info: BlockInfo) -> dict[int, int]:
+    """Copies of short reductions, such as a 3 x 3 window, innermost axis first."""
+    left = DEFAULT_COPIES
+    copies: dict[int, int] = {}
+    for axis in reversed(info.reduce):
+        extent = _extent(axis)
+        if 1 < extent <= min(left, 5):
+            copies[id(axis.var)] = extent
+            left //= extent
+    return copies
+
+
 def split_levels(
     schedule: Schedule, block: BlockRV, info: BlockInfo, specs: tuple[DecisionSpec, ...]
 ) -> Levels:
-    """Split and reorder all loops of a block into S0 S1 R0 S2 R1 S3."""
-    loops = schedule.get_loops(block)
-    levels: list[list[LoopRV]] = [[] for _ in range(6)]
+    """Split and reorder all loops of a block into S0 S1 R0 S2 R1 R2 S3."""
+    by_axis = axis_loops(schedule, block)
+    loops = [by_axis[id(axis)] for axis in info.block.iters]
+    levels: list[list[LoopRV]] = [[] for _ in range(7)]
     vector_loop, vector = None, None
     rows: list[LoopRV] = []
     for loop, spec in zip(loops, specs, strict=True):
         if not isinstance(spec, TileSpec):
             continue
         parts = schedule.split(loop, [None, *(Decision(n) for n in spec.names)])
-        places = {"reduce": (2, 4), "outer": (0, 1, 3)}.get(spec.role, (0, 1, 3, 5))
+        places = {"reduce": (2, 4, 5), "outer": (0, 1, 3)}.get(spec.role, (0, 1, 3, 6))
         for part, place in zip(parts, places, strict=True):
             levels[place].append(part)
         if spec.role == "vector":
             vector_loop, vector = parts[-1], Decision(spec.names[-1])
-            levels[5].remove(vector_loop)
+            levels[6].remove(vector_loop)
         elif spec.role == "rows":
             rows.append(parts[-1])
     assert vector_loop is not None  # the condition asks for a vector axis
     assert vector is not None
-    levels[5].append(vector_loop)
+    levels[6].append(vector_loop)
     schedule.reorder(*(loop for level in levels for loop in level))
-    return Levels(tuple(levels[0]), levels[1][-1], tuple(rows), vector_loop, vector)
+    return Levels(
+        tuple(levels[0]), levels[1][-1], tuple(levels[5]), tuple(rows), vector_loop, vector
+    )
 
 
-def place_consumer(
-    schedule: Schedule, copy: BlockRV, at: LoopRV, width: Decision, info: BlockInfo
-) -> LoopRV:
+def place_consumer(schedule: Schedule, copy: BlockRV, at: LoopRV, width: Decision) -> LoopRV:
     """Compute the consumer at the end of a tile; returns the loop to vectorise, of the tile's
     width."""
-    before = len(schedule.get_loops(copy))
     schedule.reverse_compute_at(copy, at)
-    loops = schedule.get_loops(copy)
-    assert info.vector_axis is not None
-    place = [id(a) for a in info.spatial].index(id(info.vector_axis))
-    own = loops[len(loops) - before :]
-    inner = schedule.split(own[place], [None, width])[1]
-    rest = list(own[place + 1 :])
-    if rest:
-        schedule.reorder(*rest, inner)
-    return inner
+    return schedule.split(schedule.get_loops(copy)[-1], [None, width])[1]
 
 
 def packable(info: BlockInfo, specs: tuple[DecisionSpec, ...]) -> list[Operand]:
@@ -262,7 +285,8 @@ def packable(info: BlockInfo, specs: tuple[DecisionSpec, ...]) -> list[Operand]:
             if dim is not None and all(o.buffer != access.buffer.name for o in found):
                 width = Decision(spec.names[-1])
                 rank = len(access.buffer.shape)
-                found.append(Operand(access.buffer.name, dim, rank, width, spec.role == "vector"))
+                name, streamed = access.buffer.name, spec.role == "vector"
+                found.append(Operand(name, dim, rank, width, streamed, dim == rank - 1))
     return found
 
 

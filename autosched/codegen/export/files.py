@@ -1,0 +1,118 @@
+"""Writing an object file and its header."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from autosched.codegen.artifact import KernelInfo
+from autosched.codegen.build import Level, toolchain
+from autosched.codegen.export.entries import Source, entry_ir, symbol, unique
+from autosched.codegen.export.header import header
+from autosched.errors import ArgumentError, BuildError
+from autosched.target import Target
+
+_NOT_HERE = (".a", ".c", ".dll", ".dylib", ".h", ".so")
+_WORDS = """
+    aligned_alloc clock_gettime free memcpy memmove memset pthread_atfork pthread_create
+    pthread_detach pthread_self pthread_sigmask sched_yield sigfillset syscall
+"""
+_LIBC = frozenset(_WORDS.split())
+"""What an object may leave to the C library."""
+
+_FORK_IR = """
+define internal void @autosched_at_load() {
+  %rc = call i32 @pthread_atfork(ptr null, ptr null, ptr @autosched_parallel_reset)
+  ret void
+}
+declare i32 @pthread_atfork(ptr, ptr, ptr)
+@llvm.global_ctors = appending global [1 x { i32, ptr, ptr }]
+  [{ i32, ptr, ptr } { i32 65535, ptr @autosched_at_load, ptr null }]
+"""
+"""A forked child has no workers; the object tells its runtime by itself."""
+
+
+class Exported(NamedTuple):
+    """The files written."""
+
+    object: Path
+    header: Path
+
+
+def export(
+    path: str | os.PathLike[str],
+    functions: Mapping[str, tuple[str, KernelInfo]],
+    target: Target,
+    level: Level = "full",
+    prefix: str = "",
+) -> Exported:
+    """Writes PATH.o and PATH.h with the functions, given by name as (LLVM IR, info).
+
+    The object is position independent, stands on the C library alone, and defines no global
+    symbols but the functions, called `prefix` + name in C (`main`: prefix + the file's name).
+    Raises ArgumentError for names that cannot be, BuildError if it cannot be compiled or written.
+    """
+    place = Path(path)
+    if place.suffix in _NOT_HERE:
+        raise ArgumentError(
+            f"export writes an object file and a header, not {place.suffix}: name {place.stem!r} "
+            f"or {place.stem + '.o'!r}; the header says how to make a library of them"
+        )
+    file = place.stem if place.suffix == ".o" else place.name
+    stem = re.sub(r"[^A-Za-z0-9_]", "_", file)
+    sources = [
+        Source(symbol(name, stem, prefix), ir, info) for name, (ir, info) in functions.items()
+    ]
+    unique(s.symbol for s in sources)
+    from autosched.runtime.parallel import MAX_THREADS
+
+    code = _object(sources, target, level, MAX_THREADS)
+    text = header(file, sources, target, toolchain(), MAX_THREADS)
+    done = Exported(place.with_name(f"{file}.o"), place.with_name(f"{file}.h"))
+    try:
+        done.object.write_bytes(code)
+        done.header.write_text(text, encoding="utf-8")
+    except OSError as e:
+        raise BuildError(f"cannot write {e.filename}: {e.strerror}") from e
+    return done
+
+
+def _object(sources: list[Source], target: Target, level: Level, max_threads: int) -> bytes:
+    """One object file of all kernels, the functions that call them, and the runtime they need."""
+    from autosched.codegen.llvm.assemble import compile_ir
+    from autosched.runtime.parallel import runtime_ir
+
+    public = {s.symbol for s in sources}
+    kernels = [s.ir + entry_ir(s, target.num_cores, max_threads) for s in sources]
+    parallel = any(s.info.parallel for s in sources)
+    runtime = runtime_ir(target.triple) + _FORK_IR if parallel else ""
+    return compile_ir(_linked(kernels, runtime, public), target, level)
+
+
+def _linked(kernels: list[str], runtime: str, public: set[str]) -> str:
+    """One module of several, in which only the `public` names are global."""
+    import llvmlite.binding as llvm
+
+    try:
+        whole = llvm.parse_assembly(runtime)
+        for text in kernels:
+            module = llvm.parse_assembly(text)
+            _hide(module, public)  # LLVM renames what is internal where two modules have it
+            whole.link_in(module)
+    except RuntimeError as e:
+        raise BuildError(f"LLVM refuses the code to export: {e}") from e
+    _hide(whole, public)
+    for value in whole.functions:
+        if value.is_declaration and not value.name.startswith("llvm.") and value.name not in _LIBC:
+            raise BuildError(f"the code to export calls {value.name}, which nothing defines")
+    return str(whole)
+
+
+def _hide(module: Any, public: set[str]) -> None:
+    """Make every definition internal but those of the public names."""
+    for value in (*module.functions, *module.global_variables):
+        if not (value.is_declaration or value.name in public or value.name.startswith("llvm.")):
+            value.linkage = "internal"

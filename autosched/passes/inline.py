@@ -1,0 +1,35 @@
+"""inline: injective producers are computed where they are used."""
+
+from __future__ import annotations
+
+from autosched.errors import ScheduleError
+from autosched.passes.base import func_pass
+from autosched.schedule.inline import compute_inline
+from autosched.sketch.analysis import analyse_blocks
+from autosched.sketch.rules.inline import worth_inlining
+from autosched.tir.nodes import PrimFunc
+
+
+@func_pass("inline")
+def inline(func: PrimFunc) -> PrimFunc:
+    """Injective producers that are cheap, or read once a point, go into their consumers.
+
+    What the search always inlines, and by the same rule. A block that `compute_inline` refuses
+    stays: loops that were already scheduled around it may depend on it.
+
+    rewrite:
+        with T.block("B"):                      with T.block("C"):
+            B[vi] = A[vi] + 1           ->          C[vi] = (A[vi] + 1) * 2
+        with T.block("C"):
+            C[vi] = B[vi] * 2
+    """
+    refused: set[str] = set()
+    while True:
+        blocks = analyse_blocks(func)
+        found = [n for n in blocks if n not in refused and worth_inlining(n, blocks)]
+        if not found:
+            return func
+        try:
+            func = compute_inline(func, found[-1])
+        except ScheduleError:
+            refused.add(found[-1])

@@ -1,0 +1,250 @@
+"""The calls of a stage view, done on one `Schedule`.
+
+Copies and partial results first, in the order in which they were asked for, while every
+computation stands in a loop nest of its own; then what is inlined; then the loops, consumers
+first, so that a producer finds the loop that it is computed at; last how the loops run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from autosched.errors import ScheduleError
+from autosched.schedule import BlockRV, LoopRV, Schedule
+from autosched.te.prim_func import translate
+from autosched.te.stage.nest import Fuse, LoopCall, Split, names
+from autosched.te.stage.schedule import CacheRead, CacheWrite, RFactor, StageSchedule
+from autosched.te.stage.stage import Mark, Stage
+from autosched.te.stage.thread import ThreadAxis
+from autosched.te.tensor import ComputeOp, IterVar, PlaceholderOp, Tensor
+
+_ORDER = {"unroll": 0, "parallel": 1, "vectorize": 1, "bind": 1}
+"""A vectorised loop may only have unrolled loops below it, so those come first."""
+
+
+def replay(view: StageSchedule, args: Sequence[Tensor] | None, name: str) -> Schedule:
+    """See `StageSchedule.replay`."""
+    params = _params(view, args)
+    func, blocks = translate(params, name)
+    run = _Replay(view, Schedule(func), {view[op]: b for op, b in blocks.items()}, params)
+    run.edits()
+    for stage in view.stages:
+        if stage.inlined:
+            run.inline(stage)
+    for stage in reversed(view.stages):
+        if not stage.inlined and not isinstance(stage.op, PlaceholderOp):
+            run.place(stage)
+    for stage in view.stages:
+        run.finish(stage)
+    return run.sch
+
+
+def _params(view: StageSchedule, args: Sequence[Tensor] | None) -> list[Tensor]:
+    if args is None:
+        inputs = [view.tensor(op) for op in view.originals if isinstance(op, PlaceholderOp)]
+        return inputs + [
+            view.tensor(op, n)
+            for op in view.originals
+            if isinstance(op, ComputeOp) and view.is_output(view[op])
+            for n in range(len(op.body))
+        ]
+    for t in args:
+        if not isinstance(t, Tensor):
+            raise ScheduleError(f"args: expected tensors, found {t!r}")
+        if isinstance(t.op, ComputeOp) and all(t.op is not op for op in view.originals):
+            known = ", ".join(op.name for op in view.originals)
+            raise ScheduleError(
+                f"args: {t.name} is none of the tensors that the schedule was created for "
+                f"({known}); copies and partial results are no parameters"
+            )
+    for op in view.originals:
+        if view.is_output(view[op]) and all(t.op is not op for t in args):
+            listed = ", ".join(t.name for t in args) or "nothing"
+            raise ScheduleError(
+                f"args: the output {op.name} of the schedule is not among {listed}; add its tensor"
+            )
+    return list(args)
+
+
+class _Replay:
+    """One run over the calls.
+
+    A block's axes are those of its stage's operation, in their order; so are its loops until a call
+    changes them.
+    """
+
+    def __init__(
+        self,
+        view: StageSchedule,
+        sch: Schedule,
+        blocks: dict[Stage, str],
+        params: Sequence[Tensor],
+    ) -> None:
+        self.view, self.sch = view, sch
+        self.blocks: dict[Stage, BlockRV] = {s: sch.get_block(b) for s, b in blocks.items()}
+        self.inputs = {
+            view[t]: b.name
+            for t, b in zip(params, sch.func.params, strict=True)
+            if isinstance(t.op, PlaceholderOp) and t.op in view.originals
+        }
+        self.loops: dict[Stage, dict[IterVar, LoopRV]] = {}
+        self.virtual: list[ThreadAxis] = []
+
+    # Copies and partial results
+
+    def edits(self) -> None:
+        """All of them."""
+        for edit in self.view.edits:
+            if isinstance(edit, CacheRead):
+                self._cache_read(edit)
+            elif isinstance(edit, CacheWrite):
+                self._cache_write(edit)
+            else:
+                self._rfactor(edit)
+
+    def _cache_read(self, edit: CacheRead) -> None:
+        with _blame(f"s.cache_read({edit.source.name}, {edit.scope!r})"):
+            first, *others = (self.blocks[s] for s in edit.readers)
+            buffer = self._buffer(edit.source, edit.index)
+            self.blocks[edit.copy] = self.sch.cache_read(
+                first, buffer, edit.scope, consumers=others
+            )
+
+    def _buffer(self, stage: Stage, index: int) -> str:
+        if stage in self.inputs:
+            return self.inputs[stage]
+        return self.sch.get(self.blocks[stage]).writes[index].buffer.name
+
+    def _cache_write(self, edit: CacheWrite) -> None:
+        stage, cache = edit.stage, edit.cache
+        with _blame(f"s.cache_write({stage.name}, {edit.scope!r})"):
+            made = self.sch.cache_write(self.blocks[stage], 0, edit.scope)
+        # The block that computes keeps its name; the new one copies.
+        self.blocks[cache], self.blocks[stage] = self.blocks[stage], made
+
+    def _rfactor(self, edit: RFactor) -> None:
+        stage, partial = edit.stage, edit.partial
+        with _blame(f"s.rfactor({stage.name}, {edit.axis.name})"):
+            spatial = list(stage.op.axis)
+            rest = [a for a in edit.leaves if a is not edit.axis]
+            loops = self._around(stage, [*spatial, *edit.reduced])
+            self._apply(edit.calls, loops)
+            # With the reduction loops outermost the two computations share no loop.
+            self._order(loops, [*edit.leaves, *spatial])
+            self.blocks[partial] = self.sch.rfactor(loops[edit.axis], edit.factor_axis)
+            spatial.insert(edit.factor_axis, edit.axis)
+            self._order(loops, [*spatial, *rest])
+
+    # Places and loops
+
+    def inline(self, stage: Stage) -> None:
+        """Put the stage's expression into its readers."""
+        what = f"s[{stage.name}].compute_inline()"
+        if stage.nest.calls or stage.marks or stage.pragmas or stage.scope is not None:
+            raise ScheduleError(
+                f"{what}: other calls schedule the loops of stage {stage.name}, which has none "
+                "when it is inlined; drop one or the other"
+            )
+        with _blame(what):
+            self.sch.compute_inline(self.blocks[stage])
+
+    def place(self, stage: Stage) -> None:
+        """Move the stage to where it is computed and make its loops."""
+        if stage.attach is not None:
+            parent, axis = stage.attach.stage, stage.attach.axis
+            what = f"s[{stage.name}].compute_at(s[{parent.name}], {axis.name})"
+            if parent.inlined:
+                raise ScheduleError(f"{what}: stage {parent.name} is inlined and has no loops")
+            if not parent.nest.owns(axis):
+                raise ScheduleError(
+                    f"{what}: the loops of stage {parent.name} were made anew; they are "
+                    f"{names(parent.nest.leaves)}"
+                )
+            parent.nest.require_leaf(axis, what)
+            with _blame(what):
+                self.sch.compute_at(self.blocks[stage], self._loops(parent)[axis])
+        if stage.nest.calls:
+            self._apply(stage.nest.calls, self._loops(stage), f"s[{stage.name}].")
+
+    def finish(self, stage: Stage) -> None:
+        """Say how the stage's loops run and where its result lives."""
+        if stage.inlined:
+            return
+        if stage.scope is not None:
+            with _blame(f"s[{stage.name}].set_scope({stage.scope!r})"):
+                block = self.blocks[stage]
+                for n in range(len(self.sch.get(block).writes)):
+                    self.sch.set_scope(block, n, stage.scope)
+        if stage.marks or stage.pragmas:
+            loops = self._loops(stage)
+        for axis, mark in sorted(stage.marks.items(), key=lambda item: _ORDER[item[1].kind]):
+            self._mark(stage, axis, mark, loops[axis])
+        for axis, key, value in stage.pragmas:
+            with _blame(f"s[{stage.name}].pragma({axis.name}, {key!r})"):
+                self.sch.annotate(loops[axis], key, value)
+
+    def _mark(self, stage: Stage, axis: IterVar, mark: Mark, loop: LoopRV) -> None:
+        thread = mark.thread
+        if thread is None:
+            with _blame(f"s[{stage.name}].{mark.kind}({axis.name})"):
+                getattr(self.sch, mark.kind)(loop)
+            return
+        with _blame(f"s[{stage.name}].bind({axis.name}, {thread.tag})"):
+            extent = self.sch.get(loop).extent
+            if thread.extent is not None and extent != thread.extent:
+                raise ScheduleError(
+                    f"the loop has {extent} iterations, the thread axis {thread.extent}"
+                )
+            self.sch.bind(loop, self._tag(thread))
+
+    def _tag(self, thread: ThreadAxis) -> str:
+        if thread.tag != "vthread":
+            return thread.tag
+        if all(t is not thread for t in self.virtual):
+            self.virtual.append(thread)
+        number = next(n for n, t in enumerate(self.virtual) if t is thread)
+        if number > 2:
+            raise ScheduleError("there are three virtual thread axes; found a fourth")
+        return f"vthread.{'xyz'[number]}"
+
+    def _apply(
+        self, calls: Sequence[LoopCall], loops: dict[IterVar, LoopRV], where: str = ""
+    ) -> None:
+        """Do split, fuse and reorder on the loops, of which `loops` keeps the account."""
+        for call in calls:
+            if isinstance(call, Split):
+                with _blame(f"{where}split({call.parent.name})"):
+                    pair = self.sch.split(loops[call.parent], [call.nparts, call.factor])
+                loops[call.outer], loops[call.inner] = pair
+            elif isinstance(call, Fuse):
+                with _blame(f"{where}fuse({names(call.parts)})"):
+                    loops[call.fused] = self.sch.fuse(*(loops[a] for a in call.parts))
+            else:
+                with _blame(f"{where}reorder({names(call.order)})"):
+                    self._order(loops, call.order)
+
+    def _order(self, loops: dict[IterVar, LoopRV], order: Sequence[IterVar]) -> None:
+        if len(order) > 1:
+            self.sch.reorder(*(loops[a] for a in order))
+
+    def _loops(self, stage: Stage) -> dict[IterVar, LoopRV]:
+        """The loops of a stage that has its place."""
+        if stage not in self.loops:
+            self.loops[stage] = self._around(stage, stage.nest.roots)
+        return self.loops[stage]
+
+    def _around(self, stage: Stage, axes: Sequence[IterVar]) -> dict[IterVar, LoopRV]:
+        """The innermost loops around a block that no call has changed, by the axes they run
+        over."""
+        around = self.sch.get_loops(self.blocks[stage])
+        return dict(zip(axes, around[len(around) - len(axes) :], strict=True))
+
+
+@contextmanager
+def _blame(call: str) -> Iterator[None]:
+    """Name the call of the stage view in a refusal."""
+    try:
+        yield
+    except ScheduleError as e:
+        raise type(e)(f"{call}: {e}") from e

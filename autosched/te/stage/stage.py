@@ -1,0 +1,247 @@
+"""`Stage`: the loops of one operation, and where it is computed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from autosched.errors import ScheduleError
+from autosched.te.stage.nest import Nest, names, root_axes
+from autosched.te.stage.thread import ThreadAxis
+from autosched.te.tensor import IterVar, Operation, PlaceholderOp
+
+if TYPE_CHECKING:
+    from autosched.te.stage.schedule import StageSchedule
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Mark:
+    """How a loop runs: a kind that is a primitive's name; `thread` where that is `bind`."""
+
+    kind: str
+    thread: ThreadAxis | None = None
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Attach:
+    """Computed inside the loop `axis` of another stage."""
+
+    stage: Stage
+    axis: IterVar
+
+
+class Stage:
+    """One operation of a schedule.
+
+    `op` is the operation now: caching and rfactor replace it. The calls below only say what is
+    wanted, in the order of the program text; `StageSchedule.replay` does it. What cannot be meant
+    raises ScheduleError at once, naming the stage and the axis: an axis of another stage, one that
+    is no loop any more, a loop that runs in some way already, a place that is no consumer's. What
+    only the program shows (dependences, iterations that are not independent) raises when it is
+    replayed, naming the call.
+    """
+
+    def __init__(self, schedule: StageSchedule, name: str, op: Operation) -> None:
+        self._schedule = schedule
+        self.name = name
+        self._restart(op)
+        self.marks: dict[IterVar, Mark] = {}
+        self.pragmas: list[tuple[IterVar, str, Any]] = []
+        self.attach: Attach | None = None
+        self.inlined = False
+        self.scope: str | None = None
+
+    def _restart(self, op: Operation) -> None:
+        """Make this the stage of `op`, with the loops that it begins with."""
+        self.op = op
+        self.nest = Nest(self.name, root_axes(op))
+
+    def __repr__(self) -> str:
+        return f"stage({self.name}: {names(self.nest.leaves)})"
+
+    @property
+    def leaf_iter_vars(self) -> list[IterVar]:
+        """The axes that are loops now, outermost first."""
+        return list(self.nest.leaves)
+
+    # Loops
+
+    def split(
+        self, parent: IterVar, factor: int | None = None, nparts: int | None = None
+    ) -> tuple[IterVar, IterVar]:
+        """Make one loop two: `factor` iterations inside, or `nparts` outside. Returns (outer,
+        inner). What does not divide leaves a tail, which is not executed."""
+        what = self._call("split", parent)
+        return self.nest.split(self._leaf(parent, what, plain=True), factor, nparts, what)
+
+    def fuse(self, *axes: IterVar) -> IterVar:
+        """Make loops that follow one another, outermost first, one."""
+        what = self._call("fuse", *axes)
+        if not axes:
+            raise ScheduleError(f"{what}: fuse needs at least one axis")
+        parts = [self._leaf(a, what, plain=True) for a in axes]
+        return self.nest.fuse(parts, what)
+
+    def reorder(self, *axes: IterVar) -> None:
+        """Permute loops among the places that they have; the others stay."""
+        what = self._call("reorder", *axes)
+        self.nest.reorder([self._leaf(a, what) for a in axes], what)
+
+    def tile(
+        self, x_parent: IterVar, y_parent: IterVar, x_factor: int, y_factor: int
+    ) -> tuple[IterVar, IterVar, IterVar, IterVar]:
+        """Split two loops and put both inner ones inside. Returns (x outer, y outer, x inner,
+        y inner)."""
+        x_outer, x_inner = self.split(x_parent, factor=x_factor)
+        y_outer, y_inner = self.split(y_parent, factor=y_factor)
+        self.reorder(x_outer, y_outer, x_inner, y_inner)
+        return x_outer, y_outer, x_inner, y_inner
+
+    # How loops run
+
+    def parallel(self, axis: IterVar) -> None:
+        """Divide the iterations over threads."""
+        self._mark("parallel", axis)
+
+    def vectorize(self, axis: IterVar) -> None:
+        """Run the iterations as lanes of vectors, whatever their number."""
+        self._mark("vectorize", axis)
+
+    def unroll(self, axis: IterVar) -> None:
+        """Copy the body for each iteration."""
+        self._mark("unroll", axis)
+
+    def bind(self, axis: IterVar, thread: ThreadAxis) -> None:
+        """Bind to a GPU axis made by te.thread_axis."""
+        if not isinstance(thread, ThreadAxis):
+            raise ScheduleError(
+                f"{self._call('bind', axis)}: expected an axis made by te.thread_axis, found "
+                f"{thread!r}"
+            )
+        self._mark("bind", axis, thread)
+
+    def pragma(self, axis: IterVar, key: str, value: Any = None) -> None:
+        """Attach a key and a value (True where left out) to a loop, as `Schedule.annotate` does."""
+        what = self._call("pragma", axis)
+        if not isinstance(key, str) or not key:
+            raise ScheduleError(f"{what}: the name of a pragma is a text; found {key!r}")
+        self.pragmas.append(
+            (self._leaf(axis, what, plain=True), key, True if value is None else value)
+        )
+
+    # Where it is computed
+
+    def compute_at(self, parent: Stage, axis: IterVar) -> None:
+        """Compute inside the loop `axis` of a consumer's stage, as much as one iteration of it
+        needs."""
+        self._movable("compute_at")
+        if not isinstance(parent, Stage) or parent._schedule is not self._schedule:
+            raise ScheduleError(
+                f"s[{self.name}].compute_at: expected a stage of this schedule, such as s[C], "
+                f"found {parent!r}"
+            )
+        what = f"s[{self.name}].compute_at(s[{parent.name}], {_name(axis)})"
+        if parent not in self._schedule.consumers(self):
+            have = ", ".join(s.name for s in self._schedule.consumers(self))
+            raise ScheduleError(
+                f"{what}: stage {parent.name} does not consume {self.name}; its consumers are "
+                f"{have}"
+            )
+        self.attach, self.inlined = Attach(parent, parent._leaf(axis, what)), False
+
+    def compute_inline(self) -> None:
+        """Put the expression in place of every read of it; there will be no loops."""
+        self._movable("compute_inline")
+        if self.op.reduce_axis:
+            raise ScheduleError(
+                f"s[{self.name}].compute_inline(): {self.name} reduces over "
+                f"{names(self.op.reduce_axis)} and has no expression to inline; use compute_at"
+            )
+        self.attach, self.inlined = None, True
+
+    def compute_root(self) -> None:
+        """Compute outside all loops of others, which is the default."""
+        self.attach, self.inlined = None, False
+
+    def set_scope(self, scope: str) -> None:
+        """Say where the result lives: "global", "local" (one a thread) or "shared"."""
+        self._movable("set_scope")
+        self.scope = scope
+
+    # Checks
+
+    def _call(self, method: str, *axes: Any) -> str:
+        return f"s[{self.name}].{method}({', '.join(map(_name, axes))})"
+
+    def _leaf(self, axis: Any, what: str, plain: bool = False) -> IterVar:
+        """`axis` if it is a loop of this stage now, and with `plain` an ordinary one."""
+        if not isinstance(axis, IterVar):
+            raise ScheduleError(
+                f"{what}: expected an axis of stage {self.name} ({names(self.nest.leaves)}); found "
+                f"{axis!r}"
+            )
+        if not self.nest.owns(axis):
+            owners = self._schedule.owners(axis)
+            whose = f"an axis of stage {owners[0].name}" if owners else "an axis of no stage here"
+            now = (
+                f"; the axes of {self.name} are {names(self.nest.leaves)}"
+                if self.nest.leaves
+                else f"; {self.name} is an input and has no loops"
+            )
+            raise ScheduleError(f"{what}: {axis.name} is {whose}{now}")
+        self.nest.require_leaf(axis, what)
+        if plain and axis in self.marks:
+            done = self.marks[axis].kind
+            raise ScheduleError(
+                f"{what}: loop {axis.name} of stage {self.name} has its {done} already; expected "
+                f"an ordinary loop: call {done} last"
+            )
+        return axis
+
+    def _mark(self, kind: str, axis: IterVar, thread: ThreadAxis | None = None) -> None:
+        leaf = self._leaf(axis, self._call(kind, axis), plain=True)
+        self.marks[leaf] = Mark(kind, thread)
+
+    def _movable(self, method: str) -> None:
+        what = f"s[{self.name}].{method}"
+        if isinstance(self.op, PlaceholderOp):
+            raise ScheduleError(f"{what}: {self.name} is an input, which nothing computes")
+        if self._schedule.is_output(self):
+            raise ScheduleError(
+                f"{what}: {self.name} is an output of the schedule and must be written in full; "
+                f"use s.cache_write({self.name}, scope) and move what that returns"
+            )
+
+    def reduction_loop(self, axis: Any, what: str) -> IterVar:
+        """`axis` if it is an ordinary loop over reduction axes of this stage."""
+        leaf = self._leaf(axis, what, plain=True)
+        if leaf.kind != "reduce":
+            raise ScheduleError(
+                f"{what}: {leaf.name} is a spatial loop of stage {self.name}; its reduction loops "
+                f"are {names([a for a in self.nest.leaves if a.kind == 'reduce'])}"
+            )
+        return leaf
+
+    def require_untouched(self, what: str, axes: Sequence[IterVar] | None = None) -> None:
+        """Raise ScheduleError if a call has changed or marked loops (of `axes`, or at all)."""
+        mine = self.nest.roots if axes is None else axes
+        changed = [a for a in mine if a in self.nest.gone]
+        marked = [a for a in self.nest.leaves if a in self.marks or self._has_pragma(a)]
+        if changed:
+            raise ScheduleError(
+                f"{what}: axis {changed[0].name} of stage {self.name} was "
+                f"{self.nest.gone[changed[0]]} before; call this first"
+            )
+        if marked:
+            raise ScheduleError(
+                f"{what}: loop {marked[0].name} of stage {self.name} has its kind or a pragma "
+                "already; call this first"
+            )
+
+    def _has_pragma(self, axis: IterVar) -> bool:
+        return any(a is axis for a, _, _ in self.pragmas)
+
+
+def _name(axis: Any) -> str:
+    return axis.name if isinstance(axis, IterVar) else repr(axis)

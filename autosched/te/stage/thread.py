@@ -1,0 +1,44 @@
+"""te.thread_axis: the GPU axes that a stage's loops are bound to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from autosched.errors import ScheduleError
+from autosched.te.tensor import positive
+
+TAGS = (*(f"{kind}.{axis}" for kind in ("blockIdx", "threadIdx") for axis in "xyz"), "vthread")
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class ThreadAxis:
+    """A GPU axis. `extent` is None where the loop that is bound to it decides."""
+
+    tag: str
+    extent: int | None
+    name: str
+
+
+def thread_axis(dom: Any = None, tag: str = "", name: str = "") -> ThreadAxis:
+    """A GPU axis to bind loops to: `te.thread_axis("threadIdx.x")`, `te.thread_axis(64,
+    "threadIdx.x")`, `te.thread_axis((0, 64), "threadIdx.x")`.
+
+    `tag` is blockIdx or threadIdx with .x, .y or .z, or "vthread": each such object is a virtual
+    axis of its own. With a domain the loop must have its extent. Raises ScheduleError on another
+    tag, TensorExprError on a domain that is none.
+    """
+    if isinstance(dom, str):
+        dom, tag, name = None, dom, name or tag
+    if tag not in TAGS:
+        raise ScheduleError(f"thread_axis: no tag {tag!r}; expected one of {', '.join(TAGS)}")
+    extent = None
+    if dom is not None:
+        begin, end = dom if isinstance(dom, (tuple, list)) and len(dom) == 2 else (0, dom)
+        if begin != 0:
+            raise ScheduleError(f"thread_axis: a thread axis begins at 0; found {begin!r}")
+        found = positive(end, f"extent of thread axis {tag}")
+        if not isinstance(found, int):
+            raise ScheduleError(f"thread_axis: the extent {found} is symbolic; give an int or none")
+        extent = found
+    return ThreadAxis(tag, extent, name or tag)

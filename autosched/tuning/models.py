@@ -1,0 +1,78 @@
+"""Cost models as tuning uses them: learning from stores and logs of records."""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import TYPE_CHECKING, Self
+
+from autosched.errors import AutoschedError
+from autosched.search.model import CostModel
+from autosched.tir.canonical import workload_key
+from autosched.tuning.best import RecordsLike
+from cost_model.dataset import Dataset, dataset_of
+from cost_model.xgb import BoostedModel
+from records import TRIAL, RecordSource, Workload, open_records
+
+if TYPE_CHECKING:
+    from autosched.tir.nodes import PrimFunc
+    from autosched.tuning.task import SearchTask
+
+_log = logging.getLogger(__name__)
+
+
+class XGBModel(BoostedModel):
+    """Gradient-boosted trees that learn from each round, and from whatever was measured before."""
+
+    def update_from_file(self, records: RecordsLike) -> Self:
+        """Learn from all trials of a log, a SQLite file, a database URL or an open source."""
+        return self.pretrain(records)
+
+    def pretrain(self, records: RecordsLike, exclude: SearchTask | None = None) -> Self:
+        """Learn from all trials of `records`, of any workload and target, but those of `exclude`.
+
+        Trials whose workload cannot be built again (a function that is not registered here) or
+        whose trace no longer applies are left out, and their number is logged.
+        """
+        data, lost = load_dataset(records, exclude)
+        if lost:
+            _log.warning("%d trials could not be learned from: not replayable here", lost)
+        return self.train(data)
+
+
+def load_dataset(records: RecordsLike, exclude: SearchTask | None = None) -> tuple[Dataset, int]:
+    """(all trials of `records` but those of the task `exclude`, how many could not be used)."""
+    if isinstance(records, (str, os.PathLike)):
+        with open_records(records) as source:
+            return load_dataset(source, exclude)
+    left_out = None if exclude is None else exclude.workload_key
+    trials = [r for r in records.records(kind=TRIAL) if r.workload_key != left_out]
+    return dataset_of(_workloads(records, {r.workload_key for r in trials}), trials)
+
+
+def _workloads(source: RecordSource, keys: set[str]) -> dict[str, PrimFunc]:
+    """Programs by key, of those workloads that can be built from their name and arguments."""
+    found: dict[str, PrimFunc] = {}
+    for workload in source.workloads():
+        func = _rebuilt(workload) if workload.key in keys else None
+        if func is not None:
+            found[workload.key] = func
+    return found
+
+
+def _rebuilt(workload: Workload) -> PrimFunc | None:
+    """The workload's program; None if its function is unknown here or has become another."""
+    from autosched.workloads import check_args, prim_func_of
+
+    if workload.args is None:
+        return None
+    try:
+        func = prim_func_of(workload.name, check_args(list(workload.args)))
+    except AutoschedError:
+        return None
+    return func if workload_key(func) == workload.key else None
+
+
+def default_model(seed: int = 0) -> CostModel:
+    """What guides a search that names no model."""
+    return XGBModel(seed)

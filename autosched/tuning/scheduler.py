@@ -1,0 +1,343 @@
+"""`TaskScheduler`: many tasks, one budget, spent where the objective falls fastest.
+
+The gradient of Ansor (Zheng et al., OSDI 2020, section 6): what a further round of task i brings
+is estimated from its own past (backward) and from an optimistic future (forward), times the
+derivative of the objective by the task's time.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from autosched.errors import AutoschedError, TuningError
+from autosched.tuning.options import TuningOptions
+from autosched.tuning.result import TuningResult
+from autosched.tuning.session import Session, pool_of
+from autosched.tuning.table import Table
+from autosched.tuning.task import SearchTask
+
+Strategy = Literal["gradient", "round-robin"]
+Objective = Callable[[Sequence[float]], float]
+"""Seconds of each task -> what is to be made small."""
+STEP = 1e-4
+"""Relative step of the numerical derivative of an objective."""
+GOLDEN = 1.618
+"""Tasks of one operator whose work differs by less than about this factor count as similar."""
+PATIENCE = 5
+"""Rounds more than the others of its group that a task gets before it may be found dissimilar."""
+
+
+@dataclass
+class TaskState:
+    """One task in the scheduler. `history[t]` is its best time in seconds after t rounds, baselines
+    counted as none; `dead` says why it gets no more rounds; `group` which tasks are similar."""
+
+    task: SearchTask
+    weight: float
+    group: tuple[str, int]
+    session: Session | None = None
+    history: list[float] = field(default_factory=list)
+    dead: str | None = None
+    result: TuningResult | None = None
+
+    @property
+    def rounds(self) -> int:
+        """Rounds measured."""
+        return max(len(self.history) - 1, 0)
+
+    @property
+    def trials(self) -> int:
+        """Candidates measured."""
+        return len(self.session.trials()) if self.session is not None else 0
+
+    @property
+    def best(self) -> float:
+        """Best time so far in seconds; infinite without a right result."""
+        return self.history[-1] if self.history else math.inf
+
+    @property
+    def flop(self) -> float:
+        """Floating-point operations of one call."""
+        return float(self.task.compute_dag.flop_ct)
+
+
+@dataclass(frozen=True)
+class SchedulerResult:
+    """What a scheduler's run found.
+
+    `results[i]` is task i's result, None where no program of it was right; `dead[i]` says why a
+    task got no more rounds before the budget was spent. `objective` is the value reached (seconds,
+    for the default objective), `trials` counts all tasks'.
+    """
+
+    results: tuple[TuningResult | None, ...]
+    dead: tuple[str | None, ...]
+    objective: float
+    trials: int
+    elapsed_s: float
+
+
+class TaskScheduler:
+    """Tunes several tasks under one budget of trials.
+
+    Args:
+        tasks: all for one target.
+        task_weights: how often each is called; 1 if left out.
+        strategy: "gradient", or "round-robin": every task in turn.
+        objective_func: from the seconds of the tasks to what is to be minimised. Default: their sum
+            weighted by `task_weights`.
+        alpha, beta, backward_window_size: of the gradient: weight of the past against the future,
+            how much faster a similar task may promise to be, rounds of past that count.
+        early_stopping_task: a task without gain in so many trials gets no more.
+
+    Raises TuningError on wrong arguments.
+    """
+
+    def __init__(
+        self,
+        tasks: Sequence[SearchTask],
+        task_weights: Sequence[float] | None = None,
+        strategy: Strategy = "gradient",
+        *,
+        objective_func: Objective | None = None,
+        alpha: float = 0.2,
+        beta: float = 2.0,
+        backward_window_size: int = 3,
+        early_stopping_task: int | None = None,
+    ) -> None:
+        if not tasks:
+            raise TuningError("a TaskScheduler needs at least one task")
+        keys = [t.workload_key for t in tasks]
+        for n, key in enumerate(keys):
+            if key in keys[:n]:
+                raise TuningError(
+                    f"tasks {keys.index(key)} and {n} are the same workload, {tasks[n].title}; "
+                    "give it once, with the sum of the weights"
+                )
+        targets = {str(t.target) for t in tasks}
+        if len(targets) > 1:
+            raise TuningError(f"tasks have different targets: {', '.join(sorted(targets))}")
+        weights = [1.0] * len(tasks) if task_weights is None else list(task_weights)
+        if len(weights) != len(tasks) or not all(w > 0 and math.isfinite(w) for w in weights):
+            raise TuningError(
+                f"expected {len(tasks)} task_weights > 0, one a task; found {task_weights!r}"
+            )
+        if strategy not in ("gradient", "round-robin"):
+            raise TuningError(
+                f"unknown strategy {strategy!r}; expected 'gradient' or 'round-robin'"
+            )
+        if not 0 <= alpha <= 1 or beta <= 0 or backward_window_size < 1:
+            raise TuningError(
+                "expected 0 <= alpha <= 1, beta > 0 and backward_window_size >= 1; found "
+                f"{alpha}, {beta}, {backward_window_size}"
+            )
+        self.strategy, self.alpha, self.beta = strategy, alpha, beta
+        self.window, self.patience = backward_window_size, early_stopping_task
+        self.states = [
+            TaskState(t, w, similarity_group(t)) for t, w in zip(tasks, weights, strict=True)
+        ]
+        self.objective: Objective = objective_func or (
+            lambda seconds: sum(w * s for w, s in zip(weights, seconds, strict=True))
+        )
+
+    def tune(self, options: TuningOptions | None = None) -> SchedulerResult:
+        """Spend `num_measure_trials` over all tasks; with `resume`, the total of their jobs.
+
+        `early_stopping` and `time_budget_s` hold for the whole; a task that fails takes no other
+        with it, and what it leaves of the budget goes to the others. Raises TuningError if no task
+        has a right program, and KeyboardInterrupt, everything recorded, on Ctrl-C.
+        """
+        options = options or TuningOptions()
+        started = time.perf_counter()
+        table = Table(self.states, options.verbose)
+        with pool_of(options, self.states[0].task.target) as pool:
+            own = replace(
+                options,
+                pool=pool,
+                builder=None,
+                runner=None,
+                early_stopping=self.patience,
+                time_budget_s=None,
+                num_measures_per_round=self._round_size(options),
+                verbose=0,
+            )
+            state, error = "failed", None
+            try:
+                with table:
+                    self._spend(own, options, started, table)
+                    self._finish(table)
+                state = "succeeded"
+            except (KeyboardInterrupt, SystemExit, BrokenPipeError):
+                state, error = "cancelled", "interrupted"
+                raise
+            except Exception as e:
+                error = str(e) or type(e).__name__
+                raise
+            finally:
+                self._stop(state, error)
+        return self._result(time.perf_counter() - started)
+
+    def _round_size(self, options: TuningOptions) -> int:
+        """Candidates a round: every task should get several rounds."""
+        if options.num_measures_per_round is not None:
+            return options.num_measures_per_round
+        return max(4, min(64, options.num_measure_trials // (8 * len(self.states))))
+
+    # Rounds ---------------------------------------------------------------------------------
+
+    def _spend(
+        self, own: TuningOptions, options: TuningOptions, started: float, table: Table
+    ) -> None:
+        budget, patience = options.time_budget_s, options.early_stopping
+        best, since = math.inf, 0
+        while self._behind() or self._trials() < options.num_measure_trials:
+            left = options.num_measure_trials - self._trials()
+            chosen = self._next()
+            if chosen is None:
+                table.note("no task has anything left to measure")
+                return
+            before = self._trials()
+            self._round(self.states[chosen], own, left)
+            value = self._value()
+            since = since + self._trials() - before if value >= best else 0
+            best = min(best, value)
+            table.show(self._trials(), options.num_measure_trials, value)
+            if budget is not None and time.perf_counter() - started >= budget:
+                table.note("time budget reached")
+                return
+            if patience is not None and math.isfinite(best) and since >= patience:
+                table.note(f"no better objective in {since} trials")
+                return
+
+    def _round(self, state: TaskState, own: TuningOptions, left: int) -> None:
+        """One more round of a task; whatever is wrong with it stays its own."""
+        assert own.pool is not None
+        try:
+            if state.session is None:
+                state.session = Session(state.task, own, own.pool)
+                known = state.session.start()
+                state.history.append(math.inf)
+                if known is not None:
+                    state.result, state.dead = known, "its job is complete"
+                    state.history.append(known.best_seconds)
+                    return
+            if left <= 0 and not state.session.round_is_known():
+                return  # a resumed task whose share is spent
+            if not state.session.step(left):
+                state.dead = "it has no more candidates, or no gain"
+        except AutoschedError as e:
+            state.dead = str(e).splitlines()[0]
+            return
+        best = state.session.best_trial_seconds()
+        state.history.append(best)
+        if not math.isfinite(best) and state.rounds >= 2:
+            state.dead = "no candidate of its first rounds gave a right result"
+
+    def _next(self) -> int | None:
+        """The task that gets the next round: a pure function of what has been measured."""
+        alive = [n for n, s in enumerate(self.states) if s.dead is None]
+        if not alive:
+            return None
+        behind = [n for n in alive if self._is_behind(self.states[n])]
+        fewest = min(alive, key=lambda n: (self.states[n].rounds, n))
+        if behind:
+            return behind[0]
+        if self.strategy == "round-robin" or self.states[fewest].rounds == 0:
+            return fewest
+        gradients = self.gradients()
+        return min(alive, key=lambda n: (gradients[n], n))
+
+    def _is_behind(self, state: TaskState) -> bool:
+        """Whether a resumed task has rounds that were measured before and not yet gone through."""
+        return state.session is not None and state.session.round_is_known()
+
+    def _behind(self) -> bool:
+        return any(
+            s.dead is None and (s.session is None or self._is_behind(s)) for s in self.states
+        )
+
+    def gradients(self) -> list[float]:
+        """Of the objective by a further round of each task; the most negative promises most."""
+        seconds = [s.best for s in self.states]
+        finite = [x if math.isfinite(x) else 0.0 for x in seconds]
+        out: list[float] = []
+        for n, state in enumerate(self.states):
+            if not math.isfinite(state.best):
+                out.append(-math.inf if state.dead is None else 0.0)
+                continue
+            moved = list(finite)
+            moved[n] -= STEP * finite[n]
+            slope = (self.objective(finite) - self.objective(moved)) / (STEP * finite[n])
+            out.append(slope * self._promise(state))
+        return out
+
+    def _promise(self, state: TaskState) -> float:
+        """Change of the task's time, in seconds, expected from one more round; at most 0."""
+        t, best = state.rounds, state.best
+        past = state.history[t - self.window] if t > self.window else math.inf
+        backward = (best - past) / self.window if math.isfinite(past) else 0.0
+        forward = best - best / t
+        rates = [s.flop / s.best for s in self.states if self._similar(s, state)]
+        if rates:
+            forward = min(forward, self.beta * state.flop / max(rates))
+        return self.alpha * backward + (1.0 - self.alpha) * min(forward - best, 0.0)
+
+    def _similar(self, other: TaskState, state: TaskState) -> bool:
+        """Whether the other's speed says what this one can reach: the same operator at about the
+        same size, unless this one has stayed far behind for long."""
+        if other is state or other.group != state.group or not math.isfinite(other.best):
+            return False
+        slow = state.flop / state.best < other.flop / other.best / self.beta
+        return not (slow and state.rounds > other.rounds + PATIENCE)
+
+    def _trials(self) -> int:
+        return sum(s.trials for s in self.states)
+
+    def _value(self) -> float:
+        """The objective now; infinite while a task that may still be measured has no time."""
+        seconds = [s.best for s in self.states]
+        if any(not math.isfinite(s.best) and s.dead is None for s in self.states):
+            return math.inf
+        return float(self.objective([x if math.isfinite(x) else 0.0 for x in seconds]))
+
+    # The end --------------------------------------------------------------------------------
+
+    def _finish(self, table: Table) -> None:
+        """Every task's finalists are measured again."""
+        for state in self.states:
+            if state.session is None or not state.history or state.result is not None:
+                continue  # never started, or complete before
+            try:
+                state.result = state.session.finish()
+            except AutoschedError as e:
+                state.dead = str(e).splitlines()[0]
+            table.finished(state)
+        if all(s.result is None for s in self.states):
+            reasons = "\n".join(f"  {s.task.title}: {s.dead}" for s in self.states)
+            raise TuningError(f"no task has a right program:\n{reasons}")
+
+    def _stop(self, state: str, error: str | None) -> None:
+        for s in self.states:
+            if s.session is not None:
+                mine = "failed" if state == "succeeded" and s.result is None else state
+                s.session.stop(mine, s.dead if mine == "failed" else error)
+
+    def _result(self, elapsed: float) -> SchedulerResult:
+        times = [s.result.best_seconds if s.result is not None else 0.0 for s in self.states]
+        return SchedulerResult(
+            results=tuple(s.result for s in self.states),
+            dead=tuple(s.dead for s in self.states),
+            objective=float(self.objective(times)),
+            trials=self._trials(),
+            elapsed_s=elapsed,
+        )
+
+
+def similarity_group(task: SearchTask) -> tuple[str, int]:
+    """Operator and order of magnitude of the work."""
+    flop = float(task.compute_dag.flop_ct)
+    return task.name, int(math.log(flop + 1.0, GOLDEN))

@@ -1,0 +1,98 @@
+"""Progress of a `TaskScheduler`: a live table on a terminal, plain lines when piped."""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from collections.abc import Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from autosched.tuning.progress import format_seconds
+
+if TYPE_CHECKING:
+    from autosched.tuning.scheduler import TaskState
+
+EVERY = 2.0
+"""Seconds between plain lines."""
+
+
+class Table:
+    """Shows every task's best time, speed, trials and state, and the objective."""
+
+    def __init__(self, states: Sequence[TaskState], verbose: int) -> None:
+        self.states, self.verbose = states, verbose
+        self.live: Any = None
+        self.began = self.shown = time.perf_counter()
+
+    def __enter__(self) -> Table:
+        if self.verbose and sys.stderr is not None and sys.stderr.isatty():
+            from rich.console import Console
+            from rich.live import Live
+
+            self.live = Live(console=Console(stderr=True), refresh_per_second=4)
+            self.live.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self.live is not None:
+            self.live.stop()
+            self.live = None
+
+    def show(self, trials: int, total: int, objective: float) -> None:
+        """Bring the table up to date, or print a line if the last one is a while ago."""
+        if self.live is not None:
+            self.live.update(self._table(self._line(trials, total, objective)))
+        elif self.verbose and time.perf_counter() - self.shown >= EVERY:
+            self.shown = time.perf_counter()
+            self._print(self._line(trials, total, objective))
+
+    def finished(self, state: TaskState) -> None:
+        """A line for a task whose finalists have been measured."""
+        if state.result is None:
+            self.note(f"{state.task.title}: no right program: {state.dead}")
+            return
+        self.note(
+            f"{state.task.title}: best {format_seconds(state.result.best_seconds)}, "
+            f"{state.result.gflops:.4g} GFLOP/s after {state.trials} trials"
+        )
+
+    def note(self, text: str) -> None:
+        """A line that stays."""
+        if self.live is not None:
+            self.live.console.print(text, highlight=False, markup=False)
+        elif self.verbose:
+            self._print(text)
+
+    def _line(self, trials: int, total: int, objective: float) -> str:
+        seconds = max(time.perf_counter() - self.began, 1e-9)
+        value = "unknown yet" if math.isinf(objective) else format_seconds(objective)
+        return f"{trials}/{total} trials | objective {value} | {trials / seconds:.1f} trials/s"
+
+    def _table(self, caption: str) -> Any:
+        from rich.table import Table as RichTable
+
+        table = RichTable(caption=caption)
+        for heading in ("task", "weight", "best", "GFLOP/s", "trials", ""):
+            table.add_column(heading)
+        for s in self.states:
+            known = math.isfinite(s.best)
+            table.add_row(
+                s.task.title,
+                f"{s.weight:g}",
+                format_seconds(s.best) if known else "",
+                f"{s.flop / s.best / 1e9:.4g}" if known else "",
+                str(s.trials),
+                s.dead or "",
+            )
+        return table
+
+    def _print(self, text: str) -> None:
+        if sys.stderr is not None:
+            print(text, file=sys.stderr, flush=True)

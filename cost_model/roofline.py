@@ -1,0 +1,154 @@
+"""A roofline model over the analysis: seconds of a candidate, and the bound of its task.
+
+For each block the cycles of one register tile are the longest of: arithmetic issue, loads, the
+latency of the accumulators' chains, and instruction issue; plus spills. A stage (a root of the
+program) takes the longer of its cycles and of its cache traffic over each bandwidth, with part of
+the shorter ones added since overlap is never perfect (Williams, Waterman and Patterson's roofline).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from autosched.search.analysis import Analysis, BlockFacts, BlockStats
+from autosched.search.footprint import LINE, Floats, floats
+from autosched.sketch.analysis import cost
+from autosched.target import Target
+from autosched.tir import dtypes
+from autosched.tir.nodes import PrimFunc, sites
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Rates of one core and of the memory behind it; defaults for a current x86 server core."""
+
+    clock: float = 3.7e9
+    """Cycles a second."""
+    arithmetic: float = 2.0
+    """Vector operations a cycle."""
+    loads: float = 2.0
+    stores: float = 1.0
+    issue: float = 6.0
+    """Instructions a cycle."""
+    latency: float = 5.5
+    """Cycles of a multiply-add in a chain: 4 in the unit, and what waiting for operands adds."""
+    contention: float = 0.2
+    """Part of the cycles of loads that multiply-adds cannot hide."""
+    spill: float = 1.2
+    """Cycles of a register that does not fit, each time it is used."""
+    entry: float = 0.9
+    """Cycles to start and store one accumulator."""
+    loop: float = 4.0
+    """Cycles to enter a nest of loops: counters, pointers, a mispredicted exit."""
+    walk: float = 8.0
+    """Cycles of a page that misses the first-level TLB."""
+    l1_fill: float = 160e9
+    """Bytes a second into L1 from L2, each core; l2_fill from L3, memory from DRAM, all cores."""
+    l2_fill: float = 80e9
+    memory: float = 40e9
+    fork: float = 2e-6
+    """Seconds to start and join a parallel loop."""
+    overlap: float = 0.35
+    """Part of the shorter bounds that is added to the longest."""
+
+
+def machine_of(target: Target) -> Machine:
+    """The rates of a target's cores."""
+    if target.mcpu == "znver4" and target.vector_bytes == 64:
+        return Machine(arithmetic=1.0, loads=1.0, stores=0.5)  # runs 64-byte vectors in halves
+    return Machine()
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """Seconds of each candidate, and what they are made of; see `roofline`."""
+
+    seconds: Floats
+    parts: tuple[Floats, ...]
+    """Seconds of computing, of L1, L2 and memory traffic, and of page walks, over all stages."""
+
+
+def roofline(analysis: Analysis, target: Target) -> Prediction:
+    """What the model says of every candidate of an analysis, each of shape () or (N,)."""
+    machine = machine_of(target)
+    registers = float(target.vector_registers)
+    lines = analysis.resident_lines * float(LINE)
+    cold = {"l2": lines > 0.8 * target.l2_bytes, "l3": lines > 0.8 * target.l3_bytes}
+    total: Floats = floats(0.0)
+    parts = [floats(0.0)] * 5
+    for stage in analysis.stages:
+        cycles = floats(0.0)
+        for name in stage.blocks:
+            cycles = cycles + block_cycles(
+                analysis.blocks[name], analysis.facts[name], registers, machine
+            )
+        walks = machine.walk * stage.pages
+        cycles = cycles + walks
+        threads = 1.0 / np.maximum(stage.share, 1.0 / target.num_cores)
+        compute = cycles * stage.share / machine.clock
+        l1 = stage.l1_lines * LINE * stage.share / machine.l1_fill
+        l2 = np.where(cold["l2"], stage.l2_lines * LINE * stage.share / machine.l2_fill, 0.0)
+        dram = np.where(cold["l3"], stage.l3_lines * LINE / machine.memory, 0.0)
+        dram = dram * np.maximum(1.0, 1.2 / threads)
+        longest = np.maximum(np.maximum(compute, l1), np.maximum(l2, dram))
+        shorter = compute + l1 + l2 + dram - longest
+        total = total + longest + machine.overlap * shorter + stage.forks * machine.fork
+        found = (compute, l1, l2, dram, walks * stage.share / machine.clock)
+        parts = [a + b for a, b in zip(parts, found, strict=True)]
+    return Prediction(total, tuple(parts))
+
+
+def block_cycles(
+    stats: BlockStats, facts: BlockFacts, registers: float, machine: Machine
+) -> Floats:
+    """Cycles of a block over all its iterations, on one core."""
+    work = stats.copies * max(facts.ops, 0.0) / machine.arithmetic
+    loads = (stats.loads + stats.wide) / machine.loads
+    stores = stats.stores / machine.stores
+    instructions = (
+        stats.copies * max(facts.ops, 1.0)
+        + 0.5 * stats.loads
+        + 2.0 * stats.wide
+        + stats.stores
+        + 3.0
+    )
+    bound = np.maximum(np.maximum(work, loads), np.maximum(stores, instructions / machine.issue))
+    if facts.is_reduction:
+        chains = np.maximum(stats.accumulators, 1.0)
+        bound = np.maximum(bound, machine.latency * stats.copies / chains)
+        bound = bound + machine.contention * loads
+    spilled = np.maximum(stats.live - registers, 0.0) if facts.is_reduction else floats(0.0)
+    once = stats.entries * (machine.entry * stats.accumulators + machine.loop)
+    return stats.iterations * (bound + machine.spill * spilled) + once
+
+
+def bound_seconds(func: PrimFunc, target: Target) -> float:
+    """A lower bound of the seconds of any schedule: arithmetic at the vector units' rate, and every
+    argument moved once.
+
+    It depends on the workload and the target alone, so that what is measured in its units stays
+    comparable as a search goes on, and between tasks.
+    """
+    machine = machine_of(target)
+    cycles = 0.0
+    for site in sites(func):
+        block = site.block
+        points = 1.0
+        for axis in block.iters:
+            points *= int(axis.extent)
+        ops = sum(cost(e) for e in (*block.body, *(block.reducer.combine if block.reducer else ())))
+        if block.reducer is not None and block.reducer.name == "sum" and ops >= 2.0:
+            ops -= 1.0 if target.has_fma else 0.0
+        lanes = max(target.vector_bytes // dtypes.itemsize(block.writes[0].buffer.dtype), 1)
+        cycles += points * ops / lanes / machine.arithmetic
+    size = 0.0
+    for b in func.params:
+        elements = 1.0
+        for n in b.shape:
+            elements *= int(n)
+        size += elements * dtypes.itemsize(b.dtype)
+    cached = size <= 0.8 * target.l3_bytes
+    bandwidth = machine.l2_fill * target.num_cores if cached else machine.memory
+    return max(cycles / machine.clock / target.num_cores, size / bandwidth, 1e-9)

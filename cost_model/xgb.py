@@ -1,0 +1,259 @@
+"""The cost model: a roofline, gradient-boosted trees for what it gets wrong, and a correction.
+
+A candidate's score is the logarithm of the share of the task's bound that it is expected to reach:
+what the roofline predicts, plus the sum over its stores of what trees say of their features
+(XGBoost, Chen and Guestrin, KDD 2016; the sum is Ansor's pack-sum), less what a Gaussian process
+over a dozen features of the program learned of this task's errors.
+
+Without data it is the roofline. From eight measurements of a task the Gaussian process corrects it,
+which few points suffice for; trees are grown on what many tasks have in common (`train`), and on a
+task's own measurements once there are enough to hold some of them out. Failures are data.
+
+Trees are few and shallow, since thousands of candidates are scored a round; see `Boosting`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from autosched.errors import AutoschedError
+from autosched.search.evaluate import Part
+from autosched.search.model import HasSpace, Scores, Seconds
+from autosched.sketch.space import Population
+from autosched.tir.affine import IntArray
+from cost_model.correction import Correction, fit_correction
+from cost_model.dataset import Dataset, Floats, log_share
+from cost_model.evaluation import RAW, evaluator_of, summary
+from cost_model.features import NAMES, WIDTH
+from cost_model.objective import Pack
+from cost_model.roofline import bound_seconds
+
+if TYPE_CHECKING:
+    import xgboost
+
+T = TypeVar("T")
+FORMAT = 1
+"""Version of the files that `save` writes."""
+
+
+@dataclass(frozen=True)
+class Boosting:
+    """How trees are grown.
+
+    At most `trees` on a data set, and `own_trees` more for a task whose search has measured
+    `enough` candidates; fewer where the part `held_out` stops improving for `patience` trees.
+    `weight` is that of a candidate with a share of nothing; the best of a task weighs 1.
+    """
+
+    trees: int = 64
+    own_trees: int = 32
+    depth: int = 5
+    rate: float = 0.1
+    bins: int = 64
+    smallest: float = 8.0
+    held_out: float = 0.2
+    patience: int = 8
+    enough: int = 64
+    weight: float = 0.25
+
+
+class BoostedModel:
+    """Scores in logarithms of shares. Deterministic: the same data, order and seed give the same
+    trees."""
+
+    def __init__(self, seed: int = 0, boosting: Boosting | None = None) -> None:
+        self.seed = seed
+        self.boosting = boosting or Boosting()
+        self.data = Dataset.empty()
+        self._booster: xgboost.Booster | None = None
+        self._correction: Correction | None = None
+
+    # Scoring ----------------------------------------------------------------------------------
+
+    def predict(self, task: HasSpace, population: Population) -> Scores:
+        """float32 (N,): the logarithm of the share of the bound expected; minus infinity for
+        candidates that are not legal."""
+        correction = self._correction
+
+        def score(part: Part, found: Floats, features: Floats) -> Floats:
+            return found if correction is None else found - correction.excess(features)
+
+        scores = np.full(len(population), -np.inf, dtype=np.float32)
+        for rows, found in self._looked(task, population, score):
+            scores[rows] = found
+        return scores
+
+    def _looked(
+        self,
+        task: HasSpace,
+        population: Population,
+        then: Callable[[Part, Floats, Floats], T],
+    ) -> list[tuple[IntArray, T]]:
+        """(rows, what `then` makes of a part, of the scores before correction and of the features
+        that corrections are a function of) for all candidates that replay."""
+        space = task.space
+        bound = bound_seconds(space.func, space.target)
+        variants = len(space.variants)
+
+        def look(part: Part) -> tuple[IntArray, T]:
+            seconds, valid, raw = part.results[0], part.results[1], part.results[2:]
+            found = log_share(bound, seconds)
+            if self._booster is not None:
+                stores = part.table.shape[1] // WIDTH
+                said = self._said(part.table.reshape(-1, WIDTH))
+                found = found + said.reshape(-1, stores).sum(axis=1, dtype=np.float64)
+            features = np.zeros((len(part.rows), RAW + variants))
+            features[:, :RAW] = summary(seconds, raw)
+            features[:, RAW + part.variant] = 1.0
+            return part.rows, then(part, np.where(valid > 0.0, found, -np.inf), features)
+
+        return evaluator_of(space).map(population, look)
+
+    def predict_data(self, data: Dataset) -> Floats:
+        """Scores of a data set, shape (P,), by its prior and the trees."""
+        if self._booster is None or not len(data):
+            return data.prior
+        found: Floats = data.prior + np.add.reduceat(self._said(data.rows), data.starts[:-1])
+        return found
+
+    def _said(self, rows: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+        """What the trees say of every store."""
+        assert self._booster is not None
+        found: npt.NDArray[np.float32] = self._booster.inplace_predict(
+            rows, predict_type="margin", validate_features=False
+        )
+        return found
+
+    # Learning ---------------------------------------------------------------------------------
+
+    def fit(self, task: HasSpace, population: Population, seconds: Seconds) -> BoostedModel:
+        """A model that has also learned from these measurements of one task, in addition to what
+        this model, which is left as it is, learned from others."""
+        found = BoostedModel(self.seed, self.boosting)
+        found._booster = self._booster
+        if len(population) >= self.boosting.enough:
+            mine = Dataset.of(task, population, seconds)
+            found._booster = self._grown(mine, self.boosting.own_trees, self._booster)
+        found._correction = found._corrected(task, population, seconds)
+        return found
+
+    def _corrected(
+        self, task: HasSpace, population: Population, seconds: Seconds
+    ) -> Correction | None:
+        space = task.space
+        scores = np.full(len(population), -np.inf)
+        features = np.zeros((len(population), RAW + len(space.variants)))
+        for rows, (found, table) in self._looked(task, population, lambda _, s, f: (s, f)):
+            scores[rows], features[rows] = found, table
+        known = np.isfinite(scores)
+        bound = bound_seconds(space.func, space.target)
+        return fit_correction(
+            features[known], scores[known], log_share(bound, np.asarray(seconds)[known])
+        )
+
+    def train(self, data: Dataset) -> Self:
+        """Learn from a data set and all that was learned from before, afresh; returns itself."""
+        self.data = Dataset.concat([self.data, data])
+        if len(self.data):
+            self._booster = self._grown(self.data, self.boosting.trees, None)
+        return self
+
+    def _grown(self, data: Dataset, trees: int, before: xgboost.Booster | None) -> xgboost.Booster:
+        """Trees for what the prior and the trees `before` get wrong."""
+        import xgboost
+
+        b = self.boosting
+        held = np.random.default_rng(self.seed).random(len(data)) < b.held_out
+        if len(data) < b.enough or held.all():
+            held[:] = False
+        learned = Pack.of(data.take(~held), b.weight)
+        matrix = learned.matrix()
+        evals: list[tuple[xgboost.DMatrix, str]] = []
+        packs = {id(matrix): learned}
+        if held.any():
+            watched = Pack.of(data.take(held), b.weight)
+            evals = [(watched.matrix(), "held_out")]
+            packs[id(evals[0][0])] = watched
+        params = {
+            "max_depth": b.depth,
+            "eta": b.rate,
+            "max_bin": b.bins,
+            "min_child_weight": b.smallest,
+            "tree_method": "hist",
+            "base_score": 0.0,
+            "nthread": 1,
+            "seed": self.seed,
+            "disable_default_eval_metric": True,
+            "verbosity": 1,
+        }
+        found = xgboost.train(
+            params,
+            matrix,
+            num_boost_round=trees,
+            obj=lambda said, m: packs[id(m)].gradient(said),
+            custom_metric=lambda said, m: ("error", packs[id(m)].error(said)),
+            evals=evals,
+            early_stopping_rounds=b.patience if evals else None,
+            verbose_eval=False,
+            xgb_model=before,
+        )
+        return found[: found.best_iteration + 1] if evals else found
+
+    # Files ------------------------------------------------------------------------------------
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write `path`.json (trees and options) and `path`.npz (the data learned from)."""
+        booster = self._booster
+        saved = {
+            "format": FORMAT,
+            "features": list(NAMES),
+            "seed": self.seed,
+            "boosting": asdict(self.boosting),
+            "trees": None if booster is None else json.loads(bytes(booster.save_raw("json"))),
+        }
+        text, data = _files(path)
+        with data.open("wb") as file:
+            np.savez_compressed(file, allow_pickle=False, **self.data.arrays())
+        text.write_text(json.dumps(saved), encoding="utf-8")
+
+    def load(self, path: str | os.PathLike[str]) -> Self:
+        """Become what `save` wrote; returns itself. Raises AutoschedError for another format or
+        other features, OSError where there is no file."""
+        text, data = _files(path)
+        saved = json.loads(text.read_text(encoding="utf-8"))
+        if not isinstance(saved, Mapping) or saved.get("format") != FORMAT:
+            raise AutoschedError(
+                f"{text} is no cost model of format {FORMAT}; train the model again"
+            )
+        if saved["features"] != list(NAMES):
+            raise AutoschedError(
+                f"{text} was trained on other features than this version has; train it again"
+            )
+        self.seed = int(saved["seed"])
+        self.boosting = replace(Boosting(), **saved["boosting"])
+        with np.load(data, allow_pickle=False) as arrays:
+            self.data = Dataset.from_arrays(arrays)
+        self._booster = None if saved["trees"] is None else _booster(saved["trees"])
+        return self
+
+
+def _files(path: str | os.PathLike[str]) -> tuple[Path, Path]:
+    base = Path(path)
+    base = base.with_suffix("") if base.suffix in (".json", ".npz") else base
+    return base.with_name(base.name + ".json"), base.with_name(base.name + ".npz")
+
+
+def _booster(trees: Any) -> xgboost.Booster:
+    import xgboost
+
+    found = xgboost.Booster({"nthread": 1})
+    found.load_model(bytearray(json.dumps(trees).encode()))
+    return found

@@ -1,0 +1,123 @@
+"""A private PostgreSQL cluster, made with the machine's own server programs, for tests."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+
+_USERS = ("postgres", "nobody")
+_OPTIONS = {
+    "listen_addresses": "",
+    "fsync": "off",  # what is lost with the machine is of no use to anybody
+    "synchronous_commit": "off",
+    "full_page_writes": "off",
+    "shared_buffers": "32MB",
+    "max_connections": "60",
+}
+
+
+@cache
+def programs() -> Path | None:
+    """The folder of initdb and postgres, of the newest version there is; None without."""
+    found = shutil.which("initdb")
+    if found is not None and (Path(found).parent / "postgres").exists():
+        return Path(found).parent
+    folders = [p.parent for p in Path("/usr/lib/postgresql").glob("*/bin/initdb")]
+    return max(folders, key=lambda f: float(f.parent.name), default=None)
+
+
+@cache
+def missing() -> str | None:
+    """Why there can be no cluster here; None if there can."""
+    if programs() is None:
+        return "no PostgreSQL server programs (initdb, postgres) on this machine"
+    try:
+        import psycopg  # noqa: F401
+    except ImportError:
+        return "no PostgreSQL driver: pip install 'psycopg[binary]'"
+    if os.geteuid() == 0 and (_user() is None or shutil.which("setpriv") is None):
+        return "PostgreSQL does not run as root, and there is no user and setpriv to run it as"
+    return None
+
+
+def _user() -> pwd.struct_passwd | None:
+    known = {u.pw_name: u for u in pwd.getpwall()}
+    return next((known[name] for name in _USERS if name in known), None)
+
+
+class Cluster:
+    """A server on a socket in a folder of its own; `database()` makes an empty database."""
+
+    def __init__(self) -> None:
+        folder = programs()
+        assert folder is not None
+        self._folder = Path(tempfile.mkdtemp(prefix="pg-"))
+        self._become: list[str] = []
+        user = _user() if os.geteuid() == 0 else None
+        if user is not None:
+            os.chown(self._folder, user.pw_uid, user.pw_gid)
+            self._become = ["setpriv", f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}"]
+            self._become.append("--clear-groups")
+        self.user = "tests"
+        data = self._folder / "data"
+        self._run([folder / "initdb", "-D", data, "-U", self.user, "-A", "trust", "--no-sync",
+                   "-E", "UTF8", "--locale=C"])  # fmt: skip
+        options = [x for k, v in _OPTIONS.items() for x in ("-c", f"{k}={v}")]
+        # The server ends with the tests, however they end.
+        dies = ["setpriv", "--pdeathsig=INT"] if shutil.which("setpriv") else []
+        command = [*dies, *self._become[1:]] if dies else self._become
+        with open(self._folder / "log", "wb") as log:
+            self._server = subprocess.Popen(
+                [*command, folder / "postgres", "-D", data, "-k", self._folder, *options],
+                stdout=subprocess.DEVNULL,
+                stderr=log,
+                cwd=self._folder,
+            )
+        self._made = 0
+        self._wait()
+
+    def _run(self, command: Sequence[str | Path]) -> None:
+        done = subprocess.run(
+            [*self._become, *command], capture_output=True, text=True, check=False,
+            timeout=100, cwd=self._folder,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+
+    def _wait(self) -> None:
+        import psycopg
+
+        end = time.monotonic() + 60
+        while True:
+            try:
+                psycopg.connect(host=str(self._folder), user=self.user, dbname="postgres").close()
+                return
+            except psycopg.OperationalError:
+                log = (self._folder / "log").read_text()
+                assert self._server.poll() is None, log
+                assert time.monotonic() < end, log
+                time.sleep(0.05)
+
+    def database(self) -> str:
+        """The URL of a new, empty database."""
+        import psycopg
+
+        self._made += 1
+        name = f"t{self._made}"
+        with psycopg.connect(
+            host=str(self._folder), user=self.user, dbname="postgres", autocommit=True
+        ) as connection:
+            connection.execute(f"CREATE DATABASE {name}")
+        return f"postgresql://{self.user}@/{name}?host={self._folder}"
+
+    def stop(self) -> None:
+        """End the server and remove its folder."""
+        self._server.send_signal(2)  # SIGINT: fast shutdown
+        self._server.wait(60)
+        shutil.rmtree(self._folder)

@@ -1,0 +1,110 @@
+"""PostgreSQL: `StoreContract`, and what is particular to it."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from queue_contract import QueueContract
+from records_factory import DEVICE, JOB, KEY, TARGET, WORKLOAD, slots, trial, with_job
+from store_contract import StoreContract
+
+from records import (
+    JobQueue,
+    Lease,
+    LeaseLost,
+    Store,
+    StoreUnavailable,
+    lookup,
+    new_job_id,
+)
+from records.leases import check_lease
+
+
+class TestPostgresStore(StoreContract, QueueContract):
+    @pytest.fixture
+    def address(self, cluster):
+        return cluster.database()
+
+    def test_writers_at_once(self, store, address):
+        """The same slots, in opposite order: no deadlock, and each is stored once."""
+        barrier = threading.Barrier(4)
+
+        def write(n):
+            with Store(address) as mine:
+                barrier.wait()
+                for start in range(0, 200, 20):
+                    batch = [trial(s, trace=[["step", s]]) for s in range(start, start + 20)]
+                    mine.add_records(batch if n % 2 else batch[::-1])
+
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(write, range(4)))
+        assert sorted(slots(store)) == list(range(200))
+        assert store.job(JOB).trials_done == 200
+
+    def test_stores_opened_at_once_make_the_tables_once(self, address):
+        barrier = threading.Barrier(4)
+
+        def open_store(_):
+            barrier.wait()
+            with Store(address) as store:
+                store.put_workload(WORKLOAD)
+
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(open_store, range(4)))
+        with Store(address) as store:
+            assert list(store.workloads()) == [WORKLOAD]
+
+    def test_a_claim_does_not_wait_for_another(self, store, address):
+        queue = JobQueue(store)
+        job = queue.claim("first", 60)
+        lease = Lease(job.id, 1)
+        queue.park(lease)
+        other = store.create_job(KEY, TARGET, seed=1, trials_requested=1, job_id=new_job_id())
+        with store._db.transaction(writes=True) as connection:
+            with pytest.raises(LeaseLost):
+                check_lease(connection, lease)
+            assert queue.claim("second", 60).id == other.id, "it waited for, or took, a locked job"
+
+    def test_the_best_is_looked_up_in_its_index(self, store):
+        store.add_records([trial(0)])
+        query = lookup.firsts(KEY, (TARGET, DEVICE), [5, 6])
+        with store._db.transaction(writes=False) as connection:
+            connection.exec_driver_sql("SET enable_seqscan = off")
+            compiled = query.compile(connection, compile_kwargs={"literal_binds": True})
+            lines = [r[0] for r in connection.exec_driver_sql(f"EXPLAIN {compiled}")]
+        reads = [line for line in lines if " on records" in line]
+        assert len(reads) == 3
+        assert all("Index Only Scan using ix_records_best" in line for line in reads)
+        assert not any("Sort" in line for line in lines)
+
+    def test_the_driver_need_not_be_named(self, store, address):
+        assert address.startswith("postgresql://")
+        assert store.name.startswith("postgresql://tests@")
+
+    def test_a_connection_that_broke_is_replaced(self, store, address):
+        with store._db.transaction(writes=False) as connection:
+            connection.exec_driver_sql("SELECT 1")
+        with store._db.engine.connect() as idle:
+            pid = idle.connection.driver_connection.info.backend_pid
+        with Store(address) as other, other._db.transaction(writes=True) as connection:
+            connection.exec_driver_sql(f"SELECT pg_terminate_backend({pid})")
+        with_job(store)
+        assert store.job(JOB).id == JOB
+
+
+def test_a_server_that_is_away(tmp_path):
+    pytest.importorskip("psycopg", reason="no PostgreSQL driver")
+    with pytest.raises(StoreUnavailable, match="cannot be used now"):
+        Store(f"postgresql://nobody:secret@/x?host={tmp_path}")
+
+
+def test_a_password_is_not_shown(tmp_path):
+    for url in (
+        f"postgresql://nobody:secret@/x?host={tmp_path}",
+        f"postgresql://nobody@/x?host={tmp_path}&password=secret",
+    ):
+        with pytest.raises(StoreUnavailable) as caught:
+            Store(url)
+        assert "secret" not in str(caught.value)

@@ -1,0 +1,82 @@
+"""Random stage calls: legal ones keep the results, all others are refused and name the call."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterator
+
+import guarded
+import numpy as np
+import pytest
+from bounded import Budget
+from hypothesis import HealthCheck, given, note, settings
+from hypothesis import strategies as st
+from schedule_fuzz import concurrent, outputs
+from stage_fuzz import ACTIONS, WIDTH, Program, random_schedule
+
+from autosched import te
+from autosched.tir.verify import verify
+
+NUMBERS = st.integers(0, 999)
+PROGRAMS = st.lists(NUMBERS, min_size=16, max_size=30)
+CALLS = st.lists(NUMBERS, min_size=4 * WIDTH, max_size=12 * WIDTH)
+QUICK = settings(
+    max_examples=80,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+LONG = settings(QUICK, max_examples=4000, derandomize=False)
+BUDGET = Budget(400)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _child() -> Iterator[None]:
+    yield
+    guarded.child.stop()
+
+
+def check(numbers: list[int], calls: list[int], compiled: bool) -> None:
+    program = Program(numbers)
+    original = te.create_prim_func(program.args)
+    sch = random_schedule(program, calls).replay(program.args)
+    note(f"{original.script()}\n{sch.trace}\n{sch.func.script()}")
+    verify(sch.func)
+    wanted = outputs(original, original, len(calls))
+    for func in (sch.func, concurrent(sch.func)):
+        for x, y in zip(outputs(func, original, len(calls)), wanted, strict=True):
+            assert np.array_equal(x, y), "the results differ"
+    if compiled:
+        guarded.check(sch, original)
+
+
+@QUICK
+@given(PROGRAMS, CALLS)
+def test_results_stay(program: list[int], calls: list[int]) -> None:
+    check(program, calls, compiled=False)
+
+
+@settings(QUICK, max_examples=12)
+@given(PROGRAMS, CALLS)
+def test_compiled_results_stay(program: list[int], calls: list[int]) -> None:
+    check(program, calls, compiled=True)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+@LONG
+@given(PROGRAMS, CALLS)
+def test_results_stay_long(program: list[int], calls: list[int]) -> None:
+    if not BUDGET.spent():
+        check(program, calls, compiled=len(program) % 4 == 0)
+
+
+def test_the_fuzz_reaches_every_call() -> None:
+    count: Counter[str] = Counter()
+    rng = random.Random(0)
+    for _ in range(40):
+        program = Program([rng.randrange(1000) for _ in range(24)])
+        random_schedule(program, [rng.randrange(1000) for _ in range(8 * WIDTH)], count)
+    assert all(count[a.__name__.strip("_")] >= 3 for a in ACTIONS), count

@@ -1,0 +1,199 @@
+"""Many tasks under one budget: shares, dead tasks, stopping, resuming, wrong arguments."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tuning_doubles import FakeJob, FakePool
+
+from autosched.errors import MeasureError, TuningError
+from autosched.tir.nodes import PrimFunc
+from autosched.tuning import RecordToStore, SearchTask, TaskScheduler, TuningOptions
+from autosched.tuning.scheduler import SchedulerResult, TaskState, similarity_group
+from measure.status import Status
+from records.store import Store
+
+
+def tasks(*sizes: int) -> list[SearchTask]:
+    return [SearchTask("matmul", (n, n, n)) for n in sizes]
+
+
+def options(**changes: Any) -> TuningOptions:
+    given: dict[str, Any] = {
+        "num_measure_trials": 48,
+        "num_measures_per_round": 4,
+        "pool": FakePool(),
+        "verbose": 0,
+    }
+    return TuningOptions(**{**given, **changes})
+
+
+def shares(scheduler: TaskScheduler) -> list[int]:
+    return [s.trials for s in scheduler.states]
+
+
+def states_of_jobs(path: Path, scheduled: list[TaskState]) -> set[str | None]:
+    with Store(path) as store:
+        found = [store.find_job(s.task.workload_key, str(s.task.target), 0) for s in scheduled]
+    return {job and job.state for job in found}
+
+
+def test_the_budget_is_the_sum_over_all_tasks() -> None:
+    scheduler = TaskScheduler(tasks(32, 64, 96))
+    result = scheduler.tune(options())
+    assert result.trials == sum(shares(scheduler)) == 48
+    assert min(shares(scheduler)) >= 4
+    assert all(r is not None for r in result.results)
+    times = [r.best_seconds for r in result.results if r is not None]
+    assert math.isclose(result.objective, sum(times))
+
+
+def test_round_robin_gives_every_task_the_same() -> None:
+    scheduler = TaskScheduler(tasks(32, 64, 96), strategy="round-robin")
+    scheduler.tune(options())
+    assert shares(scheduler) == [16, 16, 16]
+
+
+def test_the_task_that_weighs_more_gets_more() -> None:
+    scheduler = TaskScheduler(tasks(32, 64), [1.0, 50.0])
+    scheduler.tune(options())
+    assert shares(scheduler)[1] > 2 * shares(scheduler)[0]
+
+
+def test_an_objective_of_the_users_own_decides() -> None:
+    scheduler = TaskScheduler(tasks(32, 64), objective_func=lambda s: s[0])
+    result = scheduler.tune(options())
+    assert shares(scheduler)[1] == 4  # its first round
+    assert result.results[0] is not None
+    assert result.objective == result.results[0].best_seconds
+
+
+class _Broken(FakePool):
+    """Refuses one workload, or fails all of its candidates."""
+
+    def __init__(self, size: int, opens: bool) -> None:
+        super().__init__()
+        self.size, self.opens = size, opens
+
+    def _is_broken(self, func: PrimFunc) -> bool:
+        return int(func.params[0].shape[0]) == self.size
+
+    def open_job(self, func: PrimFunc, seed: int | None = None) -> FakeJob:
+        if self._is_broken(func) and not self.opens:
+            raise MeasureError("the reference cannot be computed")
+        return super().open_job(func, seed)
+
+    def _measure(self, job: FakeJob, trace: Any, trial: bool = True) -> Any:
+        self.fail = lambda n: Status.RUNTIME_ERROR if self._is_broken(job.func) else None
+        return super()._measure(job, trace, trial)
+
+
+@pytest.mark.parametrize("opens", [False, True])
+def test_a_dead_task_gives_its_budget_back(opens: bool) -> None:
+    scheduler = TaskScheduler(tasks(32, 64, 96))
+    result = scheduler.tune(options(pool=_Broken(64, opens)))
+    assert result.results[1] is None
+    assert result.dead[1]
+    assert result.trials == 48
+    assert shares(scheduler)[1] <= 8
+    assert result.results[0] is not None
+    assert result.results[2] is not None
+
+
+def test_no_right_program_at_all_says_why_for_each_task() -> None:
+    pool = FakePool(fail=lambda n: Status.WRONG_RESULT)
+    with pytest.raises(TuningError, match=r"matmul\(32, 32, 32\).*\n.*matmul\(64, 64, 64\)"):
+        TaskScheduler(tasks(32, 64)).tune(options(pool=pool))
+
+
+def test_it_stops_without_gain_and_at_the_time_budget() -> None:
+    stale = TaskScheduler(tasks(32, 64)).tune(options(num_measure_trials=4000, early_stopping=24))
+    assert stale.trials < 4000
+    late = TaskScheduler(tasks(32, 64)).tune(options(num_measure_trials=4000, time_budget_s=1e-6))
+    assert late.trials <= 8
+
+
+def test_a_resumed_run_spends_the_rest_and_chooses_as_one_run_would(tmp_path: Path) -> None:
+    def run(trials: int, name: str, resume: bool) -> tuple[SchedulerResult, list[int]]:
+        keep = RecordToStore(tmp_path / name)
+        scheduler = TaskScheduler(tasks(32, 64, 96))
+        changed = options(num_measure_trials=trials, measure_callbacks=[keep], resume=resume)
+        return scheduler.tune(changed), shares(scheduler)
+
+    _, first = run(24, "a.db", False)
+    again, both = run(48, "a.db", True)
+    assert again.trials == 48
+    assert all(x <= y for x, y in zip(first, both, strict=True))
+    whole, at_once = run(48, "b.db", False)
+    assert both == at_once
+    assert [r and r.best_seconds for r in again.results] == [
+        r and r.best_seconds for r in whole.results
+    ]
+    nothing_more, same = run(48, "a.db", True)
+    scheduled = TaskScheduler(tasks(32, 64, 96)).states
+    assert same == both
+    assert nothing_more.trials == 48
+    assert states_of_jobs(tmp_path / "a.db", scheduled) == {"succeeded"}
+
+
+def test_the_gradient_prefers_what_still_falls() -> None:
+    scheduler = TaskScheduler(tasks(32, 64, 512))
+    a, b, c = scheduler.states
+    a.history = [math.inf, 9e-5, 8e-5, 5e-5, 2e-5]
+    b.history = [math.inf, 2e-5, 2e-5, 2e-5, 2e-5]
+    c.history = [math.inf, 2e-5, 2e-5, 2e-5, 2e-5]
+    first, second, third = scheduler.gradients()
+    assert first < second < 0
+    assert np.isclose(second, third)
+
+
+def test_similar_tasks_tell_what_can_be_reached() -> None:
+    one, two = SearchTask("matmul", (64, 64, 64)), SearchTask("matmul", (64, 65, 64))
+    other = SearchTask("softmax", (64, 64))
+    assert similarity_group(one) == similarity_group(two) != similarity_group(other)
+    scheduler = TaskScheduler([one, two])
+    slow, fast = scheduler.states
+    slow.history = [math.inf, *[8e-5] * 4]
+    fast.history = [math.inf, *[1e-5] * 4]
+    similar = scheduler.gradients()[0]
+    slow.group = ("something else", 0)
+    assert similar < scheduler.gradients()[0] < 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"tasks": []}, "at least one task"),
+        ({"tasks": tasks(32, 32)}, "same workload"),
+        ({"task_weights": [1.0]}, "expected 2 task_weights"),
+        ({"task_weights": [1.0, -1.0]}, "expected 2 task_weights"),
+        ({"strategy": "best"}, "unknown strategy"),
+        ({"alpha": 2.0}, "0 <= alpha <= 1"),
+        (
+            {"tasks": [*tasks(32), SearchTask("matmul", (8, 8, 8), target="llvm -num-cores=7")]},
+            "different targets",
+        ),
+    ],
+)
+def test_wrong_arguments_are_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(TuningError, match=message):
+        TaskScheduler(**{"tasks": tasks(32, 64), **changes})
+
+
+def test_interrupting_leaves_every_job_cancelled(tmp_path: Path) -> None:
+    class _Interrupted(FakePool):
+        def measure(self, *args: Any, **kwargs: Any) -> Any:
+            if len(self.measured) > 12:
+                raise KeyboardInterrupt
+            return super().measure(*args, **kwargs)
+
+    keep = RecordToStore(tmp_path / "a.db")
+    scheduler = TaskScheduler(tasks(32, 64))
+    with pytest.raises(KeyboardInterrupt):
+        scheduler.tune(options(pool=_Interrupted(), measure_callbacks=[keep]))
+    assert all(isinstance(s, TaskState) for s in scheduler.states)
+    assert states_of_jobs(tmp_path / "a.db", scheduler.states) == {"cancelled"}
