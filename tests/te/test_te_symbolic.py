@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import autosched as at
-from autosched import te
+from autosched import passes, te
 from autosched.errors import ArgumentError, TensorExprError, WorkloadError
 from autosched.tir import interp
 from autosched.tir.canonical import workload_key
@@ -169,3 +169,51 @@ def test_interpreter_refuses_shapes_that_disagree() -> None:
 def test_tuning_is_refused() -> None:
     with pytest.raises(WorkloadError, match=r"symbolic sizes n, k, m.*specialize\(n=1024"):
         at.SearchTask(prim_func=matmul())
+
+
+def test_stage_view() -> None:
+    """Schedules by stages: split, tile, compute_at, caches, for all sizes at once."""
+    func = matmul()
+    n, m, k = te.var("n"), te.var("m"), te.var("k")
+    a, b = te.placeholder((n, k), name="A"), te.placeholder((k, m), name="B")
+    r = te.reduce_axis((0, k), name="r")
+    c = te.compute((n, m), lambda i, j: te.sum(a[i, r] * b[r, j], axis=r), name="C")
+    d = te.compute((n, m), lambda i, j: c[i, j] * 2.0, name="D")
+    s = te.create_schedule(d.op)
+    i, j = d.op.axis
+    i0, j0, i1, j1 = s[d].tile(i, j, 4, 16)
+    s[c].compute_at(s[d], j0)
+    s[c].split(c.op.reduce_axis[0], nparts=3)
+    s[d].parallel(i0)
+    s[d].vectorize(j1)
+    s[d].unroll(i1)
+    s.cache_read(a, "local", [c])
+    low = at.lower(s, [a, b, d])
+    assert isinstance(low, PrimFunc)
+    verify(low)
+    for x, y, z in ((1, 1, 1), (5, 17, 9), (8, 16, 2)):
+        sizes = {"n": x, "m": y, "k": z}
+        shapes = [tuple(map(int, p.shape)) for p in func.specialize(sizes).params]
+        arrays = [np.ones(shape, "float32") for shape in shapes]
+        interp.run(low, arrays)
+        np.testing.assert_array_equal(arrays[2], np.full((x, y), 2.0 * z))
+
+
+def test_passes() -> None:
+    """Simplification and inlining know that sizes are at least 1, and no more."""
+    n = te.var("n")
+    a = te.placeholder((n,), name="A")
+    b = te.compute((n,), lambda i: te.if_then_else(i < n, a[i], 0.0) + 1.0, name="B")
+    c = te.compute((n + 1,), lambda i: te.if_then_else(i < n, b[te.min(i, n - 1)], 2.0), name="C")
+    mod = passes.simplify(at.IRModule.of(te.create_prim_func([a, c])))
+    text = mod.main.script()
+    assert "B[vi] = A[vi] + T.float32(1.0)" in text
+    assert "if_then_else(vi_1 < n" in text, "the last element of C is beyond n"
+    inlined = passes.inline(mod).main
+    assert inlined.script().count("T.block(") == 1
+    for program in (mod.main, inlined):
+        verify(program)
+        for size in (1, 5):
+            arrays = [np.arange(size, dtype="float32"), np.zeros(size + 1, "float32")]
+            interp.run(program, arrays)
+            np.testing.assert_array_equal(arrays[1], [*(np.arange(size) + 1), 2])
