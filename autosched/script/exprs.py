@@ -83,13 +83,20 @@ def key_of(e: Index) -> Hashable:
 
 def _largest(form: Affine) -> int:
     """Largest magnitude of the numbers in a form."""
-    found = abs(int(form.const))
+    found = _magnitude(form.const)
     for atom, c in form.terms:
-        found = max(found, abs(int(c)))
+        found = max(found, _magnitude(c))
         if isinstance(atom, Digit):
-            mod = 0 if atom.mod is None else int(atom.mod)
-            found = max(found, _largest(atom.base), int(atom.div), mod)
+            mod = 0 if atom.mod is None else _magnitude(atom.mod)
+            found = max(found, _largest(atom.base), _magnitude(atom.div), mod)
     return found
+
+
+def _magnitude(n: Int) -> int:
+    """Of a number; of a symbolic one that of the numbers in it."""
+    if isinstance(n, Size):
+        return max(abs(n.const), *(abs(c) for _, c in n.terms))
+    return abs(int(n))
 
 
 def _key_of_atom(atom: Atom) -> Hashable:
