@@ -29,7 +29,11 @@ if TYPE_CHECKING:
     from autosched.tuning import TaskScheduler as TaskScheduler
     from autosched.tuning import TuningOptions as TuningOptions
     from autosched.tuning import load_best_record as load_best_record
+    from autosched.tuning.models import XGBModel as XGBModel
+    from autosched.tuning.policy import PreloadMeasuredStates as PreloadMeasuredStates
+    from autosched.tuning.policy import SketchPolicy as SketchPolicy
     from autosched.workloads import register_workload as register_workload
+    from cost_model.random import RandomModel as RandomModel
     from measure.build import LocalBuilder as LocalBuilder
     from measure.local import LocalPool as LocalPool
     from measure.slot import LocalRunner as LocalRunner
@@ -42,14 +46,18 @@ _HOME = {
     "LocalBuilder": "measure.build",
     "LocalPool": "measure.local",
     "LocalRunner": "measure.slot",
+    "PreloadMeasuredStates": "autosched.tuning.policy",
+    "RandomModel": "cost_model.random",
     "RecordReader": "autosched.tuning",
     "RecordToFile": "autosched.tuning",
     "RecordToStore": "autosched.tuning",
     "Schedule": "autosched.schedule",
     "SearchTask": "autosched.tuning",
+    "SketchPolicy": "autosched.tuning.policy",
     "Target": "autosched.target",
     "TaskScheduler": "autosched.tuning",
     "TuningOptions": "autosched.tuning",
+    "XGBModel": "autosched.tuning.models",
     "build": "autosched.driver",
     "load_best_record": "autosched.tuning",
     "lower": "autosched.driver",

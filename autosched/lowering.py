@@ -1,8 +1,8 @@
 """Lowering: from a scheduled program to the form that code generators read.
 
-Unit loops and predicates that always hold go (see `tir/simplify.py`), and every intermediate gets a
-place and a size: it is allocated inside the loops that all its accesses share, and holds just the
-region that one iteration of them touches.
+Unit loops, iterations of parallel loops that no block has, and predicates that always hold go (see
+`tir/simplify.py`), and every intermediate gets a place and a size: it is allocated inside the loops
+that all its accesses share, and holds just the region that one iteration of them touches.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from autosched.errors import CodegenError
-from autosched.tir.affine import Affine
+from autosched.tir.affine import Affine, Extents, Int, ceildiv, imax, imin, recombine
 from autosched.tir.expr import Var
 from autosched.tir.nodes import (
     Access,
@@ -25,7 +25,7 @@ from autosched.tir.nodes import (
 )
 from autosched.tir.region import Region, common_loops, touched
 from autosched.tir.simplify import drop_unit_loops, simplify_forms
-from autosched.tir.size import Size
+from autosched.tir.size import Size, Undecided
 
 
 def lower(func: PrimFunc) -> PrimFunc:
@@ -38,7 +38,51 @@ def lower(func: PrimFunc) -> PrimFunc:
             raise CodegenError(
                 f"loop {loop.var.name} has no single extent: a population cannot be lowered"
             )
-    return _place_buffers(simplify_forms(drop_unit_loops(func)))
+    func = drop_unit_loops(end_early(func, "parallel"))
+    return _place_buffers(simplify_forms(func))
+
+
+def end_early(func: PrimFunc, kind: str, step: int = 1) -> PrimFunc:
+    """End the loops of a kind where the predicates of all blocks below skip the rest: a split may
+    overshoot by any amount. (Serial loops get a run-time trip count.) What is left is a multiple of
+    `step`, or whole."""
+    if all(loop.kind != kind for loop in loops_of(func)):
+        return func
+    extents = {loop.var: loop.extent for loop in loops_of(func)}
+
+    def visit(node: Node) -> Node:
+        if isinstance(node, Block):
+            return node
+        body = tuple(visit(child) for child in node.body)
+        if node.kind != kind:
+            return replace(node, body=body)
+        return replace(node, extent=_ended(node, extents, step), body=body)
+
+    return simplify_forms(replace(func, body=tuple(visit(node) for node in func.body)))
+
+
+def _ended(loop: For, extents: Extents, step: int) -> Int:
+    """The extent of `loop` without what all blocks below skip; where that depends on symbolic sizes
+    in no simple way, its own."""
+    reach: Int = 0
+    try:
+        for s in sites(loop):
+            reach = imax(reach, _reach(s.block, loop, extents))
+        return imin(loop.extent, ceildiv(reach, step) * step)
+    except Undecided:
+        return loop.extent
+
+
+def _reach(block: Block, loop: For, extents: Extents) -> Int:
+    """Iterations of `loop`, from the first, beyond which the block does nothing."""
+    reach = loop.extent
+    for p in block.predicates:
+        form = recombine(p.form).substitute({}, extents)
+        c = form.coefficient(loop.var)
+        if isinstance(c, int) and c > 0 and sum(v is loop.var for v in form.variables()) == 1:
+            low = (form - Affine.of(loop.var, c)).span(extents)[0]
+            reach = imin(reach, imax(1, (p.bound - 1 - low) // c + 1))
+    return reach
 
 
 def _place_buffers(func: PrimFunc) -> PrimFunc:
@@ -68,7 +112,7 @@ def _place_buffers(func: PrimFunc) -> PrimFunc:
         inner = [loop.var for s in users[key] for loop in s.loops if loop.var not in outer]
         region = touched(buffer, users[key], inner)
         assert region is not None
-        small = Buffer(buffer.name, tuple(i.width for i in region), buffer.dtype, buffer.scope)
+        small = replace(buffer, shape=tuple(i.width for i in region))
         changed[key] = (small, region)
         at_loop.setdefault(home[-1].var if home else None, []).append(small)
     if not changed:

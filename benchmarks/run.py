@@ -30,6 +30,8 @@ BENCHMARKS = (
     "codegen",
     "rowwise",
     "build_time",
+    "storage_align",
+    "tensorize",
     "parse",
     "tune_matmul",
 )

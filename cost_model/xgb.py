@@ -5,9 +5,10 @@ what the roofline predicts, plus the sum over its stores of what trees say of th
 (XGBoost, Chen and Guestrin, KDD 2016; the sum is Ansor's pack-sum), less what a Gaussian process
 over a dozen features of the program learned of this task's errors.
 
-Without data it is the roofline. From eight measurements of a task the Gaussian process corrects it,
-which few points suffice for; trees are grown on what many tasks have in common (`train`), and on a
-task's own measurements once there are enough to hold some of them out. Failures are data.
+Without data it is the roofline. Trees grown on what many tasks have in common (`train`) correct it
+for all. What a task's own measurements say is learned twice, by the Gaussian process, which a few
+points suffice for, and by trees of its own once there are `enough`; the two err differently, so
+their mean is taken. Failures are data.
 
 Trees are few and shallow, since thousands of candidates are scored a round; see `Boosting`.
 """
@@ -45,23 +46,32 @@ FORMAT = 1
 
 
 @dataclass(frozen=True)
-class Boosting:
-    """How trees are grown.
+class Forest:
+    """How trees are grown: at most so many, each so deep, `rate` of what they say, leaves of at
+    least the weight `smallest`."""
 
-    At most `trees` on a data set, and `own_trees` more for a task whose search has measured
-    `enough` candidates; fewer where the part `held_out` stops improving for `patience` trees.
-    `weight` is that of a candidate with a share of nothing; the best of a task weighs 1.
+    trees: int
+    depth: int
+    rate: float
+    smallest: float
+
+
+@dataclass(frozen=True)
+class Boosting:
+    """How a model learns: `shared` trees from data sets, `own` ones from a task's measurements.
+
+    Fewer are grown where the part `held_out`, of data sets of `split` candidates and more, stops
+    improving for `patience` trees. `weight` is that of a candidate with a share of nothing; the
+    best of a task weighs 1.
     """
 
-    trees: int = 64
-    own_trees: int = 32
-    depth: int = 5
-    rate: float = 0.1
+    shared: Forest = Forest(96, 5, 0.05, 40.0)
+    own: Forest = Forest(32, 3, 0.15, 8.0)
     bins: int = 64
-    smallest: float = 8.0
+    enough: int = 32
+    split: int = 128
     held_out: float = 0.2
-    patience: int = 8
-    enough: int = 64
+    patience: int = 16
     weight: float = 0.25
 
 
@@ -73,7 +83,8 @@ class BoostedModel:
         self.seed = seed
         self.boosting = boosting or Boosting()
         self.data = Dataset.empty()
-        self._booster: xgboost.Booster | None = None
+        self._shared: xgboost.Booster | None = None
+        self._own: xgboost.Booster | None = None
         self._correction: Correction | None = None
 
     # Scoring ----------------------------------------------------------------------------------
@@ -81,10 +92,13 @@ class BoostedModel:
     def predict(self, task: HasSpace, population: Population) -> Scores:
         """float32 (N,): the logarithm of the share of the bound expected; minus infinity for
         candidates that are not legal."""
-        correction = self._correction
+        own, correction = self._own, self._correction
 
         def score(part: Part, found: Floats, features: Floats) -> Floats:
-            return found if correction is None else found - correction.excess(features)
+            learned = [] if own is None else [_of_stores(own, part)]
+            if correction is not None:
+                learned.append(-correction.excess(features))
+            return found + sum(learned) / len(learned) if learned else found
 
         scores = np.full(len(population), -np.inf, dtype=np.float32)
         for rows, found in self._looked(task, population, score):
@@ -97,7 +111,7 @@ class BoostedModel:
         population: Population,
         then: Callable[[Part, Floats, Floats], T],
     ) -> list[tuple[IntArray, T]]:
-        """(rows, what `then` makes of a part, of the scores before correction and of the features
+        """(rows, what `then` makes of a part, of the scores by what is shared, and of the features
         that corrections are a function of) for all candidates that replay."""
         space = task.space
         bound = bound_seconds(space.func, space.target)
@@ -106,10 +120,8 @@ class BoostedModel:
         def look(part: Part) -> tuple[IntArray, T]:
             seconds, valid, raw = part.results[0], part.results[1], part.results[2:]
             found = log_share(bound, seconds)
-            if self._booster is not None:
-                stores = part.table.shape[1] // WIDTH
-                said = self._said(part.table.reshape(-1, WIDTH))
-                found = found + said.reshape(-1, stores).sum(axis=1, dtype=np.float64)
+            if self._shared is not None:
+                found = found + _of_stores(self._shared, part)
             features = np.zeros((len(part.rows), RAW + variants))
             features[:, :RAW] = summary(seconds, raw)
             features[:, RAW + part.variant] = 1.0
@@ -118,18 +130,11 @@ class BoostedModel:
         return evaluator_of(space).map(population, look)
 
     def predict_data(self, data: Dataset) -> Floats:
-        """Scores of a data set, shape (P,), by its prior and the trees."""
-        if self._booster is None or not len(data):
+        """Scores of a data set, shape (P,), by its prior and the shared trees."""
+        if self._shared is None or not len(data):
             return data.prior
-        found: Floats = data.prior + np.add.reduceat(self._said(data.rows), data.starts[:-1])
-        return found
-
-    def _said(self, rows: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-        """What the trees say of every store."""
-        assert self._booster is not None
-        found: npt.NDArray[np.float32] = self._booster.inplace_predict(
-            rows, predict_type="margin", validate_features=False
-        )
+        said = _said(self._shared, data.rows)
+        found: Floats = data.prior + np.add.reduceat(said, data.starts[:-1], dtype=np.float64)
         return found
 
     # Learning ---------------------------------------------------------------------------------
@@ -138,11 +143,12 @@ class BoostedModel:
         """A model that has also learned from these measurements of one task, in addition to what
         this model, which is left as it is, learned from others."""
         found = BoostedModel(self.seed, self.boosting)
-        found._booster = self._booster
+        found._shared = self._shared
         if len(population) >= self.boosting.enough:
             mine = Dataset.of(task, population, seconds)
-            found._booster = self._grown(mine, self.boosting.own_trees, self._booster)
-        found._correction = found._corrected(task, population, seconds)
+            rest = replace(mine, prior=self.predict_data(mine))
+            found._own = self._grown(rest, self.boosting.own)
+        found._correction = self._corrected(task, population, seconds)
         return found
 
     def _corrected(
@@ -163,16 +169,16 @@ class BoostedModel:
         """Learn from a data set and all that was learned from before, afresh; returns itself."""
         self.data = Dataset.concat([self.data, data])
         if len(self.data):
-            self._booster = self._grown(self.data, self.boosting.trees, None)
+            self._shared = self._grown(self.data, self.boosting.shared)
         return self
 
-    def _grown(self, data: Dataset, trees: int, before: xgboost.Booster | None) -> xgboost.Booster:
-        """Trees for what the prior and the trees `before` get wrong."""
+    def _grown(self, data: Dataset, forest: Forest) -> xgboost.Booster:
+        """Trees for what the prior gets wrong."""
         import xgboost
 
         b = self.boosting
         held = np.random.default_rng(self.seed).random(len(data)) < b.held_out
-        if len(data) < b.enough or held.all():
+        if len(data) < b.split:
             held[:] = False
         learned = Pack.of(data.take(~held), b.weight)
         matrix = learned.matrix()
@@ -183,10 +189,10 @@ class BoostedModel:
             evals = [(watched.matrix(), "held_out")]
             packs[id(evals[0][0])] = watched
         params = {
-            "max_depth": b.depth,
-            "eta": b.rate,
+            "max_depth": forest.depth,
+            "eta": forest.rate,
             "max_bin": b.bins,
-            "min_child_weight": b.smallest,
+            "min_child_weight": forest.smallest,
             "tree_method": "hist",
             "base_score": 0.0,
             "nthread": 1,
@@ -197,13 +203,12 @@ class BoostedModel:
         found = xgboost.train(
             params,
             matrix,
-            num_boost_round=trees,
+            num_boost_round=forest.trees,
             obj=lambda said, m: packs[id(m)].gradient(said),
             custom_metric=lambda said, m: ("error", packs[id(m)].error(said)),
             evals=evals,
             early_stopping_rounds=b.patience if evals else None,
             verbose_eval=False,
-            xgb_model=before,
         )
         return found[: found.best_iteration + 1] if evals else found
 
@@ -211,7 +216,7 @@ class BoostedModel:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write `path`.json (trees and options) and `path`.npz (the data learned from)."""
-        booster = self._booster
+        booster = self._shared
         saved = {
             "format": FORMAT,
             "features": list(NAMES),
@@ -238,11 +243,30 @@ class BoostedModel:
                 f"{text} was trained on other features than this version has; train it again"
             )
         self.seed = int(saved["seed"])
-        self.boosting = replace(Boosting(), **saved["boosting"])
+        options = dict(saved["boosting"])
+        shared, own = (Forest(**options.pop(name)) for name in ("shared", "own"))
+        self.boosting = Boosting(shared, own, **options)
         with np.load(data, allow_pickle=False) as arrays:
             self.data = Dataset.from_arrays(arrays)
-        self._booster = None if saved["trees"] is None else _booster(saved["trees"])
+        self._shared = None if saved["trees"] is None else _booster(saved["trees"])
+        self._own, self._correction = None, None
         return self
+
+
+def _said(trees: xgboost.Booster, rows: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    """What trees say of every store."""
+    found: npt.NDArray[np.float32] = trees.inplace_predict(
+        rows, predict_type="margin", validate_features=False
+    )
+    return found
+
+
+def _of_stores(trees: xgboost.Booster, part: Part) -> Floats:
+    """The sum of what trees say of the stores of each candidate."""
+    stores = part.table.shape[1] // WIDTH
+    said = _said(trees, part.table.reshape(-1, WIDTH)).reshape(-1, stores)
+    found: Floats = said.sum(axis=1, dtype=np.float64)
+    return found
 
 
 def _files(path: str | os.PathLike[str]) -> tuple[Path, Path]:

@@ -82,9 +82,10 @@ def fill(array: Array, spec: InputSpec, recipe: Recipe, key: str, seed: int, pla
     elif dtypes.is_float(dtype):
         wide = np.float64 if dtype == "float64" else np.float32
         if recipe.normal:
-            array[...] = rng.standard_normal(array.shape, dtype=wide) * wide(recipe.scale)
+            values = rng.standard_normal(array.shape, dtype=wide) * wide(recipe.scale)
         else:
-            array[...] = rng.random(array.shape, dtype=wide) + wide(0.5)
+            values = rng.random(array.shape, dtype=wide) + wide(0.5)
+        array[...] = dtypes.from_float32(values) if dtype == "bfloat16" else values
     elif dtype == "bool":
         array[...] = rng.integers(0, 2, array.shape, dtype=np.int8)
     else:

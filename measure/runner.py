@@ -285,5 +285,9 @@ def _views(job: JobSpec, fd: int, writable: bool) -> Sequence[Array]:
     views = []
     for param, offset in zip(job.params, job.offsets, strict=True):
         count = prod(param.shape)
-        views.append(np.frombuffer(memory, param.dtype, count, offset).reshape(param.shape))
+        views.append(
+            np.frombuffer(memory, dtypes.array_dtype(param.dtype), count, offset).reshape(
+                param.shape
+            )
+        )
     return views

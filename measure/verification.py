@@ -50,7 +50,7 @@ class Tolerance:
 
     def relative(self, dtype: str) -> float:
         """`rtol` for outputs of a float type."""
-        eps = float(np.finfo(dtype).eps)
+        eps = 2.0**-7 if dtype == "bfloat16" else float(np.finfo(dtype).eps)
         return min(0.25, eps * (32 + 8 * sqrt(self.terms)) * (8 if self.transcendental else 1))
 
 
@@ -103,7 +103,7 @@ class Guarded:
 
     def array(self, shape: tuple[int, ...], dtype: str) -> Array:
         """The memory as an array."""
-        return self.bytes.view(dtype).reshape(shape)
+        return self.bytes.view(dtypes.array_dtype(dtype)).reshape(shape)
 
     def arm(self) -> None:
         """Fill the guard zones."""
@@ -129,6 +129,9 @@ class Expected:
 
     def __init__(self, param: Param, reference: Array, tolerance: Tolerance) -> None:
         self.param = param
+        self._halves = param.dtype == "bfloat16"  # arrays hold bit patterns; compared as float32
+        if self._halves:
+            reference = dtypes.to_float32(reference)
         self.reference = reference
         self.rtol = tolerance.relative(param.dtype) if dtypes.is_float(param.dtype) else 0.0
         self._finite = True
@@ -158,10 +161,12 @@ class Expected:
 
     def poison(self, out: Array) -> None:
         """Fill an output with values that are wrong in every element."""
-        out[...] = self._poison
+        out[...] = dtypes.from_float32(self._poison) if self._halves else self._poison
 
     def mismatch(self, out: Array) -> str:
         """How `out` differs, with the first element that does; empty if it does not."""
+        if self._halves:
+            out = dtypes.to_float32(out)
         if not self.rtol:
             # Compared as bytes: a bool that is neither 0 nor 1 is wrong.
             if out.dtype == np.bool_:

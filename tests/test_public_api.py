@@ -22,14 +22,14 @@ def words(text: str) -> list[str]:
 TOP = words(
     """
     AutoschedError IRModule LocalBuilder LocalPool LocalRunner RecordReader RecordToFile
-    RecordToStore Schedule SearchTask Target TuningOptions build load_best_record lower ops
-    passes register_workload te
+    RecordToStore Schedule SearchTask Target TaskScheduler TuningOptions build load_best_record lower
+    ops passes register_workload te
     """
 )
 TE = words(
     """
     placeholder compute reduce_axis sum max min prod comm_reducer if_then_else all any
-    create_prim_func exp log sqrt tanh erf
+    create_prim_func create_schedule thread_axis exp log sqrt tanh erf
     """
 )
 SCHEDULE = words(
@@ -43,6 +43,8 @@ OPERATORS = {
     "matmul": "N L M dtype",
     "matmul_add": "N L M dtype",
     "conv2d": "H W CI CO K S P D G dtype",
+    "conv2d_transpose": "H W CI CO K S P dtype",
+    "conv2d_capsule": "H W CI CO K S P CAP dtype",
     "softmax": "N M dtype",
     "layer_norm": "N M dtype",
 }

@@ -4,6 +4,8 @@ from autosched.ops.conv import (
     conv1d,
     conv2d,
     conv2d_bias_relu,
+    conv2d_bn_relu,
+    conv2d_capsule,
     conv3d,
     depthwise_conv2d,
     max_pool2d,
@@ -14,9 +16,14 @@ from autosched.ops.linear import (
     matmul_add,
     matmul_bias_gelu,
     transpose_batch_matmul,
+    transpose_batch_matmul_softmax,
+    two_matmuls,
 )
+from autosched.ops.pointwise import mul_add_relu
 from autosched.ops.registry import OPERATORS, Operator, get
 from autosched.ops.rows import argmax, layer_norm, norm, softmax
+from autosched.ops.transposed import conv2d_transpose
+from autosched.ops.winograd import winograd_conv2d, winograd_weight
 
 __all__ = [
     "OPERATORS",
@@ -26,6 +33,9 @@ __all__ = [
     "conv1d",
     "conv2d",
     "conv2d_bias_relu",
+    "conv2d_bn_relu",
+    "conv2d_capsule",
+    "conv2d_transpose",
     "conv3d",
     "depthwise_conv2d",
     "get",
@@ -34,7 +44,12 @@ __all__ = [
     "matmul_add",
     "matmul_bias_gelu",
     "max_pool2d",
+    "mul_add_relu",
     "norm",
     "softmax",
     "transpose_batch_matmul",
+    "transpose_batch_matmul_softmax",
+    "two_matmuls",
+    "winograd_conv2d",
+    "winograd_weight",
 ]

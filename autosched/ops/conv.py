@@ -14,23 +14,24 @@ AXES = {1: ("x",), 2: ("y", "x"), 3: ("z", "y", "x")}
 """Names of the spatial axes by their number."""
 
 
-def padded(data: Tensor, pad: int, value: Expr) -> Tensor:
-    """`data` with `pad` elements of `value` on both sides of all axes but the last."""
+def padded(data: Tensor, pad: int, value: Expr, channels: Sequence[str] = ("c",)) -> Tensor:
+    """`data` with `pad` elements of `value` on both sides of all axes but the last, `channels`."""
     if pad == 0:
         return data
-    *spatial, channels = data.shape
+    rank = len(data.shape) - len(channels)
+    spatial, deep = data.shape[:rank], data.shape[rank:]
 
     def element(*at: Expr) -> Expr:
-        *where, c = at
+        where, c = at[:rank], at[rank:]
         inside = [
             bound
             for x, extent in zip(where, spatial, strict=True)
             for bound in (x >= pad, x < extent + pad)
         ]
-        return te.if_then_else(te.all(*inside), data(*(x - pad for x in where), c), value)
+        return te.if_then_else(te.all(*inside), data(*(x - pad for x in where), *c), value)
 
-    names = (*AXES[len(spatial)], "c")
-    shape = (*(n + 2 * pad for n in spatial), channels)
+    names = (*AXES[rank], *channels)
+    shape = (*(n + 2 * pad for n in spatial), *deep)
     result: Tensor = te.compute(shape, element, name="pad", varargs_names=names)
     return result
 
@@ -144,6 +145,33 @@ def conv2d_bias_relu(
     return [data, weight, bias, out]
 
 
+@operator
+def conv2d_bn_relu(
+    H: int,
+    W: int,
+    CI: int,
+    CO: int,
+    K: int,
+    S: int,
+    P: int,
+    D: int = 1,
+    G: int = 1,
+    dtype: str = "float32",
+) -> list[Tensor]:
+    """max((conv2d(data, weight) + bias) * bn_scale + bn_offset, 0), as `conv2d`; each (CO,)."""
+    data, weight = _conv2d_inputs("conv2d_bn_relu", H, W, CI, CO, K, S, P, D, G, dtype)
+    bias, scale, offset = (
+        te.placeholder((CO,), name=n, dtype=dtype) for n in ("bias", "bn_scale", "bn_offset")
+    )
+    conv = convolution("conv2d", data, weight, S, P, D, G)
+    shape = conv.shape
+    biased = te.compute(shape, lambda y, x, co: conv[y, x, co] + bias[co], name="bias_add")
+    scaled = te.compute(shape, lambda y, x, co: biased[y, x, co] * scale[co], name="bn_mul")
+    moved = te.compute(shape, lambda y, x, co: scaled[y, x, co] + offset[co], name="bn_add")
+    out = te.compute(shape, lambda y, x, co: te.max(moved[y, x, co], 0), name="relu")
+    return [data, weight, bias, scale, offset, out]
+
+
 def _conv2d_inputs(
     name: str,
     H: int,
@@ -201,6 +229,48 @@ def depthwise_conv2d(
             source[y * S + ry, x * S + rx, c] * weight[ry, rx, c], axis=[ry, rx]
         ),
         name="depthwise_conv2d",
+        attrs={"layout_free_placeholders": [weight]},
+    )
+    return [data, weight, out]
+
+
+@operator
+def conv2d_capsule(
+    H: int,
+    W: int,
+    CI: int,
+    CO: int,
+    K: int,
+    S: int,
+    P: int,
+    CAP: int,
+    dtype: str = "float32",
+) -> list[Tensor]:
+    """Convolution of images of matrices, which are multiplied instead of numbers (Hinton et al.,
+    Matrix capsules with EM routing, 2018).
+
+    data (H, W, CAP, CAP, CI), weight (K, K, CAP, CAP, CI, CO), out (HO, WO, CAP, CAP, CO):
+    out[y, x, i, j, co] = sum of data[y S + ry - P, x S + rx - P, i, k, ci] * weight[ry, rx, k, j,
+    ci, co]. The layout of `weight` is free.
+    """
+    name = "conv2d_capsule"
+    require(name, 1, H=H, W=W, CI=CI, CO=CO, K=K, S=S, CAP=CAP)
+    require(name, 0, P=P)
+    data = te.placeholder((H, W, CAP, CAP, CI), name="data", dtype=dtype)
+    weight = te.placeholder((K, K, CAP, CAP, CI, CO), name="weight", dtype=dtype)
+    HO, WO, _ = _window_shape(name, H, W, CO, K, S, P)
+    source = padded(data, P, te.const(0, dtype), ("i", "k", "c"))
+    ry = te.reduce_axis((0, K), name="ry")
+    rx = te.reduce_axis((0, K), name="rx")
+    rk = te.reduce_axis((0, CAP), name="rk")
+    rc = te.reduce_axis((0, CI), name="rc")
+    out = te.compute(
+        (HO, WO, CAP, CAP, CO),
+        lambda y, x, i, j, co: te.sum(
+            source[y * S + ry, x * S + rx, i, rk, rc] * weight[ry, rx, rk, j, rc, co],
+            axis=[ry, rx, rk, rc],
+        ),
+        name=name,
         attrs={"layout_free_placeholders": [weight]},
     )
     return [data, weight, out]

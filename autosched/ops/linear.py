@@ -42,6 +42,16 @@ def product(A: Tensor, B: Tensor, name: str) -> Tensor:
 
 
 @operator
+def two_matmuls(N: int, L: int, M: int, K: int, dtype: str = "float32") -> list[Tensor]:
+    """E = (A @ B) @ D; A (N, L), B (L, M), D (M, K), E (N, K). B's and D's layouts are free."""
+    require("two_matmuls", 1, N=N, L=L, M=M, K=K)
+    A = te.placeholder((N, L), name="A", dtype=dtype)
+    B = te.placeholder((L, M), name="B", dtype=dtype)
+    D = te.placeholder((M, K), name="D", dtype=dtype)
+    return [A, B, D, product(product(A, B, "C"), D, "E")]
+
+
+@operator
 def batch_matmul(B: int, N: int, L: int, M: int, dtype: str = "float32") -> list[Tensor]:
     """Z[b] = X[b] @ Y[b]; X (B, N, L), Y (B, L, M), Z (B, N, M)."""
     require("batch_matmul", 1, B=B, N=N, L=L, M=M)
@@ -79,6 +89,31 @@ def transpose_batch_matmul(SEQ: int, HEADS: int, DIM: int, dtype: str = "float32
     query and key (SEQ, HEADS, DIM) are transposed to heads first, scores is (HEADS, SEQ, SEQ).
     """
     require("transpose_batch_matmul", 1, SEQ=SEQ, HEADS=HEADS, DIM=DIM)
+    return list(_attention_scores(SEQ, HEADS, DIM, dtype))
+
+
+@operator
+def transpose_batch_matmul_softmax(
+    SEQ: int, HEADS: int, DIM: int, dtype: str = "float32"
+) -> list[Tensor]:
+    """The weights of an attention: the scores of `transpose_batch_matmul`, each row through a
+    softmax over the keys."""
+    require("transpose_batch_matmul_softmax", 1, SEQ=SEQ, HEADS=HEADS, DIM=DIM)
+    query, key, scores = _attention_scores(SEQ, HEADS, DIM, dtype)
+    k1 = te.reduce_axis((0, SEQ), name="k1")
+    k2 = te.reduce_axis((0, SEQ), name="k2")
+    rows = (HEADS, SEQ)
+    maxelem = te.compute(rows, lambda h, i: te.max(scores[h, i, k1], axis=k1), name="maxelem")
+    exp = te.compute(
+        scores.shape, lambda h, i, j: te.exp(scores[h, i, j] - maxelem[h, i]), name="exp"
+    )
+    expsum = te.compute(rows, lambda h, i: te.sum(exp[h, i, k2], axis=k2), name="expsum")
+    out = te.compute(scores.shape, lambda h, i, j: exp[h, i, j] / expsum[h, i], name="softmax")
+    return [query, key, out]
+
+
+def _attention_scores(SEQ: int, HEADS: int, DIM: int, dtype: str) -> tuple[Tensor, Tensor, Tensor]:
+    """query and key, and the products of all their rows, by head."""
     query = te.placeholder((SEQ, HEADS, DIM), name="query", dtype=dtype)
     key = te.placeholder((SEQ, HEADS, DIM), name="key", dtype=dtype)
     query_t = te.compute((HEADS, SEQ, DIM), lambda h, i, d: query[i, h, d], name="query_t")
@@ -89,4 +124,4 @@ def transpose_batch_matmul(SEQ: int, HEADS: int, DIM: int, dtype: str = "float32
         lambda h, i, j: te.sum(query_t[h, i, k] * key_t[h, k, j], axis=k),
         name="scores",
     )
-    return [query, key, scores]
+    return query, key, scores

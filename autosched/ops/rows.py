@@ -53,12 +53,14 @@ def layer_norm(N: int, M: int, dtype: str = "float32") -> list[Tensor]:
 
 @operator
 def norm(N: int, M: int, dtype: str = "float32") -> list[Tensor]:
-    """norm[i] = Euclidean norm of row i of data (N, M)."""
+    """norm[0] = Euclidean norm of all of data (N, M)."""
     require("norm", 1, N=N, M=M)
     data = te.placeholder((N, M), name="data", dtype=dtype)
-    k = te.reduce_axis((0, M), name="k")
-    squares = te.compute((N,), lambda i: te.sum(data[i, k] * data[i, k], axis=k), name="squares")
-    out = te.compute((N,), lambda i: te.sqrt(squares[i]), name="norm")
+    i, j = te.reduce_axis((0, N), name="i"), te.reduce_axis((0, M), name="j")
+    squares = te.compute(
+        (1,), lambda o: te.sum(data[i, j] * data[i, j], axis=[i, j]), name="squares"
+    )
+    out = te.compute((1,), lambda o: te.sqrt(squares[o]), name="norm")
     return [data, out]
 
 

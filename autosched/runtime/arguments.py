@@ -11,6 +11,7 @@ import numpy.typing as npt
 from autosched.codegen.artifact import KernelInfo, Param
 from autosched.codegen.formula import evaluate
 from autosched.errors import ArgumentError
+from autosched.tir.dtypes import array_dtype
 
 Array = npt.NDArray[Any]
 
@@ -72,7 +73,9 @@ def _check(info: KernelInfo, index: int, param: Param, argument: Any) -> Array:
     """One argument as an array; raises ArgumentError."""
     where = f"argument {index} ({param.name}) of {info.entry}"
     array = _as_array(argument, where)
-    if array.dtype != np.dtype(param.dtype):
+    if param.dtype == "bfloat16" and array.dtype.name == "bfloat16":
+        array = array.view(np.uint16)  # ml_dtypes has a type for it
+    if array.dtype != array_dtype(param.dtype):
         found = array.dtype.name if array.dtype.isnative else f"{array.dtype.str} (not native)"
         # An output that is converted would be a copy, and the result would be lost.
         hint = (
@@ -80,6 +83,8 @@ def _check(info: KernelInfo, index: int, param: Param, argument: Any) -> Array:
             if param.written
             else f"convert it with {param.name}.astype({param.dtype!r})"
         )
+        if param.dtype == "bfloat16":
+            hint = "pass its bit patterns as uint16; autosched.tir.dtypes.from_float32 makes them"
         raise ArgumentError(f"{where} has dtype {found}; expected {param.dtype}; {hint}")
     if len(array.shape) != len(param.shape) or any(
         isinstance(want, int) and n != want

@@ -13,9 +13,10 @@ ALIGNMENT = 64
 
 
 def empty(shape: int | Sequence[int], dtype: npt.DTypeLike = "float32") -> npt.NDArray[Any]:
-    """An uninitialised C-contiguous array that starts on a multiple of 64 bytes."""
+    """An uninitialised C-contiguous array that starts on a multiple of 64 bytes; of bfloat16, one
+    of uint16 that holds the bit patterns."""
     sizes = (shape,) if isinstance(shape, int) else tuple(shape)
-    kind = np.dtype(dtype)
+    kind = np.dtype("uint16" if isinstance(dtype, str) and dtype == "bfloat16" else dtype)
     count = math.prod(sizes)
     raw = np.empty(count * kind.itemsize + ALIGNMENT, np.uint8)
     start = -raw.ctypes.data % ALIGNMENT

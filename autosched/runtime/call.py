@@ -17,12 +17,11 @@ from functools import cache
 from math import prod
 from typing import Any
 
-import numpy as np
-
 from autosched.codegen.artifact import KernelInfo, Param
 from autosched.runtime.call_ir import CALL, TIME, wrapper_ir
 from autosched.runtime.link import Library, link
 from autosched.target import Target
+from autosched.tir.dtypes import itemsize as itemsize_of
 
 FORMATS = {
     "float16": "e",
@@ -34,6 +33,7 @@ FORMATS = {
     "int64": "lq",
     "uint8": "B",
     "bool": "?",
+    "bfloat16": "H",
 }
 """Buffer formats that are a dtype; where there are two, they are the same on this platform."""
 
@@ -136,7 +136,7 @@ def _describe(
 
 def _row(param: Param, shape: int) -> bytes:
     formats = FORMATS[param.dtype]
-    itemsize = np.dtype(param.dtype).itemsize
+    itemsize = itemsize_of(param.dtype)
     flags = _PYBUF_FORMAT | _PYBUF_C_CONTIGUOUS | (_PYBUF_WRITABLE if param.written else 0)
     return _ROW.pack(
         flags,

@@ -1,11 +1,16 @@
-"""Primitives that attach facts: annotate, unannotate, set_scope."""
+"""Primitives that attach facts: annotate, unannotate, set_scope, storage_align."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
-from autosched.schedule.check import refuse
+import numpy as np
+
+from autosched.schedule.check import refuse, require, show
+from autosched.schedule.kinds import check_kinds, has_kinds
+from autosched.tir.affine import Int
 from autosched.tir.expr import Var
 from autosched.tir.nodes import (
     Access,
@@ -21,13 +26,42 @@ from autosched.tir.nodes import (
 )
 
 SCOPES = ("global", "local", "shared")
+HINTS = "auto_scheduler_"
+"""Keys of blocks that begin so are free: hints that users pass to rules of their own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """An annotation that means something: on a "block" or a "loop", with which values."""
+
+    place: str
+    values: str
+    holds: Callable[[Any], bool]
+
+
+def is_count(value: Any) -> bool:
+    """Whether a value is an int of at least 1, or an array of such."""
+    if isinstance(value, np.ndarray):
+        return bool((value >= 1).all())
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+
+
+KEYS: dict[str, Key] = {
+    "FLOP": Key("block", "the number of operations", lambda v: isinstance(v, (int, float))),
+    "chunk": Key("loop", "iterations of a parallel loop handed out at a time", is_count),
+    "streaming": Key("block", "whether stores go past the caches", lambda v: isinstance(v, bool)),
+}
+"""What `annotate` takes. Whoever reads a new key adds it here."""
 
 
 def annotate(func: PrimFunc, place: str | Var, key: str, value: Any) -> PrimFunc:
     """Attach a key and a value to a block (by name) or a loop, in place of an older value.
     (TVM annotate, Ansor pragma.)
 
-    Legality: always; what a key means is up to who reads it.
+    Args:
+        key: one of `KEYS`, of the place's kind; or a hint for rules, which begins with HINTS.
+
+    Legality: the value is of the key's kind.
 
     rewrite:
         with T.block("b"):  ->  with T.block("b"):
@@ -36,7 +70,21 @@ def annotate(func: PrimFunc, place: str | Var, key: str, value: Any) -> PrimFunc
     if not isinstance(key, str) or not key:
         refuse(f"annotate: a key is a text; found {key!r}")
     node = _node(func, place)
-    return replace_node(func, node, (_with(node, {**dict(node.annotations), key: value}),))
+    _check_key(key, value, "block" if isinstance(node, Block) else "loop")
+    return replace_node(func, node, (with_annotations(node, {key: value}),))
+
+
+def _check_key(key: str, value: Any, place: str) -> None:
+    if place == "block" and key.startswith(HINTS):
+        return
+    known = KEYS.get(key)
+    if known is None or known.place != place:
+        have = ", ".join(sorted(k for k, v in KEYS.items() if v.place == place))
+        where = "" if known is None else f" (it is one of a {known.place})"
+        hints = f", and hints {HINTS}…" if place == "block" else ""
+        refuse(f"annotate: a {place} has no key {key!r}{where}; expected one of {have}{hints}")
+    if not known.holds(value):
+        refuse(f"annotate: {key} is {known.values}; found {value!r}")
 
 
 def unannotate(func: PrimFunc, place: str | Var, key: str) -> PrimFunc:
@@ -53,7 +101,7 @@ def unannotate(func: PrimFunc, place: str | Var, key: str) -> PrimFunc:
         have = ", ".join(left) or "none"
         refuse(f"unannotate: no annotation {key!r} there; it has {have}")
     del left[key]
-    return replace_node(func, node, (_with(node, left),))
+    return replace_node(func, node, (replace(node, annotations=tuple(left.items())),))
 
 
 def set_scope(func: PrimFunc, block: str, index: int, scope: str) -> PrimFunc:
@@ -71,15 +119,64 @@ def set_scope(func: PrimFunc, block: str, index: int, scope: str) -> PrimFunc:
     """
     if scope not in SCOPES:
         refuse(f"set_scope: no scope {scope!r}; expected one of {', '.join(SCOPES)}")
+    old = written_intermediate(func, block, index, f"set_scope({block})")
+    return replace_buffer(func, old, replace(old, scope=scope))
+
+
+def storage_align(
+    func: PrimFunc, block: str, buffer_index: int, axis: int, factor: Int, offset: Int
+) -> PrimFunc:
+    """Give a dimension of an intermediate a stride that is `offset` more than a multiple of
+    `factor`, in elements. (TVM storage_align, Halide align_storage.)
+
+    Rows whose distance is a power of two fall into the same sets of a cache; a walk down a column
+    of such rows then misses although little is touched.
+
+    Args:
+        buffer_index: which write of the block.
+        axis: a dimension other than the last; negative counts from the end.
+        factor, offset: the stride, as small as possible, is `offset` modulo `factor`. 1, 0 is
+            dense.
+
+    Legality: the buffer is an intermediate; `0 <= offset < factor`; no intrinsic needs it dense.
+    Results cannot change.
+
+    rewrite: (axis 0, factor 32, offset 1: rows of 65 elements, of which 64 are used)
+        B = T.alloc_buffer((64, 64), "float32")
+        ->
+        B = T.alloc_buffer((64, 64), "float32", align=((0, 32, 1),))
+    """
+    what = f"storage_align({block})"
+    old = written_intermediate(func, block, buffer_index, what)
+    rank = len(old.shape)
+    place = axis + rank if axis < 0 else axis
+    if not 0 <= place < rank - 1:
+        refuse(
+            f"{what}: {old.name} has {rank} dimensions; axis is one before the last, whose stride "
+            f"is 1; found {axis}"
+        )
+    require(factor >= 1, f"{what}: factor is at least 1; found {show(factor)}")
+    require(
+        (offset >= 0) & (offset < factor),
+        f"{what}: offset is from 0 to factor - 1; found {show(offset)} of {show(factor)}",
+    )
+    kept = [a for a in old.align if a[0] != place]
+    align = tuple(sorted([*kept, (place, factor, offset)], key=lambda a: a[0]))
+    result = replace_buffer(func, old, replace(old, align=align))
+    if has_kinds(result):
+        check_kinds(result)
+    return result
+
+
+def written_intermediate(func: PrimFunc, block: str, index: int, what: str) -> Buffer:
+    """The buffer of write `index` of a block; refused if it is an argument of the function."""
     writes = site_of(func, block).block.writes
     if not 0 <= index < len(writes):
-        refuse(f"set_scope: block {block} has {len(writes)} writes; found index {index}")
-    old = writes[index].buffer
-    if any(b is old for b in func.params):
-        refuse(
-            f"set_scope: {old.name} is an argument of {func.name}; only intermediates have a scope"
-        )
-    return replace_buffer(func, old, replace(old, scope=scope))
+        refuse(f"{what}: the block has {len(writes)} writes; found index {index}")
+    buffer = writes[index].buffer
+    if any(b is buffer for b in func.params):
+        refuse(f"{what}: {buffer.name} is an argument of {func.name}; expected an intermediate")
+    return buffer
 
 
 def replace_buffer(func: PrimFunc, old: Buffer, new: Buffer) -> PrimFunc:
@@ -102,6 +199,7 @@ def _node(func: PrimFunc, place: str | Var) -> Block | For:
     return site_of(func, place).block if isinstance(place, str) else path_to(func, place)[-1]
 
 
-def _with(node: Block | For, annotations: dict[str, Any]) -> Block | For:
-    items: Annotations = tuple(sorted(annotations.items()))
+def with_annotations(node: Block | For, added: dict[str, Any]) -> Block | For:
+    """`node` with annotations added, in place of older values."""
+    items: Annotations = tuple(sorted({**dict(node.annotations), **added}.items()))
     return replace(node, annotations=items)

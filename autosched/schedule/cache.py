@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from autosched.errors import ScheduleError
 from autosched.schedule.annotate import SCOPES
-from autosched.schedule.check import loop_vars, refuse, require, required, show
+from autosched.schedule.check import loop_vars, refuse, required
 from autosched.schedule.compute import check_available, needed_ranges, written_axes
 from autosched.schedule.kinds import check_kinds, has_kinds
+from autosched.schedule.layout import Layout, Packing, packing
 from autosched.schedule.place import (
     Guard,
     block_names,
@@ -20,14 +21,13 @@ from autosched.schedule.place import (
     nest,
     unique_name,
 )
-from autosched.tir.affine import Affine, Int, always, ceildiv, digit, same_int
+from autosched.tir.affine import Affine, same_int
 from autosched.tir.expr import Slot, Var
 from autosched.tir.nodes import (
     Access,
     Block,
     Buffer,
     For,
-    Index,
     Iter,
     PrimFunc,
     Site,
@@ -41,22 +41,12 @@ from autosched.tir.nodes import (
 from autosched.tir.region import Interval, common_loops
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class PackedDim:
-    """A dimension of a packed buffer: `(index of logical dimension dim // div) % mod`."""
-
-    dim: int
-    div: Int
-    mod: Int | None
-    extent: Int
-
-
 def cache_read(
     func: PrimFunc,
     block: str,
     buffer: int | str,
     scope: str = "local",
-    layout: Sequence[Sequence[Int]] | None = None,
+    layout: Layout | None = None,
     consumers: Sequence[str] = (),
 ) -> tuple[PrimFunc, str]:
     """Let a block read through a copy of a buffer, made by a new block before it.
@@ -65,8 +55,8 @@ def cache_read(
     Args:
         buffer: which read of the block, by number or by the buffer's name.
         scope: where the copy lives.
-        layout: dimensions of the copy, each [d], [d, div] or [d, div, mod]: the index along logical
-            dimension d, that // div, or that // div % mod. None is the layout of the buffer.
+        layout: dimensions of the copy, each d, [d, div] or [d, div, mod]; see
+            `autosched.schedule.layout`. None is the layout of the buffer.
         consumers: further blocks that read the same copy; it stands before the first of all.
 
     Returns the new program and the name of the copying block, to be placed by compute_at.
@@ -85,10 +75,10 @@ def cache_read(
     what = f"cache_read({block})"
     _check_scope(scope, what)
     site = site_of(func, block)
-    old = _read_buffer(site.block, buffer, what)
+    old = read_buffer(site.block, buffer, what)
     readers = [site, *(site_of(func, name) for name in consumers)]
     for other in readers[1:]:
-        _read_buffer(other.block, old.name, what)
+        read_buffer(other.block, old.name, what)
     order = {id(s.block): n for n, s in enumerate(sites(func))}
     readers = sorted({id(s.block): s for s in readers}.values(), key=lambda s: order[id(s.block)])
     for w in writers_of(func, old):
@@ -96,9 +86,9 @@ def cache_read(
             refuse(
                 f"{what}: {w.block.name} writes {old.name} after {readers[0].block.name} or in it"
             )
-    dims = _packed_dims(old, layout, what)
+    dims = packing(old, layout, what)
     name = _new_name(func, f"{old.name}_{scope if layout is None else 'packed'}")
-    copy = Buffer(name, tuple(d.extent for d in dims), old.dtype, scope)
+    copy = Buffer(name, dims.extents, old.dtype, scope)
     copier, guards = _copier(name, old, copy, dims)
     changed = func
     for s in readers:
@@ -131,7 +121,8 @@ def _check_scope(scope: str, what: str) -> None:
         refuse(f"{what}: no scope {scope!r}; expected one of {', '.join(SCOPES)}")
 
 
-def _read_buffer(block: Block, buffer: int | str, what: str) -> Buffer:
+def read_buffer(block: Block, buffer: int | str, what: str) -> Buffer:
+    """The buffer of a read, by its number or name."""
     reads = [a.buffer for a in block.reads]
     have = ", ".join(b.name for b in reads) or "none"
     if isinstance(buffer, int):
@@ -149,100 +140,22 @@ def _new_name(func: PrimFunc, base: str) -> str:
     return unique_name(taken, base)
 
 
-def _packed_dims(
-    buffer: Buffer, layout: Sequence[Sequence[Int]] | None, what: str
-) -> list[PackedDim]:
-    """The dimensions of the copy. Refuses a layout that loses part of an index."""
-    rank = len(buffer.shape)
-    if layout is None:
-        return [PackedDim(d, 1, None, n) for d, n in enumerate(buffer.shape)]
-    out = []
-    for item in layout:
-        if not 1 <= len(item) <= 3 or not isinstance(item[0], int) or not 0 <= item[0] < rank:
-            refuse(
-                f"{what}: a layout dimension is d, [d, div] or [d, div, mod] with d below {rank}; "
-                f"found {list(item)}"
-            )
-        dim = item[0]
-        div: Int = item[1] if len(item) > 1 else 1
-        mod: Int | None = item[2] if len(item) > 2 else None
-        require(div >= 1, f"{what}: div must be positive; found {show(div)}")
-        if mod is not None:
-            require(mod >= 1, f"{what}: mod must be positive; found {show(mod)}")
-        out.append(
-            PackedDim(dim, div, mod, mod if mod is not None else ceildiv(buffer.shape[dim], div))
-        )
-    for d in range(rank):
-        if not _complete([p for p in out if p.dim == d]):
-            refuse(
-                f"{what}: the layout does not determine the index of dimension {d} of "
-                f"{buffer.name}; expected digits such as [{d}, t] and [{d}, 1, t]"
-            )
-    return out
-
-
-def _complete(pieces: list[PackedDim]) -> bool:
-    """Whether the digits are a mixed-radix form, each used once."""
-    div: Int = 1
-    left = list(pieces)
-    while left:
-        found = next(
-            (p for p in left if same_int(p.div, div) and (p.mod is not None or len(left) == 1)),
-            None,
-        )
-        if found is None:
-            return False
-        left.remove(found)
-        if found.mod is None:
-            return True
-        div = found.div * found.mod
-    return False
-
-
-def _read_through(
-    block: Block, old: Buffer, copy: Buffer, dims: Sequence[PackedDim], what: str
-) -> Block:
+def _read_through(block: Block, old: Buffer, copy: Buffer, dims: Packing, what: str) -> Block:
     """The block with its reads of `old` made reads of `copy`."""
     extents = {it.var: it.extent for it in block.iters}
-
-    def change(access: Access) -> Access:
-        if access.buffer is not old:
-            return access
-        indices: list[Index] = []
-        for d in dims:
-            index = access.indices[d.dim]
-            if d.mod is None and always(d.div == 1):
-                indices.append(index)
-            elif isinstance(index, Affine):
-                indices.append(digit(index, d.div, d.mod, extents))
-            else:
-                refuse(
-                    f"{what}: index {d.dim} of {old.name} is not affine; the layout may only "
-                    "keep it whole"
-                )
-        return Access(copy, tuple(indices))
-
-    return replace(block, reads=tuple(map(change, block.reads)))
+    reads = tuple(
+        dims.through(a, copy, extents, what) if a.buffer is old else a for a in block.reads
+    )
+    return replace(block, reads=reads)
 
 
-def _copier(
-    name: str, old: Buffer, copy: Buffer, dims: Sequence[PackedDim]
-) -> tuple[Block, list[Guard]]:
+def _copier(name: str, old: Buffer, copy: Buffer, dims: Packing) -> tuple[Block, list[Guard]]:
     """The block that fills `copy`, one axis a dimension, and its bounds where that is padded."""
-    axes = [Var(f"v{n}") for n in range(len(dims))]
-    logical = [Affine(0) for _ in old.shape]
-    reach: list[Int] = [1 for _ in old.shape]
-    for var, d in zip(axes, dims, strict=True):
-        logical[d.dim] = logical[d.dim] + Affine.of(var, d.div)
-        reach[d.dim] = reach[d.dim] * d.extent
-    guards = [
-        Guard(form, n)
-        for form, n, r in zip(logical, old.shape, reach, strict=True)
-        if not always(r == n)
-    ]
+    axes = [Var(f"v{n}") for n in range(len(dims.pieces))]
+    logical, guards = dims.back(axes)
     block = Block(
         name,
-        tuple(Iter(v, d.extent) for v, d in zip(axes, dims, strict=True)),
+        tuple(Iter(v, n) for v, n in zip(axes, dims.extents, strict=True)),
         (),
         (),
         (Access(old, tuple(logical)),),
@@ -292,12 +205,12 @@ def cache_write(
     if any(a.buffer is old for a in site.block.reads):
         refuse(f"{what}: the block reads {old.name}, which it writes")
     name = _new_name(func, f"{old.name}_{scope}")
-    cache = replace(old, name=name, scope=scope)
+    cache = replace(old, name=name, scope=scope, align=())
     changed_writes = tuple(
         replace(a, buffer=cache) if n == index else a for n, a in enumerate(writes)
     )
     writer = replace(site.block, writes=changed_writes)
-    copier, _ = _copier(name, cache, old, _packed_dims(cache, None, what))
+    copier, _ = _copier(name, cache, old, packing(cache, None, what))
     changed = replace_node(func, site.block, (writer,))
     new_site = site_of(changed, block)
     shared = _deepest([new_site], readers_of(changed, old))

@@ -20,6 +20,7 @@ from autosched.tir.affine import (
     Int,
     always,
     imax,
+    is_zero,
     same_int,
     sometimes,
 )
@@ -272,7 +273,7 @@ def iterations_apart(site: Site, loop: For) -> Condition:
     block, extents = site.block, site.extents()
     n = next(k for k, x in enumerate(site.loops) if x is loop)
     inside = loop_vars(site.loops[n:])
-    written = [told_apart(block, access) for access in block.writes]
+    written = [determined_axes(block, access) for access in block.writes]
     forms = [
         b
         for it, b in zip(block.iters, block.bindings, strict=True)
@@ -294,13 +295,30 @@ def iterations_apart(site: Site, loop: For) -> Condition:
     return ok | injective(forms, used, extents)
 
 
-def told_apart(block: Block, access: Access) -> set[int]:
-    """Ids of the axes that an element written tells: each index is an axis, or numbers several."""
-    extents = {id(it.var): it.extent for it in block.iters}
-    found: set[int] = set()
+def determined_axes(block: Block, access: Access) -> set[int]:
+    """Ids of the axes that the element determines: all, those of an index that takes every value
+    once, such as an axis by itself, and those of which the indices hold all digits."""
+    extents = {it.var: it.extent for it in block.iters}
+    forms = [index for index in access.indices if isinstance(index, Affine)]
+    used = list(dict.fromkeys(v for form in forms for v in form.variables()))
+    if always(injective(forms, used, extents)):
+        return {id(v) for v in used}
+    out: set[int] = set()
+    digits: list[Digit] = []
     for index in access.indices:
-        if not isinstance(index, Affine) or not all(id(atom) in extents for atom, _ in index.terms):
+        if not isinstance(index, Affine):
             continue
-        if always(radix_apart([(c, extents[id(atom)]) for atom, c in index.terms])):
-            found |= {id(atom) for atom, _ in index.terms}
-    return found
+        atom, c = index.terms[0] if len(index.terms) == 1 else (None, 1)
+        axes = list(dict.fromkeys(index.variables()))
+        if isinstance(atom, Digit) and same_int(c, 1) and is_zero(index.const):
+            digits.append(atom)
+        elif always(injective([index], axes, extents)):
+            out |= {id(v) for v in axes}
+    while digits:
+        base = digits[0].base
+        group = [d for d in digits if d.base.same(base)]
+        digits = [d for d in digits if not d.base.same(base)]
+        axes = list(dict.fromkeys(base.variables()))
+        if complete_digits(group, base, extents) and always(injective([base], axes, extents)):
+            out |= {id(v) for v in axes}
+    return out

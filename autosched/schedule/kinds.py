@@ -17,6 +17,7 @@ from autosched.schedule.check import (
     required,
 )
 from autosched.tir.expr import Var
+from autosched.tir.intrin import KEY, TensorIntrin, match
 from autosched.tir.nodes import (
     Access,
     Buffer,
@@ -107,6 +108,8 @@ def _set_kind(func: PrimFunc, loop: Var, kind: str, thread: str | None = None) -
         refuse(
             f"loop {loop.name} is {node.kind} already; expected a serial loop to make {kind}", node
         )
+    if node.annotation(KEY) is not None:
+        refuse(f"loop {loop.name} is done by an intrinsic ({node.annotation(KEY)})", node)
     changed = replace(node, kind=kind, thread=thread)
     check_loop(func, node, kind)
     result = replace_node(func, node, (changed,))
@@ -120,7 +123,15 @@ def _set_kind(func: PrimFunc, loop: Var, kind: str, thread: str | None = None) -
 
 
 def check_kinds(func: PrimFunc) -> None:
-    """Raise ScheduleError if a loop's kind is not legal (any more)."""
+    """Raise ScheduleError if a loop's kind is not legal (any more), or a nest that an intrinsic
+    does computes something else."""
+    for site in sites(func):
+        marks = [loop.annotation(KEY) for loop in site.loops if loop.annotation(KEY) is not None]
+        if marks:
+            intrin = TensorIntrin.get(marks[0])
+            match(site, intrin)
+            if len(marks) != len(intrin.loops) or site.loops[-1].annotation(KEY) is None:
+                refuse(f"the loops done by {marks[0]} around {site.block.name} are torn apart")
     for node in loops_of(func):
         if node.kind not in ("serial", "unrolled"):
             check_loop(func, node, node.kind)
@@ -128,7 +139,10 @@ def check_kinds(func: PrimFunc) -> None:
 
 def has_kinds(func: PrimFunc) -> bool:
     """Whether `check_kinds` has anything to check."""
-    return any(n.kind not in ("serial", "unrolled") for n in loops_of(func))
+    return any(
+        n.kind not in ("serial", "unrolled") or n.annotation(KEY) is not None
+        for n in loops_of(func)
+    )
 
 
 def check_loop(func: PrimFunc, node: For, kind: str) -> None:

@@ -19,7 +19,7 @@ from autosched.schedule.check import (
     require,
     show,
 )
-from autosched.schedule.kinds import check_kinds
+from autosched.schedule.kinds import check_kinds, has_kinds
 from autosched.tir.affine import Affine, Digit, Extents, Int, always, ceildiv
 from autosched.tir.expr import Var
 from autosched.tir.nodes import (
@@ -176,7 +176,8 @@ def reorder(func: PrimFunc, *loops: Var) -> PrimFunc:
         loops: loops of one chain (each the only child of the next one out), in the wanted order.
 
     Legality: nothing stands between the loops; sequential axes are still visited in order; a
-    reduction whose elements are computed several times keeps its reduction loops together.
+    reduction whose elements are computed several times keeps its reduction loops together; loops
+    over spatial and reduction axes at once stay in order.
 
     rewrite:
         for i, j in T.grid(4, 5):       for j, i in T.grid(5, 4):
@@ -205,7 +206,7 @@ def reorder(func: PrimFunc, *loops: Var) -> PrimFunc:
     for node in reversed(new):
         body = (replace(node, body=body),)
     result = replace_node(func, chain[0], body)
-    if any(node.kind != "serial" for s in below for node in s.loops):
+    if has_kinds(result):
         check_kinds(result)
     return result
 
@@ -258,11 +259,18 @@ def _check_order(site: Site, before: list[Var], after: list[Var], extents: Exten
     if not ordered:
         return
     crossing = False
+    mixed = ordered & kind_vars(block, "spatial") if block.is_reduction and block.init else set()
     for a, b in _swapped(before, after):
         if a in sequential and b in sequential:
             raise ScheduleError(
                 f"reorder would visit a sequential axis of {block.name} out of order: "
                 f"loop {a.name} must stay outside {b.name}"
+            )
+        if a in mixed and b in mixed:
+            refuse(
+                f"reorder would visit elements of {block.name} first at a point that does not "
+                f"initialise them: {a.name} and {b.name} run over spatial and reduction axes at "
+                "once; reorder before fusing them"
             )
         crossing = crossing or (a in ordered) != (b in ordered)
     if crossing and block.is_reduction:

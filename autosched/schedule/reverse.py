@@ -239,18 +239,19 @@ def _check_reads(
         values[it.var] = ranges[it.var].start + Affine.of(var)
     for read in block.reads:
         writers = [p for p in producers if any(a.buffer is read.buffer for a in p.block.writes)]
-        partial = [p for p in writers if _shared(p, path)]
-        if len(partial) < len(writers) or not partial:
-            continue
-        ok: Condition = False
-        for p in partial:
+        ok: Condition = True
+        for p in writers:  # several where a reduction is decomposed: all must have been there
             n = _shared(p, path)
+            if not n:
+                continue  # complete before the loops
+            done: Condition = False
             inner = loop_vars(p.loops[n:])
             needed = required(read, values, extents, [*loop_vars(path[n:]), *new])
             for write in p.block.writes:
                 if write.buffer is read.buffer:
                     region = required(write, p.block.values(), p.extents(), inner)
-                    ok = ok | contained(needed, region, read.buffer.shape)
+                    done = done | contained(needed, region, read.buffer.shape)
+            ok = ok & done
         require(
             ok,
             f"{what}: the block reads elements of {read.buffer.name} that the same iteration of "

@@ -12,8 +12,16 @@ from autosched.errors import NotBatchable, ScheduleError
 from autosched.schedule import annotate as _annotate
 from autosched.schedule import axes, cache, inline, kinds, loops, query, reduction
 from autosched.schedule.compute import compute_at
+from autosched.schedule.layout import (
+    IndexMap,
+    Layout,
+    accessed_buffer,
+    layout_of,
+    transform_layout,
+)
 from autosched.schedule.population import candidate, has_digits
 from autosched.schedule.reverse import reverse_compute_at
+from autosched.schedule.tensorize import tensorize
 from autosched.schedule.trace import RETURN_TUPLES, Decision, Ref, Step, Trace, step_text
 from autosched.tir.affine import Int
 from autosched.tir.expr import Var
@@ -21,9 +29,9 @@ from autosched.tir.module import IRModule
 from autosched.tir.nodes import Block, For, PrimFunc, path_to, site_of
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False, slots=True)
 class BlockRV:
-    """A block of a schedule, printed `b0`."""
+    """A block of a schedule, printed `b0`. Compared by identity: other schedules have one too."""
 
     id: int
 
@@ -31,9 +39,9 @@ class BlockRV:
         return f"b{self.id}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False, slots=True)
 class LoopRV:
-    """A loop of a schedule, printed `l3`."""
+    """A loop of a schedule, printed `l3`. Compared by identity: other schedules have one too."""
 
     id: int
 
@@ -43,7 +51,6 @@ class LoopRV:
 
 RV = Union[BlockRV, LoopRV]
 Factor = Union[Int, Decision, None]
-LayoutDim = Union[int, Sequence[Union[Int, Decision]]]
 _H = TypeVar("_H", BlockRV, LoopRV)
 
 PRIMITIVES = frozenset(
@@ -73,6 +80,9 @@ PRIMITIVES = frozenset(
         "annotate",
         "unannotate",
         "set_scope",
+        "storage_align",
+        "tensorize",
+        "transform_layout",
     }
 )
 """The methods that a trace may call."""
@@ -108,7 +118,7 @@ class Schedule:
             )
         self.decisions: dict[str, Int] = dict(decisions or {})
         self._steps: list[Step] = []
-        self._things: dict[str, str | Var] = {}
+        self._things: dict[RV, str | Var] = {}
 
     @property
     def mod(self) -> IRModule:
@@ -125,7 +135,7 @@ class Schedule:
         print(candidate(self.func, 0).script(), end="")
 
     def copy(self) -> Schedule:
-        """An independent schedule in the same state; handles work on both."""
+        """An independent schedule in the same state; the handles made so far work on both."""
         new = Schedule(self._mod, self.decisions)
         new.func, new._name = self.func, self._name
         new._steps, new._things = list(self._steps), dict(self._things)
@@ -174,7 +184,9 @@ class Schedule:
     def _may_differ(self, step: Step) -> bool:
         """Whether a candidate alone may be granted what is refused to the population: with digits
         whose numbers differ by candidate, its forms may be simpler."""
-        packs = step.op == "cache_read" and any(
+        if step.op == "tensorize":
+            return any(isinstance(v, np.ndarray) for v in self.decisions.values())
+        packs = step.op in ("cache_read", "transform_layout") and any(
             isinstance(self._int(v), np.ndarray) for v in step.values() if isinstance(v, Decision)
         )
         return packs or has_digits(self.func)
@@ -282,11 +294,14 @@ class Schedule:
         block: BlockRV,
         buffer: int | str,
         scope: str = "local",
-        layout: Sequence[LayoutDim] | None = None,
+        layout: Layout | IndexMap | None = None,
         consumers: Sequence[BlockRV] = (),
     ) -> BlockRV:
         """Read through a copy, maybe in a packed layout; see `cache.cache_read`."""
-        dims = None if layout is None else [self._dim(d) for d in layout]
+        if callable(layout):
+            shape = cache.read_buffer(self.get(block), buffer, "cache_read").shape
+            layout = layout_of(layout, shape, "cache_read")
+        dims = None if layout is None else self._value(layout)
         others = [self._block(b) for b in consumers]
         self.func, name = cache.cache_read(
             self.func, self._block(block), buffer, scope, dims, others
@@ -305,6 +320,24 @@ class Schedule:
         (b,) = self._out("cache_write", (block, index), [name], scope=scope)
         return b
 
+    def transform_layout(
+        self,
+        block: BlockRV,
+        buffer: Sequence[str | int] | str,
+        index_map: Layout | IndexMap,
+        pad_value: float | None = None,
+    ) -> None:
+        """Store an intermediate in another layout; see `layout.transform_layout`. A function of the
+        indices is kept in the trace as the layout that it states."""
+        what = "transform_layout"
+        if callable(index_map):
+            shape = accessed_buffer(self.get(block), buffer, what).shape
+            index_map = layout_of(index_map, shape, what)
+        dims = self._value(index_map)
+        self.func = transform_layout(self.func, self._block(block), buffer, dims, pad_value)
+        kept = {} if pad_value is None else {"pad_value": pad_value}
+        self._record("transform_layout", (block, buffer, index_map), kept)
+
     # Reductions
 
     def rfactor(self, loop: LoopRV, factor_axis: int = 0) -> BlockRV:
@@ -320,6 +353,11 @@ class Schedule:
         )
         (b,) = self._out("decompose_reduction", (block, loop), [name])
         return b
+
+    def tensorize(self, place: BlockRV | LoopRV, intrin: str) -> None:
+        """Let an intrinsic of the target do a loop nest; see `tensorize.tensorize`."""
+        self.func = tensorize(self.func, self._place(place), intrin)
+        self._record("tensorize", (place, intrin))
 
     # Facts
 
@@ -339,19 +377,38 @@ class Schedule:
         self.func = _annotate.set_scope(self.func, self._block(block), index, scope)
         self._record("set_scope", (block, index, scope))
 
+    def storage_align(
+        self, block: BlockRV, buffer_index: int, axis: int, factor: Factor, offset: Factor = 0
+    ) -> None:
+        """Choose the stride of a written intermediate; see `annotate.storage_align`."""
+        numbers = self._number(factor, "factor"), self._number(offset, "offset")
+        self.func = _annotate.storage_align(
+            self.func, self._block(block), buffer_index, axis, *numbers
+        )
+        self._record("storage_align", (block, buffer_index, axis, factor, offset))
+
     # Handles and recording
 
     def _block(self, rv: BlockRV) -> str:
-        name = self._things.get(repr(rv)) if isinstance(rv, BlockRV) else None
+        name = self._things.get(rv) if isinstance(rv, BlockRV) else None
         if not isinstance(name, str):
-            raise ScheduleError(f"expected a block of this schedule; found {rv!r}")
+            raise ScheduleError(f"expected a block of this schedule; found {self._found(rv)}")
         return name
 
     def _loop(self, rv: LoopRV) -> Var:
-        var = self._things.get(repr(rv)) if isinstance(rv, LoopRV) else None
+        var = self._things.get(rv) if isinstance(rv, LoopRV) else None
         if not isinstance(var, Var):
-            raise ScheduleError(f"expected a loop of this schedule; found {rv!r}")
+            raise ScheduleError(f"expected a loop of this schedule; found {self._found(rv)}")
         return var
+
+    def _found(self, rv: object) -> str:
+        """What stands where a handle of this schedule was expected, for a message."""
+        if not isinstance(rv, (BlockRV, LoopRV)):
+            return repr(rv)
+        kind = "block" if isinstance(rv, BlockRV) else "loop"
+        if rv in self._things:
+            return f"{rv!r}, a {kind}"
+        return f"{rv!r}, a {kind} of another schedule; take handles from get_block and get_loops"
 
     def _place(self, rv: BlockRV | LoopRV) -> str | Var:
         return self._block(rv) if isinstance(rv, BlockRV) else self._loop(rv)
@@ -373,12 +430,11 @@ class Schedule:
             return int(found) if found.ndim == 0 else found.astype(np.int64, copy=False)
         return value
 
-    def _dim(self, dim: LayoutDim) -> list[Int]:
-        items = [dim] if isinstance(dim, int) else dim
-        values = [self._int(v) for v in items]
-        if any(v is None for v in values):
-            raise ScheduleError(f"a layout dimension is d, [d, div] or [d, div, mod]; found {dim}")
-        return [v for v in values if v is not None]
+    def _number(self, value: Factor, what: str) -> Int:
+        found = self._int(value)
+        if isinstance(found, bool) or not isinstance(found, (int, np.ndarray)):
+            raise ScheduleError(f"{what} is an int or a Decision; found {value!r}")
+        return found
 
     def _value(self, value: Any) -> Any:
         if isinstance(value, (list, tuple)):
@@ -406,7 +462,7 @@ class Schedule:
         first = len(self._things)
         handles = tuple(kind(first + n) for n in range(len(things)))
         for handle, thing in zip(handles, things, strict=True):
-            self._things[repr(handle)] = thing
+            self._things[handle] = thing
         self._record(op, args, kwargs, tuple(map(repr, handles)))
         return handles
 

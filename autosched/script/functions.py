@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import ast
-from math import prod
 from typing import Any
 
 from autosched.errors import ScriptError
 from autosched.script.blocks import BlockReader, predicates
 from autosched.script.exprs import Expressions, called
 from autosched.script.limits import Budget
-from autosched.script.literals import Arguments, dictionary, dtype, string
+from autosched.script.literals import Arguments, dictionary, dtype, literal, string
 from autosched.script.scope import Handle, Local, Scope
 from autosched.script.source import Place, Source
 from autosched.tir import dtypes
 from autosched.tir.affine import Int
 from autosched.tir.expr import Const, Var
-from autosched.tir.nodes import Block, Buffer, For, Node, Predicate, PrimFunc
+from autosched.tir.nodes import Block, Buffer, For, Node, Predicate, PrimFunc, allocated
 from autosched.tir.size import SizeVar
 
 LOOPS = {
@@ -103,17 +102,33 @@ class FunctionReader:
         given = args.take("dtype")
         kind = "float32" if given is None else dtype(self.source, given)
         scope, label = args.take("scope", False), args.take("name", False)
+        align = self._align(args.take("align", False))
         args.done()
         sizes = shape_node.elts if isinstance(shape_node, (ast.Tuple, ast.List)) else [shape_node]
         shape = tuple(self.exprs.extent(n, "an extent of a shape") for n in sizes)
-        if prod(n for n in shape if isinstance(n, int)) * dtypes.itemsize(kind) > MAX_BYTES:
+        count = allocated(tuple(n if isinstance(n, int) else 1 for n in shape), align)
+        if int(count) * dtypes.itemsize(kind) > MAX_BYTES:
             raise self.error(shape_node, f"{name} has more than 2**62 bytes")
         return Buffer(
             name if label is None else string(self.source, label, "a buffer's name"),
             shape,
             kind,
             "global" if scope is None else string(self.source, scope, "a buffer's scope"),
+            align,
         )
+
+    def _align(self, node: ast.expr | None) -> tuple[tuple[int, int, int], ...]:
+        if node is None:
+            return ()
+        found = literal(self.source, self.budget, node)
+        rows = found if isinstance(found, (tuple, list)) else [found]
+        for row in rows:
+            numbers = row if isinstance(row, (tuple, list)) else ()
+            if len(numbers) != 3 or any(type(n) is not int for n in numbers) or numbers[1] < 1:
+                raise self.error(
+                    node, "align is a tuple of (axis, factor, offset), of which factor is positive"
+                )
+        return tuple((a, f, o) for a, f, o in rows)
 
     def _alloc(self, target: ast.expr, call: ast.Call, loop: list[Buffer] | None) -> None:
         if not isinstance(target, ast.Name):
@@ -235,7 +250,9 @@ class FunctionReader:
             raise self.error(
                 s.items[0].context_expr, f"more than {self.budget.limits.blocks} blocks"
             )
-        return BlockReader(self.exprs, s, self.extents, self.conditions).read()
+        block = BlockReader(self.exprs, s, self.extents, self.conditions).read()
+        self.source.remember(block, s)
+        return block
 
     def _check_depth(self, place: ast.stmt, depth: int) -> None:
         if depth > self.budget.limits.depth:
@@ -271,7 +288,9 @@ class FunctionReader:
         for n, x in enumerate(reversed(loops)):
             del self.extents[x.var]
             inner = tuple(allocs) if n == 0 else ()
-            body = (For(x.var, x.extent, body, x.kind, x.thread, x.annotations, inner),)
+            loop = For(x.var, x.extent, body, x.kind, x.thread, x.annotations, inner)
+            self.source.remember(loop, s)
+            body = (loop,)
         (whole,) = body
         return whole
 

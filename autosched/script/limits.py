@@ -44,7 +44,7 @@ _SCAN = re.compile(
     | (?P<open>[(\[{])
     | (?P<close>[)\]}])
     | (?P<word>\b[A-Za-z_]\w*+)
-    | (?P<number>[0-9][\w.]*+)
+    | (?P<number>\b[0-9][\w.]*+)
     | (?P<prefix>[-+~])
     | (?P<line>\n)
     | (?P<other>\\|\*\*)
@@ -110,7 +110,7 @@ _OTHER = {
     "\\": "a backslash outside of a string; lines continue inside brackets",
     "**": "there is no operator **; expected T.pow(x, y)",
 }
-_RUN_ON = re.compile(r"(?:and|else|for|if|in|is|or|not)$")
+_RUN_ON = re.compile(r"and|else|for|if|in|is|or|not")
 _ESCAPE = re.compile(r"\\(?![\\\"'abfnrtv\n]|[0-7]|x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U000)")
 
 

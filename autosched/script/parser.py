@@ -62,7 +62,7 @@ def parse(text: str, *, check: bool = True, limits: Limits = LIMITS) -> PrimFunc
         if check:
             with deadline(max(budget.seconds_left, 0.0)):
                 for func in read.values():
-                    verify(func)
+                    verify(func, source.places)
     except (RecursionError, MemoryError) as e:  # MemoryError is what Python's parser says
         raise source.error_at(source.longest_line(), 0, "the script nests too deeply here") from e
     functions = list(read.values())
@@ -102,7 +102,7 @@ def prim_func(func: Union[Callable[..., Any], PrimFunc]) -> PrimFunc:
         if not isinstance(node, ast.FunctionDef):
             raise source.error(node, "@prim_func decorates a function written with `def`")
         found = FunctionReader(source, Budget(source, LIMITS), node, _constants(func)).read()
-        verify(found)
+        verify(found, source.places)
     except RecursionError as e:
         raise ScriptError(f"{func.__name__} nests too deeply to be read") from e
     return found

@@ -6,6 +6,7 @@ import ast
 from typing import Union
 
 from autosched.errors import ScriptError
+from autosched.tir.nodes import Node
 
 Place = Union[ast.expr, ast.stmt, ast.arg, ast.keyword]
 WIDTH = 100
@@ -24,6 +25,8 @@ class Source:
         self.text = text.replace("\r\n", "\n").replace("\r", "\n")
         self.lines = self.text.split("\n")
         self.name, self.first_line, self.indent = name, first_line, indent
+        self.places: dict[Node, str] = {}
+        """Where loops and blocks stand, as a message begins; for what the verifier finds."""
 
     def longest_line(self) -> int:
         """Number of the longest line, from 1."""
@@ -39,11 +42,15 @@ class Source:
             end = len(raw[: place.end_col_offset].decode(errors="replace"))
         return self.error_at(place.lineno, begin, message, end)
 
+    def remember(self, node: Node, s: ast.stmt) -> None:
+        """Note that `node` was read from the statement `s`."""
+        # Before a statement stand blanks alone, of one byte each.
+        self.places[node] = self._start(s.lineno, s.col_offset)
+
     def error_at(self, line: int, begin: int, message: str, end: int = 0) -> ScriptError:
         """An error at columns `begin` to `end` (from 0) of a line (from 1)."""
         number, column = line + self.first_line - 1, begin + self.indent + 1
-        file = f"{self.name}, " if self.name else ""
-        parts = [f"{file}line {number}, column {column}: {message}"]
+        parts = [f"{self._start(line, begin)}{message}"]
         if 1 <= line <= len(self.lines) and self.lines[line - 1].strip():
             text = "".join(c if c.isprintable() else " " for c in self.lines[line - 1])
             # A long line is cut so that the fault stays in view.
@@ -54,3 +61,8 @@ class Source:
             parts.append(f"  {number} | {shown}")
             parts.append(f"  {margin} | {' ' * (begin - first)}{'^' * carets}")
         return ScriptError("\n".join(parts), number, column)
+
+    def _start(self, line: int, begin: int) -> str:
+        file = f"{self.name}, " if self.name else ""
+        number, column = line + self.first_line - 1, begin + self.indent + 1
+        return f"{file}line {number}, column {column}: "

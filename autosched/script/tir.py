@@ -73,10 +73,12 @@ def alloc_buffer(
     dtype: str = "float32",
     *,
     scope: str = "global",
+    align: tuple[tuple[int, int, int], ...] = (),
     name: str = "",
     placed: Any = False,
 ) -> Any:
-    """An intermediate. In a loop it lives for one iteration, which makes the program a lowered one;
+    """An intermediate. `align` holds (axis, factor, offset): the axis' stride is `offset` modulo
+    `factor`. In a loop it lives for one iteration, which makes the program a lowered one;
     `placed=True` says the same of one that lives for the whole call."""
     _parsed("alloc_buffer")
 
@@ -236,6 +238,7 @@ round = _function("round", "Nearest integer, as a float; ties to even.")
 float16 = _function("float16", "A float16: of a number or 'inf', '-inf', 'nan', or a cast.")
 float32 = _function("float32", "A float32: of a number or 'inf', '-inf', 'nan', or a cast.")
 float64 = _function("float64", "A float64: of a number or 'inf', '-inf', 'nan', or a cast.")
+bfloat16 = _function("bfloat16", "A bfloat16: of a number, or of a float32.")
 int8 = _function("int8", "An int8: of a number, or a cast.")
 int16 = _function("int16", "An int16: of a number, or a cast.")
 int32 = _function("int32", "An int32: of a number, or a cast.")

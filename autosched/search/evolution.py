@@ -9,7 +9,7 @@ never sees a pool, a store or a clock.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -57,10 +57,6 @@ class SearchParams:
     """Variants, the best ones, that have offspring."""
     crowd: float = 0.25
     """Share of a round that may have the same variant and register tile."""
-
-    def with_round_size(self, size: int) -> SearchParams:
-        """The same with another size of rounds."""
-        return replace(self, round_size=size)
 
 
 class EvolutionarySearch:

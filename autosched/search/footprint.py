@@ -16,7 +16,17 @@ import numpy.typing as npt
 from autosched.tir import dtypes
 from autosched.tir.affine import Affine, Digit
 from autosched.tir.expr import Var
-from autosched.tir.nodes import Access, Block, Buffer, For, PrimFunc, Site, sites
+from autosched.tir.nodes import (
+    Access,
+    Block,
+    Buffer,
+    For,
+    PrimFunc,
+    Site,
+    allocated,
+    sites,
+    strides,
+)
 from autosched.tir.region import common_loops
 
 Floats = npt.NDArray[np.float64]
@@ -256,7 +266,7 @@ class LoopTree:
 
     def allocated(self, buffer: Buffer) -> Floats:
         """Elements of a buffer as lowering allocates it."""
-        return _product(self.shapes[id(buffer)])
+        return floats(allocated(self.shapes[id(buffer)], buffer.align))
 
     def lines(self, buffer: Buffer, widths: Widths) -> Floats:
         """Cache lines of a box of a buffer."""
@@ -310,13 +320,11 @@ class LoopTree:
         if hit is not None:
             return hit[0], hit[1], hit[2]
         size = dtypes.itemsize(buffer.dtype)
-        shape = self.shapes[id(buffer)]
+        steps = strides(self.shapes[id(buffer)], buffer.align)
         outer: Floats = floats(1.0)
         span: Floats = floats(1.0)
-        stride: Floats = floats(1.0)
         for n in range(len(widths) - 1, -1, -1):
-            span = span + (widths[n] - 1.0) * stride
-            stride = stride * shape[n]
+            span = span + (widths[n] - 1.0) * steps[n]
             if n < len(widths) - 1:
                 outer = outer * widths[n]
         run = widths[-1] if widths else floats(1.0)
@@ -340,8 +348,9 @@ class LoopTree:
         """How many different offsets in a page the rows of a buffer start at."""
         found = self._strides.get(id(buffer))
         if found is None:
-            stride = self.shapes[id(buffer)][-1] * dtypes.itemsize(buffer.dtype)
-            found = (floats(PAGE / np.gcd(stride.astype(np.int64), PAGE)),)
+            row = strides(self.shapes[id(buffer)], buffer.align)[-2]
+            stride = row * dtypes.itemsize(buffer.dtype)
+            found = (floats(PAGE / np.gcd(np.asarray(stride, dtype=np.int64), PAGE)),)
             self._strides[id(buffer)] = found
         return found[0]
 
@@ -399,10 +408,3 @@ def _widest(a: Widths | None, b: Widths) -> Widths:
     if a is None or a is b:
         return b
     return tuple(x if x is y else np.maximum(x, y) for x, y in zip(a, b, strict=True))
-
-
-def _product(widths: Widths) -> Floats:
-    total: Floats = floats(1.0)
-    for w in widths:
-        total = total * w
-    return total

@@ -175,7 +175,7 @@ class Recorder:
                 raise NotRecordable("a column of unknown origin: a view or copy of a recorded one")
             return value.ref
         kind = type(value)
-        if kind is int or kind is float:
+        if kind is int or kind is float or kind is np.int64:
             return self._literal(float(value))
         if isinstance(value, np.ndarray) and value.ndim:
             raise NotRecordable(f"an array of shape {value.shape} that no recorded operation made")
@@ -198,7 +198,9 @@ class Recorder:
         if made >= 0:
             return self._column(made)
         number = self._number(made)
-        return np.bool_(number) if name in _LOGICAL or name in _SWAPPED else np.float64(number)
+        if name in _LOGICAL or name in _SWAPPED:
+            return np.bool_(number)
+        return np.int64(number) if number.is_integer() and abs(number) < 2**52 else number
 
     def decide(self, condition: Any, universal: bool) -> np.bool_:
         """Whether a condition holds for all candidates (`universal`), or for some. What holds for

@@ -345,6 +345,23 @@ def digit(base: Affine, div: Int, mod: Int | None, extents: Extents) -> Affine:
     return Affine.of(Digit(rest, 1, mod))
 
 
+def recombine(form: Affine) -> Affine:
+    """`form` with neighbouring digits of one base put together again:
+    `x // 4 * 4 + x % 4` is `x`."""
+    terms = list(form.terms)
+    for high, c in terms:
+        for low, d in terms:
+            if not isinstance(high, Digit) or not isinstance(low, Digit) or low.mod is None:
+                continue
+            follows = same_int(high.div, low.div * low.mod) and same_int(c, d * low.mod)
+            if high is not low and follows and high.base.same(low.base):
+                mod = None if high.mod is None else low.mod * high.mod
+                rest = tuple(t for t in terms if t[0] is not high and t[0] is not low)
+                whole = digit(low.base, low.div, mod, {}) * d
+                return recombine(Affine(form.const, rest) + whole)
+    return form
+
+
 def _known(form: Affine, extents: Extents) -> tuple[Int, Int] | None:
     """Span, or None where a variable's extent is not given."""
     if any(v not in extents for v in form.variables()):

@@ -284,7 +284,8 @@ class _Text:
         return name if known else f"{name}={self.type(buffer)}"
 
     def type(self, buffer: Buffer) -> str:
-        return f"{buffer.dtype}[{','.join(self.int(n) for n in buffer.shape)}]@{buffer.scope}"
+        align = "".join(f"/{':'.join(map(self.int, a))}" for a in buffer.align)
+        return f"{buffer.dtype}[{','.join(map(self.int, buffer.shape))}]@{buffer.scope}{align}"
 
     def int(self, value: Int) -> str:
         """A number; of a symbolic one its terms, in an order that names do not touch."""

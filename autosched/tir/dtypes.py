@@ -1,17 +1,26 @@
-"""Element types, by NumPy's names."""
+"""Element types, by NumPy's names; and bfloat16, which NumPy does not have.
+
+A bfloat16 is the upper half of a float32. It is a storage type: it is loaded, stored, chosen
+between, and converted to and from float32; arithmetic is done in float32. An array of it is one of
+uint16, the bit patterns; `from_float32` and `to_float32` convert.
+"""
 
 from __future__ import annotations
 
 from functools import cache
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from autosched.errors import TensorExprError
 
 FLOATS = ("float16", "float32", "float64")
 SIGNED = ("int8", "int16", "int32", "int64")
 UNSIGNED = ("uint8",)
-DTYPES = (*FLOATS, *SIGNED, *UNSIGNED, "bool")
+ARITHMETIC = (*FLOATS, *SIGNED, *UNSIGNED, "bool")
+"""What operations are defined on."""
+DTYPES = (*ARITHMETIC, "bfloat16")
 INDEX = "int64"
 """The type of every loop variable, axis and index."""
 
@@ -26,7 +35,7 @@ def check(dtype: str, where: str = "") -> str:
 
 def is_float(dtype: str) -> bool:
     """Whether `dtype` is a floating-point type."""
-    return dtype in FLOATS
+    return dtype in FLOATS or dtype == "bfloat16"
 
 
 def is_int(dtype: str) -> bool:
@@ -35,9 +44,29 @@ def is_int(dtype: str) -> bool:
 
 
 @cache
+def array_dtype(dtype: str) -> np.dtype[Any]:
+    """What NumPy arrays of it have: the same, or uint16 for the bit patterns of bfloat16."""
+    return np.dtype("uint16" if dtype == "bfloat16" else dtype)
+
+
+def from_float32(values: npt.ArrayLike) -> npt.NDArray[np.uint16]:
+    """float32 values as the bit patterns of bfloat16, rounded to nearest, ties to even; NaN stays
+    NaN."""
+    single = np.asarray(values, np.float32)
+    bits = single.view(np.uint32)
+    rounded = (bits + (0x7FFF + (bits >> 16 & 1)).astype(np.uint32)) >> 16
+    return np.where(np.isnan(single), bits >> 16 | 0x40, rounded).astype(np.uint16)
+
+
+def to_float32(patterns: npt.ArrayLike) -> npt.NDArray[np.float32]:
+    """The values of bfloat16 bit patterns, exactly."""
+    return (np.asarray(patterns, np.uint16).astype(np.uint32) << 16).view(np.float32)
+
+
+@cache
 def itemsize(dtype: str) -> int:
     """Bytes of one element; bool takes one."""
-    return np.dtype(dtype).itemsize
+    return array_dtype(dtype).itemsize
 
 
 @cache

@@ -100,12 +100,11 @@ class _Comparison:
             self.buffer(where, x, y)
 
     def buffer(self, where: str, x: Buffer, y: Buffer) -> None:
-        shapes = [
-            tuple(_number(n, numbers) for n in b.shape)
+        mine, theirs = (
+            (b.name, tuple(_number(n, numbers) for n in b.shape), b.dtype, b.scope, _plain(b.align))
             for b, numbers in ((x, self.mine), (y, self.theirs))
-        ]
-        same = (x.name, shapes[0], x.dtype, x.scope) == (y.name, shapes[1], y.dtype, y.scope)
-        if not same or not self.tie(x, y):
+        )
+        if mine != theirs or not self.tie(x, y):
             _differ(where, "a buffer", x, y)
 
     def bodies(self, where: str, a: Sequence[Node], b: Sequence[Node]) -> None:

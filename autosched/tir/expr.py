@@ -285,6 +285,11 @@ def call(op: str, *args: Expr, dtype: str | None = None) -> Expr:
     if len(args) != row.arity:
         raise TensorExprError(f"{op} takes {row.arity} arguments, found {len(args)}")
     operands = args[1:] if op in ("select", "if_then_else") else args
+    if operands is args and args[0].dtype == "bfloat16":
+        raise TensorExprError(
+            f"{row.symbol or op} is not defined on bfloat16, which is for storage; compute in "
+            "float32: convert with .astype('float32')"
+        )
     if len({x.dtype for x in operands}) > 1:
         found = ", ".join(x.dtype for x in operands)
         raise TensorExprError(
@@ -321,6 +326,11 @@ def cast(value: ExprLike, dtype: str) -> Expr:
     dtypes.check(dtype, "a cast")
     if expr.dtype == dtype:
         return expr
+    if "bfloat16" in (expr.dtype, dtype) and "float32" not in (expr.dtype, dtype):
+        raise TensorExprError(
+            f"no conversion from {expr.dtype} to {dtype}; go through float32: "
+            f".astype('float32').astype('{dtype}')"
+        )
     return Call("cast", (expr,), dtype)
 
 

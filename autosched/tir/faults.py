@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from autosched.tir.nodes import Block, Node, PrimFunc
@@ -13,6 +13,9 @@ SURROUNDINGS = 3
 FAULTS_SHOWN = 20
 READS, WRITES, WHERE = "T.reads(", "T.writes(", "T.where("
 """How the lines of a block begin that a fault marks."""
+
+Places = Mapping[Node, str]
+"""Where a node stands in a text: `line 4, column 9: `."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -33,12 +36,14 @@ class Rule:
     check: Callable[[PrimFunc], Iterator[Fault]]
 
 
-def report(func: PrimFunc, found: list[tuple[Rule, Fault]]) -> str:
-    """The message: each fault under its rule's name, with its lines."""
+def report(func: PrimFunc, found: list[tuple[Rule, Fault]], places: Places) -> str:
+    """The message: each fault under its rule's name, with its place in the text that the program
+    was read from, where there is one, and its lines as they print."""
     count = "a rule" if len(found) == 1 else f"{len(found)} rules"
     parts = [f"{func.name} breaks {count} of the loop IR"]
     for rule, fault in found[:FAULTS_SHOWN]:
-        parts.append(f"{rule.name}: {fault.message}")
+        place = "" if fault.node is None else places.get(fault.node, "")
+        parts.append(f"{place}{rule.name}: {fault.message}")
         if fault.node is not None:
             parts.append(_surroundings(func, fault))
     if len(found) > FAULTS_SHOWN:

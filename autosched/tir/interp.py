@@ -47,6 +47,8 @@ def run(func: PrimFunc, arrays: Sequence[Array]) -> None:
 
 def poison(dtype: str) -> Any:
     """What unwritten memory holds: NaN, the largest integer, True."""
+    if dtype == "bfloat16":
+        return dtypes.from_float32(np.nan)
     return np.nan if dtypes.is_float(dtype) else dtypes.maximum(dtype)
 
 
@@ -71,13 +73,29 @@ def at_sizes(func: PrimFunc, arrays: Sequence[Array]) -> PrimFunc:
     return func.specialize({v.name: int(n) for v, n in values.items()})
 
 
+def _constant(value: Any, dtype: str) -> Any:
+    """A constant as a NumPy scalar; of bfloat16, its bit pattern."""
+    if dtype == "bfloat16":
+        return dtypes.from_float32(value)[()]
+    return np.dtype(dtype).type(value)
+
+
+def _converted(values: Any, source: str, dtype: str) -> Any:
+    """Values of `source` as `dtype`."""
+    if dtype == "bfloat16":
+        return dtypes.from_float32(values)[()]
+    if source == "bfloat16":
+        return dtypes.to_float32(values)[()]
+    return np.asarray(values).astype(dtype)[()]
+
+
 def _bind(func: PrimFunc, arrays: Sequence[Array]) -> dict[int, Array]:
     """Buffer (by id) -> memory: parameters as given, every other buffer poisoned."""
     if len(arrays) != len(func.params):
         raise ArgumentError(f"{func.name} takes {len(func.params)} arrays, found {len(arrays)}")
     memory: dict[int, Array] = {}
     for b, a in zip(func.params, arrays, strict=True):
-        if a.shape != b.shape or a.dtype.name != b.dtype:
+        if a.shape != b.shape or a.dtype != dtypes.array_dtype(b.dtype):
             raise ArgumentError(
                 f"argument {b.name} of {func.name} is {a.dtype.name}{list(a.shape)}; "
                 f"expected {b.dtype}{list(b.shape)}"
@@ -85,7 +103,9 @@ def _bind(func: PrimFunc, arrays: Sequence[Array]) -> dict[int, Array]:
         memory[id(b)] = a
     for b in (*func.allocs, *buffers_of(func)):
         if id(b) not in memory:
-            memory[id(b)] = np.full(tuple(_int(n) for n in b.shape), poison(b.dtype), b.dtype)
+            memory[id(b)] = np.full(
+                tuple(_int(n) for n in b.shape), poison(b.dtype), dtypes.array_dtype(b.dtype)
+            )
     return memory
 
 
@@ -231,12 +251,12 @@ class _Machine:
 
     def expr(self, e: Expr, slots: list[Thunk]) -> Thunk:
         """An expression as a NumPy scalar of its dtype."""
-        kind = np.dtype(e.dtype).type
+        kind = dtypes.array_dtype(e.dtype).type
         if isinstance(e, Var):
             env, key = self.env, id(e)
             return lambda: kind(env[key])
         if isinstance(e, Const):
-            constant = kind(e.value)
+            constant = _constant(e.value, e.dtype)
             return lambda: constant
         if isinstance(e, Slot):
             n = e.index
@@ -250,6 +270,9 @@ class _Machine:
         if e.op == "select":
             return lambda: _select(*(a() for a in args))
         if e.op == "cast":
+            source, to = e.args[0].dtype, e.dtype
+            if "bfloat16" in (source, to):
+                return lambda: _converted(args[0](), source, to)
             return lambda: args[0]().astype(kind)
         operation = OPS[e.op].numpy
         return lambda: kind(operation(*[a() for a in args]))
@@ -372,7 +395,8 @@ class _Whole:
         block = self.block
         kept = [1 if n in self.reduced else size for n, size in enumerate(shape)]
         results = [
-            np.broadcast_to(np.asarray(self.expr(e, None), e.dtype), shape) for e in block.body
+            np.broadcast_to(np.asarray(self.expr(e, None), dtypes.array_dtype(e.dtype)), shape)
+            for e in block.body
         ]
         targets = [(self.memory[id(a.buffer)], self.element(a, None)) for a in block.writes]
         places = [tuple(np.broadcast_to(i, kept) for i in at) for _, at in targets]
@@ -434,7 +458,7 @@ class _Whole:
         if isinstance(e, Var):
             return self.values[e]
         if isinstance(e, Const):
-            return np.dtype(e.dtype).type(e.value)
+            return _constant(e.value, e.dtype)
         if isinstance(e, Slot):
             access = self.block.reads[e.index]
             return self.memory[id(access.buffer)][self.element(access, mask)]
@@ -447,5 +471,5 @@ class _Whole:
             return np.where(taken, yes, no)
         args = [self.expr(a, mask) for a in e.args]
         if e.op == "cast":
-            return np.asarray(args[0]).astype(e.dtype)
+            return _converted(args[0], e.args[0].dtype, e.dtype)
         return OPS[e.op].numpy(*args)

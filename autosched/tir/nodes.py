@@ -12,7 +12,7 @@ in a program for all sizes they may be symbolic (`tir/size.py`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Union
 
@@ -32,15 +32,39 @@ Annotations = tuple[tuple[str, Any], ...]
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Buffer:
-    """A dense row-major array in memory. `scope`: "global", or "local" for a per-thread scratch."""
+    """A row-major array in memory. `scope`: "global", or "local" for a per-thread scratch.
+
+    `align` holds (axis, factor, offset), sorted by axis: the stride of `axis`, in elements, is the
+    smallest that fits with `stride % factor == offset`. Without, the array is dense. It is a wish
+    of the program, not a number, since lowering shrinks intermediates; only they may have it.
+    """
 
     name: str
     shape: tuple[Int, ...]
     dtype: str
     scope: str = "global"
+    align: tuple[tuple[int, Int, Int], ...] = ()
 
     def __repr__(self) -> str:
         return f"Buffer({self.name}, {self.shape}, {self.dtype}, {self.scope})"
+
+
+def strides(shape: Sequence[Any], align: Sequence[tuple[int, Any, Any]] = ()) -> list[Any]:
+    """Elements from one index to the next, for each dimension; of ints or arrays."""
+    out: list[Any] = []
+    step: Any = 1
+    for axis in reversed(range(len(shape))):
+        for aligned, factor, offset in align:
+            if aligned == axis:
+                step = step + (offset - step) % factor
+        out.append(step)
+        step = step * shape[axis]
+    return out[::-1]
+
+
+def allocated(shape: Sequence[Any], align: Sequence[tuple[int, Any, Any]] = ()) -> Any:
+    """Elements in memory of a buffer of this shape and alignment."""
+    return strides(shape, align)[0] * shape[0] if shape else 1
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -62,8 +62,11 @@ class Numbers:
         found = self.buffers.get(old)
         if found is None:
             shape = tuple(map(self.number, old.shape))
-            same = all(x is y for x, y in zip(shape, old.shape, strict=True))
-            found = self.buffers[old] = old if same else replace(old, shape=shape)
+            align = tuple((a, self.number(f), self.number(o)) for a, f, o in old.align)
+            before = [*old.shape, *(n for a in old.align for n in a)]
+            after = [*shape, *(n for a in align for n in a)]
+            same = all(x is y for x, y in zip(before, after, strict=True))
+            found = self.buffers[old] = old if same else replace(old, shape=shape, align=align)
         return found
 
     def _form(self, form: Affine) -> Affine:

@@ -221,7 +221,8 @@ class _Script:
         """What declares a buffer; its own name only where another is printed."""
         scope = "" if b.scope == "global" else f", scope={quote(b.scope)}"
         name = "" if self.names.of(b) == b.name else f", name={quote(b.name)}"
-        return f"{self.shape(b)}, {quote(b.dtype)}{scope}{name}"
+        align = f", align={format_literal(b.align)}" if b.align else ""
+        return f"{self.shape(b)}, {quote(b.dtype)}{scope}{align}{name}"
 
     def shape(self, b: Buffer) -> str:
         inside = ", ".join(self.number(n) for n in b.shape)

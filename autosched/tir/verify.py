@@ -9,10 +9,12 @@ a right program may be refused.
 
 from __future__ import annotations
 
+from types import MappingProxyType
+
 from autosched.errors import VerifyError
 from autosched.tir import verify_bounds, verify_order, verify_races
 from autosched.tir import verify_form as form
-from autosched.tir.faults import Rule, report
+from autosched.tir.faults import Places, Rule, report
 from autosched.tir.nodes import PrimFunc
 
 RULES: tuple[tuple[Rule, ...], ...] = (
@@ -44,12 +46,13 @@ RULES: tuple[tuple[Rule, ...], ...] = (
 """Groups of rules, in the order in which they are checked."""
 
 
-def verify(func: PrimFunc) -> None:
-    """Raise VerifyError if `func` breaks a rule of `RULES`; the message lists all that were found.
+def verify(func: PrimFunc, places: Places = MappingProxyType({})) -> None:
+    """Raise VerifyError if `func` breaks a rule of `RULES`; the message lists all that were found,
+    with the `places` of loops and blocks in the text they were read from.
 
     `func` may be scheduled or lowered. Populations (arrays for extents) are not verified.
     """
     for group in RULES:
         found = [(rule, fault) for rule in group for fault in rule.check(func)]
         if found:
-            raise VerifyError(report(func, found))
+            raise VerifyError(report(func, found, places))

@@ -242,9 +242,26 @@ def buffers(func: PrimFunc) -> Iterator[Fault]:
             yield Fault(
                 None, f"{b.name} has scope {b.scope!r}; expected one of {', '.join(SCOPES)}"
             )
+        yield from _alignment(func, b)
     for b in dict.fromkeys(declared):
         if declared.count(b) > 1:
             yield Fault(None, f"{b.name} is declared {declared.count(b)} times")
+
+
+def _alignment(func: PrimFunc, b: Buffer) -> Iterator[Fault]:
+    """Only intermediates have strides of their own, and not along the last dimension."""
+    if b.align and any(b is p for p in func.params):
+        yield Fault(None, f"{b.name} is a parameter, which is dense; only intermediates have align")
+    last = -1
+    for axis, factor, offset in b.align:
+        if not (last < axis < len(b.shape) - 1 and 0 <= offset < factor):
+            yield Fault(
+                None,
+                f"{b.name} has align {b.align}; expected (axis, factor, offset) in order of the "
+                "axes, no last axis, offset from 0 to factor - 1",
+            )
+            break
+        last = axis
 
 
 def names(func: PrimFunc) -> Iterator[Fault]:

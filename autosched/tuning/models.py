@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import logging
 import os
+import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Self
 
 from autosched.errors import AutoschedError
-from autosched.search.model import CostModel
+from autosched.search.model import CostModel, HasSpace, Scores, Seconds
+from autosched.sketch.space import Population
 from autosched.tir.canonical import workload_key
 from autosched.tuning.best import RecordsLike
 from cost_model.dataset import Dataset, dataset_of
@@ -71,6 +74,24 @@ def _rebuilt(workload: Workload) -> PrimFunc | None:
     except AutoschedError:
         return None
     return func if workload_key(func) == workload.key else None
+
+
+class TimedModel:
+    """A model whose training is told to `clock`, in seconds."""
+
+    def __init__(self, model: CostModel, clock: Callable[[float], None]) -> None:
+        self.model, self.clock = model, clock
+
+    def predict(self, task: HasSpace, population: Population) -> Scores:
+        """As the model does."""
+        return self.model.predict(task, population)
+
+    def fit(self, task: HasSpace, population: Population, seconds: Seconds) -> CostModel:
+        """As the model does, by the clock."""
+        began = time.perf_counter()
+        found = self.model.fit(task, population, seconds)
+        self.clock(time.perf_counter() - began)
+        return found
 
 
 def default_model(seed: int = 0) -> CostModel:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from autosched.search.evolution import EvolutionarySearch, Measured, SearchParams
@@ -74,10 +75,13 @@ class SketchPolicy:
         size = self.params.round_size if n is None else n
         return self.search(self.seed, size).propose(0, size, self.preloaded())
 
-    def search(self, seed: int, round_size: int) -> EvolutionarySearch:
-        """The search of a run with rounds of `round_size` candidates."""
-        params = self.params.with_round_size(round_size)
-        return EvolutionarySearch(self.task.space, self.cost_model, seed, params)
+    def search(
+        self, seed: int, round_size: int, model: CostModel | None = None
+    ) -> EvolutionarySearch:
+        """The search of a run with rounds of `round_size` candidates, by `model` in place of the
+        policy's where given."""
+        params = replace(self.params, round_size=round_size)
+        return EvolutionarySearch(self.task.space, model or self.cost_model, seed, params)
 
     def preloaded(self) -> list[Measured]:
         """What is known before the first round."""

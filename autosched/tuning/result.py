@@ -19,7 +19,9 @@ class TuningResult:
     `best` is the record of the fastest verified program, `best_seconds` its re-measured time for
     one call; `baseline_seconds` that of the generic default schedule, which is itself handed out
     where no trial beat it. `trials` counts the job's candidates, failed ones included; `statuses`
-    how they ended. `phases` is wall time of this call, in seconds, by what it went into.
+    how they ended. `phases` is time of this call, in seconds, by what it went into: `proposing`,
+    `training` and `measuring` (wall time), of which `running` (linking, verifying, timing), and
+    `building`, the sum over all builders; `finalists`.
     """
 
     best: Record

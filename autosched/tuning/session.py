@@ -20,6 +20,7 @@ from autosched.sketch.space import Space
 from autosched.tuning.callbacks import JobInfo, MeasureCallback, RecordToStore
 from autosched.tuning.history import Reading
 from autosched.tuning.interrupt import interrupts_deferred
+from autosched.tuning.models import TimedModel
 from autosched.tuning.policy import SketchPolicy
 from autosched.tuning.progress import Progress
 from autosched.tuning.result import (
@@ -132,7 +133,8 @@ class Session:
                 self._told.append(callback)
         self._handle = self.pool.open_job(self.task.prim_func, self.options.seed)
         self._baselines(self.pool, self._handle)
-        self.search = self.policy.search(self.options.seed, self.job.round_size)
+        model = TimedModel(self.policy.cost_model, self._clock_training)
+        self.search = self.policy.search(self.options.seed, self.job.round_size, model)
         self.preloaded = self.policy.preloaded()
         return None
 
@@ -404,6 +406,10 @@ class Session:
             f"no {what} of {self.task.title} gave a right result in {len(trials)}: {counts}\n"
             f"first error: {first}"
         )
+
+    def _clock_training(self, seconds: float) -> None:
+        self.phases["training"] += seconds
+        self.phases["proposing"] -= seconds
 
     def _phase(self, name: str) -> _Phase:
         return _Phase(self.phases, name)

@@ -58,9 +58,13 @@ def make(spec: str) -> Workload:
 def smallest(spec: str) -> str:
     """The same computation on next to nothing: what a call costs when there is no work in it."""
     name, _, arguments = spec.partition(":")
-    if name == "conv2d":
-        _, _, _, _, k, s, p, *rest = (int(n) for n in arguments.split(","))
-        return f"conv2d:{','.join(str(n) for n in (k, k, 1, 1, k, s, p, *rest[:1]))}"
+    if name in _WINDOWS:
+        given = [int(n) for n in arguments.split(",")]
+        size, channels = _WINDOWS[name]
+        k, s, p, *rest = given[size + channels :]
+        return (
+            f"{name}:{','.join(str(n) for n in (*[k] * size, *[1] * channels, k, s, p, *rest[:1]))}"
+        )
     return f"{name}:{','.join('1' for _ in arguments.split(','))}"
 
 
@@ -107,12 +111,49 @@ def conv2d(
     h: int, w: int, ci: int, co: int, k: int, s: int, p: int, d: int = 1, g: int = 1
 ) -> Workload:
     """x (1, ci, h, w) with w (co, ci / g, k, k): stride s, padding p, dilation d, g groups."""
-    rng = np.random.default_rng(0)
-    oh, ow = ((n + 2 * p - d * (k - 1) - 1) // s + 1 for n in (h, w))
+    return _convolution((h, w), ci, co, k, s, p, d, g)
 
-    def forward(t: Arrays, out: Any) -> Any:
-        conv: Any = _torch().nn.functional.conv2d
-        return conv(t["x"], t["w"], stride=s, padding=p, dilation=d, groups=g)
+
+def conv2d_bias_relu(h: int, w: int, ci: int, co: int, k: int, s: int, p: int) -> Workload:
+    """The same, plus a bias (co,), and no less than 0."""
+    return _convolution((h, w), ci, co, k, s, p, bias=True)
+
+
+def conv1d(length: int, ci: int, co: int, k: int, s: int, p: int) -> Workload:
+    """x (1, ci, length) with w (co, ci, k)."""
+    return _convolution((length,), ci, co, k, s, p)
+
+
+def conv3d(d: int, h: int, w: int, ci: int, co: int, k: int, s: int, p: int) -> Workload:
+    """x (1, ci, d, h, w) with w (co, ci, k, k, k)."""
+    return _convolution((d, h, w), ci, co, k, s, p)
+
+
+def depthwise_conv2d(h: int, w: int, c: int, k: int, s: int, p: int) -> Workload:
+    """x (1, c, h, w), every channel with a window (k, k) of its own."""
+    return _convolution((h, w), c, c, k, s, p, g=c)
+
+
+def _convolution(
+    size: tuple[int, ...],
+    ci: int,
+    co: int,
+    k: int,
+    s: int,
+    p: int,
+    d: int = 1,
+    g: int = 1,
+    bias: bool = False,
+) -> Workload:
+    rng = np.random.default_rng(0)
+    rank = len(size)
+    out = tuple((n + 2 * p - d * (k - 1) - 1) // s + 1 for n in size)
+
+    def forward(t: Arrays, _: Any) -> Any:
+        functional: Any = _torch().nn.functional
+        conv = getattr(functional, f"conv{rank}d")
+        y = conv(t["x"], t["w"], t.get("b"), stride=s, padding=p, dilation=d, groups=g)
+        return functional.relu(y) if bias else y
 
     def reference(a: Arrays) -> Array:
         torch = _torch()
@@ -120,21 +161,126 @@ def conv2d(
         return result
 
     attrs = {
-        "strides": [s, s],
-        "pads": [p] * 4,
-        "dilations": [d, d],
+        "strides": [s] * rank,
+        "pads": [p] * 2 * rank,
+        "dilations": [d] * rank,
         "group": g,
-        "kernel_shape": [k, k],
+        "kernel_shape": [k] * rank,
     }
+    weights = {"w": _random(rng, co, ci // g, *[k] * rank) * np.float32(0.05)}
+    points = int(np.prod(out)) * co
+    nodes = (Node("Conv", ("x", "w"), "y", attrs),)
+    if bias:
+        weights["b"] = _random(rng, co)
+        nodes = (Node("Conv", ("x", "w", "b"), "t", attrs), Node("Relu", ("t",), "y"))
     return Workload(
-        inputs={"x": _random(rng, 1, ci, h, w)},
-        weights={"w": _random(rng, co, ci // g, k, k) * np.float32(0.05)},
-        flop=2 * oh * ow * co * (ci // g) * k * k,
-        shape=(1, co, oh, ow),
+        inputs={"x": _random(rng, 1, ci, *size)},
+        weights=weights,
+        flop=2 * points * (ci // g) * k**rank + 2 * points * bias,
+        shape=(1, co, *out),
         torch=forward,
-        nodes=(Node("Conv", ("x", "w"), "y", attrs),),
+        nodes=nodes,
         reference=reference,
         image=True,
+    )
+
+
+def conv2d_transpose(h: int, w: int, ci: int, co: int, k: int, s: int, p: int) -> Workload:
+    """x (1, ci, h, w) spread by stride s, with w (ci, co, k, k). Flop: taps that meet data."""
+    rng = np.random.default_rng(0)
+    oh, ow = ((n - 1) * s - 2 * p + k for n in (h, w))
+
+    def forward(t: Arrays, _: Any) -> Any:
+        return _torch().nn.functional.conv_transpose2d(t["x"], t["w"], stride=s, padding=p)
+
+    def reference(a: Arrays) -> Array:
+        torch = _torch()
+        result: Array = forward({k: torch.from_numpy(v) for k, v in a.items()}, None).numpy()
+        return result
+
+    attrs = {"kernel_shape": [k, k], "strides": [s, s], "pads": [p] * 4}
+    return Workload(
+        inputs={"x": _random(rng, 1, ci, h, w)},
+        weights={"w": _random(rng, ci, co, k, k) * np.float32(0.05)},
+        flop=2 * oh * ow * ci * co * k * k // (s * s),
+        shape=(1, co, oh, ow),
+        torch=forward,
+        nodes=(Node("ConvTranspose", ("x", "w"), "y", attrs),),
+        reference=reference,
+        image=True,
+    )
+
+
+def matmul_bias_gelu(n: int, depth: int, m: int) -> Workload:
+    """gelu(a (n, depth) @ b (depth, m) + d (m,)), by the error function."""
+    rng = np.random.default_rng(0)
+
+    def forward(t: Arrays, _: Any) -> Any:
+        torch = _torch()
+        return torch.nn.functional.gelu(torch.addmm(t["d"], t["a"], t["b"]))
+
+    def reference(a: Arrays) -> Array:
+        torch = _torch()
+        result: Array = forward({k: torch.from_numpy(v) for k, v in a.items()}, None).numpy()
+        return result
+
+    return Workload(
+        inputs={"a": _random(rng, n, depth)},
+        weights={"b": _random(rng, depth, m) * np.float32(0.05), "d": _random(rng, m)},
+        flop=2 * n * depth * m,
+        shape=(n, m),
+        torch=forward,
+        nodes=(
+            Node("MatMul", ("a", "b"), "t"),
+            Node("Add", ("t", "d"), "u"),
+            Node("Gelu", ("u",), "y"),
+        ),
+        reference=reference,
+    )
+
+
+def transpose_batch_matmul(seq: int, heads: int, dim: int) -> Workload:
+    """q and k (seq, heads, dim): for each head the products of all pairs of rows."""
+    rng = np.random.default_rng(0)
+
+    def forward(t: Arrays, out: Any) -> Any:
+        return _torch().matmul(t["q"].permute(1, 0, 2), t["k"].permute(1, 2, 0), out=out)
+
+    def numpy(a: Arrays, out: Array) -> Any:
+        return np.matmul(a["q"].transpose(1, 0, 2), a["k"].transpose(1, 2, 0), out=out)
+
+    return Workload(
+        inputs={"q": _random(rng, seq, heads, dim), "k": _random(rng, seq, heads, dim)},
+        weights={},
+        flop=2 * heads * seq * seq * dim,
+        shape=(heads, seq, seq),
+        torch=forward,
+        nodes=(
+            Node("Transpose", ("q",), "s", {"perm": [1, 0, 2]}),
+            Node("Transpose", ("k",), "t", {"perm": [1, 2, 0]}),
+            Node("MatMul", ("s", "t"), "y"),
+        ),
+        reference=lambda a: np.matmul(a["q"].transpose(1, 0, 2), a["k"].transpose(1, 2, 0)),
+        numpy=numpy,
+    )
+
+
+def norm(n: int, m: int) -> Workload:
+    """Euclidean norm of n * m numbers, as a tensor of one element."""
+    rng = np.random.default_rng(0)
+
+    def numpy(a: Arrays, out: Array) -> None:
+        out[0] = np.sqrt(np.dot(a["x"], a["x"]))
+
+    return Workload(
+        inputs={"x": _random(rng, n * m)},
+        weights={},
+        flop=2 * n * m,
+        shape=(1,),
+        torch=lambda t, out: _torch().linalg.vector_norm(t["x"], dim=0, keepdim=True, out=out),
+        nodes=(Node("ReduceL2", ("x",), "y", {"keepdims": 1}),),
+        reference=lambda a: np.sqrt((a["x"] ** 2).sum()).reshape(1),
+        numpy=numpy,
     )
 
 
@@ -202,6 +348,30 @@ def _torch() -> Any:
     return torch
 
 
+_WINDOWS = {
+    "conv1d": (1, 2),
+    "conv2d": (2, 2),
+    "conv2d_bias_relu": (2, 2),
+    "conv3d": (3, 2),
+    "depthwise_conv2d": (2, 1),
+    "conv2d_transpose": (2, 2),
+}
+"""Workloads with a window: how many extents and how many channels they begin with."""
 _MAKERS: dict[str, Callable[..., Workload]] = {
-    f.__name__: f for f in (matmul, matmul_add, conv2d, softmax, layer_norm)
+    f.__name__: f
+    for f in (
+        matmul,
+        matmul_add,
+        matmul_bias_gelu,
+        conv1d,
+        conv2d,
+        conv2d_bias_relu,
+        conv3d,
+        depthwise_conv2d,
+        conv2d_transpose,
+        softmax,
+        layer_norm,
+        norm,
+        transpose_batch_matmul,
+    )
 }

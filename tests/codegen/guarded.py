@@ -94,6 +94,8 @@ def random_array(
     """Small whole numbers in [low, high): sums and products of them are exact in every dtype."""
     if dtype == "bool":
         return rng.integers(0, 2, shape).astype(bool)
+    if dtype == "bfloat16":
+        return dtypes.from_float32(rng.integers(low, high, shape))
     if dtype in dtypes.UNSIGNED:
         low, high = 0, high - low
     return rng.integers(low, high, shape).astype(dtype)
@@ -108,7 +110,7 @@ def arguments(func: PrimFunc, inputs: Sequence[Array] | None = None, seed: int =
     for b in func.params:
         shape = tuple(int(n) for n in b.shape)
         if id(b) in written:
-            out.append(np.full(shape, interp.poison(b.dtype), b.dtype))
+            out.append(np.full(shape, interp.poison(b.dtype), dtypes.array_dtype(b.dtype)))
         elif inputs is not None:
             out.append(np.ascontiguousarray(next(given)))
         else:

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from autosched.errors import WorkloadError
-from autosched.ops import OPERATORS
+from autosched.ops import OPERATORS, winograd_weight
+from autosched.ops.winograd import KERNEL
 from autosched.tir import dtypes, interp
 from autosched.tir.nodes import inputs_of, outputs_of, sites
 from autosched.workloads import prim_func_of
@@ -71,6 +72,52 @@ def depthwise(data: Array, weight: Array) -> Array:
     return np.einsum("yxabc,abc->yxc", windows(data, 3, 2, 1), weight)
 
 
+def conv_bn_relu(data: Array, weight: Array, bias: Array, scale: Array, offset: Array) -> Array:
+    return np.maximum((convolve(2, 1, 1)(data, weight) + bias) * scale + offset, 0)
+
+
+def transposed(s: int, p: int) -> Callable[..., Array]:
+    """Every element of data, times every tap, added where it falls."""
+
+    def f(data: Array, weight: Array) -> Array:
+        (h, w, _), k = data.shape, weight.shape[0]
+        wide = np.zeros(((h - 1) * s + k, (w - 1) * s + k, weight.shape[3]))
+        for i in range(h):
+            for j in range(w):
+                part = np.einsum("c,rqco->rqo", data[i, j], weight)
+                wide[i * s : i * s + k, j * s : j * s + k] += part
+        return wide[p : wide.shape[0] - p, p : wide.shape[1] - p]
+
+    return f
+
+
+def capsule(data: Array, weight: Array) -> Array:
+    h, w, n, _, ci = data.shape
+    (k, *_, co), s = weight.shape, 2
+    wide = np.pad(data, [(1, 1), (1, 1), (0, 0), (0, 0), (0, 0)])
+    out = np.zeros(((h + 2 - k) // s + 1, (w + 2 - k) // s + 1, n, n, co))
+    for y, x, r, q, c, o in np.ndindex(*out.shape[:2], k, k, ci, co):
+        out[y, x, :, :, o] += wide[y * s + r, x * s + q, :, :, c] @ weight[r, q, :, :, c, o]
+    return out
+
+
+def winograd(p: int) -> Callable[..., Array]:
+    """By the plain convolution, whose weights are found from the transformed ones."""
+    pseudo = np.linalg.pinv(np.array(KERNEL))
+
+    def f(data: Array, weight: Array) -> Array:
+        plain = np.einsum("re,qn,enio->rqio", pseudo, pseudo, weight)
+        return convolve(2, 1, p)(data, plain)
+
+    return f
+
+
+def attention(query: Array, key: Array) -> Array:
+    scores = np.einsum("ihd,jhd->hij", query, key)
+    e = np.exp(scores - scores.max(axis=2, keepdims=True))
+    return e / e.sum(axis=2, keepdims=True)
+
+
 CASES: list[tuple[str, tuple[int, ...], Callable[..., Any]]] = [
     ("matmul", (5, 7, 3), lambda a, b: a @ b),
     ("matmul", (1, 1, 1), lambda a, b: a @ b),
@@ -88,7 +135,21 @@ CASES: list[tuple[str, tuple[int, ...], Callable[..., Any]]] = [
     ("conv3d", (3, 4, 5, 2, 3, 2, 1, 1), convolve(3, 1, 1)),
     ("depthwise_conv2d", (7, 6, 4, 3, 2, 1), depthwise),
     ("max_pool2d", (7, 6, 3, 3, 2, 1), lambda x: windows(x, 3, 2, 1, 1, -9).max(axis=(2, 3))),
-    ("norm", (5, 9), lambda x: np.linalg.norm(x, axis=1)),
+    ("conv2d_bn_relu", (5, 6, 3, 4, 3, 1, 1), conv_bn_relu),
+    ("conv2d_transpose", (4, 3, 5, 6, 4, 2, 1), transposed(2, 1)),
+    ("conv2d_transpose", (3, 4, 2, 3, 3, 2, 1), transposed(2, 1)),
+    ("conv2d_transpose", (3, 3, 2, 2, 5, 3, 2), transposed(3, 2)),
+    ("conv2d_transpose", (4, 3, 2, 2, 2, 2, 0), transposed(2, 0)),
+    ("conv2d_transpose", (3, 3, 2, 2, 4, 1, 1), transposed(1, 1)),
+    ("conv2d_transpose", (3, 2, 2, 1, 2, 3, 0), transposed(3, 0)),
+    ("conv2d_transpose", (3, 3, 1, 2, 5, 2, 3), transposed(2, 3)),
+    ("conv2d_capsule", (5, 4, 2, 3, 3, 2, 1, 2), capsule),
+    ("two_matmuls", (3, 4, 5, 2), lambda a, b, d: a @ b @ d),
+    ("mul_add_relu", (4, 5), lambda x, scale, shift: np.maximum(x * scale + shift, 0)),
+    ("transpose_batch_matmul_softmax", (4, 2, 3), attention),
+    ("winograd_conv2d", (8, 6, 3, 2, 1), winograd(1)),
+    ("winograd_conv2d", (9, 7, 2, 3, 0), winograd(0)),
+    ("norm", (5, 9), lambda x: np.linalg.norm(x).reshape(1)),
     ("softmax", (5, 9), softmax),
     ("softmax", (3, 1), softmax),
     ("layer_norm", (5, 9), layer_norm),
@@ -96,7 +157,7 @@ CASES: list[tuple[str, tuple[int, ...], Callable[..., Any]]] = [
 ]
 
 
-def random_inputs(func: Any, seed: int = 0) -> list[Array]:
+def random_inputs(func: Any, seed: int = 0, name: str = "") -> list[Array]:
     rng = np.random.default_rng(seed)
     out = []
     for b in inputs_of(func):
@@ -104,13 +165,15 @@ def random_inputs(func: Any, seed: int = 0) -> list[Array]:
             out.append(rng.uniform(-1, 1, b.shape).astype(b.dtype))
         else:
             out.append(rng.integers(0, 5, b.shape).astype(b.dtype))
+    if name == "winograd_conv2d":
+        out[1] = winograd_weight(rng.uniform(-1, 1, (3, 3, *out[1].shape[2:])).astype(out[1].dtype))
     return out
 
 
 def execute(name: str, args: Sequence[Any], inputs: Sequence[Array] | None = None) -> Any:
     """Inputs and outputs; both evaluators must agree."""
     func = prim_func_of(name, args)
-    inputs = random_inputs(func) if inputs is None else inputs
+    inputs = random_inputs(func, name=name) if inputs is None else inputs
     results = []
     for run in (interp.run, interp.reference):
         outputs = [np.full(b.shape, interp.poison(b.dtype), b.dtype) for b in outputs_of(func)]
@@ -136,7 +199,7 @@ def test_against_numpy(
         np.testing.assert_allclose(found, w, rtol=tolerance, atol=tolerance)
 
 
-TWO_OPTIONS = ("conv2d", "conv2d_bias_relu")
+TWO_OPTIONS = ("conv2d", "conv2d_bias_relu", "conv2d_bn_relu")
 
 
 @pytest.mark.parametrize("dtype", ["int8", "int32", "uint8"])
@@ -184,6 +247,8 @@ def test_every_operator_is_covered() -> None:
         ("conv2d", (4, 4, 2, 2, 3, 1, -1), "P of conv2d is -1; expected an int >= 0"),
         ("conv2d", (4, 4, 2, 2, 7, 1, 1), "the window of conv2d covers 7 elements along y"),
         ("conv2d", (4, 4, 3, 2, 3, 1, 1, 1, 2), "CI of conv2d is 3, which 2 groups do not divide"),
+        ("conv2d_transpose", (1, 9, 1, 1, 4, 2, 2), "cuts off all of the 4 elements along H"),
+        ("conv2d_capsule", (4, 4, 1, 1, 3, 1, 1, 0), "CAP of conv2d_capsule is 0"),
         ("max_pool2d", (2, 9, 1, 5, 1, 1), "the window of max_pool2d covers 5 elements along H"),
     ],
 )

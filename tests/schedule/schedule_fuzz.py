@@ -17,6 +17,7 @@ from autosched.schedule import BlockRV, Decision, LoopRV, Schedule
 from autosched.tir import interp
 from autosched.tir.affine import Affine
 from autosched.tir.expr import Var
+from autosched.tir.intrin import TensorIntrin
 from autosched.tir.nodes import (
     Access,
     Block,
@@ -225,6 +226,78 @@ def _decompose(sch: Schedule, c: Choices) -> None:
     sch.decompose_reduction(block, c.of(sch.get_loops(block) or [LoopRV(-1)]))
 
 
+def _transform_layout(sch: Schedule, c: Choices) -> None:
+    block = _block(sch, c)
+    access = c.of([*(("read", n) for n in range(len(sch.get(block).reads))), ("write", 0)])
+    found = sch.get(block).reads if access[0] == "read" else sch.get(block).writes
+    rank, t = len(found[access[1]].buffer.shape), _decide(sch, 1 + c.next(4))
+    layouts: list[Any] = [[[0, t], [0, 1, t]]]
+    if rank == 2:
+        fused = [0, 1]
+        layouts = [[[1, t], 0, [1, 1, t]], [1, 0], [[fused]], [[fused, t], [fused, 1, t]]]
+        layouts.append(lambda i, j: (j // 2, i // 3, j % 2, i % 3))
+    sch.transform_layout(block, access, c.of(layouts), 7 if c.next(3) == 0 else None)
+
+
+INTRIN = "fuzz_dot_2x2"
+
+
+def _register() -> None:
+    """An intrinsic for every machine: two sums of two products."""
+    TensorIntrin.register(
+        INTRIN,
+        meaning="""
+@T.prim_func
+def dot(A: T.Buffer((2,), "int64"), B: T.Buffer((2, 2), "int64"), C: T.Buffer((2,), "int64")):
+    for j, k in T.grid(2, 2):
+        with T.block("dot"):
+            vj = T.axis.spatial(2, j)
+            vk = T.axis.reduce(2, k)
+            C[vj] = C[vj] + A[vk] * B[vj, vk]
+""",
+        implementation="""
+define <2 x i64> @dot(<2 x i64> %A, <4 x i64> %B, <2 x i64> %C) {
+  %b0 = shufflevector <4 x i64> %B, <4 x i64> poison, <2 x i32> <i32 0, i32 2>
+  %b1 = shufflevector <4 x i64> %B, <4 x i64> poison, <2 x i32> <i32 1, i32 3>
+  %a0 = shufflevector <2 x i64> %A, <2 x i64> poison, <2 x i32> <i32 0, i32 0>
+  %a1 = shufflevector <2 x i64> %A, <2 x i64> poison, <2 x i32> <i32 1, i32 1>
+  %p0 = mul <2 x i64> %a0, %b0
+  %p1 = mul <2 x i64> %a1, %b1
+  %s = add <2 x i64> %p0, %p1
+  %c = add <2 x i64> %C, %s
+  ret <2 x i64> %c
+}
+""",
+    )
+
+
+_register()
+
+
+def _tensorize(sch: Schedule, c: Choices) -> None:
+    """Bring a product into the form that the intrinsic needs, and mark it."""
+    matmuls = [s for s in sites(sch.func) if s.block.is_reduction and len(s.block.reads) == 2]
+    block = sch.get_block(c.of([s.block.name for s in matmuls] or ["none"]))
+    loops = sch.get_loops(block)
+    if len(loops) < 2:
+        raise ScheduleError("no product")
+    *outer, j, k = loops
+    if c.next(4):
+        j0, j1 = sch.split(j, [None, 2])
+        k0, k1 = sch.split(k, [None, 2])
+        sch.reorder(*((j0, k0) if c.next(2) else (k0, j0)), j1, k1)
+        sch.cache_read(block, 1, "local", [[1, 2], [0, 2], [1, 1, 2], [0, 1, 2]])
+        if c.next(2) and outer:
+            sch.unroll(j0)
+        j = j1
+    sch.tensorize(j, INTRIN)
+
+
+def _storage_align(sch: Schedule, c: Choices) -> None:
+    factor = 1 + c.next(4)
+    sch.storage_align(_block(sch, c), 0, -2, _decide(sch, factor), c.next(factor))
+
+
 def _split_axis(sch: Schedule, c: Choices) -> None:
     block = _block(sch, c)
     axes = sch.get(block).iters
@@ -251,6 +324,9 @@ ACTIONS: tuple[Action, ...] = (
     _rfactor,
     _decompose,
     lambda s, c: s.unroll(_loop(s, c)),
+    _transform_layout,
+    _storage_align,
+    _tensorize,
     lambda s, c: s.reverse_compute_at(_block(s, c), _loop(s, c)),
     _reorder,
 )
@@ -306,7 +382,7 @@ def _interleave(func: PrimFunc, loop: For) -> PrimFunc:
     for s in below:
         for a in s.block.writes:
             if id(a.buffer) not in others:
-                new = replace(a.buffer, shape=(loop.extent, *a.buffer.shape))
+                new = replace(a.buffer, shape=(loop.extent, *a.buffer.shape), align=())
                 private.setdefault(id(a.buffer), new)
 
     def access(a: Access) -> Access:
@@ -370,6 +446,7 @@ def _same_site(x: Site, y: Site, rng: np.random.Generator) -> None:
     assert (a.init, a.annotations, a.is_reduction) == (b.init, b.annotations, b.is_reduction)
     for p, q in zip((*a.reads, *a.writes), (*b.reads, *b.writes), strict=True):
         assert (p.buffer.name, p.buffer.shape) == (q.buffer.name, q.buffer.shape)
+        assert p.buffer.align == q.buffer.align
     points = {loop.var: rng.integers(0, loop.extent, 64) for loop in x.loops}
     others = {q.var: points[p.var] for p, q in zip(x.loops, y.loops, strict=True)}
     visited = _holds(a, points)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,8 +21,12 @@ from schedule_programs import (
     softmax,
     tile_matmul,
 )
+from tensor_programs import dot_matmul, tile
 
+import autosched.schedule
+from autosched.codegen.intrinsics import VNNI
 from autosched.schedule import Schedule
+from autosched.schedule.schedule import PRIMITIVES
 from autosched.tir import interp
 from autosched.tir.nodes import PrimFunc, inputs_of
 
@@ -157,10 +164,42 @@ def decompose_reduction(s: Schedule) -> None:
 def annotate(s: Schedule) -> None:
     block = s.get_block("C")
     s.annotate(block, "streaming", True)
-    s.annotate(block, "passing", 1)
-    s.unannotate(block, "passing")
-    s.annotate(s.get_loops(block)[0], "note", "outer")
+    s.annotate(block, "auto_scheduler_hint", 1)
+    s.unannotate(block, "auto_scheduler_hint")
+    s.annotate(s.get_loops(block)[0], "chunk", 4)
     s.set_scope(s.get_block("B"), 0, "local")
+
+
+def storage_align(s: Schedule) -> None:
+    """The window of padded rows, whose columns are read, gets rows of an odd length."""
+    i, *_ = s.get_loops(s.get_block("conv"))
+    i0, _ = s.split(i, [None, 4])
+    s.compute_at(s.get_block("pad"), i0)
+    s.storage_align(s.get_block("pad"), 0, 0, 32, 1)
+
+
+def transform_layout(s: Schedule) -> None:
+    """Panels of four rows, in place of the rows."""
+    s.transform_layout(s.get_block("C"), ("read", 0), lambda i: (i // 4, i % 4))
+
+
+def transform_layout_fused(s: Schedule) -> None:
+    """One dimension of all elements, cut into vectors."""
+    block = s.get_block("matmul")
+    s.transform_layout(block, "matmul", lambda i, j: ((i * 7 + j) // 8, (i * 7 + j) % 8))
+
+
+def transform_layout_padded(s: Schedule) -> None:
+    """The copy of B holds zeros where its panels overhang."""
+    copy = s.cache_read(s.get_block("matmul"), "B")
+    s.transform_layout(copy, ("write", 0), [[1, 4], [0, 2], [1, 1, 4], [0, 1, 2]], pad_value=0)
+    i, _, _ = s.get_loops(s.get_block("matmul"))
+    s.parallel(i)
+
+
+def tensorize(s: Schedule) -> None:
+    """Twelve rows in register tiles of eight, the last one half empty."""
+    tile(s, VNNI, rows=8, panels=1)
 
 
 def rows(s: Schedule) -> None:
@@ -224,6 +263,11 @@ CASES: dict[str, tuple[PrimFunc, Callable[[Schedule], None]]] = {
     "rfactor_tuple": (argmax(), rfactor_tuple),
     "decompose_reduction": (matmul(4, 7, 3), decompose_reduction),
     "annotate": (add_one(), annotate),
+    "storage_align": (padded_conv(), storage_align),
+    "transform_layout": (add_one(18), transform_layout),
+    "transform_layout_fused": (matmul_add(5, 7, 3), transform_layout_fused),
+    "transform_layout_padded": (matmul_add(5, 7, 3), transform_layout_padded),
+    "tensorize": (dot_matmul(VNNI, 12, 32, 8), tensorize),
     "rows": (softmax(), rows),
     "rows_reverse": (softmax(), rows_reverse),
     "fused_tiles": (matmul_add(10, 20, 3), fused_tiles),
@@ -244,3 +288,20 @@ def test_primitive(name: str, golden: Callable[[str, str], None]) -> None:
     for program in (schedule.func, concurrent(schedule.func)):
         for x, y in zip(run(program, func), expected, strict=True):
             np.testing.assert_allclose(x, y, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", sorted(n for n in PRIMITIVES if not n.startswith("get_")))
+def test_every_primitive_is_specified_and_shown(name: str) -> None:
+    """One function each, with its legality and a rewrite; and a golden file that has it."""
+    folder = Path(autosched.schedule.__file__).parent
+    modules = (import_module(f"autosched.schedule.{f.stem}") for f in folder.glob("[!_]*.py"))
+    text = next(
+        inspect.getdoc(function) or ""
+        for module in modules
+        for key, function in vars(module).items()
+        if key == name and inspect.isfunction(function) and function.__module__ == module.__name__
+    )
+    assert "Legality:" in text
+    assert "rewrite:" in text
+    shown = (Path(__file__).parent / "golden").glob("*.txt")
+    assert any(f"sch.{name}(" in file.read_text("utf-8") for file in shown)

@@ -50,6 +50,15 @@ def padded_after() -> PrimFunc:
     return te.create_prim_func([a, p])
 
 
+def squared() -> PrimFunc:
+    """P = A @ B; Q = P @ P: every row of Q reads all of P."""
+    a, b = (te.placeholder((4, 4), name=name) for name in "AB")
+    k, q = (te.reduce_axis((0, 4), name=name) for name in "kq")
+    p = te.compute((4, 4), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), name="P")
+    c = te.compute((4, 4), lambda i, j: te.sum(p[i, q] * p[q, j], axis=q), name="Q")
+    return te.create_prim_func([a, b, c])
+
+
 def _redundant(s: Schedule) -> None:
     """The row's total is computed again for each j: it must be initialised as often."""
     _, j = loops(s, "out")
@@ -66,11 +75,36 @@ def _two_levels(s: Schedule) -> None:
 
 CASES: dict[str, tuple[Callable[[], PrimFunc], Callable[[Schedule], object], str]] = {
     "no block": (add_one, lambda s: s.get_block("D"), "no block named 'D' in main; it has B, C"),
-    "foreign handle": (add_one, lambda s: s.get_loops(BlockRV(7)), "a block of this schedule"),
+    "made-up handle": (add_one, lambda s: s.get_loops(BlockRV(7)), "a block of this schedule"),
+    "foreign block": (
+        add_one,
+        lambda s: [s.get_block("B"), s.get_loops(Schedule(add_one()).get_block("B"))],
+        "expected a block of this schedule; found b0, a block of another schedule",
+    ),
+    "foreign loop": (
+        add_one,
+        lambda s: [loops(s, "B"), s.split(loops(Schedule(add_one()), "B")[0], [None, 2])],
+        "expected a loop of this schedule; found l1, a loop of another schedule",
+    ),
+    "unknown key": (
+        add_one,
+        lambda s: s.annotate(s.get_block("B"), "steaming", True),
+        "a block has no key 'steaming'; expected one of FLOP, streaming, and hints auto_scheduler_",
+    ),
+    "key of a loop": (
+        add_one,
+        lambda s: s.annotate(s.get_block("B"), "chunk", 4),
+        "a block has no key 'chunk' (it is one of a loop)",
+    ),
+    "value of a key": (
+        add_one,
+        lambda s: s.annotate(loops(s, "B")[0], "chunk", 0),
+        "chunk is iterations of a parallel loop handed out at a time; found 0",
+    ),
     "loop for block": (
         add_one,
         lambda s: s.compute_at(loops(s, "C")[0], loops(s, "C")[0]),  # type: ignore[arg-type]
-        "expected a block of this schedule; found l1",
+        "expected a block of this schedule; found l1, a loop",
     ),
     "gone": (
         add_one,
@@ -131,6 +165,21 @@ CASES: dict[str, tuple[Callable[[], PrimFunc], Callable[[Schedule], object], str
         scan,
         lambda s: s.reorder(*reversed(loops(s, "step"))),
         "step reads other elements of h than its iteration wrote",
+    ),
+    "reverse of a decomposed reduction": (
+        squared,
+        lambda s: [
+            s.decompose_reduction(s.get_block("P"), loops(s, "P")[0]),
+            s.reverse_compute_at(s.get_block("Q"), loops(s, "P")[1]),
+        ],
+        "the block reads elements of P that the same iteration of loop j has not written",
+    ),
+    "reorder mixed": (
+        matmul,
+        lambda s: s.reorder(
+            *reversed(s.split(s.fuse(*loops(s, "C")[1:]), [None, 3])),
+        ),
+        "run over spatial and reduction axes at once; reorder before fusing them",
     ),
     "fuse order": (matmul, lambda s: s.fuse(*reversed(loops(s, "C"))), "directly nested loops"),
     "parallel reduction": (
@@ -229,7 +278,7 @@ CASES: dict[str, tuple[Callable[[], PrimFunc], Callable[[Schedule], object], str
     "cache rank": (
         matmul,
         lambda s: s.cache_read(s.get_block("C"), 0, "local", [0, 2]),
-        "with d below 2; found [2]",
+        "with d below 2, or a list of such in the place of d; found [2]",
     ),
     "cache_write number": (matmul, lambda s: s.cache_write(s.get_block("C"), 1), "found index 1"),
     "rfactor spatial": (row_sum, lambda s: s.rfactor(loops(s, "S")[0]), "no reduction axis of S"),
@@ -266,7 +315,89 @@ CASES: dict[str, tuple[Callable[[], PrimFunc], Callable[[Schedule], object], str
     "scope of argument": (
         add_one,
         lambda s: s.set_scope(s.get_block("C"), 0, "local"),
-        "C is an argument of main",
+        "C is an argument of main; expected an intermediate",
+    ),
+    "layout of argument": (
+        matmul,
+        lambda s: s.transform_layout(s.get_block("C"), "B", [1, 0]),
+        "B is an argument of main, whose layout is the caller's; cache_read(block, 'B', layout=",
+    ),
+    "layout that loses": (
+        matmul_add,
+        lambda s: s.transform_layout(s.get_block("matmul"), ("write", 0), lambda i, j: (i, j // 4)),
+        "does not determine the index of dimension 1 of matmul",
+    ),
+    "layout twice": (
+        matmul_add,
+        lambda s: s.transform_layout(s.get_block("matmul"), ("write", 0), [0, 1, [[0, 1]]]),
+        "does not determine the index of dimension 0 of matmul",
+    ),
+    "layout with holes": (
+        matmul_add,
+        lambda s: s.transform_layout(s.get_block("matmul"), ("write", 0), lambda i, j: (i * 2, j)),
+        "each new index is x, x // a, x % b or x // a % b of one index x, or of several fused "
+        "row-major such as i * 16 + j; found i0 * 2",
+    ),
+    "layout of three": (
+        matmul_add,
+        lambda s: s.transform_layout(s.get_block("matmul"), ("write", 0), lambda i, j, k: (i, j)),
+        "the index map does not take 2 indices",
+    ),
+    "layout of no access": (
+        matmul_add,
+        lambda s: s.transform_layout(s.get_block("out"), ("write", 1), [0, 1]),
+        "the block has 1 writes; found number 1",
+    ),
+    "layout of odd access": (
+        matmul_add,
+        lambda s: s.transform_layout(s.get_block("out"), ("reads", 1), [0, 1]),
+        'a buffer is ("read", n), ("write", n) or a name',
+    ),
+    "layout after align": (
+        matmul_add,
+        lambda s: [
+            s.storage_align(s.get_block("matmul"), 0, 0, 32, 1),
+            s.transform_layout(s.get_block("matmul"), "matmul", [1, 0]),
+        ],
+        "matmul has strides of its own; do storage_align afterwards",
+    ),
+    "padded reduction": (
+        matmul_add,
+        lambda s: s.transform_layout(s.get_block("matmul"), "matmul", [1, [0, 3], [0, 1, 3]], 0),
+        "pad_value is for a block that writes one value for each element; cache_write matmul",
+    ),
+    "padded inside": (
+        add_one,
+        lambda s: [
+            s.compute_at(s.get_block("B"), s.split(loops(s, "C")[0], [None, 4])[0]),
+            s.transform_layout(s.get_block("B"), "B", [[0, 3], [0, 1, 3]], 0),
+        ],
+        "B stands inside loops of other blocks; transform it before",
+    ),
+    "padding that does not fit": (
+        lambda: add_one(16, "int32"),
+        lambda s: s.transform_layout(s.get_block("B"), "B", [[0, 3], [0, 1, 3]], 0.5),
+        "pad_value: constant 0.5 is no int32",
+    ),
+    "align last": (
+        matmul_add,
+        lambda s: s.storage_align(s.get_block("matmul"), 0, 1, 32, 1),
+        "matmul has 2 dimensions; axis is one before the last, whose stride is 1; found 1",
+    ),
+    "align offset": (
+        matmul_add,
+        lambda s: s.storage_align(s.get_block("matmul"), 0, -2, 32, 32),
+        "offset is from 0 to factor - 1; found 32 of 32",
+    ),
+    "align output": (
+        matmul_add,
+        lambda s: s.storage_align(s.get_block("out"), 0, 0, 32, 1),
+        "out is an argument of main; expected an intermediate",
+    ),
+    "align factor": (
+        matmul_add,
+        lambda s: s.storage_align(s.get_block("matmul"), 0, 0, None, 1),
+        "factor is an int or a Decision; found None",
     ),
     "unannotate": (
         add_one,

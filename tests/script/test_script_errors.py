@@ -226,8 +226,9 @@ def test_a_text_is_needed() -> None:
 
 def test_programs_that_break_rules_are_refused() -> None:
     text = HEAD + BLOCK + STORE + "A[vi, vj + 1]\n"
-    with pytest.raises(VerifyError, match=r"index 1, vj \+ 1, reaches 1..6"):
+    with pytest.raises(VerifyError, match=r"index 1, vj \+ 1, reaches 1..6") as caught:
         parse(text)
+    assert "line 4, column 9: bounds: block 'b' reads" in str(caught.value)
     assert parse_func(text, check=False).name == "main"
 
 
@@ -242,3 +243,71 @@ def test_limits() -> None:
         padded = text + "    " + "\n    ".join(["pass"] * 2000) + "\n"
         with pytest.raises(ScriptError, match=message):
             parse(padded if "nodes" in message else text, limits=limits)
+
+
+def nested_loops(count: int) -> str:
+    return "".join(" " * (n + 4) + f"for i{n} in T.serial(1):\n" for n in range(count))
+
+
+def doubling_names(count: int) -> str:
+    """Each name stands for twice as much as the one before."""
+    values = ["A[vi, vj]", *(f"x{n} + x{n}" for n in range(count))]
+    return "".join(f"            x{n} = {v}\n" for n, v in enumerate(values))
+
+
+WIDE = "A[vi, vj] + "
+HOSTILE = {
+    "brackets": STORE + "(" * 5000 + "1" + ")" * 5000,
+    "signs": STORE + "-" * 100_000 + "1",
+    "nots": STORE + "not " * 100_000 + "vi",
+    "sum": STORE + WIDE * 300 + "1.0",
+    "long sum": STORE + WIDE * 50_000 + "1.0",
+    "attributes": STORE + "T" + ".a" * 50_000,
+    "subscripts": STORE + "A" + "[0]" * 50_000,
+    "calls": STORE + "T.exp" + "()" * 50_000,
+    "choices": STORE + "1.0 if vi < 1 else " * 5000 + "1.0",
+    "comparisons": STORE + "1 < " * 50_000 + "1",
+    "conditions": STORE + "vi < 1 and " * 20_000 + "vi < 1",
+    "names": doubling_names(64) + STORE + "x63",
+    "digits": STORE + "1" * 5000,
+    "hexadecimal": STORE + "0x" + "f" * 50_000,
+    "number and keyword": STORE + "1if vi else 2",
+    "sum beyond 64 bits": STORE + "A[vi + 9223372036854775807 + 1, vj]",
+    "surrogate": STORE + "A[vi, '\ud800']",
+    "nul": STORE + "A[vi, \0]",
+    "byte order mark": "\ufeff",
+    "many stores": "".join(f"            B[vi, {n}] = 1.0\n" for n in range(40)),
+    "generator": STORE + "T.max(x for x in A)",
+    "import": STORE + "__import__('os').system('true')",
+    "attribute of the namespace": STORE + "T.__class__(1.0)",
+    "call of itself": STORE + "main(A, B)",
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_values(name: str) -> None:
+    with pytest.raises(ScriptError) as caught:
+        parse(HEAD + BLOCK + HOSTILE[name] + "\n")
+    assert caught.value.line > 0
+    assert f"line {caught.value.line}, column {caught.value.column}: " in str(caught.value)
+    assert len(str(caught.value)) < 1000
+
+
+def test_hostile_functions() -> None:
+    many = ", ".join(f"i{n}" for n in range(3000))
+    fails(HEAD + nested_loops(99), "no Python syntax: expected an indented block")
+    fails(HEAD + nested_loops(120) + " " * 130 + "pass\n", "too many levels of indentation")
+    fails(HEAD + f"    for {many} in T.grid({many.replace('i', '1')}):\n        pass\n", "100 deep")
+    fails(HEAD + "    T.func_attr(" + "{'a': " * 500 + "1" + "}" * 500 + ")\n", "brackets nest")
+    fails(HEAD + "    T.func_attr({'a': 1, 'a': 2})\n", "have the key 'a' twice", 3, "'a'")
+    fails(HEAD.replace("(4, 6)", "(4.0, 6)") + "    pass\n", "constant integer from 1 up", 2, "4.0")
+    fails("", "has no function", 1)
+    fails("#" * 2_000_000, "at most 1048576 are read", 1)
+
+
+def test_attributes_that_mean_nothing_are_refused() -> None:
+    body = BLOCK + STORE + "A[vi, vj]\n"
+    parse(HEAD + '    T.func_attr({"layout_free": ("A",), "FLOP": 24})\n' + body)
+    for attrs in ('{"layout_free": 3}', '{"layout_free": ("Z",)}', '{"FLOP": "x"}'):
+        with pytest.raises(VerifyError, match="attributes: "):
+            parse(HEAD + f"    T.func_attr({attrs})\n" + body)

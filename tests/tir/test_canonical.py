@@ -97,7 +97,7 @@ LIBRARY_KEYS = {
     "matmul_add": ((7, 4, 6), "1-2b34bb3520b673ce8e2baf5a"),
     "matmul_bias_gelu": ((4, 5, 6), "1-a00e0d501e7873f1def81f7e"),
     "max_pool2d": ((8, 8, 3, 3, 2, 1), "1-7acf61fade0f4df7725c07c0"),
-    "norm": ((4, 5), "1-3bc51bcf944e857327be3b91"),
+    "norm": ((4, 5), "1-2a0d32f28fde09c12fd4287b"),
     "softmax": ((4, 5), "1-fc7b4c02d7ed25e9ab7ba1f2"),
     "transpose_batch_matmul": ((4, 2, 4), "1-0d48d3bbd430237a3a3944b0"),
 }

@@ -11,13 +11,15 @@ from autosched.codegen.llvm.index import Indexer, Lanes, lanes_of
 from autosched.codegen.llvm.memory import Guard, Memory
 from autosched.codegen.llvm.points import Points
 from autosched.codegen.llvm.scalar import Scalars
+from autosched.codegen.llvm.tensor import TensorWriter, find_match
 from autosched.codegen.llvm.tile import TileWriter, chunks, find_tile
 from autosched.codegen.llvm.types import Value
 from autosched.target import Target
 from autosched.tir import dtypes
 from autosched.tir.affine import Affine, Int, always, same_int
 from autosched.tir.expr import Var
-from autosched.tir.nodes import Block, Buffer, For, Node, Predicate, Site, sites
+from autosched.tir.intrin import KEY, Match
+from autosched.tir.nodes import Block, Buffer, For, Node, Predicate, Site, allocated, sites
 from autosched.tir.size import Size
 
 if TYPE_CHECKING:
@@ -181,9 +183,12 @@ class FunctionWriter:
             self.block(node)
             return
         # Below lanes every block is a vector already.
-        tile = find_tile(node) if self.index.lanes is None else None
+        tile = find_tile(node, self.match) if self.index.lanes is None else None
         if tile is not None:
             TileWriter(self, tile).write()
+            return
+        if node.annotation(KEY) is not None:
+            self.tensor(node)
             return
         if node.kind == "parallel" and not self.in_parallel:
             self.module.parallel(self, node)
@@ -198,6 +203,23 @@ class FunctionWriter:
         else:
             self.serial(node)
 
+    def match(self, loop: For) -> Match:
+        """The intrinsic that does the nest from `loop` inwards."""
+        return find_match(loop, self.blocks, self.target)
+
+    def tensor(self, loop: For) -> None:
+        """A nest that an intrinsic does."""
+        found = self.match(loop)
+        points = self.points(found.block)
+        writer = TensorWriter(self, points, found)
+        writer.enter()
+        guard = points.guard(self.pending(found.block))
+        if guard.scalar is None:
+            writer.write(guard)
+        elif guard.scalar != "false":
+            self.branch(guard.scalar, lambda: writer.write(Guard()))
+        writer.leave()
+
     def body(self, loop: For) -> None:
         """What stands inside a loop, with its scratch buffers."""
         self.scratch(loop.allocs, loop.body)
@@ -207,13 +229,11 @@ class FunctionWriter:
         area = self.module.thread_scratch if self.in_parallel else self.module.shared_scratch
         mark = area.top
         for buffer in buffers:
-            size: Int = dtypes.itemsize(buffer.dtype)
-            for n in buffer.shape:
-                size = size * n
+            size = dtypes.itemsize(buffer.dtype) * allocated(buffer.shape, buffer.align)
             if isinstance(size, Size):
                 pointer = self._slots.get(id(buffer)) or self._sized(buffer, size)
                 self._slots[id(buffer)] = pointer
-            elif size <= STACK_BYTES:
+            elif always(size <= STACK_BYTES):
                 # Unrolled copies of a loop come here again; their buffers live one after the other.
                 pointer = self._slots.get(id(buffer)) or self.alloca(f"[{max(size, 64)} x i8]", 64)
                 self._slots[id(buffer)] = pointer
@@ -385,10 +405,10 @@ class FunctionWriter:
             return
         old = [points.load(a, guard) for a in block.writes]
         if block.init:
-            old = self._start(points, old)
+            old = self.start(points, old)
         self.store(points, points.update(block.reducer, old, guard), guard)
 
-    def _start(self, points: Points, old: list[Value]) -> list[Value]:
+    def start(self, points: Points, old: list[Value]) -> list[Value]:
         """The identity at the first point of the reduction, else what was accumulated."""
         block = points.block
         assert block.reducer is not None

@@ -12,6 +12,7 @@ from autosched.codegen.llvm.builder import Builder
 from autosched.codegen.llvm.function import FunctionWriter, Scratch
 from autosched.codegen.llvm.index import Indexer
 from autosched.errors import CodegenError
+from autosched.lowering import end_early
 from autosched.target import Target
 from autosched.tir.affine import Int
 from autosched.tir.expr import Var, walk
@@ -36,6 +37,8 @@ def generate(func: PrimFunc, target: Target, entry: str = "autosched_kernel") ->
 
     Raises CodegenError for what has no code here (thread bindings).
     """
+    # Whole vectors that hold nothing go. Idle lanes stay: reading a padded panel needs no mask.
+    func = end_early(func, "vectorized", target.vector_bytes)
     return ModuleWriter(func, target, entry).write()
 
 

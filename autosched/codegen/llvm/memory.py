@@ -10,9 +10,9 @@ from autosched.codegen.llvm.index import Indexer, Linear
 from autosched.codegen.llvm.types import Value, memory_type, suffix, type_of
 from autosched.errors import CodegenError
 from autosched.tir import dtypes
-from autosched.tir.affine import Affine, Int
+from autosched.tir.affine import Affine
 from autosched.tir.expr import Var
-from autosched.tir.nodes import Access, Buffer
+from autosched.tir.nodes import Access, Buffer, strides
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +43,8 @@ class Memory:
     ) -> Linear:
         """Offset in elements from the buffer's start."""
         total = Linear()
-        stride: Int = 1
-        shape = access.buffer.shape
-        for n in reversed(range(len(shape))):
-            index = access.indices[n]
+        steps = strides(access.buffer.shape, access.buffer.align)
+        for index, stride in zip(reversed(access.indices), reversed(steps), strict=True):
             if isinstance(index, Affine):
                 part = self.index.linear(index, values)
             else:
@@ -60,7 +58,6 @@ class Memory:
                 else:
                     part.vector = value.ref
             self.index.add_scaled(total, part, stride)
-            stride = stride * shape[n]
         return total
 
     @property
@@ -108,6 +105,28 @@ class Memory:
             f"<{lanes.width} x i1> {mask}, {t} zeroinitializer)"
         )
         return self._from_memory(ref, dtype, lanes.width)
+
+    def load_run(self, buffer: Buffer, offset: Linear, count: int, guard: Guard) -> Value:
+        """`count` elements from an offset on as one vector; 0 where the guard does not hold."""
+
+        def make() -> Value:
+            pointer = self.address(buffer, offset)
+            if guard.scalar is not None:
+                pointer = self._or_zeros(guard.scalar, pointer)
+            t = memory_type(buffer.dtype, count)
+            align = dtypes.itemsize(buffer.dtype)
+            return Value(
+                self.b.inst(f"load {t}, ptr {pointer}, align {align}"), buffer.dtype, count
+            )
+
+        return self._cached(("r", id(buffer), self._key(offset), guard, count), make)
+
+    def store_run(self, buffer: Buffer, offset: Linear, value: Value) -> None:
+        """Store a vector to elements that follow one another from an offset on."""
+        self.forget(buffer)
+        pointer = self.address(buffer, offset)
+        align = dtypes.itemsize(buffer.dtype)
+        self.b.do(f"store {value.type} {value.ref}, ptr {pointer}, align {align}")
 
     def _key(self, offset: Linear) -> tuple[object, ...]:
         return (offset.const, tuple(sorted((k, v) for k, v in offset.terms.items() if v)))

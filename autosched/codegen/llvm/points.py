@@ -131,6 +131,14 @@ class Points:
         clamped, guard = self._clamped(access, guard)
         return self.memory.load(access.buffer, self.offset(access, guard, clamped), guard)
 
+    def load_run(self, access: Access, count: int, guard: Guard) -> Value:
+        """`count` elements that follow one another in memory, from the access on, as a vector."""
+        if self.is_safe(access):
+            return self.memory.load_run(access.buffer, self.offset(access, Guard()), count, Guard())
+        clamped, guard = self._clamped(access, guard)
+        offset = self.offset(access, guard, clamped)
+        return self.memory.load_run(access.buffer, offset, count, guard)
+
     def _clamped(self, access: Access, guard: Guard) -> tuple[dict[Var, str], Guard]:
         """Axes of `access` to clamp, and the guard for what cannot be clamped.
 

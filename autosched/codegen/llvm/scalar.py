@@ -316,6 +316,10 @@ class Scalars:
         source, lanes = a.dtype, a.lanes
         if source == dtype:
             return a
+        if source == "bfloat16":
+            return self._from_bfloat16(a)
+        if dtype == "bfloat16":
+            return self._to_bfloat16(a)
         to = type_of(dtype, lanes)
         if not a.ref.startswith(("%", "<")) and lanes == 1:
             folded = _cast_literal(a, dtype)
@@ -349,6 +353,31 @@ class Scalars:
         if bits_to < bits_from:
             return done("trunc")
         return done("zext" if unsigned else "sext")
+
+    def _from_bfloat16(self, a: Value) -> Value:
+        """bfloat16 to float32: the upper half."""
+        single, bits = type_of("float32", a.lanes), type_of("int32", a.lanes)
+        wide = self.b.op(f"zext {a.type} {a.ref} to {bits}")
+        wide = self.b.op(f"shl {bits} {wide}, {splat('16', 'int32', a.lanes)}")
+        return Value(self.b.op(f"bitcast {bits} {wide} to {single}"), "float32", a.lanes)
+
+    def _to_bfloat16(self, a: Value) -> Value:
+        """float32 to bfloat16: rounded to nearest, ties to even; NaN made quiet."""
+        bits, o = type_of("int32", a.lanes), self.b.op
+
+        def k(n: int) -> str:
+            return splat(str(n), "int32", a.lanes)
+
+        pattern = o(f"bitcast {a.type} {a.ref} to {bits}")
+        high = o(f"lshr {bits} {pattern}, {k(16)}")
+        bias = o(f"add {bits} {o(f'and {bits} {high}, {k(1)}')}, {k(0x7FFF)}")
+        rounded = o(f"lshr {bits} {o(f'add {bits} {pattern}, {bias}')}, {k(16)}")
+        quiet = o(f"or {bits} {high}, {k(0x40)}")
+        nan = o(f"fcmp uno {a.type} {a.ref}, {a.ref}")
+        c = "i1" if a.lanes == 1 else f"<{a.lanes} x i1>"
+        chosen = o(f"select {c} {nan}, {bits} {quiet}, {bits} {rounded}")
+        narrow = o(f"trunc {bits} {chosen} to {type_of('bfloat16', a.lanes)}")
+        return Value(narrow, "bfloat16", a.lanes)
 
     def _odd_float32(self, a: Value) -> Value:
         """float64 to float32, rounded to the neighbour with an odd significand where inexact, so

@@ -16,9 +16,11 @@ from typing import TYPE_CHECKING
 
 from autosched.codegen.llvm.index import Lanes, lanes_of
 from autosched.codegen.llvm.memory import Guard
+from autosched.codegen.llvm.tensor import TensorWriter
 from autosched.codegen.llvm.types import Value, type_of
 from autosched.tir.affine import sometimes
 from autosched.tir.expr import Var
+from autosched.tir.intrin import KEY, Match
 from autosched.tir.nodes import Block, For, Node, Predicate
 from autosched.tir.size import Size
 
@@ -39,12 +41,15 @@ class Tile:
     block: Block
     reduce: frozenset[Var]
     """Variables of the tile's loops that run over the reduction."""
+    tensor: Match | None = None
+    """The intrinsic that does a nest inside the loops; an accumulator is then its result."""
 
 
-def find_tile(node: Node) -> Tile | None:
-    """The register tile that starts at `node`, if one does."""
+def find_tile(node: Node, match: Callable[[For], Match]) -> Tile | None:
+    """The register tile that starts at `node`, if one does. `match` gives the intrinsic of a marked
+    nest."""
     loops: list[For] = []
-    while isinstance(node, For):
+    while isinstance(node, For) and node.annotation(KEY) is None:
         if (
             len(node.body) != 1
             or node.allocs
@@ -53,8 +58,9 @@ def find_tile(node: Node) -> Tile | None:
             return None
         loops.append(node)
         node = node.body[0]
-    block = node
-    if block.reducer is None or not loops:
+    tensor = match(node) if isinstance(node, For) and loops else None
+    block = node if isinstance(node, Block) else tensor.block if tensor is not None else None
+    if block is None or block.reducer is None or not loops:
         return None
     spatial: set[Var] = set()
     reduce: set[Var] = set()
@@ -80,7 +86,7 @@ def find_tile(node: Node) -> Tile | None:
             return None
     if any(loop.kind == "vectorized" for loop in loops[:-1]) or count > 16 * MAX_ACCUMULATORS:
         return None
-    return Tile(tuple(loops), block, frozenset(reduce & {loop.var for loop in loops}))
+    return Tile(tuple(loops), block, frozenset(reduce & {loop.var for loop in loops}), tensor)
 
 
 def chunks(extent: int, width: int) -> list[tuple[int, int, int]]:
@@ -109,6 +115,7 @@ class TileWriter:
         self.vector = last if last.kind == "vectorized" else None
         self.lanes_reduce = self.vector is not None and self.vector.var in tile.reduce
         self.width = f.width(tile.block)
+        self.tensor = None if tile.tensor is None else TensorWriter(f, self.points, tile.tensor)
         self.unrolled = [x for x in tile.loops if x.kind == "unrolled" and x.var not in tile.reduce]
         self.accumulators: dict[tuple[int, ...], list[list[str]]] = {}
         self.turn: dict[tuple[int, ...], int] = {}
@@ -132,6 +139,8 @@ class TileWriter:
         self.points.clamp = self.spatial
         for var in self.tile.reduce:
             f.index.env[var] = 0
+        if self.tensor is not None:
+            self.tensor.enter()
         first = self._first()
         places = list(self._places())
         partial = self._partials(len(places))
@@ -141,13 +150,11 @@ class TileWriter:
             sets = []
             old = None
             if first is not True and not self.lanes_reduce:
-                old = [self.points.load(a, Guard()) for a in self.block.writes]
+                old = self._accumulated()
             for p in range(partial):
                 names = []
                 for n, access in enumerate(self.block.writes):
-                    count = (
-                        lanes.width if lanes is not None else self.width if self.lanes_reduce else 1
-                    )
+                    count = self._lanes(lanes)
                     value = self.points.identity(self.reducer, n, count)
                     if p == 0 and old is not None:
                         value = self._first_or(first, value, f.scalars.widen(old[n], count))
@@ -164,8 +171,22 @@ class TileWriter:
             self._go_to(key, lanes)
             self._finish(key, lanes, first)
         f.index.lanes = None
+        if self.tensor is not None:
+            self.tensor.leave()
         for loop in self.tile.loops:
             f.index.env.pop(loop.var, None)
+
+    def _lanes(self, lanes: Lanes | None) -> int:
+        """Lanes of an accumulator."""
+        if self.tensor is not None:
+            return self.tensor.lanes
+        return lanes.width if lanes is not None else self.width if self.lanes_reduce else 1
+
+    def _accumulated(self) -> list[Value]:
+        """What the accumulators' elements hold in memory."""
+        if self.tensor is not None:
+            return [self.tensor.load_result(Guard())]
+        return [self.points.load(a, Guard()) for a in self.block.writes]
 
     def _first_or(self, first: str | bool, value: Value, old: Value) -> Value:
         if first is False:
@@ -350,11 +371,15 @@ class TileWriter:
         names = sets[self.turn[key] % len(sets)]
         self.turn[key] += 1
         wide = f.index.lanes.width if f.index.lanes is not None else 1
+        wide = wide if self.tensor is None else self.tensor.lanes
         old = []
         for name, access in zip(names, self.block.writes, strict=True):
             t = type_of(access.buffer.dtype, wide)
             old.append(Value(f.b.inst(f"load {t}, ptr {name}"), access.buffer.dtype, wide))
-        new = self.points.update(self.reducer, old, guard)
+        if self.tensor is not None:
+            new = [self.tensor.call(old[0], guard)]
+        else:
+            new = self.points.update(self.reducer, old, guard)
         keep = f.memory.mask(guard) if f.index.lanes is not None and self.lanes_reduce else None
         if keep is None and guard.mask is not None:
             keep = f.memory.mask(guard)
@@ -374,7 +399,7 @@ class TileWriter:
     def _finish(self, key: tuple[int, ...], lanes: Lanes | None, first: str | bool) -> None:
         """Combine the partial accumulators of one place and store it where it is real."""
         f = self.f
-        width = lanes.width if lanes is not None else self.width if self.lanes_reduce else 1
+        width = self._lanes(lanes)
         total: list[Value] | None = None
         for names in self.accumulators[key]:
             part = [
@@ -402,7 +427,10 @@ class TileWriter:
         values = total
 
         def store() -> None:
-            f.store(self.points, values, guard)
+            if self.tensor is not None:
+                self.tensor.store(values[0])
+            else:
+                f.store(self.points, values, guard)
 
         if guard.scalar is not None:
             f.branch(guard.scalar, store)

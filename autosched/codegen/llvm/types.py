@@ -20,6 +20,7 @@ SCALAR = {
     "int64": "i64",
     "uint8": "i8",
     "bool": "i1",
+    "bfloat16": "i16",  # the bit pattern: no processor needs a library function to load it
 }
 SUFFIX = {
     "float16": "f16",
@@ -31,6 +32,7 @@ SUFFIX = {
     "int64": "i64",
     "uint8": "i8",
     "bool": "i1",
+    "bfloat16": "i16",
 }
 
 
@@ -67,6 +69,8 @@ def literal(value: float | int | bool, dtype: str) -> str:
     """A constant's text; floats in hexadecimal, so that they are exact."""
     if dtype == "bool":
         return "true" if value else "false"
+    if dtype == "bfloat16":
+        return str(int(dtypes.from_float32(value)))
     if not dtypes.is_float(dtype):
         return str(int(value))
     with np.errstate(over="ignore"):

@@ -1,0 +1,365 @@
+"""Layouts: the dimensions of a buffer as digits of the dimensions that it had.
+
+A layout is a sequence, one item a new dimension: `d`, `[d]`, `[d, div]` or `[d, div, mod]`, which
+says `(x // div) % mod` of the index x along old dimension d. A list of dimensions in the place of d
+stands for their indices fused in row-major order. So `[[0, 4], 1, [0, 1, 4]]` makes panels of 4
+rows: `(i // 4, j, i % 4)`. Numbers may be `Decision`s or arrays; a Python function of the indices
+that says the same with ints, `lambda i, j: (i // 4, j, i % 4)`, is turned into this form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Union
+
+from autosched.errors import ScheduleError, TensorExprError
+from autosched.schedule.body import rewrite_block, to_expr
+from autosched.schedule.check import refuse, require, show
+from autosched.schedule.compute import written_axes
+from autosched.schedule.kinds import check_kinds, has_kinds
+from autosched.schedule.place import Guard, full, guards_of, nest
+from autosched.tir import expr as ex
+from autosched.tir.affine import (
+    Affine,
+    Extents,
+    Int,
+    always,
+    ceildiv,
+    digit,
+    from_expr,
+    same_int,
+)
+from autosched.tir.expr import Expr, Var
+from autosched.tir.nodes import (
+    Access,
+    Block,
+    Buffer,
+    Index,
+    Iter,
+    PrimFunc,
+    Site,
+    map_func,
+    replace_node,
+    site_of,
+    sites,
+    writers_of,
+)
+
+Layout = Sequence[Any]
+IndexMap = Callable[..., Any]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Piece:
+    """One new dimension: `(x // div) % mod` of the indices along `dims`, fused in row-major order
+    into x."""
+
+    dims: tuple[int, ...]
+    div: Int
+    mod: Int | None
+    extent: Int
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Packing:
+    """A layout of buffers of one shape, checked: every index is determined by its pieces."""
+
+    shape: tuple[Int, ...]
+    pieces: tuple[Piece, ...]
+
+    @property
+    def extents(self) -> tuple[Int, ...]:
+        """The new shape."""
+        return tuple(p.extent for p in self.pieces)
+
+    def groups(self) -> dict[tuple[int, ...], list[int]]:
+        """Old dimensions (fused or alone) -> numbers of their pieces."""
+        out: dict[tuple[int, ...], list[int]] = {}
+        for n, p in enumerate(self.pieces):
+            out.setdefault(p.dims, []).append(n)
+        return out
+
+    def through(self, access: Access, new: Buffer, extents: Extents, what: str) -> Access:
+        """The access of an element, made one of `new`. `extents` are those of the block's axes."""
+        indices: list[Index] = []
+        for p in self.pieces:
+            index = access.indices[p.dims[0]]
+            if len(p.dims) == 1 and p.mod is None and always(p.div == 1):
+                indices.append(index)
+                continue
+            base = Affine(0)
+            for d, step in zip(p.dims, fused_strides(self.shape, p.dims), strict=True):
+                index = access.indices[d]
+                if not isinstance(index, Affine):
+                    refuse(
+                        f"{what}: index {d} of {access.buffer.name} is not affine; the layout may "
+                        "only keep it whole"
+                    )
+                base = base + index * step
+            indices.append(digit(base, p.div, p.mod, extents))
+        return Access(new, tuple(indices))
+
+    def back(self, axes: Sequence[Var]) -> tuple[list[Affine], list[Guard]]:
+        """The old indices as forms over axes that run over the new shape, and what must hold for
+        an element to be there: where the layout pads, not all are."""
+        old = [Affine(0) for _ in self.shape]
+        guards = []
+        extents = dict(zip(axes, self.extents, strict=True))
+        for dims, numbers in self.groups().items():
+            base = Affine(0)
+            reach: Int = 1
+            for n in numbers:
+                base = base + Affine.of(axes[n], self.pieces[n].div)
+                reach = reach * self.pieces[n].extent
+            total: Int = 1
+            for d in dims:
+                total = total * self.shape[d]
+            if not always(reach == total):
+                guards.append(Guard(base, total))
+            for k, (d, step) in enumerate(zip(dims, fused_strides(self.shape, dims), strict=True)):
+                # The guard bounds the first digit; the others are cut by their extents.
+                old[d] = digit(base, step, self.shape[d] if k else None, extents)
+        return old, guards
+
+
+def fused_strides(shape: Sequence[Int], dims: Sequence[int]) -> list[Int]:
+    """What one step along each of `dims` adds to their fused index."""
+    out: list[Int] = []
+    step: Int = 1
+    for d in reversed(dims):
+        out.append(step)
+        step = step * shape[d]
+    return out[::-1]
+
+
+def packing(buffer: Buffer, layout: Layout | None, what: str) -> Packing:
+    """The layout of a buffer (None: its own). Refuses one that loses part of an index."""
+    rank = len(buffer.shape)
+    pieces = []
+    for item in range(rank) if layout is None else layout:
+        parts = [item] if isinstance(item, int) else list(item)
+        head = parts[0] if parts else -1
+        dims = (head,) if isinstance(head, int) else tuple(head)
+        if not 1 <= len(parts) <= 3 or not dims or any(not _is_dim(d, rank) for d in dims):
+            refuse(
+                f"{what}: a layout dimension is d, [d, div] or [d, div, mod] with d below {rank}, "
+                f"or a list of such in the place of d; found {parts}"
+            )
+        div: Int = parts[1] if len(parts) > 1 else 1
+        mod: Int | None = parts[2] if len(parts) > 2 else None
+        require(div >= 1, f"{what}: div must be positive; found {show(div)}")
+        total: Int = 1
+        for d in dims:
+            total = total * buffer.shape[d]
+        if mod is not None:
+            require(mod >= 1, f"{what}: mod must be positive; found {show(mod)}")
+        pieces.append(Piece(dims, div, mod, ceildiv(total, div) if mod is None else mod))
+    out = Packing(buffer.shape, tuple(pieces))
+    groups = out.groups()
+    for d in range(rank):
+        mine = [dims for dims in groups if d in dims]
+        if len(mine) != 1 or not _complete([pieces[n] for n in groups[mine[0]]]):
+            refuse(
+                f"{what}: the layout does not determine the index of dimension {d} of "
+                f"{buffer.name}; expected digits such as [{d}, t] and [{d}, 1, t], each once"
+            )
+    return out
+
+
+def _is_dim(d: object, rank: int) -> bool:
+    return isinstance(d, int) and not isinstance(d, bool) and 0 <= d < rank
+
+
+def _complete(pieces: list[Piece]) -> bool:
+    """Whether the digits are a mixed-radix form, each used once."""
+    div: Int = 1
+    left = list(pieces)
+    while left:
+        found = next(
+            (p for p in left if same_int(p.div, div) and (p.mod is not None or len(left) == 1)),
+            None,
+        )
+        if found is None:
+            return False
+        left.remove(found)
+        if found.mod is None:
+            return True
+        div = found.div * found.mod
+    return False
+
+
+def layout_of(index_map: IndexMap, shape: Sequence[Int], what: str) -> list[list[Any]]:
+    """The layout that a Python function of the indices states. Refuses what is no layout."""
+    axes = [Var(f"i{n}") for n in range(len(shape))]
+    try:
+        found = index_map(*axes)
+    except (TypeError, TensorExprError) as e:
+        raise ScheduleError(f"{what}: the index map does not take {len(axes)} indices: {e}") from e
+    items = list(found) if isinstance(found, (tuple, list)) else [found]
+    out = []
+    for item in items:
+        part = _digit_of(item, axes, shape) if isinstance(item, Expr) else None
+        if part is None:
+            refuse(
+                f"{what}: each new index is x, x // a, x % b or x // a % b of one index x, or of "
+                f"several fused row-major such as i * {show(shape[-1])} + j; found {item}"
+            )
+        out.append(part)
+    return out
+
+
+def _digit_of(e: Expr, axes: Sequence[Var], shape: Sequence[Int]) -> list[Any] | None:
+    e, mod = _by_constant(e, "floormod")
+    e, div = _by_constant(e, "floordiv")
+    form = from_expr(e)
+    if form is None or not always(form.const == 0):
+        return None
+    terms = {axes.index(a): c for a, c in form.terms if isinstance(a, Var)}
+    dims = sorted(terms, key=lambda d: int(terms[d]), reverse=True)
+    steps = fused_strides(shape, dims)
+    if not dims or len(dims) != len(form.terms):
+        return None
+    if not all(same_int(terms[d], s) for d, s in zip(dims, steps, strict=True)):
+        return None
+    head = dims[0] if len(dims) == 1 else dims
+    if mod is not None:
+        return [head, div or 1, mod]
+    return [head] if div is None else [head, div]
+
+
+def _by_constant(e: Expr, op: str) -> tuple[Expr, int | None]:
+    """(a, n) of `op(a, n)`, or (e, None)."""
+    if isinstance(e, ex.Call) and e.op == op and isinstance(e.args[1], ex.Const):
+        return e.args[0], int(e.args[1].value)
+    return e, None
+
+
+def transform_layout(
+    func: PrimFunc,
+    block: str,
+    buffer: Sequence[Union[str, int]] | str,
+    layout: Layout,
+    pad_value: float | None = None,
+) -> PrimFunc:
+    """Store an intermediate in another layout; all who read or write it follow.
+    (TVM transform_layout; Halide reorder_storage and fold.)
+
+    Args:
+        buffer: ("read", n) or ("write", n), an access of the block, or the buffer's name.
+        layout: the new dimensions, as this module says.
+        pad_value: what the elements hold that a layout adds where it does not divide; None: nothing
+            defined, and nobody reads them. With a value the writer is made anew: its axes are the
+            new dimensions, in loops of its own.
+
+    Legality: the buffer is an intermediate without alignment; the layout's digits determine every
+    index; indices that it cuts are affine. With `pad_value` the one writer is no reduction, writes
+    its own axes, one a dimension, and shares no loop. An argument keeps its layout, which is the
+    caller's: cache_read with a layout reads it through a stage that transforms it.
+
+    rewrite: (lambda i, j: (i // 4, j, i % 4))
+        B = T.alloc_buffer((10, 6), "float32")      B = T.alloc_buffer((3, 6, 4), "float32")
+        with T.block("B"):                          with T.block("B"):
+            B[vi, vj] = A[vi, vj] + 1       ->          B[vi // 4, vj, vi % 4] = A[vi, vj] + 1
+        with T.block("C"):                          with T.block("C"):
+            C[vi, vj] = B[vi, vj] * 2                   C[vi, vj] = B[vi // 4, vj, vi % 4] * 2
+    """
+    what = f"transform_layout({block})"
+    old = accessed_buffer(site_of(func, block).block, buffer, what)
+    if any(b is old for b in func.params):
+        refuse(
+            f"{what}: {old.name} is an argument of {func.name}, whose layout is the caller's; "
+            f"cache_read(block, {old.name!r}, layout=...) reads it through a stage that transforms "
+            "it, cache_write makes an intermediate of an output"
+        )
+    if old.align:
+        refuse(f"{what}: {old.name} has strides of its own; do storage_align afterwards")
+    dims = packing(old, layout, what)
+    new = replace(old, shape=dims.extents)
+    if pad_value is not None:
+        func = _padded_writer(func, old, dims, pad_value, what)
+
+    def visit(b: Block) -> Block:
+        if all(a.buffer is not old for a in (*b.reads, *b.writes)):
+            return b
+        extents = {it.var: it.extent for it in b.iters}
+
+        def change(a: Access) -> Access:
+            return dims.through(a, new, extents, what) if a.buffer is old else a
+
+        return replace(b, reads=tuple(map(change, b.reads)), writes=tuple(map(change, b.writes)))
+
+    result = map_func(func, visit)
+    if has_kinds(result):
+        check_kinds(result)
+    return result
+
+
+def accessed_buffer(block: Block, buffer: Sequence[Union[str, int]] | str, what: str) -> Buffer:
+    """The buffer of ("read", n) or ("write", n) of a block, or the one of that name."""
+    named = {"read": block.reads, "write": block.writes}
+    if isinstance(buffer, str):
+        for a in (*block.reads, *block.writes):
+            if a.buffer.name == buffer:
+                return a.buffer
+        have = ", ".join(dict.fromkeys(a.buffer.name for a in (*block.reads, *block.writes)))
+        refuse(f"{what}: the block does not access {buffer}; it accesses {have}")
+    pair = tuple(buffer) if isinstance(buffer, (tuple, list)) else ()
+    if len(pair) != 2 or pair[0] not in named or not isinstance(pair[1], int):
+        refuse(f'{what}: a buffer is ("read", n), ("write", n) or a name; found {buffer!r}')
+    found = named[str(pair[0])]
+    if not 0 <= pair[1] < len(found):
+        refuse(f"{what}: the block has {len(found)} {pair[0]}s; found number {pair[1]}")
+    return found[pair[1]].buffer
+
+
+def _padded_writer(
+    func: PrimFunc, old: Buffer, dims: Packing, pad_value: float, what: str
+) -> PrimFunc:
+    """The writer of `old` over the new dimensions, with `pad_value` where no old element is. It
+    still writes `old`, at indices that may lie beyond it: the caller replaces them."""
+    writers = writers_of(func, old)
+    if len(writers) != 1:
+        refuse(f"{what}: pad_value needs one writer of {old.name}; it has {len(writers)}")
+    site = writers[0]
+    block = site.block
+    if block.reducer is not None or len(block.writes) != 1 or guards_of(site):
+        refuse(
+            f"{what}: pad_value is for a block that writes one value for each element; cache_write "
+            f"{block.name} and transform the copy",
+            block,
+        )
+    (order,) = written_axes(block, what)
+    if _shares_loops(func, site):
+        refuse(f"{what}: {block.name} stands inside loops of other blocks; transform it before")
+    axes = [Var(f"v{n}") for n in range(len(dims.pieces))]
+    extents = dict(zip(axes, dims.extents, strict=True))
+    logical, guards = dims.back(axes)
+    reads, writes, (value,) = rewrite_block(block, dict(zip(order, logical, strict=True)), extents)
+    try:
+        padding = ex.const(pad_value, old.dtype)
+    except TensorExprError as e:
+        raise ScheduleError(f"{what}: pad_value: {e}") from e
+    condition: Expr | None = None
+    for guard in guards:
+        holds = to_expr(guard.form) < to_expr(Affine(guard.bound))
+        condition = holds if condition is None else ex.call("and", condition, holds)
+    if condition is not None:
+        value = ex.call("if_then_else", condition, value, padding)
+    fresh = replace(
+        block,
+        iters=tuple(Iter(v, n) for v, n in extents.items()),
+        bindings=(),
+        predicates=(),
+        reads=reads,
+        writes=writes,
+        body=(value,),
+    )
+    top = site.loops[0] if site.loops else block
+    return replace_node(func, top, (nest(fresh, full(fresh), (), {}),))
+
+
+def _shares_loops(func: PrimFunc, site: Site) -> bool:
+    return bool(site.loops) and any(
+        other.block is not site.block and other.loops[:1] == site.loops[:1] for other in sites(func)
+    )

@@ -1,0 +1,180 @@
+"""The public suite: every workload tuned, and its best program held against the engines.
+
+    python benchmarks/suite.py [--trials 128] [--only GMM-128,C2D] [--seed 0]
+
+Weights come at run time on both sides. "MetaSchedule" is what Apache TVM's successor of the
+auto-scheduler reached on another machine (AMD Zen 5, 2 cores, AVX-512); it is printed for
+orientation and no part of a ratio.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import common
+import numpy as np
+import peer_client
+
+import autosched as at
+from autosched.driver import BuiltFunction
+from autosched.machine import FmaPeak
+from autosched.runtime.arrays import empty
+from autosched.target import Target
+from autosched.tir.nodes import outputs_of
+
+LEAST = 0.8
+"""No workload may be slower than this share of the fastest engine."""
+SECONDS = {"GMM-128": 15.0, "GMM-1024": 30.0}
+"""Wall time that a whole run of 128 trials may take; any other workload 45 s."""
+CONV = (*common.CONV_ENGINES, "torch-compile-ma")
+MATMUL = common.MATMUL_ENGINES
+ROWS = common.ROW_ENGINES
+
+
+@dataclass(frozen=True)
+class Case:
+    """One workload: its name in the suite and in the library, the engines that have it, and what
+    MetaSchedule reached, in milliseconds."""
+
+    name: str
+    workload: str
+    args: tuple[int, ...]
+    engines: Sequence[str]
+    metaschedule_ms: float | None = None
+
+
+CASES = (
+    Case("GMM-128", "matmul", (128, 128, 128), MATMUL, 0.0097),
+    Case("GMM-1024", "matmul_add", (1024, 1024, 1024), MATMUL, 8.8),
+    Case("GMM-BERT", "matmul_bias_gelu", (128, 768, 3072), MATMUL[1:]),
+    Case("C1D", "conv1d", (256, 64, 128, 3, 2, 1), ("torch", "ort", "openvino"), 0.0150),
+    Case("C2D", "conv2d", (224, 224, 3, 64, 7, 2, 3), CONV, 0.566),
+    Case("C2D-R50", "conv2d", (56, 56, 64, 64, 3, 1, 1), CONV, 0.508),
+    Case("C2D-R50b", "conv2d", (14, 14, 256, 256, 3, 1, 1), CONV, 0.535),
+    Case(
+        "C3D",
+        "conv3d",
+        (16, 112, 112, 3, 64, 7, 2, 3),
+        ("torch", "ort", "openvino", "torch-compile-ma"),
+        8.2,
+    ),
+    Case("DEP", "depthwise_conv2d", (112, 112, 32, 3, 1, 1), CONV, 0.0335),
+    Case("DIL", "conv2d", (224, 224, 3, 64, 7, 2, 3, 2), CONV, 0.509),
+    Case("GRP", "conv2d", (56, 56, 64, 128, 3, 2, 1, 1, 4), CONV, 0.0716),
+    Case("T2D", "conv2d_transpose", (4, 4, 512, 256, 4, 2, 1), CONV, 0.369),
+    Case("CAP", "conv2d_capsule", (16, 16, 32, 32, 3, 2, 1, 4), (), 0.171),
+    Case("NRM", "norm", (256, 256), ROWS, 0.0022),
+    Case("SFM", "softmax", (256, 256), ROWS, 0.0711),
+    Case("SFM-big", "softmax", (4096, 1024), ROWS, 5.25),
+    Case("LN", "layer_norm", (4096, 1024), ROWS, 0.95),
+    Case("CBR", "conv2d_bias_relu", (224, 224, 3, 64, 7, 2, 3), CONV, 0.554),
+    Case("TBG", "transpose_batch_matmul", (128, 12, 64), MATMUL, 0.127),
+)
+
+
+def arrays(task: at.SearchTask, built: BuiltFunction) -> list[np.ndarray[Any, Any]]:
+    """Random inputs and outputs for all parameters."""
+    rng = np.random.default_rng(0)
+    written = {b.name for b in outputs_of(task.prim_func)}
+    found = []
+    for buffer in task.prim_func.params:
+        shape = tuple(int(n) for n in buffer.shape)
+        array = empty(shape, buffer.dtype)
+        array[...] = 0 if buffer.name in written else rng.standard_normal(shape)
+        found.append(array)
+    built(*found)
+    return found
+
+
+def run(case: Case, target: Target, trials: int, seed: int) -> dict[str, Any]:
+    """Tune one workload and compare; prints what it finds."""
+    threads = target.num_cores
+    task = at.SearchTask(case.workload, case.args, target=target)
+    with tempfile.TemporaryDirectory() as folder:
+        log = str(Path(folder) / "records.json")
+        options = at.TuningOptions(
+            num_measure_trials=trials, measure_callbacks=[at.RecordToFile(log)], seed=seed
+        )
+        result = task.tune(options)
+        schedule, _ = task.apply_best(log)
+    built = at.build(schedule, target=target)
+    assert isinstance(built, BuiltFunction)
+    spec = f"{case.workload}:{','.join(str(n) for n in case.args)}"
+    figures: dict[str, Any] = {"case": case.name, "ratio": None}
+    if case.engines:
+        peers = peer_client.open_peers(case.engines, spec, threads)
+        try:
+            figures = common.compare(
+                case.name,
+                common.Side.of("tuned", built.with_threads(threads), arrays(task, built)),
+                peers,
+                flop=int(result.flop),
+                bar=1.0,
+                peak=FmaPeak(target, threads, result.best_seconds),
+                rounds=6,
+            )
+        finally:
+            peer_client.close(peers)
+    phases = ", ".join(f"{phase} {seconds:.1f} s" for phase, seconds in result.phases.items())
+    print(f"  {result.trials} trials in {result.elapsed_s:.1f} s: {phases}")
+    return figures | {
+        "elapsed_s": result.elapsed_s,
+        "phases": result.phases,
+        "trials": result.trials,
+        "statuses": result.statuses,
+        "best_s": result.best_seconds,
+        "baseline_s": result.baseline_seconds,
+        "metaschedule_ms": case.metaschedule_ms,
+    }
+
+
+def main() -> None:
+    """Tune what is named (default: all) and end with one JSON line."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--trials", type=int, default=128)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only", help="names from the suite, divided by commas")
+    options = parser.parse_args()
+    wanted = options.only.split(",") if options.only else [c.name for c in CASES]
+    unknown = set(wanted) - {c.name for c in CASES}
+    if unknown:
+        parser.error(f"no workload {', '.join(sorted(unknown))} in the suite")
+    target = Target("llvm")
+    rows, bars = [], []
+    for case in CASES:
+        if case.name not in wanted:
+            continue
+        found = run(case, target, options.trials, options.seed)
+        rows.append(found)
+        allowed = SECONDS.get(case.name, 45.0)
+        if found["ratio"] is not None:
+            bars.append(
+                common.bar(
+                    case.name,
+                    f">= {LEAST} of {found['fastest']}",
+                    f"{found['ratio']:.3f} (native {found['ratio_native']:.3f})",
+                    found["ratio"] >= LEAST,
+                )
+            )
+        bars.append(
+            common.bar(
+                f"{case.name}, {options.trials} trials",
+                f"<= {allowed:.0f} s",
+                f"{found['elapsed_s']:.1f} s",
+                found["elapsed_s"] <= allowed,
+            )
+        )
+    ratios = [r["ratio"] for r in rows if r["ratio"] is not None]
+    mean = math.exp(sum(map(math.log, ratios)) / len(ratios)) if ratios else math.nan
+    bars.append(common.bar("geometric mean", ">= 1.0", f"{mean:.3f}", mean >= 1.0))
+    common.finish("suite", {"rows": rows, "geometric_mean": mean, "bars": bars})
+
+
+if __name__ == "__main__":
+    main()
