@@ -474,6 +474,13 @@ class Facts:
 
     def inside(self, form: Linear, extent: Int) -> bool:
         """Whether `0 <= form < extent` is proved."""
+        if len(form.terms) == 1 and not form.const:
+            ((key, c),) = form.terms.items()
+            if c == 1 and isinstance(key, SymbolicDigit) and key.mod is None:
+                # 0 <= base // div < extent, where 0 <= base < div * extent.
+                base, div = (Linear(x, dict(terms)) for x, terms in (key.base, key.div))
+                beyond = plus(base, self._product(div, self.size(extent)), -1)
+                return self.at_most(beyond, -1) and self.at_most(plus(Linear(0, {}), base, -1), 0)
         if not isinstance(extent, Size):
             return self.within(form, 0, int(extent) - 1)
         below = plus(form, self.size(extent), -1)

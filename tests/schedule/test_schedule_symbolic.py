@@ -204,6 +204,23 @@ def factored_outer(sch: Schedule) -> None:
     sch.parallel(sch.get_loops(partial)[0])
 
 
+def relaid(sch: Schedule) -> None:
+    """Another layout of an intermediate, and rows of an aligned stride."""
+    block = sch.get_block("C")
+    sch.transform_layout(block, ("write", 0), [[1, 4], [0], [1, 1, 4]])
+    copy = sch.cache_read(block, "A", "global")
+    sch.storage_align(copy, 0, 0, 16, 3)
+    sch.parallel(sch.get_loops(copy)[0])
+
+
+def fused_and_split(sch: Schedule) -> None:
+    i, j = loops(sch, "D")
+    i0, i1 = sch.split(i, [None, 5])
+    sch.reorder(i0, i1, j)
+    a, _ = sch.split(sch.fuse(i1, j), [None, 2])
+    sch.parallel(a)
+
+
 MATMULS: dict[str, Callable[[Schedule], None]] = {
     f.__name__: f
     for f in (
@@ -212,11 +229,13 @@ MATMULS: dict[str, Callable[[Schedule], None]] = {
         split_middle,
         split_again,
         fused,
+        fused_and_split,
         fused_under_constant,
         located,
         located_in_row,
         located_reversed,
         packed,
+        relaid,
         written_apart,
         decomposed,
         factored_outer,
