@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from autosched.errors import AutoschedError as AutoschedError
     from autosched.schedule import Schedule as Schedule
     from autosched.target import Target as Target
+    from autosched.tir.intrin import TensorIntrin as TensorIntrin
     from autosched.tir.module import IRModule as IRModule
     from autosched.tuning import RecordReader as RecordReader
     from autosched.tuning import RecordToFile as RecordToFile
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from autosched.tuning import TuningOptions as TuningOptions
     from autosched.tuning import load_best_record as load_best_record
     from autosched.tuning.models import XGBModel as XGBModel
+    from autosched.tuning.policy import PreloadCustomSketchRule as PreloadCustomSketchRule
     from autosched.tuning.policy import PreloadMeasuredStates as PreloadMeasuredStates
     from autosched.tuning.policy import SketchPolicy as SketchPolicy
     from autosched.workloads import register_workload as register_workload
@@ -46,6 +48,7 @@ _HOME = {
     "LocalBuilder": "measure.build",
     "LocalPool": "measure.local",
     "LocalRunner": "measure.slot",
+    "PreloadCustomSketchRule": "autosched.tuning.policy",
     "PreloadMeasuredStates": "autosched.tuning.policy",
     "RandomModel": "cost_model.random",
     "RecordReader": "autosched.tuning",
@@ -56,6 +59,7 @@ _HOME = {
     "SketchPolicy": "autosched.tuning.policy",
     "Target": "autosched.target",
     "TaskScheduler": "autosched.tuning",
+    "TensorIntrin": "autosched.tir.intrin",
     "TuningOptions": "autosched.tuning",
     "XGBModel": "autosched.tuning.models",
     "build": "autosched.driver",

@@ -2,7 +2,8 @@
 
 Unit loops, iterations of parallel loops that no block has, and predicates that always hold go (see
 `tir/simplify.py`), and every intermediate gets a place and a size: it is allocated inside the loops
-that all its accesses share, and holds just the region that one iteration of them touches.
+that all its accesses share, and holds just the region that one iteration of them touches; of a
+recurrence's state that nothing reads afterwards, just the last steps (`rings.py`).
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from autosched.errors import CodegenError
-from autosched.tir.affine import Affine, Extents, Int, ceildiv, imax, imin, recombine
+from autosched.rings import fold_index, ring
+from autosched.tir.affine import Affine, Extents, Int, ceildiv, imax, imin, recombine, sometimes
 from autosched.tir.expr import Var
 from autosched.tir.nodes import (
     Access,
@@ -23,7 +25,7 @@ from autosched.tir.nodes import (
     loops_of,
     sites,
 )
-from autosched.tir.region import Region, common_loops, touched
+from autosched.tir.region import Region, home, touched
 from autosched.tir.simplify import drop_unit_loops, simplify_forms
 from autosched.tir.size import Size, Undecided
 
@@ -103,18 +105,24 @@ def _place_buffers(func: PrimFunc) -> PrimFunc:
             if not mine or mine[-1] is not site:
                 mine.append(site)
     changed: dict[int, tuple[Buffer, Region]] = {}
+    rings: dict[int, tuple[int, int]] = {}
     at_loop: dict[Var | None, list[Buffer]] = {}
     for key, buffer in buffers.items():
         if key in placed:
             continue
-        home = _home(users[key])
-        outer = {loop.var for loop in home}
+        around = home(buffer, users[key])
+        outer = {loop.var for loop in around}
         inner = [loop.var for s in users[key] for loop in s.loops if loop.var not in outer]
         region = touched(buffer, users[key], inner)
         assert region is not None
-        small = replace(buffer, shape=tuple(i.width for i in region))
+        shape = [i.width for i in region]
+        found = ring(buffer, users[key])
+        if found is not None and sometimes(found[1] < shape[found[0]]):
+            rings[key] = found
+            shape[found[0]] = found[1]
+        small = replace(buffer, shape=tuple(shape))
         changed[key] = (small, region)
-        at_loop.setdefault(home[-1].var if home else None, []).append(small)
+        at_loop.setdefault(around[-1].var if around else None, []).append(small)
     if not changed:
         return func
 
@@ -123,13 +131,14 @@ def _place_buffers(func: PrimFunc) -> PrimFunc:
         if found is None:
             return a
         small, region = found
-        return Access(
-            small,
-            tuple(
-                i - part.start if isinstance(i, Affine) else i
-                for i, part in zip(a.indices, region, strict=True)
-            ),
+        indices = tuple(
+            i - part.start if isinstance(i, Affine) else i
+            for i, part in zip(a.indices, region, strict=True)
         )
+        if id(a.buffer) in rings:
+            n, rows = rings[id(a.buffer)]
+            return fold_index(a, small, indices, n, rows)
+        return Access(small, indices)
 
     def block(b: Block) -> Block:
         return replace(
@@ -152,22 +161,3 @@ def _place_buffers(func: PrimFunc) -> PrimFunc:
         body=tuple(visit(node) for node in func.body),
         allocs=(*func.allocs, *at_loop.get(None, ())),
     )
-
-
-def _home(users: list[Site]) -> tuple[For, ...]:
-    """Loops inside which a buffer can live: those that all users share, down to the first that
-    carries values from one iteration to the next (a recurrence's time loop) or whose iterations
-    run at once on one thread (the lanes of a vector)."""
-    shared = common_loops(users)
-    if len(users) == 1:
-        shared = ()  # written and never read: nothing bounds its life, keep it whole
-    out = []
-    for loop in shared:
-        if loop.kind == "vectorized" or any(
-            it.kind == "sequential" and binding.uses([loop.var])
-            for s in users
-            for it, binding in zip(s.block.iters, s.block.bindings, strict=True)
-        ):
-            break
-        out.append(loop)
-    return tuple(out)

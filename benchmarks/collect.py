@@ -8,12 +8,18 @@ time, the model learns from all others.
 from __future__ import annotations
 
 import argparse
+import json
 import time
+from dataclasses import asdict
 from pathlib import Path
 
+import numpy as np
+
 import autosched as at
-from autosched.tuning.policy import SketchPolicy
-from cost_model.random import RandomModel
+from autosched.tuning.models import load_dataset
+from cost_model import metrics
+from cost_model.dataset import Floats
+from cost_model.xgb import BoostedModel
 
 Task = tuple[str, tuple[int, ...]]
 TASKS: dict[str, tuple[Task, ...]] = {
@@ -84,41 +90,104 @@ TASKS: dict[str, tuple[Task, ...]] = {
     ),
 }
 """Operator family -> tasks, of many sizes, shapes that divide and shapes that do not."""
+NEAR = 0.98
+"""Share of the speed of the best recorded candidate that counts as found."""
+
+
+def collect(db: Path, candidates: int, tasks: int, target: str) -> None:
+    """Measure what is missing in the store: half of each task's candidates drawn at random, half
+    proposed by a search."""
+    half = candidates // 2
+    for family, (name, args) in listed(tasks):
+        task = at.SearchTask(name, args, target=target)
+        for seed, model in ((1, at.RandomModel(1)), (2, None)):
+            began = time.perf_counter()
+            options = at.TuningOptions(
+                num_measure_trials=half,
+                num_measures_per_round=max(8, half // 4),
+                measure_callbacks=[at.RecordToStore(db)],
+                seed=seed,
+                resume=True,
+                finalists=1,
+                verbose=0,
+            )
+            result = task.tune(options, at.SketchPolicy(task, model))
+            print(
+                f"{family}: {task.title} {'random' if model else 'searched'}: {result.trials} "
+                f"trials, {result.statuses}, best {result.best_seconds * 1e3:.4f} ms, "
+                f"{time.perf_counter() - began:.0f} s",
+                flush=True,
+            )
+
+
+def listed(tasks: int) -> list[tuple[str, Task]]:
+    """(family, task), the first `tasks` of each family, or all for 0."""
+    return [(family, task) for family, found in TASKS.items() for task in found[: tasks or None]]
+
+
+def report(db: Path, tasks: int, target: str) -> dict[str, dict[str, float]]:
+    """Hold the roofline and a model that never saw the family against what was measured."""
+    data, lost = load_dataset(str(db))
+    print(f"{len(data)} candidates of {len(data.tasks)} tasks, {lost} not replayable")
+    every = [(f, at.SearchTask(*t, target=target)) for f, t in listed(tasks)]
+    task_of = {t.workload_key: t for _, t in every}
+    family_of = {t.workload_key: f for f, t in every}
+    known = np.array([family_of.get(k, "") for k in data.tasks])
+    ranked: dict[str, list[tuple[Floats, Floats]]] = {"roofline": [], "trees": []}
+    saved: list[tuple[int, int]] = []
+    for family in dict.fromkeys(family_of.values()):
+        held_out = (known == family)[data.task]
+        if not held_out.any() or held_out.all():
+            continue
+        model = BoostedModel().train(data.take(~held_out))
+        for key, part in data.take(held_out).by_task():
+            truth = np.exp(part.label)
+            ranked["roofline"].append((np.exp(part.prior), truth))
+            ranked["trees"].append((np.exp(model.predict_data(part)), truth))
+            cold, warm = (needed(task_of[key], db, m) for m in (BoostedModel(), model))
+            saved.append((cold, warm))
+    found: dict[str, dict[str, float]] = {}
+    for name, pairs in ranked.items():
+        row = metrics.report(pairs)
+        found[name] = asdict(row)
+        print(f"{name}: {row}")
+    trials = dict(zip(("cold", "warm"), np.mean(saved, axis=0).tolist(), strict=True))
+    print(f"trials until {NEAR:.0%} of the best recorded: {trials}")
+    found["trials"] = trials
+    return found
+
+
+def needed(task: at.SearchTask, db: Path, model: BoostedModel) -> int:
+    """Trials until a candidate near the best of the recorded ones is found, when the model picks
+    eight of them at a time and learns from each eight."""
+    measured = at.PreloadMeasuredStates(db).measured(task)
+    population = task.space.population([(m.variant, dict(m.values)) for m in measured])
+    seconds = np.array([m.seconds for m in measured])
+    left = np.ones(len(seconds), dtype=np.bool_)
+    current = model
+    while left.any():
+        scores = np.where(left, current.predict(task, population), -np.inf)
+        picks = np.argsort(-scores, kind="stable")[:8]
+        left[picks] = False
+        near = np.flatnonzero(seconds[picks] <= seconds.min() / NEAR)
+        if len(near):
+            return int((~left).sum()) - len(picks) + int(near[0]) + 1
+        current = model.fit(task, population.take(~left), seconds[~left])
+    return len(seconds)
 
 
 def main() -> None:
-    """Measure what is missing in the store."""
+    """Measure what is missing in the store, and report."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--db", type=Path, default=Path("cost_model.db"))
     parser.add_argument("--candidates", type=int, default=128, help="of each task")
     parser.add_argument("--tasks", type=int, default=0, help="of each family; 0 for all")
     parser.add_argument("--target", default="llvm")
+    parser.add_argument("--report-only", action="store_true", help="measure nothing")
     options = parser.parse_args()
-    half = options.candidates // 2
-    for family, tasks in TASKS.items():
-        for name, args in tasks[: options.tasks or None]:
-            task = at.SearchTask(name, args, target=options.target)
-            for seed, model in ((1, RandomModel(1)), (2, None)):
-                began = time.perf_counter()
-                policy = SketchPolicy(task, model)
-                result = task.tune(
-                    at.TuningOptions(
-                        num_measure_trials=half,
-                        num_measures_per_round=max(8, half // 4),
-                        measure_callbacks=[at.RecordToStore(options.db)],
-                        seed=seed,
-                        resume=True,
-                        finalists=1,
-                        verbose=0,
-                    ),
-                    policy,
-                )
-                print(
-                    f"{family}: {task.title} {'random' if model else 'searched'}: {result.trials} "
-                    f"trials, {result.statuses}, best {result.best_seconds * 1e3:.4f} ms, "
-                    f"{time.perf_counter() - began:.0f} s",
-                    flush=True,
-                )
+    if not options.report_only:
+        collect(options.db, options.candidates, options.tasks, options.target)
+    print(json.dumps(report(options.db, options.tasks, options.target)))
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ class Kernel:
 
     def __init__(self, artifact: Artifact, memory: Sequence[Guarded], threads: int) -> None:
         info = artifact.info
-        imports = {parallel.SYMBOL: parallel.address()} if info.parallel else {}
+        imports = parallel.imports() if info.parallel else {}
         self._library = link(artifact.code, (info.entry,), imports)
         self._entry = self._library[info.entry]
         self._threads = threads

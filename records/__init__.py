@@ -30,11 +30,13 @@ from records.types import (
     STALE,
     STATUSES,
     TRIAL,
+    CurvePoint,
     Event,
     Filters,
     Job,
     Lease,
     Measurement,
+    Page,
     Record,
     RecordKey,
     Workload,
@@ -43,6 +45,7 @@ from records.types import (
 
 if TYPE_CHECKING:
     from records.leases import JobQueue
+    from records.mending import RepairReport, repair
     from records.store import Store
 
 __all__ = [
@@ -53,6 +56,7 @@ __all__ = [
     "STALE",
     "STATUSES",
     "TRIAL",
+    "CurvePoint",
     "Event",
     "Filters",
     "ImportReport",
@@ -64,11 +68,13 @@ __all__ = [
     "LeaseLost",
     "Measurement",
     "NoRecord",
+    "Page",
     "Record",
     "RecordError",
     "RecordKey",
     "RecordReader",
     "RecordSource",
+    "RepairReport",
     "SchemaVersionError",
     "Store",
     "StoreUnavailable",
@@ -81,10 +87,16 @@ __all__ = [
     "new_job_id",
     "open_records",
     "read_jsonl",
+    "repair",
 ]
 
 
-_LAZY = {"JobQueue": "records.leases", "Store": "records.store"}
+_LAZY = {
+    "JobQueue": "records.leases",
+    "RepairReport": "records.mending",
+    "Store": "records.store",
+    "repair": "records.mending",
+}
 
 
 def __getattr__(name: str) -> Any:

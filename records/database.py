@@ -37,6 +37,9 @@ BUSY_SECONDS = 30.0
 """How long a writer waits for another one to finish before it gives up."""
 
 _WRITES = "records_writes"
+# A statement that psycopg has prepared is planned for any LIMIT, and then PostgreSQL reads a whole
+# table for a page of it. (Nor would poolers such as PgBouncer like them.)
+_NOT_PREPARED = {"prepare_threshold": None}
 
 
 def address(url_or_path: str | os.PathLike[str]) -> URL:
@@ -79,6 +82,7 @@ class Database:
                 url,
                 json_serializer=canonical_json,
                 pool_pre_ping=url.get_backend_name() != "sqlite",
+                connect_args=_NOT_PREPARED if url.drivername == "postgresql+psycopg" else {},
             )
         except NoSuchModuleError as e:
             raise RecordError(f"{self.name}: no such kind of database: {e}") from e

@@ -1,7 +1,11 @@
-"""Looking up the best record of a workload in a database, by `ix_records_best` alone."""
+"""Questions to a database that must stay fast however many records there are.
+
+The best of a workload is looked up in `ix_records_best` alone.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator
 from typing import Any
 
@@ -9,8 +13,9 @@ from sqlalchemy import ColumnElement, CompoundSelect, Connection, Select, func, 
 from sqlalchemy.orm import InstrumentedAttribute
 
 from records.ranking import Candidate, Scope, Standing, Tally
+from records.rows import select_records
 from records.schema import RecordRow
-from records.types import OK
+from records.types import OK, TRIAL, CurvePoint, Filters
 
 
 def firsts(workload_key: str, scope: Scope, exclude: Collection[int]) -> CompoundSelect[Any]:
@@ -86,6 +91,77 @@ def tally(connection: Connection, workload_key: str, scope: Scope) -> Tally:
     )
     result.first_error = connection.execute(error).scalar()
     return result
+
+
+def page(filters: Filters, window: int) -> tuple[Select[Any], Select[int, Any]]:
+    """Selects records in order of their ids, and how many were looked at, with the last id.
+
+    The window, the next ids of the job or workload, is read from that one's own index alone; only
+    for these are rows read, and then the other filters tried. The limits inside keep planners from
+    doing it the other way round, which reads everything for a filter that few records pass.
+    """
+    limit = filters["limit"] or 0
+    ids = select(RecordRow.id).where(RecordRow.id > (filters.get("after_id") or 0))
+    others = dict(_FILTERED)
+    given: dict[str, Any] = {n: v for n, v in filters.items() if v is not None}
+    for name in ("job_id", "workload_key"):
+        if name in given:
+            ids = ids.where(others.pop(name) == given[name])
+            break
+    wanted = {name: given[name] for name in others if name in given}
+    size = max(window, limit) if wanted else limit
+    looked_at = ids.order_by(RecordRow.id).limit(size).subquery()
+    rows = (
+        select(RecordRow.id, *(others[name] for name in wanted))
+        .join(looked_at, looked_at.c.id == RecordRow.id)
+        .order_by(looked_at.c.id)
+        .limit(size)
+        .subquery()
+    )
+    passed = select(rows.c.id).where(*(rows.c[name] == value for name, value in wanted.items()))
+    chosen = passed.order_by(rows.c.id).limit(limit).subquery() if wanted else looked_at
+    query = select_records().join(chosen, chosen.c.id == RecordRow.id).order_by(chosen.c.id)
+    return query, select(func.count(), func.max(looked_at.c.id))
+
+
+_FILTERED = {
+    "job_id": RecordRow.job_id,
+    "workload_key": RecordRow.workload_key,
+    "kind": RecordRow.kind,
+    "status": RecordRow.status,
+    "target": RecordRow.target,
+    "device": RecordRow.device,
+}
+
+
+def curve(connection: Connection, job_id: str) -> Iterator[CurvePoint]:
+    """The trials of a job that were faster than all before them, in order.
+
+    From each to the next better one: together these read the job's rows once, and count them once,
+    which is several times faster than window functions over them.
+    """
+    of_job = RecordRow.job_id == job_id
+    end = connection.execute(select(func.max(RecordRow.id)).where(of_job)).scalar()
+    if end is None:
+        return
+    trials = select(func.count()).where(of_job, RecordRow.kind == TRIAL)
+    better = (
+        select(RecordRow.id, RecordRow.seconds, RecordRow.created_at)
+        .where(of_job, RecordRow.kind == TRIAL, RecordRow.status == OK)
+        .where(RecordRow.id <= end)  # whatever index the planner takes, it stops with the job
+        .order_by(RecordRow.id)
+        .limit(1)
+    )
+    trial, last, best = 0, 0, math.inf
+    while True:
+        query = better.where(RecordRow.id > last, RecordRow.seconds < best)
+        found = connection.execute(query).first()
+        if found is None:
+            return
+        passed = trials.where(RecordRow.id > last, RecordRow.id <= found.id)
+        trial += connection.execute(passed).scalar_one()
+        last, best = found.id, found.seconds
+        yield CurvePoint(trial=trial, record_id=last, seconds=best, created_at=found.created_at)
 
 
 def _in_scope(workload_key: str, scope: Scope) -> tuple[Any, ...]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from itertools import islice
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, Row, Select, select, tuple_
+from sqlalchemy import Connection, Row, Select, select, text, tuple_
 from sqlalchemy.dialects import postgresql, sqlite
 
 from records.ranking import standing_of
@@ -71,10 +71,10 @@ def chunks(items: Iterable[T]) -> Iterator[list[T]]:
         yield chunk
 
 
-def trace_hash(record: Record) -> str:
+def trace_hash(dialect: int, trace: Sequence[Any]) -> str:
     """What a trace is stored by. Raises RecordError if it is not JSON data."""
-    text = f"{record.dialect}\n{canonical_json(record.trace)}"
-    return hashlib.sha256(text.encode()).hexdigest()
+    content = f"{dialect}\n{canonical_json(trace)}"
+    return hashlib.sha256(content.encode()).hexdigest()
 
 
 class Traces:
@@ -82,21 +82,25 @@ class Traces:
 
     def __init__(self) -> None:
         self._by_id: dict[int, tuple[int, list[Any]]] = {}
+        self._ids: dict[str, int] = {}
 
     def rows_of(self, connection: Connection, records: Sequence[Record]) -> list[dict[str, Any]]:
         """The rows to insert for new records, their traces being stored first."""
-        hashes = [trace_hash(record) for record in records]
+        hashes = [trace_hash(record.dialect, record.trace) for record in records]
         distinct = dict(zip(hashes, records, strict=True))
+        if len(self._ids) > _TRACES_KEPT:
+            self._ids = {}
+        # What a statement finds before anything is inserted is committed, and may be remembered.
+        self._ids |= _trace_ids(connection, [h for h in distinct if h not in self._ids])
+        ids = self._ids
         # Sorted: two writers that insert the same traces must not wait for each other in a circle.
-        rows = [
-            {"hash": h, "dialect": distinct[h].dialect, "data": distinct[h].trace}
-            for h in sorted(distinct)
-        ]
-        connection.execute(insert_new(connection, TraceRow, ["hash"]), rows)
-        ids: dict[str, int] = {}
-        for chunk in chunks(distinct):
-            query = select(TraceRow.hash, TraceRow.id).where(TraceRow.hash.in_(chunk))
-            ids.update((row.hash, row.id) for row in connection.execute(query))
+        if missing := sorted(h for h in distinct if h not in ids):
+            rows = [
+                {"hash": h, "dialect": distinct[h].dialect, "data": distinct[h].trace}
+                for h in missing
+            ]
+            connection.execute(insert_new(connection, TraceRow, ["hash"]), rows)
+            ids = ids | _trace_ids(connection, missing)
         return [
             {name: getattr(record, name) for name in _RECORD_COLUMNS if name != "id"}
             | {"trace_id": ids[h]}
@@ -126,6 +130,40 @@ class Traces:
             query = select_records().where(named.in_(chunk))
             found.update((record.key, record) for record in self.fetch(connection, query))
         return found
+
+
+def insert_record_rows(
+    connection: Connection, rows: Sequence[Mapping[str, Any]]
+) -> dict[RecordKey, int]:
+    """Inserts the rows of records whose keys are new; returns their ids."""
+    if connection.dialect.name == "postgresql":
+        # One parameter instead of thousands, which the driver takes longer to write than the
+        # server to store.
+        data = [{**row, "created_at": row["created_at"].isoformat()} for row in rows]
+        found = connection.execute(_INSERT_JSON, {"rows": canonical_json(data)})
+    else:
+        added = insert_new(connection, RecordRow, RecordKey._fields).returning(
+            RecordRow.id, RecordRow.job_id, RecordRow.round, RecordRow.slot
+        )
+        found = connection.execute(added, rows)
+    return {RecordKey(*row[1:]): row.id for row in found}
+
+
+_ROW_COLUMNS = ", ".join(c.name for c in RecordRow.__table__.columns if c.name != "id")
+_INSERT_JSON = text(
+    f"INSERT INTO records ({_ROW_COLUMNS}) SELECT {_ROW_COLUMNS} "
+    "FROM json_populate_recordset(NULL::records, CAST(:rows AS json)) "
+    "ON CONFLICT (job_id, round, slot) DO NOTHING RETURNING id, job_id, round, slot"
+)
+
+
+def _trace_ids(connection: Connection, hashes: Sequence[str]) -> dict[str, int]:
+    """Hash -> id of the traces that are there."""
+    found: dict[str, int] = {}
+    for chunk in chunks(hashes):
+        query = select(TraceRow.hash, TraceRow.id).where(TraceRow.hash.in_(chunk))
+        found.update((row.hash, row.id) for row in connection.execute(query))
+    return found
 
 
 def _record(row: Row[Any], traces: dict[int, tuple[int, list[Any]]]) -> Record:

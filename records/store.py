@@ -10,8 +10,7 @@ from statistics import median
 from types import TracebackType
 from typing import Any, Self, Unpack
 
-from sqlalchemy import ColumnElement, Connection, insert, select, update
-from sqlalchemy.orm import InstrumentedAttribute
+from sqlalchemy import Connection, insert, select, update
 
 from records import lookup
 from records.database import Database, address
@@ -23,6 +22,7 @@ from records.rows import (
     chunks,
     columns,
     insert_new,
+    insert_record_rows,
     ranking_columns,
     select_records,
     select_values,
@@ -34,12 +34,14 @@ from records.types import (
     OK,
     STATUSES,
     TRIAL,
+    CurvePoint,
     Event,
     Filters,
     Job,
     JobChanges,
     Lease,
     Measurement,
+    Page,
     Record,
     RecordKey,
     Workload,
@@ -49,6 +51,10 @@ from records.types import (
 
 PAGE = 500
 """Rows that one read transaction fetches, so that a long listing holds up nobody."""
+WINDOW = 1_000
+"""Records that one page looks through for those that its filters select."""
+WIDEST_WINDOW = 64_000
+"""As many, in a listing that finds few."""
 
 
 class Store:
@@ -248,10 +254,7 @@ class Store:
                 check_lease(connection, lease)
             _check_known(connection, first.values())
             rows = self._traces.rows_of(connection, list(first.values()))
-            added = insert_new(connection, RecordRow, RecordKey._fields).returning(
-                RecordRow.id, RecordRow.job_id, RecordRow.round, RecordRow.slot
-            )
-            ids = {RecordKey(*row[1:]): row.id for row in connection.execute(added, rows)}
+            ids = insert_record_rows(connection, rows)
             stored = self._traces.by_keys(connection, [key for key in first if key not in ids])
             stored |= {key: replace(first[key], id=row_id) for key, row_id in ids.items()}
             _count_trials(connection, (stored[key] for key in ids))
@@ -308,21 +311,37 @@ class Store:
 
     def records(self, **filters: Unpack[Filters]) -> Iterator[Record]:
         """The records selected by `filters`, in order of their ids, those after `after_id`."""
-        query = select_records().order_by(RecordRow.id)
-        for condition in _conditions(filters):
-            query = query.where(condition)
-        last = filters.get("after_id") or 0
+        rest = Filters(**filters)
         left = filters.get("limit")
+        window = WINDOW
         while left is None or left > 0:
             size = PAGE if left is None else min(PAGE, left)
-            page = query.where(RecordRow.id > last).limit(size)
-            with self._db.transaction(writes=False) as connection:
-                found = self._traces.fetch(connection, page)
-            yield from found
-            if len(found) < size:
+            rest["limit"] = size
+            page = self._page(rest, window)
+            yield from page.records
+            if page.after_id is None:
                 return
-            last = found[-1].id
-            left = None if left is None else left - size
+            rest["after_id"] = page.after_id
+            left = None if left is None else left - len(page.records)
+            window = WINDOW if len(page.records) == size else min(4 * window, WIDEST_WINDOW)
+
+    def page(self, **filters: Unpack[Filters]) -> Page:
+        """The first records (at most `limit`, 100 if it is left out) that `filters` select.
+
+        However many records there are, this takes some milliseconds: it looks through so many and
+        no more, and a page may be short, or empty, and not the last.
+        """
+        return self._page(Filters(**{"limit": 100, **filters}), WINDOW)
+
+    def _page(self, filters: Filters, window: int) -> Page:
+        limit = filters["limit"] or 0
+        with self._db.transaction(writes=False) as connection:
+            query, looked_at = lookup.page(filters, window)
+            found = self._traces.fetch(connection, query)
+            if len(found) >= limit:
+                return Page(found, found[-1].id if found else filters.get("after_id"))
+            rows, last = connection.execute(looked_at).one()
+        return Page(found, last if rows == max(window, limit) else None)
 
     def measurements(self, *record_ids: int) -> list[Measurement]:
         """The repeated timings of some records, in order of their own ids."""
@@ -336,6 +355,11 @@ class Store:
         """Those of the records named by `keys` that are stored."""
         with self._db.transaction(writes=False) as connection:
             return self._traces.by_keys(connection, keys)
+
+    def curve(self, job_id: str) -> list[CurvePoint]:
+        """How a job got faster: its trials that improved on all before, as they were timed then."""
+        with self._db.transaction(writes=False) as connection:
+            return list(lookup.curve(connection, job_id))
 
     def devices(self, workload_key: str) -> list[Scope]:
         """The pairs (target, device) of which there are records of a workload, sorted."""
@@ -418,27 +442,3 @@ def _measurements(connection: Connection, record_ids: Sequence[int]) -> list[Mea
 def _update_record(connection: Connection, record: Record) -> None:
     values = ranking_columns(record) | {"status": record.status, "error": record.error}
     connection.execute(update(RecordRow).where(RecordRow.id == record.id).values(values))
-
-
-def _conditions(filters: Filters) -> Iterator[ColumnElement[bool]]:
-    """Conditions of a listing in order of ids.
-
-    It walks the index of the job or of the workload, which are in that order. Target and device
-    are kept off the planner, which would take the index of the best for them, and sort the
-    whole result for each page.
-    """
-
-    def given(column: InstrumentedAttribute[str], value: str | None) -> Iterator[Any]:
-        if value is not None:
-            yield column == value
-
-    yield from given(RecordRow.job_id, filters.get("job_id"))
-    yield from given(RecordRow.workload_key, filters.get("workload_key"))
-    yield from given(RecordRow.kind, filters.get("kind"))
-    yield from given(RecordRow.status, filters.get("status"))
-    for column, value in (
-        (RecordRow.target, filters.get("target")),
-        (RecordRow.device, filters.get("device")),
-    ):
-        if value is not None:
-            yield column.concat("") == value

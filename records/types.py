@@ -138,6 +138,16 @@ class Event:
 
 
 @dataclass(frozen=True, kw_only=True)
+class CurvePoint:
+    """A trial that was faster than all before it: the `trial`-th of its job, counted from 1."""
+
+    trial: int
+    record_id: int
+    seconds: float
+    created_at: datetime
+
+
+@dataclass(frozen=True, kw_only=True)
 class Record:
     """One trial or baseline of a job, measured or failed.
 
@@ -241,6 +251,13 @@ class Filters(TypedDict, total=False):
     job_id: str | None
     kind: str | None
     limit: int | None
+    after_id: int | None
+
+
+class Page(NamedTuple):
+    """Some records, and the `after_id` at which to go on; None: there are no more."""
+
+    records: list[Record]
     after_id: int | None
 
 

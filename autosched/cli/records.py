@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import sys
 
-from autosched.cli.common import add_db
+from autosched.cli.common import add_db, at_least
+from autosched.cli.status import FAILED
 from records import STATUSES, ImportReport, distill, export_jsonl, import_jsonl, merge, open_records
 
 _EPILOG = """\
@@ -15,8 +16,11 @@ examples:
   autosched records import all.json --db other.db
   autosched records merge one.db two.json --into both.db
   autosched records distill both.db best.json
+  autosched records verify --db other.db
+  autosched records repair --db other.db --dry-run
 
-Imported records are kept as such: they are handed out as the best only once measured again here.
+Imported records are kept as such: they are handed out as the best only once measured again here,
+which is what verify does.
 """
 
 
@@ -43,6 +47,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     best.add_argument("source", help="store or log to read")
     best.add_argument("file", help="new store or log to write")
+    check = actions.add_parser(
+        "verify", help="measure imported records of this machine again, and withdraw bad ones"
+    )
+    add_db(check)
+    check.add_argument("--workload-key", metavar="KEY", help="only this workload")
+    check.add_argument("--target", default="llvm", help="target of the records (default: llvm)")
+    check.add_argument(
+        "--top", type=at_least(1), default=8, metavar="N",
+        help="trials of each workload to measure, fastest first (default: %(default)s)",
+    )  # fmt: skip
+    mend = actions.add_parser("repair", help="check a whole store, and put right what can be")
+    add_db(mend)
+    mend.add_argument("--dry-run", action="store_true", help="say what is wrong, change nothing")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -63,9 +80,48 @@ def run(options: argparse.Namespace) -> int:
         reports = merge(options.sources, options.into)
         for name, report in zip(options.sources, reports, strict=True):
             _report(name, report)
+    elif options.action == "verify":
+        return _verify(options)
+    elif options.action == "repair":
+        return _repair(options)
     else:
         _say(f"{_counted(distill(options.source, options.file), 'record')} kept")
     return 0
+
+
+def _verify(options: argparse.Namespace) -> int:
+    from autosched.target import Target
+    from autosched.tuning.verify import verify
+    from measure.local import LocalPool
+    from records.store import Store
+
+    target = Target(options.target)
+    with Store(options.db) as store, LocalPool(target) as pool:
+        report = verify(
+            store, pool, str(target), key=options.workload_key, top=options.top,
+            on_workload=lambda workload: _say(f"measuring {workload.name} ({workload.key})"),
+        )  # fmt: skip
+    for line in report.withdrawn:
+        _say(f"withdrawn: {line}")
+    for line in report.left:
+        _say(f"left as it is: {line}")
+    _say(f"{_counted(report.measured, 'record')} measured here, {len(report.withdrawn)} withdrawn")
+    return 0
+
+
+def _repair(options: argparse.Namespace) -> int:
+    """0 if all is well now, 1 if something is left to be done."""
+    from records import repair
+    from records.store import Store
+
+    with Store(options.db) as store:
+        report = repair(store, dry_run=options.dry_run)
+    for line in report.repaired:
+        _say(("to repair: " if options.dry_run else "repaired: ") + line)
+    for line in report.faults:
+        _say(f"fault: {line}")
+    _say(f"{report.records} records, {report.jobs} jobs and {report.traces} traces looked at")
+    return FAILED if report.faults or (options.dry_run and report.repaired) else 0
 
 
 def _report(source: str, report: ImportReport) -> None:

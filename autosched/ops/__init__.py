@@ -20,6 +20,7 @@ from autosched.ops.linear import (
     two_matmuls,
 )
 from autosched.ops.pointwise import mul_add_relu
+from autosched.ops.recurrent import cumsum, ema, gru, lstm, rnn
 from autosched.ops.registry import OPERATORS, Operator, get
 from autosched.ops.rows import argmax, layer_norm, norm, softmax
 from autosched.ops.transposed import conv2d_transpose
@@ -37,15 +38,20 @@ __all__ = [
     "conv2d_capsule",
     "conv2d_transpose",
     "conv3d",
+    "cumsum",
     "depthwise_conv2d",
+    "ema",
     "get",
+    "gru",
     "layer_norm",
+    "lstm",
     "matmul",
     "matmul_add",
     "matmul_bias_gelu",
     "max_pool2d",
     "mul_add_relu",
     "norm",
+    "rnn",
     "softmax",
     "transpose_batch_matmul",
     "transpose_batch_matmul_softmax",

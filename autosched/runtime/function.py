@@ -43,7 +43,7 @@ class Function:
                 f"{artifact.info.entry} is made for {artifact.target!r}; this machine lacks "
                 f"{', '.join(missing)}; build it for Target('llvm')"
             )
-        imports = {parallel.SYMBOL: parallel.address()} if artifact.info.parallel else {}
+        imports = parallel.imports() if artifact.info.parallel else {}
         self._artifact = artifact
         self._library = link(artifact.code, (artifact.info.entry,), imports)
         self._set_threads(target.num_cores if threads is None else threads)

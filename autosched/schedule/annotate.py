@@ -27,7 +27,7 @@ from autosched.tir.nodes import (
 
 SCOPES = ("global", "local", "shared")
 HINTS = "auto_scheduler_"
-"""Keys of blocks that begin so are free: hints that users pass to rules of their own."""
+"""Keys that begin so are free: hints that users pass to rules of their own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,14 +75,16 @@ def annotate(func: PrimFunc, place: str | Var, key: str, value: Any) -> PrimFunc
 
 
 def _check_key(key: str, value: Any, place: str) -> None:
-    if place == "block" and key.startswith(HINTS):
+    if key.startswith(HINTS):
         return
     known = KEYS.get(key)
     if known is None or known.place != place:
         have = ", ".join(sorted(k for k, v in KEYS.items() if v.place == place))
         where = "" if known is None else f" (it is one of a {known.place})"
-        hints = f", and hints {HINTS}…" if place == "block" else ""
-        refuse(f"annotate: a {place} has no key {key!r}{where}; expected one of {have}{hints}")
+        refuse(
+            f"annotate: a {place} has no key {key!r}{where}; expected one of {have}, or a hint "
+            f"{HINTS}…"
+        )
     if not known.holds(value):
         refuse(f"annotate: {key} is {known.values}; found {value!r}")
 

@@ -21,6 +21,7 @@ from autosched.schedule.place import (
     nest,
     unique_name,
 )
+from autosched.schedule.recurrence import is_step
 from autosched.tir.affine import Affine, same_int
 from autosched.tir.expr import Slot, Var
 from autosched.tir.nodes import (
@@ -193,6 +194,8 @@ def cache_write(
     writes = site.block.writes
     if not 0 <= index < len(writes):
         refuse(f"{what}: the block has {len(writes)} writes; found index {index}")
+    if is_step(site.block):
+        refuse(f"{what}: the block is a step of a recurrence, which writes where it is read")
     old = writes[index].buffer
     axes = written_axes(site.block, what)[index]
     extents = {it.var: it.extent for it in site.block.iters}

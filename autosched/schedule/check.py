@@ -90,16 +90,6 @@ def ordered_vars(block: Block) -> set[Var]:
     }
 
 
-def kind_vars(block: Block, kind: str) -> set[Var]:
-    """Loop variables in the bindings of the axes of one kind."""
-    return {
-        v
-        for it, b in zip(block.iters, block.bindings, strict=True)
-        if it.kind == kind
-        for v in b.variables()
-    }
-
-
 def bare_axes(block: Block, access: Access) -> list[Var] | None:
     """The axes that index `access`, if every index is an axis by itself and none repeats."""
     out: list[Var] = []

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from autosched.schedule.check import bare_axes, loop_vars, refuse, required
+from autosched.schedule.check import bare_axes, loop_vars, names, refuse, require, required, show
 from autosched.schedule.kinds import check_kinds, has_kinds
 from autosched.schedule.place import child_with, full, guards_of, insert, nest
+from autosched.schedule.recurrence import earlier_step, is_step
 from autosched.tir.expr import Var
 from autosched.tir.nodes import (
     Block,
+    For,
     PrimFunc,
     Site,
+    kind_vars,
     path_to,
     readers_of,
     replace_node,
@@ -34,7 +37,8 @@ def compute_at(func: PrimFunc, block: str, loop: Var) -> PrimFunc:
         loop: a loop around all readers of what the block writes.
 
     Legality: the block writes no argument of the function and is the only writer of its buffers;
-    all their readers are below `loop`; what the block reads is written before the new place.
+    all their readers are below `loop`; what the block reads is written before the new place. A
+    stage of a recurrence stays inside the loops over its steps.
 
     rewrite:
         for i in T.serial(16):                      for i_0 in T.serial(4):
@@ -49,6 +53,11 @@ def compute_at(func: PrimFunc, block: str, loop: Var) -> PrimFunc:
     site = site_of(func, block)
     guards = guards_of(site)
     path_to(func, loop)
+    for state in site.block.writes if is_step(site.block) else ():
+        if len(writers_of(func, state.buffer)) > 1:
+            refuse(
+                f"{what}: the block writes the state {state.buffer.name}, which later steps read"
+            )
     axes = written_axes(site.block, what)
     readers = _readers_below(func, site, loop, what)
     check_inputs(func, site, what)
@@ -58,6 +67,7 @@ def compute_at(func: PrimFunc, block: str, loop: Var) -> PrimFunc:
     position = child_with(path[-1].body, [s.block for s in readers])[0]
     check_available(bare, site, loop, position, what)
     ranges = needed_ranges(bare, site.block, axes, readers, len(path))
+    _check_step(site.block, ranges, path, what)
     node = nest(site.block, ranges, guards, outer)
     result = insert(bare, loop, position, node)
     if has_kinds(result):
@@ -66,10 +76,9 @@ def compute_at(func: PrimFunc, block: str, loop: Var) -> PrimFunc:
 
 
 def written_axes(block: Block, what: str) -> list[list[Var]]:
-    """For each write the axes of its dimensions, which are all spatial axes of the block."""
-    spatial = [it.var for it in block.iters if it.kind == "spatial"]
-    if any(it.kind == "sequential" for it in block.iters):
-        refuse(f"{what}: the block has a sequential axis, whose steps stay where they are", block)
+    """For each write the axes of its dimensions, which are all axes of the block that it does not
+    reduce over."""
+    spatial = [it.var for it in block.iters if it.kind != "reduce"]
     out = []
     for access in block.writes:
         axes = bare_axes(block, access)
@@ -81,6 +90,21 @@ def written_axes(block: Block, what: str) -> list[list[Var]]:
             )
         out.append(axes)
     return out
+
+
+def _check_step(
+    block: Block, ranges: Mapping[Var, Interval], path: Sequence[For], what: str
+) -> None:
+    """A stage is computed for one step at a time, that of its consumers."""
+    for it in block.iters:
+        if it.kind == "sequential":
+            require(
+                ranges[it.var].width == 1,
+                f"{what}: loop {path[-1].var.name} is outside the body of the recurrence: one "
+                f"iteration of it covers {show(ranges[it.var].width)} steps, and a step needs the "
+                f"states of the one before; choose a loop inside those over its steps, "
+                f"{names(sorted(kind_vars(block, 'sequential'), key=lambda v: v.name))}",
+            )
 
 
 def _readers_below(func: PrimFunc, site: Site, loop: Var, what: str) -> list[Site]:
@@ -119,6 +143,8 @@ def check_inputs(func: PrimFunc, site: Site, what: str) -> None:
     here = order[id(site.block)]
     for access in site.block.reads:
         for writer in writers_of(func, access.buffer):
+            if earlier_step(site.block, access, writer.block):
+                continue
             if order[id(writer.block)] >= here:
                 refuse(
                     f"{what}: {writer.block.name} writes {access.buffer.name}, which the block "
@@ -137,6 +163,8 @@ def check_available(bare: PrimFunc, site: Site, loop: Var | None, position: int,
     late = {id(s.block) for s in order[first:]}
     for access in site.block.reads:
         for writer in writers_of(bare, access.buffer):
+            if earlier_step(site.block, access, writer.block):
+                continue
             if id(writer.block) in late:
                 refuse(
                     f"{what}: {writer.block.name} writes {access.buffer.name} only after the new "

@@ -43,7 +43,7 @@ def compute_inline(func: PrimFunc, block: str) -> PrimFunc:
     what = f"compute_inline({block})"
     site = site_of(func, block)
     producer = site.block
-    _check_pointwise(site, what)
+    _check_pointwise(site, what, steps=True)
     axes = written_axes(producer, what)
     inlined = {}
     for n, (access, dims) in enumerate(zip(producer.writes, axes, strict=True)):
@@ -126,10 +126,11 @@ def reverse_compute_inline(func: PrimFunc, block: str) -> PrimFunc:
     return result
 
 
-def _check_pointwise(site: Site, what: str) -> None:
-    """Spatial axes only, no reducer and no predicate of its own."""
+def _check_pointwise(site: Site, what: str, steps: bool = False) -> None:
+    """Spatial axes only (`steps`: or sequential ones), no reducer and no predicate of its own."""
     block = site.block
-    if block.reducer is not None or any(it.kind != "spatial" for it in block.iters):
+    kinds = {"spatial", "sequential"} if steps else {"spatial"}
+    if block.reducer is not None or any(it.kind not in kinds for it in block.iters):
         refuse(
             f"{what}: {block.name} is a reduction or a recurrence, which has no expression to "
             f"inline; use compute_at or reverse_compute_at",

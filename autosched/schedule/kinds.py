@@ -9,13 +9,13 @@ from autosched.schedule.check import (
     accesses,
     contained,
     iterations_apart,
-    kind_vars,
     loop_vars,
     ordered_vars,
     refuse,
     require,
     required,
 )
+from autosched.schedule.recurrence import earlier_step, is_step, same_iteration, steps_outside
 from autosched.tir.expr import Var
 from autosched.tir.intrin import KEY, TensorIntrin, match
 from autosched.tir.nodes import (
@@ -24,6 +24,7 @@ from autosched.tir.nodes import (
     For,
     PrimFunc,
     Site,
+    kind_vars,
     loops_of,
     path_to,
     replace_node,
@@ -152,6 +153,15 @@ def check_loop(func: PrimFunc, node: For, kind: str) -> None:
     everything = list(sites(func))
     below = [s for s in everything if any(x is node for x in s.loops)]
     name = node.var.name
+    for site in below:
+        block = site.block
+        if node.var in kind_vars(block, "sequential"):
+            refuse(
+                f"loop {name} runs over a sequential axis of {block.name}, whose steps go in "
+                f"order; it cannot be {kind}: move an independent loop outside of it, or run one "
+                f"inside it {kind}",
+                node,
+            )
     if kind == "vectorized":
         for loop in loops_of(PrimFunc("", (), node.body)):
             if loop.kind != "unrolled":
@@ -163,11 +173,6 @@ def check_loop(func: PrimFunc, node: For, kind: str) -> None:
                 )
     for site in below:
         block = site.block
-        if node.var in kind_vars(block, "sequential"):
-            refuse(
-                f"loop {name} runs over a sequential axis of {block.name}; it cannot be {kind}",
-                node,
-            )
         if node.var in ordered_vars(block):
             if kind != "vectorized":
                 refuse(
@@ -211,10 +216,13 @@ def _check_iterations(
 def _check_flow(below: list[Site], node: For, buffer: Buffer, kind: str) -> None:
     """Every read of `buffer` below lies in what the same iteration writes."""
     readers = [(s, a) for s in below for a in s.block.reads if a.buffer is buffer]
+    writers = [(s, a) for s in below for a in s.block.writes if a.buffer is buffer]
     if not readers:
         return
-    written = [_region(s, a, node) for s in below for a in s.block.writes if a.buffer is buffer]
+    written = [_region(s, a, node) for s, a in writers]
     for site, access in readers:
+        if all(_apart(site, access, s, a, node) for s, a in writers):
+            continue
         region = _region(site, access, node)
         ok: Condition = False
         for w in written:
@@ -224,6 +232,19 @@ def _check_flow(below: list[Site], node: For, buffer: Buffer, kind: str) -> None
             f"{site.block.name} may read elements of {buffer.name} that another iteration of loop "
             f"{node.var.name} writes; it cannot be {kind}",
         )
+
+
+def _apart(reader: Site, read: Access, writer: Site, write: Access, node: For) -> bool:
+    """Whether a step reads nothing that another iteration of `node` writes: elements of earlier
+    steps of loops outside it, or of its own iteration alone."""
+    if not is_step(reader.block) or not is_step(writer.block):
+        return False
+    place = [x.var for x in writer.loops].index(node.var)
+    inner = loop_vars(writer.loops[place:])
+    if steps_outside(writer.block, inner) and earlier_step(reader.block, read, writer.block):
+        return True
+    outside = loop_vars(writer.loops[:place])
+    return same_iteration(reader, read, writer, write, [node.var], outside)
 
 
 def _region(site: Site, access: Access, node: For) -> Region:

@@ -11,7 +11,6 @@ from autosched.errors import ScheduleError
 from autosched.schedule.check import (
     extents_of,
     injective,
-    kind_vars,
     loop_vars,
     names,
     ordered_vars,
@@ -20,6 +19,7 @@ from autosched.schedule.check import (
     show,
 )
 from autosched.schedule.kinds import check_kinds, has_kinds
+from autosched.schedule.recurrence import check_crossing, is_step
 from autosched.tir.affine import Affine, Digit, Extents, Int, always, ceildiv
 from autosched.tir.expr import Var
 from autosched.tir.nodes import (
@@ -29,6 +29,7 @@ from autosched.tir.nodes import (
     Predicate,
     PrimFunc,
     Site,
+    kind_vars,
     map_blocks,
     path_to,
     replace_node,
@@ -201,7 +202,7 @@ def reorder(func: PrimFunc, *loops: Var) -> PrimFunc:
     extents = extents_of(func)
     for site in below:
         _check_order(site, before, after, extents)
-    _check_recurrence(below, before, after)
+    _check_recurrence([s for s in sites(func) if chain[0] in s.loops], before, after)
     body = chain[-1].body
     for node in reversed(new):
         body = (replace(node, body=body),)
@@ -287,32 +288,17 @@ def _check_order(site: Site, before: list[Var], after: list[Var], extents: Exten
 
 
 def _check_recurrence(below: Sequence[Site], before: list[Var], after: list[Var]) -> None:
-    """A spatial loop moves out of a sequential one only if no step reads across it."""
+    """A loop changes places with one over steps only if no step reads across its iterations."""
+    moved: list[Var] = []
     for site in below:
-        sequential = kind_vars(site.block, "sequential")
-        moved = [b for a, b in _swapped(before, after) if a in sequential and b not in sequential]
-        if not moved:
-            continue
-        for reader in below:
-            for writer in below:
-                _check_same_place(reader.block, writer.block, moved)
-
-
-def _check_same_place(reader: Block, writer: Block, moved: list[Var]) -> None:
-    """What `reader` takes from `writer` lies in the same iteration of the loops `moved`."""
-    for w in writer.writes:
-        for r in reader.reads:
-            if r.buffer is not w.buffer:
-                continue
-            for x, y in zip(w.indices, r.indices, strict=True):
-                if not isinstance(x, Affine):
-                    continue
-                form = x.substitute(writer.values())
-                if not form.uses(moved):
-                    continue
-                if not isinstance(y, Affine) or not y.substitute(reader.values()).same(form):
-                    refuse(
-                        f"reorder would move {names(moved)} out of the sequential loops, but "
-                        f"{reader.name} reads other elements of {w.buffer.name} than its "
-                        "iteration wrote"
-                    )
+        steps = kind_vars(site.block, "sequential")
+        for pair in _swapped(before, after):
+            if (pair[0] in steps) != (pair[1] in steps):
+                moved += [v for v in pair if v not in steps and v not in moved]
+    if not moved:
+        return
+    outside = [loop.var for loop in below[0].loops if loop.var not in before]
+    for reader in below:
+        for writer in below:
+            if is_step(writer.block):
+                check_crossing(reader, writer, moved, outside)

@@ -120,20 +120,21 @@ def nest(
     """`block` inside new loops, one an axis, spatial axes outermost.
 
     Args:
-        ranges: for each axis the interval to visit: start affine in outer loops, and width.
+        ranges: for each axis the interval to visit: start affine in outer loops, and width; of a
+            sequential axis one step, which needs no loop.
         outer: extents of the loops around the new place.
 
     Points outside an axis' domain get a predicate.
     """
     order = [it for it in block.iters if it.kind == "spatial"]
-    order += [it for it in block.iters if it.kind != "spatial"]
+    order += [it for it in block.iters if it.kind == "reduce"]
     variables = {it.var: Var(f"ax{n}") for n, it in enumerate(order)}
     extents = dict(outer)
     for it in order:
         extents[variables[it.var]] = ranges[it.var].width
-    bindings: dict[Var, Affine] = {
-        it.var: ranges[it.var].start + Affine.of(variables[it.var]) for it in block.iters
-    }
+    bindings: dict[Var, Affine] = {it.var: ranges[it.var].start for it in block.iters}
+    for it in order:
+        bindings[it.var] = bindings[it.var] + Affine.of(variables[it.var])
     predicates = []
     for it in block.iters:
         predicates += domain_predicates(bindings[it.var], it.extent, extents)

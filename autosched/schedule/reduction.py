@@ -7,7 +7,6 @@ from dataclasses import replace
 from autosched.schedule.body import rewrite_block
 from autosched.schedule.check import (
     injective,
-    kind_vars,
     names,
     ordered_vars,
     refuse,
@@ -29,6 +28,7 @@ from autosched.tir.nodes import (
     PrimFunc,
     Site,
     buffers_of,
+    kind_vars,
     path_to,
     replace_node,
     site_of,

@@ -160,7 +160,7 @@ class BlockReader:
             )
         what = f"T.axis.{kind}"
         args = Arguments(self.exprs.source, call, what)
-        extent = self.exprs.extent(args.need("extent"), "an axis' extent")
+        extent = self.exprs.extent(args.need("extent"), "an axis' extent", True)
         binding = self.exprs.form(args.need("binding"), f"the binding in {what}")
         args.done()
         self._define(target, KINDS[kind], extent, binding)

@@ -172,12 +172,14 @@ class Expressions:
             raise self.error(node, "the sum has numbers beyond 2**62")
         return form
 
-    def extent(self, node: ast.expr, what: str) -> Extent:
-        """A constant integer of at least 1, or an expression of sizes that is positive."""
+    def extent(self, node: ast.expr, what: str, may_be_empty: bool = False) -> Extent:
+        """A constant integer of at least 1, or an expression of sizes that is positive, or at least
+        0."""
         e = self.expr(node, dtypes.INDEX)
         is_float = isinstance(node, ast.Constant) and isinstance(node.value, float)
         n = size_of(e)
-        if is_float or n is None or not always(n >= 1):
+        lowest = 0 if may_be_empty and isinstance(n, Size) else 1
+        if is_float or n is None or not always(n >= lowest):
             raise self.error(
                 node,
                 f"{what} is a constant integer from 1 up, or an expression of sizes "

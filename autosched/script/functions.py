@@ -105,7 +105,7 @@ class FunctionReader:
         align = self._align(args.take("align", False))
         args.done()
         sizes = shape_node.elts if isinstance(shape_node, (ast.Tuple, ast.List)) else [shape_node]
-        shape = tuple(self.exprs.extent(n, "an extent of a shape") for n in sizes)
+        shape = tuple(self.exprs.extent(n, "an extent of a shape", True) for n in sizes)
         count = allocated(tuple(n if isinstance(n, int) else 1 for n in shape), align)
         if int(count) * dtypes.itemsize(kind) > MAX_BYTES:
             raise self.error(shape_node, f"{name} has more than 2**62 bytes")
@@ -300,7 +300,7 @@ class FunctionReader:
             raise self.error(
                 call, f"T.grid has {len(call.args)} extents for {len(targets)} loop variables"
             )
-        extents = [self.exprs.extent(n, "a loop's extent") for n in call.args]
+        extents = [self.exprs.extent(n, "a loop's extent", True) for n in call.args]
         return [
             For(self._variable(t), n, (), "serial") for t, n in zip(targets, extents, strict=True)
         ]
@@ -311,7 +311,7 @@ class FunctionReader:
             start = self.exprs.expr(args.positional.pop(0), dtypes.INDEX)
             if not isinstance(start, Const) or start.value != 0:
                 raise self.error(call.args[0], "loops start at 0")
-        extent = self.exprs.extent(args.need("extent"), "a loop's extent")
+        extent = self.exprs.extent(args.need("extent"), "a loop's extent", True)
         thread = args.take("thread", False) if name == "thread_binding" else None
         if name == "thread_binding" and thread is None:
             raise self.error(call, 'T.thread_binding needs thread=, such as thread="blockIdx.x"')

@@ -27,7 +27,7 @@ from autosched.tir.nodes import (
     sites,
     strides,
 )
-from autosched.tir.region import common_loops
+from autosched.tir.region import home
 
 Floats = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
@@ -83,13 +83,13 @@ class SiteUses:
 def homes_of(func: PrimFunc) -> dict[int, int]:
     """By a buffer's id, how many loops stand around its allocation: none for arguments."""
     params = {id(b) for b in func.params}
-    users: dict[int, list[Site]] = {}
+    users: dict[Buffer, list[Site]] = {}
     for site in sites(func):
         for access in (*site.block.reads, *site.block.writes):
-            mine = users.setdefault(id(access.buffer), [])
+            mine = users.setdefault(access.buffer, [])
             if not mine or mine[-1] is not site:
                 mine.append(site)
-    return {key: 0 if key in params else len(_home(found)) for key, found in users.items()}
+    return {id(b): 0 if id(b) in params else len(home(b, found)) for b, found in users.items()}
 
 
 def site_uses(func: PrimFunc, homes: Mapping[int, int]) -> list[SiteUses]:
@@ -138,22 +138,6 @@ def reduction_loops(site: Site) -> set[int]:
         if axis.kind == "reduce"
         for v in form.variables()
     }
-
-
-def _home(users: list[Site]) -> tuple[For, ...]:
-    """Where lowering places an intermediate (see autosched.lowering)."""
-    if len(users) == 1:
-        return ()
-    out = []
-    for loop in common_loops(users):
-        if any(
-            it.kind == "sequential" and binding.uses([loop.var])
-            for s in users
-            for it, binding in zip(s.block.iters, s.block.bindings, strict=True)
-        ):
-            break
-        out.append(loop)
-    return tuple(out)
 
 
 def _levels(
@@ -350,7 +334,7 @@ class LoopTree:
         if found is None:
             row = strides(self.shapes[id(buffer)], buffer.align)[-2]
             stride = row * dtypes.itemsize(buffer.dtype)
-            found = (floats(PAGE / np.gcd(np.asarray(stride, dtype=np.int64), PAGE)),)
+            found = (floats(PAGE / np.gcd(floats(stride).astype(np.int64), PAGE)),)
             self._strides[id(buffer)] = found
         return found[0]
 

@@ -38,6 +38,7 @@ from autosched.te.intrinsics import (
 )
 from autosched.te.prim_func import create_prim_func
 from autosched.te.reduction import Reduce, comm_reducer, max, min, prod, sum
+from autosched.te.scan import scan
 from autosched.te.stage.schedule import StageSchedule, create_schedule
 from autosched.te.stage.stage import Stage
 from autosched.te.stage.thread import ThreadAxis, thread_axis
@@ -45,6 +46,7 @@ from autosched.te.tensor import (
     ComputeOp,
     IterVar,
     PlaceholderOp,
+    ScanOp,
     Tensor,
     TensorRead,
     placeholder,
@@ -57,6 +59,7 @@ __all__ = [
     "IterVar",
     "PlaceholderOp",
     "Reduce",
+    "ScanOp",
     "Stage",
     "StageSchedule",
     "Tensor",
@@ -92,6 +95,7 @@ __all__ = [
     "reduce_axis",
     "round",
     "rsqrt",
+    "scan",
     "select",
     "sigmoid",
     "sin",

@@ -1,23 +1,28 @@
-"""From tensor expressions to a function of the loop IR: one plain loop nest a computation."""
+"""From tensor expressions to a function of the loop IR: one plain loop nest a computation.
+
+The stages of a scan share one loop over its steps: `for t: (stage, …, update)`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from autosched.errors import TensorExprError
+from autosched.te.compute import compute
+from autosched.te.scan_func import Scans, Step
 from autosched.te.tensor import (
     ComputeOp,
-    Extent,
     IterVar,
     Operation,
     PlaceholderOp,
+    ScanOp,
     Tensor,
     TensorRead,
     check_name,
 )
 from autosched.tir import expr as ex
-from autosched.tir.affine import Affine, from_expr
+from autosched.tir.affine import Affine, Int, from_expr
 from autosched.tir.expr import Expr, Slot, Var
 from autosched.tir.nodes import Access, Annotations, Block, Buffer, For, Index, Iter, Node, PrimFunc
 from autosched.tir.verify_bounds import known_bounds
@@ -29,9 +34,10 @@ def create_prim_func(tensors: Sequence[Tensor], name: str = "main") -> PrimFunc:
 
     Each computation that the computed ones among them need becomes a block in a nest of serial
     loops over its spatial, then its reduction axes; producers come first. Computed tensors that are
-    not listed become intermediates. Function attributes: "layout_free", the names of parameters
-    whose layout is free, and "FLOP" where all computations state theirs. Block annotations:
-    the attributes "FLOP" and "auto_scheduler_…" of the computation.
+    not listed become intermediates. The stages of a scan stand in one loop over its steps, after
+    what they read that depends on no state. Function attributes: "layout_free", the names of
+    parameters whose layout is free, and "FLOP" where all computations state theirs. Block
+    annotations: the attributes "FLOP" and "auto_scheduler_…" of the computation.
 
     Raises TensorExprError if an input is used and not listed, if nothing is computed, if two
     tensors or two sizes bear one name, if a symbolic size does not follow from the shapes of the
@@ -45,24 +51,27 @@ def translate(tensors: Sequence[Tensor], name: str) -> tuple[PrimFunc, dict[Comp
     """What `create_prim_func` makes, and the name of each computation's block."""
     check_name(name, "a function")
     params = _check_params(tensors)
-    ops = [op for op in topological([t.op for t in params]) if isinstance(op, ComputeOp)]
-    names = _Names(params, ops)
+    ops = [op for op in topological([t.op for t in params]) if not isinstance(op, PlaceholderOp)]
+    scans = Scans(params, ops)
+    names = _Names(params, ops, scans)
     listed = {id(t) for t in params}
     buffers = {id(t): Buffer(names.tensor(t), t.shape, t.dtype) for t in params}
     for op in ops:
+        if isinstance(op, ScanOp):
+            _place_states(op, scans, names, _tensors(params, ops), buffers)
+    for op in ops:
         for t in op.input_tensors:
-            if isinstance(t.op, PlaceholderOp) and id(t) not in listed:
+            if isinstance(t.op, PlaceholderOp) and id(t) not in listed | buffers.keys():
                 raise TensorExprError(
                     f"{op.name} reads the placeholder {t.name}, which is not a parameter of "
                     f"{name}; add it to the list"
                 )
             if id(t) not in buffers:
-                buffers[id(t)] = Buffer(names.tensor(t), t.shape, t.dtype)
-    outputs: dict[int, dict[int, Buffer]] = {id(op): {} for op in ops}
-    for t in _tensors(params, ops):
-        if isinstance(t.op, ComputeOp):
-            outputs[id(t.op)][t.value_index] = buffers[id(t)]
-    body = tuple(_nest(op, names, outputs[id(op)], buffers) for op in ops)
+                step = scans.stages.get(id(t.op))
+                shape = t.shape if step is None else (step.extent, *t.shape[1:])
+                buffers[id(t)] = Buffer(names.tensor(t), shape, t.dtype)
+    nests = _Nests(names, scans, _tensors(params, ops), buffers)
+    body = tuple(node for op in ops for node in nests.of(op))
     func = PrimFunc(name, tuple(buffers[id(t)] for t in params), body, _attrs(ops, params, name))
     _check_sizes(func)
     outside = next(known_bounds(func), None)
@@ -71,7 +80,7 @@ def translate(tensors: Sequence[Tensor], name: str) -> tuple[PrimFunc, dict[Comp
             f"{outside.message}; "
             "read it under te.if_then_else with a condition that keeps it inside"
         )
-    return func, {op: names.labels[id(op)] for op in ops}
+    return func, {op: names.labels[id(op)] for op in ops if isinstance(op, ComputeOp)}
 
 
 def _check_sizes(func: PrimFunc) -> None:
@@ -116,11 +125,12 @@ def topological(outputs: Sequence[Operation]) -> list[Operation]:
             continue
         seen.add(id(op))
         stack.append((op, True))
-        stack += [(t.op, False) for t in reversed(op.input_tensors) if id(t.op) not in seen]
+        if not isinstance(op, PlaceholderOp):
+            stack += [(t.op, False) for t in reversed(op.input_tensors) if id(t.op) not in seen]
     return order
 
 
-def _tensors(params: Sequence[Tensor], ops: Sequence[ComputeOp]) -> list[Tensor]:
+def _tensors(params: Sequence[Tensor], ops: Sequence[Operation]) -> list[Tensor]:
     """Every tensor there is an object of, once: parameters first."""
     seen = {id(t): t for t in params}
     for op in ops:
@@ -132,10 +142,11 @@ def _tensors(params: Sequence[Tensor], ops: Sequence[ComputeOp]) -> list[Tensor]
 class _Names:
     """Names of blocks and buffers. Those the user chose must differ; the others are numbered."""
 
-    def __init__(self, params: Sequence[Tensor], ops: Sequence[ComputeOp]) -> None:
+    def __init__(self, params: Sequence[Tensor], ops: Sequence[Operation], scans: Scans) -> None:
         self.taken: dict[str, object] = {}
         self.labels: dict[int, str] = {}
-        every = _tensors(params, ops)
+        # A state goes by the name of its scan.
+        every = [t for t in _tensors(params, ops) if id(t.op) not in scans.states]
         origins = {id(t.op): t.op for t in every} | {id(op): op for op in ops}
         for op in origins.values():
             if not op.auto_named:
@@ -169,48 +180,116 @@ class _Names:
         return label if t.name == t.op.name else f"{label}_v{t.value_index}"
 
 
-def _nest(
-    op: ComputeOp, names: _Names, outputs: dict[int, Buffer], buffers: dict[int, Buffer]
-) -> Node:
-    label = names.labels[id(op)]
-    axes = (*op.axis, *op.reduce_axis)
-    taken: set[str] = set()
-    loops, iters = [], []
-    values: dict[Var, Expr] = {}
-    for a in axes:
-        axis_name = _unused(a.name, taken)
-        loop, inner = Var(axis_name), Var(f"v{axis_name}")
-        loops.append((loop, a.extent))
-        iters.append(Iter(inner, a.extent, a.kind))
-        values[a] = inner + a.begin
-    for e in op.body:
-        if ex.height(e) > ex.MAX_HEIGHT:
-            raise TensorExprError(
-                f"the expression of {label} nests {ex.height(e)} deep; at most {ex.MAX_HEIGHT} "
-                "levels are taken, so sum long lists in several computations, or by te.sum"
-            )
-    reader = _Reader(values, {i.var: a.extent for i, a in zip(iters, axes, strict=True)}, buffers)
-    body = tuple(reader.expr(e) for e in op.body)
-    spatial = tuple(Affine.of(i.var) for i in iters if i.kind == "spatial")
-    writes = []
-    for n, e in enumerate(op.body):
-        # A part of a tuple that nobody asked for is computed all the same.
-        target = outputs.get(n) or Buffer(names.fresh(f"{label}_v{n}"), op.shape, e.dtype)
-        writes.append(Access(target, spatial))
-    block: Node = Block(
-        name=label,
-        iters=tuple(iters),
-        bindings=tuple(Affine.of(v) for v, _ in loops),
-        predicates=(),
-        reads=tuple(reader.reads),
-        writes=tuple(writes),
-        body=body,
-        reducer=op.reducer,
-        annotations=_annotations(op),
-    )
-    for v, extent in reversed(loops):
-        block = For(v, extent, (block,))
-    return block
+def _place_states(
+    scan: ScanOp, scans: Scans, names: _Names, tensors: Sequence[Tensor], buffers: dict[int, Buffer]
+) -> None:
+    """Give the states of `scan`, their updates and where possible their inits the buffers of its
+    results."""
+    results = {t.value_index: t for t in tensors if t.op is scan}
+    for n, (init, update, state) in enumerate(zip(scan.init, scan.update, scan.state, strict=True)):
+        result = results.get(n)
+        if result is None:  # a result that nobody asked for
+            buffer = Buffer(names.fresh(f"{names.labels[id(scan)]}_v{n}"), state.shape, state.dtype)
+        else:
+            name = names.tensor(result)
+            buffer = buffers.setdefault(id(result), Buffer(name, state.shape, state.dtype))
+        buffers[id(state)] = buffers[id(update)] = buffer
+        if scans.writes_state(init):
+            buffers[id(init)] = buffer
+
+
+class _Nests:
+    """The loop nests of operations."""
+
+    def __init__(
+        self,
+        names: _Names,
+        scans: Scans,
+        tensors: Sequence[Tensor],
+        buffers: dict[int, Buffer],
+    ) -> None:
+        self.names, self.scans, self.buffers = names, scans, buffers
+        self.outputs: dict[int, dict[int, Buffer]] = {}
+        for t in tensors:
+            if isinstance(t.op, ComputeOp):
+                self.outputs.setdefault(id(t.op), {})[t.value_index] = buffers[id(t)]
+
+    def of(self, op: ComputeOp | ScanOp) -> list[Node]:
+        """The nests of `op`; none of a stage, which stands in its scan's."""
+        if isinstance(op, ScanOp):
+            return self._scan(op)
+        return [] if id(op) in self.scans.stages else [self._nest(op, None)]
+
+    def _scan(self, scan: ScanOp) -> list[Node]:
+        out: list[Node] = []
+        for init, state in zip(scan.init, scan.state, strict=True):
+            target = self.buffers[id(state)]
+            if self.buffers[id(init)] is not target:
+                copy = compute(init.shape, init, name=f"{scan.name}_init")
+                self.names.labels[id(copy.op)] = self.names.fresh(copy.name)
+                self.outputs[id(copy.op)] = {0: target}
+                out.append(self._nest(copy.op, None))
+        step = self.scans.steps[id(scan)]
+        body = tuple(self._nest(stage, step) for stage in scan.stages)
+        return [*out, For(step.loop, step.extent, body)]
+
+    def _nest(self, op: ComputeOp, step: Step | None) -> Node:
+        """The nest of one computation; of a stage, what stands inside the time loop."""
+        label = self.names.labels[id(op)]
+        axes = (*op.axis, *op.reduce_axis)
+        taken = set() if step is None else {step.loop.name}
+        loops, iters, bindings = [], [], []
+        values: dict[Var, Expr] = {}
+        for a in axes:
+            if step is not None and a is op.axis[0]:
+                inner = Var(f"v{step.loop.name}")
+                iters.append(Iter(inner, step.extent, "sequential"))
+                bindings.append(Affine.of(step.loop))
+                values[a] = inner + step.first
+                continue
+            axis_name = _unused(a.name, taken)
+            loop, inner = Var(axis_name), Var(f"v{axis_name}")
+            loops.append((loop, a.extent))
+            iters.append(Iter(inner, a.extent, a.kind))
+            bindings.append(Affine.of(loop))
+            values[a] = inner + a.begin
+        for e in op.body:
+            if ex.height(e) > ex.MAX_HEIGHT:
+                raise TensorExprError(
+                    f"the expression of {label} nests {ex.height(e)} deep; at most "
+                    f"{ex.MAX_HEIGHT} levels are taken, so sum long lists in several "
+                    "computations, or by te.sum"
+                )
+        extents = {i.var: i.extent for i in iters}
+        reader = _Reader(values, extents, self.buffers, step)
+        body = tuple(reader.expr(e) for e in op.body)
+        own = tuple(Affine.of(i.var) for i in iters[: len(op.axis)])
+        writes = []
+        outputs = self.outputs.get(id(op), {})
+        for n, e in enumerate(op.body):
+            target = outputs.get(n)
+            indices = own
+            if target is None:
+                # A part of a tuple that nobody asked for is computed all the same.
+                shape = op.shape if step is None else (step.extent, *op.shape[1:])
+                target = Buffer(self.names.fresh(f"{label}_v{n}"), shape, e.dtype)
+            elif step is not None and any(target is self.buffers[id(s)] for s in step.scan.state):
+                indices = (own[0] + step.first, *own[1:])
+            writes.append(Access(target, indices))
+        node: Node = Block(
+            name=label,
+            iters=tuple(iters),
+            bindings=tuple(bindings),
+            predicates=(),
+            reads=tuple(reader.reads),
+            writes=tuple(writes),
+            body=body,
+            reducer=op.reducer,
+            annotations=_annotations(op),
+        )
+        for v, extent in reversed(loops):
+            node = For(v, extent, (node,))
+        return node
 
 
 def _unused(name: str, taken: set[str]) -> str:
@@ -226,11 +305,16 @@ class _Reader:
     """Turns the tensor reads of an expression into slots, one for each distinct access."""
 
     def __init__(
-        self, values: dict[Var, Expr], extents: dict[Var, Extent], buffers: dict[int, Buffer]
+        self,
+        values: dict[Var, Expr],
+        extents: Mapping[Var, Int],
+        buffers: dict[int, Buffer],
+        step: Step | None,
     ) -> None:
         self.values = values
         self.extents = extents
         self.buffers = buffers
+        self.step = step
         self.reads: list[Access] = []
 
     def expr(self, e: Expr) -> Expr:
@@ -242,7 +326,13 @@ class _Reader:
             return self.values[e]
         if not isinstance(e, TensorRead):
             return None
-        access = Access(self.buffers[id(e.tensor)], tuple(self._index(i) for i in e.indices))
+        indices = tuple(self._index(i) for i in e.indices)
+        if self.step is not None and self.step.is_stage(e.tensor):
+            # Its buffer begins at the first step that is computed.
+            first, *others = indices
+            assert isinstance(first, Affine)
+            indices = (first - self.step.first, *others)
+        access = Access(self.buffers[id(e.tensor)], indices)
         for n, other in enumerate(self.reads):
             if same_access(access, other):
                 return Slot(n, e.dtype)
@@ -278,10 +368,11 @@ def _annotations(op: ComputeOp) -> Annotations:
     return tuple(sorted(kept.items()))
 
 
-def _attrs(ops: Sequence[ComputeOp], params: Sequence[Tensor], name: str) -> Annotations:
+def _attrs(ops: Sequence[Operation], params: Sequence[Tensor], name: str) -> Annotations:
     attrs: dict[str, Any] = {}
-    if all("FLOP" in op.attrs for op in ops):
-        attrs["FLOP"] = sum(op.attrs["FLOP"] for op in ops)
+    computed = [op for op in ops if isinstance(op, ComputeOp)]
+    if all("FLOP" in op.attrs for op in computed):
+        attrs["FLOP"] = sum(op.attrs["FLOP"] for op in computed)
     free: list[str] = []
     for op in ops:
         for t in op.attrs.get("layout_free_placeholders", ()):

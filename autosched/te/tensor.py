@@ -16,7 +16,7 @@ from autosched.tir.expr import Expr, ExprLike, Var
 from autosched.tir.nodes import Reducer
 from autosched.tir.size import Size, SizeVar, size_of
 
-AxisKind = Literal["spatial", "reduce"]
+AxisKind = Literal["spatial", "reduce", "sequential"]
 
 
 Extent = Union[int, Size]
@@ -134,6 +134,15 @@ class ComputeOp:
         """Shape of every output."""
         return tuple(a.extent for a in self.axis)
 
+    def result(self, index: int) -> tuple[tuple[Extent, ...], str]:
+        """Shape and dtype of an output."""
+        return self.shape, self.body[index].dtype
+
+    @property
+    def num_outputs(self) -> int:
+        """How many tensors it computes."""
+        return len(self.body)
+
     @property
     def input_tensors(self) -> list[Tensor]:
         """Every tensor that is read, once, in order of first appearance."""
@@ -145,7 +154,49 @@ class ComputeOp:
         return list(seen.values())
 
 
-Operation = Union[PlaceholderOp, ComputeOp]
+@dataclass(frozen=True, eq=False)
+class ScanOp:
+    """A recurrence over the first axis, made by te.scan: step t of state n is element t of
+    `update[n]`, for t in the domain of `scan_axis`; the steps before it are those of `init[n]`.
+
+    `state` are the placeholders through which the updates read earlier steps; `stages` are the
+    computations of one step, producers first, updates included.
+    """
+
+    name: str
+    scan_axis: IterVar
+    init: tuple[Tensor, ...]
+    update: tuple[Tensor, ...]
+    state: tuple[Tensor, ...]
+    stages: tuple[ComputeOp, ...]
+    inputs: tuple[Tensor, ...]
+    attrs: Mapping[str, Any]
+    tag: str = ""
+    auto_named: bool = False
+
+    reduce_axis: tuple[IterVar, ...] = ()
+
+    @property
+    def num_outputs(self) -> int:
+        """How many states it has."""
+        return len(self.state)
+
+    @property
+    def axis(self) -> tuple[IterVar, ...]:
+        """The scan axis."""
+        return (self.scan_axis,)
+
+    def result(self, index: int) -> tuple[tuple[Extent, ...], str]:
+        """Shape and dtype of a state, whole."""
+        return self.state[index].shape, self.state[index].dtype
+
+    @property
+    def input_tensors(self) -> list[Tensor]:
+        """The first steps and the updates."""
+        return [*self.init, *self.update]
+
+
+Operation = Union[PlaceholderOp, ComputeOp, ScanOp]
 
 
 class Tensor:

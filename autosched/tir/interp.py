@@ -19,7 +19,17 @@ from autosched.errors import ArgumentError, VerifyError
 from autosched.tir import dtypes
 from autosched.tir.affine import Affine, Int
 from autosched.tir.expr import OPS, Call, Const, Expr, Slot, Var
-from autosched.tir.nodes import Access, Block, For, Index, Node, PrimFunc, buffers_of, sites
+from autosched.tir.nodes import (
+    Access,
+    Block,
+    For,
+    Index,
+    Node,
+    PrimFunc,
+    Site,
+    buffers_of,
+    sites,
+)
 from autosched.tir.printer import Names, format_access
 from autosched.tir.shapes import solve
 from autosched.tir.size import Size, SizeVar
@@ -332,19 +342,27 @@ def reference(func: PrimFunc, arrays: Sequence[Array]) -> None:
     func = at_sizes(func, arrays)
     memory = _bind(func, arrays)
     with np.errstate(all="ignore"):
-        for site in sites(func):
-            _check_plain(site.block, site.loops)
-            _Whole(site.block, memory).run()
+        for node in func.body:
+            found = [_checked(site) for site in sites(node)]
+            steps = _steps(found)
+            for step in range(steps or 1):
+                for block in found:
+                    _Whole(block, memory, step if steps else None).run()
 
 
-def _check_plain(block: Block, loops: tuple[For, ...]) -> None:
+def _checked(site: Site) -> Block:
+    """The block of a plain nest: one loop an axis, in order, and nothing beside it but other
+    stages of the same recurrence."""
+    block, loops = site.block, site.loops
     bound = [b.single_var() for b in block.bindings]
+    stepwise = [i.kind == "sequential" for i in block.iters]
     plain = (
         not block.predicates
         and len(bound) == len(loops)
         and all(b is loop.var for b, loop in zip(bound, loops, strict=True))
         and all(i.extent == x.extent for i, x in zip(block.iters, loops, strict=True))
-        and all(len(loop.body) == 1 for loop in loops)
+        and not any(stepwise[1:])
+        and all(len(x.body) == 1 or step for x, step in zip(loops, stepwise, strict=True))
     )
     if not plain:
         raise VerifyError(
@@ -352,18 +370,29 @@ def _check_plain(block: Block, loops: tuple[For, ...]) -> None:
             "use interp.run"
         )
     written = {id(a.buffer) for a in block.writes}
-    if any(id(a.buffer) in written for a in block.reads):
+    if any(id(a.buffer) in written for a in block.reads) and not any(stepwise):
         raise VerifyError(
             f"block {block.name} reads what it writes, so its points have an order; use interp.run"
         )
+    return block
+
+
+def _steps(blocks: Sequence[Block]) -> int:
+    """Steps of the recurrence that the blocks of one nest make up; 0 if they are none."""
+    first = [b.iters[0] for b in blocks if b.iters and b.iters[0].kind == "sequential"]
+    return _int(first[0].extent) if first else 0
 
 
 class _Whole:
-    """One block of an unscheduled program: dimension n of every array is axis n of the block."""
+    """One block of an unscheduled program: dimension n of every array is axis n of the block.
 
-    def __init__(self, block: Block, memory: dict[int, Array]) -> None:
+    `step`: the value of its sequential axis, which is the first.
+    """
+
+    def __init__(self, block: Block, memory: dict[int, Array], step: int | None) -> None:
         self.block = block
         self.memory = memory
+        self.step = step
         self.extents = [_int(i.extent) for i in block.iters]
         self.reduced = tuple(n for n, i in enumerate(block.iters) if i.kind == "reduce")
         self.values: dict[Var, Array] = {}
@@ -381,13 +410,17 @@ class _Whole:
     def pieces(self) -> Iterator[tuple[range, ...]]:
         """Boxes that cover the axes, reduction axes innermost."""
         sizes = list(self.extents)
+        if self.step is not None:
+            sizes[0] = 1
         for n in range(len(sizes)):
             while sizes[n] > 1 and np.prod(sizes, dtype=float) * 32 > CHUNK_BYTES:
                 sizes[n] = -(-sizes[n] // 2)
         yield from itertools.product(
             *(
-                [range(at, min(at + size, extent)) for at in range(0, extent, size)]
-                for size, extent in zip(sizes, self.extents, strict=True)
+                [range(self.step, self.step + 1)]
+                if self.step is not None and n == 0
+                else [range(at, min(at + size, extent)) for at in range(0, extent, size)]
+                for n, (size, extent) in enumerate(zip(sizes, self.extents, strict=True))
             )
         )
 

@@ -143,6 +143,16 @@ class Block:
         return dict(self.annotations).get(key, default)
 
 
+def kind_vars(block: Block, kind: IterKind) -> set[Var]:
+    """Loop variables in the bindings of the axes of one kind."""
+    return {
+        v
+        for it, b in zip(block.iters, block.bindings, strict=True)
+        if it.kind == kind
+        for v in b.variables()
+    }
+
+
 @dataclass(frozen=True, eq=False, slots=True)
 class For:
     """A loop: `var` in [0, extent). `allocs` are buffers that live for one iteration (lowered

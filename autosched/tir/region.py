@@ -15,7 +15,7 @@ import numpy as np
 
 from autosched.tir.affine import Affine, Extents, Int, always, imax, imin
 from autosched.tir.expr import Var
-from autosched.tir.nodes import Access, Buffer, For, PrimFunc, Site, sites
+from autosched.tir.nodes import Access, Buffer, For, PrimFunc, Site, kind_vars, sites
 from autosched.tir.size import Undecided
 
 
@@ -125,9 +125,47 @@ def common_loops(places: Sequence[Site]) -> tuple[For, ...]:
     return tuple(out)
 
 
-def home(func: PrimFunc, buffer: Buffer) -> tuple[For, ...]:
-    """The loops inside which every access of `buffer` stands: where it is allocated."""
-    places = [
+def users_of(func: PrimFunc, buffer: Buffer) -> list[Site]:
+    """Blocks that access `buffer`, in program order."""
+    return [
         s for s in sites(func) if any(a.buffer is buffer for a in (*s.block.reads, *s.block.writes))
     ]
-    return common_loops(places)
+
+
+def home(buffer: Buffer, users: Sequence[Site]) -> tuple[For, ...]:
+    """The loops inside which an intermediate can live, given the blocks that access it.
+
+    Those that all users share, down to the first that carries values of it from one step to the
+    next, or whose iterations run at once on one thread (the lanes of a vector). An intermediate
+    that only one block touches is kept whole: nothing bounds its life.
+    """
+    if len(users) == 1:
+        return ()
+    out = []
+    for loop in common_loops(users):
+        if loop.kind == "vectorized" or carries(loop, buffer, users):
+            break
+        out.append(loop)
+    return tuple(out)
+
+
+def carries(loop: For, buffer: Buffer, users: Sequence[Site]) -> bool:
+    """Whether a sequential loop may hand elements of `buffer` to its later iterations."""
+    if all(loop.var not in kind_vars(s.block, "sequential") for s in users):
+        return False
+    written = [_forms(s, a) for s in users for a in s.block.writes if a.buffer is buffer]
+    read = [_forms(s, a) for s in users for a in s.block.reads if a.buffer is buffer]
+    return any(not _same_step(loop, w, r) for w in written for r in read)
+
+
+def _forms(site: Site, access: Access) -> list[Affine | None]:
+    values = site.block.values()
+    return [i.substitute(values) if isinstance(i, Affine) else None for i in access.indices]
+
+
+def _same_step(loop: For, written: Sequence[Affine | None], read: Sequence[Affine | None]) -> bool:
+    """Whether an element that both name is one of the same iteration of `loop`."""
+    return any(
+        w is not None and r is not None and w.uses([loop.var]) and w.same(r)
+        for w, r in zip(written, read, strict=True)
+    )

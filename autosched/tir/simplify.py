@@ -43,11 +43,11 @@ def drop_unit_loops(func: PrimFunc) -> PrimFunc:
 
     body = tuple(x for node in func.body for x in visit(node))
     if zeros:
-        body = tuple(map_blocks(node, lambda b: _substitute(b, zeros)) for node in body)
+        body = tuple(map_blocks(node, lambda b: substitute_loops(b, zeros)) for node in body)
     return replace(func, body=body)
 
 
-def _substitute(block: Block, values: Mapping[Var, Affine]) -> Block:
+def substitute_loops(block: Block, values: Mapping[Var, Affine]) -> Block:
     """`block` with loop variables replaced in bindings, predicates and accesses."""
     exprs: dict[Var, Expr] = {v: f.to_expr() for v, f in values.items()}
 

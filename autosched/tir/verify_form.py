@@ -70,6 +70,12 @@ def _is_size(n: object) -> bool:
     return isinstance(n, int) and not isinstance(n, bool) and n >= 1
 
 
+def _may_be_empty(n: object) -> bool:
+    """Whether `n` is a symbolic extent that is 0 for some sizes, and never less: a recurrence of
+    `T` steps computes `T - 1` of them."""
+    return isinstance(n, Size) and always(n >= 0)
+
+
 def nodes(func: PrimFunc) -> Iterator[Fault]:
     """Counts and kinds without which a program cannot even be printed."""
     for loop in loops_of(func):
@@ -189,7 +195,7 @@ def sizes(func: PrimFunc) -> Iterator[Fault]:
     yield from size_faults(func)
     for loop in loops_of(func):
         name = f"loop {loop.var.name!r}"
-        if not _is_size(loop.extent):
+        if not (_is_size(loop.extent) or _may_be_empty(loop.extent)):
             yield Fault(loop, f"{name} has extent {loop.extent!r}; expected an integer from 1 up")
         if not loop.body:
             yield Fault(loop, f"{name} has no body")
@@ -201,7 +207,7 @@ def sizes(func: PrimFunc) -> Iterator[Fault]:
                 expected = ", ".join(get_args(IterKind))
                 message = f"axis {it.var.name} has kind {it.kind!r}; expected one of {expected}"
                 yield Fault(block, f"{_label(block)}: {message}")
-            if not _is_size(it.extent):
+            if not (_is_size(it.extent) or (it.kind == "sequential" and _may_be_empty(it.extent))):
                 message = (
                     f"axis {it.var.name} has extent {it.extent!r}; expected an integer from 1 up"
                 )
@@ -236,7 +242,8 @@ def buffers(func: PrimFunc) -> Iterator[Fault]:
         if b.dtype not in dtypes.DTYPES:
             expected = ", ".join(dtypes.DTYPES)
             yield Fault(None, f"{b.name} has dtype {b.dtype!r}; expected one of {expected}")
-        if not all(_is_size(n) for n in b.shape):
+        inner = all(b is not p for p in func.params)
+        if not all(_is_size(n) or (inner and _may_be_empty(n)) for n in b.shape):
             yield Fault(None, f"{b.name} has shape {b.shape}; expected integers from 1 up")
         if b.scope not in SCOPES:
             yield Fault(

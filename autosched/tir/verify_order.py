@@ -2,32 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from math import prod
 
 from autosched.tir.affine import Affine, Extents
 from autosched.tir.expr import Call, Expr, Slot, Var
 from autosched.tir.faults import READS, WRITES, Fault
 from autosched.tir.linear import DigitKey, Key, Linear, without
-from autosched.tir.nodes import Block, Buffer, Index, PrimFunc, Site, sites
+from autosched.tir.nodes import Access, Block, Buffer, For, Index, PrimFunc, Site, sites
 from autosched.tir.numbers import specialize
+from autosched.tir.precede import Pair
+from autosched.tir.printer import Names, format_access
 from autosched.tir.verify_bounds import loop_facts
-from autosched.tir.verify_races import homes_of
+from autosched.tir.verify_races import allocated, homes_of
 
 
 def order(func: PrimFunc) -> Iterator[Fault]:
-    """Nothing is read before it is written, or written again after it was read."""
+    """Nothing is read before it is written, or written again after it was read; of what a block or
+    one after it writes only elements of earlier steps of a sequential axis are read."""
     params = set(func.params)
-    blocks = [s.block for s in sites(func)]
+    every = list(sites(func))
+    homes = allocated(func)
     writers: dict[Buffer, list[int]] = {}
-    for place, block in enumerate(blocks):
-        for b in dict.fromkeys(a.buffer for a in block.writes):
+    for place, site in enumerate(every):
+        for b in dict.fromkeys(a.buffer for a in site.block.writes):
             writers.setdefault(b, []).append(place)
-    for place, block in enumerate(blocks):
-        for b in dict.fromkeys(a.buffer for a in block.reads):
-            wrong = _read_fault(blocks, place, b, writers.get(b, []), b in params)
+    for place, site in enumerate(every):
+        block = site.block
+        for read in block.reads:
+            b = read.buffer
+            private = homes.get(b, ())
+            wrong = _read_fault(every, place, read, writers.get(b, []), b in params, private)
             if wrong is not None:
                 yield wrong
+                break
         if block.reducer is not None and not block.init:
             for b in dict.fromkeys(a.buffer for a in block.writes):
                 if writers[b][0] >= place:
@@ -36,26 +44,54 @@ def order(func: PrimFunc) -> Iterator[Fault]:
 
 
 def _read_fault(
-    blocks: list[Block], place: int, buffer: Buffer, writing: list[int], is_param: bool
+    every: list[Site],
+    place: int,
+    read: Access,
+    writing: list[int],
+    is_param: bool,
+    private: Sequence[For],
 ) -> Fault | None:
-    """What is wrong with the block at `place` reading `buffer`, written at the places `writing`."""
-    block, name = blocks[place], buffer.name
+    """What is wrong with a read by the block at `place`, whose buffer is written at `writing`."""
+    site = every[place]
+    block, name = site.block, read.buffer.name
     reads = f"block {block.name!r} reads {name}"
     if not writing:
         return None if is_param else Fault(block, f"{reads}, which nothing writes", READS)
-    if place in writing:
-        if any(i.kind == "sequential" for i in block.iters):
-            return None
-        only = "only a reduction or a sequential axis may accumulate in place"
-        return Fault(block, f"{reads}, which it writes; {only}", READS)
-    if writing[0] > place and not is_param:
-        return Fault(block, f"{reads} before block {blocks[writing[0]].name!r} writes it", READS)
-    if writing[-1] > place:
-        last = blocks[writing[-1]]
-        says = f"writes {name} after block {block.name!r} has read it"
-        message = f"block {last.name!r} {says}; give each result a buffer of its own"
-        return Fault(last, message, WRITES)
+    for w in writing:
+        writer = every[w]
+        recurrent = any(it.kind == "sequential" for it in writer.block.iters)
+        if (w < place or writer.block is block) and not recurrent:
+            if w == place:
+                only = "only a reduction or a sequential axis may accumulate in place"
+                return Fault(block, f"{reads}, which it writes; {only}", READS)
+            continue
+        for write in writer.block.writes:
+            if write.buffer is not read.buffer:
+                continue
+            if not Pair(writer, write, site, read, w < place, private).written_before():
+                return _late(block, writer.block, read, writing[0] == w and not is_param)
     return None
+
+
+def _late(block: Block, writer: Block, read: Access, is_first: bool) -> Fault:
+    name = read.buffer.name
+    reads = f"block {block.name!r} reads {name}"
+    if any(it.kind == "sequential" for it in writer.iters) and (
+        writer is block or any(it.kind == "sequential" for it in block.iters)
+    ):
+        index = format_access(read, Names(), block.reads)
+        return Fault(
+            block,
+            f"block {block.name!r} reads {index}, which is not provably of an earlier step than "
+            f"the one in which block {writer.name!r} writes it; a sequential axis reads steps "
+            "before its own",
+            READS,
+        )
+    if is_first:
+        return Fault(block, f"{reads} before block {writer.name!r} writes it", READS)
+    says = f"writes {name} after block {block.name!r} has read it"
+    message = f"block {writer.name!r} {says}; give each result a buffer of its own"
+    return Fault(writer, message, WRITES)
 
 
 def reaches(func: PrimFunc) -> Iterator[Fault]:

@@ -28,7 +28,7 @@ from autosched.tir.nodes import (
     path_to,
     sites,
 )
-from autosched.tir.region import home
+from autosched.tir.region import home, users_of
 from autosched.tir.verify_bounds import loop_facts
 
 
@@ -57,11 +57,11 @@ def _loop_races(writer: Site, access: Access, depth: int, every: list[Site]) -> 
             WRITES,
         )
     for other in every:
-        if other is writer or loop not in other.loops:
+        if loop not in other.loops:
             continue
         for verb, mark, accesses in (
             ("read", READS, other.block.reads),
-            ("write", WRITES, other.block.writes),
+            ("write", WRITES, () if other is writer else other.block.writes),
         ):
             for theirs in accesses:
                 if theirs.buffer is not access.buffer:
@@ -77,24 +77,30 @@ def _loop_races(writer: Site, access: Access, depth: int, every: list[Site]) -> 
 
 def homes_of(func: PrimFunc) -> dict[Buffer, tuple[For, ...]]:
     """The loops inside which each buffer lives: where it is allocated, or will be by lowering."""
-    out: dict[Buffer, tuple[For, ...]] = dict.fromkeys((*func.params, *func.allocs), ())
+    out: dict[Buffer, tuple[For, ...]] = {**dict.fromkeys(func.params, ()), **allocated(func)}
+    for b in buffers_of(func):
+        if b not in out:
+            out[b] = home(b, users_of(func, b))
+    return out
+
+
+def allocated(func: PrimFunc) -> dict[Buffer, tuple[For, ...]]:
+    """The loops inside which each buffer of a lowered program is allocated."""
+    out: dict[Buffer, tuple[For, ...]] = dict.fromkeys(func.allocs, ())
     for loop in loops_of(func):
         for b in loop.allocs:
             out[b] = path_to(func, loop.var)
-    for b in buffers_of(func):
-        if b not in out:
-            out[b] = home(func, b)
     return out
 
 
 def _is_reduction(block: Block, loop: For) -> bool:
-    """Whether the loop moves reduction axes of the block alone."""
+    """Whether the loop moves reduction axes of the block, so that its lanes are combined."""
     kinds = {
         it.kind
         for it, binding in zip(block.iters, block.bindings, strict=True)
         if binding.uses((loop.var,))
     }
-    return block.reducer is not None and kinds == {"reduce"}
+    return block.reducer is not None and "reduce" in kinds and "sequential" not in kinds
 
 
 class _Iterations:
@@ -119,6 +125,8 @@ class _Iterations:
             if isinstance(x, Affine) and isinstance(y, Affine)
         ]
         while self.target not in self.agreed:
+            if any(self._differ(x, y) for x, y in pairs):
+                return True
             before = len(self.agreed), len(pairs)
             for x, y in pairs:
                 self._agree(x, y)
@@ -126,6 +134,26 @@ class _Iterations:
             if (len(self.agreed), len(pairs)) == before:
                 return False
         return True
+
+    def _differ(self, x: Linear, y: Linear) -> bool:
+        """Whether `x` on the left and `y` on the right cannot be equal."""
+        known = {k for k, c in x.terms.items() if y.terms.get(k) == c and self._is_agreed(k)}
+        a, b = without(x, known), without(y, known)
+        low_x, high_x = self.left.span(a)
+        low_y, high_y = self.right.span(b)
+        return high_x < low_y or high_y < low_x or self._other_rows(a, b)
+
+    def _other_rows(self, x: Linear, y: Linear) -> bool:
+        """Whether both are rows of one ring, of steps on which the sides agree but for a constant
+        that is no multiple of its size."""
+        if x.const != y.const or len(x.terms) != 1 or len(y.terms) != 1:
+            return False
+        ((a, p),), ((b, q),) = x.terms.items(), y.terms.items()
+        if not isinstance(a, DigitKey) or not isinstance(b, DigitKey) or p != q:
+            return False
+        same = (a.terms, a.div, a.mod) == (b.terms, b.div, b.mod) and a.div == 1
+        agreed = all(self._is_agreed(k) for k, _ in a.terms)
+        return same and agreed and a.mod is not None and (a.const - b.const) % a.mod != 0
 
     def _agree(self, x: Linear, y: Linear) -> None:
         """Find atoms on which both sides agree if `x` on the left equals `y` on the right."""

@@ -133,12 +133,19 @@ def _model(workload: Workload, weights: Weights) -> tuple[bytes, dict[str, Array
     feeds = {k: np.ascontiguousarray(v) for k, v in workload.inputs.items()}
     if weights == "run-time":
         feeds |= {k: np.ascontiguousarray(v) for k, v in workload.weights.items()}
+    used = {name for node in workload.nodes for name in node.inputs}
+    if weights == "run-time" and used & workload.weights.keys() != workload.weights.keys():
+        raise ValueError("the ONNX form of this workload has its weights as constants only")
     graph = helper.make_graph(
         [helper.make_node(n.op, list(n.inputs), [n.output], **n.attrs) for n in workload.nodes],
         "graph",
         [helper.make_tensor_value_info(k, TensorProto.FLOAT, v.shape) for k, v in feeds.items()],
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, workload.shape)],
-        [numpy_helper.from_array(v, k) for k, v in workload.weights.items() if k not in feeds],
+        [
+            numpy_helper.from_array(v, k)
+            for k, v in {**workload.weights, **workload.constants}.items()
+            if k in used and k not in feeds
+        ],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)])
     model.ir_version = 9

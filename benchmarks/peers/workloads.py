@@ -30,7 +30,8 @@ class Node:
 
 @dataclass(frozen=True)
 class Workload:
-    """`inputs` come at run time; `weights` too, or are constants, as the server is told.
+    """`inputs` come at run time; `weights` too, or are constants, as the server is told;
+    `constants` of the ONNX form (an axis, a shape) always are.
 
     `torch(t, out)` computes with the tensors `t` into `out` where PyTorch has a form that does;
     `numpy(a, out)` is None where NumPy has no such operation. `reference` is in float64.
@@ -45,6 +46,7 @@ class Workload:
     reference: Callable[[Arrays], Array]
     numpy: Callable[[Arrays, Array], Any] | None = None
     image: bool = False
+    constants: Arrays = field(default_factory=dict)
 
 
 def make(spec: str) -> Workload:
@@ -342,6 +344,117 @@ def layer_norm(n: int, m: int) -> Workload:
     )
 
 
+def cumsum(n: int, m: int) -> Workload:
+    """Cumulative sum of x (n, m) along axis 0."""
+    rng = np.random.default_rng(0)
+    return Workload(
+        inputs={"x": _random(rng, n, m)},
+        weights={},
+        flop=n * m,
+        shape=(n, m),
+        torch=lambda t, out: _torch().cumsum(t["x"], 0, out=out),
+        nodes=(Node("CumSum", ("x", "axis"), "y"),),
+        reference=lambda a: np.cumsum(a["x"], axis=0),
+        numpy=lambda a, out: np.cumsum(a["x"], axis=0, out=out),
+        constants={"axis": np.array(0, np.int64)},
+    )
+
+
+def rnn(t: int, b: int, i: int, h: int) -> Workload:
+    """Elman cell over x (t, b, i), PyTorch's weights, tanh, zero initial state; (t, b, h)."""
+
+    def step(x: Array, y: Array, state: tuple[Array, ...]) -> tuple[Array, ...]:
+        return (np.tanh(x + y),)
+
+    def forward(a: Arrays, out: Any) -> Any:
+        zero = _torch().zeros(1, b, h, dtype=a["x"].dtype)
+        rest = (True, 1, 0.0, False, False, False)
+        return _torch()._VF.rnn_tanh(a["x"], zero, [a[k] for k in _CELL], *rest)[0]
+
+    return _cell("RNN", (0,), 1, step, forward, t, b, i, h)
+
+
+def lstm(t: int, b: int, i: int, h: int) -> Workload:
+    """LSTM cell over x (t, b, i), PyTorch's weights, zero initial states; h (t, b, h)."""
+
+    def step(x: Array, y: Array, state: tuple[Array, ...]) -> tuple[Array, ...]:
+        gate, forget, new, out = np.split(x + y, 4, axis=1)
+        c = _sigmoid(forget) * state[1] + _sigmoid(gate) * np.tanh(new)
+        return _sigmoid(out) * np.tanh(c), c
+
+    def forward(a: Arrays, out: Any) -> Any:
+        zero = _torch().zeros(1, b, h, dtype=a["x"].dtype)
+        rest = (True, 1, 0.0, False, False, False)
+        return _torch()._VF.lstm(a["x"], (zero, zero), [a[k] for k in _CELL], *rest)[0]
+
+    # PyTorch's gates are input, forget, cell, output; ONNX has input, output, forget, cell.
+    return _cell("LSTM", (0, 3, 1, 2), 2, step, forward, t, b, i, h)
+
+
+_CELL = ("w_ih", "w_hh", "b_ih", "b_hh")
+
+
+def _sigmoid(x: Array) -> Array:
+    result: Array = 1 / (1 + np.exp(-x))
+    return result
+
+
+def _cell(
+    op: str,
+    gates: tuple[int, ...],
+    states: int,
+    step: Callable[[Array, Array, tuple[Array, ...]], tuple[Array, ...]],
+    forward: Callable[[Arrays, Any], Any],
+    t: int,
+    b: int,
+    i: int,
+    h: int,
+) -> Workload:
+    """A recurrent layer. `gates`: PyTorch's places of the gates in ONNX's order."""
+    rng = np.random.default_rng(0)
+    rows = len(gates) * h
+    torch = {
+        "w_ih": _random(rng, rows, i) * np.float32(0.05),
+        "w_hh": _random(rng, rows, h) * np.float32(0.05),
+        "b_ih": _random(rng, rows) * np.float32(0.1),
+        "b_hh": _random(rng, rows) * np.float32(0.1),
+    }
+
+    def reordered(array: Array) -> Array:
+        return np.concatenate([array[g * h : (g + 1) * h] for g in gates])
+
+    def unrolled(a: Arrays, out: Array) -> Array:
+        w_ih, w_hh, b_ih, b_hh = (a[k] for k in _CELL)
+        known = a["x"].reshape(t * b, i) @ w_ih.T + b_ih
+        known = known.reshape(t, b, rows)
+        state = (np.zeros((b, h), a["x"].dtype),) * states
+        for n in range(t):
+            state = step(known[n], state[0] @ w_hh.T + b_hh, state)
+            out[n] = state[0]
+        return out
+
+    biases = np.concatenate([reordered(torch["b_ih"]), reordered(torch["b_hh"])])
+    return Workload(
+        inputs={"x": _random(rng, t, b, i)},
+        weights=torch,
+        flop=2 * t * b * rows * (i + h),
+        shape=(t, b, h),
+        torch=forward,
+        nodes=(
+            Node(op, ("x", "onnx_w", "onnx_r", "onnx_b"), "steps", {"hidden_size": h}),
+            Node("Reshape", ("steps", "shape"), "y"),
+        ),
+        reference=lambda a: unrolled(a, np.empty((t, b, h), a["x"].dtype)),
+        numpy=unrolled,
+        constants={
+            "onnx_w": reordered(torch["w_ih"])[None],
+            "onnx_r": reordered(torch["w_hh"])[None],
+            "onnx_b": biases[None],
+            "shape": np.array([t, b, h], np.int64),
+        },
+    )
+
+
 def _torch() -> Any:
     import torch
 
@@ -373,5 +486,8 @@ _MAKERS: dict[str, Callable[..., Workload]] = {
         layer_norm,
         norm,
         transpose_batch_matmul,
+        cumsum,
+        rnn,
+        lstm,
     )
 }

@@ -15,6 +15,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+import autosched as at
+from autosched import ops, te
+from autosched.lowering import lower
+from autosched.schedule import Schedule
+from autosched.tir import interp
+from autosched.tir.verify import verify
+
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 FAKE = Path(__file__).with_name("fake_peer.py")
 
@@ -142,7 +149,16 @@ def test_load_of_others_does_not_count_our_own(client: ModuleType) -> None:
 
 
 @pytest.mark.parametrize(
-    "spec", ["matmul:3,4,5", "matmul_add:3,4,5", "softmax:3,7", "layer_norm:3,7"]
+    "spec",
+    [
+        "matmul:3,4,5",
+        "matmul_add:3,4,5",
+        "softmax:3,7",
+        "layer_norm:3,7",
+        "cumsum:5,3",
+        "rnn:4,2,3,5",
+        "lstm:4,2,3,5",
+    ],
 )
 def test_numpy_peers_compute_the_reference(monkeypatch: pytest.MonkeyPatch, spec: str) -> None:
     (workloads,) = load(monkeypatch, "workloads")
@@ -153,6 +169,29 @@ def test_numpy_peers_compute_the_reference(monkeypatch: pytest.MonkeyPatch, spec
         workload.numpy(arrays, out)
         expected = workload.reference({k: v.astype(np.float64) for k, v in arrays.items()})
         np.testing.assert_allclose(out, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("operator", "args"),
+    [("rnn", (4, 1, 3, 10)), ("rnn", (3, 5, 4, 9)), ("lstm", (4, 3, 5, 9)), ("cumsum", (4, 9))],
+)
+@pytest.mark.parametrize("apart", [False, True])
+def test_schedules_of_recurrences(
+    monkeypatch: pytest.MonkeyPatch, operator: str, args: tuple[int, ...], apart: bool
+) -> None:
+    (scan,) = load(monkeypatch, "scan")
+    schedule = Schedule(te.create_prim_func(ops.get(operator)(*args)))
+    if operator == "cumsum":
+        scan.cumsum_schedule(schedule, scan.ColumnTiles(4))
+    else:
+        scan.cell_schedule(schedule, scan.CellTiles(2, 4, 2, 4, 2, apart))
+    verify(schedule.func)
+    rng = np.random.default_rng(0)
+    shapes = [b.shape for b in schedule.func.params]
+    arrays = [rng.uniform(-1, 1, shape).astype(np.float32) for shape in shapes]
+    interp.run(lower(schedule.func), arrays)
+    expected = scan.reference(operator, arrays[:-1])
+    np.testing.assert_allclose(arrays[-1], expected, rtol=1e-5, atol=1e-5)
 
 
 def test_the_smallest_of_a_kind_keeps_its_window(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -179,3 +218,15 @@ def test_the_table_shows_bars_and_failures(monkeypatch: pytest.MonkeyPatch) -> N
     assert lines[1].split() == ["fast", "a", ">=", "1", "1.2", "met"]
     assert lines[2].endswith("NOT met")
     assert lines[3].endswith("FAILED")
+
+
+def test_the_search_beats_random_sampling_and_a_genetic_search(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """On a made-up machine that the model does not know beforehand."""
+    (quality,) = load(monkeypatch, "search_quality")
+    task = at.SearchTask("matmul_add", (256, 256, 256), target="llvm -mcpu=znver4 -num-cores=2")
+    found = quality.curves(task, trials=48, seeds=4)
+    for other in ("random", "genetic"):
+        assert found["search"][-1] > found[other][-1] + 0.02
+    assert quality.plot(found, "title").count("<polyline") == 3

@@ -84,3 +84,31 @@ def test_merge_and_distill(cli: Cli, tuned: Tuned, tmp_path: Path) -> None:
 def json_best(cli: Cli, tuned: Tuned) -> tuple[str, int, int]:
     data = json.loads(cli("best", *WORKLOAD, "--db", tuned.db, "--json").out)
     return data["job_id"], data["round"], data["slot"]
+
+
+def test_imported_records_are_measured_and_handed_out(
+    cli: Cli, tuned: Tuned, tmp_path: Path
+) -> None:
+    log, db = tmp_path / "all.json", tmp_path / "copy.db"
+    cli("records", "export", log, "--db", tuned.db)
+    cli("records", "import", log, "--db", db)
+    done = cli("records", "verify", "--db", db, "--top", "2")
+    assert done.status == 0, done.err
+    assert done.err.startswith("measuring matmul")
+    assert done.err.endswith("4 records measured here, 0 withdrawn\n")
+    assert cli("best", *WORKLOAD, "--db", db).status == 0
+    assert cli("records", "repair", "--db", db).status == 0
+
+
+def test_repairing_a_store(cli: Cli, tuned: Tuned, tmp_path: Path) -> None:
+    db = tmp_path / "copy.db"
+    cli("records", "merge", tuned.db, "--into", db)
+    with Store(db) as store, store._db.transaction(writes=True) as connection:
+        connection.exec_driver_sql("UPDATE jobs SET trials_done = 0")
+    found = cli("records", "repair", "--db", db, "--dry-run")
+    assert found.status == 1
+    assert re.search(r"^to repair: job \w+: trials_done was 0, is 8$", found.err, re.MULTILINE)
+    done = cli("records", "repair", "--db", db)
+    assert done.status == 0
+    assert "repaired: job " in done.err
+    assert "repaired" not in cli("records", "repair", "--db", db).err

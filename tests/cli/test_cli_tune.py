@@ -81,7 +81,7 @@ def test_a_function_of_ones_own(cli: Cli, my_ops: Path, monkeypatch: pytest.Monk
     assert done.status == 0, done.err
     assert "tuning my_ops.py:rows(6, 10) on" in done.err
     printed = cli("best", *rows, "--db", "a.db", "--as", "schedule")
-    assert "def rows(n, m):" in printed.out
+    assert "workload = parse_func(" in printed.out
     Path("printed.py").write_text(printed.out)
     ran = subprocess.run([sys.executable, "printed.py"], capture_output=True, text=True)
     assert ran.stdout.startswith("right result, "), ran.stderr

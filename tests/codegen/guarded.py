@@ -1,4 +1,8 @@
-"""Running kernels in a child that dies of any access outside their arrays."""
+"""Building and running kernels in a child that dies of any access outside their arrays.
+
+LLVM works in the child too, so that whatever hangs, hangs there: its alarm ends it, and if that
+should fail, the parent does.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ import pickle
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Union
@@ -14,8 +19,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from autosched.codegen.artifact import Artifact
-from autosched.codegen.build import Level, build_artifact
+from autosched.codegen.build import Level, generate_ir
+from autosched.codegen.llvm.generate import Generated
 from autosched.errors import AutoschedError
 from autosched.schedule import Schedule
 from autosched.target import Target
@@ -31,16 +36,27 @@ if HOST.arch == "x86_64":
     for _cpu in ("x86-64-v3", "x86-64"):
         if not Target(f"llvm -mcpu={_cpu}").missing_here():
             TARGETS.append(f"llvm -mcpu={_cpu}")
+GRACE = 15
+"""Seconds after which the parent ends a child that its alarm did not end."""
 
 
 class Child:
     """The process; started when first needed and again after it died."""
 
-    def __init__(self) -> None:
+    def __init__(self, seconds: int = 60) -> None:
+        self.seconds = seconds
         self.process: subprocess.Popen[bytes] | None = None
 
-    def run(self, artifact: Artifact, arrays: Sequence[Array], threads: int = 2) -> list[Array]:
-        """The arrays after the kernel ran on copies. AssertionError if it misbehaves."""
+    def run(
+        self,
+        generated: Generated,
+        target: Target,
+        level: Level,
+        arrays: Sequence[Array],
+        threads: int,
+    ) -> list[Array]:
+        """The arrays after the kernel was built and ran on copies of them. AssertionError if it
+        misbehaves or takes more than `seconds`."""
         if self.process is None:
             script = Path(__file__).with_name("guarded_child.py")
             self.process = subprocess.Popen(
@@ -49,19 +65,34 @@ class Child:
         process = self.process
         assert process.stdin is not None
         assert process.stdout is not None
+        request = (self.seconds, generated, str(target), level, list(arrays), threads)
+        # Later than the child's own alarm, which it may have blocked, or be too broken to take.
+        last_resort = threading.Timer(self.seconds + GRACE, process.kill)
+        last_resort.start()
         try:
-            pickle.dump((artifact, list(arrays), threads), process.stdin)
+            pickle.dump(request, process.stdin)
             process.stdin.flush()
             status, value = pickle.load(process.stdout)
-        except (EOFError, BrokenPipeError) as e:
+        except (EOFError, BrokenPipeError, pickle.UnpicklingError) as e:
             code = self.stop()
-            how = signal.Signals(-code).name if code < 0 else f"exit status {code}"
-            raise AssertionError(f"the kernel died of {how}: it left its arrays or hung") from e
+            raise AssertionError(f"the kernel's process {self._end(code)}") from e
+        except BaseException:  # a timeout of the test, say: the answer would meet the next request
+            self.stop()
+            raise
+        finally:
+            last_resort.cancel()
         assert status == "ok", value
         return list(value)
 
+    def _end(self, code: int) -> str:
+        if code >= 0:
+            return f"ended with status {code}"
+        if -code in (signal.SIGALRM, signal.SIGKILL):
+            return f"took more than {self.seconds} s and was ended"
+        return f"died of {signal.Signals(-code).name}: it left its arrays"
+
     def stop(self) -> int:
-        """End the process; returns its exit status."""
+        """End the process, by force if it does not go; returns its exit status."""
         process, self.process = self.process, None
         if process is None:
             return 0
@@ -72,7 +103,11 @@ class Child:
         except BrokenPipeError:  # it died with a request on the way
             process.stdin = None
         process.stdout.close()
-        return process.wait()
+        try:
+            return process.wait(5)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            return process.wait()
 
 
 child = Child()
@@ -126,8 +161,8 @@ def compiled(
     threads: int = 2,
 ) -> list[Array]:
     """The arrays after the compiled program ran on them."""
-    artifact = build_artifact(func_of(program), Target(target), level)
-    return child.run(artifact, arrays, threads)
+    on = Target(target)
+    return child.run(generate_ir(func_of(program), on), on, level, arrays, threads)
 
 
 def expected(program: PrimFunc, arrays: Sequence[Array]) -> list[Array]:

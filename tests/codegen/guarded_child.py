@@ -13,12 +13,16 @@ import pickle
 import signal
 import sys
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from autosched.codegen.artifact import Artifact, KernelInfo
+from autosched.codegen.artifact import KernelInfo
+from autosched.codegen.build import Level
+from autosched.codegen.llvm.assemble import compile_ir
+from autosched.codegen.llvm.generate import Generated
 from autosched.runtime import parallel
 from autosched.runtime.link import link
 from autosched.target import Target
@@ -27,8 +31,6 @@ Array = npt.NDArray[Any]
 PAGE = mmap.PAGESIZE
 PATTERN = 0xA5
 NOTHING, READ, WRITE = 0, 1, 3
-SECONDS = 60
-"""A kernel that runs longer hangs."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.mmap.restype = ctypes.c_void_p
@@ -104,14 +106,23 @@ def run_once(
     return results
 
 
-def run(artifact: Artifact, arrays: Sequence[Array], threads: int) -> list[Array]:
+@lru_cache(maxsize=1)
+def compiled(ir: str, target: str, level: Level) -> bytes:
+    """Object code; what has just been built for other arrays is not built again."""
+    return compile_ir(ir, Target(target), level)
+
+
+def run(
+    generated: Generated, target: Target, level: Level, arrays: Sequence[Array], threads: int
+) -> list[Array]:
     """The arrays after a call; both placements must agree in every bit."""
-    missing = Target(artifact.target).missing_here()
+    missing = target.missing_here()
     if missing:
         raise RuntimeError(f"this machine lacks {', '.join(missing)}")
-    info = artifact.info
-    imports = {parallel.SYMBOL: parallel.address()} if info.parallel else {}
-    library = link(artifact.code, (info.entry,), imports)
+    info = generated.info
+    code = compiled(generated.ir, str(target), level)
+    imports = parallel.imports() if info.parallel else {}
+    library = link(code, (info.entry,), imports)
     entry = library[info.entry]
     first, second = (run_once(entry, info, arrays, threads, at_end) for at_end in (True, False))
     for a, b, param in zip(first, second, info.params, strict=True):
@@ -122,14 +133,18 @@ def run(artifact: Artifact, arrays: Sequence[Array], threads: int) -> list[Array
 
 def main() -> None:
     requests, answers = sys.stdin.buffer, sys.stdout.buffer
+    # Whoever started this process may have blocked or ignored the alarm.
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGALRM])
     while True:
         try:
-            artifact, arrays, threads = pickle.load(requests)
+            seconds, generated, target, level, arrays, threads = pickle.load(requests)
         except EOFError:
             return
-        signal.alarm(SECONDS)
+        signal.alarm(seconds)
         try:
-            answer: tuple[str, Any] = ("ok", run(artifact, arrays, threads))
+            result = run(generated, Target(target), level, arrays, threads)
+            answer: tuple[str, Any] = ("ok", result)
         except Exception as e:  # every failure is the parent's to report
             answer = ("failed", f"{type(e).__name__}: {e}")
         signal.alarm(0)

@@ -13,12 +13,13 @@ from guarded import HOST, TARGETS, Array, arguments, child, same
 
 from autosched import te
 from autosched.codegen.artifact import KernelInfo
-from autosched.codegen.build import build_artifact, generate_ir
+from autosched.codegen.build import generate_ir
 from autosched.codegen.formula import evaluate
 from autosched.errors import ArgumentError
 from autosched.schedule import LoopRV, Schedule
 from autosched.target import Target
 from autosched.tir.nodes import PrimFunc, inputs_of
+from autosched.tir.verify import verify
 
 F32 = "float32"
 Oracle = Callable[..., Array]
@@ -34,11 +35,12 @@ def check(
 ) -> None:
     """One build, all `sizes`; the last parameter is what `oracle` makes of the others."""
     func = sch.func if isinstance(sch, Schedule) else sch
-    artifact = build_artifact(func, Target(target))
+    where = Target(target)
+    generated = generate_ir(func, where)
     for k, at in enumerate(sizes):
         arrays = arguments(original.specialize(at), seed=k)
         want = oracle(*arrays[:-1])
-        found = child.run(artifact, arrays, threads=1 + k % 3)[-1]
+        found = child.run(generated, where, "search", arrays, 1 + k % 3)[-1]
         try:
             same(found, want.astype(found.dtype), rtol, rtol)
         except AssertionError as e:
@@ -221,7 +223,7 @@ def test_softmax(target: str, form: str) -> None:
     rows = itertools.cycle((1, 2, 5))
     sizes = [{"n": next(rows), "m": m} for m in [*around(lanes, 32, 8 * lanes), 257]]
     check(sch, func, numpy_softmax, sizes, target, rtol=1e-5)
-    info = build_artifact(sch.func, Target(target)).info
+    info = generate_ir(sch.func, Target(target)).info
     each, shared = evaluate_at(info, n=5, m=257)
     # A row's exponentials, or those of all rows and both row vectors.
     row = -(-257 * 4 // 64) * 64
@@ -277,7 +279,7 @@ def test_conv1d(target: str, inline: bool) -> None:
     sizes = [{"L": n, "CO": next(channels)} for n in [*lengths, 31, 32, 33]]
     check(sch, func, numpy_conv1d, sizes, target)
     if not inline:
-        info = build_artifact(sch.func, Target(target)).info
+        info = generate_ir(sch.func, Target(target)).info
         assert (info.workspace_bytes, info.thread_bytes) == (0, 0), "six rows, on the stack"
 
 
@@ -353,3 +355,44 @@ def test_inputs_of_oracles() -> None:
     """The oracles above take the inputs alone, in order."""
     programs: Sequence[PrimFunc] = (matmul(), softmax(), conv1d())
     assert [len(inputs_of(f)) for f in programs] == [2, 1, 2]
+
+
+def scan() -> PrimFunc:
+    """Each row is the one before times the weights, plus the input: m steps, of which m - 1 are
+    computed and may be none."""
+    m, n = te.var("m"), te.var("n")
+    x, w = te.placeholder((m, n), "int32", "X"), te.placeholder((n, n), "int32", "W")
+    state = te.placeholder((m, n), "int32", "state")
+    k = te.reduce_axis((0, n), "k")
+    init = te.compute((1, n), lambda _, i: x[0, i], name="init")
+    mixed = te.compute((m, n), lambda t, i: te.sum(state[t - 1, k] * w[k, i], axis=k), name="mixed")
+    update = te.compute((m, n), lambda t, i: mixed[t, i] % 8 + x[t, i], name="update")
+    return te.create_prim_func([x, w, te.scan(init, update, state, inputs=[x, w])])
+
+
+def numpy_scan(x: Array, w: Array) -> Array:
+    rows = [x[0]]
+    for t in range(1, len(x)):
+        rows.append((rows[-1] @ w) % 8 + x[t])
+    return np.array(rows)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("form", ["plain", "lanes", "team"])
+def test_scan(target: str, form: str) -> None:
+    """A recurrence over a symbolic number of steps; its parallel loops make a team of threads."""
+    func = scan()
+    verify(func)
+    sch = Schedule(func)
+    for name in ("mixed", "update"):
+        i = sch.get_loops(sch.get_block(name))[1]
+        if form != "plain":
+            i0, i1 = sch.split(i, [None, 8])
+            if name == "mixed":
+                sch.reorder(i0, sch.get_loops(sch.get_block(name))[-1], i1)
+            sch.vectorize(i1)
+            if form == "team":
+                sch.parallel(i0)
+    verify(sch.func)
+    sizes = [{"m": m, "n": n} for m, n in ((1, 1), (1, 9), (2, 8), (5, 7), (7, 17), (3, 33))]
+    check(sch, func, numpy_scan, sizes, target)

@@ -13,7 +13,7 @@ from guarded import TARGETS, arguments, child, expected, same, story
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from autosched.codegen.build import build_artifact
+from autosched.codegen.build import Level, generate_ir
 from autosched.errors import AutoschedError, TensorExprError
 from autosched.target import Target
 
@@ -39,17 +39,17 @@ def compare(
     assume(func.sizes)
     sch = fuzz.random_schedule(func, trace)
     target = TARGETS[seed % len(TARGETS)]
-    level = "full" if seed % 7 == 0 else "search"
+    level: Level = "full" if seed % 7 == 0 else "search"
     with at_most(240, lambda: story(sch, func, target)):
         given_sizes = None
         try:
-            artifact = build_artifact(sch.func, Target(target), level)
+            generated = generate_ir(sch.func, Target(target))
             for numbers in sizes:
                 given_sizes = fuzz.random_sizes(func, numbers)
                 instance = func.specialize(given_sizes)
                 arrays = arguments(instance, seed=seed)
                 if is_exact(instance, arrays):
-                    found = child.run(artifact, arrays, 1 + seed % 3)
+                    found = child.run(generated, Target(target), level, arrays, 1 + seed % 3)
                     for a, b in zip(found, expected(instance, arrays), strict=True):
                         same(a, b)
         except (AssertionError, AutoschedError) as e:

@@ -72,6 +72,43 @@ def depthwise(data: Array, weight: Array) -> Array:
     return np.einsum("yxabc,abc->yxc", windows(data, 3, 2, 1), weight)
 
 
+def sigmoid(x: Array) -> Array:
+    return 1 / (1 + np.exp(-x))
+
+
+def unrolled(cell: Callable[..., tuple[Array, ...]], states: int) -> Callable[..., Array]:
+    """The first state of `cell(w_ih @ x[t] + b_ih, w_hh @ h + b_hh, *states)` at every step."""
+
+    def f(data: Array, w_ih: Array, w_hh: Array, b_ih: Array, b_hh: Array) -> Array:
+        state = (np.zeros((data.shape[1], w_hh.shape[1])),) * states
+        out = []
+        for x in data:
+            state = cell(x @ w_ih.T + b_ih, state[0] @ w_hh.T + b_hh, *state)
+            out.append(state[0])
+        return np.stack(out)
+
+    return f
+
+
+def lstm_cell(x: Array, y: Array, h: Array, c: Array) -> tuple[Array, ...]:
+    i, f, g, o = np.split(x + y, 4, axis=1)
+    c = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
+    return sigmoid(o) * np.tanh(c), c
+
+
+def gru_cell(x: Array, y: Array, h: Array) -> tuple[Array, ...]:
+    (r, z, n), (hr, hz, hn) = np.split(x, 3, axis=1), np.split(y, 3, axis=1)
+    new, z = np.tanh(n + sigmoid(r + hr) * hn), sigmoid(z + hz)
+    return ((1 - z) * new + z * h,)
+
+
+def ema(data: Array, alpha: Array) -> Array:
+    out = [data[0]]
+    for x in data[1:]:
+        out.append(alpha * x + (1 - alpha) * out[-1])
+    return np.stack(out)
+
+
 def conv_bn_relu(data: Array, weight: Array, bias: Array, scale: Array, offset: Array) -> Array:
     return np.maximum((convolve(2, 1, 1)(data, weight) + bias) * scale + offset, 0)
 
@@ -154,6 +191,13 @@ CASES: list[tuple[str, tuple[int, ...], Callable[..., Any]]] = [
     ("softmax", (3, 1), softmax),
     ("layer_norm", (5, 9), layer_norm),
     ("argmax", (5, 9), lambda x: (x.argmax(axis=1), x.max(axis=1))),
+    ("cumsum", (5, 9), lambda x: np.cumsum(x, axis=0)),
+    ("cumsum", (2, 1), lambda x: np.cumsum(x, axis=0)),
+    ("ema", (6, 4), ema),
+    ("rnn", (4, 2, 3, 5), unrolled(lambda x, y, h: (np.tanh(x + y),), 1)),
+    ("lstm", (4, 2, 3, 5), unrolled(lstm_cell, 2)),
+    ("lstm", (2, 1, 1, 1), unrolled(lstm_cell, 2)),
+    ("gru", (4, 2, 3, 5), unrolled(gru_cell, 1)),
 ]
 
 

@@ -13,14 +13,9 @@ from functools import cache
 from pathlib import Path
 
 _USERS = ("postgres", "nobody")
-_OPTIONS = {
-    "listen_addresses": "",
-    "fsync": "off",  # what is lost with the machine is of no use to anybody
-    "synchronous_commit": "off",
-    "full_page_writes": "off",
-    "shared_buffers": "32MB",
-    "max_connections": "60",
-}
+_OPTIONS = {"listen_addresses": "", "max_connections": "60"}
+_FAST = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
+"""What is lost with the machine is of no use to a test."""
 
 
 @cache
@@ -53,9 +48,12 @@ def _user() -> pwd.struct_passwd | None:
 
 
 class Cluster:
-    """A server on a socket in a folder of its own; `database()` makes an empty database."""
+    """A server on a socket in a folder of its own; `database()` makes an empty database.
 
-    def __init__(self) -> None:
+    With `durable` it writes to disk as it would in use.
+    """
+
+    def __init__(self, *, durable: bool = False) -> None:
         folder = programs()
         assert folder is not None
         self._folder = Path(tempfile.mkdtemp(prefix="pg-"))
@@ -69,7 +67,8 @@ class Cluster:
         data = self._folder / "data"
         self._run([folder / "initdb", "-D", data, "-U", self.user, "-A", "trust", "--no-sync",
                    "-E", "UTF8", "--locale=C"])  # fmt: skip
-        options = [x for k, v in _OPTIONS.items() for x in ("-c", f"{k}={v}")]
+        settings = _OPTIONS if durable else _OPTIONS | _FAST
+        options = [x for k, v in settings.items() for x in ("-c", f"{k}={v}")]
         # The server ends with the tests, however they end.
         dies = ["setpriv", "--pdeathsig=INT"] if shutil.which("setpriv") else []
         command = [*dies, *self._become[1:]] if dies else self._become

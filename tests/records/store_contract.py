@@ -200,6 +200,44 @@ class StoreContract:
         store.add_records([trial(10)])
         assert [record.slot for record in listing] == list(range(1, 11))
 
+    def test_pages_look_through_so_many_records_and_no_more(self, store, monkeypatch):
+        monkeypatch.setattr("records.store.WINDOW", 5)
+        other = new_job_id()
+        with_job(store, other)
+        for n in range(12):
+            store.add_records([trial(n), failure(n, job_id=other)])
+        store.add_records([failure(12)])
+
+        def read(limit=5, **filters):
+            pages, after = [], 0
+            while after is not None:
+                page = store.page(**filters, limit=limit, after_id=after)
+                pages.append([record.slot for record in page.records])
+                after = page.after_id
+            return pages
+
+        assert read(job_id=JOB, status="build_error") == [[], [], [12]]
+        assert read(job_id=JOB, limit=8) == [list(range(8)), list(range(8, 13))]
+        assert read(job_id=JOB, limit=2, status="ok")[:2] == [[0, 1], [2, 3]]
+        assert read(status="run_timeout") == [[]] * 6
+        assert read(job_id="nobody") == [[]]
+        assert read(workload_key=KEY, device="elsewhere", limit=1) == [[]] * 6
+        assert [r.slot for r in store.records(job_id=JOB, status="build_error")] == [12]
+        assert [r.slot for r in store.records(job_id=JOB, workload_key="w9")] == []
+
+    def test_a_curve_has_the_trials_that_improved(self, store):
+        assert store.curve(JOB) == []
+        store.add_records([failure(0), trial(1, 5.0), trial(2, 7.0), trial(3, 5.0), failure(4)])
+        store.add_records([baseline(0, 1.0), trial(5, 4.0), trial(6, 6.0), trial(7, 2.0)])
+        other = new_job_id()
+        with_job(store, other)
+        store.add_records([trial(0, 1.0, job_id=other)])
+        points = store.curve(JOB)
+        assert [(p.trial, p.seconds) for p in points] == [(2, 5.0), (6, 4.0), (8, 2.0)]
+        for point in points:
+            record = store.get(point.record_id)
+            assert (record.seconds, record.created_at) == (point.seconds, point.created_at)
+
     # Measurements
 
     def test_the_median_of_measurements_made_here_counts(self, store):

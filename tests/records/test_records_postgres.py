@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from queue_contract import QueueContract
 from records_factory import DEVICE, JOB, KEY, TARGET, WORKLOAD, slots, trial, with_job
+from repair_contract import RepairContract
 from store_contract import StoreContract
 
 from records import (
@@ -22,7 +23,7 @@ from records import (
 from records.leases import check_lease
 
 
-class TestPostgresStore(StoreContract, QueueContract):
+class TestPostgresStore(StoreContract, QueueContract, RepairContract):
     @pytest.fixture
     def address(self, cluster):
         return cluster.database()
@@ -78,6 +79,14 @@ class TestPostgresStore(StoreContract, QueueContract):
         assert len(reads) == 3
         assert all("Index Only Scan using ix_records_best" in line for line in reads)
         assert not any("Sort" in line for line in lines)
+
+    def test_statements_are_planned_for_their_own_limits(self, store):
+        """psycopg prepares what it sees often, and a prepared page is planned as a whole table."""
+        for _ in range(12):
+            store.page(status="run_timeout")
+        with store._db.transaction(writes=False) as connection:
+            count = connection.exec_driver_sql("SELECT count(*) FROM pg_prepared_statements")
+            assert count.scalar() == 0
 
     def test_the_driver_need_not_be_named(self, store, address):
         assert address.startswith("postgresql://")

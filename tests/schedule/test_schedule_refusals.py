@@ -89,7 +89,7 @@ CASES: dict[str, tuple[Callable[[], PrimFunc], Callable[[Schedule], object], str
     "unknown key": (
         add_one,
         lambda s: s.annotate(s.get_block("B"), "steaming", True),
-        "a block has no key 'steaming'; expected one of FLOP, streaming, and hints auto_scheduler_",
+        "a block has no key 'steaming'; expected one of FLOP, streaming, or a hint auto_scheduler_",
     ),
     "key of a loop": (
         add_one,
@@ -164,7 +164,7 @@ CASES: dict[str, tuple[Callable[[], PrimFunc], Callable[[Schedule], object], str
     "reorder recurrence": (
         scan,
         lambda s: s.reorder(*reversed(loops(s, "step"))),
-        "step reads other elements of h than its iteration wrote",
+        "step reads other elements of h than its own iteration of j wrote",
     ),
     "reverse of a decomposed reduction": (
         squared,

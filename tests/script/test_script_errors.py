@@ -311,3 +311,28 @@ def test_attributes_that_mean_nothing_are_refused() -> None:
     for attrs in ('{"layout_free": 3}', '{"layout_free": ("Z",)}', '{"FLOP": "x"}'):
         with pytest.raises(VerifyError, match="attributes: "):
             parse(HEAD + f"    T.func_attr({attrs})\n" + body)
+
+
+@pytest.mark.parametrize(
+    "align", ["1", "((0, 8),)", "((0, 0, 0),)", '((0, "8", 1),)', "((0, -8, 1),)"]
+)
+def test_align_that_is_none(align: str) -> None:
+    text = HEAD + f'    C = T.alloc_buffer((4, 6), "float32", align={align})\n'
+    fails(text + BLOCK + STORE + "A[vi, vj]\n", "align is a tuple of (axis, factor, offset)", 3)
+
+
+@pytest.mark.parametrize(
+    "align", ["((1, 8, 1),)", "((0, 8, 8),)", "((0, 8, -1),)", "((0, 8, 1), (0, 4, 0))"]
+)
+def test_align_that_no_buffer_has(align: str) -> None:
+    """A last axis, an offset out of range, one axis twice."""
+    text = HEAD + f'    C = T.alloc_buffer((4, 6), "float32", align={align})\n'
+    text += BLOCK.replace('"b"', '"c"') + "            C[vi, vj] = A[vi, vj]\n"
+    with pytest.raises(VerifyError, match="C has align"):
+        parse(text + BLOCK + STORE + "C[vi, vj]\n")
+
+
+def test_align_beyond_memory() -> None:
+    text = HEAD + '    C = T.alloc_buffer((4, 6), "float32", align=((0, 1 << 62, 1),))\n'
+    text = text.replace("1 << 62", str(1 << 62))
+    fails(text + BLOCK + STORE + "A[vi, vj]\n", "than 2**62 bytes")

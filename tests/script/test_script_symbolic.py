@@ -95,8 +95,8 @@ def test_scheduled_and_lowered() -> None:
     ("changes", "message"),
     [
         ({"sizes": "n = T.int32()"}, "a symbolic size is T.int64.., found int32"),
-        ({"shape": "(n - 1, 16)"}, "an extent of a shape is a constant integer from 1 up, or an"),
-        ({"shape": "(n % 8, 16)"}, "an extent of a shape is a constant integer from 1 up, or an"),
+        ({"shape": "(n - 2, 16)"}, "an extent of a shape is a constant integer from 1 up, or an"),
+        ({"shape": "(n - n * n, 2)"}, "an extent of a shape is a constant integer from 1 up, or"),
         ({"extent": "T.min(n, 4)"}, "a loop's extent is a constant integer from 1 up, or an"),
         ({"sizes": "n = T.int64(4)"}, "T.int64 takes no more arguments"),
         ({"sizes": "n, n = T.int64(), T.int64()"}, "'n' is defined already"),
@@ -112,6 +112,7 @@ def test_errors(changes: dict[str, str], message: str) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
+        ({"shape": "(n - 1, 16)"}, "A has shape .n - 1, 16.; expected integers from 1 up"),
         ({"index": "vj + 1"}, r"not provably in \[0, 16\)"),
         ({"shape": "(n, n)"}, r"reads A\[vi, vj\].*not provably in \[0, n\)"),
         ({"extent": "n + 1"}, r"not provably in \[0, n\)"),

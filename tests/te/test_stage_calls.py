@@ -117,8 +117,8 @@ def test_pragma_annotates_the_loop_and_scope_the_buffer() -> None:
     func = e.s.replay(e.args).func
     x, y = site_of(func, "D").loops
     assert (dict(x.annotations), dict(y.annotations)) == (
-        {"auto_unroll_max_step": 16},
-        {"unroll_explicit": True},
+        {"auto_scheduler_auto_unroll_max_step": 16},
+        {"auto_scheduler_unroll_explicit": True},
     )
     assert site_of(func, "C").block.writes[0].buffer.scope == "local"
 

@@ -10,6 +10,7 @@ import pytest
 import autosched as at
 from autosched import passes, te
 from autosched.errors import ArgumentError, TensorExprError, WorkloadError
+from autosched.script import parse
 from autosched.tir import interp
 from autosched.tir.canonical import workload_key
 from autosched.tir.equal import same_func
@@ -75,6 +76,25 @@ def test_expressions_of_sizes() -> None:
         va, vb, vc = run(func, (x, 2 * y + 1), (-(-x // 8), y), (x + 1,))
         np.testing.assert_array_equal(vb, (va[::8, ::-1] * x)[:, :y])
         np.testing.assert_array_equal(vc[:-1], va[:, 2::2].sum(1))
+
+
+def test_scan() -> None:
+    """m steps of n numbers: of the steps m - 1 are computed, which may be none."""
+    m, n = te.var("m"), te.var("n")
+    x, state = te.placeholder((m, n), "int64", "X"), te.placeholder((m, n), "int64", "state")
+    init = te.compute((1, n), lambda _, i: x[0, i], name="init")
+    update = te.compute((m, n), lambda t, i: state[t - 1, i] + x[t, i], name="update")
+    func = te.create_prim_func([x, te.scan(init, update, state)])
+    verify(func)
+    assert same_func(parse(func.script()), func)  # type: ignore[arg-type]
+    for shape in ((1, 1), (1, 5), (4, 3)):
+        given = np.arange(shape[0] * shape[1]).reshape(shape)
+        out = np.zeros_like(given)
+        interp.run(func, [given, out])
+        np.testing.assert_array_equal(out, given.cumsum(0))
+    first = te.compute((2, n), lambda t, i: x[0, i], name="first")
+    with pytest.raises(TensorExprError, match="gives 2 of m steps"):
+        te.scan(first, update, state)
 
 
 def test_specialize() -> None:

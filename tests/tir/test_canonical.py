@@ -90,6 +90,9 @@ LIBRARY_KEYS = {
     "conv1d": ((9, 3, 4, 3, 2, 1), "1-7f1e6793f30c9eb8b06cf101"),
     "conv2d": ((8, 7, 3, 4, 3, 2, 1), "1-b9e4d64f370c7287be39dc8f"),
     "conv2d_bias_relu": ((6, 6, 2, 3, 3, 1, 1), "1-e1cbd44f4742c71543f8998c"),
+    "conv2d_bn_relu": ((5, 5, 2, 3, 3, 2, 1), "1-c9709da2760b5faa6fdea634"),
+    "conv2d_capsule": ((4, 4, 2, 2, 3, 2, 1, 2), "1-93a3c7809399e0c754ad6571"),
+    "conv2d_transpose": ((3, 4, 2, 3, 3, 2, 1), "1-be93836c083f1679f7539250"),
     "conv3d": ((5, 4, 6, 2, 3, 3, 1, 1), "1-b9baacfda06872e2f9116634"),
     "depthwise_conv2d": ((7, 7, 3, 3, 2, 1), "1-8fc9008b200ee9867f8a7448"),
     "layer_norm": ((4, 6), "1-69003852473e07313f4a75f9"),
@@ -97,9 +100,13 @@ LIBRARY_KEYS = {
     "matmul_add": ((7, 4, 6), "1-2b34bb3520b673ce8e2baf5a"),
     "matmul_bias_gelu": ((4, 5, 6), "1-a00e0d501e7873f1def81f7e"),
     "max_pool2d": ((8, 8, 3, 3, 2, 1), "1-7acf61fade0f4df7725c07c0"),
+    "mul_add_relu": ((3, 4), "1-c2d3abb638feaa4322f050f3"),
     "norm": ((4, 5), "1-2a0d32f28fde09c12fd4287b"),
     "softmax": ((4, 5), "1-fc7b4c02d7ed25e9ab7ba1f2"),
     "transpose_batch_matmul": ((4, 2, 4), "1-0d48d3bbd430237a3a3944b0"),
+    "transpose_batch_matmul_softmax": ((3, 2, 2), "1-169fdf2f27c3399252a165ac"),
+    "two_matmuls": ((3, 4, 5, 2), "1-b34299f12c90ae990c9bbfe8"),
+    "winograd_conv2d": ((5, 4, 2, 2, 1), "1-14b45f3e9de5b9fd9f8ce4f4"),
 }
 """Operators of the library at small sizes, and their keys. A key that changes makes every record
 under it unreachable, so that is for a new VERSION only."""

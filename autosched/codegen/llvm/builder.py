@@ -8,6 +8,8 @@ invariant address arithmetic out of loops, and an identical one emitted before i
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Union
 
 _NAME = re.compile(r"%[\w.]+")
@@ -82,12 +84,12 @@ class Builder:
         effects)."""
         name = self.fresh()
         self.depth_of[name] = self.here.depth
-        self.here.lines.append(f"  {name} = {text}")
+        self.here.append(f"  {name} = {text}")
         return name
 
     def do(self, text: str) -> None:
         """An instruction without a result (a store, a branch)."""
-        self.here.lines.append(f"  {text}")
+        self.here.append(f"  {text}")
 
     def label(self, name: str) -> None:
         """Start a basic block."""
@@ -115,6 +117,14 @@ class Builder:
         """Close the innermost region; its values are not known outside."""
         self.stack.pop()
         self.here.inner_open = False
+
+    @contextmanager
+    def before(self, depth: int) -> Iterator[None]:
+        """Within it, instructions go before the region that was opened at `depth`."""
+        inner = self.stack[depth:]
+        del self.stack[depth:]
+        yield
+        self.stack += inner
 
     def text(self) -> str:
         """The function's body."""

@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from autosched.codegen.llvm.builder import Builder
+from autosched.codegen.llvm.carry import Carry, carries
 from autosched.codegen.llvm.index import Indexer, Lanes, lanes_of
 from autosched.codegen.llvm.memory import Guard, Memory
+from autosched.codegen.llvm.phases import has_parallel
 from autosched.codegen.llvm.points import Points
 from autosched.codegen.llvm.scalar import Scalars
 from autosched.codegen.llvm.tensor import TensorWriter, find_match
@@ -16,8 +18,8 @@ from autosched.codegen.llvm.tile import TileWriter, chunks, find_tile
 from autosched.codegen.llvm.types import Value
 from autosched.target import Target
 from autosched.tir import dtypes
-from autosched.tir.affine import Affine, Int, always, same_int
-from autosched.tir.expr import Var
+from autosched.tir.affine import Affine, Int, same_int
+from autosched.tir.expr import Call, Var, walk
 from autosched.tir.intrin import KEY, Match
 from autosched.tir.nodes import Block, Buffer, For, Node, Predicate, Site, allocated, sites
 from autosched.tir.size import Size
@@ -28,7 +30,8 @@ if TYPE_CHECKING:
 STACK_BYTES = 4096
 """Intermediates up to this size live on the stack, where LLVM may turn them into registers."""
 MAX_COPIES = 4096
-"""An unrolled loop of more iterations stays a loop."""
+"""Operations in one stretch of copies. A loop whose unrolling would make more stays a loop: LLVM
+takes more than linear time over straight code, and no processor keeps so much of it at hand."""
 
 
 @dataclass
@@ -80,6 +83,8 @@ class FunctionWriter:
         self.index = Indexer(self.b)
         self.memory = Memory(self.b, self.index)
         self.scalars = Scalars(self.b, self.index, self.target)
+        self.carried: dict[int, Carry] = {}
+        """State in registers, by block (id)."""
         self._points: dict[int, Points] = {}
         self._slots: dict[int, str] = {}
 
@@ -177,13 +182,29 @@ class FunctionWriter:
             1, self.target.vector_bytes // max(dtypes.itemsize(a.buffer.dtype) for a in accesses)
         )
 
+    def written(self, node: Node) -> int:
+        """Operations that stand below each other once `node` is written, if all unrolled loops
+        are copied out."""
+        if isinstance(node, Block):
+            return max(1, sum(isinstance(x, Call) for e in node.body for x in walk(e)))
+        inside = sum(self.written(x) for x in node.body)
+        if node.kind == "unrolled":
+            return int(node.extent) * inside
+        if node.kind == "vectorized":
+            if isinstance(node.extent, Size):
+                return 2 * inside  # in a loop, and masked at the end
+            width = min(self.width(s.block) for s in sites(node))
+            return -(-int(node.extent) // width) * inside
+        return inside
+
     def node(self, node: Node) -> None:
         """Write a loop or a block."""
         if isinstance(node, Block):
             self.block(node)
             return
+        short = self.written(node) <= MAX_COPIES
         # Below lanes every block is a vector already.
-        tile = find_tile(node, self.match) if self.index.lanes is None else None
+        tile = find_tile(node, self.match) if self.index.lanes is None and short else None
         if tile is not None:
             TileWriter(self, tile).write()
             return
@@ -193,9 +214,12 @@ class FunctionWriter:
         if node.kind == "parallel" and not self.in_parallel:
             self.module.parallel(self, node)
             return
+        if node.kind == "serial" and not self.in_parallel and has_parallel(node):
+            self.module.team(self, node)
+            return
         if node.kind == "vectorized":
             self.vectorized(node)
-        elif node.kind == "unrolled" and always(node.extent <= MAX_COPIES):
+        elif node.kind == "unrolled" and short:
             for n in range(int(node.extent)):
                 self.index.env[node.var] = n
                 self.body(node)
@@ -233,7 +257,7 @@ class FunctionWriter:
             if isinstance(size, Size):
                 pointer = self._slots.get(id(buffer)) or self._sized(buffer, size)
                 self._slots[id(buffer)] = pointer
-            elif always(size <= STACK_BYTES):
+            elif size <= STACK_BYTES:
                 # Unrolled copies of a loop come here again; their buffers live one after the other.
                 pointer = self._slots.get(id(buffer)) or self.alloca(f"[{max(size, 64)} x i8]", 64)
                 self._slots[id(buffer)] = pointer
@@ -279,7 +303,10 @@ class FunctionWriter:
             if any(same_int(p.bound, q.bound) and p.form.same(q.form) for p in common)
         }
         self.done |= added
+        carried = carries(self, loop)
+        self.carried |= carried
         self.loop(loop.var, 0, trip, lambda: self.body(loop))
+        self.carried = {k: c for k, c in self.carried.items() if k not in carried}
         self.done -= added
 
     def _ends(self, p: Predicate, loop: For) -> bool:
@@ -335,7 +362,7 @@ class FunctionWriter:
         extent = int(loop.extent)
         whole = extent // width
         covered = 0
-        if whole > 4:
+        if whole > 4 and not any(id(block) in self.carried for block in blocks):
             counter = Var(f"{loop.var.name}_vector")
 
             def body() -> None:
@@ -390,6 +417,7 @@ class FunctionWriter:
         """One point, or one vector of points, of a block."""
         points = self.points(block)
         points.enter()
+        points.carried = self.carried.get(id(block))
         guard = points.guard(self.pending(block))
         if guard.scalar == "false":
             return
@@ -439,7 +467,8 @@ class FunctionWriter:
     def store(self, points: Points, values: Sequence[Value], guard: Guard) -> None:
         """Store the block's values at the current point; `guard.scalar` has been branched on."""
         wanted = self.streaming and bool(points.block.annotation("streaming", False))
-        for access, value in zip(points.block.writes, values, strict=True):
+        carry = self.carried.get(id(points.block))
+        for n, (access, value) in enumerate(zip(points.block.writes, values, strict=True)):
             offset = points.offset(access, guard)
             lanes = self.index.lanes.width if self.index.lanes is not None else 1
             aligned = offset.const % lanes == 0 and all(
@@ -447,6 +476,8 @@ class FunctionWriter:
                 for name, c in offset.terms.items()
             )
             self.memory.store(access.buffer, offset, value, guard, wanted and aligned)
+            if carry is not None:
+                carry.wrote(n, value)
 
 
 def _combines(block: Block, var: Var) -> bool:

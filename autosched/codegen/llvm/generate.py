@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,12 +12,15 @@ from autosched.codegen.formula import Extent
 from autosched.codegen.llvm.builder import Builder
 from autosched.codegen.llvm.function import FunctionWriter, Scratch
 from autosched.codegen.llvm.index import Indexer
+from autosched.codegen.llvm.outline import Outline
+from autosched.codegen.llvm.phases import chain_of
+from autosched.codegen.llvm.team import TeamWriter, iterations, most_threads
 from autosched.errors import CodegenError
 from autosched.lowering import end_early
 from autosched.target import Target
 from autosched.tir.affine import Int
 from autosched.tir.expr import Var, walk
-from autosched.tir.nodes import Block, Buffer, For, PrimFunc, Site, outputs_of, sites
+from autosched.tir.nodes import Block, Buffer, For, Node, PrimFunc, Site, outputs_of, sites
 from autosched.tir.printer import Names, format_expr
 from autosched.tir.shapes import solve, unsolved_message
 from autosched.tir.size import Size
@@ -97,9 +101,9 @@ class ModuleWriter:
             self.places[id(buffer)] = area.take_symbolic(size)
         return self.places[id(buffer)]
 
-    def writer(self, **options: Any) -> FunctionWriter:
+    def writer(self, kind: type[FunctionWriter] = FunctionWriter, **options: Any) -> FunctionWriter:
         """The writer of a new function, which knows the sizes."""
-        f = FunctionWriter(self, self.target, self.blocks, **options)
+        f = kind(self, self.target, self.blocks, **options)
         f.index.sizes = dict(self.sizes)
         for name in self.sized:
             f.b.name(name, 0)
@@ -222,9 +226,10 @@ class ModuleWriter:
             f.b.name(name, 0)
         f.scratch(self.func.allocs, self.func.body)
         arguments += ["ptr noalias %workspace", *(f"i64 {n}" for n in self.sized), "i32 %threads"]
-        self._define(f"{self.entry}.{suffix}", arguments, f)
+        self.define(f"{self.entry}.{suffix}", arguments, f)
 
-    def _define(self, name: str, arguments: list[str], f: FunctionWriter) -> None:
+    def define(self, name: str, arguments: list[str], f: FunctionWriter) -> None:
+        """Add a function that `f` has written."""
         entry = "\n".join(["entry:", *f.entry])
         self.functions.append(
             f"define internal void @{name}({', '.join(arguments)}) #0 {{\n"
@@ -234,94 +239,57 @@ class ModuleWriter:
     def parallel(self, outside: FunctionWriter, loop: For) -> None:
         """A chain of parallel loops: one function over the flat iteration range, called by the
         runtime."""
-        self.calls_runtime = True
         self.declarations["autosched_parallel_for"] = (
             "declare void @autosched_parallel_for(ptr, ptr, i64, i64, i32)"
         )
-        chain = [loop]
-        while not chain[-1].allocs and len(chain[-1].body) == 1:
-            below = chain[-1].body[0]
-            if not (isinstance(below, For) and below.kind == "parallel"):
-                break
-            chain.append(below)
-        number = self.next_number()
-        name = f"{self.entry}.par{number}"
-        inside = self.writer(in_parallel=True, streaming=outside.streaming, done=set(outside.done))
-        # What is known outside crosses in an array of 8-byte cells: buffers, then loop counters.
-        needed = {id(a.buffer) for s in sites(loop) for a in (*s.block.reads, *s.block.writes)}
-        buffers = [(key, ref) for key, ref in outside.memory.pointers.items() if key in needed]
-        counters = [(v, ref) for v, ref in outside.index.env.items() if isinstance(ref, str)]
-        arguments, loads, passed = [], [], []
-        cells = len(buffers) + len(counters) + len(self.sized) + 1
-        context = outside.alloca(f"[{cells} x i64]", 8)
-        kinds = [("ptr noalias", "ptr", ref) for _, ref in buffers] + [
-            ("i64", "i64", ref) for ref in [*(ref for _, ref in counters), *self.sized]
-        ]
-        kinds.append(("ptr noalias", "ptr", "%workspace"))
-        for n, (declared, kind, ref) in enumerate(kinds):
-            cell = outside.b.op(f"getelementptr inbounds i64, ptr {context}, i64 {n}")
-            outside.b.do(f"store {kind} {ref}, ptr {cell}, align 8")
-            inner = ref if ref in ("%workspace", *self.sized) else f"%c{n}"
-            arguments.append(f"{declared} {inner}")
-            passed.append(f"{kind} %v{n}")
-            loads.append(f"  %a{n} = getelementptr inbounds i64, ptr %context, i64 {n}")
-            loads.append(f"  %v{n} = load {kind}, ptr %a{n}, align 8")
-        for n, (key, _) in enumerate(buffers):
-            inside.memory.pointers[key] = inside.b.name(f"%c{n}", 0)
-        for n, (v, _) in enumerate(counters):
-            inside.index.env[v] = inside.b.name(f"%c{len(buffers) + n}", 0)
-        for v, value in outside.index.env.items():
-            if isinstance(value, int):
-                inside.index.env[v] = value
-        arguments += ["i64 %begin", "i64 %end", "i32 %thread"]
-        passed += ["i64 %begin", "i64 %end", "i32 %thread"]
-        for known in ("%workspace", "%begin", "%end", "%thread", "%thread_space"):
-            inside.b.name(known, 0)
-        flat = Var("flat")
-        total: Int = 1
-        for x in chain:
-            total = total * x.extent
+        total = outside.index.number(iterations(chain_of(loop)))
+        chunk = int(loop.annotation("chunk", 0))
+        self._iterations(outside, loop).call_on_threads(
+            "autosched_parallel_for", f"i64 {total}, i64 {chunk}, i32 %threads"
+        )
+
+    def team(self, outside: FunctionWriter, loop: For) -> None:
+        """A serial loop around parallel ones: one function that all threads run together."""
+        self.declarations["autosched_parallel_team"] = (
+            "declare void @autosched_parallel_team(ptr, ptr, i32)"
+        )
+        self.declarations["autosched_parallel_barrier"] = (
+            "declare void @autosched_parallel_barrier(i64, i64)"
+        )
+        self.declarations["llvm.smin.i32"] = "declare i32 @llvm.smin.i32(i32, i32)"
+        part = Outline(self, outside, (loop,), TeamWriter, shared=True)
+        part.inside.node(loop)
+        part.define()
+        limit = most_threads(loop)
+        most = "%threads"
+        if limit is not None:
+            most = outside.b.op(f"call i32 @llvm.smin.i32(i32 %threads, i32 {limit})")
+        part.call_on_threads("autosched_parallel_team", f"i32 {most}")
+
+    def share(self, outside: FunctionWriter, loop: For, begin: str, end: str) -> None:
+        """One thread's iterations of a chain of parallel loops, in a team."""
+        self._iterations(outside, loop).call(begin, end)
+
+    def alone(self, outside: FunctionWriter, nodes: Sequence[Node]) -> None:
+        """What one thread of a team does while the others wait."""
+        part = Outline(self, outside, nodes)
+        part.inside.scratch((), nodes)
+        part.define()
+        part.call("0", "0")
+
+    def _iterations(self, outside: FunctionWriter, loop: For) -> Outline:
+        """The function over a range of iterations of a chain of parallel loops."""
+        part, chain, flat = Outline(self, outside, (loop,)), chain_of(loop), Var("flat")
 
         def body() -> None:
-            self._decode(inside, flat, chain)
-            inside.body(chain[-1])
+            self._decode(part.inside, flat, chain)
+            part.inside.body(chain[-1])
 
-        inside.loop(flat, "%begin", "%end", body)
-        inside.entry += [
-            "  %thread64 = zext i32 %thread to i64",
-            f"  %mine = mul nsw i64 %thread64, {'%each' if self.sizes else '@@THREAD@@'}",
-            f"  %offset = add nsw i64 %mine, {'%shared' if self.sizes else '@@SHARED@@'}",
-            "  %thread_space = getelementptr inbounds i8, ptr %workspace, i64 %offset",
-        ]
-        if outside.streaming and "86" in self.target.triple.split("-")[0]:
-            self.declarations["sfence"] = "declare void @llvm.x86.sse.sfence()"
-            inside.b.do("call void @llvm.x86.sse.sfence()")
-        self._define(f"{name}.body", arguments, inside)
-        self.functions.append(
-            "\n".join(
-                [
-                    f"define internal void @{name}"
-                    "(ptr %context, i64 %begin, i64 %end, i32 %thread) #0 {",
-                    "entry:",
-                    *loads,
-                    f"  call void @{name}.body({', '.join(passed)})",
-                    "  ret void",
-                    "}",
-                ]
-            )
-        )
-        chunk = int(loop.annotation("chunk", 0))
-        outside.b.do(
-            f"call void @autosched_parallel_for(ptr @{name}, ptr {context}, "
-            f"i64 {outside.index.number(total)}, "
-            f"i64 {chunk}, i32 %threads)"
-        )
-        for buffer in {
-            id(a.buffer): a.buffer for s in sites(loop) for a in s.block.writes
-        }.values():
-            outside.memory.forget(buffer)
+        part.inside.loop(flat, "%begin", "%end", body)
+        part.define()
+        return part
 
-    def _decode(self, f: FunctionWriter, flat: Var, chain: list[For]) -> None:
+    def _decode(self, f: FunctionWriter, flat: Var, chain: Sequence[For]) -> None:
         """The counters of fused loops from the flat one."""
         value = f.index.env[flat]
         for loop in reversed(chain):

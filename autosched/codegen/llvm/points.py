@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
 from autosched.codegen.llvm.builder import Builder
 from autosched.codegen.llvm.index import Indexer, Linear
@@ -13,6 +14,9 @@ from autosched.tir.affine import Affine, Int, always, is_zero, same_int
 from autosched.tir.expr import Call, Expr, Slot, Var, walk
 from autosched.tir.nodes import Access, Block, Iter, Predicate, Reducer
 from autosched.tir.size import Size, SizeVar
+
+if TYPE_CHECKING:
+    from autosched.codegen.llvm.carry import Carry
 
 
 class Points:
@@ -38,6 +42,8 @@ class Points:
         self.operands: dict[Var, Value] = {}
         self.clamp: tuple[Predicate, ...] = ()
         self.known: tuple[Predicate, ...] = ()
+        self.carried: Carry | None = None
+        """What a sequential loop has in registers."""
         self.decisive = {v for e in block.body for v in _decisive(e, block)}
         self._forms: dict[int, Access] = {}
         self._safe: dict[int, bool] = {}
@@ -45,7 +51,7 @@ class Points:
     def enter(self) -> None:
         """Make this block the one whose slots and axes expressions mean."""
         self.scalars.load = lambda slot, guard: self.load(self.block.reads[slot], guard)
-        self.scalars.is_guarded = lambda slot: not self.is_safe(self.block.reads[slot])
+        self.scalars.is_guarded = lambda slot: self._is_guarded(self.block.reads[slot])
         self.scalars.variable = self._variable
         self.scalars.form = lambda v: self.values.get(
             v, Affine.of(v) if v in self.index.env else None
@@ -62,6 +68,12 @@ class Points:
             assert self.index.lanes is not None
             return Value(self.index.vector(linear), var.dtype, self.index.lanes.width)
         return Value(self.index.scalar(linear), var.dtype)
+
+    def _is_guarded(self, access: Access) -> bool:
+        """Whether a load of the access gives zero where its guard does not hold."""
+        if self.carried is not None and self.carried.holds(self, access):
+            return False
+        return not self.is_safe(access)
 
     def over_loops(self, access: Access) -> Access:
         """The access in terms of loop variables."""
@@ -81,16 +93,19 @@ class Points:
         the block's own predicates apart."""
         found = self._safe.get(id(access))
         if found is None:
-            found = True
-            for index, n in zip(self.over_loops(access).indices, access.buffer.shape, strict=True):
-                if not isinstance(index, Affine):
-                    found = False
-                    break
-                low, high = index.span(self.extents)
-                found = found and always(low >= 0)
-                found = found and any(always(x < n) for x in (high, *self._tops(index)))
+            form = self.over_loops(access)
+            found = all(self.is_inside(form, n) for n in range(len(form.indices)))
             self._safe[id(access)] = found
         return found
+
+    def is_inside(self, form: Access, n: int) -> bool:
+        """Whether index n of an access over loops is in bounds at all these points."""
+        index = form.indices[n]
+        if not isinstance(index, Affine):
+            return False
+        low, high = index.span(self.extents)
+        size = form.buffer.shape[n]
+        return always(low >= 0) and any(always(x < size) for x in (high, *self._tops(index)))
 
     def _tops(self, index: Affine) -> Iterator[Int]:
         """The highest values that `known` leaves to an index: a panel's number is bounded by the
@@ -126,6 +141,12 @@ class Points:
 
     def load(self, access: Access, guard: Guard) -> Value:
         """The value of an access."""
+        if self.carried is not None and self.carried.holds(self, access):
+            return self.carried.read(self, access)
+        return self.load_from_memory(access, guard)
+
+    def load_from_memory(self, access: Access, guard: Guard) -> Value:
+        """The value of an access where it is kept, even if a register has it."""
         if self.is_safe(access):
             return self.memory.load(access.buffer, self.offset(access, Guard()), Guard())
         clamped, guard = self._clamped(access, guard)

@@ -66,7 +66,9 @@ def find_tile(node: Node, match: Callable[[For], Match]) -> Tile | None:
     reduce: set[Var] = set()
     for it, binding in zip(block.iters, block.bindings, strict=True):
         if it.kind == "sequential":
-            return None
+            if binding.uses([loop.var for loop in loops]):
+                return None
+            continue
         (reduce if it.kind == "reduce" else spatial).update(binding.variables())
     if reduce & spatial or not any(loop.var in reduce for loop in loops):
         return None

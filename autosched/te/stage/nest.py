@@ -68,6 +68,16 @@ class Nest:
         self.calls: list[LoopCall] = []
         self.gone: dict[IterVar, str] = {}
 
+    def give_to_scan(self, axis: IterVar, scan: str) -> None:
+        """Make the first axis of a scan's stage no loop of this one."""
+        self._replace(
+            [axis],
+            (),
+            f"given to scan {scan}, which keeps the order of the steps: schedule its loop over "
+            f"them, s[{scan}] and its op.scan_axis",
+        )
+        self.roots = self.roots[1:]
+
     def owns(self, axis: IterVar) -> bool:
         """Whether the axis is, or was, a loop of this stage."""
         return axis in self.gone or self._place(axis) is not None

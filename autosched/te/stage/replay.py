@@ -12,12 +12,13 @@ from contextlib import contextmanager
 
 from autosched.errors import ScheduleError
 from autosched.schedule import BlockRV, LoopRV, Schedule
+from autosched.schedule.annotate import HINTS, KEYS
 from autosched.te.prim_func import translate
 from autosched.te.stage.nest import Fuse, LoopCall, Split, names
 from autosched.te.stage.schedule import CacheRead, CacheWrite, RFactor, StageSchedule
 from autosched.te.stage.stage import Mark, Stage
 from autosched.te.stage.thread import ThreadAxis
-from autosched.te.tensor import ComputeOp, IterVar, PlaceholderOp, Tensor
+from autosched.te.tensor import IterVar, PlaceholderOp, ScanOp, Tensor
 
 _ORDER = {"unroll": 0, "parallel": 1, "vectorize": 1, "bind": 1}
 """A vectorised loop may only have unrolled loops below it, so those come first."""
@@ -42,17 +43,21 @@ def replay(view: StageSchedule, args: Sequence[Tensor] | None, name: str) -> Sch
 
 def _params(view: StageSchedule, args: Sequence[Tensor] | None) -> list[Tensor]:
     if args is None:
-        inputs = [view.tensor(op) for op in view.originals if isinstance(op, PlaceholderOp)]
+        inputs = [
+            view.tensor(op)
+            for op in view.originals
+            if isinstance(op, PlaceholderOp) and not view.is_state(op)
+        ]
         return inputs + [
             view.tensor(op, n)
             for op in view.originals
-            if isinstance(op, ComputeOp) and view.is_output(view[op])
-            for n in range(len(op.body))
+            if not isinstance(op, PlaceholderOp) and view.is_output(view[op])
+            for n in range(op.num_outputs)
         ]
     for t in args:
         if not isinstance(t, Tensor):
             raise ScheduleError(f"args: expected tensors, found {t!r}")
-        if isinstance(t.op, ComputeOp) and all(t.op is not op for op in view.originals):
+        if not isinstance(t.op, PlaceholderOp) and all(t.op is not op for op in view.originals):
             known = ", ".join(op.name for op in view.originals)
             raise ScheduleError(
                 f"args: {t.name} is none of the tensors that the schedule was created for "
@@ -114,6 +119,9 @@ class _Replay:
     def _buffer(self, stage: Stage, index: int) -> str:
         if stage in self.inputs:
             return self.inputs[stage]
+        if isinstance(stage.op, ScanOp):
+            update = stage.op.update[index]
+            stage, index = self.view[update], update.value_index
         return self.sch.get(self.blocks[stage]).writes[index].buffer.name
 
     def _cache_write(self, edit: CacheWrite) -> None:
@@ -164,6 +172,8 @@ class _Replay:
             parent.nest.require_leaf(axis, what)
             with _blame(what):
                 self.sch.compute_at(self.blocks[stage], self._loops(parent)[axis])
+        if isinstance(stage.op, ScanOp):
+            self._loops(stage)
         if stage.nest.calls:
             self._apply(stage.nest.calls, self._loops(stage), f"s[{stage.name}].")
 
@@ -182,7 +192,9 @@ class _Replay:
             self._mark(stage, axis, mark, loops[axis])
         for axis, key, value in stage.pragmas:
             with _blame(f"s[{stage.name}].pragma({axis.name}, {key!r})"):
-                self.sch.annotate(loops[axis], key, value)
+                # What only TVM's passes read stays in the program as a hint.
+                known = key in KEYS or key.startswith(HINTS)
+                self.sch.annotate(loops[axis], key if known else f"{HINTS}{key}", value)
 
     def _mark(self, stage: Stage, axis: IterVar, mark: Mark, loop: LoopRV) -> None:
         thread = mark.thread
@@ -229,7 +241,11 @@ class _Replay:
             self.sch.reorder(*(loops[a] for a in order))
 
     def _loops(self, stage: Stage) -> dict[IterVar, LoopRV]:
-        """The loops of a stage that has its place."""
+        """The loops of a stage that has its place; of a scan, the one over its steps."""
+        if stage not in self.loops and isinstance(stage.op, ScanOp):
+            # Asked for before anything else changes the nest: consumers come first.
+            around = self.sch.get_loops(self.blocks[self.view[stage.op.update[0]]])
+            self.loops[stage] = {stage.op.scan_axis: around[0]}
         if stage not in self.loops:
             self.loops[stage] = self._around(stage, stage.nest.roots)
         return self.loops[stage]

@@ -13,7 +13,7 @@ from autosched.te.prim_func import topological
 from autosched.te.stage import dataflow
 from autosched.te.stage.nest import LoopCall, Reorder
 from autosched.te.stage.stage import Stage
-from autosched.te.tensor import ComputeOp, IterVar, Operation, PlaceholderOp, Tensor
+from autosched.te.tensor import ComputeOp, IterVar, Operation, PlaceholderOp, ScanOp, Tensor
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -71,6 +71,12 @@ class StageSchedule:
             self._add(Stage(self, self._fresh(op.name), op), len(self.stages))
             for t in op.input_tensors:
                 self._tensors.setdefault((t.op, t.value_index), t)
+        self._states: set[Stage] = set()
+        for stage in self.stages:
+            if isinstance(stage.op, ScanOp):
+                self._states |= {self._of[t.op] for t in stage.op.state}
+                for part in stage.op.stages:
+                    self._of[part].nest.give_to_scan(part.axis[0], stage.name)
         self.originals: tuple[Operation, ...] = tuple(s.op for s in self.stages)
         self._outputs = [self._of[op] for op in outputs]
 
@@ -97,13 +103,21 @@ class StageSchedule:
         if (op, index) not in self._tensors:
             if isinstance(op, PlaceholderOp):
                 made = Tensor(op.name, op.shape, op.dtype, op)
+            elif isinstance(op, ScanOp):
+                state = op.state[index]
+                name = op.name if len(op.state) == 1 else f"{op.name}_v{index}"
+                made = Tensor(name, state.shape, state.dtype, op, index)
             else:
-                name = op.name if len(op.body) == 1 else f"{op.name}_v{index}"
-                made = Tensor(name, op.shape, op.body[index].dtype, op, index)
+                name = op.name if op.num_outputs == 1 else f"{op.name}_v{index}"
+                made = Tensor(name, *op.result(index), op, index)
             self._tensors[op, index] = made
         return self._tensors[op, index]
 
     # Questions that stages ask
+
+    def is_state(self, op: Operation) -> bool:
+        """Whether `op` is the placeholder of a scan's state, which is no input."""
+        return self[op] in self._states
 
     def is_output(self, stage: Stage) -> bool:
         """Whether the stage's result is wanted by the caller."""
@@ -139,6 +153,10 @@ class StageSchedule:
         stages = list(dict.fromkeys(self[r] for r in listed))
         if not stages:
             raise ScheduleError(f"{what}: expected the operations that shall read the copy")
+        if source in self._states:
+            raise ScheduleError(
+                f"{what}: {tensor.name} is a state, whose steps are written while they are read"
+            )
         for s in stages:
             if not self._reads(s, source, tensor.value_index):
                 have = ", ".join(r.name for r in self.readers(source)) or "nothing"
@@ -256,6 +274,10 @@ class StageSchedule:
         stage = self._stage(tensor, method)
         if isinstance(stage.op, PlaceholderOp):
             raise ScheduleError(f"s.{method}({stage.name}): {stage.name} is an input")
+        if isinstance(stage.op, ScanOp):
+            raise ScheduleError(
+                f"s.{method}({stage.name}): {stage.name} is a scan, whose update computes it"
+            )
         return stage
 
 
@@ -273,7 +295,7 @@ def create_schedule(ops: Operation | Sequence[Operation]) -> StageSchedule:
                 f"create_schedule: expected an operation, found the tensor {op.name}; write "
                 f"te.create_schedule({op.name}.op)"
             )
-        if not isinstance(op, ComputeOp):
+        if not isinstance(op, (ComputeOp, ScanOp)):
             found = f"the input {op.name}" if isinstance(op, PlaceholderOp) else repr(op)
             raise ScheduleError(
                 f"create_schedule: expected an operation that computes, found {found}"

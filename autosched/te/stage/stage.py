@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from autosched.errors import ScheduleError
 from autosched.te.stage.nest import Nest, names, root_axes
 from autosched.te.stage.thread import ThreadAxis
-from autosched.te.tensor import IterVar, Operation, PlaceholderOp
+from autosched.te.tensor import IterVar, Operation, PlaceholderOp, ScanOp
 
 if TYPE_CHECKING:
     from autosched.te.stage.schedule import StageSchedule
@@ -122,7 +122,11 @@ class Stage:
         self._mark("bind", axis, thread)
 
     def pragma(self, axis: IterVar, key: str, value: Any = None) -> None:
-        """Attach a key and a value (True where left out) to a loop, as `Schedule.annotate` does."""
+        """Attach a key and a value (True where left out) to a loop, as `Schedule.annotate` does.
+
+        Keys that this compiler has no use for, such as TVM's "auto_unroll_max_step", are kept as
+        hints, "auto_scheduler_auto_unroll_max_step".
+        """
         what = self._call("pragma", axis)
         if not isinstance(key, str) or not key:
             raise ScheduleError(f"{what}: the name of a pragma is a text; found {key!r}")
@@ -207,6 +211,10 @@ class Stage:
         what = f"s[{self.name}].{method}"
         if isinstance(self.op, PlaceholderOp):
             raise ScheduleError(f"{what}: {self.name} is an input, which nothing computes")
+        if isinstance(self.op, ScanOp):
+            raise ScheduleError(
+                f"{what}: {self.name} is a scan, whose steps stay where they are; move its stages"
+            )
         if self._schedule.is_output(self):
             raise ScheduleError(
                 f"{what}: {self.name} is an output of the schedule and must be written in full; "

@@ -1,0 +1,319 @@
+"""The pool of threads as LLVM IR; see `parallel`."""
+
+POOL = """
+; state, barriers passed (of a team), pthread, padding
+%slot = type { i32, i32, i64, [48 x i8] }
+; lock, workers started, the counter that hands out pieces, then the loop: body, context, extent,
+; chunk. A chunk of 0 is a team: the extent counts its threads.
+%pool = type { i32, i32, [56 x i8], i64, [56 x i8], ptr, ptr, i64, i64, [32 x i8] }
+
+@slots = internal global [@MAX@ x %slot] zeroinitializer, align 64
+@pool = internal global %pool zeroinitializer, align 64
+@autosched_parallel_spin_ns = global i64 @SPIN@, align 8
+
+declare i32 @pthread_create(ptr, ptr, ptr, ptr)
+declare i32 @pthread_detach(i64)
+declare i64 @pthread_self()
+declare i32 @pthread_sigmask(i32, ptr, ptr)
+declare i32 @sigfillset(ptr)
+declare i32 @sched_yield()
+declare i32 @clock_gettime(i32, ptr)
+declare i64 @syscall(i64, ...)
+declare void @@PAUSE@(@PAUSE_TYPE@)
+
+define internal ptr @slot_of(i32 %thread) alwaysinline {
+  %n = zext i32 %thread to i64
+  %p = getelementptr %slot, ptr @slots, i64 %n
+  ret ptr %p
+}
+
+define internal i64 @now(ptr %ts) {
+  %rc = call i32 @clock_gettime(i32 1, ptr %ts)
+  %s = load i64, ptr %ts
+  %q = getelementptr i64, ptr %ts, i64 1
+  %ns = load i64, ptr %q
+  %a = mul i64 %s, 1000000000
+  %b = add i64 %a, %ns
+  ret i64 %b
+}
+
+; The number under which the calling thread may use scratch memory.
+define internal i32 @own_number() {
+entry:
+  %busy = load atomic i32, ptr @pool monotonic, align 4
+  %free = icmp eq i32 %busy, 0
+  br i1 %free, label %zero, label %search
+search:
+  %self = call i64 @pthread_self()
+  %started = load atomic i32, ptr getelementptr (%pool, ptr @pool, i32 0, i32 1) monotonic, align 4
+  br label %next
+next:
+  %w = phi i32 [ 1, %search ], [ %w1, %other ]
+  %in = icmp ule i32 %w, %started
+  br i1 %in, label %look, label %zero
+look:
+  %slot = call ptr @slot_of(i32 %w)
+  %p = getelementptr %slot, ptr %slot, i32 0, i32 2
+  %t = load atomic i64, ptr %p monotonic, align 8
+  %is = icmp eq i64 %t, %self
+  br i1 %is, label %found, label %other
+other:
+  %w1 = add i32 %w, 1
+  br label %next
+found:
+  ret i32 %w
+zero:
+  ret i32 0
+}
+
+; Take pieces of the current loop until there are none left; or a thread's part in a team.
+define internal void @work(i32 %thread) {
+entry:
+  %body = load ptr, ptr getelementptr (%pool, ptr @pool, i32 0, i32 5)
+  %context = load ptr, ptr getelementptr (%pool, ptr @pool, i32 0, i32 6)
+  %extent = load i64, ptr getelementptr (%pool, ptr @pool, i32 0, i32 7)
+  %chunk = load i64, ptr getelementptr (%pool, ptr @pool, i32 0, i32 8)
+  %team = icmp eq i64 %chunk, 0
+  br i1 %team, label %part, label %take
+part:
+  %rank = zext i32 %thread to i64
+  call void %body(ptr %context, i64 %rank, i64 %extent, i32 %thread)
+  ret void
+take:
+  %begin = atomicrmw add ptr getelementptr (%pool, ptr @pool, i32 0, i32 3), i64 %chunk monotonic
+  %more = icmp slt i64 %begin, %extent
+  br i1 %more, label %run, label %done
+run:
+  %left = sub i64 %extent, %begin
+  %short = icmp slt i64 %left, %chunk
+  %step = select i1 %short, i64 %left, i64 %chunk
+  %end = add i64 %begin, %step
+  call void %body(ptr %context, i64 %begin, i64 %end, i32 %thread)
+  br label %take
+done:
+  ret void
+}
+
+define internal ptr @worker(ptr %number) {
+entry:
+  %ts = alloca { i64, i64 }
+  %wide = ptrtoint ptr %number to i64
+  %w = trunc i64 %wide to i32
+  %slot = call ptr @slot_of(i32 %w)
+  %self = call i64 @pthread_self()
+  %own = getelementptr %slot, ptr %slot, i32 0, i32 2
+  store atomic i64 %self, ptr %own monotonic, align 8
+  br label %wait
+wait:
+  %start = call i64 @now(ptr %ts)
+  %spin_ns = load atomic i64, ptr @autosched_parallel_spin_ns monotonic, align 8
+  %deadline = add i64 %start, %spin_ns
+  br label %spin
+spin:
+  %n = phi i32 [ 0, %wait ], [ %n1, %idle ], [ %n1, %check ]
+  %state = load atomic i32, ptr %slot acquire, align 4
+  %posted = icmp eq i32 %state, 1
+  br i1 %posted, label %take, label %idle
+idle:
+  call void @@PAUSE@(@PAUSE_ARGS@)
+  %n1 = add i32 %n, 1
+  %low = and i32 %n1, 127
+  %tick = icmp eq i32 %low, 0
+  br i1 %tick, label %check, label %spin
+check:
+  %yielded = call i32 @sched_yield()
+  %t = call i64 @now(ptr %ts)
+  %late = icmp sgt i64 %t, %deadline
+  br i1 %late, label %sleep, label %spin
+sleep:
+  %s = cmpxchg ptr %slot, i32 0, i32 3 acq_rel acquire
+  %slept = extractvalue { i32, i1 } %s, 1
+  br i1 %slept, label %doze, label %wait
+doze:
+  %rc = call i64 (i64, ...) @syscall(
+    i64 @FUTEX@, ptr %slot, i32 128, i32 3, ptr null, ptr null, i32 0)
+  %woken = load atomic i32, ptr %slot acquire, align 4
+  %still = icmp eq i32 %woken, 3
+  br i1 %still, label %doze, label %wait
+take:
+  %c = cmpxchg ptr %slot, i32 1, i32 2 acq_rel acquire
+  %got = extractvalue { i32, i1 } %c, 1
+  br i1 %got, label %go, label %wait
+go:
+  call void @work(i32 %w)
+  store atomic i32 0, ptr %slot release, align 4
+  br label %wait
+}
+
+; Start workers until there are `want`, as far as the system allows. Returns how many there are.
+define internal i32 @grow(i32 %want) noinline {
+entry:
+  %all = alloca [128 x i8], align 8
+  %old = alloca [128 x i8], align 8
+  %thread = alloca i64
+  %r0 = call i32 @sigfillset(ptr %all)
+  ; Signals are for the threads that the program knows.
+  %r1 = call i32 @pthread_sigmask(i32 2, ptr %all, ptr %old)
+  %have0 = load atomic i32, ptr getelementptr (%pool, ptr @pool, i32 0, i32 1) monotonic, align 4
+  br label %loop
+loop:
+  %have = phi i32 [ %have0, %entry ], [ %w, %ok ]
+  %enough = icmp uge i32 %have, %want
+  br i1 %enough, label %done, label %start
+start:
+  %w = add i32 %have, 1
+  %slot = call ptr @slot_of(i32 %w)
+  store atomic i32 0, ptr %slot monotonic, align 4
+  %wide = zext i32 %w to i64
+  %arg = inttoptr i64 %wide to ptr
+  %rc = call i32 @pthread_create(ptr %thread, ptr null, ptr @worker, ptr %arg)
+  %failed = icmp ne i32 %rc, 0
+  br i1 %failed, label %done, label %ok
+ok:
+  %id = load i64, ptr %thread
+  %r2 = call i32 @pthread_detach(i64 %id)
+  store atomic i32 %w, ptr getelementptr (%pool, ptr @pool, i32 0, i32 1) monotonic, align 4
+  br label %loop
+done:
+  %r3 = call i32 @pthread_sigmask(i32 2, ptr %old, ptr null)
+  ret i32 %have
+}
+
+; Run a loop, or a team, with `want` workers besides the caller. False if the pool is taken.
+define internal i1 @share(ptr %body, ptr %context, i64 %extent, i64 %chunk, i32 %want) {
+entry:
+  br label %lock
+lock:
+  %l = cmpxchg ptr @pool, i32 0, i32 1 acq_rel monotonic
+  %locked = extractvalue { i32, i1 } %l, 1
+  br i1 %locked, label %ready, label %taken
+ready:
+  %started = load atomic i32, ptr getelementptr (%pool, ptr @pool, i32 0, i32 1) monotonic, align 4
+  %lacks = icmp ult i32 %started, %want
+  br i1 %lacks, label %spawn, label %go
+spawn:
+  %grown = call i32 @grow(i32 %want)
+  br label %go
+go:
+  %have = phi i32 [ %started, %ready ], [ %grown, %spawn ]
+  %less = icmp ult i32 %have, %want
+  %workers = select i1 %less, i32 %have, i32 %want
+  store ptr %body, ptr getelementptr (%pool, ptr @pool, i32 0, i32 5)
+  store ptr %context, ptr getelementptr (%pool, ptr @pool, i32 0, i32 6)
+  %whole = add i32 %workers, 1
+  %team = icmp eq i64 %chunk, 0
+  br i1 %team, label %gather, label %describe
+gather:
+  call void @gather(i32 %whole)
+  br label %describe
+describe:
+  %count = zext i32 %whole to i64
+  %size = select i1 %team, i64 %count, i64 %extent
+  store i64 %size, ptr getelementptr (%pool, ptr @pool, i32 0, i32 7)
+  store i64 %chunk, ptr getelementptr (%pool, ptr @pool, i32 0, i32 8)
+  store atomic i64 0, ptr getelementptr (%pool, ptr @pool, i32 0, i32 3) monotonic, align 8
+  br label %post
+post:
+  %w = phi i32 [ 1, %describe ], [ %w1, %posted ]
+  %more = icmp ule i32 %w, %workers
+  br i1 %more, label %put, label %own
+put:
+  %slot = call ptr @slot_of(i32 %w)
+  %was = atomicrmw xchg ptr %slot, i32 1 acq_rel
+  %asleep = icmp eq i32 %was, 3
+  br i1 %asleep, label %wake, label %posted
+wake:
+  %rc = call i64 (i64, ...) @syscall(
+    i64 @FUTEX@, ptr %slot, i32 129, i32 1, ptr null, ptr null, i32 0)
+  br label %posted
+posted:
+  %w1 = add i32 %w, 1
+  br label %post
+own:
+  call void @work(i32 0)
+  br label %join
+join:
+  %j = phi i32 [ 1, %own ], [ %j1, %joined ]
+  %left = icmp ule i32 %j, %workers
+  br i1 %left, label %recall, label %unlock
+recall:
+  %js = call ptr @slot_of(i32 %j)
+  br i1 %team, label %busy, label %back
+back:
+  %c = cmpxchg ptr %js, i32 1, i32 0 acq_rel acquire
+  br label %busy
+busy:
+  %n = phi i32 [ 0, %recall ], [ 0, %back ], [ %n1, %pause ], [ %n1, %yield ]
+  %s = load atomic i32, ptr %js acquire, align 4
+  %s1 = sub i32 %s, 1
+  %running = icmp ult i32 %s1, 2
+  br i1 %running, label %pause, label %joined
+pause:
+  call void @@PAUSE@(@PAUSE_ARGS@)
+  %n1 = add i32 %n, 1
+  %low = and i32 %n1, 1023
+  %tick = icmp eq i32 %low, 0
+  br i1 %tick, label %yield, label %busy
+yield:
+  %yielded = call i32 @sched_yield()
+  br label %busy
+joined:
+  %j1 = add i32 %j, 1
+  br label %join
+unlock:
+  store atomic i32 0, ptr @pool release, align 4
+  ret i1 true
+taken:
+  ret i1 false
+}
+
+define void @autosched_parallel_for(ptr %body, ptr %context, i64 %extent, i64 %chunk0,
+                                    i32 %threads) {
+entry:
+  %empty = icmp sle i64 %extent, 0
+  br i1 %empty, label %return, label %sizes
+sizes:
+  %one = icmp sle i32 %threads, 1
+  br i1 %one, label %serial, label %divide
+divide:
+  %many = icmp sgt i32 %threads, @MAX@
+  %t0 = select i1 %many, i32 @MAX@, i32 %threads
+  %t = zext i32 %t0 to i64
+  %pieces = shl i64 %t, 5
+  %auto0 = sdiv i64 %extent, %pieces
+  %tiny = icmp slt i64 %auto0, 1
+  %auto = select i1 %tiny, i64 1, i64 %auto0
+  %given = icmp sgt i64 %chunk0, 0
+  %chunk1 = select i1 %given, i64 %chunk0, i64 %auto
+  %whole = icmp sgt i64 %chunk1, %extent
+  %chunk = select i1 %whole, i64 %extent, i64 %chunk1
+  %e1 = sub i64 %extent, 1
+  %q = sdiv i64 %e1, %chunk
+  %few = icmp slt i64 %q, %t
+  %helpers64 = sub i64 %t, 1
+  %want64 = select i1 %few, i64 %q, i64 %helpers64
+  %want = trunc i64 %want64 to i32
+  %none = icmp eq i32 %want, 0
+  br i1 %none, label %serial, label %share
+share:
+  %shared = call i1 @share(ptr %body, ptr %context, i64 %extent, i64 %chunk, i32 %want)
+  br i1 %shared, label %return, label %serial
+serial:
+  %number = call i32 @own_number()
+  call void %body(ptr %context, i64 0, i64 %extent, i32 %number)
+  ret void
+return:
+  ret void
+}
+
+; After a fork: the child has no workers, and whoever held the pool is not in it.
+define void @autosched_parallel_reset() {
+entry:
+  call void @llvm.memset.p0.i64(ptr @slots, i8 0, i64 @SLOT_BYTES@, i1 false)
+  store atomic i32 0, ptr getelementptr (%pool, ptr @pool, i32 0, i32 1) monotonic, align 4
+  store atomic i32 0, ptr @pool release, align 4
+  ret void
+}
+
+declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
+"""

@@ -1,0 +1,192 @@
+"""Proving that recurrences read what earlier steps have written.
+
+Two iterations, one of each block, are two sets of loop variables; that they name one element ties
+these by equations. Loop by loop from the outside it is then proved that the one comes no later than
+the other; where it is proved to come earlier, that loop carries the dependence, and it must run
+over sequential axes of both blocks.
+
+A dimension of an intermediate may be a ring: rows are kept modulo its size. There the element is
+the row before folding, and a row must have been read before the one that takes its place is
+written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from autosched.tir.affine import Affine, Digit, Int, always, is_zero, same_int
+from autosched.tir.expr import Var
+from autosched.tir.linear import DigitKey, plus
+from autosched.tir.nodes import Access, For, Predicate, Site, kind_vars
+from autosched.tir.prove import Facts
+from autosched.tir.region import common_loops
+from autosched.tir.size import Size
+
+
+def ring_base(access: Access, n: int) -> Affine | None:
+    """The row `r` of an index `r % size` that folds dimension n into a ring; None for any other."""
+    index = access.indices[n]
+    if not isinstance(index, Affine) or len(index.terms) != 1 or not is_zero(index.const):
+        return None
+    atom, c = index.terms[0]
+    if not isinstance(atom, Digit) or atom.mod is None or not always(c == 1):
+        return None
+    folds = always(atom.div == 1) and same_int(atom.mod, access.buffer.shape[n])
+    return atom.base if folds else None
+
+
+class Pair:
+    """Any iteration of `writer` and any of `reader` that access one element through `write` and
+    `read`.
+
+    `writer_first`: whether the writer stands before the reader in one iteration of shared loops.
+    `private`: loops each iteration of which has a buffer of its own.
+    """
+
+    def __init__(
+        self,
+        writer: Site,
+        write: Access,
+        reader: Site,
+        read: Access,
+        writer_first: bool,
+        private: Sequence[For] = (),
+    ) -> None:
+        self.writer, self.reader, self.writer_first = writer, reader, writer_first
+        self.write, self.read = write, read
+        self.other = {loop.var: Var(loop.var.name) for loop in writer.loops}
+        self.shared = [loop.var for loop in common_loops([writer, reader])]
+        extents = {loop.var: loop.extent for loop in reader.loops}
+        extents |= {self.other[loop.var]: loop.extent for loop in writer.loops}
+        self.facts = Facts(extents)
+        self.rings: list[tuple[Affine, Int]] = []
+        equal: list[Predicate] = []
+        for loop in private:
+            equal += _equal(Affine.of(self.other[loop.var]) - Affine.of(loop.var))
+        gaps: list[Affine] = []
+        for n, (x, y) in enumerate(zip(write.indices, read.indices, strict=True)):
+            if not isinstance(x, Affine) or not isinstance(y, Affine):
+                continue
+            base_x, base_y = ring_base(write, n), ring_base(read, n)
+            if base_x is not None and base_y is not None:
+                ahead = self._written(base_x) - self._read(base_y)
+                self.rings.append((ahead, write.buffer.shape[n]))
+            else:
+                gaps.append(self._written(x) - self._read(y))
+        self.gaps = [*gaps, *self._joined(gaps)]
+        equal += [p for gap in self.gaps for p in _equal(gap)]
+        equal += [p for gap in self.gaps for p in _bases(gap)]
+        predicates = [Predicate(self._renamed(p.form), p.bound) for p in writer.block.predicates]
+        # Equations first: proofs are found by depth-first search, within a budget.
+        self.facts = self.facts.where([*equal, *reader.block.predicates, *predicates])
+
+    def _renamed(self, form: Affine) -> Affine:
+        return form.substitute({v: Affine.of(w) for v, w in self.other.items()})
+
+    def _written(self, form: Affine) -> Affine:
+        return self._renamed(form.substitute(self.writer.block.values()))
+
+    def _read(self, form: Affine) -> Affine:
+        return form.substitute(self.reader.block.values())
+
+    def _joined(self, gaps: Sequence[Affine]) -> list[Affine]:
+        """Sums of the forms, all 0, in which digits come together to what they are digits of."""
+        moduli = {
+            atom.mod
+            for gap in gaps
+            for atom, _ in gap.terms
+            if isinstance(atom, Digit) and isinstance(atom.mod, int)
+        }
+        out: list[Affine] = []
+        for low in gaps:
+            for m, high in ((m, high) for m in moduli for high in gaps if high is not low):
+                both = low + high * m
+                digits = sum(isinstance(key, DigitKey) for key in self.facts.linear(both).terms)
+                if digits < sum(isinstance(atom, Digit) for atom, _ in both.terms):
+                    out.append(both)
+        return out
+
+    def written_before(self) -> bool:
+        """Whether the write provably comes before the read, by sequential loops if it is in
+        another iteration, and no later row of a ring takes its place in between."""
+        carrying = kind_vars(self.writer.block, "sequential")
+        carrying &= kind_vars(self.reader.block, "sequential")
+        same = [*self.gaps, *(ahead for ahead, _ in self.rings)]
+        rows = [p for ahead, _ in self.rings for p in (*_equal(ahead), *_bases(ahead))]
+        facts = self.facts.where(rows)
+        no = [Predicate(form, 0) for gap in same for form in (gap, -gap)]
+        if not self._in_order(facts, 1, self.writer_first, carrying, no):
+            return False
+        for ahead, size in self.rings:
+            later = self.facts.where([Predicate(-ahead, 1 - size)])
+            if not self._in_order(
+                later, -1, not self.writer_first, carrying, [Predicate(ahead, size)]
+            ):
+                return False
+        return True
+
+    def _in_order(
+        self,
+        facts: Facts,
+        sign: int,
+        first: bool,
+        carrying: Collection[Var],
+        impossible: Sequence[Predicate],
+    ) -> bool:
+        """Whether the write (`sign` 1; -1: the read) comes first; `first`: it does in one
+        iteration of all shared loops. `impossible`: contrary to `facts`, so that if one follows,
+        there are no such iterations."""
+        last = max((n for n, v in enumerate(self.shared) if v in carrying), default=-1)
+        for n, v in enumerate(self.shared):
+            if first and n > last:
+                # Loops inside one step may compute an element more than once.
+                break
+            gap = (Affine.of(self.other[v]) - Affine.of(v)) * sign
+            form = facts.linear(gap)
+            if not facts.at_most(form, 0):
+                return False
+            if facts.at_most(form, -1):
+                first = v in carrying
+                break
+            facts = facts.where([Predicate(-gap, 1)])
+        return first or any(
+            facts.at_most(plus(facts.linear(p.form), facts.size(p.bound), -1), -1)
+            for p in impossible
+        )
+
+
+def _bases(gap: Affine) -> list[Predicate]:
+    """What follows for x and y, and what they are quotients of, if `x // d - y // d + c`, the gap,
+    is 0: `|x - y + d * c| < d`."""
+    if len(gap.terms) != 2 or not always(gap.terms[0][1] + gap.terms[1][1] == 0):
+        return []
+    (x, p), (y, _) = gap.terms
+    if not always(p * p == 1):
+        return []
+    if isinstance(gap.const, Size) or isinstance(p, Size):
+        return []
+    low = high = -int(gap.const) * int(p)
+    out: list[Predicate] = []
+    while isinstance(x, Digit) and isinstance(y, Digit):
+        if x.mod is not None or y.mod is not None or not same_int(x.div, y.div):
+            break
+        if isinstance(x.div, Size):
+            break
+        # low <= x // d - y // d <= high
+        low, high = int(x.div) * low - int(x.div) + 1, int(x.div) * high + int(x.div) - 1
+        distance = x.base - y.base
+        out += [Predicate(distance, high + 1), Predicate(-distance, 1 - low)]
+        if len(x.base.terms) != 1 or len(y.base.terms) != 1:
+            break
+        if isinstance(distance.const, Size):
+            break
+        constant = int(distance.const)
+        ((x, p),), ((y, q),) = x.base.terms, y.base.terms
+        if not always((p == 1) & (q == 1)):
+            break
+        low, high = low - constant, high - constant
+    return out
+
+
+def _equal(difference: Affine) -> list[Predicate]:
+    return [Predicate(difference, 1), Predicate(-difference, 1)]

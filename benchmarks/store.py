@@ -1,0 +1,240 @@
+"""A store of many records: the best of a workload, pages, inserts, and the curve of a long job.
+
+    python benchmarks/store.py [--records 10000000] [--only sqlite | postgresql] [--folder DIR]
+
+Builds the records in bulk, in SQLite and in a private PostgreSQL cluster (left out, and said so,
+where there are no server programs), then asks through `records.Store` as the service would.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import common
+from sqlalchemy import Connection, text
+
+from records import Record, Store, Workload
+from records.schema import RecordRow
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "tests" / "records"))
+import postgres
+
+RECORDS = 200_000
+JOB = 100_000
+"""Trials of a job."""
+TOGETHER = 4
+"""Jobs whose records come in turns, as those of a service that runs several."""
+WORKLOADS = 20
+TARGETS = ("llvm -mcpu=znver5 -num-cores=2", "llvm -mcpu=x86-64-v3 -num-cores=8")
+DEVICES = ("zen5-2c", "zen4-8c", "skx-8c")
+STEP = 1_000_000
+
+BEST_S, PAGE_S, CURVE_S, INSERTS = 10e-3, 50e-3, 200e-3, 5000
+
+_FILL = """
+{series}
+INSERT INTO records (job_id, kind, round, slot, workload_key, target, device, toolchain, trace_id,
+    decisions, program_hash, status, error, seconds, spread, noise, runs, build_seconds, origin,
+    created_at, remeasured_seconds, standing, ranked_seconds)
+SELECT {job_id}, 'trial', k / 64, k % 64, workload_key, target, device,
+    'autosched 0.1.0, llvmlite 0.45', 1 + i % {traces}, '{{"t0": 4, "t1": 16, "t2": 8}}', 'p' || i,
+    CASE WHEN ok THEN 'ok' ELSE 'build_error' END, CASE WHEN ok THEN NULL ELSE 'it broke' END,
+    CASE WHEN ok THEN seconds END, seconds / 100, 0.01, 10, 0.02, 'local', created_at, NULL,
+    CASE WHEN ok THEN 2 END, CASE WHEN ok THEN seconds END
+FROM (
+    SELECT i, j.id AS job_id, j.workload_key, j.target, j.device, j.created_at,
+        (i % ({job} * {together})) / {together} AS k,
+        (1 + (i * 7919 + 99000) % 100003) * 1e-6 AS seconds, (i * 31) % 10 < 7 AS ok
+    FROM n JOIN jobs AS j ON j.id = {job_id_of}
+) AS rows
+"""
+
+
+def fill(store: Store, records: int) -> str:
+    """Put that many records into an empty store; returns a job of JOB trials."""
+    together = max(1, min(TOGETHER, records // JOB))
+    sqlite = store.name.startswith("sqlite")
+    for n in range(WORKLOADS):
+        store.put_workload(Workload(key=f"w{n}", name="matmul", script=f"def main_{n}(): ...\n"))
+    jobs = -(-records // (JOB * together)) * together
+    for n in range(jobs):
+        store.create_job(
+            f"w{n % WORKLOADS}",
+            TARGETS[n // WORKLOADS % len(TARGETS)],
+            device=DEVICES[n % len(DEVICES)],
+            seed=n,
+            trials_requested=JOB,
+            state="succeeded",
+            job_id=f"{n:032}",
+        )
+    store.add_records([record(n, f"{jobs - 1:032}", -n - 1, workload_key="w0") for n in range(50)])
+    job_number = f"i / ({JOB} * {together}) * {together} + i % {together}"
+    with store._db.transaction(writes=True) as connection:
+        traces = connection.execute(text("SELECT count(*) FROM traces")).scalar_one()
+        connection.execute(text("DELETE FROM records"))
+    indexes = sorted(RecordRow.__table__.indexes, key=lambda i: str(i.name))  # type: ignore[attr-defined]
+    with store._db.transaction(writes=True) as connection:
+        for index in indexes:
+            index.drop(connection)
+    for start in range(0, records, STEP):
+        last = min(start + STEP, records) - 1
+        if sqlite:
+            series = (
+                f"WITH RECURSIVE n(i) AS (SELECT {start} UNION ALL SELECT i + 1 FROM n "
+                f"WHERE i < {last})"
+            )
+            name = f"printf('%032d', {job_number})"
+        else:
+            series = f"WITH n(i) AS (SELECT generate_series({start}, {last})::bigint)"
+            name = f"lpad(({job_number})::text, 32, '0')"
+        with store._db.transaction(writes=True) as connection:
+            _run(connection, _FILL.format(
+                series=series, job_id="job_id", job_id_of=name, traces=traces, job=JOB,
+                together=together,
+            ))  # fmt: skip
+    with store._db.transaction(writes=True) as connection:
+        for index in indexes:
+            index.create(connection)
+    if not sqlite:
+        with store._db.engine.connect() as plain:
+            plain.execution_options(isolation_level="AUTOCOMMIT").execute(text("VACUUM ANALYZE"))
+    return f"{0:032}"
+
+
+def _run(connection: Connection, statement: str) -> None:
+    connection.exec_driver_sql(statement.replace("%", "%%") if "lpad" in statement else statement)
+
+
+def record(slot: int, job_id: str, number: int, **changes: Any) -> Record:
+    """One of a job's trials; some dozens of different traces, as of a search's variants."""
+    steps = [["get_block", ["#0"], ["b0"]], ["get_loops", ["b0"], ["l0", "l1", "l2"]]]
+    steps += [["split", [f"l{n % 3}", f"?t{n}"], [f"l{n + 3}"]] for n in range(20 + slot % 30)]
+    values: dict[str, Any] = {
+        "job_id": job_id, "kind": "trial", "round": 10**6 + number, "slot": slot,
+        "workload_key": "w0", "target": TARGETS[0], "device": DEVICES[0], "status": "ok",
+        "seconds": 1.0 + slot, "trace": steps, "decisions": {f"t{n}": n + slot for n in range(20)},
+        "program_hash": f"{number}-{slot}", "toolchain": "autosched 0.1.0, llvmlite 0.45",
+        "spread": 1e-6, "noise": 0.01, "runs": 10, "build_seconds": 0.02,
+    }  # fmt: skip
+    return Record(**values | changes)
+
+
+def times(calls: Sequence[Callable[[], object]]) -> list[float]:
+    """Seconds that each call takes."""
+    found = []
+    for call in calls:
+        start = time.perf_counter()
+        call()
+        found.append(time.perf_counter() - start)
+    return found
+
+
+def p99(seconds: Sequence[float]) -> float:
+    """The 99th percentile."""
+    return statistics.quantiles(seconds, n=100)[98]
+
+
+def measure(name: str, store: Store, records: int) -> dict[str, Any]:
+    """Fill a store and ask it; the figures in seconds."""
+    start = time.perf_counter()
+    job = fill(store, records)
+    filled = time.perf_counter() - start
+    print(f"{name}: {records:,} records made in {filled:.0f} s", flush=True)
+    rng = random.Random(0)
+    scopes = [(f"w{n}", *scope) for n in range(WORKLOADS) for scope in store.devices(f"w{n}")]
+    last = next(store.records(workload_key="w0", limit=1)).id + records
+    # What a lookup by the primary key takes: the machine's own unrest shows in its 99th percentile.
+    one = times([partial(store.get, last - 2000 - n) for n in range(1000)])
+    best = times([partial(store.best, *rng.choice(scopes)) for _ in range(1000)])
+    filters: list[Any] = [
+        {"workload_key": "w3"}, {"workload_key": "w3", "status": "ok"}, {"job_id": job}, {},
+        {"workload_key": scopes[0][0], "target": scopes[0][1], "device": scopes[0][2]},
+        {"status": "run_timeout"}, {"job_id": job, "status": "wrong_result"},
+    ]  # fmt: skip
+
+    def page(chosen: Any, after: int) -> None:
+        store.page(**chosen, after_id=after, limit=100)
+
+    pages = times([partial(page, rng.choice(filters), rng.randrange(last)) for _ in range(500)])
+    curve = times([lambda: store.curve(job) for _ in range(7)])
+    points = len(store.curve(job))
+    figures: dict[str, Any] = {
+        "records": records, "fill_s": filled, "get_p50_s": statistics.median(one),
+        "get_p99_s": p99(one), "best_p50_s": statistics.median(best),
+        "best_p99_s": p99(best), "page_p50_s": statistics.median(pages), "page_p99_s": p99(pages),
+        "curve_s": statistics.median(curve), "curve_points": points,
+    }  # fmt: skip
+    for size in (64, 500):
+        batches = [
+            [record(slot, job, size + n) for slot in range(size)] for n in range(10_000 // size)
+        ]
+        took = sum(times([lambda b=b: store.add_records(b) for b in batches]))
+        figures[f"inserts_per_s_of_{size}"] = len(batches) * size / took
+    print(
+        f"  by id p50 {figures['get_p50_s'] * 1e3:.2f} ms, p99 {figures['get_p99_s'] * 1e3:.2f}; "
+        f"best p50 {figures['best_p50_s'] * 1e3:.2f} ms, p99 {figures['best_p99_s'] * 1e3:.2f}; "
+        f"page of 100 p50 {figures['page_p50_s'] * 1e3:.2f}, p99 "
+        f"{figures['page_p99_s'] * 1e3:.2f}; curve of {JOB:,} trials "
+        f"{figures['curve_s'] * 1e3:.0f} ms ({points} points); "
+        f"{figures['inserts_per_s_of_64']:,.0f} inserts a second in batches of 64, "
+        f"{figures['inserts_per_s_of_500']:,.0f} of 500",
+        flush=True,
+    )
+    return figures
+
+
+def bars(name: str, figures: dict[str, Any]) -> list[dict[str, Any]]:
+    """The rows of the table of bars."""
+
+    def below(case: str, key: str, limit: float) -> dict[str, Any]:
+        found = figures[key]
+        text = f"{found * 1e3:.2f} ms"
+        return common.bar(f"{name}: {case}", f"< {limit * 1e3:.0f} ms", text, found < limit)
+
+    rate = figures["inserts_per_s_of_500"]
+    return [
+        below("best of a workload, p99", "best_p99_s", BEST_S),
+        below("page of 100, p99", "page_p99_s", PAGE_S),
+        below(f"curve of {JOB:,} trials", "curve_s", CURVE_S),
+        common.bar(f"{name}: inserts", f">= {INSERTS} /s", f"{rate:,.0f} /s", rate >= INSERTS),
+    ]
+
+
+def main() -> None:
+    """Print and end with one JSON line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]
+    parser.add_argument("--records", type=int, default=RECORDS)
+    parser.add_argument("--only", choices=["sqlite", "postgresql"])
+    parser.add_argument("--folder", type=Path, help="where to make the SQLite file")
+    options = parser.parse_args()
+    found: dict[str, dict[str, Any]] = {}
+    if options.only != "postgresql":
+        with (
+            tempfile.TemporaryDirectory(dir=options.folder) as folder,
+            Store(Path(folder) / "records.db") as store,
+        ):
+            found["sqlite"] = measure("sqlite", store, options.records)
+    if options.only != "sqlite" and (reason := postgres.missing()) is not None:
+        print(f"postgresql: left out, {reason}")
+    elif options.only != "sqlite":
+        cluster = postgres.Cluster(durable=True)
+        try:
+            with Store(cluster.database()) as store:
+                found["postgresql"] = measure("postgresql", store, options.records)
+        finally:
+            cluster.stop()
+    table = [row for name, figures in found.items() for row in bars(name, figures)]
+    common.finish("store", {"databases": found, "bars": table})
+
+
+if __name__ == "__main__":
+    main()

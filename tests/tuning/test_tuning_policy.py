@@ -1,0 +1,121 @@
+"""SketchPolicy, what it starts from, and models that learn from stores and logs."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tuning_doubles import FakePool, Recorder, proposals
+
+import autosched as at
+from autosched.search.evolution import SearchParams
+from autosched.tuning.models import load_dataset
+from cost_model.dataset import Dataset
+from records import OK, Store
+
+
+@pytest.fixture(scope="module")
+def task() -> at.SearchTask:
+    return at.SearchTask("matmul", (32, 24, 40))
+
+
+def tune(
+    task: at.SearchTask, policy: at.SketchPolicy, trials: int = 24, **more: object
+) -> Recorder:
+    recorder = Recorder()
+    callbacks = [recorder, *more.pop("to", ())]  # type: ignore[misc]
+    task.tune(
+        at.TuningOptions(
+            num_measure_trials=trials, pool=FakePool(), verbose=0, measure_callbacks=callbacks
+        ),
+        policy,
+    )
+    return recorder
+
+
+def test_sketches_population_and_search(task: at.SearchTask) -> None:
+    policy = at.SketchPolicy(task, params=SearchParams(round_size=8), seed=5)
+    sketches = policy.generate_sketches()
+    assert [v.name for v in sketches] == [v.name for v in task.space.variants]
+    population = policy.sample_initial_population(50)
+    assert 0 < len(population) <= 50
+    assert len(set(population.keys())) == len(population)
+    scores = policy.cost_model.predict(task, population)
+    assert (scores.dtype, scores.shape) == (np.float32, (len(population),))
+    found = policy.evolutionary_search()
+    assert len(found) == 8
+    again = at.SketchPolicy(task, params=SearchParams(round_size=8), seed=5)
+    assert again.evolutionary_search() == found
+    assert len(policy.evolutionary_search(3)) == 3
+
+
+def test_a_run_is_guided_by_the_model_that_it_is_given(task: at.SearchTask) -> None:
+    learned = tune(task, at.SketchPolicy(task))
+    blind = tune(task, at.SketchPolicy(task, at.RandomModel()))
+    same = tune(task, at.SketchPolicy(task, at.RandomModel()))
+    assert proposals(blind.records) == proposals(same.records) != proposals(learned.records)
+
+
+def test_preloaded_candidates_are_learned_from_and_not_measured_again(
+    task: at.SearchTask, tmp_path: Path
+) -> None:
+    log = tmp_path / "log.json"
+    first = tune(task, at.SketchPolicy(task), to=[at.RecordToFile(log)])
+    known = [(t, d) for _, _, t, d in proposals(first.records)]
+    policy = at.SketchPolicy(task, init_search_callbacks=[at.PreloadMeasuredStates(log)])
+    assert len(policy.preloaded()) == len(known) == 24
+    second = tune(task, policy)
+    found = [(t, d) for _, _, t, d in proposals(second.records)]
+    assert len(found) == 24
+    assert not [x for x in found if x in known]
+    other = at.SearchTask("matmul", (16, 16, 16))
+    assert at.PreloadMeasuredStates(log).measured(other) == []
+
+
+def test_a_model_learns_from_stores_and_logs_of_many_tasks(
+    task: at.SearchTask, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    store, log = tmp_path / "tuning.db", tmp_path / "log.json"
+    other = at.SearchTask("matmul_add", (48, 16, 64))
+    for t in (task, other):
+        tune(t, at.SketchPolicy(t), to=[at.RecordToStore(store), at.RecordToFile(log)])
+    data, lost = load_dataset(store)
+    assert (len(data), lost) == (48, 0)
+    assert set(data.tasks) == {task.workload_key, other.workload_key}
+    from_log, _ = load_dataset(log)
+    for name, array in data.arrays().items():
+        np.testing.assert_array_equal(array, from_log.arrays()[name])
+    # What was read from records is what the space gives of the same candidates.
+    policy = at.SketchPolicy(task, init_search_callbacks=[at.PreloadMeasuredStates(store)])
+    measured = policy.preloaded()
+    population = task.space.population([(m.variant, dict(m.values)) for m in measured])
+    mine = Dataset.of(task, population, np.array([m.seconds for m in measured]))
+    theirs = dict(data.by_task())[task.workload_key]
+    np.testing.assert_allclose(mine.rows, theirs.rows, rtol=2e-7)
+    np.testing.assert_allclose(mine.label, theirs.label)
+    model = at.XGBModel().pretrain(store, exclude=task)
+    assert model.data.tasks == (other.workload_key,)
+    everything = at.XGBModel().update_from_file(log)
+    assert len(everything.data) == 48
+    assert np.isfinite(everything.predict(task, population)).all()
+    assert not caplog.records
+
+
+def test_trials_that_do_not_replay_are_counted(
+    task: at.SearchTask, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    recorder = tune(task, at.SketchPolicy(task), 8)
+    trials = [r for r in recorder.records if r.status == OK and r.round >= 0]
+    with Store(tmp_path / "s.db") as store:
+        store.put_workload(replace(task.workload, name="gone.py:function"))
+        job = store.create_job(
+            task.workload_key, str(task.target), device="d", seed=0, trials_requested=8
+        )
+        store.add_records([replace(r, job_id=job.id) for r in trials])
+    with caplog.at_level(logging.WARNING):
+        model = at.XGBModel().pretrain(tmp_path / "s.db")
+    assert len(model.data) == 0
+    assert "8 trials could not be learned from" in caplog.text
