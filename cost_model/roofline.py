@@ -137,7 +137,7 @@ def bound_seconds(func: PrimFunc, target: Target) -> float:
         block = site.block
         points = 1.0
         for axis in block.iters:
-            points *= float(axis.extent)
+            points *= int(axis.extent)
         ops = sum(cost(e) for e in (*block.body, *(block.reducer.combine if block.reducer else ())))
         if block.reducer is not None and block.reducer.name == "sum" and ops >= 2.0:
             ops -= 1.0 if target.has_fma else 0.0
@@ -147,7 +147,7 @@ def bound_seconds(func: PrimFunc, target: Target) -> float:
     for b in func.params:
         elements = 1.0
         for n in b.shape:
-            elements *= float(n)
+            elements *= int(n)
         size += elements * dtypes.itemsize(b.dtype)
     cached = size <= 0.8 * target.l3_bytes
     bandwidth = machine.l2_fill * target.num_cores if cached else machine.memory

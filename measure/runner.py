@@ -106,7 +106,7 @@ class ReferenceReply:
 
 def param_bytes(param: Param) -> int:
     """Bytes of an argument."""
-    return prod(param.shape) * dtypes.itemsize(param.dtype)
+    return int(prod(param.shape)) * dtypes.itemsize(param.dtype)
 
 
 class _Runner:

@@ -32,8 +32,8 @@ class SearchTask:
     which one was registered, a name of the operator library, or "file.py:function". `target` is a
     Target or its text; "llvm" is this machine, its features recorded.
 
-    Raises WorkloadError for a workload that does not exist or wrong arguments, TargetError for the
-    target; what the function itself raises passes through.
+    Raises WorkloadError for a workload that does not exist, wrong arguments or symbolic sizes,
+    TargetError for the target; what the function itself raises passes through.
     """
 
     def __init__(
@@ -65,6 +65,14 @@ class SearchTask:
         else:
             found = "neither" if func is None else "both"
             raise WorkloadError(f"expected either func with args, or prim_func; found {found}")
+        if self.prim_func.sizes:
+            names = [v.name for v in self.prim_func.sizes]
+            raise WorkloadError(
+                f"{self.name} has the symbolic sizes {', '.join(names)}; a measurement is of one "
+                "choice of them: tune for representative sizes, prim_func="
+                f"func.specialize({', '.join(f'{n}=1024' for n in names)}), and apply the "
+                "primitives found to the function for all sizes"
+            )
         self.target = target if isinstance(target, Target) else Target(target)
         self.desc = desc or self.name
         self.compute_dag = ComputeDAG(self.prim_func)
