@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from autosched.sketch.rules.constant import ConstantMatrices
 from autosched.sketch.rules.default import DefaultRule
 from autosched.sketch.rules.inline import AlwaysInline
 from autosched.sketch.rules.location import ComputeLocation
@@ -14,6 +15,7 @@ INLINE_RULES: tuple[Rule, ...] = (AlwaysInline(),)
 """Walked first, so that the others see the program without its cheap intermediates."""
 CPU_RULES: tuple[Rule, ...] = (
     Recurrence(),
+    ConstantMatrices(),
     AddRfactor(),
     MultiLevelTiling(),
     ComputeLocation(),
