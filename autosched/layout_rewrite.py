@@ -111,6 +111,7 @@ def split(func: PrimFunc) -> tuple[PrimFunc, Mapping[str, PrimFunc]]:
         func,
         params=tuple(by_weight.get(id(b), b) for b in func.params),
         body=tuple(node for node in func.body if id(node) not in gone),
+        allocs=tuple(b for b in func.allocs if id(b) not in new),
     )
     prepare = {
         t.weight.name: PrimFunc(
