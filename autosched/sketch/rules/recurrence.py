@@ -143,7 +143,10 @@ class _Nest:
             above, below = schedule.split(loops[id(row)], [None, rows])
             outer.append(above)
             inside.append(below)
+        # A step that reduces over the state takes all columns of the one before.
         independent = [*outer] if self.reduces else [*outer, columns]
+        if all(a.extent == 1 for a in (others if self.reduces else last.spatial)):
+            independent = []
         order = [*outer, columns] if self.choice.threads == "apart" else [columns, *outer]
         self.tile(last, [loops[id(a)] for a in last.reduce], inside, lane, order)
         for name in reversed(self.stages[:-1]):
