@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from autosched.driver import build as build
     from autosched.driver import lower as lower
     from autosched.errors import AutoschedError as AutoschedError
+    from autosched.layout_rewrite import LayoutRewriteOption as LayoutRewriteOption
     from autosched.schedule import Schedule as Schedule
     from autosched.target import Target as Target
     from autosched.tir.intrin import TensorIntrin as TensorIntrin
@@ -45,6 +46,7 @@ __version__ = "0.1.0"
 _HOME = {
     "AutoschedError": "autosched.errors",
     "IRModule": "autosched.tir.module",
+    "LayoutRewriteOption": "autosched.layout_rewrite",
     "LocalBuilder": "measure.build",
     "LocalPool": "measure.local",
     "LocalRunner": "measure.slot",

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard, Union, overload
 from autosched.codegen.artifact import Artifact
 from autosched.codegen.build import Level, generate_ir
 from autosched.errors import ArgumentError, BuildError
+from autosched.layout_rewrite import LayoutRewriteOption, option_of, split
 from autosched.lowering import lower as lower_func
 from autosched.target import Target
 from autosched.tir.module import IRModule
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from autosched.te import StageSchedule
 
     Buildable = Union[Schedule, StageSchedule, IRModule, PrimFunc]
+
+PRE_TRANSFORMED = LayoutRewriteOption.REWRITE_FOR_PRE_TRANSFORMED
 
 
 def function_of(
@@ -111,14 +114,24 @@ class BuiltFunction:
 
     `name` is that of the function, `source` the generated LLVM IR, `artifact` the object code.
     Linking happens on the first call, so that a function built for another machine can be looked
-    at, and exported, here.
+    at, and exported, here. `layout_free` names the weights that `prepare` takes, `preparers` has
+    the functions that transform some of them; see `autosched.layout_rewrite`.
     """
 
     def __init__(
-        self, name: str, artifact: Artifact, source: str, target: Target, level: Level = "full"
+        self,
+        name: str,
+        artifact: Artifact,
+        source: str,
+        target: Target,
+        level: Level = "full",
+        layout_free: Sequence[str] = (),
+        preparers: Mapping[str, BuiltFunction] | None = None,
     ) -> None:
         self.name, self.level = name, level
         self.artifact, self.source, self.target = artifact, source, target
+        self.layout_free = tuple(layout_free)
+        self.preparers = dict(preparers or {})
         self._function: Function | None = None
 
     @property
@@ -140,7 +153,53 @@ class BuiltFunction:
         return self.artifact.info.params
 
     def __call__(self, *arrays: np.ndarray[Any, Any]) -> None:
-        self.function(*arrays)
+        if not self.preparers:
+            self.function(*arrays)
+            return
+        try:
+            self.function(*arrays)
+        except ArgumentError as e:
+            raise ArgumentError(
+                f"{e} ({', '.join(self.preparers)}: as prepare() of this function returns it)"
+            ) from e
+
+    @overload
+    def prepare(self, weights: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]: ...
+    @overload
+    def prepare(
+        self, weights: Mapping[str, np.ndarray[Any, Any]]
+    ) -> dict[str, np.ndarray[Any, Any]]: ...
+    def prepare(
+        self, weights: np.ndarray[Any, Any] | Mapping[str, np.ndarray[Any, Any]]
+    ) -> np.ndarray[Any, Any] | dict[str, np.ndarray[Any, Any]]:
+        """Layout-free weights as this function takes them: new arrays, in its layout.
+
+        `weights`: the array, if one weight is layout-free, or arrays by the parameters' names;
+        returned in the same form. What the schedule reads as it is comes back as it is.
+        Raises ArgumentError for what is no layout-free weight, or does not fit.
+        """
+        if not isinstance(weights, Mapping):
+            if len(self.layout_free) != 1:
+                raise ArgumentError(
+                    f"{self.name} has the layout-free weights ({', '.join(self.layout_free)}); "
+                    "prepare takes them by name, {name: array}"
+                )
+            return self._prepare(self.layout_free[0], weights)
+        return {name: self._prepare(name, array) for name, array in weights.items()}
+
+    def _prepare(self, name: str, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        from autosched.runtime.arrays import empty
+
+        if name not in self.layout_free:
+            have = ", ".join(self.layout_free) or "none"
+            raise ArgumentError(f"{name!r} is no layout-free weight of {self.name} (has {have})")
+        if name not in self.preparers:
+            return array
+        preparer = self.preparers[name]
+        out = empty(preparer.args[1].shape, preparer.args[1].dtype)
+        out[...] = 0  # padding too: nobody is handed memory that holds something else
+        preparer(array, out)
+        return out
 
     def time_evaluator(self, **options: Any) -> Any:
         """See `autosched.runtime.function.Function.time_evaluator`."""
@@ -157,12 +216,13 @@ class BuiltFunction:
         return assembly(self.source, self.target, level or self.level)
 
     def export(self, path: str | os.PathLike[str], *, prefix: str = "") -> Exported:
-        """Write PATH.o and PATH.h: the function for C programs, with no Python in it.
+        """Write PATH.o and PATH.h: the function for C programs, with no Python in it, and those
+        that prepare its weights, if any.
 
         In C it is called `prefix` + its name, or + the file's name if it is `main`. The header
         says how to link and call it. Raises ArgumentError or BuildError.
         """
-        return _export(path, {self.name: self}, prefix)
+        return _export(path, {f.name: f for f in (self, *self.preparers.values())}, prefix)
 
 
 class BuiltModule(Mapping[str, BuiltFunction]):
@@ -216,6 +276,7 @@ def build(
     name: str | None = None,
     level: Level = "full",
     compile_only: bool = False,
+    layout_rewrite: LayoutRewriteOption | None = None,
 ) -> BuiltFunction: ...
 @overload
 def build(
@@ -226,6 +287,7 @@ def build(
     name: str | None = None,
     level: Level = "full",
     compile_only: bool = False,
+    layout_rewrite: LayoutRewriteOption | None = None,
 ) -> BuiltFunction | BuiltModule: ...
 def build(
     program: Buildable,
@@ -235,29 +297,48 @@ def build(
     name: str | None = None,
     level: Level = "full",
     compile_only: bool = False,
+    layout_rewrite: LayoutRewriteOption | None = None,
 ) -> BuiltFunction | BuiltModule:
     """Compile a scheduled program for `target` (default: this machine).
 
     A schedule, a function, or a module with one function gives a BuiltFunction; a module with
     several a BuiltModule, which has one of each name. `args` of a stage view
     (`te.create_schedule`) are the parameters, in any order; `name` names the function. With
-    `compile_only` nothing is linked, so `target` may be any machine. Raises ArgumentError,
-    CodegenError or BuildError.
+    `compile_only` nothing is linked, so `target` may be any machine.
+
+    `layout_rewrite` (default: the option of the task that the program is from) says what becomes of
+    weights with a free layout that the schedule packs once: with REWRITE_FOR_PRE_TRANSFORMED the
+    function takes them as its `prepare` returns them. Raises ArgumentError, CodegenError or
+    BuildError.
     """
     where = target if isinstance(target, Target) else Target(target or "llvm")
     if _has_several(program):
         _check_no_args(args)
         funcs = program.functions
-        return BuiltModule({n: _build(f, where, level, compile_only) for n, f in funcs.items()})
-    return _build(function_of(program, args, name), where, level, compile_only)
+        return BuiltModule(
+            {n: _build(f, where, level, compile_only, layout_rewrite) for n, f in funcs.items()}
+        )
+    func = function_of(program, args, name)
+    return _build(func, where, level, compile_only, layout_rewrite)
 
 
-def _build(func: PrimFunc, target: Target, level: Level, compile_only: bool) -> BuiltFunction:
+def _build(
+    func: PrimFunc,
+    target: Target,
+    level: Level,
+    compile_only: bool,
+    option: LayoutRewriteOption | None = None,
+) -> BuiltFunction:
     from autosched.codegen.llvm.assemble import compile_ir
 
+    layout_free = func.attr("layout_free", ())
+    preparers: dict[str, BuiltFunction] = {}
+    if (option_of(func) if option is None else option) is PRE_TRANSFORMED:
+        func, stages = split(func)
+        preparers = {n: _build(f, target, level, compile_only) for n, f in stages.items()}
     generated = generate_ir(func, target)
     artifact = Artifact(compile_ir(generated.ir, target, level), generated.info, str(target))
-    built = BuiltFunction(func.name, artifact, generated.ir, target, level)
+    built = BuiltFunction(func.name, artifact, generated.ir, target, level, layout_free, preparers)
     if not compile_only:
         built.function  # noqa: B018 - links now, so that errors show here
     return built

@@ -129,11 +129,11 @@ def params_of(func: PrimFunc) -> tuple[Param, ...]:
 
 def _check_params(artifact: Artifact, func: PrimFunc) -> None:
     """Code is called with the program's arguments, whoever made it."""
-    found = [(p.shape, p.dtype, p.written) for p in artifact.info.params]
+    found = [(p.shape, p.dtype, p.written) for p in artifact.given]
     if found != [(p.shape, p.dtype, p.written) for p in params_of(func)]:
         raise BuildError(
             f"the kernel {artifact.info.entry} has the arguments "
-            f"{_signature(artifact.info.params)}; expected {_signature(params_of(func))}"
+            f"{_signature(artifact.given)}; expected {_signature(params_of(func))}"
         )
 
 

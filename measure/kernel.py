@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
+from math import prod
 
-from autosched.codegen.artifact import Artifact
+from autosched.codegen.artifact import Artifact, Param
 from autosched.runtime import parallel
 from autosched.runtime.call import time_calls, workspace_bytes
 from autosched.runtime.link import link
+from autosched.tir import dtypes
 from measure.verification import Guarded
 
 
 class Kernel:
-    """Linked code with a guarded workspace, called on fixed memory. Raises BuildError."""
+    """Linked code with a guarded workspace, called on fixed memory. Raises BuildError.
+
+    Weights that the code takes pre-transformed are transformed before the first call, which must
+    not be made before they are in `memory`.
+    """
 
     def __init__(self, artifact: Artifact, memory: Sequence[Guarded], threads: int) -> None:
         info = artifact.info
@@ -21,14 +27,23 @@ class Kernel:
         self._library = link(artifact.code, (info.entry,), imports)
         self._entry = self._library[info.entry]
         self._threads = threads
-        self._memory = tuple(memory)
-        self._args = (ctypes.c_uint64 * max(1, len(memory)))(*(m.address for m in memory))
+        used = list(memory)
+        self._stages: list[Kernel] = []
+        for n, stage in artifact.prepare:
+            packed = stage.info.params[1]
+            used[n] = Guarded(f"the prepared {packed.name}", param_bytes(packed))
+            used[n].poison()
+            self._stages.append(Kernel(stage, [memory[n], used[n]], threads))
+        self._memory = tuple(used)
+        self._args = (ctypes.c_uint64 * max(1, len(used)))(*(m.address for m in used))
         self.workspace = Guarded("the workspace", workspace_bytes(info, threads))
-        ranges = [n for m in memory for n in (m.address, m.address + m.nbytes)]
+        ranges = [n for m in used for n in (m.address, m.address + m.nbytes)]
         self._flush = (ctypes.c_uint64 * (len(ranges) + 2))(*ranges, 0, 0)
 
     def call(self, number: int = 1, flush: bool = False) -> float:
         """Seconds that `number` calls take. With `flush` the arguments start out of all caches."""
+        while self._stages:
+            self._stages.pop().call()
         nanoseconds = time_calls(
             self._entry,
             ctypes.addressof(self._args),
@@ -38,3 +53,8 @@ class Kernel:
             ctypes.addressof(self._flush) if flush else 0,
         )
         return max(nanoseconds, 1) * 1e-9
+
+
+def param_bytes(param: Param) -> int:
+    """Bytes of an argument."""
+    return int(prod(param.shape)) * dtypes.itemsize(param.dtype)

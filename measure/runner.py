@@ -19,7 +19,7 @@ from autosched.errors import BuildError
 from autosched.tir import dtypes
 from measure.build import code_key
 from measure.inputs import InputSpec, Recipe, fill, quality
-from measure.kernel import Kernel
+from measure.kernel import Kernel, param_bytes
 from measure.status import Status
 from measure.timing import MAX_DRIFT, Estimate, TimingPlan, estimate, time_kernel
 from measure.verification import Buffers, Guarded, Tolerance, same_bytes
@@ -102,11 +102,6 @@ class ReferenceReply:
     quality: tuple[float, float] = (0.0, 0.0)
     seconds: float = 0.0
     error: str = ""
-
-
-def param_bytes(param: Param) -> int:
-    """Bytes of an argument."""
-    return int(prod(param.shape)) * dtypes.itemsize(param.dtype)
 
 
 class _Runner:

@@ -24,7 +24,7 @@ TOP = words(
     AutoschedError IRModule LocalBuilder LocalPool LocalRunner PreloadCustomSketchRule
     PreloadMeasuredStates RandomModel RecordReader RecordToFile RecordToStore Schedule
     SearchTask SketchPolicy Target TaskScheduler TensorIntrin TuningOptions XGBModel build
-    load_best_record lower ops passes register_workload te
+    LayoutRewriteOption load_best_record lower ops passes register_workload te
     """
 )
 TE = words(

@@ -83,8 +83,19 @@ class KernelInfo:
 
 @dataclass(frozen=True)
 class Artifact:
-    """An object file (relocatable, position independent) and its entry. Picklable."""
+    """An object file (relocatable, position independent) and its entry. Picklable.
+
+    `prepare` holds, by the number of a parameter that takes a pre-transformed weight, the code that
+    makes it: its parameters are the weight and the argument (see `autosched.layout_rewrite`).
+    """
 
     code: bytes
     info: KernelInfo
     target: str
+    prepare: tuple[tuple[int, Artifact], ...] = ()
+
+    @property
+    def given(self) -> tuple[Param, ...]:
+        """The parameters with the weights as they are before they are prepared."""
+        first = {n: artifact.info.params[0] for n, artifact in self.prepare}
+        return tuple(first.get(n, p) for n, p in enumerate(self.info.params))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Literal
 
 from autosched.codegen.artifact import Artifact
+from autosched.layout_rewrite import LayoutRewriteOption, option_of, split
 from autosched.lowering import lower
 from autosched.target import Target
 from autosched.tir.nodes import PrimFunc
@@ -26,12 +28,23 @@ def generate_ir(func: PrimFunc, target: Target) -> Generated:
 def build_artifact(func: PrimFunc, target: Target, level: Level = "search") -> Artifact:
     """Object code of a scheduled function.
 
-    `level` "search" compiles fast, "full" optimises harder. Raises CodegenError or BuildError.
+    `level` "search" compiles fast, "full" optimises harder. Of a function under the option
+    REWRITE_FOR_PRE_TRANSFORMED the transform stages are code of their own. Raises CodegenError or
+    BuildError.
     """
     from autosched.codegen.llvm.assemble import compile_ir
 
+    stages: Mapping[str, PrimFunc] = {}
+    if option_of(func) is LayoutRewriteOption.REWRITE_FOR_PRE_TRANSFORMED:
+        func, stages = split(func)
     generated = generate_ir(func, target)
-    return Artifact(compile_ir(generated.ir, target, level), generated.info, str(target))
+    code = compile_ir(generated.ir, target, level)
+    prepare = tuple(
+        (n, build_artifact(stages[b.name], target, level))
+        for n, b in enumerate(func.params)
+        if b.name in stages
+    )
+    return Artifact(code, generated.info, str(target), prepare)
 
 
 @cache

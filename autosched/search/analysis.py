@@ -27,6 +27,7 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
+from autosched.layout_rewrite import LayoutRewriteOption, option_of, split
 from autosched.search.footprint import (
     LINE,
     Floats,
@@ -153,7 +154,9 @@ class Analysis:
 
 def analyse(func: PrimFunc, target: Target, size: int = 1) -> Analysis:
     """Figures of a scheduled or lowered program; `size` is N if its extents are arrays of shape
-    (N,)."""
+    (N,). Transform stages that leave the kernel are not counted."""
+    if option_of(func) is LayoutRewriteOption.REWRITE_FOR_PRE_TRANSFORMED:
+        func, _ = split(func)
     homes = homes_of(func)
     uses = site_uses(func, homes)
     tree = LoopTree(func, uses)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from autosched.errors import TuningError
+from autosched.layout_rewrite import LayoutRewriteOption, option_of, transforms
 from autosched.schedule import Schedule
 from autosched.sketch.analysis import elementwise_consumer
 from autosched.sketch.digits import separate_digits
@@ -38,6 +39,8 @@ def generate_states(
     states = [State(schedule, target)]
     for rules in (custom_rules, INLINE_RULES, CPU_RULES):
         states = _walk(states, rules, limit)
+    if option_of(func) is LayoutRewriteOption.NO_REWRITE:
+        states = [s for s in states if not transforms(s.schedule.func)]
     if not states:
         raise TuningError(f"the sketch rules leave no schedule for {func.name}")
     return states

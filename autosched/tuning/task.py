@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from autosched.dag import ComputeDAG
 from autosched.errors import WorkloadError
+from autosched.layout_rewrite import LayoutRewriteOption, with_option
 from autosched.target import Target
 from autosched.tir.canonical import canonical_text, workload_key
 from autosched.tir.nodes import Buffer, PrimFunc
@@ -30,7 +31,9 @@ class SearchTask:
 
     Give `func` with `args`, or `prim_func`. `func` is a function that returns tensors, a name under
     which one was registered, a name of the operator library, or "file.py:function". `target` is a
-    Target or its text; "llvm" is this machine, its features recorded.
+    Target or its text; "llvm" is this machine, its features recorded. `layout_rewrite_option`
+    (default: INSERT_TRANSFORM_STAGE) says what may be done with weights whose layout is free; under
+    another option the workload is another one, with a key and records of its own.
 
     Raises WorkloadError for a workload that does not exist, wrong arguments or symbolic sizes,
     TargetError for the target; what the function itself raises passes through.
@@ -43,6 +46,7 @@ class SearchTask:
         *,
         prim_func: PrimFunc | None = None,
         target: Target | str = "llvm",
+        layout_rewrite_option: LayoutRewriteOption | None = None,
         desc: str = "",
     ) -> None:
         from autosched.workloads import check_args, get_workload, prim_func_of, workload_name
@@ -73,6 +77,8 @@ class SearchTask:
                 f"func.specialize({', '.join(f'{n}=1024' for n in names)}), and apply the "
                 "primitives found to the function for all sizes"
             )
+        if layout_rewrite_option is not None:
+            self.prim_func = with_option(self.prim_func, layout_rewrite_option)
         self.target = target if isinstance(target, Target) else Target(target)
         self.desc = desc or self.name
         self.compute_dag = ComputeDAG(self.prim_func)

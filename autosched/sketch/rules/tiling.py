@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from itertools import product
 from math import prod
 
+from autosched.layout_rewrite import LayoutRewriteOption, option_of
 from autosched.schedule import BlockRV, Decision, LoopRV, Schedule
 from autosched.sketch.analysis import BlockInfo, axis_dim, elementwise_consumer, used_axes
 from autosched.sketch.decisions import DecisionSpec, TileSpec
@@ -22,7 +23,7 @@ from autosched.sketch.rules.default import axis_loops
 from autosched.sketch.state import State, TiledNest, Verdict
 from autosched.target import Target
 from autosched.tir import dtypes
-from autosched.tir.nodes import Access, Iter
+from autosched.tir.nodes import Access, Iter, PrimFunc
 
 PACK_PARALLEL_TAIL = 2
 """Innermost loops of a packing block that one task runs."""
@@ -34,7 +35,8 @@ DEFAULT_COPIES = 9
 class Operand:
     """A read that can be packed: dimension `dim` is the tiled axis, in panels of `width` elements.
 
-    `streamed`: that axis runs in vectors; `contiguous`: along neighbouring elements.
+    `streamed`: that axis runs in vectors; `contiguous`: along neighbouring elements; `prepared`:
+    packing once is not part of the kernel.
     """
 
     buffer: str
@@ -43,11 +45,14 @@ class Operand:
     width: Decision
     streamed: bool
     contiguous: bool
+    prepared: bool
 
 
 def packing_modes(operand: Operand) -> tuple[str, ...]:
     """Ways to read an operand, the most usual first: as it is, packed once, packed by each
-    thread."""
+    thread. What is packed beforehand costs nothing."""
+    if operand.prepared:
+        return ("root", "none")
     if not operand.streamed:
         return ("none", "thread")
     # Lanes from all over memory cost a load each.
@@ -73,7 +78,8 @@ class MultiLevelTiling:
         blocks = state.blocks()
         info = blocks[block]
         consumer = elementwise_consumer(info, blocks)
-        operands = packable(info, tile_specs(info, state.target))
+        weights = prepared_weights(state.schedule.func)
+        operands = packable(info, tile_specs(info, state.target), weights)
         modes = [packing_modes(o) for o in operands]
         choices = [(packing, False) for packing in product(*modes)]
         if consumer is None and info.writes_identity:
@@ -272,26 +278,38 @@ def place_consumer(schedule: Schedule, copy: BlockRV, at: LoopRV, width: Decisio
     return schedule.split(schedule.get_loops(copy)[-1], [None, width])[1]
 
 
-def packable(info: BlockInfo, specs: tuple[DecisionSpec, ...]) -> list[Operand]:
+def prepared_weights(func: PrimFunc) -> frozenset[str]:
+    """The weights that are packed outside the kernel if they are packed once."""
+    if option_of(func) is not LayoutRewriteOption.REWRITE_FOR_PRE_TRANSFORMED:
+        return frozenset()
+    return frozenset(func.attr("layout_free", ()))
+
+
+def packable(
+    info: BlockInfo, specs: tuple[DecisionSpec, ...], weights: frozenset[str]
+) -> list[Operand]:
     """Reads with one dimension that is exactly a register-tiled axis, and some axis unused
-    (reuse)."""
+    (reuse), unless they are `weights` that are packed beforehand."""
     found: list[Operand] = []
     for spec in specs:
         if not isinstance(spec, TileSpec) or spec.role not in ("vector", "rows"):
             continue
         axis = next(a for a in info.spatial if a.var.name == spec.axis)
         for access in info.block.reads:
-            dim = _panel_dim(access, axis, info)
+            prepared = access.buffer.name in weights
+            dim = _panel_dim(access, axis, info, prepared)
             if dim is not None and all(o.buffer != access.buffer.name for o in found):
                 width = Decision(spec.names[-1])
                 rank = len(access.buffer.shape)
                 name, streamed = access.buffer.name, spec.role == "vector"
-                found.append(Operand(name, dim, rank, width, streamed, dim == rank - 1))
+                contiguous = dim == rank - 1
+                found.append(Operand(name, dim, rank, width, streamed, contiguous, prepared))
     return found
 
 
-def _panel_dim(access: Access, axis: Iter, info: BlockInfo) -> int | None:
-    """The dimension to cut into panels, if every other one is a bare axis too and reuse exists."""
+def _panel_dim(access: Access, axis: Iter, info: BlockInfo, prepared: bool) -> int | None:
+    """The dimension to cut into panels, if every other one is a bare axis too and reuse exists or
+    is not needed."""
     dim = axis_dim(access, axis)
     if dim is None or sum(a.buffer is access.buffer for a in info.block.reads) > 1:
         return None
@@ -299,7 +317,7 @@ def _panel_dim(access: Access, axis: Iter, info: BlockInfo) -> int | None:
     bare = all(
         any(axis_dim(access, a) == n for a in info.block.iters) for n in range(len(access.indices))
     )
-    reused = any(id(a.var) not in used and a.extent != 1 for a in info.spatial)
+    reused = prepared or any(id(a.var) not in used and a.extent != 1 for a in info.spatial)
     contracted = any(id(a.var) in used for a in info.reduce)
     return dim if bare and reused and contracted else None
 
