@@ -12,7 +12,7 @@ TRIALS ?= 64
 EDITABLE := --config-settings editable_mode=compat
 PYTEST_ARGS ?=
 
-.PHONY: setup test test-long test-oldest lint format tune bench bench-setup clean
+.PHONY: setup test test-long test-oldest fuzz lint format tune bench bench-setup clean
 
 setup: $(STAMP)
 
@@ -35,6 +35,10 @@ test-oldest: $(STAMP)
 	test -d $(OLDEST)/xgboost || $(VENV)/bin/python -m pip install --quiet \
 		--disable-pip-version-check --no-deps --target $(OLDEST) xgboost-cpu==2.1.1
 	PYTHONPATH=$(OLDEST) $(VENV)/bin/python -m pytest tests/cost_model -m "not long" $(PYTEST_ARGS)
+
+# The long fuzzes on examples that no run has seen.
+fuzz: $(STAMP)
+	FUZZ_FRESH=1 $(VENV)/bin/python -m pytest -m long $(PYTEST_ARGS)
 
 lint: $(STAMP)
 	$(VENV)/bin/ruff check .

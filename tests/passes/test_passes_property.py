@@ -29,7 +29,6 @@ QUICK = settings(
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
     database=None,
-    derandomize=True,
 )
 
 
@@ -111,9 +110,9 @@ def test_results_stay(program: list[int], trace: list[int]) -> None:
 @pytest.mark.long
 @pytest.mark.timeout(900)
 def test_results_stay_long() -> None:
-    budget = bounded.Budget(240)
+    budget = bounded.Budget(120)
 
-    @settings(QUICK, max_examples=20_000, derandomize=False)
+    @settings(QUICK, max_examples=20_000)
     @given(PROGRAMS, TRACES)
     def fuzz(program: list[int], trace: list[int]) -> None:
         if not budget.spent():

@@ -123,6 +123,7 @@ PROGRAMS: dict[str, Callable[[], PrimFunc]] = {
     "a long product of little": library("matmul", 3, 9000, 5),
     "argmax": library("argmax", 7, 1000),
     "softmax": library("softmax", 5, 37),
+    "softmax of a long row": library("softmax", 1, 50_000),
     "layer_norm": library("layer_norm", 64, 100),
     "column sum": lambda: column_sum(100, 70),
     "norm": lambda: scalar_norm(20, 50),
@@ -161,7 +162,7 @@ def random_arrays(func: PrimFunc) -> list[np.ndarray]:
     return [
         rng.integers(-4, 5, b.shape).astype(b.dtype)
         if b.dtype.startswith("int")
-        else (rng.standard_normal(b.shape) * (0.1 if recurrent else 1.0)).astype(b.dtype)
+        else np.asarray(rng.standard_normal(b.shape) * (0.1 if recurrent else 1.0), b.dtype)
         for b in func.params
     ]
 
@@ -259,6 +260,16 @@ def test_softmax_rows_are_fused_under_one_parallel_loop() -> None:
     assert next(loops_of(func)).kind == "parallel"
     kinds = [x.kind for x in site_of(func, "expsum").loops]
     assert kinds[-2:] == ["unrolled", "vectorized"]
+
+
+def test_blocks_of_few_long_rows_run_apart() -> None:
+    assert choices(prim_func_of("softmax", (1, 1000))) == [()]
+    rows = choices(prim_func_of("softmax", (1, 100_000)))
+    assert rows[0] == ()
+    assert ("softmax.apart", "expsum.rfactor.outer", "exp.apart", "maxelem.rfactor.outer") in rows
+    longer = choices(prim_func_of("softmax", (1, 10_000_000)))
+    assert longer[0][0] == "softmax.apart"  # such a row does not stay in cache anyway
+    assert choices(prim_func_of("softmax", (64, 100_000)))[0][:1] != ("softmax.apart",)
 
 
 def test_large_results_may_be_streamed() -> None:
