@@ -38,6 +38,10 @@ class Machine:
     """Part of the cycles of loads that multiply-adds cannot hide."""
     spill: float = 1.2
     """Cycles of a register that does not fit, each time it is used."""
+    guard: float = 1.0
+    """Cycles of a load behind a condition whose address finds no register."""
+    pointers: float = 24.0
+    """Such loads whose addresses are at hand: in registers, or made again at no cost."""
     entry: float = 0.9
     """Cycles to start and store one accumulator."""
     loop: float = 4.0
@@ -119,6 +123,7 @@ def block_cycles(
         chains = np.maximum(stats.accumulators, 1.0)
         bound = np.maximum(bound, machine.latency * stats.copies / chains)
         bound = bound + machine.contention * loads
+    bound = bound + machine.guard * np.maximum(stats.guarded - machine.pointers, 0.0)
     spilled = np.maximum(stats.live - registers, 0.0) if facts.is_reduction else floats(0.0)
     once = stats.entries * (machine.entry * stats.accumulators + machine.loop)
     return stats.iterations * (bound + machine.spill * spilled) + once
