@@ -5,13 +5,14 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BENCH := .bench-venv
 STAMP := $(VENV)/.setup-stamp
+OLDEST := .oldest
 BENCH_STAMP := $(BENCH)/.setup-stamp
 TRIALS ?= 64
 # The checkout itself on the path: packages added later are found without another install.
 EDITABLE := --config-settings editable_mode=compat
 PYTEST_ARGS ?=
 
-.PHONY: setup test test-long lint format tune bench bench-setup clean
+.PHONY: setup test test-long test-oldest fuzz lint format tune bench bench-setup clean
 
 setup: $(STAMP)
 
@@ -28,6 +29,16 @@ test: $(STAMP)
 
 test-long: $(STAMP)
 	$(VENV)/bin/python -m pytest -m long $(PYTEST_ARGS)
+
+# The cost model with the oldest XGBoost that pyproject.toml admits, from its small CPU build.
+test-oldest: $(STAMP)
+	test -d $(OLDEST)/xgboost || $(VENV)/bin/python -m pip install --quiet \
+		--disable-pip-version-check --no-deps --target $(OLDEST) xgboost-cpu==2.1.1
+	PYTHONPATH=$(OLDEST) $(VENV)/bin/python -m pytest tests/cost_model -m "not long" $(PYTEST_ARGS)
+
+# The long fuzzes on examples that no run has seen.
+fuzz: $(STAMP)
+	FUZZ_FRESH=1 $(VENV)/bin/python -m pytest -m long $(PYTEST_ARGS)
 
 lint: $(STAMP)
 	$(VENV)/bin/ruff check .
@@ -55,5 +66,5 @@ bench: $(STAMP) $(BENCH_STAMP)
 	$(VENV)/bin/python benchmarks/run.py
 
 clean:
-	rm -rf $(VENV) $(BENCH) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(BENCH) $(OLDEST) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from autosched.tuning import TuningOptions as TuningOptions
     from autosched.tuning import load_best_record as load_best_record
     from autosched.tuning.models import XGBModel as XGBModel
+    from autosched.tuning.policy import PreloadCustomSketchRule as PreloadCustomSketchRule
     from autosched.tuning.policy import PreloadMeasuredStates as PreloadMeasuredStates
     from autosched.tuning.policy import SketchPolicy as SketchPolicy
     from autosched.workloads import register_workload as register_workload
@@ -47,6 +48,7 @@ _HOME = {
     "LocalBuilder": "measure.build",
     "LocalPool": "measure.local",
     "LocalRunner": "measure.slot",
+    "PreloadCustomSketchRule": "autosched.tuning.policy",
     "PreloadMeasuredStates": "autosched.tuning.policy",
     "RandomModel": "cost_model.random",
     "RecordReader": "autosched.tuning",

@@ -160,7 +160,7 @@ def report(db: Path, tasks: int, target: str) -> dict[str, dict[str, float]]:
 def needed(task: at.SearchTask, db: Path, model: BoostedModel) -> int:
     """Trials until a candidate near the best of the recorded ones is found, when the model picks
     eight of them at a time and learns from each eight."""
-    measured = at.PreloadMeasuredStates(db).measured(task)
+    measured = at.PreloadMeasuredStates(db).measured(task, task.space)
     population = task.space.population([(m.variant, dict(m.values)) for m in measured])
     seconds = np.array([m.seconds for m in measured])
     left = np.ones(len(seconds), dtype=np.bool_)

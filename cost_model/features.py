@@ -422,3 +422,11 @@ def _counts(block: Block) -> dict[str, int]:
             found[f"{number}_mul"] -= both
             found[f"{number}_addsub"] -= both
     return found
+
+
+def markdown() -> str:
+    """The table as a document: `docs/features.md`."""
+    lines = ["# Features of a store", "", *(__doc__ or "").splitlines()[2:], ""]
+    lines += ["| group | feature | unit | formula |", "|---|---|---|---|"]
+    lines += [f"| {f.group} | `{f.name}` | {f.unit} | {f.formula} |" for f in FEATURES]
+    return "\n".join(lines) + "\n"

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     import xgboost
 
 T = TypeVar("T")
+MANY_TASKS = 5
 FORMAT = 1
 """Version of the files that `save` writes."""
 
@@ -65,7 +66,7 @@ class Boosting:
     best of a task weighs 1.
     """
 
-    shared: Forest = Forest(96, 5, 0.05, 40.0)
+    shared: Forest = Forest(96, 4, 0.05, 24.0)
     own: Forest = Forest(32, 3, 0.15, 8.0)
     bins: int = 64
     enough: int = 32
@@ -177,9 +178,7 @@ class BoostedModel:
         import xgboost
 
         b = self.boosting
-        held = np.random.default_rng(self.seed).random(len(data)) < b.held_out
-        if len(data) < b.split:
-            held[:] = False
+        held = _held_out(data, b, np.random.default_rng(self.seed))
         learned = Pack.of(data.take(~held), b.weight)
         matrix = learned.matrix()
         evals: list[tuple[xgboost.DMatrix, str]] = []
@@ -251,6 +250,17 @@ class BoostedModel:
         self._shared = None if saved["trees"] is None else _booster(saved["trees"])
         self._own, self._correction = None, None
         return self
+
+
+def _held_out(data: Dataset, boosting: Boosting, rng: np.random.Generator) -> npt.NDArray[np.bool_]:
+    """Which candidates (P,) are held out: whole tasks where there are many, since what is learned
+    of some is for others; none of small data sets."""
+    if len(data) < boosting.split:
+        return np.zeros(len(data), dtype=np.bool_)
+    if len(data.tasks) < MANY_TASKS:
+        return rng.random(len(data)) < boosting.held_out
+    count = max(1, round(len(data.tasks) * boosting.held_out))
+    return np.isin(data.task, rng.permutation(len(data.tasks))[:count])
 
 
 def _said(trees: xgboost.Booster, rows: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:

@@ -42,6 +42,19 @@ RECIPES = (
 )
 
 
+def recipes_of(func: PrimFunc) -> tuple[Recipe, ...]:
+    """The recipes in the order in which to try them.
+
+    A recurrence that feeds products of its state back makes errors of rounding grow from step to
+    step, unless what it multiplies with is small: there small inputs come first.
+    """
+    feeds_back = any(
+        s.block.reducer is not None and any(it.kind == "sequential" for it in s.block.iters)
+        for s in sites(func)
+    )
+    return RECIPES[::-1] if feeds_back else RECIPES
+
+
 @dataclass(frozen=True)
 class InputSpec:
     """What an input may hold. `limit`: it holds indices, in [0, limit)."""

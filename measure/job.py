@@ -13,7 +13,7 @@ from autosched.schedule import Trace
 from autosched.tir.canonical import workload_key
 from autosched.tir.nodes import PrimFunc
 from measure.build import BuildReply
-from measure.inputs import RECIPES, Recipe, input_specs
+from measure.inputs import RECIPES, Recipe, input_specs, recipes_of
 from measure.runner import JobSpec
 from measure.status import MeasureResult, Status
 from measure.verification import tolerance_of
@@ -98,7 +98,8 @@ def _make_reference(job: Job, slot: Slot, artifact: Artifact) -> None:
     """Fill the job's memory by the best recipe."""
     tried: list[tuple[tuple[float, float], int]] = []
     errors: list[str] = []
-    for place, job.recipe in enumerate(RECIPES):
+    recipes = recipes_of(job.func)
+    for place, job.recipe in enumerate(recipes):
         reply = slot.make_reference(job, artifact)
         if reply.error:
             errors.append(f"with {job.recipe.name} inputs: {reply.error}")
@@ -110,7 +111,7 @@ def _make_reference(job: Job, slot: Slot, artifact: Artifact) -> None:
         found = "\n".join(errors)
         raise MeasureError(f"the reference of {job.func.name} does not run:\n{found}")
     # None is perfect: some programs give infinities, or one value, whatever goes in.
-    job.recipe = RECIPES[-max(tried)[1]]
+    job.recipe = recipes[-max(tried)[1]]
     reply = slot.make_reference(job, artifact)
     if reply.error:
         raise MeasureError(f"the reference of {job.func.name} runs only at times: {reply.error}")

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
 import bounded
 import pytest
+from hypothesis import settings
+
+# The same examples every time, so that a change is all that a failure can come from; `make fuzz`
+# tries others.
+settings.register_profile("same", derandomize=True)
+settings.register_profile("fresh", derandomize=False)
+settings.load_profile("fresh" if "FUZZ_FRESH" in os.environ else "same")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -21,9 +21,10 @@ def words(text: str) -> list[str]:
 
 TOP = words(
     """
-    AutoschedError IRModule LocalBuilder LocalPool LocalRunner PreloadMeasuredStates RandomModel
-    RecordReader RecordToFile RecordToStore Schedule SearchTask SketchPolicy Target TaskScheduler
-    TensorIntrin TuningOptions XGBModel build load_best_record lower ops passes register_workload te
+    AutoschedError IRModule LocalBuilder LocalPool LocalRunner PreloadCustomSketchRule
+    PreloadMeasuredStates RandomModel RecordReader RecordToFile RecordToStore Schedule
+    SearchTask SketchPolicy Target TaskScheduler TensorIntrin TuningOptions XGBModel build
+    load_best_record lower ops passes register_workload te
     """
 )
 TE = words(

@@ -12,6 +12,7 @@ from autosched import te
 from autosched.ops.registry import operator, out_extent, require
 from autosched.te import IterVar, Tensor
 from autosched.tir.expr import Expr
+from autosched.tir.nodes import CONSTANT_AXES
 
 TILE = 4
 """Outputs of one tile a dimension: F(4x4, 3x3), 36 products in place of 144."""
@@ -82,7 +83,7 @@ def winograd_conv2d(
     data_pack = te.compute(
         (REACH, REACH, TY, TX, CI),
         lambda eps, nu, ty, tx, ci: te.sum(
-            pad[ty * TILE + d[0], tx * TILE + d[1], ci] * bt[eps, d[0]] * bt[nu, d[1]], axis=d
+            pad[ty * TILE + d[0], tx * TILE + d[1], ci] * (bt[eps, d[0]] * bt[nu, d[1]]), axis=d
         ),
         name="data_pack",
         attrs=_constant("eps", "nu", d),
@@ -100,7 +101,7 @@ def winograd_conv2d(
     inverse = te.compute(
         (TILE, TILE, TY, TX, CO),
         lambda vh, vw, ty, tx, co: te.sum(
-            products[m[0], m[1], ty, tx, co] * at[vh, m[0]] * at[vw, m[1]], axis=m
+            products[m[0], m[1], ty, tx, co] * (at[vh, m[0]] * at[vw, m[1]]), axis=m
         ),
         name="inverse",
         attrs=_constant("vh", "vw", m),
@@ -115,7 +116,7 @@ def winograd_conv2d(
 
 def _constant(first: str, second: str, axes: Sequence[IterVar]) -> dict[str, Any]:
     names = (first, second, *(a.name for a in axes))
-    return {"auto_scheduler_simplify_const_tensor_indices": names}
+    return {CONSTANT_AXES: names}
 
 
 def _matrix(rows: Sequence[Sequence[float]], name: str, dtype: str) -> Tensor:

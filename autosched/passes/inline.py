@@ -7,7 +7,7 @@ from autosched.passes.base import func_pass
 from autosched.schedule.inline import compute_inline
 from autosched.sketch.analysis import analyse_blocks
 from autosched.sketch.rules.inline import worth_inlining
-from autosched.tir.nodes import PrimFunc
+from autosched.tir.nodes import PrimFunc, loops_of
 
 
 @func_pass("inline")
@@ -15,7 +15,8 @@ def inline(func: PrimFunc) -> PrimFunc:
     """Injective producers that are cheap, or read once a point, go into their consumers.
 
     What the search always inlines, and by the same rule. A block that `compute_inline` refuses
-    stays: loops that were already scheduled around it may depend on it.
+    stays: loops that were already scheduled around it may depend on it. Raises ScheduleError for a
+    lowered function.
 
     rewrite:
         with T.block("B"):                      with T.block("C"):
@@ -23,6 +24,11 @@ def inline(func: PrimFunc) -> PrimFunc:
         with T.block("C"):
             C[vi] = B[vi] * 2
     """
+    if func.allocs or any(loop.allocs for loop in loops_of(func)):
+        raise ScheduleError(
+            f"{func.name} has been lowered: its intermediates have their places, outside which "
+            "nothing may read them; inline before lower"
+        )
     refused: set[str] = set()
     while True:
         blocks = analyse_blocks(func)

@@ -45,12 +45,14 @@ from autosched.target import Target
 from autosched.tir import dtypes
 from autosched.tir.affine import Digit
 from autosched.tir.expr import Call
-from autosched.tir.nodes import Block, Buffer, For, Node, PrimFunc, sites
+from autosched.tir.nodes import CONSTANT_AXES, Block, Buffer, For, Node, PrimFunc, sites
 
 TLB_PAGES = 64.0
 """Pages that the first-level data TLB holds (64 to 96 on current cores)."""
 MAX_COPIES = 288.0
 """Vector instructions in one iteration beyond which code size and build time explode."""
+MAX_CONSTANT_COPIES = 2048.0
+"""The same where unrolled loops index constant matrices: most terms vanish."""
 MAX_THREAD_BYTES = 64.0 * 2**20
 MAX_SCRATCH_BYTES = 2.0 * 2**30
 REDUCE_ACCUMULATORS = 8.0
@@ -90,13 +92,14 @@ class StageStats:
 @dataclass(frozen=True)
 class BlockFacts:
     """What follows from the block alone: operations of a point, lanes of a full vector, size of
-    the domain."""
+    the domain, how many copies may be written out."""
 
     ops: float
     vector: int
     itemsize: int
     is_reduction: bool
     points: Floats
+    max_copies: float
 
 
 @dataclass(frozen=True)
@@ -127,8 +130,8 @@ class Analysis:
     def valid(self) -> Mask:
         """Whether a candidate is worth building: bounded code and scratch. Shape () or (size,)."""
         ok = (self.scratch_bytes <= MAX_SCRATCH_BYTES) & (self.thread_bytes <= MAX_THREAD_BYTES)
-        for stats in self.blocks.values():
-            ok = ok & (stats.copies <= MAX_COPIES)
+        for name, stats in self.blocks.items():
+            ok = ok & (stats.copies <= self.facts[name].max_copies)
         return ok
 
     def columns(self) -> dict[str, Floats]:
@@ -199,9 +202,10 @@ def _facts(block: Block, target: Target) -> BlockFacts:
     points: Floats = floats(1.0)
     for axis in block.iters:
         points = points * floats(axis.extent)
-    return BlockFacts(
-        ops, max(target.vector_bytes // itemsize, 1), itemsize, block.is_reduction, points
-    )
+    constant = block.annotation(CONSTANT_AXES) is not None
+    limit = MAX_CONSTANT_COPIES if constant else MAX_COPIES
+    lanes = max(target.vector_bytes // itemsize, 1)
+    return BlockFacts(ops, lanes, itemsize, block.is_reduction, points, limit)
 
 
 def _block_stats(site: SiteUses, facts: BlockFacts) -> BlockStats:

@@ -27,7 +27,7 @@ from autosched.tir.nodes import (
     sites,
     strides,
 )
-from autosched.tir.region import home
+from autosched.tir.region import home, placements
 
 Floats = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
@@ -89,7 +89,11 @@ def homes_of(func: PrimFunc) -> dict[int, int]:
             mine = users.setdefault(access.buffer, [])
             if not mine or mine[-1] is not site:
                 mine.append(site)
-    return {id(b): 0 if id(b) in params else len(home(b, found)) for b, found in users.items()}
+    placed = placements(func)
+    return {
+        id(b): 0 if id(b) in params else len(placed[b] if b in placed else home(b, found))
+        for b, found in users.items()
+    }
 
 
 def site_uses(func: PrimFunc, homes: Mapping[int, int]) -> list[SiteUses]:

@@ -23,7 +23,8 @@ MAX_BLOCKS = 1000
 def generate_space(func: PrimFunc, target: Target, custom_rules: Sequence[Rule] = ()) -> Space:
     """All sketches of `func` as a space. Rules of the user's own go before the built-in ones.
 
-    Raises TuningError if the rules leave no sketch.
+    They see every block once, before anything is inlined; what they leave out of `State.handled`
+    the built-in rules finish. Raises TuningError if the rules leave no sketch.
     """
     return Space(func, target, variants_of(generate_states(func, target, custom_rules)))
 
@@ -35,8 +36,8 @@ def generate_states(
     schedule = Schedule(func)
     separate_digits(schedule)
     states = [State(schedule, target)]
-    states = _walk(states, INLINE_RULES, limit)
-    states = _walk(states, (*custom_rules, *CPU_RULES), limit)
+    for rules in (custom_rules, INLINE_RULES, CPU_RULES):
+        states = _walk(states, rules, limit)
     if not states:
         raise TuningError(f"the sketch rules leave no schedule for {func.name}")
     return states
@@ -88,7 +89,8 @@ def _next_block(state: State, done: frozenset[str], rules: Sequence[Rule]) -> st
 
 
 def _apply(state: State, block: str, rules: Sequence[Rule]) -> list[State]:
-    """Every sketch that the rules make of one block; the state itself if none applies."""
+    """Every sketch that the rules make of one block, and last the state itself, unless a rule skips
+    the rest."""
     found: list[State] = []
     for rule in rules:
         verdict = rule.condition(state, block)
@@ -97,7 +99,7 @@ def _apply(state: State, block: str, rules: Sequence[Rule]) -> list[State]:
         found += rule.apply(state, block)
         if verdict is Verdict.APPLY_AND_SKIP_REST:
             return found
-    return found or [state]
+    return [*found, state]
 
 
 def _taken_along(state: State, block: str, rules: Sequence[Rule]) -> bool:

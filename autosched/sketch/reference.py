@@ -25,22 +25,26 @@ def reference_schedule(func: PrimFunc, target: Target) -> Schedule:
     """
     schedule = Schedule(func)
     for rv in schedule.get_blocks():
-        trial = schedule.copy()
-        try:
-            _spread(trial, schedule.get(rv).name, target)
-        except ScheduleError:
-            continue
-        schedule = trial
+        for inside in (False, True):
+            trial = schedule.copy()
+            try:
+                _spread(trial, schedule.get(rv).name, target, inside)
+            except ScheduleError:
+                continue
+            schedule = trial
+            break
     return schedule
 
 
-def _spread(schedule: Schedule, name: str, target: Target) -> None:
+def _spread(schedule: Schedule, name: str, target: Target, inside: bool) -> None:
+    """`inside`: the loops over a recurrence's steps stay outermost, and one thread runs them."""
     rv = schedule.get_block(name)
     block = schedule.get(rv)
     loops = schedule.get_loops(rv)
     kinds = {b.single_var(): it.kind for it, b in zip(block.iters, block.bindings, strict=True)}
     spatial = [x for x in loops if kinds.get(schedule.get(x).var) == "spatial"]
-    others = [x for x in loops if x not in spatial]
+    steps = [x for x in loops if kinds.get(schedule.get(x).var) == "sequential"]
+    others = [x for x in loops if x not in spatial and not (inside and x in steps)]
     if not spatial:
         return
     size = max(dtypes.itemsize(a.buffer.dtype) for a in (*block.reads, *block.writes))
@@ -48,4 +52,5 @@ def _spread(schedule: Schedule, name: str, target: Target) -> None:
     outer, lanes = schedule.split(spatial[-1], factors=[None, width])
     schedule.reorder(*spatial[:-1], outer, *others, lanes)
     schedule.vectorize(lanes)
-    schedule.parallel((*spatial[:-1], outer)[0])
+    if not (inside and steps):
+        schedule.parallel((*spatial[:-1], outer)[0])

@@ -45,7 +45,7 @@ def fold(e: Expr, facts: Facts) -> Expr:
         return decided
     if new.dtype == dtypes.INDEX:
         return _index(new, facts)
-    constant = _constant(new)
+    constant = fold_constant(new)
     if constant is not None:
         return constant
     shorter = _identity(new)
@@ -101,12 +101,14 @@ def _size(e: Expr) -> int:
     return sum(1 for _ in ex.walk(e))
 
 
-def _constant(e: Call) -> Const | None:
+def fold_constant(e: Call) -> Const | None:
     """The value of an operation on constants."""
     values = [a.value for a in e.args if isinstance(a, Const)]
     if len(values) < len(e.args):
         return None
     dtype = e.args[0].dtype
+    if "bfloat16" in (dtype, e.dtype):
+        return None  # NumPy does not have it
     kind = np.dtype(dtype).type
     if e.op == "cast":
         return _converted(dtype, e.dtype, kind(values[0]))

@@ -170,6 +170,10 @@ class For:
 
 
 Node = Union[For, Block]
+CONSTANT_AXES = "auto_scheduler_simplify_const_tensor_indices"
+"""Block annotation: the names of the loops, as the user gave them, whose axes index constant
+matrices, as in the transforms of a Winograd convolution. It also says that terms with a constant
+factor 0 may be left out, which differs only where the other factor is NaN or infinite."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -14,7 +14,17 @@ import numpy as np
 
 from autosched.tir.affine import Affine, Extents, Int, imax, imin
 from autosched.tir.expr import Var
-from autosched.tir.nodes import Access, Buffer, For, PrimFunc, Site, kind_vars, sites
+from autosched.tir.nodes import (
+    Access,
+    Buffer,
+    For,
+    PrimFunc,
+    Site,
+    kind_vars,
+    loops_of,
+    path_to,
+    sites,
+)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -112,6 +122,15 @@ def users_of(func: PrimFunc, buffer: Buffer) -> list[Site]:
     return [
         s for s in sites(func) if any(a.buffer is buffer for a in (*s.block.reads, *s.block.writes))
     ]
+
+
+def placements(func: PrimFunc) -> dict[Buffer, tuple[For, ...]]:
+    """The loops inside which each buffer of a lowered program is allocated."""
+    out: dict[Buffer, tuple[For, ...]] = dict.fromkeys(func.allocs, ())
+    for loop in loops_of(func):
+        for b in loop.allocs:
+            out[b] = path_to(func, loop.var)
+    return out
 
 
 def home(buffer: Buffer, users: Sequence[Site]) -> tuple[For, ...]:

@@ -12,8 +12,9 @@ from autosched.tir.nodes import Access, Block, Buffer, For, Index, PrimFunc, Sit
 from autosched.tir.precede import Pair
 from autosched.tir.printer import Names, format_access
 from autosched.tir.prove import DigitKey, Key, Linear, without
+from autosched.tir.region import placements
 from autosched.tir.verify_bounds import loop_facts
-from autosched.tir.verify_races import allocated, homes_of
+from autosched.tir.verify_races import homes_of
 
 
 def order(func: PrimFunc) -> Iterator[Fault]:
@@ -21,7 +22,7 @@ def order(func: PrimFunc) -> Iterator[Fault]:
     one after it writes only elements of earlier steps of a sequential axis are read."""
     params = set(func.params)
     every = list(sites(func))
-    homes = allocated(func)
+    homes = placements(func)
     writers: dict[Buffer, list[int]] = {}
     for place, site in enumerate(every):
         for b in dict.fromkeys(a.buffer for a in site.block.writes):

@@ -14,12 +14,10 @@ from autosched.tir.nodes import (
     PrimFunc,
     Site,
     buffers_of,
-    loops_of,
-    path_to,
     sites,
 )
 from autosched.tir.prove import DigitKey, Key, Linear, without
-from autosched.tir.region import home, users_of
+from autosched.tir.region import home, placements, users_of
 from autosched.tir.verify_bounds import loop_facts
 
 
@@ -68,19 +66,10 @@ def _loop_races(writer: Site, access: Access, depth: int, every: list[Site]) -> 
 
 def homes_of(func: PrimFunc) -> dict[Buffer, tuple[For, ...]]:
     """The loops inside which each buffer lives: where it is allocated, or will be by lowering."""
-    out: dict[Buffer, tuple[For, ...]] = {**dict.fromkeys(func.params, ()), **allocated(func)}
+    out: dict[Buffer, tuple[For, ...]] = {**dict.fromkeys(func.params, ()), **placements(func)}
     for b in buffers_of(func):
         if b not in out:
             out[b] = home(b, users_of(func, b))
-    return out
-
-
-def allocated(func: PrimFunc) -> dict[Buffer, tuple[For, ...]]:
-    """The loops inside which each buffer of a lowered program is allocated."""
-    out: dict[Buffer, tuple[For, ...]] = dict.fromkeys(func.allocs, ())
-    for loop in loops_of(func):
-        for b in loop.allocs:
-            out[b] = path_to(func, loop.var)
     return out
 
 

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from functools import cached_property
+from typing import TYPE_CHECKING, Union
 
+from autosched.errors import TuningError
 from autosched.search.evolution import EvolutionarySearch, Measured, SearchParams
 from autosched.search.model import CostModel
-from autosched.sketch.space import Candidate, Population, Variant
+from autosched.sketch.generate import generate_space
+from autosched.sketch.space import Candidate, Population, Space, Variant
+from autosched.sketch.state import State, Verdict
 from autosched.tuning.best import RecordsLike
 from autosched.tuning.history import Reading
 from records import TRIAL, open_records
@@ -28,22 +32,91 @@ class PreloadMeasuredStates:
     def __init__(self, records: RecordsLike) -> None:
         self.records = records
 
-    def measured(self, task: SearchTask) -> list[Measured]:
-        """The task's trials that are candidates of its space, in the order of their ids."""
+    def measured(self, task: SearchTask, space: Space) -> list[Measured]:
+        """The task's trials that are candidates of `space`, in the order of their ids."""
         if isinstance(self.records, (str, os.PathLike)):
             with open_records(self.records) as source:
-                return PreloadMeasuredStates(source).measured(task)
+                return PreloadMeasuredStates(source).measured(task, space)
         found = self.records.records(
             workload_key=task.workload_key, target=str(task.target), kind=TRIAL
         )
-        return Reading(task.space).measured(found, PRELOADED_ROUND)
+        return Reading(space).measured(found, PRELOADED_ROUND)
+
+
+class PreloadCustomSketchRule:
+    """A sketch rule of the user's own, asked of every block before the built-in rules.
+
+    `meet_condition_func(policy, state, block)` returns PASS, APPLY (the sketches of the rule beside
+    those of the built-in ones) or APPLY_AND_SKIP_REST (the rule's alone). `apply_func(policy,
+    state, block)` returns a list of states, the most usual first. `block` is a block's name, and
+    blocks come from the last to the first, the rule's new ones too. A state is never changed:
+
+        schedule = state.fork()
+        spec = ChoiceSpec(block, f"{block}.width", (8, 16))        # a free integer
+        state.declare(schedule, (spec,))
+        ...                                                        # primitives, Decision(spec.name)
+        return [state.advance(schedule, handled=(block,), specs=(spec,))]
+
+    The built-in rules leave `handled` blocks alone and finish the others. `rule_name` becomes part
+    of the sketches' names.
+    """
+
+    PASS = Verdict.PASS
+    APPLY = Verdict.APPLY
+    APPLY_AND_SKIP_REST = Verdict.APPLY_AND_SKIP_REST
+
+    def __init__(
+        self,
+        meet_condition_func: Callable[[SketchPolicy, State, str], Verdict | int],
+        apply_func: Callable[[SketchPolicy, State, str], Sequence[State]],
+        rule_name: str = "custom-rule",
+    ) -> None:
+        self.meet_condition_func, self.apply_func = meet_condition_func, apply_func
+        self.rule_name = rule_name
+
+
+class CustomRule:
+    """A user's rule as the walk over the blocks asks it, with what it returns checked."""
+
+    def __init__(self, policy: SketchPolicy, given: PreloadCustomSketchRule) -> None:
+        self.policy, self.given = policy, given
+        self.name = given.rule_name
+
+    def condition(self, state: State, block: str) -> Verdict:
+        """What the user's condition says. Raises TuningError if that is no verdict."""
+        found = self.given.meet_condition_func(self.policy, state, block)
+        try:
+            return Verdict(found)
+        except ValueError as e:
+            raise TuningError(
+                f"the condition of the sketch rule {self.name} returned {found!r} for block "
+                f"{block}; expected PASS, APPLY or APPLY_AND_SKIP_REST"
+            ) from e
+
+    def apply(self, state: State, block: str) -> list[State]:
+        """The user's sketches, named by the rule. Raises TuningError if they are no states."""
+        found = self.given.apply_func(self.policy, state, block)
+        if not isinstance(found, (list, tuple)) or not all(isinstance(s, State) for s in found):
+            raise TuningError(
+                f"the sketch rule {self.name} returned {found!r} for block {block}; expected a "
+                "list of states, such as [state.advance(schedule, handled=(block,))]"
+            )
+        label = f"{block}.{self.name}"
+        return [
+            replace(s, choices=(*s.choices, label)) if s.choices == state.choices else s
+            for s in found
+        ]
+
+
+InitSearchCallback = Union[PreloadMeasuredStates, PreloadCustomSketchRule]
 
 
 class SketchPolicy:
     """Evolutionary search over the sketches of a task, guided by a cost model.
 
     `cost_model` is the default model where left out. `seed` governs everything random; tuning
-    takes the seed of its options instead. `init_search_callbacks`: what is known beforehand.
+    takes the seed of its options instead. `init_search_callbacks`: what is known beforehand, and
+    rules of the user's own. Raises TuningError if a rule returns what it may not.
     """
 
     def __init__(
@@ -52,7 +125,7 @@ class SketchPolicy:
         cost_model: CostModel | None = None,
         params: SearchParams | None = None,
         seed: int = 0,
-        init_search_callbacks: Sequence[PreloadMeasuredStates] = (),
+        init_search_callbacks: Sequence[InitSearchCallback] = (),
     ) -> None:
         from autosched.tuning.models import default_model
 
@@ -62,9 +135,18 @@ class SketchPolicy:
         self.seed = seed
         self.init_search_callbacks = tuple(init_search_callbacks)
 
+    @cached_property
+    def space(self) -> Space:
+        """The task's space, with the sketches of the user's rules where there are some."""
+        given = [c for c in self.init_search_callbacks if isinstance(c, PreloadCustomSketchRule)]
+        if not given:
+            return self.task.space
+        rules = [CustomRule(self, rule) for rule in given]
+        return generate_space(self.task.prim_func, self.task.target, rules)
+
     def generate_sketches(self) -> tuple[Variant, ...]:
         """The sketches: structures whose integers are still free, by name and as traces."""
-        return self.task.space.variants
+        return self.space.variants
 
     def sample_initial_population(self, n: int) -> Population:
         """`n` random candidates; fewer where the space is small and they would repeat."""
@@ -81,8 +163,13 @@ class SketchPolicy:
         """The search of a run with rounds of `round_size` candidates, by `model` in place of the
         policy's where given."""
         params = replace(self.params, round_size=round_size)
-        return EvolutionarySearch(self.task.space, model or self.cost_model, seed, params)
+        return EvolutionarySearch(self.space, model or self.cost_model, seed, params)
 
     def preloaded(self) -> list[Measured]:
         """What is known before the first round."""
-        return [m for c in self.init_search_callbacks for m in c.measured(self.task)]
+        return [
+            m
+            for c in self.init_search_callbacks
+            if isinstance(c, PreloadMeasuredStates)
+            for m in c.measured(self.task, self.space)
+        ]

@@ -120,7 +120,7 @@ class Session:
         if best is not None and len(self.trials()) >= self.job.trials:
             return self._result(best)
         with self._phase("proposing"):
-            self.space = self.task.space
+            self.space = self.policy.space
             self.reading = Reading(self.space)
         self.progress = Progress(self.task, self.job, self.options.verbose)
         self.progress.known(self.records.values())

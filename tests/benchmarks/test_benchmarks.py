@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import autosched as at
 from autosched import ops, te
 from autosched.lowering import lower
 from autosched.schedule import Schedule
@@ -217,3 +218,15 @@ def test_the_table_shows_bars_and_failures(monkeypatch: pytest.MonkeyPatch) -> N
     assert lines[1].split() == ["fast", "a", ">=", "1", "1.2", "met"]
     assert lines[2].endswith("NOT met")
     assert lines[3].endswith("FAILED")
+
+
+def test_the_search_beats_random_sampling_and_a_genetic_search(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """On a made-up machine that the model does not know beforehand."""
+    (quality,) = load(monkeypatch, "search_quality")
+    task = at.SearchTask("matmul_add", (256, 256, 256), target="llvm -mcpu=znver4 -num-cores=2")
+    found = quality.curves(task, trials=48, seeds=4)
+    for other in ("random", "genetic"):
+        assert found["search"][-1] > found[other][-1] + 0.02
+    assert quality.plot(found, "title").count("<polyline") == 3

@@ -133,7 +133,7 @@ def test_both_the_carried_step_and_another_one() -> None:
     st.sampled_from(("vectorized", "unroll", "serial")),
     st.integers(0, 99),
 )
-@settings(max_examples=80, deadline=None, derandomize=True)
+@settings(max_examples=80, deadline=None)
 def test_random_forms(
     body: str,
     steps: int,

@@ -17,7 +17,7 @@ NUMBERS = st.integers(0, 999)
 
 
 @settings(
-    max_examples=40, deadline=None, derandomize=True, database=None,
+    max_examples=40, deadline=None, database=None,
     suppress_health_check=[HealthCheck.too_slow],
 )  # fmt: skip
 @given(

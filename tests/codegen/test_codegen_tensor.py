@@ -89,7 +89,6 @@ def test_bfloat16(decomposed: bool) -> None:
 @settings(
     max_examples=25,
     deadline=None,
-    derandomize=True,
     database=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )

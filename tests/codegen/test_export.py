@@ -18,6 +18,7 @@ from autosched.codegen.artifact import KernelInfo, Param
 from autosched.codegen.export.entries import arguments
 from autosched.driver import BuiltModule
 from autosched.errors import ArgumentError, BuildError
+from autosched.script import parse_func
 from autosched.sketch.default import default_schedule
 from autosched.tir.nodes import PrimFunc
 
@@ -42,6 +43,23 @@ def own() -> PrimFunc:
     return sch.func
 
 
+# A recurrence: a team of threads that wait for one another in every step.
+STEPS = """
+@T.prim_func
+def steps(X: T.Buffer((9, 40), "float32"), S: T.Buffer((9, 40), "float32")):
+    for j in T.serial(40):
+        with T.block("init"):
+            vj = T.axis.spatial(40, j)
+            S[0, vj] = X[0, vj]
+    for t in T.serial(8):
+        for j in T.parallel(40):
+            with T.block("update"):
+                vt = T.axis.sequential(8, t)
+                vj = T.axis.spatial(40, j)
+                S[vt + 1, vj] = X[vt + 1, vj] + S[vt, 39 - vj] * 0.5
+"""
+
+
 @pytest.fixture(scope="module")
 def built() -> BuiltModule:
     matmul = default_schedule(te.create_prim_func(at.ops.matmul_add(N, L, M)), TARGET)
@@ -50,6 +68,7 @@ def built() -> BuiltModule:
             "matmul": matmul.func,
             "softmax": te.create_prim_func(at.ops.softmax(N, M)),
             "main": own(),
+            "steps": parse_func(STEPS),
         }
     )
     found = at.build(module, target=TARGET)
@@ -66,7 +85,7 @@ def run(*command: str | Path) -> str:
 
 
 def test_a_module_is_called_by_name(built: BuiltModule) -> None:
-    assert list(built) == ["matmul", "softmax", "main"]
+    assert list(built) == ["matmul", "softmax", "main", "steps"]
     assert built["matmul"].artifact.info.parallel
     assert built["softmax"].artifact.info.workspace_bytes > 0
     assert built["main"].artifact.info.thread_bytes > 0
@@ -102,7 +121,12 @@ def test_a_shared_library_computes_the_same_bits(built: BuiltModule, tmp_path: P
     run(CC, "-shared", "-Wl,-z,nodelete,-z,defs", done.object, "-o", library, "-lpthread", "-lm")
     loaded = ctypes.CDLL(str(library))
     rng = np.random.default_rng(0)
-    for name, symbol in (("matmul", "matmul"), ("softmax", "softmax"), ("main", "kernels")):
+    for name, symbol in (
+        ("matmul", "matmul"),
+        ("softmax", "softmax"),
+        ("main", "kernels"),
+        ("steps", "steps"),
+    ):
         function = built[name]
         found, expected = (
             [rng.standard_normal(p.shape).astype(p.dtype) for p in function.args] for _ in range(2)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -9,7 +11,7 @@ from autosched.schedule import Schedule
 from autosched.search.analysis import analyse
 from autosched.target import Target
 from autosched.workloads import prim_func_of
-from cost_model.features import FEATURES, NAMES, WIDTH, store_features
+from cost_model.features import FEATURES, NAMES, WIDTH, markdown, store_features
 
 TARGET = Target("llvm -mcpu=znver4 -num-cores=2")
 
@@ -40,6 +42,12 @@ def test_the_table_has_the_five_groups_and_ours() -> None:
     sizes = [sum(f.group == g for f in FEATURES) for g in range(1, 7)]
     assert sizes[:5] == [57, 90, 10, 4, 3]
     assert all(f.unit and f.formula for f in FEATURES)
+
+
+def test_the_table_is_documented() -> None:
+    """Written by: python -c 'import cost_model.features as f; print(f.markdown(), end="")'"""
+    file = Path(__file__).parents[2] / "docs" / "features.md"
+    assert file.read_text(encoding="utf-8") == markdown()
 
 
 def test_a_tiled_matmul_by_hand() -> None:

@@ -16,6 +16,7 @@ from autosched import te
 from autosched.errors import MeasureError
 from autosched.schedule import Schedule, Trace
 from autosched.tir.nodes import PrimFunc
+from autosched.workloads import prim_func_of
 from measure.build import LocalBuilder
 from measure.local import LocalPool
 from measure.pool import JobHandle, Pool
@@ -283,8 +284,10 @@ def product(n: int) -> PrimFunc:
         (unary("log"), "positive"),
         (unary("sqrt"), "positive"),
         (product(600), "positive"),
+        (prim_func_of("rnn", (40, 1, 16, 32)), "small"),
+        (prim_func_of("cumsum", (16, 16)), "normal"),
     ],
-    ids=["exp", "log", "sqrt", "prod"],
+    ids=["exp", "log", "sqrt", "prod", "rnn", "cumsum"],
 )
 def test_local_inputs_give_finite_references(
     real_pool: LocalPool, func: PrimFunc, recipe: str

@@ -29,7 +29,6 @@ QUICK = settings(
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
     database=None,
-    derandomize=True,
 )
 
 
@@ -79,12 +78,14 @@ def check(program: list[int], trace: list[int]) -> None:
     scheduled = random_schedule(func, trace).func
     note(scheduled.script())
     expected = outputs(func, func, len(trace))
-    start = lower(scheduled) if c.next(3) == 0 else scheduled
-    after = changed(start, c.of(ORDERS))
+    if c.next(3) == 0:
+        after = changed(lower(scheduled), (1, 2))
+    else:
+        after = changed(scheduled, c.of(ORDERS))
     for x, y in zip(outputs(after, func, len(trace)), expected, strict=True):
         assert np.array_equal(x, y), "the results differ"
     verify(after)
-    again = passes.Sequential(EVERY).run(IRModule.of(after)).after.main
+    again = passes.Sequential(EVERY[1:]).run(IRModule.of(after)).after.main
     for x, y in zip(outputs(again, func, len(trace)), expected, strict=True):
         assert np.array_equal(x, y), "the results differ the second time"
     assert not any(x.extent == 1 and x.kind != "thread" and not x.allocs for x in loops_of(again))
@@ -109,9 +110,9 @@ def test_results_stay(program: list[int], trace: list[int]) -> None:
 @pytest.mark.long
 @pytest.mark.timeout(900)
 def test_results_stay_long() -> None:
-    budget = bounded.Budget(240)
+    budget = bounded.Budget(120)
 
-    @settings(QUICK, max_examples=20_000, derandomize=False)
+    @settings(QUICK, max_examples=20_000)
     @given(PROGRAMS, TRACES)
     def fuzz(program: list[int], trace: list[int]) -> None:
         if not budget.spent():

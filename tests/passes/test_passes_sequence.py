@@ -76,6 +76,11 @@ def test_printing_around_passes(capsys: pytest.CaptureFixture[str]) -> None:
         passes.Sequential([passes.inline], print_before=["outline"])
 
 
+def test_inline_comes_before_lower() -> None:
+    with pytest.raises(ScheduleError, match=r"scale has been lowered: .* inline before lower"):
+        passes.Sequential([passes.lower, passes.inline])(at.IRModule.of(scale()))
+
+
 def test_a_pass_of_ones_own() -> None:
     @passes.func_pass("first_block")
     def first_block(func: PrimFunc) -> PrimFunc:

@@ -28,7 +28,7 @@ QUICK = settings(
     max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow], database=None
 )
 LONG = settings(QUICK, max_examples=4000)
-RESULTS, POPULATIONS = Budget(400), Budget(400)
+RESULTS, POPULATIONS = Budget(150), Budget(150)
 
 
 def check_results(program: list[int], trace: list[int]) -> None:

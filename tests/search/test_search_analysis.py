@@ -26,6 +26,8 @@ WORKLOADS = [
     ("conv2d", (13, 17, 3, 20, 3, 2, 1)),
     ("softmax", (4096, 1024)),
     ("softmax", (7, 19)),
+    ("cumsum", (200, 300)),
+    ("gru", (9, 4, 30, 40)),
 ]
 ROWS = 125
 ALONE = 25
@@ -54,8 +56,8 @@ def same(keys: list[str], mine: Floats, theirs: Any, exact: bool, where: str) ->
 def test_tape_equals_batch_equals_one_by_one_equals_lowered(
     name: str, args: tuple[int, ...]
 ) -> None:
-    """Eight workloads of 125 rows: 1,000 candidates, divisor and non-divisor tiles, 188 features a
-    block: the tape's columns are the array program's; for 200 of them, those of the candidate alone
+    """Ten workloads of 125 rows: 1,250 candidates, divisor and non-divisor tiles, 188 features a
+    block: the tape's columns are the array program's; for 250 of them, those of the candidate alone
     and those read off its lowered program too."""
     space = generate_space(prim_func_of(name, args), TARGET)
     population = space.sample(np.random.default_rng(1), ROWS)

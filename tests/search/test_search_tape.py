@@ -57,7 +57,7 @@ BINARY: list[Callable[[Any, Any], Any]] = [
 ]
 
 
-@settings(max_examples=50, derandomize=True, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(
     st.lists(
         st.tuples(st.integers(0, len(BINARY) - 1), st.integers(0, 30), st.integers(0, 30)),

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+import scan_programs
 
 from autosched import te
 from autosched.codegen.build import build_artifact
@@ -13,6 +14,7 @@ from autosched.runtime.function import Function
 from autosched.schedule import Schedule
 from autosched.sketch.default import default_schedule
 from autosched.sketch.generate import generate_space, generate_states
+from autosched.sketch.reference import reference_schedule
 from autosched.sketch.state import State, Verdict
 from autosched.target import Target
 from autosched.te import create_prim_func
@@ -121,6 +123,7 @@ PROGRAMS: dict[str, Callable[[], PrimFunc]] = {
     "a long product of little": library("matmul", 3, 9000, 5),
     "argmax": library("argmax", 7, 1000),
     "softmax": library("softmax", 5, 37),
+    "softmax of a long row": library("softmax", 1, 50_000),
     "layer_norm": library("layer_norm", 64, 100),
     "column sum": lambda: column_sum(100, 70),
     "norm": lambda: scalar_norm(20, 50),
@@ -131,6 +134,13 @@ PROGRAMS: dict[str, Callable[[], PrimFunc]] = {
     "matmul softmax": lambda: matmul_softmax(20, 33, 15),
     "gated": lambda: gated(19, 37, 29),
     "scaled rows": lambda: scaled_rows(19, 37, 29),
+    "cumsum": library("cumsum", 40, 1000),
+    "ema": library("ema", 9, 37),
+    "rnn": library("rnn", 30, 1, 40, 50),
+    "rnn of a batch": library("rnn", 30, 6, 40, 50),
+    "gru": library("gru", 9, 2, 20, 37),
+    "lstm": library("lstm", 20, 4, 30, 40),
+    **{program.__name__: program for program in scan_programs.PROGRAMS},
 }
 
 
@@ -147,10 +157,12 @@ def run(func: PrimFunc, inputs: list[np.ndarray]) -> list[np.ndarray]:
 
 def random_arrays(func: PrimFunc) -> list[np.ndarray]:
     rng = np.random.default_rng(0)
+    # Errors of a recurrence grow from step to step if it multiplies with large weights.
+    recurrent = any(it.kind == "sequential" for s in sites(func) for it in s.block.iters)
     return [
         rng.integers(-4, 5, b.shape).astype(b.dtype)
         if b.dtype.startswith("int")
-        else rng.standard_normal(b.shape).astype(b.dtype)
+        else np.asarray(rng.standard_normal(b.shape) * (0.1 if recurrent else 1.0), b.dtype)
         for b in func.params
     ]
 
@@ -170,6 +182,26 @@ def test_every_structure_computes_what_the_program_says(program: str) -> None:
             np.testing.assert_allclose(
                 found, expected, rtol=1e-3, atol=1e-4, err_msg=str(schedule.trace)
             )
+
+
+@pytest.mark.parametrize("program", ["cumsum", "rnn of a batch", "lstm", "two_states", "softmax"])
+def test_the_reference_schedule_changes_no_bit(program: str) -> None:
+    func = PROGRAMS[program]()
+    arrays = random_arrays(func)
+    done = reference_schedule(func, TARGET).func
+    assert any(loop.kind == "vectorized" for loop in loops_of(done))
+    for found, expected in zip(run(done, arrays), run(func, arrays), strict=True):
+        np.testing.assert_array_equal(found, expected)
+
+
+def test_recurrences_go_apart_where_they_can() -> None:
+    """Columns of a running sum, rows of a batch; the one row of a cell stays step by step."""
+    assert choices(prim_func_of("cumsum", (64, 1024)))[0] == ("step.apart",)
+    assert "step.apart.packed" in choices(PROGRAMS["lstm"]())[0]
+    large = prim_func_of("rnn", (30, 1, 256, 256))
+    assert {c[0] for c in choices(large)} == {
+        "step.shared.packed", "step.shared", "step.one.packed", "step.one",
+    }  # fmt: skip
 
 
 def names(func: PrimFunc) -> list[str]:
@@ -228,6 +260,16 @@ def test_softmax_rows_are_fused_under_one_parallel_loop() -> None:
     assert next(loops_of(func)).kind == "parallel"
     kinds = [x.kind for x in site_of(func, "expsum").loops]
     assert kinds[-2:] == ["unrolled", "vectorized"]
+
+
+def test_blocks_of_few_long_rows_run_apart() -> None:
+    assert choices(prim_func_of("softmax", (1, 1000))) == [()]
+    rows = choices(prim_func_of("softmax", (1, 100_000)))
+    assert rows[0] == ()
+    assert ("softmax.apart", "expsum.rfactor.outer", "exp.apart", "maxelem.rfactor.outer") in rows
+    longer = choices(prim_func_of("softmax", (1, 10_000_000)))
+    assert longer[0][0] == "softmax.apart"  # such a row does not stay in cache anyway
+    assert choices(prim_func_of("softmax", (64, 100_000)))[0][:1] != ("softmax.apart",)
 
 
 def test_large_results_may_be_streamed() -> None:

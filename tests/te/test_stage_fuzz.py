@@ -24,12 +24,11 @@ CALLS = st.lists(NUMBERS, min_size=4 * WIDTH, max_size=12 * WIDTH)
 QUICK = settings(
     max_examples=80,
     deadline=None,
-    derandomize=True,
     database=None,
     suppress_health_check=[HealthCheck.too_slow],
 )
-LONG = settings(QUICK, max_examples=4000, derandomize=False)
-BUDGET = Budget(400)
+LONG = settings(QUICK, max_examples=4000)
+BUDGET = Budget(150)
 
 
 @pytest.fixture(autouse=True, scope="module")

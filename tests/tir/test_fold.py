@@ -64,6 +64,8 @@ KEPT = [
     cast(f32(float("nan")), "int32"),
     cast(const(3e9, "float64"), "int32"),
     const(0.1, "float16") + const(0.2, "float16"),  # computed in float32
+    cast(f32(1), "bfloat16"),
+    cast(const(1.0, "bfloat16"), "float32"),
     I < 7,
     call("lt", X, X),  # false for NaN as well, but nothing here knows that
     call("lt", N, const(100, "int32")),

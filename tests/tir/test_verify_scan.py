@@ -181,7 +181,7 @@ def recurrence(order: int, back: int, shift: int, size: tuple[int, int], split: 
     return PrimFunc("main", (x, s), body)
 
 
-@settings(max_examples=150, deadline=None, derandomize=True, database=None)
+@settings(max_examples=150, deadline=None, database=None)
 @given(
     st.integers(0, 3),
     st.integers(-2, 3),

@@ -72,7 +72,7 @@ def test_preloaded_candidates_are_learned_from_and_not_measured_again(
     assert len(found) == 24
     assert not [x for x in found if x in known]
     other = at.SearchTask("matmul", (16, 16, 16))
-    assert at.PreloadMeasuredStates(log).measured(other) == []
+    assert at.PreloadMeasuredStates(log).measured(other, other.space) == []
 
 
 def test_a_model_learns_from_stores_and_logs_of_many_tasks(

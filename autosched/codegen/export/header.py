@@ -12,6 +12,7 @@ from autosched.target import Target
 
 _C_TYPES = {
     "float16": "uint16_t",
+    "bfloat16": "uint16_t",
     "float32": "float",
     "float64": "double",
     "int8": "int8_t",
@@ -21,6 +22,9 @@ _C_TYPES = {
     "uint8": "uint8_t",
     "bool": "bool",
 }
+
+_BITS = {"float16": " (IEEE 754 binary16)", "bfloat16": " (bfloat16)"}
+"""What stands in an unsigned integer, for lack of a type in C."""
 
 _HEAD = """\
 /* {file}.h, made by {maker}. Link it with {file}.o:
@@ -115,7 +119,7 @@ def _function(source: Source, threads: int) -> str:
 def _array(argument: Argument) -> str:
     param = argument.param
     shape = "".join(f"[{n}]" for n in param.shape)
-    binary = " (IEEE 754 binary16)" if param.dtype == "float16" else ""
+    binary = _BITS.get(param.dtype, "")
     use = "output" if param.written else "input"
     return f"{_C_TYPES[param.dtype]} {shape or '[1]'}{binary}, {use}"
 

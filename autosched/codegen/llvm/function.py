@@ -21,7 +21,17 @@ from autosched.tir import dtypes
 from autosched.tir.affine import Affine
 from autosched.tir.expr import Call, Var, walk
 from autosched.tir.intrin import KEY, Match
-from autosched.tir.nodes import Block, Buffer, For, Node, Predicate, Site, allocated, sites
+from autosched.tir.nodes import (
+    CONSTANT_AXES,
+    Block,
+    Buffer,
+    For,
+    Node,
+    Predicate,
+    Site,
+    allocated,
+    sites,
+)
 
 if TYPE_CHECKING:
     from autosched.codegen.llvm.generate import ModuleWriter
@@ -166,6 +176,8 @@ class FunctionWriter:
         """Operations that stand below each other once `node` is written, if all unrolled loops
         are copied out."""
         if isinstance(node, Block):
+            if node.annotation(CONSTANT_AXES) is not None:
+                return 1  # of the terms of a point; the rest is folded
             return max(1, sum(isinstance(x, Call) for e in node.body for x in walk(e)))
         inside = sum(self.written(x) for x in node.body)
         if node.kind == "unrolled":

@@ -7,13 +7,14 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from autosched.codegen.llvm.builder import Builder
+from autosched.codegen.llvm.constant import Constants
 from autosched.codegen.llvm.index import Indexer, Linear
 from autosched.codegen.llvm.memory import Guard, Memory
 from autosched.codegen.llvm.scalar import Scalars
 from autosched.codegen.llvm.types import Value, suffix
 from autosched.tir.affine import Affine
 from autosched.tir.expr import Call, Expr, Slot, Var, walk
-from autosched.tir.nodes import Access, Block, Iter, Predicate, Reducer
+from autosched.tir.nodes import CONSTANT_AXES, Access, Block, Iter, Predicate, Reducer
 
 if TYPE_CHECKING:
     from autosched.codegen.llvm.carry import Carry
@@ -45,6 +46,10 @@ class Points:
         self.carried: Carry | None = None
         """What a sequential loop has in registers."""
         self.decisive = {v for e in block.body for v in _decisive(e, block)}
+        self.constants = Constants(self._number)
+        self.factors = _factors(block)
+        self._terms: dict[Var, tuple[int, tuple[tuple[Var, int], ...]] | None] = {}
+        self._differences: dict[int, Affine | None] = {}
         self._forms: dict[int, Access] = {}
         self._safe: dict[int, bool] = {}
 
@@ -53,6 +58,8 @@ class Points:
         self.scalars.load = lambda slot, guard: self.load(self.block.reads[slot], guard)
         self.scalars.is_guarded = lambda slot: self._is_guarded(self.block.reads[slot])
         self.scalars.variable = self._variable
+        self.scalars.constant = self.constants.value
+        self.scalars.differences = self._differences
         self.scalars.form = lambda v: self.values.get(
             v, Affine.of(v) if v in self.index.env else None
         )
@@ -66,6 +73,27 @@ class Points:
             assert self.index.lanes is not None
             return Value(self.index.vector(linear), var.dtype, self.index.lanes.width)
         return Value(self.index.scalar(linear), var.dtype)
+
+    def _number(self, var: Var) -> int | None:
+        """The number at which an axis stands, if unrolled loops decide it."""
+        if var not in self._terms:
+            self._terms[var] = _plain_terms(self.values.get(var))
+        found = self._terms[var]
+        if found is None:
+            return None
+        total, parts = found
+        env, lanes = self.index.env, self.index.lanes
+        for v, c in parts:
+            value = env.get(v)
+            if not isinstance(value, int) or (lanes is not None and v is lanes.var):
+                return None
+            total += c * value
+        return total
+
+    def vanishes(self) -> bool:
+        """Whether this term of the sum has a constant factor 0; see `nodes.CONSTANT_AXES`."""
+        known = (self.constants.value(e) for e in self.factors)
+        return any(c is not None and c.value == 0 for c in known)
 
     def _is_guarded(self, access: Access) -> bool:
         """Whether a load of the access gives zero where its guard does not hold."""
@@ -265,6 +293,32 @@ class Points:
             return [Value(ref, c.dtype, lanes)]
         new = [self.scalars.evaluate(e, guard) for e in self.block.body]
         return self.combine(reducer, old, new)
+
+
+def _plain_terms(form: Affine | None) -> tuple[int, tuple[tuple[Var, int], ...]] | None:
+    """(constant, terms) of a form that takes no variable apart."""
+    if form is None:
+        return None
+    terms = [(atom, int(c)) for atom, c in form.terms if isinstance(atom, Var)]
+    return (int(form.const), tuple(terms)) if len(terms) == len(form.terms) else None
+
+
+def _factors(block: Block) -> tuple[Expr, ...]:
+    """The factors, of axes alone, of a sum of products whose terms with a factor 0 are left
+    out."""
+    if block.annotation(CONSTANT_AXES) is None or block.reducer is None:
+        return ()
+    if block.reducer.name != "sum" or len(block.body) != 1:
+        return ()
+
+    def split(e: Expr) -> Iterator[Expr]:
+        if isinstance(e, Call) and e.op == "mul":
+            for part in e.args:
+                yield from split(part)
+        elif not any(isinstance(x, Slot) for x in walk(e)):
+            yield e
+
+    return tuple(split(block.body[0]))
 
 
 def _decisive(e: Expr, block: Block) -> Iterator[Var]:

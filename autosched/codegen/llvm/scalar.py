@@ -25,7 +25,7 @@ class Scalars:
 
     `load(slot, guard)` reads an access of the block, heeding the guard if `is_guarded(slot)`;
     `variable(var)` gives an axis or an operand of a reducer; `form(var)` the affine form of an
-    axis, so that conditions on axes fold.
+    axis, so that conditions on axes fold; `constant(e)` the value of what unrolled loops decide.
     """
 
     def __init__(self, b: Builder, index: Indexer, target: Target) -> None:
@@ -36,6 +36,9 @@ class Scalars:
         self.is_guarded: Callable[[int], bool]
         self.variable: Callable[[Var], Value]
         self.form: Callable[[Var], Affine | None]
+        self.constant: Callable[[Expr], Const | None]
+        self.differences: dict[int, Affine | None]
+        """By the id of a comparison of the block, left side - right side over loops."""
 
     def evaluate(self, e: Expr, guard: Guard = ALWAYS) -> Value:
         """The value of `e`; loads inside happen under `guard`."""
@@ -47,6 +50,10 @@ class Scalars:
             return self.load(e.index, guard)
         if not isinstance(e, Call):
             raise CodegenError(f"expression {e!r} has no code")
+        if e.dtype not in ("bool", dtypes.INDEX):
+            known = self.constant(e)
+            if known is not None:
+                return Value(literal(known.value, e.dtype), e.dtype)
         if e.op == "if_then_else":
             return self._if_then_else(e, guard)
         if e.op in _COMPARE and e.args[0].dtype == dtypes.INDEX:
@@ -94,10 +101,12 @@ class Scalars:
 
     def _index_condition(self, e: Call) -> Value | None:
         """A comparison of affine index expressions, folded where unrolled loops decide it."""
-        a, b = (self._affine(x) for x in e.args)
-        if a is None or b is None:
+        if id(e) not in self.differences:
+            a, b = (self._affine(x) for x in e.args)
+            self.differences[id(e)] = None if a is None or b is None else a - b
+        difference = self.differences[id(e)]
+        if difference is None:
             return None
-        difference = a - b
         # Everything in terms of `x < n`.
         if e.op in ("lt", "ge"):
             below = self.index.below(self.index.linear(difference), 0)

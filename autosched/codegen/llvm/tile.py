@@ -231,6 +231,8 @@ class TileWriter:
 
     def _partials(self, places: int) -> int:
         """How many accumulators a place needs so that CHAINS are in flight."""
+        if self.points.factors:
+            return 1  # copies of the tile stand beside it, and most terms vanish
         copies = 1
         for loop in self.tile.loops:
             if loop.var in self.tile.reduce and loop.kind == "unrolled":
@@ -331,6 +333,8 @@ class TileWriter:
         f = self.f
         guard = self.points.guard(self.reduce)
         if guard.scalar == "false":
+            return
+        if self.tensor is None and self.points.vanishes():
             return
         key = self._key()
         sets = self.accumulators[key]

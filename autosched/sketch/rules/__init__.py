@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+from autosched.sketch.rules.constant import ConstantMatrices
 from autosched.sketch.rules.default import DefaultRule
 from autosched.sketch.rules.inline import AlwaysInline
 from autosched.sketch.rules.location import ComputeLocation
+from autosched.sketch.rules.recurrence import Recurrence
 from autosched.sketch.rules.rfactor import AddRfactor
 from autosched.sketch.rules.tiling import MultiLevelTiling
 from autosched.sketch.state import Rule
 
 INLINE_RULES: tuple[Rule, ...] = (AlwaysInline(),)
 """Walked first, so that the others see the program without its cheap intermediates."""
-CPU_RULES: tuple[Rule, ...] = (AddRfactor(), MultiLevelTiling(), ComputeLocation(), DefaultRule())
+CPU_RULES: tuple[Rule, ...] = (
+    Recurrence(),
+    ConstantMatrices(),
+    AddRfactor(),
+    MultiLevelTiling(),
+    ComputeLocation(),
+    DefaultRule(),
+)
 """Walked second. Every block is placed by the first rule that applies to it and skips the rest."""

@@ -9,6 +9,7 @@ accumulators. Nothing here knows an operator by name.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
 
 from autosched.errors import ScheduleError
@@ -37,11 +38,18 @@ class DefaultRule:
         return Verdict.PASS if block in state.handled else Verdict.APPLY_AND_SKIP_REST
 
     def apply(self, state: State, block: str) -> list[State]:
-        """One sketch; two where the result is large enough to be stored past the caches."""
+        """One sketch; two where the result is large enough to be stored past the caches, or where
+        there are fewer rows than cores, and long ones, so that blocks may rather run apart."""
         blocks = state.blocks()
         group, rows = row_group(block, blocks, state.handled)
         plain = schedule_group(state, blocks, group, rows, False)
         root = blocks[block]
+        count = prod(int(a.extent) for a in root.spatial[:rows])
+        row = sum(_bytes(a) for a in root.block.writes) // max(count, 1)
+        if len(group) > 1 and count < state.target.num_cores and row > state.target.l1_bytes:
+            apart = schedule_group(state, blocks, [block], own_rows(root), False)
+            apart = replace(apart, choices=(*apart.choices, f"{block}.apart"))
+            return [apart, plain] if row > state.target.l2_bytes else [plain, apart]
         stored = sum(_bytes(a) for a in root.block.writes)
         if root.is_output and root.is_injective and stored > 2 * state.target.l2_bytes:
             streamed = schedule_group(state, blocks, group, rows, True)
@@ -133,14 +141,15 @@ def row_group(
         group.append(name)
         shared[name] = leading
         rows = min(rows, leading)
-    if len(group) == 1:
-        alone = (
-            [a for a in root.spatial if a is not root.vector_axis]
-            if _vectors_spatial(root)
-            else root.spatial
-        )
-        return group, len(alone) if list(root.spatial[: len(alone)]) == list(alone) else 0
-    return group, rows
+    return group, own_rows(root) if len(group) == 1 else rows
+
+
+def own_rows(root: BlockInfo) -> int:
+    """Row axes of a block by itself: all that do not run in vectors, if they come first."""
+    alone = root.spatial
+    if _vectors_spatial(root):
+        alone = tuple(a for a in root.spatial if a is not root.vector_axis)
+    return len(alone) if root.spatial[: len(alone)] == alone else 0
 
 
 def _leading(info: BlockInfo, consumer: BlockInfo, limit: int) -> int:

@@ -34,7 +34,8 @@ def worth_inlining(name: str, blocks: Mapping[str, BlockInfo]) -> bool:
     What feeds a tiled block is left to the padding rule unless it is a plain copy of everything.
     """
     info = blocks[name]
-    if not info.is_injective or info.is_output or not info.consumers or not info.writes_identity:
+    inlineable = info.is_injective and info.dag.info(name).is_inlineable
+    if not inlineable or not info.consumers or not info.writes_identity:
         return False
     consumers = [blocks[c] for c in info.consumers]
     if any(c.needs_tiling for c in consumers) and guards_values(info):

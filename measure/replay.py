@@ -1,0 +1,141 @@
+"""A pool that measures nothing: it answers from recorded measurements, or from a model.
+
+Searches are compared, tested and debugged with it, on a machine that is busy or absent. The same
+program always gets the same answer.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from autosched.errors import AutoschedError
+from autosched.schedule import Trace
+from autosched.tir.canonical import program_hash
+from autosched.tir.nodes import PrimFunc
+from measure.baseline import memory_order
+from measure.devices import Device
+from measure.pool import OnResult
+from measure.status import Distribution, MeasureResult, Status
+
+Answer = Callable[[PrimFunc], MeasureResult]
+"""What a scheduled program's measurement is."""
+
+
+class RecordedResult(Protocol):
+    """What is read of a record; `records.Record` is one."""
+
+    @property
+    def program_hash(self) -> str: ...
+    @property
+    def status(self) -> str: ...
+    @property
+    def seconds(self) -> float | None: ...
+    @property
+    def error(self) -> str | None: ...
+
+
+def recorded(records: Iterable[RecordedResult]) -> Answer:
+    """Answers from records, by the hash of the program; of several for one program the first.
+
+    A program that was not recorded is a `cancelled` measurement that says so.
+    """
+    known: dict[str, MeasureResult] = {}
+    for r in records:
+        result = _result(Status(r.status), r.seconds, r.error or "", r.program_hash)
+        known.setdefault(r.program_hash, result)
+
+    def answer(func: PrimFunc) -> MeasureResult:
+        name = program_hash(func)
+        missing = MeasureResult(Status.CANCELLED, "not among the recorded programs")
+        return known.get(name, missing)
+
+    return answer
+
+
+def modelled(seconds: Callable[[PrimFunc], float]) -> Answer:
+    """Answers from a function that gives every program its seconds."""
+
+    def answer(func: PrimFunc) -> MeasureResult:
+        return _result(Status.OK, seconds(func), "", program_hash(func))
+
+    return answer
+
+
+def _result(status: Status, seconds: float | None, error: str, name: str) -> MeasureResult:
+    if status is not Status.OK:
+        return MeasureResult(status, error, program_hash=name)
+    return MeasureResult(
+        status, seconds=seconds, raw_seconds=seconds, spread=0.0, noise=0.0, runs=1,
+        program_hash=name,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class ReplayJob:
+    """A workload whose programs are answered for."""
+
+    func: PrimFunc
+    baseline: MeasureResult
+    baseline_trace: Trace
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class ReplayPool:
+    """See `measure.pool.Pool`. `device` is whose measurements the answers stand for."""
+
+    def __init__(self, device: Device, answer: Answer) -> None:
+        self.device = device
+        self.answer = answer
+
+    def open_job(self, func: PrimFunc, seed: int | None = None) -> ReplayJob:
+        """See `Pool.open_job`; the baseline too is answered for."""
+        trace = memory_order(func)
+        return ReplayJob(func, self._measured(func, trace), trace)
+
+    def measure(
+        self,
+        job: ReplayJob,
+        traces: Sequence[Trace],
+        best_seconds: float | None = None,
+        on_result: OnResult | None = None,
+        cancel: threading.Event | None = None,
+    ) -> list[MeasureResult]:
+        """See `Pool.measure`."""
+        results: list[MeasureResult] = []
+        for place, trace in enumerate(traces):
+            if cancel is not None and cancel.is_set():
+                result = MeasureResult(Status.CANCELLED, "cancelled before it was answered")
+            else:
+                result = self._measured(job.func, trace)
+            results.append(result)
+            if on_result is not None:
+                on_result(place, result)
+        return results
+
+    def remeasure(
+        self,
+        job: ReplayJob,
+        traces: Sequence[Trace],
+        rounds: int = 10,
+        cancel: threading.Event | None = None,
+    ) -> list[Distribution]:
+        """See `Pool.remeasure`: the same answers again."""
+        return [
+            Distribution(r.status, r.error, r.seconds, r.raw_seconds, r.spread, r.noise)
+            for r in self.measure(job, traces, cancel=cancel)
+        ]
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def _measured(self, func: PrimFunc, trace: Trace) -> MeasureResult:
+        try:
+            scheduled = trace.apply(func).func
+        except AutoschedError as e:
+            return MeasureResult(Status.INSTANTIATION_ERROR, str(e))
+        return self.answer(scheduled)
