@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from autosched.tir.affine import Affine, Extents, Int, always, imax, imin
+from autosched.tir.affine import Affine, Digit, Extents, Int, always, imax, imin
 from autosched.tir.expr import Var
 from autosched.tir.nodes import (
     Access,
@@ -172,9 +172,12 @@ def carries(loop: For, buffer: Buffer, users: Sequence[Site]) -> bool:
     """Whether a sequential loop may hand elements of `buffer` to its later iterations."""
     if all(loop.var not in kind_vars(s.block, "sequential") for s in users):
         return False
-    written = [_forms(s, a) for s in users for a in s.block.writes if a.buffer is buffer]
+    outside = {x.var for x in users[0].loops[: users[0].loops.index(loop)]}
+    written = [
+        (_forms(s, a), s.extents()) for s in users for a in s.block.writes if a.buffer is buffer
+    ]
     read = [_forms(s, a) for s in users for a in s.block.reads if a.buffer is buffer]
-    return any(not _same_step(loop, w, r) for w in written for r in read)
+    return any(not _same_step(loop, outside, e, w, r) for w, e in written for r in read)
 
 
 def _forms(site: Site, access: Access) -> list[Affine | None]:
@@ -182,9 +185,24 @@ def _forms(site: Site, access: Access) -> list[Affine | None]:
     return [i.substitute(values) if isinstance(i, Affine) else None for i in access.indices]
 
 
-def _same_step(loop: For, written: Sequence[Affine | None], read: Sequence[Affine | None]) -> bool:
-    """Whether an element that both name is one of the same iteration of `loop`."""
-    return any(
-        w is not None and r is not None and w.uses([loop.var]) and w.same(r)
-        for w, r in zip(written, read, strict=True)
-    )
+def _same_step(
+    loop: For,
+    outside: Collection[Var],
+    extents: Extents,
+    written: Sequence[Affine | None],
+    read: Sequence[Affine | None],
+) -> bool:
+    """Whether an element that both name is one of the same iteration of `loop`: some index tells
+    the iteration, whatever the loops inside it are at."""
+    for w, r in zip(written, read, strict=True):
+        if w is None or r is None or not w.same(r):
+            continue
+        step = w.coefficient(loop.var)
+        inside = [v for v in w.variables() if v is not loop.var and v not in outside]
+        if any(isinstance(a, Digit) and a.base.uses([loop.var]) for a, _ in w.terms):
+            continue
+        low, high = w.split(inside)[1].span(extents)
+        if always(imax(step, -step) > high - low):
+            return True
+    return False
+
