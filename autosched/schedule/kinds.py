@@ -180,12 +180,6 @@ def check_loop(func: PrimFunc, node: For, kind: str) -> None:
                     f"use rfactor to make partial results",
                     node,
                 )
-            if node.var in kind_vars(block, "spatial"):
-                refuse(
-                    f"vectorize: loop {name} runs over spatial and reduction axes of {block.name} "
-                    "at once, whose lanes would write different elements",
-                    node,
-                )
             if len(below) > 1 or block.reducer is None:
                 refuse(
                     f"vectorize: the reduction loop {name} must hold one block, with a reducer",
