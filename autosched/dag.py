@@ -11,14 +11,13 @@ The sketch rules ask this class and nothing else about the computation.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from math import prod
 
 from autosched.errors import ScheduleError
 from autosched.tir import dtypes
-from autosched.tir.affine import Affine
+from autosched.tir.affine import Affine, Int, same_int, sometimes
 from autosched.tir.canonical import block_index, workload_key
 from autosched.tir.dag_text import dag_text
 from autosched.tir.expr import OPS, Call, Expr, Slot, Var, walk
@@ -54,7 +53,7 @@ class ReadInfo:
 
     access: Access
     missing: tuple[Iter, ...]
-    reuse: int
+    reuse: Int
     affine: bool
     elementwise: bool
     injective: bool
@@ -70,7 +69,7 @@ class BlockInfo:
     its only writer, so consumers may compute it themselves; `is_strictly_inlineable`: and that
     costs them nothing (no expensive operation, no branch, reads in order).
     `needs_multi_level_tiling`: two reads, or one of a reduction, are reused along a spatial axis.
-    `flop`: float operations, see `ComputeDAG.flop_ct`. `points`: number of points of its axes.
+    `flop`: see `ComputeDAG.flop_ct`. `points`: number of points of its axes.
     """
 
     block: Block
@@ -84,8 +83,12 @@ class BlockInfo:
     has_expensive_op: bool
     has_branch: bool
     needs_multi_level_tiling: bool
-    points: int
-    flop: float
+    points: Int
+
+    @cached_property
+    def flop(self) -> float:
+        """Float operations. Raises Undecided where that depends on symbolic sizes."""
+        return _block_flop(self.block)
 
     @property
     def name(self) -> str:
@@ -240,7 +243,7 @@ class ComputeDAG:
         count = 0
         for w_axis, w_index, r_axis, r_index in pairs:
             same_place = _is_var(w_index, w_axis.var) and _is_var(r_index, r_axis.var)
-            if not same_place or w_axis.extent != r_axis.extent:
+            if not same_place or not same_int(w_axis.extent, r_axis.extent):
                 break
             count += 1
         return count
@@ -291,7 +294,7 @@ class ComputeDAG:
             is_reduction=reduces,
             is_injective=injective,
             is_elementwise=not reduces
-            and all(r.elementwise or _elements(r.access.buffer) == 1 for r in reads),
+            and all(r.elementwise or same_int(_elements(r.access.buffer), 1) for r in reads),
             is_inlineable=inlineable,
             is_strictly_inlineable=inlineable
             and not branch
@@ -300,8 +303,7 @@ class ComputeDAG:
             has_expensive_op=expensive,
             has_branch=branch,
             needs_multi_level_tiling=missing >= 2 or (missing >= 1 and reduces),
-            points=prod(int(i.extent) for i in block.iters),
-            flop=_block_flop(block),
+            points=_product(i.extent for i in block.iters),
         )
 
 
@@ -312,7 +314,7 @@ def _read_info(block: Block, access: Access, spatial: tuple[Iter, ...]) -> ReadI
             used |= set(index.variables())
         else:
             used |= _variables(index, block.reads)
-    missing = tuple(i for i in block.iters if i.extent > 1 and i.var not in used)
+    missing = tuple(i for i in block.iters if sometimes(i.extent > 1) and i.var not in used)
     axes = [_axis_of(index) for index in access.indices]
     found = [v for v in axes if isinstance(v, Var)]
     injective = all(v is not None for v in axes) and len(found) == len(set(found))
@@ -320,7 +322,7 @@ def _read_info(block: Block, access: Access, spatial: tuple[Iter, ...]) -> ReadI
     return ReadInfo(
         access=access,
         missing=missing,
-        reuse=prod(int(i.extent) for i in missing),
+        reuse=_product(i.extent for i in missing),
         affine=all(isinstance(i, Affine) for i in access.indices),
         elementwise=len(access.indices) == len(spatial)
         and all(_is_var(x, i.var) for x, i in zip(access.indices, spatial, strict=True)),
@@ -366,12 +368,19 @@ def _calls(block: Block) -> Iterator[Call]:
                 yield e
 
 
-def _elements(b: Buffer) -> int:
-    return prod(int(n) for n in b.shape)
+def _product(numbers: Iterable[Int]) -> Int:
+    out: Int = 1
+    for n in numbers:
+        out = out * n
+    return out
+
+
+def _elements(b: Buffer) -> Int:
+    return _product(b.shape)
 
 
 def _bytes(b: Buffer) -> int:
-    return _elements(b) * dtypes.itemsize(b.dtype)
+    return int(_elements(b)) * dtypes.itemsize(b.dtype)
 
 
 def _block_flop(block: Block) -> float:
@@ -384,7 +393,7 @@ def _block_flop(block: Block) -> float:
             _flop(e, data=set(block.reducer.lhs + block.reducer.rhs))[0]
             for e in block.reducer.combine
         )
-    return float(per_point * prod(int(i.extent) for i in block.iters))
+    return float(per_point * int(_product(i.extent for i in block.iters)))
 
 
 def _flop(e: Expr, data: frozenset[Var] | set[Var] = frozenset()) -> tuple[int, bool]:

@@ -8,12 +8,11 @@ recurrence's state that nothing reads afterwards, just the last steps (`rings.py
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 from autosched.errors import CodegenError
 from autosched.rings import fold_index, ring
-from autosched.tir.affine import Affine, recombine
+from autosched.tir.affine import Affine, Extents, Int, ceildiv, imax, imin, recombine, sometimes
 from autosched.tir.expr import Var
 from autosched.tir.nodes import (
     Access,
@@ -28,6 +27,7 @@ from autosched.tir.nodes import (
 )
 from autosched.tir.region import Region, home, touched
 from autosched.tir.simplify import drop_unit_loops, simplify_forms
+from autosched.tir.size import Size, Undecided
 
 
 def lower(func: PrimFunc) -> PrimFunc:
@@ -36,7 +36,7 @@ def lower(func: PrimFunc) -> PrimFunc:
     Raises CodegenError for a population.
     """
     for loop in loops_of(func):
-        if not isinstance(loop.extent, int):
+        if not isinstance(loop.extent, (int, Size)):
             raise CodegenError(
                 f"loop {loop.var.name} has no single extent: a population cannot be lowered"
             )
@@ -50,7 +50,7 @@ def end_early(func: PrimFunc, kind: str, step: int = 1) -> PrimFunc:
     `step`, or whole."""
     if all(loop.kind != kind for loop in loops_of(func)):
         return func
-    extents = {loop.var: int(loop.extent) for loop in loops_of(func)}
+    extents = {loop.var: loop.extent for loop in loops_of(func)}
 
     def visit(node: Node) -> Node:
         if isinstance(node, Block):
@@ -58,22 +58,32 @@ def end_early(func: PrimFunc, kind: str, step: int = 1) -> PrimFunc:
         body = tuple(visit(child) for child in node.body)
         if node.kind != kind:
             return replace(node, body=body)
-        reach = max(_reach(s.block, node, extents) for s in sites(node))
-        extent = min(int(node.extent), -(-reach // step) * step)
-        return replace(node, extent=extent, body=body)
+        return replace(node, extent=_ended(node, extents, step), body=body)
 
     return simplify_forms(replace(func, body=tuple(visit(node) for node in func.body)))
 
 
-def _reach(block: Block, loop: For, extents: Mapping[Var, int]) -> int:
+def _ended(loop: For, extents: Extents, step: int) -> Int:
+    """The extent of `loop` without what all blocks below skip; where that depends on symbolic sizes
+    in no simple way, its own."""
+    reach: Int = 0
+    try:
+        for s in sites(loop):
+            reach = imax(reach, _reach(s.block, loop, extents))
+        return imin(loop.extent, ceildiv(reach, step) * step)
+    except Undecided:
+        return loop.extent
+
+
+def _reach(block: Block, loop: For, extents: Extents) -> Int:
     """Iterations of `loop`, from the first, beyond which the block does nothing."""
-    reach = int(loop.extent)
+    reach = loop.extent
     for p in block.predicates:
         form = recombine(p.form).substitute({}, extents)
-        c = int(form.coefficient(loop.var))
-        if c > 0 and sum(v is loop.var for v in form.variables()) == 1:
-            low = int((form - Affine.of(loop.var, c)).span(extents)[0])
-            reach = min(reach, max(1, (int(p.bound) - 1 - low) // c + 1))
+        c = form.coefficient(loop.var)
+        if isinstance(c, int) and c > 0 and sum(v is loop.var for v in form.variables()) == 1:
+            low = (form - Affine.of(loop.var, c)).span(extents)[0]
+            reach = imin(reach, imax(1, (p.bound - 1 - low) // c + 1))
     return reach
 
 
@@ -105,9 +115,9 @@ def _place_buffers(func: PrimFunc) -> PrimFunc:
         inner = [loop.var for s in users[key] for loop in s.loops if loop.var not in outer]
         region = touched(buffer, users[key], inner)
         assert region is not None
-        shape = [int(i.width) for i in region]
+        shape = [i.width for i in region]
         found = ring(buffer, users[key])
-        if found is not None and found[1] < shape[found[0]]:
+        if found is not None and sometimes(found[1] < shape[found[0]]):
             rings[key] = found
             shape[found[0]] = found[1]
         small = replace(buffer, shape=tuple(shape))

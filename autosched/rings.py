@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from autosched.tir.affine import Affine, Digit
+from autosched.tir.affine import Affine, Digit, sometimes
 from autosched.tir.nodes import Access, Block, Buffer, Index, Site, kind_vars
 from autosched.tir.precede import Pair
+from autosched.tir.size import Undecided
 
 
 def ring(buffer: Buffer, users: Sequence[Site]) -> tuple[int, int] | None:
@@ -17,6 +18,13 @@ def ring(buffer: Buffer, users: Sequence[Site]) -> tuple[int, int] | None:
     before the one that takes its place is written. None where that is not proved or saves nothing:
     where a block outside the time loop reads the buffer, say.
     """
+    try:
+        return _ring(buffer, users)
+    except Undecided:  # the rows to keep depend on symbolic sizes
+        return None
+
+
+def _ring(buffer: Buffer, users: Sequence[Site]) -> tuple[int, int] | None:
     writers = [s for s in users if _writes(s, buffer)]
     steps = [s for s in writers if kind_vars(s.block, "sequential")]
     if not steps or len(writers) == len(users) == 1:
@@ -26,7 +34,7 @@ def ring(buffer: Buffer, users: Sequence[Site]) -> tuple[int, int] | None:
         return None
     for n in range(len(buffer.shape)):
         rows = _rows(buffer, n, writers, readers)
-        if rows is not None and rows < int(buffer.shape[n]):
+        if rows is not None and sometimes(rows < buffer.shape[n]):
             folded = replace(buffer, shape=(*buffer.shape[:n], rows, *buffer.shape[n + 1 :]))
             if _is_safe(buffer, folded, n, users, steps, readers):
                 return n, rows

@@ -51,7 +51,8 @@ class CellTiles:
     The projection of the inputs, beforehand for all steps: register tiles of `rows` steps (or
     batch rows) by `width` columns of a gate. A step: register tiles of `batch` rows by `columns`
     of every gate, divided over threads within each step; with `apart`, threads take rows of the
-    batch instead, each through all steps by itself. `copies` of the reduction share a tile.
+    batch instead, each through all steps by itself. `copies` of the reduction share a tile; with
+    `gate_by_gate` a tile is of one gate, so that it has room for more rows.
     """
 
     rows: int = 8
@@ -60,6 +61,7 @@ class CellTiles:
     columns: int = 32
     copies: int = 1
     apart: bool = False
+    gate_by_gate: bool = False
 
 
 def cell_schedule(sch: at.Schedule, tiles: CellTiles) -> None:
@@ -75,8 +77,9 @@ def cell_schedule(sch: at.Schedule, tiles: CellTiles) -> None:
     sch.compute_at(product, inner)
     row, gate, column, r = sch.get_loops(product)[-4:]
     r0, r1 = sch.split(r, [None, tiles.copies])
-    sch.reorder(r0, r1, row, gate, column)
-    for loop in (r1, row, gate):
+    order = (gate, r0, r1, row) if tiles.gate_by_gate else (r0, r1, row, gate)
+    sch.reorder(*order, column)
+    for loop in (r1, row) if tiles.gate_by_gate else (r1, row, gate):
         sch.unroll(loop)
     for loop in (column, h1):
         sch.vectorize(loop)
@@ -140,7 +143,12 @@ CASES = (
     _case("rnn", (128, 1, 256, 256), 1.5, CellTiles(columns=16, copies=8)),
     _case("rnn", (128, 16, 256, 256), 1.0, CellTiles(batch=8, columns=32, apart=True)),
     _case("lstm", (128, 1, 256, 256), 1.0, CellTiles(columns=16, copies=2)),
-    _case("lstm", (128, 16, 256, 256), 1.0, CellTiles(batch=4, columns=16, apart=True)),
+    _case(
+        "lstm",
+        (128, 16, 256, 256),
+        1.0,
+        CellTiles(batch=16, columns=16, copies=4, gate_by_gate=True),
+    ),
 )
 
 

@@ -38,6 +38,10 @@ class Machine:
     """Part of the cycles of loads that multiply-adds cannot hide."""
     spill: float = 1.2
     """Cycles of a register that does not fit, each time it is used."""
+    guard: float = 1.0
+    """Cycles of a load behind a condition whose address finds no register."""
+    pointers: float = 24.0
+    """Such loads whose addresses are at hand: in registers, or made again at no cost."""
     entry: float = 0.9
     """Cycles to start and store one accumulator."""
     loop: float = 4.0
@@ -119,6 +123,7 @@ def block_cycles(
         chains = np.maximum(stats.accumulators, 1.0)
         bound = np.maximum(bound, machine.latency * stats.copies / chains)
         bound = bound + machine.contention * loads
+    bound = bound + machine.guard * np.maximum(stats.guarded - machine.pointers, 0.0)
     spilled = np.maximum(stats.live - registers, 0.0) if facts.is_reduction else floats(0.0)
     once = stats.entries * (machine.entry * stats.accumulators + machine.loop)
     return stats.iterations * (bound + machine.spill * spilled) + once
@@ -137,7 +142,7 @@ def bound_seconds(func: PrimFunc, target: Target) -> float:
         block = site.block
         points = 1.0
         for axis in block.iters:
-            points *= float(axis.extent)
+            points *= int(axis.extent)
         ops = sum(cost(e) for e in (*block.body, *(block.reducer.combine if block.reducer else ())))
         if block.reducer is not None and block.reducer.name == "sum" and ops >= 2.0:
             ops -= 1.0 if target.has_fma else 0.0
@@ -147,7 +152,7 @@ def bound_seconds(func: PrimFunc, target: Target) -> float:
     for b in func.params:
         elements = 1.0
         for n in b.shape:
-            elements *= float(n)
+            elements *= int(n)
         size += elements * dtypes.itemsize(b.dtype)
     cached = size <= 0.8 * target.l3_bytes
     bandwidth = machine.l2_fill * target.num_cores if cached else machine.memory

@@ -57,4 +57,4 @@ class Kernel:
 
 def param_bytes(param: Param) -> int:
     """Bytes of an argument."""
-    return prod(param.shape) * dtypes.itemsize(param.dtype)
+    return int(prod(param.shape)) * dtypes.itemsize(param.dtype)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from autosched.codegen.formula import Extent, evaluate
 
 
 @dataclass(frozen=True)
@@ -10,25 +14,71 @@ class Param:
     """One argument of a kernel: a C-contiguous array. `written` marks outputs."""
 
     name: str
-    shape: tuple[int, ...]
+    shape: tuple[Any, ...]
+    """An `Extent` a dimension: Python ints where constant."""
     dtype: str
     written: bool
+
+
+@dataclass(frozen=True)
+class SizeParam:
+    """A symbolic size, which is `(shape[dim] of params[param] - offset) / scale`, exactly.
+
+    `offset` is a formula of the sizes before this one.
+    """
+
+    name: str
+    param: int
+    dim: int
+    scale: int = 1
+    offset: Extent = 0
 
 
 @dataclass(frozen=True)
 class KernelInfo:
     """How to call `void entry(ptr args, ptr workspace, i32 threads)`.
 
-    `args` points to one data pointer a parameter, in order. `workspace` is 64-byte aligned and at
-    least `workspace_bytes + threads * thread_bytes` long. `parallel` tells whether the code calls
+    `args` points to 8-byte cells: one data pointer a parameter, in order, then one int64 a symbolic
+    size. `workspace` is 64-byte aligned and at least `workspace_bytes + threads * thread_bytes`
+    long; with sizes, these are formulas. `parallel` tells whether the code calls
     `autosched_parallel_for`.
     """
 
     entry: str
     params: tuple[Param, ...]
-    workspace_bytes: int = 0
-    thread_bytes: int = 0
+    workspace_bytes: Any = 0
+    thread_bytes: Any = 0
     parallel: bool = False
+    sizes: tuple[SizeParam, ...] = ()
+
+    def at(self, sizes: Mapping[str, int]) -> KernelInfo:
+        """The same kernel for given sizes: all numbers constant, `sizes` dropped."""
+        return replace(
+            self,
+            params=tuple(
+                replace(p, shape=tuple(evaluate(n, sizes) for n in p.shape)) for p in self.params
+            ),
+            workspace_bytes=evaluate(self.workspace_bytes, sizes),
+            thread_bytes=evaluate(self.thread_bytes, sizes),
+            sizes=(),
+        )
+
+    @property
+    def needs_workspace(self) -> bool:
+        """Whether there is any scratch memory."""
+        return bool(self.workspace_bytes != 0 or self.thread_bytes != 0)
+
+    def solve(self, shapes: Sequence[Sequence[int]]) -> dict[str, int]:
+        """The sizes that arrays of these shapes have, by name; whether all shapes agree is not
+        looked at. Raises ValueError for a size that is none, IndexError for a missing dimension.
+        """
+        found: dict[str, int] = {}
+        for s in self.sizes:
+            rest = shapes[s.param][s.dim] - evaluate(s.offset, found)
+            if rest < s.scale or rest % s.scale:
+                raise ValueError(f"{s.name} from {self.params[s.param].name}.shape[{s.dim}]")
+            found[s.name] = rest // s.scale
+        return found
 
 
 @dataclass(frozen=True)

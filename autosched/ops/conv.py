@@ -54,7 +54,7 @@ def convolution(
     *window, depth, channels = weight.shape
     labels = AXES[len(spatial)]
     positions = tuple(
-        out_extent(name, label, n, (k - 1) * dilation + 1, stride, pad)
+        out_extent(name, label, int(n), (int(k) - 1) * dilation + 1, stride, pad)
         for label, n, k in zip(labels, spatial, window, strict=True)
     )
     source = padded(data, pad, te.const(0, data.dtype))

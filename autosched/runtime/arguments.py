@@ -9,14 +9,17 @@ import numpy as np
 import numpy.typing as npt
 
 from autosched.codegen.artifact import KernelInfo, Param
+from autosched.codegen.formula import evaluate
 from autosched.errors import ArgumentError
 from autosched.tir.dtypes import array_dtype
 
 Array = npt.NDArray[Any]
 
 
-def check_arguments(info: KernelInfo, arguments: Sequence[Any]) -> tuple[Array, ...]:
-    """The arguments as NumPy arrays over the same memory.
+def check_arguments(
+    info: KernelInfo, arguments: Sequence[Any]
+) -> tuple[tuple[Array, ...], dict[str, int]]:
+    """The arguments as NumPy arrays over the same memory, and the symbolic sizes by name.
 
     Raises ArgumentError naming the argument, what was expected, what was found and what to do.
     """
@@ -31,7 +34,39 @@ def check_arguments(info: KernelInfo, arguments: Sequence[Any]) -> tuple[Array, 
         for index, (param, argument) in enumerate(zip(info.params, arguments, strict=True))
     )
     _check_apart(info, arrays)
-    return arrays
+    return arrays, _sizes(info, arrays)
+
+
+def _sizes(info: KernelInfo, arrays: Sequence[Array]) -> dict[str, int]:
+    """The symbolic sizes; raises ArgumentError where a shape gives none, or two shapes disagree."""
+    found: dict[str, int] = {}
+    origin: dict[str, str] = {}
+    for s in info.sizes:
+        param, offset = info.params[s.param], evaluate(s.offset, found)
+        extent = arrays[s.param].shape[s.dim]
+        where = f"{param.name}.shape[{s.dim}]"
+        value, left = divmod(extent - offset, s.scale)
+        if left or value < 1:
+            raise ArgumentError(
+                f"argument {s.param} ({param.name}) of {info.entry} has extent {extent} in "
+                f"dimension {s.dim}; expected {param.shape[s.dim]} for a size {s.name} of at "
+                "least 1"
+            )
+        found[s.name], origin[s.name] = value, where
+    for param, array in zip(info.params, arrays, strict=True):
+        for dim, (extent, formula) in enumerate(zip(array.shape, param.shape, strict=True)):
+            if evaluate(formula, found) == extent:
+                continue
+            here = f"{param.name}.shape[{dim}]"
+            if formula in found:
+                raise ArgumentError(
+                    f"{formula} is {found[formula]} in {origin[formula]} but {extent} in {here}"
+                )
+            given = ", ".join(f"{k} = {v} ({origin[k]})" for k, v in found.items() if k in formula)
+            raise ArgumentError(
+                f"{here} is {extent}; expected {formula} = {evaluate(formula, found)} with {given}"
+            )
+    return found
 
 
 def _check(info: KernelInfo, index: int, param: Param, argument: Any) -> Array:
@@ -51,8 +86,12 @@ def _check(info: KernelInfo, index: int, param: Param, argument: Any) -> Array:
         if param.dtype == "bfloat16":
             hint = "pass its bit patterns as uint16; autosched.tir.dtypes.from_float32 makes them"
         raise ArgumentError(f"{where} has dtype {found}; expected {param.dtype}; {hint}")
-    if array.shape != param.shape:
-        raise ArgumentError(f"{where} has shape {array.shape}; expected {param.shape}")
+    if len(array.shape) != len(param.shape) or any(
+        isinstance(want, int) and n != want
+        for n, want in zip(array.shape, param.shape, strict=True)
+    ):
+        expected = ", ".join(map(str, param.shape)) + ("," if len(param.shape) == 1 else "")
+        raise ArgumentError(f"{where} has shape {array.shape}; expected ({expected})")
     if param.written and not array.flags.writeable:
         raise ArgumentError(f"{where} is an output and is read-only; pass a writable array")
     if not array.flags.c_contiguous:

@@ -2,16 +2,17 @@
 
 A wrapper in LLVM IR, made once a process, is a CPython function of its own (METH_FASTCALL). Its
 `self` is a tuple whose first item is a bytearray, the descriptor: the kernel's address, its
-workspace, and dtype, shape and direction of every argument. It takes the arguments' buffers, checks
-them, and calls the kernel without the GIL. On the first thing that does not fit it clears the error
-and returns NotImplemented, and Python code says precisely what is wrong.
+workspace, dtype, shape and direction of every argument, and the values of its symbolic sizes. It
+takes the arguments' buffers, checks them, and calls the kernel without the GIL. On the first thing
+that does not fit it clears the error and returns NotImplemented, and Python code says precisely
+what is wrong.
 """
 
 from __future__ import annotations
 
 import ctypes
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from math import prod
 from typing import Any
@@ -38,8 +39,10 @@ FORMATS = {
 
 _METH_FASTCALL = 0x0080
 
-# The descriptor, in 64-bit words: a head, a row a parameter, then the shapes. call_ir.py reads it.
-_HEAD = struct.Struct("=qqqqqq16x")  # kernel, params, workspace, its bytes, threads, lock
+# The descriptor, in 64-bit words: a head, a row a parameter, the shapes, then the symbolic sizes.
+# call_ir.py reads it. The head: kernel, params, workspace, its bytes, threads, lock, number of
+# sizes, where they stand.
+_HEAD = struct.Struct("=qqqqqqqq")
 _ROW = struct.Struct("=qqqqqqqq")  # flags, ndim, itemsize, format, format, bytes, shape, written
 
 _PYBUF_WRITABLE, _PYBUF_FORMAT, _PYBUF_C_CONTIGUOUS = 0x1, 0x4, 0x38
@@ -66,14 +69,19 @@ def _wrapper() -> tuple[Library, _MethodDef]:
 
 
 def make_call(
-    info: KernelInfo, kernel: int, workspace: int, threads: int, keep: tuple[Any, ...]
+    info: KernelInfo,
+    kernel: int,
+    workspace: int,
+    threads: int,
+    keep: tuple[Any, ...],
+    sizes: Sequence[int] = (),
 ) -> Callable[..., Any]:
     """A function of the kernel's arrays that returns None, or NotImplemented if they do not fit.
 
-    `kernel` and `workspace` are addresses; `keep` holds what they belong to, and lives as long as
-    the function does.
+    `info` is for one choice of symbolic sizes, whose values are `sizes`. `kernel` and `workspace`
+    are addresses; `keep` holds what they belong to, and lives as long as the function does.
     """
-    self = (bytearray(_describe(info, kernel, workspace, threads)), *keep)
+    self = (bytearray(_describe(info, kernel, workspace, threads, sizes)), *keep)
     new = ctypes.pythonapi.PyCFunction_NewEx
     new.restype = ctypes.py_object
     new.argtypes = [ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p]
@@ -82,7 +90,8 @@ def make_call(
 
 def workspace_bytes(info: KernelInfo, threads: int) -> int:
     """Bytes of scratch memory for one call, rounded up to cache lines."""
-    return -(-(info.workspace_bytes + threads * info.thread_bytes) // 64) * 64
+    total: int = info.workspace_bytes + threads * info.thread_bytes
+    return -(-total // 64) * 64
 
 
 def time_calls(
@@ -110,17 +119,19 @@ def _timer() -> Any:
     return prototype(_wrapper()[0][TIME])
 
 
-def _describe(info: KernelInfo, kernel: int, workspace: int, threads: int) -> bytes:
+def _describe(
+    info: KernelInfo, kernel: int, workspace: int, threads: int, sizes: Sequence[int]
+) -> bytes:
     """The descriptor's bytes."""
-    head = _HEAD.pack(
-        kernel, len(info.params), workspace, workspace_bytes(info, threads), threads, 0
-    )
     offset = _HEAD.size + _ROW.size * len(info.params)
     rows, shapes = b"", b""
     for param in info.params:
         rows += _row(param, offset + len(shapes))
         shapes += struct.pack(f"={len(param.shape)}q", *param.shape)
-    return head + rows + shapes
+    scratch = workspace_bytes(info, threads)
+    end = offset + len(shapes)
+    head = _HEAD.pack(kernel, len(info.params), workspace, scratch, threads, 0, len(sizes), end)
+    return head + rows + shapes + struct.pack(f"={len(sizes)}q", *sizes)
 
 
 def _row(param: Param, shape: int) -> bytes:

@@ -142,10 +142,29 @@ entry:
   br i1 %complete, label %room, label %refuse
 room:
   %views = alloca %view, i64 %count, align 16
-  %args = alloca ptr, i64 %count, align 16
-  br label %next
+  %h.extra = getelementptr %head, ptr %descriptor, i32 0, i32 6
+  %extra = load i64, ptr %h.extra
+  %cells = add i64 %count, %extra
+  %args = alloca ptr, i64 %cells, align 16
+  %sized = icmp ne i64 %extra, 0
+  br i1 %sized, label %sizes, label %next
+sizes:
+  %h.values = getelementptr %head, ptr %descriptor, i32 0, i32 7
+  %values.at = load i64, ptr %h.values
+  %values = getelementptr i8, ptr %descriptor, i64 %values.at
+  br label %size
+size:
+  %s = phi i64 [ 0, %sizes ], [ %s1, %size ]
+  %p.value = getelementptr i64, ptr %values, i64 %s
+  %value = load i64, ptr %p.value
+  %s.cell = add i64 %count, %s
+  %p.cell = getelementptr i64, ptr %args, i64 %s.cell
+  store i64 %value, ptr %p.cell
+  %s1 = add i64 %s, 1
+  %s.more = icmp slt i64 %s1, %extra
+  br i1 %s.more, label %size, label %next
 next:
-  %i = phi i64 [ 0, %room ], [ %i1, %good ]
+  %i = phi i64 [ 0, %room ], [ 0, %size ], [ %i1, %good ]
   %more = icmp slt i64 %i, %count
   br i1 %more, label %take, label %apart.next
 take:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy.typing as npt
@@ -15,18 +15,22 @@ from autosched.runtime.arguments import check_arguments
 from autosched.runtime.arrays import empty
 from autosched.runtime.call import make_call, time_calls, workspace_bytes
 from autosched.runtime.link import link
-from autosched.runtime.timing import Protocol, Timing, pointers, ranges
+from autosched.runtime.timing import Protocol, Timing, cells, ranges
 from autosched.target import Target
 
 Array = npt.NDArray[Any]
+Shapes = tuple[tuple[int, ...], ...]
+SHAPES_KEPT = 16
+"""Of a kernel with symbolic sizes, calls that are kept prepared, each with its workspace."""
 
 
 class Function:
     """A kernel in this process. `function(a, b, out)` reads and writes the arrays in place.
 
     Arrays must have exactly the parameters' shapes and dtypes, be C-contiguous and aligned to
-    their elements; outputs must be writable and overlap no other argument (ArgumentError says
-    which one does not fit, and what to do). The GIL is released during the call; calls from
+    their elements; symbolic sizes are told from the shapes, which must agree; outputs must be
+    writable and overlap no other argument (ArgumentError says which one does not fit, and what to
+    do). The GIL is released during the call; calls from
     several Python threads at once are safe. The code is freed when the last reference goes.
     Raises TargetError if this machine cannot run the code, BuildError if it does not link.
     """
@@ -49,8 +53,8 @@ class Function:
             raise ArgumentError(f"threads is {threads!r}; expected 1 to {parallel.MAX_THREADS}")
         self._threads = threads
         self._starting = threading.Lock()
-        self._fast: Callable[..., Any] | None = None
-        self._call: Callable[..., Any] = self._first_call
+        self._calls: dict[Shapes, Callable[..., Any]] = {}
+        self._call: Callable[..., Any] = self._sized if self.info.sizes else self._first_call
 
     @property
     def info(self) -> KernelInfo:
@@ -91,27 +95,52 @@ class Function:
     def _first_call(self, *arrays: Array) -> Any:
         """Allocate the workspace, make the fast call, and call it."""
         with self._starting:
-            if self._fast is None:
-                scratch = self._scratch()
-                keep = (self._library, scratch)
-                self._fast = make_call(
-                    self.info, self._entry(), scratch.ctypes.data, self.threads, keep
-                )
-                self._call = self._fast
-        return self._fast(*arrays)
+            if () not in self._calls:
+                self._calls[()] = self._call = self._prepared(self.info, ())
+        return self._call(*arrays)
 
-    def _scratch(self) -> Array:
+    def _sized(self, *arrays: Array) -> Any:
+        """A call of a kernel with symbolic sizes: the call for these shapes, made when they first
+        come."""
+        try:
+            shapes = tuple([a.shape for a in arrays])
+        except AttributeError:
+            return NotImplemented  # what is no array is looked at slowly
+        fast = self._calls.get(shapes)
+        if fast is None:
+            try:
+                sizes = self.info.solve(shapes)
+            except (ValueError, IndexError):
+                return NotImplemented
+            fast = self._prepared(self.info.at(sizes), tuple(sizes.values()))
+            with self._starting:
+                while len(self._calls) >= SHAPES_KEPT:
+                    del self._calls[next(iter(self._calls))]
+                self._calls[shapes] = fast
+        return fast(*arrays)
+
+    def _prepared(self, info: KernelInfo, sizes: tuple[int, ...]) -> Callable[..., Any]:
+        """The fast call for one choice of sizes, with a workspace of its own."""
+        scratch = self._scratch(info)
+        keep = (self._library, scratch)
+        return make_call(info, self._entry(), scratch.ctypes.data, self.threads, keep, sizes)
+
+    def _scratch(self, info: KernelInfo) -> Array:
         """A new workspace."""
-        return empty(workspace_bytes(self.info, self.threads), "uint8")
+        return empty(workspace_bytes(info, self.threads), "uint8")
 
     def _call_slowly(self, arrays: tuple[Any, ...]) -> None:
         """Say what is wrong with the arguments, or run arguments that only look unusual."""
-        self._timer(check_arguments(self.info, arrays))(1)
+        self._timer(arrays)(1)
 
-    def _timer(self, arrays: tuple[Array, ...], flush: bool = False) -> Callable[[int], float]:
-        """A function of n: the seconds that n calls take, in a workspace of their own."""
-        scratch = self._scratch()
-        args = pointers(arrays)
+    def _timer(self, arguments: Sequence[Any], flush: bool = False) -> Callable[[int], float]:
+        """A function of n: the seconds that n calls take, in a workspace of their own.
+
+        Raises ArgumentError if an array does not fit.
+        """
+        arrays, sizes = check_arguments(self.info, arguments)
+        scratch = self._scratch(self.info.at(sizes))
+        args = cells(arrays, tuple(sizes.values()))
         lines = ranges(arrays) if flush else None
 
         def measure(number: int) -> float:
@@ -126,7 +155,7 @@ class Function:
         """Seconds that `number` calls take one after the other, measured in native code."""
         if number < 1:
             raise ArgumentError(f"number is {number}; expected 1 or more")
-        return self._timer(check_arguments(self.info, arrays))(number)
+        return self._timer(arrays)(number)
 
     def time_evaluator(
         self,
@@ -146,6 +175,6 @@ class Function:
         protocol = Protocol(number, repeat, min_repeat_ms, cooldown_ms, flush_cache)
 
         def evaluate(*arrays: Array) -> Timing:
-            return protocol.take(self._timer(check_arguments(self.info, arrays), flush_cache))
+            return protocol.take(self._timer(arrays, flush_cache))
 
         return evaluate

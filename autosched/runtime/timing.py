@@ -101,9 +101,10 @@ def _enough(measure: Callable[[int], float], number: int, seconds: float) -> int
     return number
 
 
-def pointers(arrays: Sequence[Array]) -> ctypes.Array[ctypes.c_void_p]:
-    """The arrays' addresses, as a kernel takes them."""
-    return (ctypes.c_void_p * max(1, len(arrays)))(*(a.ctypes.data for a in arrays))
+def cells(arrays: Sequence[Array], sizes: Sequence[int] = ()) -> ctypes.Array[ctypes.c_void_p]:
+    """The arrays' addresses and the values of the symbolic sizes, as a kernel takes them."""
+    words = [*(a.ctypes.data for a in arrays), *sizes]
+    return (ctypes.c_void_p * max(1, len(words)))(*words)
 
 
 def ranges(arrays: Sequence[Array]) -> ctypes.Array[ctypes.c_int64]:

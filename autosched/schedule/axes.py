@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from autosched.errors import ScheduleError
 from autosched.schedule.body import rewrite_block
-from autosched.schedule.check import refuse
+from autosched.schedule.check import refuse, show
 from autosched.tir.affine import Affine, Extents, Int
 from autosched.tir.expr import Var
 from autosched.tir.nodes import (
@@ -78,7 +78,9 @@ def _axis(block: Block, axis: int, factor: int, what: str) -> Iter:
         refuse(f"{what}: axis {found.var.name} is visited in order, step by step", block)
     extent: Int = found.extent
     if not isinstance(extent, int):
-        raise ScheduleError(f"{what}: the axis has an extent that differs by candidate")
+        raise ScheduleError(
+            f"{what}: axis {found.var.name} has extent {show(extent)}; expected a constant"
+        )
     if not 1 < factor < extent or extent % factor:
         refuse(
             f"{what}: expected a divisor of the extent {extent} of axis {found.var.name}, "

@@ -1,6 +1,7 @@
 """Conditions that primitives share: who uses a loop, what runs once, what iterations touch.
 
-Conditions over `Int` are per candidate: a bool, or a bool array of shape (N,).
+Conditions over `Int` are a bool, a bool array of shape (N,), one a candidate, or `Unknown`, of what
+does not hold for all symbolic sizes.
 """
 
 from __future__ import annotations
@@ -27,15 +28,19 @@ from autosched.tir.expr import Var
 from autosched.tir.nodes import Access, Block, Buffer, For, Node, PrimFunc, Site, loops_of
 from autosched.tir.printer import format_node
 from autosched.tir.region import Region, access_region
+from autosched.tir.size import Size, Undecided, Unknown
 
 Condition = Any
-"""bool, or a bool array of shape (N,)."""
+"""bool, a bool array of shape (N,), or a size.Unknown."""
 
 
 def require(condition: Condition, message: str) -> None:
-    """Raise ScheduleError unless the condition holds; NotBatchable if it holds for some only."""
+    """Raise ScheduleError unless the condition holds for all candidates and sizes; NotBatchable if
+    it holds for some candidates only."""
     if always(condition):
         return
+    if isinstance(condition, Unknown):
+        raise ScheduleError(f"{message} (for some of the symbolic sizes)")
     if sometimes(condition):
         raise NotBatchable(f"{message} (for some candidates of the population, not for all)")
     raise ScheduleError(message)
@@ -101,7 +106,7 @@ def radix_apart(atoms: Sequence[tuple[Int, Int]]) -> Condition:
 
     Sufficient, not necessary: sorted by coefficient, each must exceed what those below can reach.
     """
-    if not is_array(*(v for atom in atoms for v in atom)):
+    if all(isinstance(v, (int, np.integer)) for atom in atoms for v in atom):
         reach: int = 0
         for step, extent in sorted((abs(int(c)), int(e)) for c, e in atoms):
             if extent > 1:
@@ -109,6 +114,8 @@ def radix_apart(atoms: Sequence[tuple[Int, Int]]) -> Condition:
                     return False
                 reach += step * (extent - 1)
         return True
+    if any(isinstance(v, Size) for atom in atoms for v in atom):
+        return _sizes_apart(atoms)
     ok: Condition = True
     for n, (c, e) in enumerate(atoms):
         below: Any = 0
@@ -119,6 +126,22 @@ def radix_apart(atoms: Sequence[tuple[Int, Int]]) -> Condition:
                 below = below + np.where(first, b * (f - 1), 0)
         ok = ok & ((e <= 1) | (imax(c, -c) > below))
     return ok
+
+
+def _sizes_apart(atoms: Sequence[tuple[Int, Int]]) -> bool:
+    """`radix_apart` of symbolic numbers: in the order that is found, if any, to hold for all."""
+    left = [(c if always(c >= 0) else -c, e) for c, e in atoms if not same_int(e, 1)]
+    reach: Int = 0
+    while left:
+        found = next(
+            (x for x in left if always(x[0] > reach) and all(always(x[0] <= c) for c, _ in left)),
+            None,
+        )
+        if found is None:
+            return False
+        left.remove(found)
+        reach = reach + found[0] * (found[1] - 1)
+    return True
 
 
 def injective(forms: Sequence[Affine], over: Collection[Var], extents: Extents) -> Condition:
@@ -252,7 +275,10 @@ def iterations_apart(site: Site, loop: For) -> Condition:
             continue
         low, high = form.split(inside[1:])[1].span(extents)
         step = form.coefficient(loop.var)
-        ok = ok | (imax(step, -step) > high - low)
+        try:
+            ok = ok | (imax(step, -step) > high - low)
+        except Undecided:
+            continue
     if always(ok):
         return ok
     used = [v for v in inside if v is loop.var or any(f.uses([v]) for f in forms)]

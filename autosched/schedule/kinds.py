@@ -31,6 +31,7 @@ from autosched.tir.nodes import (
     sites,
 )
 from autosched.tir.region import Region
+from autosched.tir.size import Size
 
 THREADS = tuple(f"{kind}.{axis}" for kind in ("blockIdx", "threadIdx", "vthread") for axis in "xyz")
 
@@ -65,11 +66,18 @@ def vectorize(func: PrimFunc, loop: Var) -> PrimFunc:
 def unroll(func: PrimFunc, loop: Var) -> PrimFunc:
     """Copy the body of a loop for each iteration. (TVM unroll, Halide unroll.)
 
-    Legality: always: the order of the iterations stays.
+    Legality: the extent is no symbolic size; the order of the iterations stays.
 
     rewrite:
         for i in T.serial(4):  ->  for i in T.unroll(4):
     """
+    node = path_to(func, loop)[-1]
+    if isinstance(node.extent, Size):
+        refuse(
+            f"unroll: loop {loop.name} has the symbolic extent {node.extent}, of which there are "
+            "no copies to make; split it by a constant and unroll the inner loop",
+            node,
+        )
     return _set_kind(func, loop, "unrolled")
 
 

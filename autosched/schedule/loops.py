@@ -35,6 +35,7 @@ from autosched.tir.nodes import (
     replace_node,
     sites,
 )
+from autosched.tir.size import Size
 
 
 def split(
@@ -46,8 +47,8 @@ def split(
         loop: a serial loop without annotations.
         factors: extents of the new loops; at most one is None and becomes whatever covers the rest.
 
-    Legality: always, where the factors cover the extent. If they overshoot (for any candidate),
-    every block below gets a predicate.
+    Legality: always, where the factors cover the extent, for all sizes if that is symbolic. If they
+    overshoot (for any candidate or size), every block below gets a predicate.
 
     rewrite:
         for i in T.serial(10):          for i_0, i_1 in T.grid(3, 4):
@@ -127,7 +128,7 @@ def fuse(func: PrimFunc, *loops: Var) -> tuple[PrimFunc, Var]:
     Args:
         loops: two or more serial loops, outermost first, each the only child of the one before.
 
-    Legality: always: the order of the iterations stays.
+    Legality: at most one extent is a symbolic size; the order of the iterations stays.
 
     rewrite:
         for i, j in T.grid(4, 5):       for i_j_fused in T.serial(20):
@@ -151,6 +152,13 @@ def fuse(func: PrimFunc, *loops: Var) -> tuple[PrimFunc, Var]:
     for node in chain:
         total = total * node.extent
     extents[fused] = total
+    symbolic = [node.extent for node in chain if isinstance(node.extent, Size)]
+    if len(symbolic) > 1:
+        refuse(
+            f"fuse of {names(loops)}: the extents {', '.join(map(str, symbolic))} are all "
+            "symbolic, and at most one may be; to divide them over threads, make each of the "
+            "nested loops parallel"
+        )
     values: dict[Var, Affine] = {}
     below: Int = 1
     for node in reversed(chain):

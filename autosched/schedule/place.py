@@ -22,6 +22,7 @@ from autosched.tir.nodes import (
     sites,
 )
 from autosched.tir.region import Interval
+from autosched.tir.size import Undecided
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -79,7 +80,10 @@ def _ratios(a: Affine, b: Affine) -> list[Int]:
     out: list[Int] = []
     for atom, c in b.terms:
         if isinstance(atom, Var):
-            ratio = imax(a.coefficient(atom) // imax(c, 1), 1)
+            try:
+                ratio = imax(a.coefficient(atom) // imax(c, 1), 1)
+            except Undecided:
+                continue
             if not any(same_int(ratio, x) for x in out):
                 out.append(ratio)
     return out or [1]

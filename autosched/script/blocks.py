@@ -13,7 +13,7 @@ from autosched.script.reads import Reads, text_of
 from autosched.script.scope import Local
 from autosched.script.source import Place
 from autosched.script.updates import Choice, Identity, Let, Statement, Store, Update, Updates
-from autosched.tir.affine import Affine
+from autosched.tir.affine import Affine, Int
 from autosched.tir.expr import Const, Var
 from autosched.tir.nodes import Block, Iter, IterKind, Predicate
 
@@ -40,7 +40,7 @@ class BlockReader:
         self,
         exprs: Expressions,
         node: ast.With,
-        extents: dict[Var, int],
+        extents: dict[Var, Int],
         conditions: tuple[Predicate, ...],
     ) -> None:
         self.exprs, self.scope, self.node = exprs, exprs.scope, node
@@ -160,7 +160,7 @@ class BlockReader:
             )
         what = f"T.axis.{kind}"
         args = Arguments(self.exprs.source, call, what)
-        extent = self.exprs.integer(args.need("extent"), "an axis' extent")
+        extent = self.exprs.extent(args.need("extent"), "an axis' extent", True)
         binding = self.exprs.form(args.need("binding"), f"the binding in {what}")
         args.done()
         self._define(target, KINDS[kind], extent, binding)
@@ -189,7 +189,7 @@ class BlockReader:
                 raise self.error(loop, "expected a loop variable")
             self._define(t, KINDS[letter], extent, form)
 
-    def _define(self, target: ast.expr, kind: IterKind, extent: int, binding: Affine) -> None:
+    def _define(self, target: ast.expr, kind: IterKind, extent: Int, binding: Affine) -> None:
         if not isinstance(target, ast.Name):
             raise self.error(target, "expected a name for the axis")
         if self.statements:
@@ -320,9 +320,9 @@ def _comparison(
 
     def below(x: Affine, y: Affine, extra: int) -> Predicate:
         if y.is_const():
-            return Predicate(x, int(y.const) + extra)
+            return Predicate(x, y.const + extra)
         difference = x - y
-        return Predicate(difference - difference.const, extra - int(difference.const))
+        return Predicate(difference - difference.const, extra - difference.const)
 
     if isinstance(op, ast.Lt):
         return [below(a, b, 0)]

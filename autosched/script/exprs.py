@@ -19,12 +19,14 @@ from autosched.script.scope import Bound, Handle, Local, Scope
 from autosched.script.source import Place, Source
 from autosched.tir import dtypes
 from autosched.tir import expr as ex
-from autosched.tir.affine import Affine, Atom, Digit
+from autosched.tir.affine import Affine, Atom, Digit, Int, always
 from autosched.tir.expr import OPS, Call, Const, Expr, Var
 from autosched.tir.forms import read_form
 from autosched.tir.nodes import Buffer, Index
+from autosched.tir.size import Size, SizeVar, size_of
 
 Number = Union[int, float]
+Extent = Union[int, Size]
 _LARGEST = 1 << 62
 INDIRECT = 4
 """Loads nested in the indices of loads; proofs about them take time exponential in this."""
@@ -68,7 +70,7 @@ class Load(Expr):
 def key_of(e: Index) -> Hashable:
     """Equal for equal expressions and forms over the same variables and buffers."""
     if isinstance(e, Affine):
-        return (e.const, frozenset((_key_of_atom(a), c) for a, c in e.terms))
+        return (_number(e.const), frozenset((_key_of_atom(a), _number(c)) for a, c in e.terms))
     if isinstance(e, Load):
         return ("load", id(e.buffer), *map(key_of, e.at))
     if isinstance(e, Var):
@@ -81,17 +83,30 @@ def key_of(e: Index) -> Hashable:
 
 def _largest(form: Affine) -> int:
     """Largest magnitude of the numbers in a form."""
-    found = abs(int(form.const))
+    found = _magnitude(form.const)
     for atom, c in form.terms:
-        found = max(found, abs(int(c)))
+        found = max(found, _magnitude(c))
         if isinstance(atom, Digit):
-            mod = 0 if atom.mod is None else int(atom.mod)
-            found = max(found, _largest(atom.base), int(atom.div), mod)
+            mod = 0 if atom.mod is None else _magnitude(atom.mod)
+            found = max(found, _largest(atom.base), _magnitude(atom.div), mod)
     return found
 
 
+def _magnitude(n: Int) -> int:
+    """Of a number; of a symbolic one that of the numbers in it."""
+    if isinstance(n, Size):
+        return max(abs(n.const), *(abs(c) for _, c in n.terms))
+    return abs(int(n))
+
+
 def _key_of_atom(atom: Atom) -> Hashable:
-    return id(atom) if isinstance(atom, Var) else (key_of(atom.base), atom.div, atom.mod)
+    if isinstance(atom, Var):
+        return id(atom)
+    return (key_of(atom.base), _number(atom.div), None if atom.mod is None else _number(atom.mod))
+
+
+def _number(n: Int) -> Hashable:
+    return n.key if isinstance(n, Size) else int(n)
 
 
 class Expressions:
@@ -157,13 +172,20 @@ class Expressions:
             raise self.error(node, "the sum has numbers beyond 2**62")
         return form
 
-    def integer(self, node: ast.expr, what: str, lowest: int = 1) -> int:
-        """A constant integer of at least `lowest`."""
+    def extent(self, node: ast.expr, what: str, may_be_empty: bool = False) -> Extent:
+        """A constant integer of at least 1, or an expression of sizes that is positive, or at least
+        0."""
         e = self.expr(node, dtypes.INDEX)
         is_float = isinstance(node, ast.Constant) and isinstance(node.value, float)
-        if is_float or not isinstance(e, Const) or e.dtype != dtypes.INDEX or e.value < lowest:
-            raise self.error(node, f"{what} is a constant integer from {lowest} up")
-        return int(e.value)
+        n = size_of(e)
+        lowest = 0 if may_be_empty and isinstance(n, Size) else 1
+        if is_float or n is None or not always(n >= lowest):
+            raise self.error(
+                node,
+                f"{what} is a constant integer from 1 up, or an expression of sizes "
+                "(n = T.int64()) that is positive whatever they are",
+            )
+        return n
 
     def load(self, node: ast.expr, what: str = "an element") -> Load:
         """`A[i, j]`."""
@@ -353,7 +375,7 @@ class Expressions:
                 )
             self.budget.spend(node, thing.size)
             return thing.combined if self.combining else thing.value
-        if isinstance(thing, (int, float)):
+        if isinstance(thing, (int, float, SizeVar)):
             return thing
         hint = f"; expected {node.id}[...]" if isinstance(thing, Buffer) else ""
         raise self.error(node, f"{node.id} is {_kind(thing)}, which is no value{hint}")

@@ -13,8 +13,10 @@ from autosched.script.literals import Arguments, dictionary, dtype, literal, str
 from autosched.script.scope import Handle, Local, Scope
 from autosched.script.source import Place, Source
 from autosched.tir import dtypes
+from autosched.tir.affine import Int
 from autosched.tir.expr import Const, Var
 from autosched.tir.nodes import Block, Buffer, For, Node, Predicate, PrimFunc, allocated
+from autosched.tir.size import SizeVar
 
 LOOPS = {
     "serial": "serial",
@@ -48,7 +50,7 @@ class FunctionReader:
         self.params: list[Buffer | None] = []
         self.allocs: list[Buffer] = []
         self.attrs: dict[str, Any] = {}
-        self.extents: dict[Var, int] = {}
+        self.extents: dict[Var, Int] = {}
         self.conditions: tuple[Predicate, ...] = ()
         self.blocks = 0
 
@@ -103,8 +105,9 @@ class FunctionReader:
         align = self._align(args.take("align", False))
         args.done()
         sizes = shape_node.elts if isinstance(shape_node, (ast.Tuple, ast.List)) else [shape_node]
-        shape = tuple(self.exprs.integer(n, "an extent of a shape") for n in sizes)
-        if allocated(shape, align) * dtypes.itemsize(kind) > MAX_BYTES:
+        shape = tuple(self.exprs.extent(n, "an extent of a shape", True) for n in sizes)
+        count = allocated(tuple(n if isinstance(n, int) else 1 for n in shape), align)
+        if int(count) * dtypes.itemsize(kind) > MAX_BYTES:
             raise self.error(shape_node, f"{name} has more than 2**62 bytes")
         return Buffer(
             name if label is None else string(self.source, label, "a buffer's name"),
@@ -182,6 +185,8 @@ class FunctionReader:
 
     def _declaration(self, s: ast.stmt, loop: list[Buffer] | None, is_top: bool) -> bool:
         """Read a declaration; False if `s` is none."""
+        if is_top and isinstance(s, ast.Assign) and len(s.targets) == 1 and self._sizes(s):
+            return True
         if isinstance(s, ast.Assign) and len(s.targets) == 1 and isinstance(s.value, ast.Call):
             name = called(s.value.func)
             if name == "alloc_buffer":
@@ -201,6 +206,28 @@ class FunctionReader:
                 self.attrs.update(given)
                 return True
         return False
+
+    def _sizes(self, s: ast.Assign) -> bool:
+        """`n = T.int64()`, or `n, m = T.int64(), T.int64()`; False if `s` is no such thing."""
+        target, value = s.targets[0], s.value
+        many = isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple)
+        targets = target.elts if many else [target]  # type: ignore[attr-defined]
+        values = value.elts if many else [value]  # type: ignore[attr-defined]
+        makers = [called(v.func) if isinstance(v, ast.Call) else None for v in values]
+        if len(targets) != len(values) or not all(m in (*dtypes.DTYPES, "var") for m in makers):
+            return False
+        for name, call, maker in zip(targets, values, makers, strict=True):
+            assert isinstance(call, ast.Call)
+            args = Arguments(self.source, call, f"T.{maker}")
+            kind = args.take("dtype") if maker == "var" else None
+            args.done()
+            found = maker if maker != "var" else dtype(self.source, kind) if kind else dtypes.INDEX
+            if found != dtypes.INDEX:
+                raise self.error(call, f"a symbolic size is T.int64(), found {found}")
+            if not isinstance(name, ast.Name):
+                raise self.error(name, "expected a name for the size")
+            self.scope.define(name.id, SizeVar(name.id), name)
+        return True
 
     def _if(self, s: ast.If, depth: int) -> list[Node]:
         """`if` around loops and blocks: a predicate of every block inside."""
@@ -252,7 +279,7 @@ class FunctionReader:
             loops = [self._single(s.target, call, "serial" if is_range else str(name))]
         self._check_depth(s, depth + len(loops))
         for x in loops:
-            self.extents[x.var] = int(x.extent)
+            self.extents[x.var] = x.extent
         allocs: list[Buffer] = []
         body = tuple(self._body(s.body, depth + len(loops), allocs))
         if not body:
@@ -273,7 +300,7 @@ class FunctionReader:
             raise self.error(
                 call, f"T.grid has {len(call.args)} extents for {len(targets)} loop variables"
             )
-        extents = [self.exprs.integer(n, "a loop's extent") for n in call.args]
+        extents = [self.exprs.extent(n, "a loop's extent", True) for n in call.args]
         return [
             For(self._variable(t), n, (), "serial") for t, n in zip(targets, extents, strict=True)
         ]
@@ -284,7 +311,7 @@ class FunctionReader:
             start = self.exprs.expr(args.positional.pop(0), dtypes.INDEX)
             if not isinstance(start, Const) or start.value != 0:
                 raise self.error(call.args[0], "loops start at 0")
-        extent = self.exprs.integer(args.need("extent"), "a loop's extent")
+        extent = self.exprs.extent(args.need("extent"), "a loop's extent", True)
         thread = args.take("thread", False) if name == "thread_binding" else None
         if name == "thread_binding" and thread is None:
             raise self.error(call, 'T.thread_binding needs thread=, such as thread="blockIdx.x"')

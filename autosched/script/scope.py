@@ -9,6 +9,7 @@ from typing import Literal, Union
 from autosched.script.source import Place, Source
 from autosched.tir.expr import Expr, Var
 from autosched.tir.nodes import Buffer
+from autosched.tir.size import SizeVar
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class Handle:
     position: int
 
 
-Thing = Union[Local, Bound, Handle, Buffer, int, float]
+Thing = Union[Local, Bound, Handle, Buffer, SizeVar, int, float]
 
 
 class Scope:

@@ -63,6 +63,11 @@ def match_buffer(
     _parsed("match_buffer")
 
 
+def var(dtype: str = "int64") -> Any:
+    """A symbolic size, as `T.int64()` is."""
+    _parsed("var")
+
+
 def alloc_buffer(
     shape: Shape,
     dtype: str = "float32",
@@ -237,7 +242,11 @@ bfloat16 = _function("bfloat16", "A bfloat16: of a number, or of a float32.")
 int8 = _function("int8", "An int8: of a number, or a cast.")
 int16 = _function("int16", "An int16: of a number, or a cast.")
 int32 = _function("int32", "An int32: of a number, or a cast.")
-int64 = _function("int64", "An int64: of a number, or a cast. Plain integers are int64.")
+int64 = _function(
+    "int64",
+    "An int64: of a number, or a cast. Plain integers are int64. Without an argument, at the head "
+    "of a function, a symbolic size: `n = T.int64()`, to stand in shapes given to T.match_buffer.",
+)
 uint8 = _function("uint8", "A uint8: of a number, or a cast.")
 bool = _function("bool", "A bool: of True or False, or a cast.")
 

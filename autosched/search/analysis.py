@@ -12,6 +12,8 @@ Per block (`BlockStats`)
     live          vector registers wanted: accumulators + one row of the cheapest operand + 1
     loads, wide   vector and broadcast loads in one iteration; those that are not contiguous, by
     element
+    guarded       loads in one iteration behind a condition on the axes, each with an address of its
+                  own
     stores        vector stores in one iteration (a reduction stores once an entry, see below)
     entries       times that the innermost reduction loops are entered and their results stored
     waste         points computed per point of the domain: tails and recomputation
@@ -44,8 +46,9 @@ from autosched.sketch.analysis import cost
 from autosched.sketch.decisions import Mask
 from autosched.target import Target
 from autosched.tir import dtypes
+from autosched.tir import expr as ex
 from autosched.tir.affine import Digit
-from autosched.tir.expr import Call
+from autosched.tir.expr import OPS, Call, Slot, Var
 from autosched.tir.nodes import CONSTANT_AXES, Block, Buffer, For, Node, PrimFunc, sites
 
 TLB_PAGES = 64.0
@@ -72,6 +75,7 @@ class BlockStats:
     loads: Floats
     wide: Floats
     stores: Floats
+    guarded: Floats
     entries: Floats
     waste: Floats
 
@@ -248,6 +252,7 @@ def _block_stats(site: SiteUses, facts: BlockFacts) -> BlockStats:
         n, gathered = _loads(use, site, inside, facts)
         loads, wide = loads + n, wide + gathered
         cheapest = n if cheapest is None else np.minimum(cheapest, n)
+    guarded = _guarded(site, inside, facts)
     live = accumulators + (cheapest if cheapest is not None else 0.0) + 1.0
     stores = floats(0.0) if facts.is_reduction else spatial * vectors
     entries = (
@@ -262,9 +267,45 @@ def _block_stats(site: SiteUses, facts: BlockFacts) -> BlockStats:
         loads=loads,
         wide=wide,
         stores=stores,
+        guarded=guarded,
         entries=entries,
         waste=waste_points / facts.points,
     )
+
+
+def _guarded(site: SiteUses, inside: dict[int, Floats], facts: BlockFacts) -> Floats:
+    """Loads of one iteration that are behind conditions on the axes, such as inlined padding."""
+    block = site.site.block
+    behind: dict[int, set[int]] = {}  # number of a read -> ids of the axes of its conditions
+    for body in block.body:
+        for e in ex.walk(body):
+            if not isinstance(e, Call) or OPS[e.op].cost != "select":
+                continue
+            parts = list(ex.walk(e.args[0]))
+            if any(isinstance(x, Slot) for x in parts):
+                continue
+            axes = {id(x) for x in parts if isinstance(x, Var)}
+            for branch in e.args[1:]:
+                for x in ex.walk(branch):
+                    if isinstance(x, Slot):
+                        behind.setdefault(x.index, set()).update(axes)
+    total = floats(0.0)
+    for axes in behind.values():
+        moving = {
+            id(v)
+            for axis, form in zip(block.iters, block.bindings, strict=True)
+            if id(axis.var) in axes
+            for v in form.variables()
+        }
+        count = floats(1.0)
+        for loop in site.site.loops:
+            if id(loop.var) in moving:
+                e_tile = inside[id(loop.var)]
+                if loop.kind == "vectorized":
+                    e_tile = np.ceil(e_tile / facts.vector)
+                count = count * e_tile
+        total = total + count
+    return total
 
 
 def _executed(site: SiteUses, inside: dict[int, Floats]) -> tuple[Floats, Floats]:

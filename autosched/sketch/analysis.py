@@ -104,7 +104,7 @@ class BlockInfo:
         )
 
     @property
-    def points(self) -> int:
+    def points(self) -> Int:
         """Number of points of the block's domain."""
         return self.dag.info(self.name).points
 

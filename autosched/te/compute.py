@@ -13,6 +13,7 @@ from autosched.te.tensor import ComputeOp, IterVar, PlaceholderOp, Tensor, check
 from autosched.tir import dtypes
 from autosched.tir import expr as ex
 from autosched.tir.expr import Expr, Var
+from autosched.tir.size import SizeVar
 
 
 def compute(
@@ -143,7 +144,7 @@ def _check_axes(
                     f"compute {label} uses the reduction {e!r} inside an expression; a reduction "
                     "must be the whole result: give it a te.compute of its own"
                 )
-            if isinstance(e, Var) and id(e) not in mine:
+            if isinstance(e, Var) and id(e) not in mine and not isinstance(e, SizeVar):
                 raise TensorExprError(_foreign(label, e, axis, reduced))
 
 

@@ -26,6 +26,7 @@ from autosched.tir.affine import Affine, Int, from_expr
 from autosched.tir.expr import Expr, Slot, Var
 from autosched.tir.nodes import Access, Annotations, Block, Buffer, For, Index, Iter, Node, PrimFunc
 from autosched.tir.verify_bounds import known_bounds
+from autosched.tir.verify_form import size_faults
 
 
 def create_prim_func(tensors: Sequence[Tensor], name: str = "main") -> PrimFunc:
@@ -39,7 +40,8 @@ def create_prim_func(tensors: Sequence[Tensor], name: str = "main") -> PrimFunc:
     annotations: the attributes "FLOP" and "auto_scheduler_…" of the computation.
 
     Raises TensorExprError if an input is used and not listed, if nothing is computed, if two
-    tensors bear one name, or if an element outside a tensor is read. An index that data decide,
+    tensors or two sizes bear one name, if a symbolic size does not follow from the shapes of the
+    parameters, or if an element outside a tensor is read. An index that data decide,
     such as `T[I[i], j]`, is not looked at: the data must keep it inside.
     """
     return translate(tensors, name)[0]
@@ -71,6 +73,7 @@ def translate(tensors: Sequence[Tensor], name: str) -> tuple[PrimFunc, dict[Comp
     nests = _Nests(names, scans, _tensors(params, ops), buffers)
     body = tuple(node for op in ops for node in nests.of(op))
     func = PrimFunc(name, tuple(buffers[id(t)] for t in params), body, _attrs(ops, params, name))
+    _check_sizes(func)
     outside = next(known_bounds(func), None)
     if outside is not None:
         raise TensorExprError(
@@ -78,6 +81,16 @@ def translate(tensors: Sequence[Tensor], name: str) -> tuple[PrimFunc, dict[Comp
             "read it under te.if_then_else with a condition that keeps it inside"
         )
     return func, {op: names.labels[id(op)] for op in ops if isinstance(op, ComputeOp)}
+
+
+def _check_sizes(func: PrimFunc) -> None:
+    taken: set[str] = set()
+    for v in func.sizes:
+        if v.name in taken:
+            raise TensorExprError(f"two sizes are named {v.name}; pass te.var another name")
+        taken.add(v.name)
+    for fault in size_faults(func):
+        raise TensorExprError(fault.message)
 
 
 def _check_params(tensors: Sequence[Tensor]) -> list[Tensor]:

@@ -10,6 +10,7 @@ from autosched.errors import TensorExprError
 from autosched.te.prim_func import topological
 from autosched.te.tensor import (
     ComputeOp,
+    Extent,
     IterVar,
     PlaceholderOp,
     ScanOp,
@@ -19,7 +20,7 @@ from autosched.te.tensor import (
 )
 from autosched.tir import dtypes
 from autosched.tir import expr as ex
-from autosched.tir.affine import Affine, from_expr
+from autosched.tir.affine import Affine, always, from_expr
 
 
 def scan(
@@ -73,7 +74,7 @@ def scan(
         for n, t in enumerate(tensors):
             if any(t is other for other in tensors[:n]):
                 raise TensorExprError(f"{t.name} is the {what} of two states of scan {label}")
-    first, steps = inits[0].shape[0], states[0].shape[0]
+    first, steps = _constant(inits[0].shape[0], label), states[0].shape[0]
     stages = _stages(label, updates, states)
     for t in inits:
         if any(_reaches(t, states)):
@@ -91,6 +92,14 @@ def scan(
     if len(states) == 1:
         return [Tensor(label, states[0].shape, states[0].dtype, made)]
     return [Tensor(f"{label}_v{n}", s.shape, s.dtype, made, n) for n, s in enumerate(states)]
+
+
+def _constant(first: Extent, label: str) -> int:
+    if not isinstance(first, int):
+        raise TensorExprError(
+            f"the inits of scan {label} give {first} steps; expected a constant number"
+        )
+    return first
 
 
 def _tensors(value: Any, what: str, label: str) -> tuple[Tensor, ...]:
@@ -138,7 +147,7 @@ def _check_lengths(label: str, inits: Sequence[Tensor], states: Sequence[Tensor]
         raise TensorExprError(f"the inits of scan {label} give {firsts} steps; expected the same")
     if len(set(steps)) > 1:
         raise TensorExprError(f"the states of scan {label} have {steps} steps; expected the same")
-    if firsts[0] >= steps[0]:
+    if not always(firsts[0] <= steps[0]) or always(firsts[0] == steps[0]):
         raise TensorExprError(
             f"the init of scan {label} gives {firsts[0]} of {steps[0]} steps; nothing is left to "
             "update"
@@ -192,7 +201,7 @@ class _Steps:
         states: Sequence[Tensor],
         updates: Sequence[Tensor],
         first: int,
-        steps: int,
+        steps: Extent,
     ) -> None:
         self.label, self.op, self.states, self.updates = label, op, states, updates
         self.stages = {id(s) for s in stages}

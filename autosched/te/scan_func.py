@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from autosched.errors import TensorExprError
-from autosched.te.tensor import ComputeOp, Operation, ScanOp, Tensor
+from autosched.te.tensor import ComputeOp, Extent, Operation, ScanOp, Tensor
 from autosched.tir.expr import Var
 
 
@@ -27,7 +27,7 @@ class Step:
         return self.scan.scan_axis.begin
 
     @property
-    def extent(self) -> int:
+    def extent(self) -> Extent:
         """How many steps are computed."""
         return self.scan.scan_axis.extent
 

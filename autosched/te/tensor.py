@@ -11,17 +11,23 @@ import numpy as np
 from autosched.errors import TensorExprError
 from autosched.tir import dtypes
 from autosched.tir import expr as ex
+from autosched.tir.affine import always, sometimes
 from autosched.tir.expr import Expr, ExprLike, Var
 from autosched.tir.nodes import Reducer
+from autosched.tir.size import Size, SizeVar, size_of
 
 AxisKind = Literal["spatial", "reduce", "sequential"]
+
+
+Extent = Union[int, Size]
+"""A number of elements: constant, or an expression of symbolic sizes."""
 
 
 class Range(NamedTuple):
     """The integers `min`, …, `min + extent - 1`."""
 
     min: int
-    extent: int
+    extent: Extent
 
 
 @dataclass(frozen=True, eq=False, repr=False, slots=True)
@@ -32,7 +38,7 @@ class IterVar(Var):
     """
 
     begin: int = 0
-    extent: int = 1
+    extent: Extent = 1
     kind: AxisKind = "spatial"
     owner: str = ""
     auto_named: bool = False
@@ -48,14 +54,28 @@ class IterVar(Var):
         return Range(self.begin, self.extent)
 
 
-def positive(value: Any, what: str) -> int:
-    """`value` as a positive Python int. Raises TensorExprError, naming `what`, otherwise."""
+def positive(value: Any, what: str) -> Extent:
+    """`value` as a positive Python int, or a Size that is positive for all values of its variables.
+
+    Raises TensorExprError, naming `what`, otherwise.
+    """
     if isinstance(value, ex.Const) and value.dtype != "bool":
         value = value.value
     if isinstance(value, Expr):
-        raise TensorExprError(
-            f"{what} is the expression {value!r}; symbolic sizes are not supported yet, give an int"
-        )
+        found = size_of(value)
+        if found is None:
+            raise TensorExprError(
+                f"{what} is the expression {value!r}; expected an int, or sums, products and "
+                "quotients (// an int) of sizes made by te.var(name)"
+            )
+        value = found
+    if isinstance(value, Size):
+        if not always(value >= 1):
+            raise TensorExprError(
+                f"{what} is {value}, which is not positive for all sizes from 1 up; sizes are at "
+                "least 1: write an expression such as n + 1 that keeps it positive"
+            )
+        return value
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)):
         raise TensorExprError(f"{what} is {value!r}; expected a positive int")
     if value <= 0:
@@ -63,9 +83,9 @@ def positive(value: Any, what: str) -> int:
     return int(value)
 
 
-def check_shape(shape: Any, what: str) -> tuple[int, ...]:
-    """`shape` (an int, or a sequence of them) as a tuple of positive ints."""
-    if isinstance(shape, (int, np.integer, Expr)):
+def check_shape(shape: Any, what: str) -> tuple[Extent, ...]:
+    """`shape` (an int or a size, or a sequence of them) as a tuple of positive extents."""
+    if isinstance(shape, (int, np.integer, Expr, Size)):
         shape = (shape,)
     if not isinstance(shape, (tuple, list)):
         raise TensorExprError(f"shape of {what} is {shape!r}; expected a tuple of ints")
@@ -77,7 +97,7 @@ class PlaceholderOp:
     """The origin of an input."""
 
     name: str
-    shape: tuple[int, ...]
+    shape: tuple[Extent, ...]
     dtype: str
     auto_named: bool = False
 
@@ -110,11 +130,11 @@ class ComputeOp:
     auto_named: bool = False
 
     @property
-    def shape(self) -> tuple[int, ...]:
+    def shape(self) -> tuple[Extent, ...]:
         """Shape of every output."""
         return tuple(a.extent for a in self.axis)
 
-    def result(self, index: int) -> tuple[tuple[int, ...], str]:
+    def result(self, index: int) -> tuple[tuple[Extent, ...], str]:
         """Shape and dtype of an output."""
         return self.shape, self.body[index].dtype
 
@@ -166,7 +186,7 @@ class ScanOp:
         """The scan axis."""
         return (self.scan_axis,)
 
-    def result(self, index: int) -> tuple[tuple[int, ...], str]:
+    def result(self, index: int) -> tuple[tuple[Extent, ...], str]:
         """Shape and dtype of a state, whole."""
         return self.state[index].shape, self.state[index].dtype
 
@@ -189,7 +209,7 @@ class Tensor:
     __slots__ = ("dtype", "name", "op", "shape", "value_index")
 
     def __init__(
-        self, name: str, shape: tuple[int, ...], dtype: str, op: Operation, value_index: int = 0
+        self, name: str, shape: tuple[Extent, ...], dtype: str, op: Operation, value_index: int = 0
     ) -> None:
         self.name = name
         self.shape = shape
@@ -229,7 +249,9 @@ class Tensor:
         e = ex.as_expr(index)
         if not dtypes.is_int(e.dtype):
             raise TensorExprError(f"{where} is {e!r} of dtype {e.dtype}; expected an integer")
-        if isinstance(e, ex.Const) and not 0 <= e.value < self.shape[dimension]:
+        if isinstance(e, ex.Const) and not (
+            e.value >= 0 and sometimes(e.value < self.shape[dimension])
+        ):
             raise TensorExprError(f"{where} is {e.value}; its extent is {self.shape[dimension]}")
         return ex.cast(e, dtypes.INDEX)
 
@@ -345,9 +367,9 @@ def check_name(name: Any, what: str) -> str:
 
 
 def placeholder(shape: Any, dtype: str = "float32", name: str | None = None) -> Tensor:
-    """An input of `shape` (a tuple of positive ints; `()` for a scalar) and `dtype`.
+    """An input of `shape` (a tuple of positive ints or sizes; `()` for a scalar) and `dtype`.
 
-    Raises TensorExprError on a non-positive or symbolic extent and on an unknown dtype.
+    Raises TensorExprError on an extent that may be below 1 and on an unknown dtype.
     """
     label = check_name("placeholder" if name is None else name, "a placeholder")
     checked = check_shape(shape, f"placeholder {label}")
@@ -355,8 +377,8 @@ def placeholder(shape: Any, dtype: str = "float32", name: str | None = None) -> 
     return Tensor(label, checked, dtype, PlaceholderOp(label, checked, dtype, name is None))
 
 
-def reduce_axis(dom: tuple[int, int], name: str | None = None) -> IterVar:
-    """A reduction axis over [begin, end), `dom` being that pair of ints."""
+def reduce_axis(dom: tuple[int, Extent | Expr], name: str | None = None) -> IterVar:
+    """A reduction axis over [begin, end), `dom` being that pair; `end` may be symbolic."""
     label = check_name("rv" if name is None else name, "a reduction axis")
     where = f"reduction axis {label}"
     if not isinstance(dom, (tuple, list)) or len(dom) != 2:
@@ -370,6 +392,16 @@ def reduce_axis(dom: tuple[int, int], name: str | None = None) -> IterVar:
     return IterVar(label, dtypes.INDEX, int(begin), extent, "reduce", "", name is None)
 
 
-def var(name: str = "n", dtype: str = dtypes.INDEX) -> Var:
-    """A scalar variable: a symbolic size. Shapes do not take one yet and say so."""
-    return Var(check_name(name, "a variable"), dtypes.check(dtype, f"variable {name}"))
+def var(name: str = "n", dtype: str = dtypes.INDEX) -> SizeVar:
+    """A symbolic size: a number of at least 1 that the shapes of the arrays in a call decide.
+
+    It stands in shapes, in domains of reductions and in expressions, alone or in sums, products and
+    quotients by constants: `te.placeholder((n, 2 * n + 1))`. Each must follow from the shape of a
+    parameter. Raises TensorExprError for another dtype than int64.
+    """
+    if dtype != dtypes.INDEX:
+        raise TensorExprError(
+            f"variable {name} has dtype {dtype!r}; a symbolic size is int64, and a scalar of "
+            "another dtype is an input: te.placeholder((), dtype)"
+        )
+    return SizeVar(check_name(name, "a variable"), dtype)

@@ -1,9 +1,9 @@
 """Affine forms over loop variables: the arithmetic of bindings, accesses, predicates and regions.
 
-An `Int` is a Python int or an int64 array of shape (N,): one number a candidate. Every function
-here takes both, so that one schedule and a population of N schedules run through the same code
-(idea 2 of the design). Where a decision hangs on a value ("is it divisible?") it must hold for
-*all* candidates to be used.
+An `Int` is a Python int, an int64 array of shape (N,), one number a candidate, or a symbolic
+`Size`. Every function here takes all three, so that one schedule, a population of N schedules, and
+a schedule for all sizes run through the same code (idea 2 of the design). Where a decision hangs on
+a value ("is it divisible?") it must hold for *all* candidates, or all sizes, to be used.
 
 Structure: `const + sum(coefficient * atom)`. An atom is a variable, or a `Digit`
 `(base // div) % mod` of another affine form, which is what fusing loops and packed layouts leave.
@@ -20,45 +20,89 @@ import numpy.typing as npt
 
 from autosched.tir import expr as ex
 from autosched.tir.expr import Expr, Var
+from autosched.tir.size import Size, SizeVar, Undecided, Unknown, below_zero, exact_quotient
 
 IntArray = npt.NDArray[np.int64]
-Int = Union[int, IntArray]
+Int = Union[int, IntArray, Size]
 Extents = Mapping[Var, Int]
 
 
 def ceildiv(a: Int, b: Int) -> Int:
     """Smallest integer >= a / b."""
+    if isinstance(a, Size) or isinstance(b, Size):
+        return (a + b - 1) // b
     return -(-a // b)
 
 
 def imin(a: Int, b: Int) -> Int:
-    """Elementwise minimum; stays a Python int when both are."""
-    return min(a, b) if isinstance(a, int) and isinstance(b, int) else np.minimum(a, b)
+    """Elementwise minimum; stays a Python int when both are. Raises Undecided where the lesser of
+    two symbolic sizes is not the same for all sizes."""
+    if isinstance(a, int) and isinstance(b, int):
+        return min(a, b)
+    if isinstance(a, Size) or isinstance(b, Size):
+        return a if _is_least(a, b) else b
+    return np.minimum(a, b)
 
 
 def imax(a: Int, b: Int) -> Int:
-    """Elementwise maximum; stays a Python int when both are."""
-    return max(a, b) if isinstance(a, int) and isinstance(b, int) else np.maximum(a, b)
+    """Elementwise maximum, like `imin`."""
+    if isinstance(a, int) and isinstance(b, int):
+        return max(a, b)
+    if isinstance(a, Size) or isinstance(b, Size):
+        return b if _is_least(a, b) else a
+    return np.maximum(a, b)
+
+
+def _is_least(a: Int, b: Int) -> bool:
+    least = a <= b
+    if isinstance(least, Unknown):
+        if (b <= a) is not True:
+            raise Undecided(f"the lesser of {a} and {b} is not the same for all sizes")
+        return False
+    return bool(least)
 
 
 def always(condition: Any) -> bool:
-    """Whether a comparison of Ints holds for every candidate."""
-    return bool(condition) if isinstance(condition, (bool, int)) else bool(np.all(condition))
+    """Whether a comparison of Ints holds for every candidate and all sizes."""
+    if isinstance(condition, (bool, int)):
+        return bool(condition)
+    return not isinstance(condition, Unknown) and bool(np.all(condition))
 
 
 def sometimes(condition: Any) -> bool:
-    """Whether a comparison of Ints holds for some candidate."""
-    return bool(condition) if isinstance(condition, (bool, int)) else bool(np.any(condition))
+    """Whether a comparison of Ints holds for some candidate, or may hold for some sizes."""
+    if isinstance(condition, (bool, int)):
+        return bool(condition)
+    return isinstance(condition, Unknown) or bool(np.any(condition))
 
 
 def is_zero(a: Int) -> bool:
-    """Whether `a` is 0 for every candidate."""
-    return a == 0 if isinstance(a, int) else not a.any()
+    """Whether `a` is 0 for every candidate and all sizes."""
+    if isinstance(a, int):
+        return a == 0
+    return not isinstance(a, Size) and not a.any()
 
 
 def same_int(a: Int, b: Int) -> bool:
-    """Whether two Ints are equal for every candidate."""
+    """Whether two Ints are equal for every candidate and all sizes."""
     return a is b or always(a == b)
+
+
+def whole(a: Int, div: Int) -> Int:
+    """What `div` goes into all of `a`: the multiples of `div` that are taken out of a quotient."""
+    if isinstance(a, Size) or isinstance(div, Size):
+        if isinstance(a, Size) and isinstance(div, int):
+            return a // div if exact_quotient(a, div) is not None else 0
+        found = exact_quotient(a, div)  # type: ignore[arg-type]
+        return 0 if found is None else found
+    return a // div
+
+
+def divides(div: Int, a: Int) -> bool:
+    """Whether `div` goes into `a` for every candidate and all sizes."""
+    if isinstance(a, Size) or isinstance(div, Size):
+        return exact_quotient(a, div) is not None  # type: ignore[arg-type]
+    return always(a % div == 0)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -169,14 +213,22 @@ class Affine:
         return not self.terms
 
     def span(self, extents: Extents) -> tuple[Int, Int]:
-        """Lowest and highest value, inclusive, with every variable in [0, extent)."""
+        """Lowest and highest value, inclusive, with every variable in [0, extent).
+
+        Where these depend on symbolic sizes in no simple way: bounds of them.
+        """
         low: Int = self.const
         high: Int = self.const
         for atom, c in self.terms:
             a_low, a_high = _atom_span(atom, extents)
             x, y = c * a_low, c * a_high
-            low = low + imin(x, y)
-            high = high + imax(x, y)
+            try:
+                x, y = imin(x, y), imax(x, y)
+            except Undecided:
+                gap: Any = y - x
+                x, y = x + below_zero(gap), x - below_zero(-gap)
+            low = low + x
+            high = high + y
         return low, high
 
     def split(self, inner: Collection[Var]) -> tuple[Affine, Affine]:
@@ -206,19 +258,18 @@ class Affine:
         return out
 
     def to_expr(self) -> Expr:
-        """As an int64 expression, in the order of the terms; only for forms of Python ints."""
+        """As an int64 expression, in the order of the terms; not for forms of a population."""
         total: Expr | None = None
         for atom, c in self.terms:
-            assert isinstance(c, (int, np.integer)), "a population has no expressions"
             e: Expr = atom if isinstance(atom, Var) else _digit_expr(atom)
             if total is None:
-                total = e * int(c)
+                total = e * _number(c)
             else:
-                total = total + e * int(c) if c >= 0 else total - e * int(-c)
-        assert isinstance(self.const, (int, np.integer)), "a population has no expressions"
+                total = total + e * _number(c) if always(c >= 0) else total - e * _number(-c)
         if total is None:
-            return ex.const(int(self.const))
-        return total + int(self.const) if self.const >= 0 else total - int(-self.const)
+            return _number(self.const)
+        up = always(self.const >= 0)
+        return total + _number(self.const) if up else total - _number(-self.const)
 
     def evaluate(self, values: Mapping[Var, Int]) -> Int:
         """Value with every variable given."""
@@ -236,48 +287,57 @@ def _atom_span(atom: Atom, extents: Extents) -> tuple[Int, Int]:
     if isinstance(atom, Var):
         return 0, extents[atom] - 1
     low, high = atom.base.span(extents)
-    low, high = low // atom.div, high // atom.div
+    try:
+        low, high = low // atom.div, high // atom.div
+    except Undecided:  # a symbolic divisor; it is at least 1
+        low, high = imin(low, 0), imax(high, 0)
     if atom.mod is None:
         return low, high
     if always(low >= 0):  # the modulus can only lower the top; the bottom is 0 once it wraps
         wraps = high >= atom.mod
-        if always(np.logical_not(wraps)):
+        if not sometimes(wraps):
             return low, high
-        if not isinstance(wraps, (bool, np.bool_)):
-            return np.where(wraps, 0, low), imin(high, atom.mod - 1)
+        if isinstance(wraps, np.ndarray):
+            low = np.where(wraps, 0, low)  # type: ignore[arg-type]
+            return low, imin(high, atom.mod - 1)
     return 0 * low, atom.mod - 1 + 0 * high
 
 
+def _number(value: Int) -> Expr:
+    """A number as an expression."""
+    if isinstance(value, Size):
+        return value.to_expr()
+    assert isinstance(value, (int, np.integer)), "a population has no expressions"
+    return ex.const(int(value))
+
+
 def _digit_expr(d: Digit) -> Expr:
-    e = d.base.to_expr()
-    assert isinstance(d.div, (int, np.integer))
-    assert isinstance(d.mod, (int, np.integer, type(None)))
-    e = e // int(d.div)
-    return e if d.mod is None else e % int(d.mod)
+    e = d.base.to_expr() // _number(d.div)
+    return e if d.mod is None else e % _number(d.mod)
 
 
 def digit(base: Affine, div: Int, mod: Int | None, extents: Extents) -> Affine:
     """`(base // div) % mod` as a form: terms that divide out or cannot reach `div` or `mod` are
     taken out of the digit where that is provable from `extents` for all candidates."""
     if not same_int(div, 1):
-        whole = Affine(base.const // div)
-        rest = Affine(base.const - base.const // div * div)
+        out = Affine(whole(base.const, div))
+        rest = Affine(base.const - whole(base.const, div) * div)
         for atom, c in base.terms:
-            if always(c % div == 0):
-                whole = whole + Affine.of(atom, c // div)
+            if divides(div, c):
+                out = out + Affine.of(atom, whole(c, div))
             else:
                 rest = rest + Affine.of(atom, c)
         known = _known(rest, extents)
         if known is not None and always(known[0] >= 0) and always(known[1] < div):
-            return digit(whole, 1, mod, extents)
+            return digit(out, 1, mod, extents)
         if mod is None:
-            return whole + Affine.of(Digit(rest, div, None))
+            return out + Affine.of(Digit(rest, div, None))
         return Affine.of(Digit(base, div, mod))
     if mod is None:
         return base
-    rest = Affine(base.const % mod)
+    rest = Affine(base.const - whole(base.const, mod) * mod)
     for atom, c in base.terms:
-        if not always(c % mod == 0):
+        if not divides(mod, c):
             rest = rest + Affine.of(atom, c)
     known = _known(rest, extents)
     if known is not None and always(known[0] >= 0) and always(known[1] < mod):
@@ -314,6 +374,8 @@ def from_expr(e: Expr, is_atom: Callable[[Var], bool] | None = None) -> Affine |
 
     `//` and `%` by a positive constant become digits. `is_atom` limits the variables allowed.
     """
+    if isinstance(e, SizeVar):
+        return Affine(Size.of(e))
     if isinstance(e, Var):
         return Affine.of(e) if is_atom is None or is_atom(e) else None
     if isinstance(e, ex.Const):
@@ -336,8 +398,10 @@ def from_expr(e: Expr, is_atom: Callable[[Var], bool] | None = None) -> Affine |
         if b.is_const():
             return a * b.const
         return b * a.const if a.is_const() else None
-    if not b.is_const() or b.const <= 0:
+    if not b.is_const() or not always(b.const >= 1):
         return None
+    if a.is_const() and isinstance(a.const, Size):
+        return divided_size(a.const, b.const, e.op)
     if e.op == "floordiv":
         inner = _only_digit(a)
         if inner is not None and inner.mod is None:
@@ -347,6 +411,14 @@ def from_expr(e: Expr, is_atom: Callable[[Var], bool] | None = None) -> Affine |
     if inner is not None and inner.mod is None:
         return digit(inner.base, inner.div, b.const, {})
     return digit(a, 1, b.const, {})
+
+
+def divided_size(a: Size, b: Int, op: str) -> Affine | None:
+    """`a // b` (of op "floordiv") or `a % b`, or None if that is no size."""
+    try:
+        return Affine(a // b if op == "floordiv" else a % b)
+    except Undecided:
+        return None
 
 
 def _only_digit(form: Affine) -> Digit | None:

@@ -33,6 +33,7 @@ from autosched.tir.nodes import (
     outputs_of,
     sites,
 )
+from autosched.tir.size import Quotient, Size, SizeVar
 
 VERSION = "1"
 """Prefix of all keys. It changes with the form of the text, and old keys then name nothing."""
@@ -189,8 +190,10 @@ class _Text:
         return found
 
     def text(self) -> str:
+        for var in self.func.sizes:  # numbered in order of appearance
+            self.name(var, "n")
         for buffer in self.func.params:
-            self.lines.append(f"param {self.name(buffer, 'p')} {_buffer(buffer)}")
+            self.lines.append(f"param {self.name(buffer, 'p')} {self.type(buffer)}")
         written = {id(a.buffer) for s in self.sites() for a in s.block.writes}
         outputs = [self.names[id(b)] for b in self.func.params if id(b) in written]
         self.lines.append(f"outputs {' '.join(outputs)}")
@@ -233,7 +236,8 @@ class _Text:
         thread = "" if node.thread is None else f" {node.thread}"
         notes = f" {_attributes(node.annotations)}" if node.annotations else ""
         self.emit(
-            depth, f"for {self.name(node.var, 'l')} {_int(node.extent)} {node.kind}{thread}{notes}"
+            depth,
+            f"for {self.name(node.var, 'l')} {self.int(node.extent)} {node.kind}{thread}{notes}",
         )
         self.allocs(node.allocs, depth + 1)
         for child in node.body:
@@ -244,13 +248,13 @@ class _Text:
         axes = []
         for n, it in enumerate(block.iters):
             self.names[id(it.var)] = f"x{n}"
-            axes.append(f"x{n}:{_KIND[it.kind]}{_int(it.extent)}")
+            axes.append(f"x{n}:{_KIND[it.kind]}{self.int(it.extent)}")
         self.emit(depth, f"block {' '.join(axes)}")
         depth += 1
         if block.bindings:
             self.emit(depth, f"bind {'; '.join(self.affine(b) for b in block.bindings)}")
         for text in sorted(
-            f"where {self.affine(p.form)} < {_int(p.bound)}" for p in block.predicates
+            f"where {self.affine(p.form)} < {self.int(p.bound)}" for p in block.predicates
         ):
             self.emit(depth, text)
         for n, access in enumerate(block.reads):
@@ -277,7 +281,25 @@ class _Text:
     def buffer(self, buffer: Buffer) -> str:
         known = id(buffer) in self.names
         name = self.name(buffer, "t")
-        return name if known else f"{name}={_buffer(buffer)}"
+        return name if known else f"{name}={self.type(buffer)}"
+
+    def type(self, buffer: Buffer) -> str:
+        align = "".join(f"/{':'.join(map(self.int, a))}" for a in buffer.align)
+        return f"{buffer.dtype}[{','.join(map(self.int, buffer.shape))}]@{buffer.scope}{align}"
+
+    def int(self, value: Int) -> str:
+        """A number; of a symbolic one its terms, in an order that names do not touch."""
+        if not isinstance(value, Size):
+            return str(int(value))
+        terms = [
+            "*".join(sorted(map(self.size_atom, monomial))) + f"*{c}" for monomial, c in value.terms
+        ]
+        return f"({'+'.join([*sorted(terms), str(value.const)])})"
+
+    def size_atom(self, atom: SizeVar | Quotient) -> str:
+        if isinstance(atom, Quotient):
+            return f"{self.int(atom.base)}//{atom.div}"
+        return self.name(atom, "n")
 
     def index(self, index: Index) -> str:
         return self.affine(index) if isinstance(index, Affine) else self.expr(index)
@@ -289,16 +311,18 @@ class _Text:
             if isinstance(atom, Var):
                 text = self.name(atom, "v")
             else:
-                mod = "" if atom.mod is None else f"%{_int(atom.mod)}"
-                text = f"({self.affine(atom.base)})/{_int(atom.div)}{mod}"
-            terms.append(f"{_int(c)}*{text}")
+                mod = "" if atom.mod is None else f"%{self.int(atom.mod)}"
+                text = f"({self.affine(atom.base)})/{self.int(atom.div)}{mod}"
+            terms.append(f"{self.int(c)}*{text}")
         terms.sort()
-        if _int(form.const) != "0" or not terms:
-            terms.append(_int(form.const))
+        if self.int(form.const) != "0" or not terms:
+            terms.append(self.int(form.const))
         return "+".join(terms)
 
     def expr(self, e: Expr) -> str:
         if isinstance(e, Var):
+            if isinstance(e, SizeVar):
+                return self.name(e, "n")
             return self.name(e, "v") if e.dtype == "int64" else f"{self.name(e, 'v')}:{e.dtype}"
         if isinstance(e, Const):
             return f"{e.value!r}:{e.dtype}"
@@ -312,15 +336,6 @@ class _Text:
                 return f"<{self.affine(form)}>"
         inside = ", ".join(self.expr(a) for a in e.args)
         return f"{e.op}({inside}):{e.dtype}" if e.op == "cast" else f"{e.op}({inside})"
-
-
-def _buffer(buffer: Buffer) -> str:
-    align = "".join(f"/{':'.join(map(_int, a))}" for a in buffer.align)
-    return f"{buffer.dtype}[{','.join(_int(n) for n in buffer.shape)}]@{buffer.scope}{align}"
-
-
-def _int(value: Int) -> str:
-    return str(int(value))
 
 
 def _attributes(attrs: Annotations) -> str:

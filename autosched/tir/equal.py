@@ -16,7 +16,7 @@ from collections.abc import Hashable, Sequence
 from typing import Any
 
 from autosched.tir import dtypes
-from autosched.tir.affine import Affine, Digit
+from autosched.tir.affine import Affine, Digit, Int
 from autosched.tir.expr import Call, Const, Slot, Var
 from autosched.tir.forms import tidy, tidy_index
 from autosched.tir.nodes import (
@@ -32,6 +32,7 @@ from autosched.tir.nodes import (
 )
 from autosched.tir.printer import function_name
 from autosched.tir.reducers import known_name
+from autosched.tir.size import Size
 
 
 def same_func(a: PrimFunc, b: PrimFunc) -> bool:
@@ -74,12 +75,19 @@ class _Comparison:
         where = f"function {a.name}"
         self.equal(where, "name", function_name(a.name), function_name(b.name))
         self.annotations(where, "attributes", a.attrs, b.attrs)
+        self.equal(where, "number of sizes", len(a.sizes), len(b.sizes))
+        for x, y in zip(a.sizes, b.sizes, strict=True):
+            self.tie(x, y)
         self.buffers(where, "parameters", a.params, b.params)
         self.buffers(where, "allocations", a.allocs, b.allocs)
         self.bodies(where, a.body, b.body)
 
     def equal(self, where: str, what: str, x: Any, y: Any) -> None:
         if x != y:
+            _differ(where, what, x, y)
+
+    def numbers(self, where: str, what: str, x: Int, y: Int) -> None:
+        if _number(x, self.mine) != _number(y, self.theirs):
             _differ(where, what, x, y)
 
     def annotations(self, where: str, what: str, a: Annotations, b: Annotations) -> None:
@@ -93,7 +101,8 @@ class _Comparison:
 
     def buffer(self, where: str, x: Buffer, y: Buffer) -> None:
         mine, theirs = (
-            (b.name, tuple(map(int, b.shape)), b.dtype, b.scope, _plain(b.align)) for b in (x, y)
+            (b.name, tuple(_number(n, numbers) for n in b.shape), b.dtype, b.scope, _plain(b.align))
+            for b, numbers in ((x, self.mine), (y, self.theirs))
         )
         if mine != theirs or not self.tie(x, y):
             _differ(where, "a buffer", x, y)
@@ -110,7 +119,7 @@ class _Comparison:
 
     def loops(self, where: str, a: For, b: For) -> None:
         where = f"loop {a.var.name} in {where}"
-        self.equal(where, "extent", int(a.extent), int(b.extent))
+        self.numbers(where, "extent", a.extent, b.extent)
         self.equal(where, "kind", (a.kind, a.thread), (b.kind, b.thread))
         self.annotations(where, "annotations", a.annotations, b.annotations)
         if not self.tie(a.var, b.var):
@@ -129,9 +138,9 @@ class _Blocks:
     def compare(self) -> None:
         a, b, outer, where = self.a, self.b, self.outer, self.where
         outer.equal("a block", "name", a.name, b.name)
-        axes = [[(i.kind, int(i.extent)) for i in block.iters] for block in (a, b)]
-        outer.equal(where, "axes", *axes)
+        outer.equal(where, "axes", *([i.kind for i in block.iters] for block in (a, b)))
         for i, j in zip(a.iters, b.iters, strict=True):
+            outer.numbers(where, f"the extent of {i.var.name}", i.extent, j.extent)
             if not outer.tie(i.var, j.var):
                 _differ(where, "an axis", i.var.name, j.var.name)
         for n, (x, y) in enumerate(zip(a.bindings, b.bindings, strict=True)):
@@ -191,8 +200,10 @@ def _key(e: Index, block: Block, numbers: dict[int, int]) -> Hashable:
     """Equal for equal forms and expressions, given the numbers of variables and buffers."""
     if isinstance(e, Affine):
         form = tidy(e)
-        terms = frozenset((_key_of_atom(a, block, numbers), int(c)) for a, c in form.terms)
-        return (int(form.const), terms)
+        terms = frozenset(
+            (_key_of_atom(a, block, numbers), _number(c, numbers)) for a, c in form.terms
+        )
+        return (_number(form.const, numbers), terms)
     if isinstance(e, Var):
         return ("variable", numbers.get(id(e), e.name), e.dtype)
     if isinstance(e, Const):
@@ -207,8 +218,13 @@ def _key(e: Index, block: Block, numbers: dict[int, int]) -> Hashable:
 def _key_of_atom(atom: Var | Digit, block: Block, numbers: dict[int, int]) -> Hashable:
     if isinstance(atom, Var):
         return _key(atom, block, numbers)
-    mod = None if atom.mod is None else int(atom.mod)
-    return ("digit", _key(atom.base, block, numbers), int(atom.div), mod)
+    mod = None if atom.mod is None else _number(atom.mod, numbers)
+    return ("digit", _key(atom.base, block, numbers), _number(atom.div, numbers), mod)
+
+
+def _number(n: Int, numbers: dict[int, int]) -> Hashable:
+    """Equal for equal numbers, given the numbers of size variables."""
+    return n.name_key(lambda v: numbers.get(id(v), v.name)) if isinstance(n, Size) else int(n)
 
 
 def _slot(index: int, block: Block, numbers: dict[int, int]) -> Hashable:

@@ -12,7 +12,8 @@ from autosched.tir import dtypes
 from autosched.tir import expr as ex
 from autosched.tir.affine import from_expr
 from autosched.tir.expr import OPS, Call, Const, Expr
-from autosched.tir.prove import Facts, plus
+from autosched.tir.linear import plus
+from autosched.tir.prove import Facts
 
 _COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
 _EXACT = ("add", "sub", "mul", "div", "neg", "abs", *_COMPARISONS)

@@ -6,13 +6,16 @@ printing a form and reading the text gives the form again.
 
 from __future__ import annotations
 
-from autosched.tir.affine import Affine, Digit
+from autosched.tir.affine import Affine, Digit, Int, always, divided_size, is_zero, same_int
 from autosched.tir.expr import Call, Const, Expr, Var
 from autosched.tir.nodes import Index
+from autosched.tir.size import Size, SizeVar
 
 
 def read_form(e: Expr) -> Affine | None:
     """The affine form that prints as `e`, or None if `e` is not affine."""
+    if isinstance(e, SizeVar):
+        return Affine(Size.of(e))
     if isinstance(e, Var):
         return Affine.of(e) if e.dtype == "int64" else None
     if isinstance(e, Const):
@@ -36,9 +39,11 @@ def read_form(e: Expr) -> Affine | None:
         if b.is_const():
             return a * b.const
         return b * a.const if a.is_const() else None
-    if not b.is_const() or b.const < 1:
+    if not b.is_const() or not always(b.const >= 1):
         return None
-    return _quotient(a, int(b.const)) if e.op == "floordiv" else _remainder(a, int(b.const))
+    if a.is_const() and isinstance(a.const, Size):
+        return divided_size(a.const, b.const, e.op)
+    return _quotient(a, b.const) if e.op == "floordiv" else _remainder(a, b.const)
 
 
 _AFFINE = ("neg", "add", "sub", "mul", "floordiv", "floormod")
@@ -52,8 +57,8 @@ def tidy(form: Affine) -> Affine:
         if isinstance(atom, Var):
             out = out + Affine.of(atom, c)
             continue
-        value = _quotient(tidy(atom.base), int(atom.div))
-        out = out + (value if atom.mod is None else _remainder(value, int(atom.mod))) * c
+        value = _quotient(tidy(atom.base), atom.div)
+        out = out + (value if atom.mod is None else _remainder(value, atom.mod)) * c
     return out
 
 
@@ -65,19 +70,35 @@ def tidy_index(index: Index) -> Index:
     return index if form is None else form
 
 
-def _quotient(a: Affine, n: int) -> Affine:
-    if n == 1:
+def _quotient(a: Affine, n: Int) -> Affine:
+    if same_int(n, 1):
         return a
-    return Affine(a.const // n) if a.is_const() else Affine.of(Digit(a, n, None))
+    if a.is_const():
+        found = _of_const(a.const, n, "floordiv")
+        if found is not None:
+            return found
+    return Affine.of(Digit(a, n, None))
 
 
-def _remainder(a: Affine, n: int) -> Affine:
-    if n == 1:
+def _remainder(a: Affine, n: Int) -> Affine:
+    if same_int(n, 1):
         return Affine(0)
     if a.is_const():
-        return Affine(a.const % n)
-    if len(a.terms) == 1 and a.const == 0:
+        found = _of_const(a.const, n, "floormod")
+        if found is not None:
+            return found
+    if len(a.terms) == 1 and is_zero(a.const):
         atom, c = a.terms[0]
-        if isinstance(atom, Digit) and atom.mod is None and c == 1:
+        if isinstance(atom, Digit) and atom.mod is None and same_int(c, 1):
             return Affine.of(Digit(atom.base, atom.div, n))
     return Affine.of(Digit(a, 1, n))
+
+
+def _of_const(a: Int, n: Int, op: str) -> Affine | None:
+    if isinstance(a, Size):
+        return divided_size(a, n, op)
+    if is_zero(a):
+        return Affine(0)
+    if isinstance(n, Size):
+        return None
+    return Affine(a // n if op == "floordiv" else a % n)

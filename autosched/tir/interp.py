@@ -31,6 +31,8 @@ from autosched.tir.nodes import (
     sites,
 )
 from autosched.tir.printer import Names, format_access
+from autosched.tir.shapes import solve
+from autosched.tir.size import Size, SizeVar
 
 Array = npt.NDArray[Any]
 Thunk = Callable[[], Any]
@@ -46,6 +48,7 @@ def run(func: PrimFunc, arrays: Sequence[Array]) -> None:
     Raises ArgumentError if the arrays do not fit, and VerifyError, naming block, access and point,
     if an access is out of bounds or an axis leaves its extent.
     """
+    func = at_sizes(func, arrays)
     machine = _Machine(func, _bind(func, arrays))
     with np.errstate(all="ignore"):
         for step in machine.body:
@@ -57,6 +60,27 @@ def poison(dtype: str) -> Any:
     if dtype == "bfloat16":
         return dtypes.from_float32(np.nan)
     return np.nan if dtypes.is_float(dtype) else dtypes.maximum(dtype)
+
+
+def at_sizes(func: PrimFunc, arrays: Sequence[Array]) -> PrimFunc:
+    """`func` with its symbolic sizes as the shapes of `arrays` tell them, one a parameter.
+
+    Raises ArgumentError if they tell none; whether all shapes agree is left to be checked.
+    """
+    if not func.sizes:
+        return func
+    values: dict[SizeVar, Int] = {}
+    for s in solve(func)[0]:
+        shape = arrays[s.param].shape if s.param < len(arrays) else ()
+        offset = s.offset.substitute(values) if isinstance(s.offset, Size) else s.offset
+        if s.dim >= len(shape) or shape[s.dim] <= int(offset) or (shape[s.dim] - offset) % s.scale:
+            b = func.params[s.param]
+            raise ArgumentError(
+                f"size {s.var.name} of {func.name} cannot be told from {b.name}: its shape is "
+                f"{shape}; expected ({', '.join(map(str, b.shape))})"
+            )
+        values[s.var] = (shape[s.dim] - offset) // s.scale
+    return func.specialize({v.name: int(n) for v, n in values.items()})
 
 
 def _constant(value: Any, dtype: str) -> Any:
@@ -315,6 +339,7 @@ def reference(func: PrimFunc, arrays: Sequence[Array]) -> None:
     Raises ArgumentError if the arrays do not fit, VerifyError if an access is out of bounds or if
     `func` has been scheduled.
     """
+    func = at_sizes(func, arrays)
     memory = _bind(func, arrays)
     with np.errstate(all="ignore"):
         for node in func.body:

@@ -6,18 +6,20 @@ visited, through `bindings` (axis = affine form of the loop variables) and `pred
 the loop nest that are skipped). Primitives therefore rewrite loops, bindings and predicates, never
 a body. Nodes are immutable and compare by identity.
 
-Extents, coefficients and bounds are `Int`: in a population they are arrays, one number a candidate.
+Extents, coefficients and bounds are `Int`: in a population they are arrays, one number a candidate;
+in a program for all sizes they may be symbolic (`tir/size.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Union
 
 from autosched.errors import ScheduleError
 from autosched.tir.affine import Affine, Int
 from autosched.tir.expr import Expr, Var
+from autosched.tir.size import Size, SizeVar
 
 IterKind = Literal["spatial", "reduce", "sequential"]
 """`sequential` axes must be visited in order (recurrences)."""
@@ -197,6 +199,21 @@ class PrimFunc:
     def attr(self, key: str, default: Any = None) -> Any:
         """Value of an attribute."""
         return dict(self.attrs).get(key, default)
+
+    @property
+    def sizes(self) -> tuple[SizeVar, ...]:
+        """The symbolic sizes, in the order in which they appear in the parameters' shapes."""
+        extents = (n for b in self.params for n in b.shape if isinstance(n, Size))
+        return tuple(dict.fromkeys(v for n in extents for v in n.variables()))
+
+    def specialize(self, sizes: Mapping[str, int] | None = None, **named: int) -> PrimFunc:
+        """The function with symbolic sizes, by name, made constants: `func.specialize(n=1024)`.
+
+        Raises ArgumentError for a name that is no size of the function and a value below 1.
+        """
+        from autosched.tir.numbers import specialize
+
+        return specialize(self, {**(sizes or {}), **named})
 
     def __str__(self) -> str:
         return self.script()

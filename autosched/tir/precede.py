@@ -14,11 +14,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from autosched.tir.affine import Affine, Digit, always, is_zero, same_int
+from autosched.tir.affine import Affine, Digit, Int, always, is_zero, same_int
 from autosched.tir.expr import Var
+from autosched.tir.linear import DigitKey, plus
 from autosched.tir.nodes import Access, For, Predicate, Site, kind_vars
-from autosched.tir.prove import DigitKey, Facts
+from autosched.tir.prove import Facts
 from autosched.tir.region import common_loops
+from autosched.tir.size import Size
 
 
 def ring_base(access: Access, n: int) -> Affine | None:
@@ -54,10 +56,10 @@ class Pair:
         self.write, self.read = write, read
         self.other = {loop.var: Var(loop.var.name) for loop in writer.loops}
         self.shared = [loop.var for loop in common_loops([writer, reader])]
-        extents = {loop.var: int(loop.extent) for loop in reader.loops}
-        extents |= {self.other[loop.var]: int(loop.extent) for loop in writer.loops}
+        extents = {loop.var: loop.extent for loop in reader.loops}
+        extents |= {self.other[loop.var]: loop.extent for loop in writer.loops}
         self.facts = Facts(extents)
-        self.rings: list[tuple[Affine, int]] = []
+        self.rings: list[tuple[Affine, Int]] = []
         equal: list[Predicate] = []
         for loop in private:
             equal += _equal(Affine.of(self.other[loop.var]) - Affine.of(loop.var))
@@ -68,7 +70,7 @@ class Pair:
             base_x, base_y = ring_base(write, n), ring_base(read, n)
             if base_x is not None and base_y is not None:
                 ahead = self._written(base_x) - self._read(base_y)
-                self.rings.append((ahead, int(write.buffer.shape[n])))
+                self.rings.append((ahead, write.buffer.shape[n]))
             else:
                 gaps.append(self._written(x) - self._read(y))
         self.gaps = [*gaps, *self._joined(gaps)]
@@ -90,10 +92,10 @@ class Pair:
     def _joined(self, gaps: Sequence[Affine]) -> list[Affine]:
         """Sums of the forms, all 0, in which digits come together to what they are digits of."""
         moduli = {
-            int(atom.mod)
+            atom.mod
             for gap in gaps
             for atom, _ in gap.terms
-            if isinstance(atom, Digit) and atom.mod is not None
+            if isinstance(atom, Digit) and isinstance(atom.mod, int)
         }
         out: list[Affine] = []
         for low in gaps:
@@ -148,7 +150,8 @@ class Pair:
                 break
             facts = facts.where([Predicate(-gap, 1)])
         return first or any(
-            facts.at_most(facts.linear(p.form), int(p.bound) - 1) for p in impossible
+            facts.at_most(plus(facts.linear(p.form), facts.size(p.bound), -1), -1)
+            for p in impossible
         )
 
 
@@ -160,16 +163,22 @@ def _bases(gap: Affine) -> list[Predicate]:
     (x, p), (y, _) = gap.terms
     if not always(p * p == 1):
         return []
+    if isinstance(gap.const, Size) or isinstance(p, Size):
+        return []
     low = high = -int(gap.const) * int(p)
     out: list[Predicate] = []
     while isinstance(x, Digit) and isinstance(y, Digit):
         if x.mod is not None or y.mod is not None or not same_int(x.div, y.div):
+            break
+        if isinstance(x.div, Size):
             break
         # low <= x // d - y // d <= high
         low, high = int(x.div) * low - int(x.div) + 1, int(x.div) * high + int(x.div) - 1
         distance = x.base - y.base
         out += [Predicate(distance, high + 1), Predicate(-distance, 1 - low)]
         if len(x.base.terms) != 1 or len(y.base.terms) != 1:
+            break
+        if isinstance(distance.const, Size):
             break
         constant = int(distance.const)
         ((x, p),), ((y, q),) = x.base.terms, y.base.terms

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from autosched.tir.affine import Affine
+from autosched.tir.affine import Affine, Int
 from autosched.tir.expr import OPS, Call, Const, Expr, Slot, Var, walk
 from autosched.tir.nodes import (
     Access,
@@ -26,6 +26,7 @@ from autosched.tir.nodes import (
     Reducer,
 )
 from autosched.tir.reducers import KNOWN, known_name
+from autosched.tir.size import Size
 
 LOOP_NAMES = {
     "serial": "serial",
@@ -169,8 +170,12 @@ class _Script:
 
     def function(self, func: PrimFunc) -> str:
         # Printing is deterministic in names: parameters first, then intermediates, then the body.
-        params = ", ".join(f"{self.names.of(b)}: {self.buffer_type(b)}" for b in func.params)
-        self.lines += ["@T.prim_func", f"def {function_name(func.name)}({params}):"]
+        head = f"def {function_name(func.name)}"
+        if func.sizes:
+            self.sized_params(func, head)
+        else:
+            params = ", ".join(f"{self.names.of(b)}: {self.buffer_type(b)}" for b in func.params)
+            self.lines += ["@T.prim_func", f"{head}({params}):"]
         if func.attrs:
             self.emit(1, f"T.func_attr({format_literal(dict(func.attrs))})")
         from autosched.tir.nodes import buffers_of, loops_of
@@ -190,6 +195,22 @@ class _Script:
             self.emit(1, "pass")
         return "\n".join(self.lines) + "\n"
 
+    def sized_params(self, func: PrimFunc, head: str) -> None:
+        """Parameters as handles, which are matched once the sizes in their shapes have names."""
+        sizes = [self.names.of(v) for v in func.sizes]
+        buffers = [self.names.of(b) for b in func.params]
+        self.bound += (handles := [Var(f"{name}_handle") for name in buffers])
+        names = [self.names.of(h) for h in handles]
+        self.lines += ["@T.prim_func", f"{head}({', '.join(f'{h}: T.handle' for h in names)}):"]
+        for size in sizes:
+            self.emit(1, f"{size} = T.int64()")
+        for handle, buffer, b in zip(names, buffers, func.params, strict=True):
+            self.emit(1, f"{buffer} = T.match_buffer({handle}, {self.buffer_args(b)})")
+
+    def number(self, n: Int, outer: int = 0) -> str:
+        """An extent or a bound; `outer` is the precedence around it."""
+        return format_expr(n.to_expr(), self.names, (), outer) if isinstance(n, Size) else str(n)
+
     def emit(self, depth: int, text: str) -> None:
         self.lines.append("    " * depth + text)
 
@@ -204,7 +225,7 @@ class _Script:
         return f"{self.shape(b)}, {quote(b.dtype)}{scope}{align}{name}"
 
     def shape(self, b: Buffer) -> str:
-        inside = ", ".join(str(n) for n in b.shape)
+        inside = ", ".join(self.number(n) for n in b.shape)
         return f"({inside},)" if len(b.shape) == 1 else f"({inside})"
 
     def alloc(self, b: Buffer, depth: int, extra: str = "") -> None:
@@ -224,7 +245,8 @@ class _Script:
         last = chain[-1]
         if len(chain) > 1:
             names = ", ".join(self.names.of(loop.var) for loop in chain)
-            self.emit(depth, f"for {names} in T.grid({', '.join(str(x.extent) for x in chain)}):")
+            extents = ", ".join(self.number(x.extent) for x in chain)
+            self.emit(depth, f"for {names} in T.grid({extents}):")
         else:
             self.emit(depth, f"for {self.names.of(node.var)} in {self.loop_call(node)}:")
         for b in last.allocs:
@@ -242,7 +264,7 @@ class _Script:
         if loop.annotations:
             extra += f", annotations={format_literal(dict(loop.annotations))}"
         kind = "thread_binding" if loop.kind == "thread" else LOOP_NAMES[loop.kind]
-        return f"T.{kind}({loop.extent}{extra})"
+        return f"T.{kind}({self.number(loop.extent)}{extra})"
 
     def block(self, block: Block, depth: int) -> None:
         self.emit(depth, f"with T.block({quote(block.name)}):")
@@ -317,10 +339,13 @@ class _Script:
 
     def axis(self, it: Iter, binding: Affine, depth: int) -> None:
         value = format_expr(binding.to_expr(), self.names)
-        self.emit(depth, f"{self.names.of(it.var)} = T.axis.{it.kind}({it.extent}, {value})")
+        self.emit(
+            depth, f"{self.names.of(it.var)} = T.axis.{it.kind}({self.number(it.extent)}, {value})"
+        )
 
     def predicate(self, p: Predicate) -> str:
-        return f"{format_expr(p.form.to_expr(), self.names, (), 41)} < {p.bound}"
+        left = format_expr(p.form.to_expr(), self.names, (), 41)
+        return f"{left} < {self.number(p.bound, 41)}"
 
 
 def _slots(e: Index, reads: tuple[Access, ...]) -> Iterator[Slot]:

@@ -5,31 +5,40 @@ by intervals, then by eliminating variables with one inequality after the other 
 Fourier-Motzkin). It is sound and incomplete: False means "not proved". Digits `(x // d) % m`
 count as variables tied to their base by inequalities; neighbouring digits of one base are put
 together again. What is not affine (a value read from memory, a minimum) is an opaque variable
-with a range. Sizes here are Python ints: populations are not proved, their members are.
+with a range. Populations are not proved, their members are. A symbolic size is one more variable,
+from 1 to MAX_SIZE; a product of it with something else is an opaque variable between products of
+bounds.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from math import gcd
-from typing import NamedTuple
 
 from autosched.errors import VerifyError
 from autosched.tir import dtypes
-from autosched.tir.affine import Affine, Atom, Digit
+from autosched.tir.affine import Affine, Atom, Digit, Int, always
 from autosched.tir.expr import Call, Const, Expr, Slot, Var
+from autosched.tir.linear import (
+    DigitKey,
+    Key,
+    Linear,
+    Product,
+    SymbolicDigit,
+    as_key,
+    plus,
+)
 from autosched.tir.nodes import Access, Predicate
+from autosched.tir.size import MAX_SIZE, Quotient, Size, SizeVar, Undecided
 
 STEPS = 4
 """Inequalities combined at most in one proof; bindings and guards in use need one or two."""
 BUDGET = 2000
 """Combinations tried at most for one inequality: programs come from strangers, too."""
-
-Key = Hashable
 
 _DEADLINE: ContextVar[float | None] = ContextVar("deadline of proofs", default=None)
 
@@ -50,50 +59,12 @@ def _check_time() -> None:
         raise VerifyError("verifying the program takes too long; make it smaller")
 
 
-class Linear(NamedTuple):
-    """`const + sum(coefficient * atom)`; an atom is a variable's id, a `DigitKey` or opaque."""
-
-    const: int
-    terms: dict[Key, int]
-
-
-class DigitKey(NamedTuple):
-    """The atom `(base // div) % mod`."""
-
-    const: int
-    terms: frozenset[tuple[Key, int]]
-    div: int
-    mod: int | None
-
-    @property
-    def base(self) -> Linear:
-        """The form that is divided."""
-        return Linear(self.const, dict(self.terms))
-
-
 @dataclass(frozen=True, slots=True)
 class _AtMost:
     """The inequality `sum(coefficient * atom) <= bound`."""
 
     terms: dict[Key, int]
     bound: int
-
-
-def plus(a: Linear, b: Linear, factor: int = 1) -> Linear:
-    """`a + factor * b`."""
-    terms = dict(a.terms)
-    for key, c in b.terms.items():
-        total = terms.get(key, 0) + c * factor
-        if total:
-            terms[key] = total
-        else:
-            terms.pop(key, None)
-    return Linear(a.const + b.const * factor, terms)
-
-
-def without(form: Linear, keys: Collection[Key]) -> Linear:
-    """`form` less the terms of these atoms."""
-    return Linear(form.const, {k: c for k, c in form.terms.items() if k not in keys})
 
 
 class Facts:
@@ -105,21 +76,30 @@ class Facts:
 
     def __init__(
         self,
-        extents: Mapping[Var, int],
+        extents: Mapping[Var, Int],
         values: Mapping[Var, Affine] | None = None,
         reads: tuple[Access, ...] = (),
     ) -> None:
         _check_time()
-        self._ranges: dict[Key, tuple[int, int]] = {
-            id(v): (0, int(n) - 1) for v, n in extents.items()
-        }
+        self._ranges: dict[Key, tuple[int, int]] = {}
         self._tight: dict[Key, tuple[int, int]] = {}
         self._cache: dict[Key, tuple[int, int]] = {}
         self._known: list[_AtMost] = []
         self._reads = reads
         self._budget = 0
         self._values: dict[int, Linear] = {}
+        self._tops: dict[Key, Size] = {}
+        self.sizes: set[Key] = set()
+        """Atoms that are symbolic sizes."""
         self.impossible = False
+        for v, n in extents.items():
+            if isinstance(n, Size):
+                extent = self.size(n)
+                self._ranges[id(v)] = (0, self.span(extent)[1] - 1)
+                self._tops[id(v)] = n - 1
+                self._add(plus(Linear(1, {id(v): 1}), extent, -1), 0)
+            else:
+                self._ranges[id(v)] = (0, int(n) - 1)
         for v, form in (values or {}).items():
             self._values[id(v)] = self.linear(form)
 
@@ -133,6 +113,7 @@ class Facts:
         new._reads = self._reads
         new._budget = 0
         new._values = self._values
+        new._tops, new.sizes = self._tops, self.sizes
         new.impossible = self.impossible
         return new
 
@@ -142,7 +123,7 @@ class Facts:
         """These facts and the predicates of a block."""
         new = self.copy()
         for p in predicates:
-            new._add(new.linear(p.form), int(p.bound) - 1)
+            new._add(plus(new.linear(p.form), new.size(p.bound), -1), -1)
         return new
 
     def given(self, condition: Expr, truth: bool = True) -> Facts:
@@ -195,17 +176,117 @@ class Facts:
 
     def linear(self, form: Affine) -> Linear:
         """An affine form over the atoms known here, digits simplified."""
-        out = Linear(int(form.const), {})
+        out = self.size(form.const)
         for atom, c in form.terms:
-            out = plus(out, self._atom(atom), int(c))
+            if isinstance(c, Size):
+                out = plus(out, self._times(self._atom(atom), c))
+            else:
+                out = plus(out, self._atom(atom), int(c))
         return self._join(out)
 
     def _atom(self, atom: Atom) -> Linear:
         if isinstance(atom, Digit):
+            if isinstance(atom.div, Size) or isinstance(atom.mod, Size):
+                return self._symbolic_digit(atom)
             mod = None if atom.mod is None else int(atom.mod)
             return self._digit(self.linear(atom.base), int(atom.div), mod)
+        if isinstance(atom, SizeVar):
+            return self.size(Size.of(atom))
         bound = self._values.get(id(atom))
         return Linear(0, {id(atom): 1}) if bound is None else bound
+
+    def size(self, n: Int) -> Linear:
+        """A number as a linear form over the size variables."""
+        if not isinstance(n, Size):
+            return Linear(int(n), {})
+        out = Linear(n.const, {})
+        for monomial, c in n.terms:
+            part = Linear(1, {})
+            for k, atom in enumerate(monomial):
+                if isinstance(atom, Quotient):
+                    factor = self._digit(self.size(atom.base), atom.div, None)
+                else:
+                    self._ranges.setdefault(id(atom), (1, MAX_SIZE))
+                    self.sizes.add(id(atom))
+                    factor = Linear(0, {id(atom): 1})
+                part = self._product(part, factor) if k else factor
+            out = plus(out, part, c)
+        return out
+
+    def _times(self, form: Linear, n: Size) -> Linear:
+        """`form * n`. What is known of a loop's variable, that it is below its extent, holds times
+        `n` as well."""
+        factor = self.size(n)
+        out = self._product(form, factor)
+        for key in form.terms if always(n >= 0) else ():
+            top = self._tops[key] if key in self._tops else self.range(key)[1]
+            product = self._product(Linear(0, {key: 1}), factor)
+            self._add(plus(product, self.size(n * top), -1), 0)
+        return out
+
+    def _product(self, a: Linear, b: Linear) -> Linear:
+        """`a * b`; products of atoms become atoms."""
+        out = Linear(0, {})
+        for x, c in (*a.terms.items(), (None, a.const)):
+            for y, d in (*b.terms.items(), (None, b.const)):
+                if not c * d:
+                    continue
+                keys = [k for k in (x, y) if k is not None]
+                if len(keys) < 2:
+                    part = Linear(0, {keys[0]: 1}) if keys else Linear(1, {})
+                else:
+                    part = Linear(0, {self._pair(keys[0], keys[1]): 1})
+                out = plus(out, part, c * d)
+        return out
+
+    def product(self, factors: Iterable[Key], c: int) -> Linear:
+        """`c` times the product of atoms."""
+        out = Linear(c, {})
+        for key in factors:
+            out = self._product(out, Linear(0, {key: 1}))
+        return out
+
+    def _pair(self, x: Key, y: Key) -> Key:
+        """The atom `x * y`."""
+        factors = [f for k in (x, y) for f in (k.factors if isinstance(k, Product) else (k,))]
+        key: Key = Product(tuple(sorted(factors, key=repr)))
+        if key not in self._ranges:
+            (a, b), (c, d) = self.range(x), self.range(y)
+            ends = (a * c, a * d, b * c, b * d)
+            self._ranges[key] = (min(ends), max(ends))
+        return key
+
+    def _symbolic_digit(self, atom: Digit) -> Linear:
+        """A digit of symbolic divisor or modulus: from 0 to its modulus or what its base allows."""
+        base = self.linear(atom.base)
+        div, mod = self.size(atom.div), None if atom.mod is None else self.size(atom.mod)
+        key: Key = SymbolicDigit(as_key(base), as_key(div), None if mod is None else as_key(mod))
+        low, high = self.span(base)
+        if low < 0:
+            self._ranges.setdefault(key, (-_INFINITE, _INFINITE))
+            return Linear(0, {key: 1})
+        if key not in self._ranges:
+            self._ranges[key] = (0, high)
+            form = Linear(0, {key: 1})
+            self._add(plus(form, base, -1), 0)
+            if mod is not None:
+                self._add(plus(form, mod, -1), -1)
+            else:
+                # key * div <= base, and base is below its variables' extents.
+                top = self._top_of(atom)
+                if top is not None:
+                    self._add(plus(form, self.size(top), -1), 0)
+        return Linear(0, {key: 1})
+
+    def _top_of(self, atom: Digit) -> Int | None:
+        """The highest value of `base // div` where that is a simple form."""
+        extents = {v: self._tops[id(v)] + 1 for v in atom.variables() if id(v) in self._tops}
+        if any(v not in extents for v in atom.variables()):
+            return None
+        try:
+            return atom.base.span(extents)[1] // atom.div
+        except Undecided:
+            return None
 
     def of_expr(self, e: Expr) -> Linear:
         """An integer expression as a linear form; parts that are not linear become opaque atoms."""
@@ -390,6 +471,20 @@ class Facts:
             low += c * a if c > 0 else c * b
             high += c * b if c > 0 else c * a
         return low, high
+
+    def inside(self, form: Linear, extent: Int) -> bool:
+        """Whether `0 <= form < extent` is proved."""
+        if len(form.terms) == 1 and not form.const:
+            ((key, c),) = form.terms.items()
+            if c == 1 and isinstance(key, SymbolicDigit) and key.mod is None:
+                # 0 <= base // div < extent, where 0 <= base < div * extent.
+                base, div = (Linear(x, dict(terms)) for x, terms in (key.base, key.div))
+                beyond = plus(base, self._product(div, self.size(extent)), -1)
+                return self.at_most(beyond, -1) and self.at_most(plus(Linear(0, {}), base, -1), 0)
+        if not isinstance(extent, Size):
+            return self.within(form, 0, int(extent) - 1)
+        below = plus(form, self.size(extent), -1)
+        return self.at_most(below, -1) and self.at_most(plus(Linear(0, {}), form, -1), 0)
 
     def within(self, form: Linear, low: int, high: int) -> bool:
         """Whether `low <= form <= high` is proved."""

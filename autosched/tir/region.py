@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from autosched.tir.affine import Affine, Extents, Int, imax, imin
+from autosched.tir.affine import Affine, Extents, Int, always, imax, imin
 from autosched.tir.expr import Var
 from autosched.tir.nodes import (
     Access,
@@ -25,6 +26,7 @@ from autosched.tir.nodes import (
     path_to,
     sites,
 )
+from autosched.tir.size import Undecided
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -60,15 +62,23 @@ def _clipped(start: Affine, width: Int, size: Int, extents: Extents) -> Interval
     Only the form of `start` decides which way is taken, never a value, so that a population gets
     column by column what each candidate gets alone.
     """
+    try:
+        return _cut(start, width, size, extents)
+    except Undecided:  # what is cut off depends on symbolic sizes: nothing is
+        return Interval(start, width)
+
+
+def _cut(start: Affine, width: Int, size: Int, extents: Extents) -> Interval:
     if start.is_const():
         low = imin(imax(start.const, 0 * start.const), size - 1)
         high = imin(start.const + width, size)
         return Interval(Affine(low), imax(high - low, 0 * low + 1))
     # A start below 0 makes the interval's end count too, so only then the width must stay whole.
     inside = start.span(extents)[0] >= 0
-    if isinstance(inside, (bool, np.bool_)):
-        return Interval(start, imin(width, size) if inside else width)
-    return Interval(start, np.where(inside, imin(width, size), width))
+    if isinstance(inside, np.ndarray):
+        widths: Any = (imin(width, size), width)
+        return Interval(start, np.where(inside, *widths))
+    return Interval(start, imin(width, size) if always(inside) else width)
 
 
 def union(a: Region, b: Region, shape: Sequence[Int]) -> Region:
@@ -80,11 +90,19 @@ def union(a: Region, b: Region, shape: Sequence[Int]) -> Region:
         if gap.terms:
             out.append(Interval(Affine(0), n))
             continue
-        shift = imin(gap.const, 0 * gap.const)
-        start = x.start + shift
-        width = imax(x.width - shift, gap.const + y.width - shift)
-        out.append(Interval(start, imin(width, n - start.const) if start.is_const() else width))
+        try:
+            out.append(_hull(x, y, gap.const, n))
+        except Undecided:
+            out.append(Interval(Affine(0), n))
     return tuple(out)
+
+
+def _hull(x: Interval, y: Interval, gap: Int, n: Int) -> Interval:
+    """The interval from the first element of both to the last; `y` starts `gap` after `x`."""
+    shift = imin(gap, 0 * gap)
+    start = x.start + shift
+    width = imax(x.width - shift, gap + y.width - shift)
+    return Interval(start, imin(width, n - start.const) if start.is_const() else width)
 
 
 def touched(buffer: Buffer, places: Sequence[Site], inner: Collection[Var]) -> Region | None:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from autosched.tir import expr as ex
-from autosched.tir.affine import Affine, from_expr
+from autosched.tir.affine import Affine, Int, always, from_expr, same_int, sometimes
 from autosched.tir.expr import Expr, Slot, Var
 from autosched.tir.fold import fold
 from autosched.tir.nodes import Access, Block, For, Index, Node, Predicate, PrimFunc, map_blocks
@@ -21,8 +21,8 @@ from autosched.tir.prove import Facts
 def simplify(func: PrimFunc) -> PrimFunc:
     """`func` without unit loops, needless predicates, and what constants and ranges decide.
 
-    Loops bound to a GPU axis stay; an annotation of a unit loop goes with it. Extents are Python
-    ints (a population has none).
+    Loops bound to a GPU axis stay; an annotation of a unit loop goes with it. Extents are no
+    arrays (a population has none).
     """
     func = simplify_forms(drop_unit_loops(func))
     return replace(func, body=tuple(_simplify_blocks(node, {}) for node in func.body))
@@ -36,7 +36,7 @@ def drop_unit_loops(func: PrimFunc) -> PrimFunc:
         if isinstance(node, Block):
             return (node,)
         body = tuple(x for child in node.body for x in visit(child))
-        if node.extent == 1 and not node.allocs and node.kind != "thread":
+        if same_int(node.extent, 1) and not node.allocs and node.kind != "thread":
             zeros[node.var] = Affine(0)
             return body
         return (replace(node, body=body),)
@@ -75,9 +75,9 @@ def simplify_forms(func: PrimFunc) -> PrimFunc:
     return replace(func, body=tuple(x for node in func.body for x in _forms(node, {})))
 
 
-def _forms(node: Node, extents: Mapping[Var, int]) -> tuple[Node, ...]:
+def _forms(node: Node, extents: Mapping[Var, Int]) -> tuple[Node, ...]:
     if isinstance(node, For):
-        inside = {**extents, node.var: int(node.extent)}
+        inside = {**extents, node.var: node.extent}
         body = tuple(x for child in node.body for x in _forms(child, inside))
         return (replace(node, body=body),) if body else ()
     bindings = tuple(b.substitute({}, extents) for b in node.bindings)
@@ -85,20 +85,20 @@ def _forms(node: Node, extents: Mapping[Var, int]) -> tuple[Node, ...]:
     for p in node.predicates:
         form = p.form.substitute({}, extents)
         low, high = form.span(extents)
-        if low >= p.bound:
+        if always(low >= p.bound):
             return ()
-        if high >= p.bound and not any(
-            p.bound == q.bound and form.same(q.form) for q in predicates
+        if sometimes(high >= p.bound) and not any(
+            same_int(p.bound, q.bound) and form.same(q.form) for q in predicates
         ):
             predicates.append(Predicate(form, p.bound))
     return (replace(node, bindings=bindings, predicates=tuple(predicates)),)
 
 
-def _simplify_blocks(node: Node, extents: Mapping[Var, int]) -> Node:
+def _simplify_blocks(node: Node, extents: Mapping[Var, Int]) -> Node:
     if isinstance(node, For):
-        inside = {**extents, node.var: int(node.extent)}
+        inside = {**extents, node.var: node.extent}
         return replace(node, body=tuple(_simplify_blocks(child, inside) for child in node.body))
-    known = {**extents, **{it.var: int(it.extent) for it in node.iters}}
+    known = {**extents, **{it.var: it.extent for it in node.iters}}
     facts = Facts(known, reads=node.reads)
 
     def access(a: Access) -> Access:
@@ -114,7 +114,7 @@ def _simplify_blocks(node: Node, extents: Mapping[Var, int]) -> Node:
     )
 
 
-def _index(index: Index, facts: Facts, extents: Mapping[Var, int]) -> Index:
+def _index(index: Index, facts: Facts, extents: Mapping[Var, Int]) -> Index:
     if isinstance(index, Affine):
         return index.substitute({}, extents)
     folded = fold(index, facts)

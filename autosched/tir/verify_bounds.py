@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from autosched.tir.affine import Affine
+from autosched.tir.affine import Affine, Int, always
 from autosched.tir.expr import Call, Expr, Slot, Var
 from autosched.tir.faults import READS, WRITES, Fault
 from autosched.tir.nodes import Access, PrimFunc, Site, sites
 from autosched.tir.printer import Names, format_access, format_index
 from autosched.tir.prove import Facts
+from autosched.tir.size import MAX_SIZE, Monomial, Size, exact_quotient
 
 MAGNITUDE = 1 << 62
 """Of index arithmetic."""
@@ -24,10 +25,10 @@ def domains(func: PrimFunc) -> Iterator[Fault]:
         facts: Facts | None = None
         for it, binding in zip(block.iters, block.bindings, strict=True):
             low, high = binding.span(site.extents())
-            if low >= 0 and high < it.extent:
+            if always(low >= 0) and always(high < it.extent):
                 continue
             facts = facts or loop_facts(site)
-            if not facts.within(facts.linear(binding), 0, int(it.extent) - 1):
+            if not facts.inside(facts.linear(binding), it.extent):
                 yield Fault(
                     block,
                     f"block {block.name!r}: axis {it.var.name} is bound to {_text(binding)}, which "
@@ -38,14 +39,16 @@ def domains(func: PrimFunc) -> Iterator[Fault]:
 
 def magnitudes(func: PrimFunc) -> Iterator[Fault]:
     """No binding, predicate or index leaves the 64-bit integers on the way to its value."""
+    limits = _Limits(func)
     for site in sites(func):
         block = site.block
-        sizes = {**loop_extents(site), **{i.var: int(i.extent) for i in block.iters}}
+        extents = {**loop_extents(site), **{i.var: i.extent for i in block.iters}}
+        sizes = {v: limits.of(n) for v, n in extents.items()}
         forms = [*block.bindings, *(p.form + p.bound for p in block.predicates)]
         for access in (*block.reads, *block.writes):
             forms += [i for i in access.indices if isinstance(i, Affine)]
         for form in forms:
-            if _reach(form, sizes) > MAGNITUDE:
+            if _reach(form, sizes, limits) > MAGNITUDE:
                 yield Fault(
                     block,
                     f"block {block.name!r}: {_text(form)} may reach beyond 2**62 on the way to its "
@@ -53,17 +56,42 @@ def magnitudes(func: PrimFunc) -> Iterator[Fault]:
                 )
 
 
-def _reach(form: Affine, sizes: Mapping[Var, int]) -> int:
+def _reach(form: Affine, sizes: Mapping[Var, int], limits: _Limits) -> int:
     """Largest magnitude of the form, of its parts, and of what its digits are taken from."""
-    total, inside = abs(int(form.const)), 0
+    total, inside = limits.of(form.const), 0
     for atom, c in form.terms:
         if isinstance(atom, Var):
-            total += abs(int(c)) * sizes[atom]
+            total += limits.of(c) * sizes[atom]
             continue
-        base = _reach(atom.base, sizes)
+        base = _reach(atom.base, sizes, limits)
         inside = max(inside, base)
-        total += abs(int(c)) * (base if atom.mod is None else min(base, int(atom.mod)))
+        total += limits.of(c) * (base if atom.mod is None else min(base, limits.of(atom.mod)))
     return max(total, inside)
+
+
+class _Limits:
+    """The largest magnitudes of numbers. Sizes are limited by memory, and so are products of sizes
+    that count elements of a parameter; any other product is as large as it can be."""
+
+    def __init__(self, func: PrimFunc) -> None:
+        self.counted: list[Size] = []
+        for b in func.params:
+            count: Int = 1
+            for n in b.shape:
+                count = count * n
+            if isinstance(count, Size):
+                self.counted += [Size(0, ((m, 1),)) for m, c in count.terms if c > 0]
+
+    def of(self, n: Int) -> int:
+        if not isinstance(n, Size):
+            return abs(int(n))
+        return abs(n.const) + sum(abs(c) * self._product(m) for m, c in n.terms)
+
+    def _product(self, monomial: Monomial) -> int:
+        size = Size(0, ((monomial, 1),))
+        if len(monomial) == 1 or any(exact_quotient(x, size) is not None for x in self.counted):
+            return MAX_SIZE
+        return int(MAX_SIZE ** len(monomial))
 
 
 def bounds(func: PrimFunc) -> Iterator[Fault]:
@@ -87,7 +115,7 @@ class _Bounds:
     def __init__(self, site: Site, data: bool = True) -> None:
         self.site, self.data = site, data
         self.block = site.block
-        extents = {i.var: int(i.extent) for i in self.block.iters}
+        extents = {i.var: i.extent for i in self.block.iters}
         self.axes = Facts({**loop_extents(site), **extents}, reads=self.block.reads)
         self.known: dict[tuple[bool, tuple[tuple[int, bool], ...]], Facts] = {}
 
@@ -125,13 +153,13 @@ class _Bounds:
                     yield from self.reads_in(a, guards, seen)
 
     def holds(self, access: Access, n: int, guards: Guards) -> bool:
-        index, size = access.indices[n], int(access.buffer.shape[n])
+        index, size = access.indices[n], access.buffer.shape[n]
         if not (self.data or isinstance(index, Affine)):
             return True
         for over_loops in (False, True):
             facts = self.facts(over_loops, guards)
             form = facts.linear(index) if isinstance(index, Affine) else facts.of_expr(index)
-            if facts.within(form, 0, size - 1):
+            if facts.inside(form, size):
                 return True
         return False
 
@@ -169,8 +197,8 @@ def loop_facts(site: Site) -> Facts:
     return Facts(loop_extents(site), values, site.block.reads).where(site.block.predicates)
 
 
-def loop_extents(site: Site) -> dict[Var, int]:
-    return {loop.var: int(loop.extent) for loop in site.loops}
+def loop_extents(site: Site) -> dict[Var, Int]:
+    return {loop.var: loop.extent for loop in site.loops}
 
 
 def _text(form: Affine) -> str:

@@ -7,7 +7,7 @@ from typing import get_args
 
 from autosched.errors import TensorExprError
 from autosched.tir import dtypes
-from autosched.tir.affine import Affine, Digit
+from autosched.tir.affine import Affine, Digit, Int, always
 from autosched.tir.expr import MAX_HEIGHT, OPS, Call, Const, Expr, Slot, Var, call, height, walk
 from autosched.tir.faults import READS, WHERE, WRITES, Fault
 from autosched.tir.nodes import (
@@ -23,6 +23,9 @@ from autosched.tir.nodes import (
     loops_of,
     sites,
 )
+from autosched.tir.numbers import Numbers
+from autosched.tir.shapes import solve, unsolved_message
+from autosched.tir.size import Size, SizeVar
 
 SCOPES = ("global", "local", "shared")
 
@@ -45,15 +48,15 @@ def _forms(block: Block) -> Iterator[tuple[str, Affine]]:
 
 
 def _is_plain(form: Affine) -> bool:
-    """Whether all numbers are Python ints and digits are well-formed."""
+    """Whether all numbers are Python ints or sizes, and digits are well-formed."""
     for atom, c in form.terms:
-        if type(c) is not int:
+        if type(c) not in (int, Size):
             return False
         if isinstance(atom, Digit):
             numbers = (atom.div,) if atom.mod is None else (atom.div, atom.mod)
             if not all(_is_size(n) for n in numbers) or not _is_plain(atom.base):
                 return False
-    return type(form.const) is int
+    return type(form.const) in (int, Size)
 
 
 def _label(block: Block) -> str:
@@ -61,7 +64,16 @@ def _label(block: Block) -> str:
 
 
 def _is_size(n: object) -> bool:
+    """Whether `n` is an extent: a constant or an expression of sizes, and positive."""
+    if isinstance(n, Size):
+        return always(n >= 1)
     return isinstance(n, int) and not isinstance(n, bool) and n >= 1
+
+
+def _may_be_empty(n: object) -> bool:
+    """Whether `n` is a symbolic extent that is 0 for some sizes, and never less: a recurrence of
+    `T` steps computes `T - 1` of them."""
+    return isinstance(n, Size) and always(n >= 0)
 
 
 def nodes(func: PrimFunc) -> Iterator[Fault]:
@@ -174,10 +186,16 @@ def _reads_itself(block: Block, start: int) -> bool:
 
 
 def sizes(func: PrimFunc) -> Iterator[Fault]:
-    """Extents and shapes are integers of at least 1; loops have bodies."""
+    """Extents and shapes are integers of at least 1; loops have bodies; symbolic sizes follow from
+    the shapes of the parameters."""
+    names = [v.name for v in func.sizes]
+    for name in dict.fromkeys(names):
+        if names.count(name) > 1:
+            yield Fault(None, f"{names.count(name)} sizes are named {name!r}; names must differ")
+    yield from size_faults(func)
     for loop in loops_of(func):
         name = f"loop {loop.var.name!r}"
-        if not _is_size(loop.extent):
+        if not (_is_size(loop.extent) or _may_be_empty(loop.extent)):
             yield Fault(loop, f"{name} has extent {loop.extent!r}; expected an integer from 1 up")
         if not loop.body:
             yield Fault(loop, f"{name} has no body")
@@ -189,11 +207,32 @@ def sizes(func: PrimFunc) -> Iterator[Fault]:
                 expected = ", ".join(get_args(IterKind))
                 message = f"axis {it.var.name} has kind {it.kind!r}; expected one of {expected}"
                 yield Fault(block, f"{_label(block)}: {message}")
-            if not _is_size(it.extent):
+            if not (_is_size(it.extent) or (it.kind == "sequential" and _may_be_empty(it.extent))):
                 message = (
                     f"axis {it.var.name} has extent {it.extent!r}; expected an integer from 1 up"
                 )
                 yield Fault(block, f"{_label(block)}: {message}")
+
+
+def size_faults(func: PrimFunc) -> Iterator[Fault]:
+    """Symbolic sizes, wherever they stand, that do not follow from the shapes of the parameters."""
+    solved, unsolved = solve(func)
+    known = {s.var for s in solved}
+    stray = dict.fromkeys(unsolved)
+
+    def number(n: Int) -> Int:
+        if isinstance(n, Size):
+            stray.update(dict.fromkeys(v for v in n.variables() if v not in known))
+        return n
+
+    Numbers(number).func(func)
+    for block in _blocks(func):
+        for _, root in _roots(block):
+            for e in walk(root):
+                if isinstance(e, SizeVar) and e not in known:
+                    stray[e] = None
+    for var in stray:
+        yield Fault(None, unsolved_message(func, var))
 
 
 def buffers(func: PrimFunc) -> Iterator[Fault]:
@@ -203,7 +242,8 @@ def buffers(func: PrimFunc) -> Iterator[Fault]:
         if b.dtype not in dtypes.DTYPES:
             expected = ", ".join(dtypes.DTYPES)
             yield Fault(None, f"{b.name} has dtype {b.dtype!r}; expected one of {expected}")
-        if not all(_is_size(n) for n in b.shape):
+        inner = all(b is not p for p in func.params)
+        if not all(_is_size(n) or (inner and _may_be_empty(n)) for n in b.shape):
             yield Fault(None, f"{b.name} has shape {b.shape}; expected integers from 1 up")
         if b.scope not in SCOPES:
             yield Fault(
@@ -316,7 +356,7 @@ def _strange(form: Affine | Expr, known: set[Var]) -> list[Var]:
     if isinstance(form, Affine):
         found = list(form.variables())
     else:
-        found = [e for e in walk(form) if isinstance(e, Var)]
+        found = [e for e in walk(form) if isinstance(e, Var) and not isinstance(e, SizeVar)]
     return [v for v in dict.fromkeys(found) if v not in known]
 
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from math import prod
 
 from autosched.tir.affine import Affine, Extents
 from autosched.tir.expr import Call, Expr, Slot, Var
 from autosched.tir.faults import READS, WRITES, Fault
+from autosched.tir.linear import DigitKey, Key, Linear, without
 from autosched.tir.nodes import Access, Block, Buffer, For, Index, PrimFunc, Site, sites
+from autosched.tir.numbers import specialize
 from autosched.tir.precede import Pair
 from autosched.tir.printer import Names, format_access
-from autosched.tir.prove import DigitKey, Key, Linear, without
 from autosched.tir.region import placements
 from autosched.tir.verify_bounds import loop_facts
 from autosched.tir.verify_races import homes_of
@@ -99,6 +100,23 @@ def reaches(func: PrimFunc) -> Iterator[Fault]:
 
     A fault is certain: the reader runs at all its points, and one lies outside all that is written.
     """
+    return _at_instance(func, _reaches)
+
+
+def _at_instance(func: PrimFunc, rule: Callable[[PrimFunc], Iterator[Fault]]) -> Iterator[Fault]:
+    """A rule whose faults are certain, of a program for all sizes checked at one of them."""
+    if not func.sizes:
+        yield from rule(func)
+        return
+    sizes = {v.name: 1009 + 4 * k for k, v in enumerate(func.sizes)}
+    blocks = {s.block.name: s.block for s in sites(func)}
+    where = ", ".join(f"{name} = {n}" for name, n in sizes.items())
+    for fault in rule(specialize(func, sizes)):
+        node = blocks[fault.node.name] if isinstance(fault.node, Block) else None
+        yield Fault(node, f"{fault.message} (with {where})", fault.mark)
+
+
+def _reaches(func: PrimFunc) -> Iterator[Fault]:
     homes = homes_of(func)
     every = list(sites(func))
     params = set(func.params)
@@ -167,6 +185,10 @@ _FAR = 1 << 80
 
 def outputs(func: PrimFunc) -> Iterator[Fault]:
     """Some parameter is written, and no element of one is provably left out."""
+    return _at_instance(func, _outputs)
+
+
+def _outputs(func: PrimFunc) -> Iterator[Fault]:
     reach: dict[Buffer, list[tuple[int, int]]] = {}
     points: dict[Buffer, int] = {}
     last: dict[Buffer, Block] = {}

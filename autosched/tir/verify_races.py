@@ -4,8 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from autosched.tir.affine import Affine
+from autosched.tir.affine import Affine, same_int
 from autosched.tir.faults import READS, WRITES, Fault
+from autosched.tir.linear import (
+    DigitKey,
+    Key,
+    Linear,
+    Product,
+    SymbolicDigit,
+    as_key,
+    plus,
+    without,
+)
 from autosched.tir.nodes import (
     Access,
     Block,
@@ -16,7 +26,6 @@ from autosched.tir.nodes import (
     buffers_of,
     sites,
 )
-from autosched.tir.prove import DigitKey, Key, Linear, without
 from autosched.tir.region import home, placements, users_of
 from autosched.tir.verify_bounds import loop_facts
 
@@ -28,7 +37,7 @@ def races(func: PrimFunc) -> Iterator[Fault]:
     homes = homes_of(func)
     for writer in every:
         for depth, loop in enumerate(writer.loops):
-            if loop.kind not in ("parallel", "vectorized") or loop.extent == 1:
+            if loop.kind not in ("parallel", "vectorized") or same_int(loop.extent, 1):
                 continue
             for access in writer.block.writes:
                 if loop not in homes[access.buffer]:  # else each iteration has its own
@@ -139,6 +148,9 @@ class _Iterations:
         """Find atoms on which both sides agree if `x` on the left equals `y` on the right."""
         shared = {k: c for k, c in x.terms.items() if y.terms.get(k) == c}
         moving = [k for k in shared if not self._is_agreed(k)]
+        for product in [k for k in moving if isinstance(k, Product)]:
+            self._agree_product(product, x, y, shared)
+            moving.remove(product)
         for key in sorted(moving, key=lambda k: -abs(shared[k])):
             known = {k for k in shared if k == key or self._is_agreed(k)}
             low_x, high_x = self.left.span(without(x, known))
@@ -147,8 +159,28 @@ class _Iterations:
                 return
             self.agreed.add(key)
 
+    def _agree_product(self, key: Product, x: Linear, y: Linear, shared: dict[Key, int]) -> None:
+        """Of `c * atom * size + rest`, the atom, if both rests are from 0 to `c * size - 1`."""
+        moving = [k for k in key.factors if not self._is_agreed(k)]
+        if len(moving) != 1 or shared[key] < 1:
+            return
+        known = {k for k in shared if k == key or self._is_agreed(k)}
+        for facts, form in ((self.left, x), (self.right, y)):
+            rest = without(form, known)
+            step = facts.product([k for k in key.factors if k != moving[0]], shared[key])
+            if not (
+                facts.at_most(plus(rest, step, -1), -1)
+                and facts.at_most(plus(Linear(0, {}), rest, -1), 0)
+            ):
+                return
+        self.agreed.add(moving[0])
+
     def _is_agreed(self, key: Key) -> bool:
-        if isinstance(key, DigitKey):
+        if key in self.left.sizes or key in self.right.sizes:
+            return True
+        if isinstance(key, Product):
+            return all(self._is_agreed(k) for k in key.factors)
+        if isinstance(key, (DigitKey, SymbolicDigit)):
             return key in self.agreed or all(self._is_agreed(k) for k, _ in key.terms)
         return key in self.agreed
 
@@ -165,4 +197,11 @@ class _Iterations:
             pair = (key.base, key.base)
             if reach is None and pair not in pairs and pair not in out:
                 out.append(pair)
+        # Of symbolic digits: base // d and base % d.
+        for symbolic in [k for k in self.agreed if isinstance(k, SymbolicDigit)]:
+            low = SymbolicDigit(symbolic.base, as_key(Linear(1, {})), symbolic.div)
+            base = Linear(symbolic.base[0], dict(symbolic.base[1]))
+            known = (base, base) in pairs or (base, base) in out
+            if symbolic.mod is None and low in self.agreed and not known:
+                out.append((base, base))
         return out

@@ -35,8 +35,8 @@ class SearchTask:
     (default: INSERT_TRANSFORM_STAGE) says what may be done with weights whose layout is free; under
     another option the workload is another one, with a key and records of its own.
 
-    Raises WorkloadError for a workload that does not exist or wrong arguments, TargetError for the
-    target; what the function itself raises passes through.
+    Raises WorkloadError for a workload that does not exist, wrong arguments or symbolic sizes,
+    TargetError for the target; what the function itself raises passes through.
     """
 
     def __init__(
@@ -69,6 +69,14 @@ class SearchTask:
         else:
             found = "neither" if func is None else "both"
             raise WorkloadError(f"expected either func with args, or prim_func; found {found}")
+        if self.prim_func.sizes:
+            names = [v.name for v in self.prim_func.sizes]
+            raise WorkloadError(
+                f"{self.name} has the symbolic sizes {', '.join(names)}; a measurement is of one "
+                "choice of them: tune for representative sizes, prim_func="
+                f"func.specialize({', '.join(f'{n}=1024' for n in names)}), and apply the "
+                "primitives found to the function for all sizes"
+            )
         if layout_rewrite_option is not None:
             self.prim_func = with_option(self.prim_func, layout_rewrite_option)
         self.target = target if isinstance(target, Target) else Target(target)

@@ -184,7 +184,7 @@ def test_schedules_of_recurrences(
     if operator == "cumsum":
         scan.cumsum_schedule(schedule, scan.ColumnTiles(4))
     else:
-        scan.cell_schedule(schedule, scan.CellTiles(2, 4, 2, 4, 2, apart))
+        scan.cell_schedule(schedule, scan.CellTiles(2, 4, 2, 4, 2, apart, not apart))
     verify(schedule.func)
     rng = np.random.default_rng(0)
     shapes = [b.shape for b in schedule.func.params]

@@ -13,6 +13,7 @@ import pickle
 import signal
 import sys
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -82,10 +83,13 @@ def run_once(
         region.data[:] = np.frombuffer(array.tobytes(), np.uint8)
         if not param.written:
             region.protect(READ)
+    sizes = info.solve([a.shape for a in arrays])
+    info = info.at(sizes)
     # The workspace is aligned to cache lines and a multiple of them long.
     scratch = Region(info.workspace_bytes + threads * info.thread_bytes, at_end)
     scratch.data[:] = 0xFF  # NaN for floats
-    pointers = (ctypes.c_void_p * len(regions))(*(r.address for r in regions))
+    words = [*(r.address for r in regions), *sizes.values()]
+    pointers = (ctypes.c_void_p * len(words))(*words)
     kernel = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int)(entry)
     kernel(ctypes.addressof(pointers), scratch.address, threads)
     names = [*(p.name for p in info.params), "the workspace"]
@@ -102,6 +106,12 @@ def run_once(
     return results
 
 
+@lru_cache(maxsize=1)
+def compiled(ir: str, target: str, level: Level) -> bytes:
+    """Object code; what has just been built for other arrays is not built again."""
+    return compile_ir(ir, Target(target), level)
+
+
 def run(
     generated: Generated, target: Target, level: Level, arrays: Sequence[Array], threads: int
 ) -> list[Array]:
@@ -110,7 +120,7 @@ def run(
     if missing:
         raise RuntimeError(f"this machine lacks {', '.join(missing)}")
     info = generated.info
-    code = compile_ir(generated.ir, target, level)
+    code = compiled(generated.ir, str(target), level)
     imports = parallel.imports() if info.parallel else {}
     library = link(code, (info.entry,), imports)
     entry = library[info.entry]

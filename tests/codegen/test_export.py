@@ -204,3 +204,61 @@ def test_the_example(tmp_path: Path) -> None:
     example = Path(__file__).parents[2] / "examples" / "export.py"
     assert "largest error: " in run(sys.executable, example, tmp_path)
     assert (tmp_path / "export").exists()
+
+
+def symbolic() -> at.Schedule:
+    """out = x + the row sums of x; rows of an intermediate in every thread's own memory, and one
+    that all share."""
+    n, m = te.var("n"), te.var("threads")
+    x = te.placeholder((n, 2 * m), name="x")
+    k = te.reduce_axis((0, 2 * m), name="k")
+    e = te.compute((n, 2 * m), lambda i, j: x[i, j] * 2, name="e")
+    s = te.compute((n,), lambda i: te.sum(e[i, k], axis=k), name="s")
+    out = te.compute((n, 2 * m), lambda i, j: x[i, j] + s[i], name="out")
+    sch = at.Schedule(te.create_prim_func([x, out]))
+    i = sch.get_loops(sch.get_block("s"))[0]
+    sch.compute_at(sch.get_block("e"), i)
+    sch.parallel(i)
+    return sch
+
+
+SIZED_MAIN = r"""
+#include <stdio.h>
+#include <stdlib.h>
+#include "sized.h"
+int main(void) {
+    if (sized(NULL, NULL, 3, 2, NULL, 0) != 22) return 1;
+    for (int64_t n = 1; n < 20; n++)
+        for (int64_t m = 1; m < 40; m += 3) {
+            float *x = malloc(n * 2 * m * 4), *out = malloc(n * 2 * m * 4);
+            for (int64_t i = 0; i < n * 2 * m; i++) x[i] = (float)(i % 7);
+            size_t bytes = sized_workspace_bytes(n, m, 2);
+            void *space = aligned_alloc(64, bytes);
+            if (sized(x, out, 0, m, NULL, 0) != 22 || sized(x, out, n, -1, NULL, 0) != 22) return 2;
+            if (sized(x, out, n, m, n % 2 ? space : NULL, 2)) return 3;
+            for (int64_t i = 0; i < n; i++) {
+                float sum = 0;
+                for (int64_t j = 0; j < 2 * m; j++) sum += 2 * x[i * 2 * m + j];
+                for (int64_t j = 0; j < 2 * m; j++)
+                    if (out[i * 2 * m + j] != x[i * 2 * m + j] + sum) return 4;
+            }
+            free(x); free(out); free(space);
+        }
+    puts("all right");
+    return 0;
+}
+"""
+
+
+@needs_cc
+def test_symbolic_sizes(tmp_path: Path) -> None:
+    """Sizes are arguments after the arrays, and the workspace is a function of them."""
+    done = at.build(symbolic(), target=TARGET).export(tmp_path / "sized")
+    header = done.header.read_text()
+    assert "float *AUTOSCHED_RESTRICT out,\n    int64_t n, int64_t threads_1,\n" in header
+    assert " *   x          float [n][threads_1 * 2], input\n" in header
+    assert " *   threads_1  a size of at least 1\n" in header
+    (tmp_path / "main.c").write_text(SIZED_MAIN)
+    strict = ("-std=gnu11", "-Wall", "-Wextra", "-Werror", "-fsanitize=address,undefined")
+    run(CC, *strict, tmp_path / "main.c", done.object, "-o", tmp_path / "main", "-lpthread", "-lm")
+    assert run(tmp_path / "main") == "all right\n"

@@ -193,9 +193,5 @@ def test_loops_and_teams_in_turn() -> None:
     for n in range(500):
         assert run("steps", 2, 1 + n % 3)[2] == 0
         bumped = np.zeros(100, np.int32)
-        _bump(bumped)
+        run_loop("bump", bumped, len(bumped), 7, 3)
         assert (bumped == 1).all()
-
-
-def _bump(context: np.ndarray) -> None:
-    run_loop("bump", context, len(context), 7, 3)

@@ -56,7 +56,7 @@ def same(keys: list[str], mine: Floats, theirs: Any, exact: bool, where: str) ->
 def test_tape_equals_batch_equals_one_by_one_equals_lowered(
     name: str, args: tuple[int, ...]
 ) -> None:
-    """Ten workloads of 125 rows: 1,250 candidates, divisor and non-divisor tiles, 188 features a
+    """Ten workloads of 125 rows: 1,250 candidates, divisor and non-divisor tiles, 189 features a
     block: the tape's columns are the array program's; for 250 of them, those of the candidate alone
     and those read off its lowered program too."""
     space = generate_space(prim_func_of(name, args), TARGET)

@@ -10,6 +10,7 @@ import pytest
 
 from autosched import te
 from autosched.errors import TensorExprError
+from autosched.tir.expr import Var
 
 N = 4
 
@@ -115,7 +116,7 @@ MISUSES: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "axis of another compute": (foreign_axis, "compute C uses axis i of compute first"),
     "unknown variable": (
-        lambda: one(lambda i: A[i, te.var("n")]),
+        lambda: one(lambda i: A[i, Var("n")]),
         "compute C uses the unknown axis n; its axes are (i)",
     ),
     "spatial axis reduced": (
@@ -157,10 +158,15 @@ MISUSES: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: te.placeholder((4, 2.5), name="P"),
         "dimension 1 of placeholder P is 2.5; expected a positive int",
     ),
-    "symbolic extent": (
-        lambda: te.placeholder((te.var("n"),), name="P"),
-        "dimension 0 of placeholder P is the expression n; symbolic sizes are not supported yet",
+    "symbolic extent that may be 0": (
+        lambda: te.placeholder((te.var("n") - 1,), name="P"),
+        "dimension 0 of placeholder P is n - 1, which is not positive for all sizes from 1 up",
     ),
+    "extent of no size": (
+        lambda: te.placeholder((te.max(te.var("n"), 4),), name="P"),
+        "dimension 0 of placeholder P is the expression T.max(n, 4); expected an int, or sums",
+    ),
+    "size of another dtype": (lambda: te.var("n", "int32"), "a symbolic size is int64"),
     "shape of no kind": (lambda: te.placeholder("4", name="P"), "shape of placeholder P is '4'"),
     "dtype": (
         lambda: te.placeholder((4,), name="P", dtype="complex64"),

@@ -1,9 +1,10 @@
 """The functions that C programs call: their names, and the LLVM IR between them and the kernels.
 
-    int NAME(const float *A, ..., float *C, void *workspace, int threads)
+    int NAME(const float *A, ..., float *C, int64_t n, ..., void *workspace, int threads)
 
-checks what C cannot (null and misaligned pointers, the number of threads), allocates scratch memory
-if none is given, and calls the kernel. It returns 0, EINVAL or ENOMEM.
+with the symbolic sizes after the arrays, checks what C cannot (null and misaligned pointers, sizes
+and the number of threads out of range), allocates scratch memory if none is given, and calls the
+kernel. It returns 0, EINVAL or ENOMEM.
 """
 
 from __future__ import annotations
@@ -13,8 +14,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from autosched.codegen.artifact import KernelInfo, Param
+from autosched.codegen.formula import Extent, fold
 from autosched.errors import ArgumentError
 from autosched.tir import dtypes
+from autosched.tir.size import MAX_SIZE
 
 ALIGNMENT = 64
 EINVAL, ENOMEM = 22, 12
@@ -38,6 +41,12 @@ class Source:
     symbol: str
     ir: str
     info: KernelInfo
+
+
+def size_names(info: KernelInfo) -> dict[str, str]:
+    """The names of the symbolic sizes in C, which no array of the function takes."""
+    taken = {"workspace", "threads", *_RESERVED}
+    return {s.name: _c_name(s.name, taken) for s in info.sizes}
 
 
 @dataclass(frozen=True)
@@ -66,29 +75,32 @@ def symbol(name: str, stem: str, prefix: str) -> str:
 
 def arguments(info: KernelInfo) -> tuple[Argument, ...]:
     """The parameters with names that C can have."""
-    taken = {"workspace", "threads", *_RESERVED}
-    out = []
-    for param in info.params:
-        base = re.sub(r"[^A-Za-z0-9_]", "_", param.name)
-        base = base if re.match(r"[A-Za-z]", base) else f"p{base}"
-        name, n = base, 0
-        while name in taken:
-            n += 1
-            name = f"{base}_{n}"
-        taken.add(name)
-        out.append(Argument(name, param))
-    return tuple(out)
+    taken = {"workspace", "threads", *_RESERVED, *size_names(info).values()}
+    return tuple(Argument(_c_name(param.name, taken), param) for param in info.params)
+
+
+def _c_name(name: str, taken: set[str]) -> str:
+    """`name` as C can have it, not yet among `taken`, to which it is added."""
+    base = re.sub(r"[^A-Za-z0-9_]", "_", name)
+    base = base if re.match(r"[A-Za-z]", base) else f"p{base}"
+    found, n = base, 0
+    while found in taken:
+        n += 1
+        found = f"{base}_{n}"
+    taken.add(found)
+    return found
 
 
 def entry_ir(source: Source, default_threads: int, max_threads: int) -> str:
     """LLVM IR of the function, for the end of the kernel's own module."""
     info = source.info
-    count = len(info.params)
+    count, cells = len(info.params), len(info.params) + len(info.sizes)
     params = "".join(f"ptr %p{n}, " for n in range(count))
+    params += "".join(f"i64 %n{n}, " for n in range(len(info.sizes)))
     lines = [
         f"define i32 @{source.symbol}({params}ptr %workspace, i32 %given) {{",
         "entry:",
-        f"  %args = alloca [{max(count, 1)} x ptr], align 8",
+        f"  %args = alloca [{max(cells, 1)} x ptr], align 8",
         f"  %bad0 = icmp ugt i32 %given, {max_threads}",
     ]
     bad = _Chain(lines, "bad")
@@ -98,7 +110,15 @@ def entry_ir(source: Source, default_threads: int, max_threads: int) -> str:
         bad.add(_misaligned(lines, f"p{n}", dtypes.itemsize(param.dtype)))
         lines.append(f"  %at{n} = getelementptr ptr, ptr %args, i64 {n}")
         lines.append(f"  store ptr %p{n}, ptr %at{n}, align 8")
-    needs_space = info.workspace_bytes + info.thread_bytes > 0
+    for n in range(len(info.sizes)):
+        lines += [
+            f"  %less{n} = sub i64 %n{n}, 1",
+            f"  %range{n} = icmp uge i64 %less{n}, {MAX_SIZE}",
+            f"  %cell{n} = getelementptr i64, ptr %args, i64 {count + n}",
+            f"  store i64 %n{n}, ptr %cell{n}, align 8",
+        ]
+        bad.add(f"%range{n}")
+    needs_space = info.needs_workspace
     if needs_space:
         bad.add(_misaligned(lines, "workspace", ALIGNMENT))
     lines += [f"  br i1 {bad.last}, label %refuse, label %start", "start:"]
@@ -114,8 +134,9 @@ def entry_ir(source: Source, default_threads: int, max_threads: int) -> str:
             "  br i1 %none, label %allocate, label %run",
             "allocate:",
             "  %wide = zext i32 %threads to i64",
-            f"  %each = mul i64 %wide, {info.thread_bytes}",
-            f"  %all = add i64 %each, {info.workspace_bytes + ALIGNMENT - 1}",
+            f"  %each = mul i64 %wide, {_computed(lines, info, info.thread_bytes)}",
+            f"  %shared = add i64 {_computed(lines, info, info.workspace_bytes)}, {ALIGNMENT - 1}",
+            "  %all = add i64 %each, %shared",
             f"  %size = and i64 %all, -{ALIGNMENT}",
             f"  %new = call ptr @aligned_alloc(i64 {ALIGNMENT}, i64 %size)",
             "  %failed = icmp eq ptr %new, null",
@@ -135,6 +156,19 @@ def entry_ir(source: Source, default_threads: int, max_threads: int) -> str:
     if needs_space:
         lines += ["declare ptr @aligned_alloc(i64, i64)", "declare void @free(ptr)"]
     return "\n".join(lines) + "\n"
+
+
+def _computed(lines: list[str], info: KernelInfo, formula: Extent) -> str:
+    """A formula's value: a number, or the name that the added lines give it."""
+    places = {s.name: f"%n{n}" for n, s in enumerate(info.sizes)}
+    words = {"+": "add", "-": "sub", "*": "mul", "//": "sdiv"}
+
+    def combine(op: str, a: str, b: str) -> str:
+        name = f"%f{len(lines)}"
+        lines.append(f"  {name} = {words[op]} i64 {a}, {b}")
+        return name
+
+    return fold(formula, places.__getitem__, str, combine)
 
 
 class _Chain:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from autosched.codegen.artifact import KernelInfo
-from autosched.codegen.export.entries import ALIGNMENT, Argument, Source, arguments
+from autosched.codegen.export.entries import ALIGNMENT, Argument, Source, arguments, size_names
+from autosched.codegen.formula import Extent, fold
 from autosched.target import Target
 
 _C_TYPES = {
@@ -41,7 +42,7 @@ _HEAD = """\
  *
  * Every function returns 0, or, having done nothing,
  *     EINVAL (22)  a pointer is null or not aligned to its element, the workspace not to
- *                  {alignment} bytes, or threads is not in 0 ... {max_threads}
+ *                  {alignment} bytes, a size is below 1, or threads is not in 0 ... {max_threads}
  *     ENOMEM (12)  there is no memory for a workspace
  *
  * Arrays are dense and in row-major order. Outputs overlap no other array; inputs may overlap
@@ -106,19 +107,24 @@ def header(
 def _function(source: Source, threads: int) -> str:
     args = arguments(source.info)
     width = max((len(a.name) for a in args), default=0)
-    rows = "".join(f" *   {a.name:<{width}}  {_array(a)}\n" for a in args)
+    sizes = size_names(source.info)
+    width = max([width, *map(len, sizes.values())])
+    rows = "".join(f" *   {a.name:<{width}}  {_array(a, sizes)}\n" for a in args)
+    rows += "".join(f" *   {n:<{width}}  a size of at least 1\n" for n in sizes.values())
     prototype = "".join(f"\n    {_declared(a)}," for a in args)
+    declared = "".join(f"int64_t {n}, " for n in sizes.values())
+    prototype += f"\n    {declared.rstrip()}" if sizes else ""
     return (
         f"\n/* {source.symbol}\n *\n{rows} *\n * {_space(source.info)}\n */\n"
         f"int {source.symbol}({prototype}\n    void *workspace, int threads);\n\n"
-        f"static inline size_t {source.symbol}_workspace_bytes(int threads) {{\n"
+        f"static inline size_t {source.symbol}_workspace_bytes({declared}int threads) {{\n"
         f"{_bytes(source.info, threads)}}}\n"
     )
 
 
-def _array(argument: Argument) -> str:
+def _array(argument: Argument, sizes: Mapping[str, str]) -> str:
     param = argument.param
-    shape = "".join(f"[{n}]" for n in param.shape)
+    shape = "".join(f"[{_c(n, sizes)}]" for n in param.shape)
     binary = _BITS.get(param.dtype, "")
     use = "output" if param.written else "input"
     return f"{_C_TYPES[param.dtype]} {shape or '[1]'}{binary}, {use}"
@@ -132,19 +138,38 @@ def _declared(argument: Argument) -> str:
 
 
 def _space(info: KernelInfo) -> str:
-    if not info.workspace_bytes + info.thread_bytes:
+    sizes = size_names(info)
+    if not info.needs_workspace:
         space = "It needs no workspace"
     else:
-        each = f" and {info.thread_bytes} a thread" if info.thread_bytes else ""
-        space = f"Its workspace is of {info.workspace_bytes} bytes{each}"
+        each = f" and {_c(info.thread_bytes, sizes)} a thread" if info.thread_bytes else ""
+        space = f"Its workspace is of {_c(info.workspace_bytes, sizes)} bytes{each}"
     return f"{space}, and {'has' if info.parallel else 'has no'} parallel loops."
 
 
 def _bytes(info: KernelInfo, threads: int) -> str:
     """Body of the function that says how large a workspace is."""
+    sizes = size_names(info)
+    unused = "".join(f"    (void){n};\n" for n in sizes.values())
     if info.parallel and info.thread_bytes:
-        each = f"(size_t)(threads ? threads : {threads}) * {info.thread_bytes}"
-        total = f"({info.workspace_bytes} + {each} + {ALIGNMENT - 1}) / {ALIGNMENT} * {ALIGNMENT}"
-        return f"    return {total};\n"
-    total = str(-(-(info.workspace_bytes + info.thread_bytes) // ALIGNMENT) * ALIGNMENT)
-    return f"    (void)threads;\n    return {total};\n"
+        each = f"(size_t)(threads ? threads : {threads}) * {_factor(info.thread_bytes, sizes)}"
+        shared = _c(info.workspace_bytes, sizes)
+        total = f"({shared} + {each} + {ALIGNMENT - 1}) / {ALIGNMENT} * {ALIGNMENT}"
+        return f"{unused}    return {total};\n"
+    if isinstance(info.workspace_bytes, int) and isinstance(info.thread_bytes, int):
+        total = str(-(-(info.workspace_bytes + info.thread_bytes) // ALIGNMENT) * ALIGNMENT)
+    else:
+        both = f"{_factor(info.workspace_bytes, sizes)} + {_factor(info.thread_bytes, sizes)}"
+        total = f"(size_t)({both} + {ALIGNMENT - 1}) / {ALIGNMENT} * {ALIGNMENT}"
+    return f"{unused}    (void)threads;\n    return {total};\n"
+
+
+def _c(formula: Extent, sizes: Mapping[str, str]) -> str:
+    """A formula in C. (What is divided is never negative.)"""
+    text = fold(formula, sizes.__getitem__, str, lambda op, a, b: f"({a} {op[0]} {b})")
+    return text[1:-1] if text.startswith("(") else text
+
+
+def _factor(formula: Extent, sizes: Mapping[str, str]) -> str:
+    """A formula in C, as an operand."""
+    return str(formula) if isinstance(formula, int) else f"(size_t)({_c(formula, sizes)})"

@@ -18,6 +18,7 @@ from autosched.codegen.llvm.types import Value, type_of
 from autosched.tir.affine import Affine
 from autosched.tir.expr import Var
 from autosched.tir.nodes import Access, Block, For, Index, Site, sites
+from autosched.tir.size import Size
 
 if TYPE_CHECKING:
     from autosched.codegen.llvm.function import FunctionWriter
@@ -151,6 +152,8 @@ def _same(write: Sequence[Index], read: Sequence[Index], before: dict[Var, Affin
 def _vectors(f: FunctionWriter, block: Block, inside: tuple[For, ...]) -> int:
     count = 1
     for x in inside:
+        if isinstance(x.extent, Size):
+            return MAX_VECTORS + 1  # no number of registers
         width = f.width(block) if x.kind == "vectorized" else 1
         count *= -(-int(x.extent) // width)
     return count

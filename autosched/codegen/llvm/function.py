@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,7 @@ from autosched.codegen.llvm.tile import TileWriter, chunks, find_tile
 from autosched.codegen.llvm.types import Value
 from autosched.target import Target
 from autosched.tir import dtypes
-from autosched.tir.affine import Affine
+from autosched.tir.affine import Affine, Int, same_int
 from autosched.tir.expr import Call, Var, walk
 from autosched.tir.intrin import KEY, Match
 from autosched.tir.nodes import (
@@ -32,6 +32,7 @@ from autosched.tir.nodes import (
     allocated,
     sites,
 )
+from autosched.tir.size import Size
 
 if TYPE_CHECKING:
     from autosched.codegen.llvm.generate import ModuleWriter
@@ -45,10 +46,12 @@ takes more than linear time over straight code, and no processor keeps so much o
 
 @dataclass
 class Scratch:
-    """A growing area of scratch memory with stack discipline."""
+    """A growing area of scratch memory: constant sizes with stack discipline, then symbolic ones,
+    each of which has its place for the whole call."""
 
     top: int = 0
     high: int = 0
+    symbolic: Int = 0
 
     def take(self, size: int) -> int:
         """Offset of `size` bytes, 64-byte aligned."""
@@ -56,6 +59,17 @@ class Scratch:
         self.top += (size + 63) // 64 * 64
         self.high = max(self.high, self.top)
         return at
+
+    def take_symbolic(self, size: Size) -> Int:
+        """Offset of `size` bytes, 64-byte aligned, from the end of the constant part."""
+        at = self.symbolic
+        self.symbolic = at + (size + 63) // 64 * 64
+        return at
+
+    @property
+    def total(self) -> Int:
+        """Bytes in all."""
+        return self.high + self.symbolic
 
 
 @dataclass
@@ -156,8 +170,14 @@ class FunctionWriter:
         """The evaluator of a block's points."""
         found = self._points.get(id(block))
         if found is None:
-            extents = {v: int(n) for v, n in self.blocks[id(block)].extents().items()}
-            found = Points(block, extents, self.b, self.index, self.memory, self.scalars)
+            found = Points(
+                block,
+                self.blocks[id(block)].extents(),
+                self.b,
+                self.index,
+                self.memory,
+                self.scalars,
+            )
             self._points[id(block)] = found
         return found
 
@@ -183,6 +203,8 @@ class FunctionWriter:
         if node.kind == "unrolled":
             return int(node.extent) * inside
         if node.kind == "vectorized":
+            if isinstance(node.extent, Size):
+                return 2 * inside  # in a loop, and masked at the end
             width = min(self.width(s.block) for s in sites(node))
             return -(-int(node.extent) // width) * inside
         return inside
@@ -243,19 +265,35 @@ class FunctionWriter:
         area = self.module.thread_scratch if self.in_parallel else self.module.shared_scratch
         mark = area.top
         for buffer in buffers:
-            size = dtypes.itemsize(buffer.dtype) * int(allocated(buffer.shape, buffer.align))
-            if size <= STACK_BYTES:
+            size = dtypes.itemsize(buffer.dtype) * allocated(buffer.shape, buffer.align)
+            if isinstance(size, Size):
+                pointer = self._slots.get(id(buffer)) or self._sized(buffer, size)
+                self._slots[id(buffer)] = pointer
+            elif size <= STACK_BYTES:
                 # Unrolled copies of a loop come here again; their buffers live one after the other.
                 pointer = self._slots.get(id(buffer)) or self.alloca(f"[{max(size, 64)} x i8]", 64)
                 self._slots[id(buffer)] = pointer
             else:
-                base = "%thread_space" if self.in_parallel else "%workspace"
-                self.b.name(base, 0)
-                pointer = self.b.op(f"getelementptr inbounds i8, ptr {base}, i64 {area.take(size)}")
+                base = self.b.name(self._base, 0)
+                at = area.take(int(size))
+                pointer = self.b.op(f"getelementptr inbounds i8, ptr {base}, i64 {at}")
             self.memory.pointers[id(buffer)] = pointer
         for node in body:
             self.node(node)
         area.top = mark
+
+    @property
+    def _base(self) -> str:
+        """Where the scratch memory of this function begins."""
+        return "%thread_space" if self.in_parallel else "%workspace"
+
+    def _sized(self, buffer: Buffer, size: Size) -> str:
+        """Scratch memory of a symbolic size."""
+        at = self.module.place(self.in_parallel, buffer, size)
+        end = "@@THREAD@@" if self.in_parallel else "@@SHARED@@"
+        start = self.b.op(f"add nsw i64 {self.index.number(at)}, {end}")
+        base = self.b.name(self._base, 0)
+        return self.b.op(f"getelementptr inbounds i8, ptr {base}, i64 {start}")
 
     def serial(self, loop: For) -> None:
         """A loop, shortened where a predicate of all blocks inside ends it."""
@@ -265,7 +303,7 @@ class FunctionWriter:
             for p in self.pending(inside[0])
             if self._ends(p, loop)
             and all(
-                any(p.bound == q.bound and p.form.same(q.form) for q in self.pending(x))
+                any(same_int(p.bound, q.bound) and p.form.same(q.form) for q in self.pending(x))
                 for x in inside
             )
         ]
@@ -274,7 +312,7 @@ class FunctionWriter:
             id(q)
             for x in inside
             for q in self.pending(x)
-            if any(p.bound == q.bound and p.form.same(q.form) for p in common)
+            if any(same_int(p.bound, q.bound) and p.form.same(q.form) for p in common)
         }
         self.done |= added
         carried = carries(self, loop)
@@ -292,19 +330,22 @@ class FunctionWriter:
             return False
         return all(v is loop.var or v in self.index.env for v in p.form.variables())
 
-    def trip(self, loop: For, predicates: Sequence[Predicate], inner: dict[Var, int]) -> int | str:
+    def trip(
+        self, loop: For, predicates: Sequence[Predicate], inner: Mapping[Var, Int]
+    ) -> int | str:
         """Iterations of `loop` for which all `predicates` hold, with `inner` loops at the values
         given."""
-        trip: int | str = int(loop.extent)
+        trip = self.index.number(loop.extent)
         for p in predicates:
             c = int(p.form.coefficient(loop.var))
             rest = p.form - Affine.of(loop.var, c)
             rest = rest.substitute({v: Affine(n) for v, n in inner.items()})
+            bound = self.index.number(p.bound)
             linear = self.index.linear(rest)
-            if not any(linear.terms.values()):
-                here: int | str = max(0, -((linear.const - int(p.bound)) // c))
+            if not any(linear.terms.values()) and isinstance(bound, int):
+                here: int | str = max(0, -((linear.const - bound) // c))
             else:
-                room = self.b.op(f"sub nsw i64 {int(p.bound)}, {self.index.scalar(linear)}")
+                room = self.b.op(f"sub nsw i64 {bound}, {self.index.scalar(linear)}")
                 if c != 1:
                     up = self.b.op(f"add nsw i64 {room}, {c - 1}")
                     room = self.b.op(f"sdiv i64 {up}, {c}")
@@ -327,6 +368,9 @@ class FunctionWriter:
             self.serial(loop)
             return
         width = min(self.width(block) for block in blocks)
+        if isinstance(loop.extent, Size):
+            self._sized_vectors(loop, str(self.index.number(loop.extent)), width)
+            return
         extent = int(loop.extent)
         whole = extent // width
         covered = 0
@@ -350,6 +394,36 @@ class FunctionWriter:
         self.index.lanes = lanes
         self.body(loop)
         self.index.lanes = None
+
+    def _sized_vectors(self, loop: For, extent: str, width: int) -> None:
+        """A vectorised loop of symbolic extent: whole vectors in a loop, then a masked one."""
+
+        def body(active: int | str) -> None:
+            self._in_lanes(loop, lanes_of(loop.var, width, active))
+
+        self.vectors(loop.var, extent, width, body)
+
+    def vectors(self, var: Var, extent: str, width: int, body: Callable[[int | str], None]) -> None:
+        """`body` at every vector of [0, extent), `var` being its first lane; it is told how many
+        lanes are active: all, or at the end an i64 name."""
+        whole = self.b.op(f"udiv i64 {extent}, {width}")
+        counter = Var(f"{var.name}_vector")
+
+        def inside() -> None:
+            self.index.env[var] = self.b.op(f"mul nsw i64 {self.index.env[counter]}, {width}")
+            body(width)
+
+        self.loop(counter, 0, whole, inside)
+        covered = self.b.op(f"mul nsw i64 {whole}, {width}")
+        rest = self.b.op(f"sub nsw i64 {extent}, {covered}")
+
+        def tail() -> None:
+            self.index.env[var] = covered
+            body(rest)
+
+        if width > 1:
+            self.branch(self.b.op(f"icmp sgt i64 {rest}, 0"), tail)
+        self.index.env.pop(var, None)
 
     def block(self, block: Block) -> None:
         """One point, or one vector of points, of a block."""

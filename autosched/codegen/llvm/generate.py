@@ -5,18 +5,25 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import prod
+from typing import Any
 
-from autosched.codegen.artifact import KernelInfo, Param
+from autosched.codegen.artifact import KernelInfo, Param, SizeParam
+from autosched.codegen.formula import Extent
+from autosched.codegen.llvm.builder import Builder
 from autosched.codegen.llvm.function import FunctionWriter, Scratch
+from autosched.codegen.llvm.index import Indexer
 from autosched.codegen.llvm.outline import Outline
 from autosched.codegen.llvm.phases import chain_of
-from autosched.codegen.llvm.team import TeamWriter, most_threads
+from autosched.codegen.llvm.team import TeamWriter, iterations, most_threads
 from autosched.errors import CodegenError
 from autosched.lowering import end_early
 from autosched.target import Target
+from autosched.tir.affine import Int
 from autosched.tir.expr import Var, walk
-from autosched.tir.nodes import Block, For, Node, PrimFunc, Site, outputs_of, sites
+from autosched.tir.nodes import Block, Buffer, For, Node, PrimFunc, Site, outputs_of, sites
+from autosched.tir.printer import Names, format_expr
+from autosched.tir.shapes import solve, unsolved_message
+from autosched.tir.size import Size
 
 _MULTIPLE = re.compile(r"mul nsw i64 \S+, (\d+)$")
 
@@ -32,7 +39,7 @@ class Generated:
 def generate(func: PrimFunc, target: Target, entry: str = "autosched_kernel") -> Generated:
     """LLVM IR of a lowered function (see `autosched.lowering`).
 
-    Raises CodegenError for what has no code here (thread bindings, symbolic extents).
+    Raises CodegenError for what has no code here (thread bindings).
     """
     # Whole vectors that hold nothing go. Idle lanes stay: reading a padded panel needs no mask.
     func = end_early(func, "vectorized", target.vector_bytes)
@@ -61,6 +68,16 @@ class ModuleWriter:
         self.count = 0
         self.shared_scratch = Scratch()
         self.thread_scratch = Scratch()
+        self.places: dict[int, Int] = {}
+        """Where scratch buffers of symbolic sizes (by id) begin, behind the constant part."""
+        sizes = func.sizes
+        self.sizes = {v: f"%n{n}" for n, v in enumerate(sizes)}
+        """Values of the symbolic sizes; every function has them as arguments of these names, and
+        with them the bytes of scratch memory that all threads share and that each has."""
+        self.sized = [*self.sizes.values(), "%shared", "%each"] if sizes else []
+        self.names = Names()
+        for v in sizes:
+            self.names.of(v)
         self.calls_runtime = False
         self.blocks: dict[int, Site] = {id(s.block): s for s in sites(func)}
         for site in self.blocks.values():
@@ -76,6 +93,21 @@ class ModuleWriter:
         """A number not used before in this module."""
         self.count += 1
         return self.count
+
+    def place(self, in_parallel: bool, buffer: Buffer, size: Size) -> Int:
+        """Where a scratch buffer of symbolic size begins, the same in every function."""
+        if id(buffer) not in self.places:
+            area = self.thread_scratch if in_parallel else self.shared_scratch
+            self.places[id(buffer)] = area.take_symbolic(size)
+        return self.places[id(buffer)]
+
+    def writer(self, kind: type[FunctionWriter] = FunctionWriter, **options: Any) -> FunctionWriter:
+        """The writer of a new function, which knows the sizes."""
+        f = kind(self, self.target, self.blocks, **options)
+        f.index.sizes = dict(self.sizes)
+        for name in self.sized:
+            f.b.name(name, 0)
+        return f
 
     def multiple(self, f: FunctionWriter, name: str) -> int:
         """A number that divides the i64 value `name` (1 when nothing is known)."""
@@ -101,7 +133,10 @@ class ModuleWriter:
         for n, name in enumerate(pointers):
             lines.append(f"  {name}.at = getelementptr inbounds ptr, ptr %args, i64 {n}")
             lines.append(f"  {name} = load ptr, ptr {name}.at, align 8")
-        passed = ", ".join(f"ptr {p}" for p in [*pointers, "%workspace"])
+        lines += self._entry_sizes(len(params))
+        passed = ", ".join(
+            [*(f"ptr {p}" for p in [*pointers, "%workspace"]), *(f"i64 {n}" for n in self.sized)]
+        )
         if streams:
             # Stores past the caches need whole aligned vectors; NumPy aligns to 16 bytes only.
             written = {id(b) for b in outputs_of(self.func)}
@@ -124,14 +159,17 @@ class ModuleWriter:
         info = KernelInfo(
             self.entry,
             self._params(),
-            self.shared_scratch.high,
-            self.thread_scratch.high,
+            self._extent(self.shared_scratch.total),
+            self._extent(self.thread_scratch.total),
             self.calls_runtime,
+            self._sizes(),
         )
         text = "\n\n".join([*self.functions, "\n".join(lines)])
-        text = text.replace("@@SHARED@@", str(info.workspace_bytes)).replace(
-            "@@THREAD@@", str(info.thread_bytes)
-        )
+        for area, mark in (
+            (self.shared_scratch, "@@SHARED@@"),
+            (self.thread_scratch, "@@THREAD@@"),
+        ):
+            text = text.replace(mark, str(area.high))
         head = f'target triple = "{self.target.triple}"\n'
         tail = "\n".join([*self.declarations.values(), self._attributes(), "!0 = !{i32 1}"])
         return Generated(f"{head}\n{text}\n\n{tail}\n", info)
@@ -144,12 +182,42 @@ class ModuleWriter:
     def _params(self) -> tuple[Param, ...]:
         written = {id(b) for b in outputs_of(self.func)}
         return tuple(
-            Param(b.name, tuple(int(n) for n in b.shape), b.dtype, id(b) in written)
+            Param(b.name, tuple(map(self._extent, b.shape)), b.dtype, id(b) in written)
             for b in self.func.params
         )
 
+    def _extent(self, n: Int) -> Extent:
+        """A number of the kernel's description: an int, or a formula of the sizes' names."""
+        return format_expr(n.to_expr(), self.names) if isinstance(n, Size) else int(n)
+
+    def _sizes(self) -> tuple[SizeParam, ...]:
+        """How the sizes follow from the shapes of the arguments."""
+        solved, unsolved = solve(self.func)
+        for v in unsolved:
+            raise CodegenError(unsolved_message(self.func, v))
+        return tuple(
+            SizeParam(self.names.of(s.var), s.param, s.dim, s.scale, self._extent(s.offset))
+            for s in solved
+        )
+
+    def _entry_sizes(self, first: int) -> list[str]:
+        """Lines of the entry that load the sizes, from cell `first` of the arguments on, in the
+        order of `_sizes`, and compute the bytes of scratch memory."""
+        if not self.sizes:
+            return []
+        b = Builder(self.declarations)
+        index = Indexer(b)
+        index.sizes = dict(self.sizes)
+        for n, s in enumerate(solve(self.func)[0]):
+            name = b.name(self.sizes[s.var], 0)
+            b.do(f"{name}.at = getelementptr inbounds i64, ptr %args, i64 {first + n}")
+            b.do(f"{name} = load i64, ptr {name}.at, align 8")
+        for name, area in (("%shared", self.shared_scratch), ("%each", self.thread_scratch)):
+            b.do(f"{name} = add nsw i64 {index.number(area.total)}, 0")
+        return b.text().splitlines()
+
     def _body(self, suffix: str, streaming: bool) -> None:
-        f = FunctionWriter(self, self.target, self.blocks, streaming=streaming)
+        f = self.writer(streaming=streaming)
         arguments = []
         for n, b in enumerate(self.func.params):
             f.memory.pointers[id(b)] = f.b.name(f"%p{n}", 0)
@@ -157,7 +225,7 @@ class ModuleWriter:
         for name in ("%workspace", "%threads"):
             f.b.name(name, 0)
         f.scratch(self.func.allocs, self.func.body)
-        arguments += ["ptr noalias %workspace", "i32 %threads"]
+        arguments += ["ptr noalias %workspace", *(f"i64 {n}" for n in self.sized), "i32 %threads"]
         self.define(f"{self.entry}.{suffix}", arguments, f)
 
     def define(self, name: str, arguments: list[str], f: FunctionWriter) -> None:
@@ -174,7 +242,7 @@ class ModuleWriter:
         self.declarations["autosched_parallel_for"] = (
             "declare void @autosched_parallel_for(ptr, ptr, i64, i64, i32)"
         )
-        total = prod(int(x.extent) for x in chain_of(loop))
+        total = outside.index.number(iterations(chain_of(loop)))
         chunk = int(loop.annotation("chunk", 0))
         self._iterations(outside, loop).call_on_threads(
             "autosched_parallel_for", f"i64 {total}, i64 {chunk}, i32 %threads"
@@ -192,7 +260,10 @@ class ModuleWriter:
         part = Outline(self, outside, (loop,), TeamWriter, shared=True)
         part.inside.node(loop)
         part.define()
-        most = outside.b.op(f"call i32 @llvm.smin.i32(i32 %threads, i32 {most_threads(loop)})")
+        limit = most_threads(loop)
+        most = "%threads"
+        if limit is not None:
+            most = outside.b.op(f"call i32 @llvm.smin.i32(i32 %threads, i32 {limit})")
         part.call_on_threads("autosched_parallel_team", f"i32 {most}")
 
     def share(self, outside: FunctionWriter, loop: For, begin: str, end: str) -> None:
@@ -222,10 +293,10 @@ class ModuleWriter:
         """The counters of fused loops from the flat one."""
         value = f.index.env[flat]
         for loop in reversed(chain):
-            n = int(loop.extent)
+            n = f.index.number(loop.extent)
             if loop is chain[0]:
                 f.index.env[loop.var] = value
-            elif isinstance(value, int):
+            elif isinstance(value, int) and isinstance(n, int):
                 f.index.env[loop.var] = value % n
                 value //= n
             else:

@@ -7,26 +7,28 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from autosched.codegen.llvm.builder import Builder
-from autosched.tir.affine import Affine, Digit
+from autosched.tir.affine import Affine, Digit, Int
 from autosched.tir.expr import Var
+from autosched.tir.size import Quotient, Size, SizeVar
 
 
 @dataclass(frozen=True, slots=True)
 class Lanes:
     """The vectorised loop at this point: lane n stands for `var = base + n`, where `base` is
-    `env[var]`. Only the first `active` lanes exist."""
+    `env[var]`. Only the first `active` lanes exist; where a symbolic extent ends that is an i64
+    name."""
 
     var: Var
     width: int
-    active: int
+    active: int | str
 
     @property
     def partial(self) -> bool:
         """Whether some lanes do not exist."""
-        return self.active < self.width
+        return isinstance(self.active, str) or self.active < self.width
 
 
-def lanes_of(var: Var, width: int, active: int) -> Lanes | None:
+def lanes_of(var: Var, width: int, active: int | str) -> Lanes | None:
     """Lanes of a vector; None for one of a single lane, which is a scalar and typed as such."""
     return Lanes(var, width, active) if width > 1 else None
 
@@ -61,11 +63,79 @@ class Indexer:
         self.lanes: Lanes | None = None
         self.masks: set[str] = set()
         """Names of lane masks that `below` returned; its other names are single i1 values."""
+        self.sizes: dict[SizeVar, str] = {}
+        """Values of the symbolic sizes, known from the head of the function on."""
+
+    def number(self, n: Int) -> int | str:
+        """A number as a Python int or, where it is symbolic, an i64 name."""
+        if not isinstance(n, Size):
+            return int(n)
+        out = Linear()
+        self._add_number(out, n)
+        return self.scalar(out)
+
+    def _add_number(self, out: Linear, n: Int) -> None:
+        if not isinstance(n, Size):
+            out.const += int(n)
+            return
+        out.const += n.const
+        for monomial, c in n.terms:
+            product: str | None = None
+            for atom in monomial:
+                if isinstance(atom, Quotient):
+                    factor = self._floor(str(self.number(atom.base)), atom.div, None, 1)
+                else:
+                    factor = self.sizes[atom]
+                product = self._times(product, factor)
+            assert product is not None
+            out.add(product, c)
+
+    def _times(self, a: str | None, b: str) -> str:
+        return b if a is None else self.b.op(f"mul nsw i64 {a}, {b}")
+
+    def add_scaled(self, out: Linear, part: Linear, factor: Int) -> None:
+        """Add `factor * part` to `out`."""
+        if isinstance(factor, Size):
+            self._add_number(out, factor * part.const)
+            if not (any(part.terms.values()) or part.varies):
+                return
+            name = str(self.number(factor))
+            for term, c in part.terms.items():
+                if c:
+                    out.add(self._times(term, name), c)
+            if part.varies:
+                assert self.lanes is not None
+                lanes = self.vector(Linear(0, {}, part.step, part.vector))
+                wide = self.splat(name, "i64", self.lanes.width)
+                self._add_vector(out, self.b.op(f"mul <{self.lanes.width} x i64> {lanes}, {wide}"))
+            return
+        factor = int(factor)
+        out.const += factor * part.const
+        for term, c in part.terms.items():
+            out.add(term, factor * c)
+        out.step += factor * part.step
+        if part.vector is not None:
+            scaled = part.vector
+            if factor != 1:
+                assert self.lanes is not None
+                width = self.lanes.width
+                scaled = self.b.op(f"mul <{width} x i64> {scaled}, splat (i64 {factor})")
+            self._add_vector(out, scaled)
+
+    def _add_vector(self, out: Linear, vector: str) -> None:
+        if out.vector is not None:
+            assert self.lanes is not None
+            vector = self.b.op(f"add <{self.lanes.width} x i64> {out.vector}, {vector}")
+        out.vector = vector
 
     def linear(self, form: Affine, values: Mapping[Var, str] | None = None) -> Linear:
         """The value of a form. `values` overrides variables (clamped axes)."""
-        out = Linear(int(form.const))
+        out = Linear()
+        self._add_number(out, form.const)
         for atom, c in form.terms:
+            if isinstance(c, Size):
+                self.add_scaled(out, self.linear(Affine.of(atom), values), c)
+                continue
             c = int(c)
             if isinstance(atom, Var):
                 if values is not None and atom in values:
@@ -84,42 +154,36 @@ class Indexer:
 
     def _digit(self, d: Digit, c: int, out: Linear, values: Mapping[Var, str] | None) -> None:
         base = self.linear(d.base, values)
-        div, mod = int(d.div), None if d.mod is None else int(d.mod)
+        div, mod = self.number(d.div), None if d.mod is None else self.number(d.mod)
         if base.varies:
             assert self.lanes is not None
-            vector = self.vector(base)
             width = self.lanes.width
-            vector = self._floor(vector, div, mod, width)
-            scaled = (
-                vector if c == 1 else self.b.op(f"mul <{width} x i64> {vector}, splat (i64 {c})")
-            )
-            out.vector = (
-                scaled
-                if out.vector is None
-                else self.b.op(f"add <{width} x i64> {out.vector}, {scaled}")
-            )
-        elif not base.terms:
+            vector = self._floor(self.vector(base), div, mod, width)
+            self.add_scaled(out, Linear(vector=vector), c)
+        elif not base.terms and isinstance(div, int) and not isinstance(mod, str):
             value = base.const // div
             out.const += c * (value if mod is None else value % mod)
         else:
             out.add(self._floor(self.scalar(base), div, mod, 1), c)
 
-    def _floor(self, value: str, div: int, mod: int | None, width: int) -> str:
+    def _floor(self, value: str, div: int | str, mod: int | str | None, width: int) -> str:
         """`(value // div) % mod`, rounding to minus infinity."""
         t = "i64" if width == 1 else f"<{width} x i64>"
 
-        def k(n: int) -> str:
-            return str(n) if width == 1 else f"splat (i64 {n})"
+        def k(n: int | str) -> str:
+            if width == 1:
+                return str(n)
+            return self.splat(str(n), "i64", width)
 
         if div != 1:
-            if div & (div - 1) == 0:
+            if isinstance(div, int) and div & (div - 1) == 0:
                 value = self.b.op(f"ashr {t} {value}, {k(div.bit_length() - 1)}")
             else:
                 quotient = self.b.op(f"sdiv {t} {value}, {k(div)}")
                 rest = self.b.op(f"srem {t} {value}, {k(div)}")
                 value = self.b.op(f"add {t} {quotient}, {self.b.op(f'ashr {t} {rest}, {k(63)}')}")
         if mod is not None:
-            if mod & (mod - 1) == 0:
+            if isinstance(mod, int) and mod & (mod - 1) == 0:
                 value = self.b.op(f"and {t} {value}, {k(mod - 1)}")
             else:
                 rest = self.b.op(f"srem {t} {value}, {k(mod)}")
@@ -168,8 +232,13 @@ class Indexer:
         one = self.b.op(f"insertelement {t} poison, {llvm_type} {ref}, i64 0")
         return self.b.op(f"shufflevector {t} {one}, {t} poison, <{width} x i32> zeroinitializer")
 
-    def below(self, value: Linear, bound: int) -> str | bool:
+    def below(self, value: Linear, bound: Int) -> str | bool:
         """The condition `value < bound`: a Python bool, an i1 name, or a `<width x i1>` name."""
+        if isinstance(bound, Size):
+            value = Linear(value.const, dict(value.terms), value.step, value.vector)
+            self._add_number(value, -bound)
+            bound = 0
+        bound = int(bound)
         if not value.varies:
             if not value.terms:
                 return value.const < bound
@@ -181,7 +250,8 @@ class Indexer:
         width = self.lanes.width
         if value.vector is None and not any(value.terms.values()):
             flags = [value.const + value.step * n < bound for n in range(width)]
-            if all(flags[: self.lanes.active]):
+            known = self.lanes.width if isinstance(self.lanes.active, str) else self.lanes.active
+            if all(flags[:known]):
                 return True
             if not any(flags):
                 return False

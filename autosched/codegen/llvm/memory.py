@@ -45,7 +45,6 @@ class Memory:
         total = Linear()
         steps = strides(access.buffer.shape, access.buffer.align)
         for index, stride in zip(reversed(access.indices), reversed(steps), strict=True):
-            stride = int(stride)
             if isinstance(index, Affine):
                 part = self.index.linear(index, values)
             else:
@@ -58,20 +57,7 @@ class Memory:
                         part.const = int(value.ref)
                 else:
                     part.vector = value.ref
-            total.const += stride * part.const
-            for name, c in part.terms.items():
-                total.add(name, stride * c)
-            total.step += stride * part.step
-            if part.vector is not None:
-                width = self._width
-                scaled = part.vector
-                if stride != 1:
-                    scaled = self.b.op(f"mul <{width} x i64> {scaled}, splat (i64 {stride})")
-                total.vector = (
-                    scaled
-                    if total.vector is None
-                    else self.b.op(f"add <{width} x i64> {total.vector}, {scaled}")
-                )
+            self.index.add_scaled(total, part, stride)
         return total
 
     @property
@@ -230,7 +216,11 @@ class Memory:
         assert lanes is not None
         width = lanes.width
         parts = []
-        if lanes.partial:
+        if isinstance(lanes.active, str):
+            ramp = ", ".join(f"i64 {n}" for n in range(width))
+            count = self.index.splat(lanes.active, "i64", width)
+            parts.append(self.b.op(f"icmp slt <{width} x i64> <{ramp}>, {count}"))
+        elif lanes.active < width:
             parts.append(
                 f"<{', '.join('i1 ' + str(n < lanes.active).lower() for n in range(width))}>"
             )

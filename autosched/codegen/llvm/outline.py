@@ -31,13 +31,8 @@ class Outline:
     ) -> None:
         self.module, self.outside = module, outside
         self.name = f"{module.entry}.par{module.next_number()}"
-        self.inside = inside = writer(
-            module,
-            module.target,
-            module.blocks,
-            in_parallel=True,
-            streaming=outside.streaming,
-            done=set(outside.done),
+        self.inside = inside = module.writer(
+            writer, in_parallel=True, streaming=outside.streaming, done=set(outside.done)
         )
         blocks = [s.block for node in nodes for s in sites(node)]
         needed = {id(a.buffer) for b in blocks for a in (*b.reads, *b.writes)}
@@ -53,6 +48,8 @@ class Outline:
                 value if isinstance(value, int) else self._pass("i64", value, self._next)
             )
         self._pass(pointer, "%workspace", "%workspace")
+        for name in module.sized:
+            self._pass("i64", name, name)
         for known in ("%begin", "%end", "%thread", "%thread_space"):
             inside.b.name(known, 0)
 
@@ -67,11 +64,11 @@ class Outline:
 
     def define(self) -> None:
         """Add the function to the module; `inside` has been written."""
-        inside = self.inside
+        inside, sized = self.inside, self.module.sized
         inside.entry += [
             "  %thread64 = zext i32 %thread to i64",
-            "  %mine = mul nsw i64 %thread64, @@THREAD@@",
-            "  %offset = add nsw i64 %mine, @@SHARED@@",
+            f"  %mine = mul nsw i64 %thread64, {'%each' if sized else '@@THREAD@@'}",
+            f"  %offset = add nsw i64 %mine, {'%shared' if sized else '@@SHARED@@'}",
             "  %thread_space = getelementptr inbounds i8, ptr %workspace, i64 %offset",
         ]
         if inside.streaming and "86" in self.module.target.triple.split("-")[0]:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from autosched.tir.affine import Affine
+from autosched.tir.affine import Affine, Int, always, same_int
 from autosched.tir.expr import Var
 from autosched.tir.nodes import Access, Block, Buffer, For, Node, Site, sites
 
@@ -58,7 +58,7 @@ class _Slab(NamedTuple):
 
     dimension: int
     size: int
-    shift: int
+    shift: Int
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,7 +69,7 @@ class _Touch:
     written: bool
     forms: tuple[Affine | None, ...]
     """Its indices over the loops."""
-    extents: dict[Var, int]
+    extents: dict[Var, Int]
     outside: frozenset[Var]
     """Variables of the serial loops around the phase."""
     slabs: tuple[_Slab, ...] | None
@@ -87,14 +87,14 @@ class _Touch:
             if gap.uses(around) or (set(x.variables()) & set(y.variables())) - around:
                 continue
             low, high = gap.span(extents)
-            if low > 0 or high < 0:
+            if always(low > 0) or always(high < 0):
                 return True
         return False
 
 
 @dataclass(frozen=True, eq=False)
 class _Phase:
-    shape: tuple[int, ...]
+    shape: tuple[Int, ...]
     """Extents of the parallel loops; empty for the work of one thread."""
     touches: tuple[_Touch, ...]
 
@@ -177,14 +177,14 @@ class Waits:
                         for a in accesses
                         if id(a.buffer) not in own
                     ]
-        return _Phase(tuple(int(loop.extent) for loop in chain), tuple(touches))
+        return _Phase(tuple(loop.extent for loop in chain), tuple(touches))
 
 
 def _touch(
     access: Access, site: Site, written: bool, chain: Sequence[For], outside: frozenset[Var]
 ) -> _Touch:
     values = site.block.values()
-    extents = {v: int(n) for v, n in site.extents().items()}
+    extents = site.extents()
     forms = tuple(
         i.substitute(values, extents) if isinstance(i, Affine) else None for i in access.indices
     )
@@ -195,7 +195,7 @@ def _touch(
 
 
 def _slab(
-    forms: Sequence[Affine | None], site: Site, extents: dict[Var, int], loop: For
+    forms: Sequence[Affine | None], site: Site, extents: dict[Var, Int], loop: For
 ) -> _Slab | None:
     """The slab that `loop` chooses, whatever the loops inside it do; None if there is none."""
     inner = [x.var for x in site.loops[site.loops.index(loop) + 1 :]]
@@ -204,9 +204,11 @@ def _slab(
             continue
         around, inside = form.split(inner)
         if len(around.terms) == 1 and around.terms[0][0] is loop.var:
-            size = int(around.terms[0][1])
-            low, high = (int(x) for x in (inside + around.const).span(extents))
-            if size > 0 and low // size == high // size:
+            size = around.terms[0][1]
+            if not isinstance(size, int) or size < 1:
+                continue
+            low, high = (inside + around.const).span(extents)
+            if same_int(low // size, high // size):
                 return _Slab(n, size, low // size)
     return None
 

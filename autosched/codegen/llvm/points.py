@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
@@ -12,9 +11,10 @@ from autosched.codegen.llvm.index import Indexer, Linear
 from autosched.codegen.llvm.memory import Guard, Memory
 from autosched.codegen.llvm.scalar import Scalars
 from autosched.codegen.llvm.types import Value, suffix
-from autosched.tir.affine import Affine
+from autosched.tir.affine import Affine, Int, always, is_zero, same_int
 from autosched.tir.expr import Call, Expr, Slot, Var, walk
 from autosched.tir.nodes import CONSTANT_AXES, Access, Block, Iter, Predicate, Reducer
+from autosched.tir.size import Size, SizeVar
 
 if TYPE_CHECKING:
     from autosched.codegen.llvm.carry import Carry
@@ -30,7 +30,7 @@ class Points:
     def __init__(
         self,
         block: Block,
-        extents: dict[Var, int],
+        extents: dict[Var, Int],
         b: Builder,
         index: Indexer,
         memory: Memory,
@@ -68,6 +68,8 @@ class Points:
         found = self.operands.get(var)
         if found is not None:
             return found
+        if isinstance(var, SizeVar):
+            return Value(self.index.sizes[var], var.dtype)
         linear = self.index.linear(self.values.get(var, Affine.of(var)))
         if linear.varies:
             assert self.index.lanes is not None
@@ -130,20 +132,21 @@ class Points:
         if not isinstance(index, Affine):
             return False
         low, high = index.span(self.extents)
-        return bool(low >= 0 and min(high, self._top(index)) < form.buffer.shape[n])
+        size = form.buffer.shape[n]
+        return always(low >= 0) and any(always(x < size) for x in (high, *self._tops(index)))
 
-    def _top(self, index: Affine) -> float:
-        """The highest value that `known` leaves to an index: a panel's number is bounded by the
+    def _tops(self, index: Affine) -> Iterator[Int]:
+        """The highest values that `known` leaves to an index: a panel's number is bounded by the
         predicate on its first element."""
-        top = math.inf
         for p in self.known:
             for atom, mine in index.terms[:1]:
                 theirs = next((c for a, c in p.form.terms if a is atom), 0)
-                factor = int(theirs) // int(mine) if mine else 0
+                if isinstance(theirs, Size) or isinstance(mine, Size):
+                    continue
+                factor = int(theirs) // int(mine) if not is_zero(mine) else 0
                 rest = p.form - index * factor
                 if factor > 0 and not rest.terms:
-                    top = min(top, (int(p.bound) - 1 - int(rest.const)) // factor)
-        return top
+                    yield (p.bound - 1 - rest.const) // factor
 
     def offset(self, access: Access, guard: Guard, clamped: dict[Var, str] | None = None) -> Linear:
         """Offset of the access in elements; indices that are read from memory are read under
@@ -204,7 +207,8 @@ class Points:
                 linear = self.index.linear(binding)
                 if plain and not linear.varies:
                     value = clamped.get(it.var, self.index.scalar(linear))
-                    word, limit = ("smin", int(it.extent) - 1) if top else ("smax", 0)
+                    last = self.index.number(it.extent - 1)
+                    word, limit = ("smin", last) if top else ("smax", 0)
                     self.b.declare(f"llvm.{word}.i64", f"i64 @llvm.{word}.i64(i64, i64)")
                     limited = f"call i64 @llvm.{word}.i64(i64 {value}, i64 {limit})"
                     clamped[it.var] = self.b.op(limited)
@@ -216,15 +220,15 @@ class Points:
         """The axis whose upper (True) or lower end the predicate states."""
         lower = -p.form
         for it, binding in zip(self.block.iters, self.block.bindings, strict=True):
-            if p.bound == it.extent and binding.same(p.form):
+            if same_int(p.bound, it.extent) and binding.same(p.form):
                 return it, binding, True
-            if p.bound == 1 and binding.same(lower):
+            if same_int(p.bound, 1) and binding.same(lower):
                 return it, binding, False
         return None
 
     def condition(self, p: Predicate) -> str | bool:
         """A predicate here: a constant, an i1 or a lane mask."""
-        return self.index.below(self.index.linear(p.form), int(p.bound))
+        return self.index.below(self.index.linear(p.form), p.bound)
 
     def both(self, guard: Guard, condition: str | bool) -> Guard:
         """`guard` and a condition."""

@@ -5,25 +5,38 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from math import prod
 
 from autosched.codegen.llvm.function import FunctionWriter
 from autosched.codegen.llvm.phases import Waits, chain_of, has_parallel, units
 from autosched.tir import dtypes
+from autosched.tir.affine import Int
 from autosched.tir.nodes import Buffer, For, Node, allocated
+from autosched.tir.size import Size, Undecided
 
 
-def most_threads(root: For) -> int:
-    """Iterations of the longest parallel loop inside: more threads have nothing to do."""
+def iterations(chain: Sequence[For]) -> Int:
+    """Of nested loops together."""
+    total: Int = 1
+    for loop in chain:
+        total = total * loop.extent
+    return total
+
+
+def most_threads(root: For) -> int | None:
+    """Iterations of the longest parallel loop inside: more threads have nothing to do. None where
+    that depends on symbolic sizes."""
 
     def below(node: Node) -> int:
         if not isinstance(node, For):
             return 1
         if node.kind == "parallel":
-            return prod(int(loop.extent) for loop in chain_of(node))
+            return int(iterations(chain_of(node)))
         return max(map(below, node.body))
 
-    return below(root)
+    try:
+        return below(root)
+    except Undecided:
+        return None
 
 
 @dataclass
@@ -33,7 +46,7 @@ class TeamWriter(FunctionWriter):
     since a thread may be a phase ahead of another."""
 
     waits: Waits | None = None
-    places: dict[int, int] = field(default_factory=dict)
+    places: dict[int, str] = field(default_factory=dict)
     """Offset of each buffer (by id) in the workspace."""
 
     def node(self, node: Node) -> None:
@@ -50,11 +63,15 @@ class TeamWriter(FunctionWriter):
         """Write `body` with shared scratch memory for `buffers`."""
         for buffer in buffers:
             if id(buffer) not in self.places:
-                size = dtypes.itemsize(buffer.dtype) * int(allocated(buffer.shape, buffer.align))
-                self.places[id(buffer)] = self.module.shared_scratch.take(size)
-            at = self.places[id(buffer)]
+                size = dtypes.itemsize(buffer.dtype) * allocated(buffer.shape, buffer.align)
+                if isinstance(size, Size):
+                    at = self.index.number(self.module.place(False, buffer, size))
+                    place = self.b.op(f"add nsw i64 {at}, @@SHARED@@")
+                else:
+                    place = str(self.module.shared_scratch.take(size))
+                self.places[id(buffer)] = place
             self.memory.pointers[id(buffer)] = self.b.op(
-                f"getelementptr inbounds i8, ptr %workspace, i64 {at}"
+                f"getelementptr inbounds i8, ptr %workspace, i64 {self.places[id(buffer)]}"
             )
         for unit in units(body):
             first = unit[0]
@@ -71,7 +88,7 @@ class TeamWriter(FunctionWriter):
 
     def _share(self, loop: For) -> None:
         """This thread's iterations, the same ones whenever the loop comes by."""
-        extent = prod(int(x.extent) for x in chain_of(loop))
+        extent = self.index.number(iterations(chain_of(loop)))
         next_rank = self.b.op("add nuw i64 %begin, 1")
         bounds = []
         for rank in ("%begin", next_rank):

@@ -18,9 +18,11 @@ from autosched.codegen.llvm.index import Lanes, lanes_of
 from autosched.codegen.llvm.memory import Guard
 from autosched.codegen.llvm.tensor import TensorWriter
 from autosched.codegen.llvm.types import Value, type_of
+from autosched.tir.affine import sometimes
 from autosched.tir.expr import Var
 from autosched.tir.intrin import KEY, Match
 from autosched.tir.nodes import Block, For, Node, Predicate
+from autosched.tir.size import Size
 
 if TYPE_CHECKING:
     from autosched.codegen.llvm.function import FunctionWriter
@@ -79,6 +81,8 @@ def find_tile(node: Node, match: Callable[[For], Match]) -> Tile | None:
         if loop.var in spatial:
             if loop.kind == "serial":
                 return None
+            if isinstance(loop.extent, Size):
+                return None
             count *= int(loop.extent)
         elif loop.var not in reduce:
             return None
@@ -121,7 +125,7 @@ class TileWriter:
     def write(self) -> None:
         """Write the tile at the current place, unless all of it overhangs."""
         extents = self.points.extents
-        open_ = [q for q in self.begins if q.form.span(extents)[1] >= q.bound]
+        open_ = [q for q in self.begins if sometimes(q.form.span(extents)[1] >= q.bound)]
         guard = self.points.guard([*self.outer, *open_])
         self.points.known = tuple(self.begins)
         if guard.scalar == "false":
@@ -239,7 +243,8 @@ class TileWriter:
                 copies *= int(loop.extent)
         if self.lanes_reduce:
             assert self.vector is not None
-            copies *= max(1, int(self.vector.extent) // self.width)
+            extent = self.vector.extent
+            copies *= CHAINS if isinstance(extent, Size) else max(1, int(extent) // self.width)
         return max(1, min(copies, CHAINS // places))
 
     def _loops(self, level: int) -> None:
@@ -282,7 +287,7 @@ class TileWriter:
         full: int | str = trip
         copies = [p for p in mine if p.form.uses([x.var for x in below])]
         if copies:
-            full = f.trip(loop, mine, {x.var: int(x.extent) - 1 for x in below})
+            full = f.trip(loop, mine, {x.var: x.extent - 1 for x in below})
         self.reduce = [p for p in kept if p not in mine]
         f.loop(loop.var, 0, full, inside)
         if copies:
@@ -293,6 +298,9 @@ class TileWriter:
     def _reduction_lanes(self, loop: For, inside: Callable[[], None]) -> None:
         """A vectorised reduction: groups of whole vectors in a loop, then what is left."""
         f = self.f
+        if isinstance(loop.extent, Size):
+            self._sized_lanes(loop, str(f.index.number(loop.extent)), inside)
+            return
         extent, width = int(loop.extent), self.width
         whole = extent // width
         group = max(1, min(whole, CHAINS // max(1, len(self.accumulators))))
@@ -321,6 +329,34 @@ class TileWriter:
             f.index.lanes = Lanes(loop.var, width, active)
             inside()
         f.index.lanes = None
+
+    def _sized_lanes(self, loop: For, extent: str, inside: Callable[[], None]) -> None:
+        """A vectorised reduction of symbolic extent: groups of vectors, single ones, a masked."""
+        f, width = self.f, self.width
+        group = max(1, CHAINS // max(1, len(self.accumulators)))
+        span = group * width
+        groups = f.b.op(f"udiv i64 {extent}, {span}")
+        counter = Var(f"{loop.var.name}_group")
+
+        def lanes(at: str, active: int | str) -> None:
+            f.index.env[loop.var] = at
+            f.index.lanes = Lanes(loop.var, width, active)
+            inside()
+            f.index.lanes = None
+
+        def body() -> None:
+            start = f.b.op(f"mul nsw i64 {f.index.env[counter]}, {span}")
+            for n in range(group):
+                lanes(f.b.op(f"add nsw i64 {start}, {n * width}") if n else start, width)
+
+        f.loop(counter, 0, groups, body)
+        done = f.b.op(f"mul nsw i64 {groups}, {span}")
+        left = Var(f"{loop.var.name}_rest")
+
+        def vector(active: int | str) -> None:
+            lanes(f.b.op(f"add nsw i64 {done}, {f.index.env[left]}"), active)
+
+        f.vectors(left, f.b.op(f"sub nsw i64 {extent}, {done}"), width, vector)
 
     def _key(self) -> tuple[int, ...]:
         values = [self.f.index.env[loop.var] for loop in self.unrolled]

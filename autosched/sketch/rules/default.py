@@ -73,7 +73,7 @@ def schedule_group(
     outer = [by_axis[id(a)] for a in info.spatial[:rows]]
     for name in group[1:]:
         schedule.compute_at(schedule.get_block(name), outer[-1])
-    cost = sum(blocks[n].points * max(blocks[n].cost, 1.0) for n in group)
+    cost = sum(int(blocks[n].points) * max(blocks[n].cost, 1.0) for n in group)
     parallel = cost >= PARALLEL_COST and state.target.num_cores > 1
     count = prod(int(a.extent) for a in info.spatial[:rows])
     for name in group:

@@ -15,6 +15,7 @@ from autosched.te.stage.nest import Fuse, LoopCall, Split
 from autosched.te.tensor import ComputeOp, IterVar, Tensor, TensorRead
 from autosched.tir import dtypes
 from autosched.tir import expr as ex
+from autosched.tir.affine import sometimes
 from autosched.tir.expr import Expr, Var
 
 
@@ -126,7 +127,7 @@ def _unsplit(values: dict[Var, Expr], calls: Sequence[LoopCall]) -> list[Expr]:
     for call in reversed(calls):
         if isinstance(call, Split):
             form = values[call.outer] * call.inner.extent + values[call.inner]
-            if call.outer.extent * call.inner.extent > call.parent.extent:
+            if sometimes(call.outer.extent * call.inner.extent > call.parent.extent):
                 conditions.append(form < call.parent.extent)
             values[call.parent] = form + call.parent.begin
         elif isinstance(call, Fuse):

@@ -9,8 +9,9 @@ from typing import Any, NoReturn, Union
 import numpy as np
 
 from autosched.errors import ScheduleError
-from autosched.te.tensor import IterVar, Operation
+from autosched.te.tensor import Extent, IterVar, Operation
 from autosched.tir import dtypes
+from autosched.tir.affine import ceildiv
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -97,7 +98,7 @@ class Nest:
             given = "neither" if factor is None else "both"
             _refuse(f"{what}: give either factor= or nparts=; found {given}")
         size = _positive(factor if nparts is None else nparts, what)
-        rest = -(-parent.extent // size)
+        rest: Any = ceildiv(parent.extent, size)
         outer, inner = (rest, size) if nparts is None else (size, rest)
         made = (
             self._derived(f"{parent.name}.outer", outer, parent.kind),
@@ -119,7 +120,7 @@ class Nest:
                 f"{what}: fuse takes loops that follow one another, outermost first; those of "
                 f"stage {self.stage} are {names(self.leaves)}"
             )
-        extent = 1
+        extent: Any = 1
         for a in parts:
             extent = extent * a.extent
         kind = "reduce" if any(a.kind == "reduce" for a in parts) else parts[0].kind
@@ -138,7 +139,7 @@ class Nest:
             self.leaves[place] = axis
         self.calls.append(Reorder(tuple(order)))
 
-    def _derived(self, name: str, extent: int, kind: Any) -> IterVar:
+    def _derived(self, name: str, extent: Extent, kind: Any) -> IterVar:
         return IterVar(name, dtypes.INDEX, 0, extent, kind, self.stage)
 
     def _place(self, axis: IterVar) -> int | None:

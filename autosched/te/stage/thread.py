@@ -37,5 +37,8 @@ def thread_axis(dom: Any = None, tag: str = "", name: str = "") -> ThreadAxis:
         begin, end = dom if isinstance(dom, (tuple, list)) and len(dom) == 2 else (0, dom)
         if begin != 0:
             raise ScheduleError(f"thread_axis: a thread axis begins at 0; found {begin!r}")
-        extent = positive(end, f"extent of thread axis {tag}")
+        found = positive(end, f"extent of thread axis {tag}")
+        if not isinstance(found, int):
+            raise ScheduleError(f"thread_axis: the extent {found} is symbolic; give an int or none")
+        extent = found
     return ThreadAxis(tag, extent, name or tag)
