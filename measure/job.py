@@ -60,7 +60,7 @@ def prepare(job: Job, slot: Slot, reference: BuildReply, baseline: BuildReply) -
     if maker is None or baseline.artifact is None:
         error = reference.error or baseline.error
         raise MeasureError(f"the untransformed {job.func.name} does not build: {error}")
-    params = maker.info.params
+    params = maker.given
     job.spec = JobSpec(
         key=job.key,
         workload=workload_key(job.func),
