@@ -73,7 +73,8 @@ class Session:
         policy: SketchPolicy | None = None,
     ) -> None:
         self.task, self.options, self.pool = task, options, pool
-        self.policy = policy or SketchPolicy(task, seed=options.seed)
+        self._given = policy
+        self.policy: SketchPolicy
         self.callbacks: list[MeasureCallback] = list(options.measure_callbacks)
         self.records: dict[tuple[int, int], Record] = {}
         self.phases: defaultdict[str, float] = defaultdict(float)
@@ -120,6 +121,7 @@ class Session:
         if best is not None and len(self.trials()) >= self.job.trials:
             return self._result(best)
         with self._phase("proposing"):
+            self.policy = self._given or SketchPolicy(self.task, seed=self.options.seed)
             self.space = self.policy.space
             self.reading = Reading(self.space)
         self.progress = Progress(self.task, self.job, self.options.verbose)

@@ -43,7 +43,7 @@ def test_the_job_can_be_resumed(tuned: Tuned, cli: Cli) -> None:
         before = list(store.records())
     done = cli(*resume, "--trials", 8)
     assert done.status == 0
-    assert "8 trials (8 ok) in 0.0 s" in done.out
+    assert "8 trials (8 ok)" in done.out
     with Store(tuned.db) as store:
         assert list(store.records()) == before
 
