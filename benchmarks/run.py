@@ -35,7 +35,10 @@ BENCHMARKS = (
     "storage_align",
     "tensorize",
     "parse",
+    "search",
+    "search_quality",
     "tune_matmul",
+    "suite",
 )
 
 
