@@ -75,3 +75,46 @@ def test_a_scalar_of_numpy_may_stand_at_the_left() -> None:
     a, d = np.ones((4, 4), "float32"), np.zeros((4, 4), "float32")
     at.build(te.create_prim_func([A, D]), target="llvm")(a, d)
     np.testing.assert_array_equal(d, 3)
+
+
+def test_same_compares_structure() -> None:
+    one, two = program(), program()
+    assert one != two
+    assert one.same(two)
+    renamed = at.IRModule({"first": one, "second": two})
+    assert renamed.same(at.IRModule({"second": one, "first": two}))
+    assert not renamed.same(at.IRModule({"first": one}))
+    sch = at.Schedule(one)
+    sch.split(sch.get_loops(sch.get_block("B"))[0], [None, 2])
+    assert not sch.func.same(two)
+
+
+def test_loops_of_two_nests_are_named_with_their_blocks() -> None:
+    sch = at.Schedule(program())
+    (b, *_), (c, *_) = (sch.get_loops(sch.get_block(n)) for n in "BC")
+    with pytest.raises(ScheduleError, match=r"loop i \(around [BC]\) is not around loop i \("):
+        sch.fuse(b, c)
+
+
+def recurrence() -> Any:
+    """s[t] = s[t - 1] + the sum of row t, as a schedule with the loops of its blocks."""
+    k = te.reduce_axis((0, 4), name="k")
+    S = te.placeholder((4, 4), name="S")
+    first = te.compute((1, 4), lambda _, i: A[0, i], name="first")
+    g = te.compute((4, 4), lambda t, i: te.sum(A[t, k] * S[t - 1, i], axis=k), name="g")
+    step = te.compute((4, 4), lambda t, i: g[t, i] + A[t, i], name="step")
+    return at.Schedule(te.create_prim_func([A, te.scan(first, step, S, name="out")]))
+
+
+def test_a_stage_of_a_recurrence_stays_one_block() -> None:
+    sch = recurrence()
+    g = sch.get_block("g")
+    t, _, k = sch.get_loops(g)
+    with pytest.raises(ScheduleError, match="stage of a recurrence, which stays one block"):
+        sch.cache_write(g, 0, "local")
+    with pytest.raises(ScheduleError, match="stage of a recurrence, which stays one block"):
+        sch.rfactor(k)
+    with pytest.raises(ScheduleError, match="stage of a recurrence, which stays one block"):
+        sch.decompose_reduction(g, k)
+    with pytest.raises(ScheduleError, match=r"cannot be bound to a thread: .* bound to a thread"):
+        sch.bind(t, "threadIdx.x")

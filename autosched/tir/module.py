@@ -93,6 +93,13 @@ class IRModule:
         """This module with one function replaced or added."""
         return IRModule({**self.functions, name: func})
 
+    def same(self, other: IRModule) -> bool:
+        """Whether both have the same functions under the same names, in any order; see
+        `PrimFunc.same`."""
+        return self.functions.keys() == other.functions.keys() and all(
+            func.same(other[name]) for name, func in self.functions.items()
+        )
+
     def script(self) -> str:
         """Script text: a class with the functions, which `autosched.script.parse` reads back."""
         parts = [func.script() for func in self.functions.values()]
