@@ -145,7 +145,10 @@ STEP = (
             "state is a state, whose steps are written while they are read",
         ),
         (lambda c: c.s.cache_write(c.out, "local"), "out is a scan, whose update computes it"),
-        (lambda c: c.s.cache_write(c.part, "local"), "the block is a step of a recurrence"),
+        (
+            lambda c: c.s.cache_write(c.part, "local"),
+            "is a stage of a recurrence, which stays one block",
+        ),
     ],
 )
 def test_refusals(apply, message):
