@@ -92,6 +92,11 @@ class Sequential:
     print_after: Shown = False
 
     def __post_init__(self) -> None:
+        given = self.passes if isinstance(self.passes, (list, tuple)) else [self.passes]
+        wrong = [p for p in given if not (callable(p) and hasattr(p, "name"))]
+        if given is not self.passes or wrong:
+            found = wrong[0] if wrong else self.passes
+            raise ScheduleError(f"Sequential: expected a list of passes, found {found!r}")
         known = {p.name for p in self.passes}
         for shown in (self.print_before, self.print_after):
             unknown = set() if isinstance(shown, bool) else set(shown) - known

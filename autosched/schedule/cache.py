@@ -195,7 +195,10 @@ def cache_write(
     if not 0 <= index < len(writes):
         refuse(f"{what}: the block has {len(writes)} writes; found index {index}")
     if is_step(site.block):
-        refuse(f"{what}: the block is a step of a recurrence, which writes where it is read")
+        refuse(
+            f"{what}: {block} is a stage of a recurrence, which stays one block of the step; "
+            "cache_write is for stages outside the recurrence"
+        )
     old = writes[index].buffer
     axes = written_axes(site.block, what)[index]
     extents = {it.var: it.extent for it in site.block.iters}

@@ -153,13 +153,14 @@ def check_loop(func: PrimFunc, node: For, kind: str) -> None:
     everything = list(sites(func))
     below = [s for s in everything if any(x is node for x in s.loops)]
     name = node.var.name
+    made = "bound to a thread" if kind == "thread" else kind
     for site in below:
         block = site.block
         if node.var in kind_vars(block, "sequential"):
             refuse(
                 f"loop {name} runs over a sequential axis of {block.name}, whose steps go in "
-                f"order; it cannot be {kind}: move an independent loop outside of it, or run one "
-                f"inside it {kind}",
+                f"order; it cannot be {made}: move an independent loop outside of it, or run one "
+                f"inside it {made}",
                 node,
             )
     if kind == "vectorized":
@@ -176,7 +177,7 @@ def check_loop(func: PrimFunc, node: For, kind: str) -> None:
         if node.var in ordered_vars(block):
             if kind != "vectorized":
                 refuse(
-                    f"loop {name} runs over a reduction axis of {block.name}; it cannot be {kind}: "
+                    f"loop {name} runs over a reduction axis of {block.name}; it cannot be {made}: "
                     f"use rfactor to make partial results",
                     node,
                 )

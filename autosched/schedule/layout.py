@@ -196,6 +196,10 @@ def layout_of(index_map: IndexMap, shape: Sequence[Int], what: str) -> list[list
         found = index_map(*axes)
     except (TypeError, TensorExprError) as e:
         raise ScheduleError(f"{what}: the index map does not take {len(axes)} indices: {e}") from e
+    except Exception as e:  # it is the caller's code
+        raise ScheduleError(
+            f"{what}: the index map raised {type(e).__name__} on {len(axes)} indices: {e}"
+        ) from e
     items = list(found) if isinstance(found, (tuple, list)) else [found]
     out = []
     for item in items:

@@ -226,10 +226,14 @@ def _chain(func: PrimFunc, loops: Sequence[Var], what: str) -> list[For]:
     """The loops from the outermost to the innermost of `loops`, each the only child of the last."""
     paths = {v: path_to(func, v) for v in loops}
     path = max(paths.values(), key=len)
-    for v, p in paths.items():
+    for p in paths.values():
         if len(p) > len(path) or path[len(p) - 1] is not p[-1]:
+            one, other = (
+                f"loop {x.var.name} (around {', '.join(s.block.name for s in sites(x))})"
+                for x in (p[-1], path[-1])
+            )
             refuse(
-                f"{what} takes loops of one nest; {v.name} is not around {path[-1].var.name}",
+                f"{what} takes loops of one nest; {one} is not around {other}",
                 path[0],
             )
     top = min(len(p) for p in paths.values()) - 1

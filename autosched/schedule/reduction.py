@@ -103,7 +103,12 @@ def _check_reduction(block: Block, what: str) -> None:
     if not block.init:
         refuse(f"{what}: block {block.name} is decomposed already", block)
     if any(it.kind == "sequential" for it in block.iters):
-        refuse(f"{what}: block {block.name} has a sequential axis", block)
+        refuse(
+            f"{what}: {block.name} is a stage of a recurrence, which stays one block of the step: "
+            "its sequential axis is no spatial one; split and unroll its reduction loop, or "
+            "vectorize it",
+            block,
+        )
 
 
 def _check_lanes(site: Site, loop: Var, reduced: set[Var], what: str) -> None:

@@ -26,6 +26,7 @@ from autosched.tir.nodes import (
     Iter,
     PrimFunc,
     Site,
+    kind_vars,
     loops_of,
     path_to,
     readers_of,
@@ -140,8 +141,10 @@ def _check_complete(
         ordered = ordered_vars(p.block)
         for node in path[: _shared(p, path)]:
             if node.var in ordered:
+                steps = node.var in kind_vars(p.block, "sequential")
+                axis = "the steps" if steps else "a reduction axis"
                 refuse(
-                    f"{what}: loop {node.var.name} runs over a reduction axis of {name}, whose "
+                    f"{what}: loop {node.var.name} runs over {axis} of {name}, whose "
                     f"elements are not complete inside it; choose a loop outside it, or reorder"
                 )
 

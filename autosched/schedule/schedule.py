@@ -116,6 +116,11 @@ class Schedule:
             raise ScheduleError(
                 f"a Schedule is made from a PrimFunc or an IRModule; found {type(target).__name__}"
             )
+        if decisions is not None and not isinstance(decisions, Mapping):
+            raise ScheduleError(
+                f"the decisions of a Schedule are a mapping from names to values; found "
+                f"{decisions!r}"
+            )
         self.decisions: dict[str, Int] = dict(decisions or {})
         self._steps: list[Step] = []
         self._things: dict[RV, str | Var] = {}
@@ -227,6 +232,10 @@ class Schedule:
 
     def split(self, loop: LoopRV, factors: Sequence[Factor]) -> tuple[LoopRV, ...]:
         """Replace a loop by a nest, outermost first; see `loops.split`."""
+        if not isinstance(factors, (tuple, list, np.ndarray)):
+            raise ScheduleError(
+                f"split: expected a list of factors, such as [None, {factors!r}], found {factors!r}"
+            )
         self.func, out = loops.split(self.func, self._loop(loop), [self._int(f) for f in factors])
         return self._outs("split", (loop,), out, factors=tuple(factors))
 

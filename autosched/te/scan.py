@@ -45,7 +45,8 @@ def scan(
         state_placeholder: a placeholder of shape (T, …) that stands for the result where `update`
             and the computations that it needs read earlier steps, each as `state[t - d, …]` with t
             their first axis and 1 <= d <= k.
-        inputs: tensors read by the update; they are found without, and only checked.
+        inputs: accepted as TVM has it. What the update reads is found without it, so it is only
+            checked to be tensors, not against the body.
 
     Lists of equal length give several states, whose shapes differ in all but the first dimension;
     the results are a list then. A computation on the way from a state to an update is a stage of

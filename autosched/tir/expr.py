@@ -143,6 +143,23 @@ class Expr:
     def __neg__(self) -> Expr:
         return call("neg", self)
 
+    def __pow__(self, other: object) -> Expr:
+        raise TensorExprError("an expression has no operator **; use te.pow(x, y), both floats")
+
+    __rpow__ = __pow__
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+        """NumPy's operators, as in `np.float32(2) * x`, are ours; its functions are refused."""
+        boxed = [np.array(x, dtype=object) if isinstance(x, Expr) else x for x in inputs]
+        try:
+            return getattr(ufunc, method)(*boxed, **options)
+        except TypeError as error:
+            ours = [n for n, op in OPS.items() if op.numpy is ufunc and op.cost == "math"]
+            hint = f"te.{ours[0]}" if ours else "the functions of autosched.te"
+            raise TensorExprError(
+                f"np.{ufunc.__name__} does not take an expression; use {hint}"
+            ) from error
+
     def __lt__(self, other: ExprLike) -> Expr:
         return binary("lt", self, other)
 

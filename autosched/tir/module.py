@@ -11,16 +11,40 @@ from autosched.errors import ScheduleError
 from autosched.tir.nodes import PrimFunc
 
 
+def _check_name(name: object) -> None:
+    from autosched.tir.printer import function_name
+
+    if isinstance(name, str) and name == function_name(name):
+        return
+    raise ScheduleError(
+        f"IRModule: no function can be named {name!r} in script; expected an identifier that "
+        "is no keyword of Python: IRModule({'my_name': f}) names it"
+    )
+
+
 @dataclass(frozen=True, eq=False)
 class IRModule:
     """Functions by name, in the order given; immutable.
 
     `IRModule({"scale": f, "add": g})` names the functions; `IRModule.of(f, g)` keeps their names.
+    A name is a Python identifier, as script needs it. Raises ScheduleError on others, and on what
+    is no function.
     """
 
     functions: Mapping[str, PrimFunc] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        if not isinstance(self.functions, Mapping):
+            raise ScheduleError(
+                "IRModule: expected a mapping from names to functions, found "
+                f"{type(self.functions).__name__}; IRModule.of(f, g) takes functions"
+            )
+        for name, func in self.functions.items():
+            if not isinstance(func, PrimFunc):
+                raise ScheduleError(
+                    f"IRModule: expected a PrimFunc for {name!r}, found {type(func).__name__}"
+                )
+            _check_name(name)
         named = {
             name: func if func.name == name else replace(func, name=name)
             for name, func in self.functions.items()
@@ -33,6 +57,9 @@ class IRModule:
 
         Raises ScheduleError if two have the same name.
         """
+        for func in funcs:
+            if not isinstance(func, PrimFunc):
+                raise ScheduleError(f"IRModule.of: expected functions, found {type(func).__name__}")
         named = {func.name: func for func in funcs}
         if len(named) < len(funcs):
             names = [func.name for func in funcs]
@@ -65,6 +92,13 @@ class IRModule:
     def with_function(self, name: str, func: PrimFunc) -> IRModule:
         """This module with one function replaced or added."""
         return IRModule({**self.functions, name: func})
+
+    def same(self, other: IRModule) -> bool:
+        """Whether both have the same functions under the same names, in any order; see
+        `PrimFunc.same`."""
+        return self.functions.keys() == other.functions.keys() and all(
+            func.same(other[name]) for name, func in self.functions.items()
+        )
 
     def script(self) -> str:
         """Script text: a class with the functions, which `autosched.script.parse` reads back."""

@@ -196,6 +196,13 @@ class PrimFunc:
 
         return script(self)
 
+    def same(self, other: PrimFunc) -> bool:
+        """Whether both are structurally equal: the names of variables do not count. `==` is
+        identity."""
+        from autosched.tir.equal import same_func
+
+        return same_func(self, other)
+
     def attr(self, key: str, default: Any = None) -> Any:
         """Value of an attribute."""
         return dict(self.attrs).get(key, default)

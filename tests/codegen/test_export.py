@@ -192,6 +192,30 @@ def test_what_cannot_be_exported(built: BuiltModule, tmp_path: Path) -> None:
         one.export(tmp_path / "nowhere" / "x")
 
 
+@pytest.mark.parametrize(
+    "name", ["malloc", "exp", "printf", "size_t", "environ", "linux", "errno", "EINVAL", "_Bool"]
+)
+def test_names_of_c_are_refused(built: BuiltModule, tmp_path: Path, name: str) -> None:
+    with pytest.raises(ArgumentError, match=rf"'{name}' in C.* give a prefix"):
+        built["main"].export(tmp_path / name)
+    assert not list(tmp_path.iterdir())
+    built["main"].export(tmp_path / name, prefix="my_")
+
+
+@pytest.mark.parametrize("path", ["", ".", 3])
+def test_a_path_without_a_name_is_refused(built: BuiltModule, path: object) -> None:
+    with pytest.raises(ArgumentError, match="expected the path of the files"):
+        built["softmax"].export(path)  # type: ignore[arg-type]
+
+
+def test_arguments_are_not_called_as_macros() -> None:
+    names = ["linux", "unix", "I", "errno", "EINVAL", "E", "NULL", "size_t", "exp"]
+    info = KernelInfo("k", tuple(Param(n, (1,), "int8", False) for n in names))
+    found = [a.name for a in arguments(info)]
+    assert found[:5] == ["linux_1", "unix_1", "I_1", "errno_1", "EINVAL_1"]
+    assert found[5:] == ["E", "NULL_1", "size_t_1", "exp"]
+
+
 def test_names_of_arguments() -> None:
     names = ["A", "A", "workspace", "int", "größe", "2nd", "_x"]
     info = KernelInfo("k", tuple(Param(n, (1,), "int8", False) for n in names))

@@ -7,6 +7,7 @@ import re
 import numpy as np
 import pytest
 
+import autosched as at
 from autosched import te
 from autosched.errors import ScheduleError
 from autosched.lowering import lower
@@ -144,7 +145,10 @@ STEP = (
             "state is a state, whose steps are written while they are read",
         ),
         (lambda c: c.s.cache_write(c.out, "local"), "out is a scan, whose update computes it"),
-        (lambda c: c.s.cache_write(c.part, "local"), "the block is a step of a recurrence"),
+        (
+            lambda c: c.s.cache_write(c.part, "local"),
+            "is a stage of a recurrence, which stays one block",
+        ),
     ],
 )
 def test_refusals(apply, message):
@@ -156,3 +160,19 @@ def test_refusals(apply, message):
 
     with pytest.raises(ScheduleError, match=re.escape(message)):
         replay()
+
+
+def test_an_update_need_not_read_its_state() -> None:
+    X = te.placeholder((5, 3), name="X")
+    S = te.placeholder((5, 3), name="S")
+    init = te.compute((1, 3), lambda _, i: X[0, i], name="init")
+    update = te.compute((5, 3), lambda t, i: X[t, i] * 2.0, name="update")
+    scan = te.scan(init, update, S)
+    s = te.create_schedule(scan.op)
+    s[update].vectorize(update.op.axis[1])
+    x = np.arange(15, dtype="float32").reshape(5, 3)
+    want = x * 2
+    want[0] = x[0]
+    out = np.zeros_like(x)
+    at.build(s, [X, scan], "llvm")(x, out)
+    np.testing.assert_array_equal(out, want)

@@ -9,9 +9,11 @@ kernel. It returns 0, EINVAL or ENOMEM.
 
 from __future__ import annotations
 
+import ctypes
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
 
 from autosched.codegen.artifact import KernelInfo, Param
 from autosched.codegen.formula import Extent, fold
@@ -29,9 +31,35 @@ _WORDS = """
     restrict return short signed sizeof static static_assert struct switch template this
     thread_local throw true try typedef typeid typename typeof union unsigned using virtual void
     volatile wchar_t while xor NULL aligned_alloc free memcpy memmove memset
+    and_eq asm bitand bitor compl not_eq or_eq xor_eq char8_t char16_t char32_t concept
+    const_cast consteval constinit co_await co_return co_yield decltype dynamic_cast noexcept
+    reinterpret_cast requires static_cast typeid typeof_unqual
+    linux unix i386 I EOF BUFSIZ CHAR_BIT NAN INFINITY HUGE_VAL RAND_MAX EXIT_SUCCESS EXIT_FAILURE
+    assert errno complex imaginary offsetof setjmp stdin stdout stderr va_arg va_end va_list
+    va_start size_t ssize_t ptrdiff_t max_align_t nullptr_t intptr_t uintptr_t intmax_t uintmax_t
+    int8_t int16_t int32_t int64_t uint8_t uint16_t uint32_t uint64_t
+    FILE fpos_t time_t clock_t off_t div_t ldiv_t lldiv_t float_t double_t
 """
 _RESERVED = frozenset(_WORDS.split())
-"""Words of C and C++, and the functions of the C library that the object itself calls."""
+"""Words of C and C++, macros and types of the headers that programs include, and the functions of
+the C library that the object itself calls."""
+_MACRO = re.compile(r"_[A-Z_]\w*|E[A-Z0-9]+|SIG[A-Z0-9]+|(U?INT\w*|SIZE|PTRDIFF)_(MIN|MAX|C)|M_\w+")
+"""Names of the C implementation, and forms of macros: error and signal numbers, limits."""
+
+
+@cache
+def _libraries() -> tuple[ctypes.CDLL, ...]:
+    return tuple(ctypes.CDLL(name) for name in ("libc.so.6", "libm.so.6"))
+
+
+def _in_c(name: str) -> bool:
+    """Whether `name` means something to C already, or the C library defines it: a second function
+    of that name would be called in its stead."""
+    return (
+        name in _RESERVED
+        or _MACRO.fullmatch(name) is not None
+        or any(hasattr(library, name) for library in _libraries())
+    )
 
 
 @dataclass(frozen=True)
@@ -63,9 +91,10 @@ def symbol(name: str, stem: str, prefix: str) -> str:
     Raises ArgumentError for what C cannot call.
     """
     found = prefix + (stem if name == "main" else name)
-    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", found) or found in _RESERVED:
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", found) or _in_c(found):
         raise ArgumentError(
-            f"function {name} would be {found!r} in C, which cannot be a function's name there; "
+            f"function {name} would be {found!r} in C, which cannot be a function's name there "
+            "(it is no identifier, a word or type of C, or a name of the C library); "
             "give a prefix: export(path, prefix='my_'), or rename the function"
         )
     if found.startswith(("autosched_", "pthread_")):
@@ -84,7 +113,7 @@ def _c_name(name: str, taken: set[str]) -> str:
     base = re.sub(r"[^A-Za-z0-9_]", "_", name)
     base = base if re.match(r"[A-Za-z]", base) else f"p{base}"
     found, n = base, 0
-    while found in taken:
+    while found in taken or _MACRO.fullmatch(found):
         n += 1
         found = f"{base}_{n}"
     taken.add(found)

@@ -55,6 +55,12 @@ def export(
     symbols but the functions, called `prefix` + name in C (`main`: prefix + the file's name).
     Raises ArgumentError for names that cannot be, BuildError if it cannot be compiled or written.
     """
+    if not isinstance(path, (str, os.PathLike)) or not Path(path).name:
+        raise ArgumentError(
+            f"export: expected the path of the files without .o and .h, found {path!r}"
+        )
+    if not isinstance(prefix, str):
+        raise ArgumentError(f"export: expected a string as prefix, found {prefix!r}")
     place = Path(path)
     if place.suffix in _NOT_HERE:
         raise ArgumentError(

@@ -67,7 +67,10 @@ class StageSchedule:
         self.edits: list[Edit] = []
         self._of: dict[Hashable, Stage] = {}
         self._tensors: dict[tuple[Operation, int], Tensor] = {}
-        for op in topological(outputs):
+        needed = topological(outputs)
+        scans = [op for op in needed if isinstance(op, ScanOp)]
+        unread = [t.op for op in scans for t in op.state if t.op not in needed]
+        for op in [*unread, *needed]:
             self._add(Stage(self, self._fresh(op.name), op), len(self.stages))
             for t in op.input_tensors:
                 self._tensors.setdefault((t.op, t.value_index), t)

@@ -1,0 +1,120 @@
+"""Ordinary mistakes raise the project's errors, which say what was expected."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import autosched as at
+from autosched import te
+from autosched.errors import ScheduleError, TensorExprError
+from autosched.tir.nodes import PrimFunc
+
+wrong: Any = at
+"""The package, without types: what a checker would find."""
+A = te.placeholder((4, 4), name="A")
+
+
+def program() -> PrimFunc:
+    B = te.compute((4, 4), lambda i, j: A[i, j] + 1.0, name="B")
+    C = te.compute((4, 4), lambda i, j: B[i, j] * 2.0, name="C")
+    return te.create_prim_func([A, C])
+
+
+def split_by_an_int() -> None:
+    sch: Any = at.Schedule(program())
+    sch.split(sch.get_loops(sch.get_block("B"))[0], 4)
+
+
+def an_index_map_that_raises() -> None:
+    sch = at.Schedule(program())
+    sch.transform_layout(sch.get_block("B"), ("write", 0), lambda i, j: (1 // 0, i, j))
+
+
+@pytest.mark.parametrize(
+    ("mistake", "message"),
+    [
+        (split_by_an_int, r"split: expected a list of factors, such as \[None, 4\], found 4"),
+        (lambda: wrong.Schedule(program(), 3), "decisions of a Schedule are a mapping .* found 3"),
+        (lambda: wrong.IRModule({"a": 3}), "expected a PrimFunc for 'a', found int"),
+        (lambda: wrong.IRModule([program()]), r"expected a mapping .* IRModule.of\(f, g\)"),
+        (lambda: wrong.IRModule.of(3), "expected functions, found int"),
+        (lambda: at.IRModule({"class": program()}), "no function can be named 'class'"),
+        (lambda: at.IRModule({"b c": program()}), "no function can be named 'b c'"),
+        (lambda: wrong.IRModule({3: program()}), "no function can be named 3"),
+        (lambda: wrong.passes.Sequential([3]), "expected a list of passes, found 3"),
+        (lambda: wrong.passes.Sequential(3), "expected a list of passes, found 3"),
+        (an_index_map_that_raises, "the index map raised ZeroDivisionError on 2 indices"),
+    ],
+)
+def test_schedules_modules_and_passes(mistake: Callable[[], Any], message: str) -> None:
+    with pytest.raises(ScheduleError, match=message):
+        mistake()
+
+
+@pytest.mark.parametrize(
+    ("element", "message"),
+    [
+        (lambda i, j: 2.0 ** A[i, j], r"no operator \*\*; use te.pow"),
+        (lambda i, j: A[i, j] ** 2, r"no operator \*\*; use te.pow"),
+        (lambda i, j: np.exp(A[i, j]), "np.exp does not take an expression; use te.exp"),
+        (lambda i, j: np.power(A[i, j], 2.0), "use te.pow|no operator"),
+        (lambda i, j: np.arctan(A[i, j]), "use the functions of autosched.te"),
+    ],
+)
+def test_functions_of_numpy_and_powers(element: Callable[..., Any], message: str) -> None:
+    with pytest.raises(TensorExprError, match=message):
+        te.compute((4, 4), element, name="D")
+
+
+def test_a_scalar_of_numpy_may_stand_at_the_left() -> None:
+    D = te.compute((4, 4), lambda i, j: np.float64(2) * A[i, j] + np.float32(1), name="D")
+    a, d = np.ones((4, 4), "float32"), np.zeros((4, 4), "float32")
+    at.build(te.create_prim_func([A, D]), target="llvm")(a, d)
+    np.testing.assert_array_equal(d, 3)
+
+
+def test_same_compares_structure() -> None:
+    one, two = program(), program()
+    assert one != two
+    assert one.same(two)
+    renamed = at.IRModule({"first": one, "second": two})
+    assert renamed.same(at.IRModule({"second": one, "first": two}))
+    assert not renamed.same(at.IRModule({"first": one}))
+    sch = at.Schedule(one)
+    sch.split(sch.get_loops(sch.get_block("B"))[0], [None, 2])
+    assert not sch.func.same(two)
+
+
+def test_loops_of_two_nests_are_named_with_their_blocks() -> None:
+    sch = at.Schedule(program())
+    (b, *_), (c, *_) = (sch.get_loops(sch.get_block(n)) for n in "BC")
+    with pytest.raises(ScheduleError, match=r"loop i \(around [BC]\) is not around loop i \("):
+        sch.fuse(b, c)
+
+
+def recurrence() -> Any:
+    """s[t] = s[t - 1] + the sum of row t, as a schedule with the loops of its blocks."""
+    k = te.reduce_axis((0, 4), name="k")
+    S = te.placeholder((4, 4), name="S")
+    first = te.compute((1, 4), lambda _, i: A[0, i], name="first")
+    g = te.compute((4, 4), lambda t, i: te.sum(A[t, k] * S[t - 1, i], axis=k), name="g")
+    step = te.compute((4, 4), lambda t, i: g[t, i] + A[t, i], name="step")
+    return at.Schedule(te.create_prim_func([A, te.scan(first, step, S, name="out")]))
+
+
+def test_a_stage_of_a_recurrence_stays_one_block() -> None:
+    sch = recurrence()
+    g = sch.get_block("g")
+    t, _, k = sch.get_loops(g)
+    with pytest.raises(ScheduleError, match="stage of a recurrence, which stays one block"):
+        sch.cache_write(g, 0, "local")
+    with pytest.raises(ScheduleError, match="stage of a recurrence, which stays one block"):
+        sch.rfactor(k)
+    with pytest.raises(ScheduleError, match="stage of a recurrence, which stays one block"):
+        sch.decompose_reduction(g, k)
+    with pytest.raises(ScheduleError, match=r"cannot be bound to a thread: .* bound to a thread"):
+        sch.bind(t, "threadIdx.x")
