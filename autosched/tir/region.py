@@ -205,4 +205,3 @@ def _same_step(
         if always(imax(step, -step) > high - low):
             return True
     return False
-
