@@ -336,3 +336,16 @@ def test_align_beyond_memory() -> None:
     text = HEAD + '    C = T.alloc_buffer((4, 6), "float32", align=((0, 1 << 62, 1),))\n'
     text = text.replace("1 << 62", str(1 << 62))
     fails(text + BLOCK + STORE + "A[vi, vj]\n", "than 2**62 bytes")
+
+
+@pytest.mark.parametrize("value", ["a\\import", "\\\\i", "a\\", "\n\\N", "\"\\i'"])
+def test_backslashes_come_back(value: str) -> None:
+    body = BLOCK + STORE + "A[vi, vj]\n"
+    func = parse_func(HEAD + f"    T.func_attr({{'note': {value!r}}})\n" + body)
+    assert func.attr("note") == value
+    assert parse_func(func.script()).attr("note") == value
+
+
+@pytest.mark.parametrize("text", [r"'\i'", r"'\\\i'", r"'\N{DASH}'", r"'\xg0'"])
+def test_escapes_that_none_are(text: str) -> None:
+    fails(HEAD + f"    T.func_attr({{'note': {text}}})\n", "unknown escape in a string: \\", 3)
