@@ -25,7 +25,7 @@ RULES: tuple[tuple[Rule, ...], ...] = (
     (
         Rule("sizes", "extents are integers from 1 up, loops have bodies", form.sizes),
         Rule("buffers", "buffers are declared once, with a known dtype and scope", form.buffers),
-        Rule("attributes", "layout_free names parameters, FLOP is a number", form.attributes),
+        Rule("attributes", "attributes and annotations have values they can have", form.attributes),
         Rule("names", "block names are unique, ranks agree", form.names),
     ),
     (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 
 import pytest
 
@@ -349,3 +350,40 @@ def test_backslashes_come_back(value: str) -> None:
 @pytest.mark.parametrize("text", [r"'\i'", r"'\\\i'", r"'\N{DASH}'", r"'\xg0'"])
 def test_escapes_that_none_are(text: str) -> None:
     fails(HEAD + f"    T.func_attr({{'note': {text}}})\n", "unknown escape in a string: \\", 3)
+
+
+@pytest.mark.parametrize(
+    ("loop", "block", "message"),
+    [
+        ('"chunk": "x"', "", "loop 'i': chunk is iterations of a parallel loop"),
+        ('"chunk": -5', "", "at a time; found -5"),
+        ('"chunk": 0', "", "at a time; found 0"),
+        ('"chunk": 9223372036854775807', "", "found 9223372036854775807"),
+        ('"streaming": True', "", "a loop has no key 'streaming' (it is one of a block)"),
+        ('"tensorize": 3', "", "a loop has no key 'tensorize'"),
+        ("", '"streaming": 1', "block 'b': streaming is whether"),
+        ("", '"FLOP": "x"', "block 'b': FLOP is the number of operations"),
+        ("", '"note": 1', "block 'b': a block has no key 'note'; expected one of FLOP, streaming"),
+    ],
+)
+def test_annotations_that_mean_nothing_are_refused(loop: str, block: str, message: str) -> None:
+    text = HEAD.replace("(4, 6)", "(4,)") + (
+        f"    for i in T.parallel(4, annotations={{{loop}}}):\n"
+        '        with T.block("b"):\n'
+        "            vi = T.axis.spatial(4, i)\n"
+        f"            T.block_attr({{{block}}})\n"
+        "            B[vi] = A[vi]\n"
+    )
+    with pytest.raises(VerifyError, match=re.escape(message)):
+        parse(text)
+
+
+def test_annotations_that_mean_something() -> None:
+    text = HEAD.replace("(4, 6)", "(4,)") + (
+        '    for i in T.parallel(4, annotations={"chunk": 2, "auto_scheduler_x": "y"}):\n'
+        '        with T.block("b"):\n'
+        "            vi = T.axis.spatial(4, i)\n"
+        '            T.block_attr({"FLOP": 1, "streaming": True, "auto_scheduler_y": [1]})\n'
+        "            B[vi] = A[vi]\n"
+    )
+    assert parse_func(parse_func(text).script()).script() == parse_func(text).script()

@@ -348,7 +348,7 @@ def test_decorated_classes_are_modules() -> None:
     class Module:
         @T.prim_func
         def main(A: T.Buffer((4,), "float32"), B: T.Buffer((4,), "float32")):
-            for i in T.parallel(4, annotations={"note": 1}):
+            for i in T.parallel(4, annotations={"chunk": 1}):
                 with T.block("B"):
                     v = T.axis.spatial(4, i)
                     T.block_attr({"streaming": True})
