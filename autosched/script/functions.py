@@ -26,8 +26,6 @@ LOOPS = {
     "thread_binding": "thread",
 }
 """Functions of T that make a loop -> its kind."""
-MAX_BYTES = 1 << 62
-"""Of one buffer: every offset in it must fit a 64-bit integer."""
 _STATEMENTS = (
     "a loop (for i in T.serial(n)), a block (with T.block(name)), an `if` around them, or "
     "B = T.alloc_buffer(shape, dtype)"
@@ -52,7 +50,7 @@ class FunctionReader:
         self.attrs: dict[str, Any] = {}
         self.extents: dict[Var, Int] = {}
         self.conditions: tuple[Predicate, ...] = ()
-        self.blocks = 0
+        self.blocks = self.bytes = 0
 
     def error(self, place: Place, message: str) -> ScriptError:
         return self.source.error(place, message)
@@ -107,8 +105,13 @@ class FunctionReader:
         sizes = shape_node.elts if isinstance(shape_node, (ast.Tuple, ast.List)) else [shape_node]
         shape = tuple(self.exprs.extent(n, "an extent of a shape", True) for n in sizes)
         count = allocated(tuple(n if isinstance(n, int) else 1 for n in shape), align)
-        if int(count) * dtypes.itemsize(kind) > MAX_BYTES:
-            raise self.error(shape_node, f"{name} has more than 2**62 bytes")
+        self.bytes += int(count) * dtypes.itemsize(kind)
+        if self.bytes > self.budget.limits.bytes:
+            raise self.error(
+                shape_node,
+                f"with {name} the buffers have {self.bytes} bytes; "
+                f"at most {self.budget.limits.bytes} are allowed",
+            )
         return Buffer(
             name if label is None else string(self.source, label, "a buffer's name"),
             shape,

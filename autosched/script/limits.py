@@ -21,7 +21,8 @@ class Limits:
 
     `characters` of text; `depth` of nested brackets and loops; `height` of expressions; `nodes` of
     the syntax tree, names given to values counted as often as they are used; `blocks` of one
-    function; `seconds` for reading and verifying, checked now and then.
+    function; `bytes` of all buffers of one function; `seconds` for reading and verifying, checked
+    now and then.
     """
 
     characters: int = 1 << 20
@@ -29,6 +30,7 @@ class Limits:
     height: int = MAX_HEIGHT
     nodes: int = 300_000
     blocks: int = 1000
+    bytes: int = 1 << 40
     seconds: float = 10.0
 
 
