@@ -14,6 +14,7 @@ from autosched.tir.faults import READS, WHERE, WRITES, Fault
 from autosched.tir.intrin import KEY as TENSORIZED
 from autosched.tir.nodes import (
     LOOP_KINDS,
+    THREADS,
     Access,
     Block,
     Buffer,
@@ -214,6 +215,9 @@ def sizes(func: PrimFunc) -> Iterator[Fault]:
             yield Fault(loop, f"{name} has no body")
         if (loop.thread is not None) != (loop.kind == "thread"):
             yield Fault(loop, f"{name} is {loop.kind} with thread axis {loop.thread!r}")
+        elif loop.thread is not None and loop.thread not in THREADS:
+            expected = ", ".join(THREADS)
+            yield Fault(loop, f"{name} has thread axis {loop.thread!r}; expected one of {expected}")
     for block in _blocks(func):
         for it in block.iters:
             if it.kind not in get_args(IterKind):

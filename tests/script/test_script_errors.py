@@ -173,7 +173,10 @@ FUNCTIONS = [
     ("@T.prim_func\ndef main(A: T.Buffer((n,))): pass", "'n' is not defined"),
     ("@T.prim_func\ndef main(A: T.Buffer((2**3,))): pass", "there is no operator **"),
     ("@T.prim_func\ndef main(A: T.Buffer((1 << 62,))): pass", "LShift is no operator"),
-    ("@T.prim_func\ndef main(A: T.Buffer((4611686018427387904, 2))): pass", "more than 2**62"),
+    (
+        "@T.prim_func\ndef main(A: T.Buffer((4611686018427387904, 2))): pass",
+        "at most 1099511627776 are",
+    ),
     ("@T.prim_func\ndef main(A: T.Buffer(())):\n    x = 1", "expected a loop"),
     ("@T.prim_func\ndef main(T: T.Buffer(())):\n    pass", "T is the namespace"),
     ("@T.prim_func\ndef main(A: T.Buffer((4,))):\n    A = T.alloc_buffer((4,))", "'A' is defined"),
@@ -240,6 +243,7 @@ def test_limits() -> None:
         (Limits(nodes=20), "more than 20 nodes"),
         (Limits(depth=1), "brackets nest more than 1 deep"),
         (Limits(blocks=0), "more than 0 blocks"),
+        (Limits(bytes=100), "with B the buffers have 192 bytes; at most 100 are allowed"),
     ):
         padded = text + "    " + "\n    ".join(["pass"] * 2000) + "\n"
         with pytest.raises(ScriptError, match=message):
@@ -336,7 +340,7 @@ def test_align_that_no_buffer_has(align: str) -> None:
 def test_align_beyond_memory() -> None:
     text = HEAD + '    C = T.alloc_buffer((4, 6), "float32", align=((0, 1 << 62, 1),))\n'
     text = text.replace("1 << 62", str(1 << 62))
-    fails(text + BLOCK + STORE + "A[vi, vj]\n", "than 2**62 bytes")
+    fails(text + BLOCK + STORE + "A[vi, vj]\n", "at most 1099511627776 are allowed")
 
 
 @pytest.mark.parametrize("value", ["a\\import", "\\\\i", "a\\", "\n\\N", "\"\\i'"])
@@ -387,3 +391,13 @@ def test_annotations_that_mean_something() -> None:
         "            B[vi] = A[vi]\n"
     )
     assert parse_func(parse_func(text).script()).script() == parse_func(text).script()
+
+
+@pytest.mark.parametrize("thread", ["foo", "", "threadIdx.w"])
+def test_threads_that_no_gpu_has(thread: str) -> None:
+    nest = f'    for i in T.thread_binding(4, thread="{thread}"):\n        for j in range(6):\n'
+    block = "".join(f"    {line}\n" for line in BLOCK.split("\n")[1:-1])
+    text = HEAD + nest + block + "    " + STORE + "A[vi, vj]\n"
+    with pytest.raises(VerifyError, match=f"loop 'i' has thread axis '{thread}'; expected one of"):
+        parse(text)
+    parse(text.replace(f'"{thread}"', '"threadIdx.x"'))
