@@ -327,7 +327,7 @@ def main(b: T.handle, A: T.Buffer((4,), "int8"), c: T.handle):
 
 
 def test_decorated_functions_are_parsed_from_their_file() -> None:
-    rows_here = 4
+    rows_here = np.int64(4)
 
     @prim_func
     def scaled(A: T.Buffer((4, 6), "float32"), out: T.Buffer((rows_here, N), "float32")):
