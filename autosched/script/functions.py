@@ -89,6 +89,10 @@ class FunctionReader:
         elif hint is not None and called(hint) == "handle":
             self.params.append(None)
             self.scope.define(arg.arg, Handle(len(self.params) - 1), arg)
+        elif isinstance(hint, ast.Subscript) and called(hint.value) == "Buffer":
+            inside = hint.slice.elts if isinstance(hint.slice, ast.Tuple) else [hint.slice]
+            given = ", ".join(ast.unparse(x) for x in inside)
+            raise self.error(hint, f"T.Buffer takes parentheses; write T.Buffer({given[:80]})")
         else:
             raise self.error(
                 hint or arg,
@@ -204,8 +208,12 @@ class FunctionReader:
             name = called(s.value.func)
             if name == "func_attr" and is_top:
                 args = Arguments(self.source, s.value, "T.func_attr")
-                given = dictionary(self.source, self.budget, args.need("attrs"), "attributes")
+                node = args.need("attrs")
+                given = dictionary(self.source, self.budget, node, "attributes")
                 args.done()
+                assert isinstance(node, ast.Dict)
+                for key, value in zip(given, node.values, strict=True):
+                    self.source.remember_attribute(self.node.name, key, value)
                 self.attrs.update(given)
                 return True
         return False

@@ -144,10 +144,12 @@ def attributes(func: PrimFunc) -> Iterator[Fault]:
             None,
             f"attribute layout_free is {free!r}; expected a list of names of parameters "
             f"({', '.join(names)})",
+            "layout_free",
         )
     flop = func.attr("FLOP")
     if flop is not None and not is_flop(flop):
-        yield Fault(None, f"FLOP of {func.name} is {flop!r}; expected a number from 0 up")
+        message = f"FLOP of {func.name} is {flop!r}; expected a number from 0 up"
+        yield Fault(None, message, "FLOP")
     for loop in loops_of(func):
         for key, value in loop.annotations:
             # Loops that an intrinsic does are marked by `tensorize`.

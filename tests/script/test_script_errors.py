@@ -130,6 +130,7 @@ BLOCKS = [
     ("B[vi, vj] = C[vi, vj] = 1", "expected axes"),
     ("for k in T.serial(3):\n    B[vi, vj] = 1", "loops stand around it"),
     ('with T.block("inner"):\n    B[vi, vj] = 1', "blocks do not stand inside blocks"),
+    ("with T.let(x, vi):\n    B[vi, vj] = x", "name the value inside the block, x = value"),
     ("if vi < 2:\n    B[vi, vj] = 1", "one in each branch"),
     ("if vi < 2:\n    B[vi, vj] = 1\nelse:\n    B[vi, 0] = 1", "must store to the same element"),
     ("B[vi, vj] = A[vi, vj]\nA[vi, vj] = B[vi, vj]", "B is read after the block has stored to it"),
@@ -192,6 +193,15 @@ FUNCTIONS = [
         "no `else`",
     ),
     ("@T.prim_func\ndef main():\n    with open('x'):\n        pass", 'expected T.block("name")'),
+    (
+        '@T.prim_func\ndef main(A: T.Buffer[(128,), "float32"]): pass',
+        "T.Buffer takes parentheses; write T.Buffer((128,), 'float32')",
+    ),
+    (
+        '@T.prim_func\ndef main():\n    with T.block("root"):\n        for i in T.grid(4): pass',
+        "the root block is not written here",
+    ),
+    ("@T.prim_func\ndef main():\n    with T.let(x, 1):\n        pass", "name the value"),
     ("@T.prim_func\ndef main():\n    with T.block():\n        pass", "needs the argument name"),
     ("@T.prim_func\ndef main(): pass\n@T.prim_func\ndef main(): pass", "two functions are named"),
     ("@T.ir_module\nclass M(B):\n    pass", "no base classes"),
@@ -313,8 +323,9 @@ def test_hostile_functions() -> None:
 def test_attributes_that_mean_nothing_are_refused() -> None:
     body = BLOCK + STORE + "A[vi, vj]\n"
     parse(HEAD + '    T.func_attr({"layout_free": ("A",), "FLOP": 24})\n' + body)
-    for attrs in ('{"layout_free": 3}', '{"layout_free": ("Z",)}', '{"FLOP": "x"}'):
-        with pytest.raises(VerifyError, match="attributes: "):
+    for attrs in ('{"layout_free": 3}', '{"layout_free": ("Z",)}', '{"é": 1, "FLOP": "x"}'):
+        column = 34 if "FLOP" in attrs else 33
+        with pytest.raises(VerifyError, match=f"line 3, column {column}: attributes: "):
             parse(HEAD + f"    T.func_attr({attrs})\n" + body)
 
 
