@@ -84,3 +84,20 @@ def test_points_combined_once(names: str, grid: str, binding: str) -> None:
 
 def test_a_predicate_may_skip_the_repetitions() -> None:
     total("i, k, z", "2, 8, 3", "k", where="T.where(z < 1)")
+
+
+TAIL = """@T.prim_func
+def main(A: T.Buffer((9,), "float32"), B: T.Buffer((9,), "float32")):
+    for i_0 in T.parallel(3):
+        for i_1, i_2 in T.grid(2, 2):
+            with T.block("B"):
+                vi = T.axis.spatial(9, i_0 * {step} + i_1 * 2 + i_2)
+                T.where(i_1 * 2 + i_2 < {bound})
+                B[vi] = A[vi]
+"""
+
+
+def test_predicates_keep_iterations_apart() -> None:
+    parse(TAIL.format(step=3, bound=3))
+    with pytest.raises(VerifyError, match="'i_0' may write the same element of B"):
+        parse(TAIL.format(step=2, bound=3))
