@@ -126,8 +126,15 @@ class Function:
         return make_call(info, self._entry(), scratch.ctypes.data, self.threads, keep, sizes)
 
     def _scratch(self, info: KernelInfo) -> Array:
-        """A new workspace."""
-        return empty(workspace_bytes(info, self.threads), "uint8")
+        """A new workspace. Raises ArgumentError if there is no memory for it."""
+        count = workspace_bytes(info, self.threads)
+        try:
+            return empty(count, "uint8")
+        except (MemoryError, ValueError) as e:  # ValueError: more than addresses reach
+            raise ArgumentError(
+                f"{info.entry} needs a workspace of {count} bytes, which this machine does not "
+                "give; use smaller arrays, fewer threads or smaller intermediates"
+            ) from e
 
     def _call_slowly(self, arrays: tuple[Any, ...]) -> None:
         """Say what is wrong with the arguments, or run arguments that only look unusual."""

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
-
-import numpy as np
 
 from autosched.schedule.check import refuse, require, show
 from autosched.schedule.kinds import check_kinds, has_kinds
 from autosched.tir.affine import Int
+from autosched.tir.annotations import annotation_fault
 from autosched.tir.expr import Var
 from autosched.tir.nodes import (
     Access,
@@ -26,32 +24,6 @@ from autosched.tir.nodes import (
 )
 
 SCOPES = ("global", "local", "shared")
-HINTS = "auto_scheduler_"
-"""Keys that begin so are free: hints that users pass to rules of their own."""
-
-
-@dataclass(frozen=True, slots=True)
-class Key:
-    """An annotation that means something: on a "block" or a "loop", with which values."""
-
-    place: str
-    values: str
-    holds: Callable[[Any], bool]
-
-
-def is_count(value: Any) -> bool:
-    """Whether a value is an int of at least 1, or an array of such."""
-    if isinstance(value, np.ndarray):
-        return bool((value >= 1).all())
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
-
-
-KEYS: dict[str, Key] = {
-    "FLOP": Key("block", "the number of operations", lambda v: isinstance(v, (int, float))),
-    "chunk": Key("loop", "iterations of a parallel loop handed out at a time", is_count),
-    "streaming": Key("block", "whether stores go past the caches", lambda v: isinstance(v, bool)),
-}
-"""What `annotate` takes. Whoever reads a new key adds it here."""
 
 
 def annotate(func: PrimFunc, place: str | Var, key: str, value: Any) -> PrimFunc:
@@ -59,7 +31,8 @@ def annotate(func: PrimFunc, place: str | Var, key: str, value: Any) -> PrimFunc
     (TVM annotate, Ansor pragma.)
 
     Args:
-        key: one of `KEYS`, of the place's kind; or a hint for rules, which begins with HINTS.
+        key: one of `tir.annotations.KEYS`, of the place's kind; or a hint for rules, which begins
+            with HINTS.
 
     Legality: the value is of the key's kind.
 
@@ -70,23 +43,10 @@ def annotate(func: PrimFunc, place: str | Var, key: str, value: Any) -> PrimFunc
     if not isinstance(key, str) or not key:
         refuse(f"annotate: a key is a text; found {key!r}")
     node = _node(func, place)
-    _check_key(key, value, "block" if isinstance(node, Block) else "loop")
+    fault = annotation_fault(key, value, "block" if isinstance(node, Block) else "loop")
+    if fault is not None:
+        refuse(f"annotate: {fault}")
     return replace_node(func, node, (with_annotations(node, {key: value}),))
-
-
-def _check_key(key: str, value: Any, place: str) -> None:
-    if key.startswith(HINTS):
-        return
-    known = KEYS.get(key)
-    if known is None or known.place != place:
-        have = ", ".join(sorted(k for k, v in KEYS.items() if v.place == place))
-        where = "" if known is None else f" (it is one of a {known.place})"
-        refuse(
-            f"annotate: a {place} has no key {key!r}{where}; expected one of {have}, or a hint "
-            f"{HINTS}…"
-        )
-    if not known.holds(value):
-        refuse(f"annotate: {key} is {known.values}; found {value!r}")
 
 
 def unannotate(func: PrimFunc, place: str | Var, key: str) -> PrimFunc:

@@ -19,6 +19,7 @@ from autosched.schedule.recurrence import earlier_step, is_step, same_iteration,
 from autosched.tir.expr import Var
 from autosched.tir.intrin import KEY, TensorIntrin, match
 from autosched.tir.nodes import (
+    THREADS,
     Access,
     Buffer,
     For,
@@ -32,8 +33,6 @@ from autosched.tir.nodes import (
 )
 from autosched.tir.region import Region
 from autosched.tir.size import Size
-
-THREADS = tuple(f"{kind}.{axis}" for kind in ("blockIdx", "threadIdx", "vthread") for axis in "xyz")
 
 
 def parallel(func: PrimFunc, loop: Var) -> PrimFunc:

@@ -110,6 +110,7 @@ class BlockReader:
 
     def _header(self) -> str:
         call = with_call(self.node)
+        self._check_let(call)
         if call is None or called(call.func) != "block":
             raise self.error(self.node.items[0].context_expr, 'expected T.block("name")')
         args = Arguments(self.exprs.source, call, "T.block")
@@ -117,6 +118,12 @@ class BlockReader:
         args.done()
         if not name:
             raise self.error(call, "a block needs a name")
+        if name == "root" and any(isinstance(s, ast.For) or _is_block(s) for s in self.node.body):
+            raise self.error(
+                call,
+                "the root block is not written here; put the buffers and loops in it straight "
+                "into the function",
+            )
         return name
 
     # -- statements
@@ -223,6 +230,7 @@ class BlockReader:
     def _with(self, s: ast.With) -> None:
         call = with_call(s)
         name = None if call is None else called(call.func)
+        self._check_let(call)
         if call is None or name not in ("init", "identity"):
             raise self.error(
                 s.items[0].context_expr,
@@ -233,6 +241,12 @@ class BlockReader:
         if self.identity is not None:
             raise self.error(call, "the identity is given twice")
         self.identity = s
+
+    def _check_let(self, call: ast.Call | None) -> None:
+        if call is not None and called(call.func) == "let":
+            raise self.error(
+                call, "T.let is not written here; name the value inside the block, x = value"
+            )
 
     def _identity(self) -> Identity:
         """The stores inside `with T.init():`, which are of constants."""
@@ -285,6 +299,11 @@ class BlockReader:
         if yes.otherwise is not None:
             raise self.error(s.test, "write the inner choice into the `else:` branch")
         return Store(yes.target, yes.value, yes.op, Choice(s.test, no))
+
+
+def _is_block(s: ast.stmt) -> bool:
+    call = with_call(s) if isinstance(s, ast.With) else None
+    return call is not None and called(call.func) == "block"
 
 
 def with_call(s: ast.With) -> ast.Call | None:

@@ -26,8 +26,6 @@ LOOPS = {
     "thread_binding": "thread",
 }
 """Functions of T that make a loop -> its kind."""
-MAX_BYTES = 1 << 62
-"""Of one buffer: every offset in it must fit a 64-bit integer."""
 _STATEMENTS = (
     "a loop (for i in T.serial(n)), a block (with T.block(name)), an `if` around them, or "
     "B = T.alloc_buffer(shape, dtype)"
@@ -52,7 +50,7 @@ class FunctionReader:
         self.attrs: dict[str, Any] = {}
         self.extents: dict[Var, Int] = {}
         self.conditions: tuple[Predicate, ...] = ()
-        self.blocks = 0
+        self.blocks = self.bytes = 0
 
     def error(self, place: Place, message: str) -> ScriptError:
         return self.source.error(place, message)
@@ -91,6 +89,10 @@ class FunctionReader:
         elif hint is not None and called(hint) == "handle":
             self.params.append(None)
             self.scope.define(arg.arg, Handle(len(self.params) - 1), arg)
+        elif isinstance(hint, ast.Subscript) and called(hint.value) == "Buffer":
+            inside = hint.slice.elts if isinstance(hint.slice, ast.Tuple) else [hint.slice]
+            given = ", ".join(ast.unparse(x) for x in inside)
+            raise self.error(hint, f"T.Buffer takes parentheses; write T.Buffer({given[:80]})")
         else:
             raise self.error(
                 hint or arg,
@@ -107,8 +109,13 @@ class FunctionReader:
         sizes = shape_node.elts if isinstance(shape_node, (ast.Tuple, ast.List)) else [shape_node]
         shape = tuple(self.exprs.extent(n, "an extent of a shape", True) for n in sizes)
         count = allocated(tuple(n if isinstance(n, int) else 1 for n in shape), align)
-        if int(count) * dtypes.itemsize(kind) > MAX_BYTES:
-            raise self.error(shape_node, f"{name} has more than 2**62 bytes")
+        self.bytes += int(count) * dtypes.itemsize(kind)
+        if self.bytes > self.budget.limits.bytes:
+            raise self.error(
+                shape_node,
+                f"with {name} the buffers have {self.bytes} bytes; "
+                f"at most {self.budget.limits.bytes} are allowed",
+            )
         return Buffer(
             name if label is None else string(self.source, label, "a buffer's name"),
             shape,
@@ -201,8 +208,12 @@ class FunctionReader:
             name = called(s.value.func)
             if name == "func_attr" and is_top:
                 args = Arguments(self.source, s.value, "T.func_attr")
-                given = dictionary(self.source, self.budget, args.need("attrs"), "attributes")
+                node = args.need("attrs")
+                given = dictionary(self.source, self.budget, node, "attributes")
                 args.done()
+                assert isinstance(node, ast.Dict)
+                for key, value in zip(given, node.values, strict=True):
+                    self.source.remember_attribute(self.node.name, key, value)
                 self.attrs.update(given)
                 return True
         return False

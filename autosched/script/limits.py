@@ -21,7 +21,8 @@ class Limits:
 
     `characters` of text; `depth` of nested brackets and loops; `height` of expressions; `nodes` of
     the syntax tree, names given to values counted as often as they are used; `blocks` of one
-    function; `seconds` for reading and verifying, checked now and then.
+    function; `bytes` of all buffers of one function; `seconds` for reading and verifying, checked
+    now and then.
     """
 
     characters: int = 1 << 20
@@ -29,6 +30,7 @@ class Limits:
     height: int = MAX_HEIGHT
     nodes: int = 300_000
     blocks: int = 1000
+    bytes: int = 1 << 40
     seconds: float = 10.0
 
 
@@ -111,16 +113,21 @@ _OTHER = {
     "**": "there is no operator **; expected T.pow(x, y)",
 }
 _RUN_ON = re.compile(r"and|else|for|if|in|is|or|not")
-_ESCAPE = re.compile(r"\\(?![\\\"'abfnrtv\n]|[0-7]|x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U000)")
+_ESCAPE = re.compile(
+    r"\\(?P<known>[\\\"'abfnrtv\n]|[0-7]|x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U000)?", re.DOTALL
+)
+"""A backslash with what it escapes, so that the next match begins after both."""
 
 
 def _check_string(source: Source, found: re.Match[str], text: str) -> None:
     prefix = text[: min(n for n, c in enumerate(text) if c in "\"'")]
     if prefix.lower() not in ("", "r", "u"):
         raise _at(source, found, f"a string with the prefix {prefix!r}; expected a plain one")
-    escape = _ESCAPE.search(text) if prefix.lower() != "r" else None
-    if escape is not None:
-        raise _at(source, found, f"unknown escape in a string: {text[escape.start() :][:2]}")
+    if prefix.lower() == "r":
+        return
+    for escape in _ESCAPE.finditer(text):
+        if escape["known"] is None:
+            raise _at(source, found, f"unknown escape in a string: {text[escape.start() :][:2]}")
 
 
 def _at(source: Source, found: re.Match[str], message: str) -> ScriptError:

@@ -11,6 +11,8 @@ import textwrap
 from collections.abc import Callable
 from typing import Any, Union
 
+import numpy as np
+
 from autosched.errors import ScriptError
 from autosched.script.functions import FunctionReader
 from autosched.script.limits import LIMITS, Budget, Limits, scan
@@ -189,6 +191,12 @@ def _constants(func: Callable[..., Any]) -> dict[str, int | float]:
             found[name] = cell.cell_contents
         except ValueError:  # not assigned yet
             continue
-    return {
-        k: v for k, v in found.items() if isinstance(v, (int, float)) and not isinstance(v, bool)
-    }
+    numbers = {k: _number(v) for k, v in found.items()}
+    return {k: v for k, v in numbers.items() if v is not None}
+
+
+def _number(value: object) -> int | float | None:
+    """A number, or a scalar of NumPy that is an integer, as Python's own; None for what is none."""
+    if isinstance(value, (int, np.integer)) and not isinstance(value, bool):
+        return int(value)
+    return float(value) if isinstance(value, float) else None

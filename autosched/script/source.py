@@ -25,8 +25,9 @@ class Source:
         self.text = text.replace("\r\n", "\n").replace("\r", "\n")
         self.lines = self.text.split("\n")
         self.name, self.first_line, self.indent = name, first_line, indent
-        self.places: dict[Node, str] = {}
-        """Where loops and blocks stand, as a message begins; for what the verifier finds."""
+        self.places: dict[Node | tuple[str, str], str] = {}
+        """Where loops, blocks and (function, attribute) stand, as a message begins; for what the
+        verifier finds."""
 
     def longest_line(self) -> int:
         """Number of the longest line, from 1."""
@@ -35,8 +36,8 @@ class Source:
     def error(self, place: Place, message: str) -> ScriptError:
         """An error at an AST node: position, message, the source line with the node underlined."""
         line = self.lines[place.lineno - 1] if place.lineno <= len(self.lines) else ""
-        raw = line.encode(errors="replace")  # the AST counts columns in bytes
-        begin = len(raw[: place.col_offset].decode(errors="replace"))
+        raw = line.encode(errors="replace")
+        begin = self._column(place)
         end = len(line)
         if place.end_lineno == place.lineno and place.end_col_offset is not None:
             end = len(raw[: place.end_col_offset].decode(errors="replace"))
@@ -46,6 +47,15 @@ class Source:
         """Note that `node` was read from the statement `s`."""
         # Before a statement stand blanks alone, of one byte each.
         self.places[node] = self._start(s.lineno, s.col_offset)
+
+    def remember_attribute(self, function: str, key: str, value: ast.expr) -> None:
+        """Note that an attribute of a function has the value at `value`."""
+        self.places[function, key] = self._start(value.lineno, self._column(value))
+
+    def _column(self, place: Place) -> int:
+        """Characters before a node; the AST counts bytes."""
+        line = self.lines[place.lineno - 1] if place.lineno <= len(self.lines) else ""
+        return len(line.encode(errors="replace")[: place.col_offset].decode(errors="replace"))
 
     def error_at(self, line: int, begin: int, message: str, end: int = 0) -> ScriptError:
         """An error at columns `begin` to `end` (from 0) of a line (from 1)."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Union
 
 from autosched.tir.nodes import Block, Node, PrimFunc
 from autosched.tir.printer import _Script
@@ -14,13 +15,14 @@ FAULTS_SHOWN = 20
 READS, WRITES, WHERE = "T.reads(", "T.writes(", "T.where("
 """How the lines of a block begin that a fault marks."""
 
-Places = Mapping[Node, str]
-"""Where a node stands in a text: `line 4, column 9: `."""
+Places = Mapping[Union[Node, tuple[str, str]], str]
+"""Where a node, or (function, attribute), stands in a text: `line 4, column 9: `."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Fault:
-    """A broken rule. `node` is where; `mark` begins the faulty lines inside it ("" the first)."""
+    """A broken rule. `node` is where; `mark` begins the faulty lines inside it ("" the first). Of
+    an attribute of the function, which is no node, `mark` is its name."""
 
     node: Node | None
     message: str
@@ -42,7 +44,7 @@ def report(func: PrimFunc, found: list[tuple[Rule, Fault]], places: Places) -> s
     count = "a rule" if len(found) == 1 else f"{len(found)} rules"
     parts = [f"{func.name} breaks {count} of the loop IR"]
     for rule, fault in found[:FAULTS_SHOWN]:
-        place = "" if fault.node is None else places.get(fault.node, "")
+        place = places.get((func.name, fault.mark) if fault.node is None else fault.node, "")
         parts.append(f"{place}{rule.name}: {fault.message}")
         if fault.node is not None:
             parts.append(_surroundings(func, fault))

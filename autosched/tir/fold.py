@@ -11,7 +11,7 @@ import numpy as np
 from autosched.tir import dtypes
 from autosched.tir import expr as ex
 from autosched.tir.affine import from_expr
-from autosched.tir.expr import OPS, Call, Const, Expr
+from autosched.tir.expr import OPS, Call, Const, Expr, Slot, walk
 from autosched.tir.linear import plus
 from autosched.tir.prove import Facts
 
@@ -30,12 +30,13 @@ def fold(e: Expr, facts: Facts) -> Expr:
         condition = fold(e.args[0], facts)
         if isinstance(condition, Const):
             return fold(e.args[1] if condition.value else e.args[2], facts)
-        yes = fold(e.args[1], facts.given(condition, True))
-        no = fold(e.args[2], facts.given(condition, False))
+        is_guard = e.op == "if_then_else"
+        yes = fold(e.args[1], _under(e.args[1], facts, condition, True, is_guard))
+        no = fold(e.args[2], _under(e.args[2], facts, condition, False, is_guard))
         return yes if ex.same(yes, no) else ex.call(e.op, condition, yes, no)
     if e.op in ("and", "or"):
         first = fold(e.args[0], facts)
-        second = fold(e.args[1], facts.given(first, e.op == "and"))
+        second = fold(e.args[1], _under(e.args[1], facts, first, e.op == "and", False))
         return _logic(e.op, first, second)
     args = tuple(fold(a, facts) for a in e.args)
     new = Call("cast", args, e.dtype) if e.op == "cast" else ex.call(e.op, *args)
@@ -51,6 +52,14 @@ def fold(e: Expr, facts: Facts) -> Expr:
         return constant
     shorter = _identity(new)
     return new if shorter is None else shorter
+
+
+def _under(e: Expr, facts: Facts, condition: Expr, truth: bool, is_guard: bool) -> Facts:
+    """What is known in an argument whose value counts only if `condition` is `truth`. But for the
+    branches of `if_then_else` it is computed in any case, so what it reads must stay guarded."""
+    if not is_guard and any(isinstance(x, Slot) for x in walk(e)):
+        return facts
+    return facts.given(condition, truth)
 
 
 def _logic(op: str, a: Expr, b: Expr) -> Expr:

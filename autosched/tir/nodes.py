@@ -24,6 +24,8 @@ from autosched.tir.size import Size, SizeVar
 IterKind = Literal["spatial", "reduce", "sequential"]
 """`sequential` axes must be visited in order (recurrences)."""
 LOOP_KINDS = ("serial", "parallel", "vectorized", "unrolled", "thread")
+THREADS = tuple(f"{kind}.{axis}" for kind in ("blockIdx", "threadIdx", "vthread") for axis in "xyz")
+"""GPU axes that loops of kind "thread" are bound to."""
 Index = Union[Affine, Expr]
 """One index of an access: affine in the block's axes, or any int64 expression (an index read from
 a buffer, say), which analysis takes to reach the whole dimension."""

@@ -25,7 +25,7 @@ RULES: tuple[tuple[Rule, ...], ...] = (
     (
         Rule("sizes", "extents are integers from 1 up, loops have bodies", form.sizes),
         Rule("buffers", "buffers are declared once, with a known dtype and scope", form.buffers),
-        Rule("attributes", "layout_free names parameters, FLOP is a number", form.attributes),
+        Rule("attributes", "attributes and annotations have values they can have", form.attributes),
         Rule("names", "block names are unique, ranks agree", form.names),
     ),
     (
@@ -39,6 +39,7 @@ RULES: tuple[tuple[Rule, ...], ...] = (
         Rule("bounds", "accesses stay inside their buffers", verify_bounds.bounds),
         Rule("order", "elements are written before they are read", verify_order.order),
         Rule("reaches", "iterations read what they wrote themselves", verify_order.reaches),
+        Rule("combined", "reductions combine each point once", verify_order.combined),
         Rule("outputs", "outputs are written in full", verify_order.outputs),
         Rule("races", "iterations of parallel loops touch different elements", verify_races.races),
     ),

@@ -8,10 +8,13 @@ from typing import get_args
 from autosched.errors import TensorExprError
 from autosched.tir import dtypes
 from autosched.tir.affine import Affine, Digit, Int, always
+from autosched.tir.annotations import annotation_fault, is_flop
 from autosched.tir.expr import MAX_HEIGHT, OPS, Call, Const, Expr, Slot, Var, call, height, walk
 from autosched.tir.faults import READS, WHERE, WRITES, Fault
+from autosched.tir.intrin import KEY as TENSORIZED
 from autosched.tir.nodes import (
     LOOP_KINDS,
+    THREADS,
     Access,
     Block,
     Buffer,
@@ -133,7 +136,7 @@ def expressions(func: PrimFunc) -> Iterator[Fault]:
 
 
 def attributes(func: PrimFunc) -> Iterator[Fault]:
-    """Attributes that mean something have values that mean it."""
+    """Attributes and annotations that mean something have values that mean it."""
     free = func.attr("layout_free", ())
     names = sorted(b.name for b in func.params)
     if not isinstance(free, (list, tuple)) or not all(name in names for name in free):
@@ -141,14 +144,27 @@ def attributes(func: PrimFunc) -> Iterator[Fault]:
             None,
             f"attribute layout_free is {free!r}; expected a list of names of parameters "
             f"({', '.join(names)})",
+            "layout_free",
         )
-    for where, flop in (
-        (func.name, func.attr("FLOP")),
-        *((_label(block), block.annotation("FLOP")) for block in _blocks(func)),
-    ):
-        is_number = isinstance(flop, (int, float)) and not isinstance(flop, bool)
-        if flop is not None and not (is_number and 0 <= flop < float("inf")):
-            yield Fault(None, f"FLOP of {where} is {flop!r}; expected a number from 0 up")
+    flop = func.attr("FLOP")
+    if flop is not None and not is_flop(flop):
+        message = f"FLOP of {func.name} is {flop!r}; expected a number from 0 up"
+        yield Fault(None, message, "FLOP")
+    for loop in loops_of(func):
+        for key, value in loop.annotations:
+            # Loops that an intrinsic does are marked by `tensorize`.
+            wrong = (
+                None
+                if key == TENSORIZED and isinstance(value, str)
+                else annotation_fault(key, value, "loop")
+            )
+            if wrong is not None:
+                yield Fault(loop, f"loop {loop.var.name!r}: {wrong}")
+    for block in _blocks(func):
+        for key, value in block.annotations:
+            wrong = annotation_fault(key, value, "block")
+            if wrong is not None:
+                yield Fault(block, f"{_label(block)}: {wrong}")
 
 
 def _wrong_node(e: Expr, block: Block) -> str | None:
@@ -201,6 +217,9 @@ def sizes(func: PrimFunc) -> Iterator[Fault]:
             yield Fault(loop, f"{name} has no body")
         if (loop.thread is not None) != (loop.kind == "thread"):
             yield Fault(loop, f"{name} is {loop.kind} with thread axis {loop.thread!r}")
+        elif loop.thread is not None and loop.thread not in THREADS:
+            expected = ", ".join(THREADS)
+            yield Fault(loop, f"{name} has thread axis {loop.thread!r}; expected one of {expected}")
     for block in _blocks(func):
         for it in block.iters:
             if it.kind not in get_args(IterKind):

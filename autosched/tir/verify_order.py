@@ -5,11 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from math import prod
 
-from autosched.tir.affine import Affine, Extents
+from autosched.tir.affine import Affine, Digit, Extents, same_int
 from autosched.tir.expr import Call, Expr, Slot, Var
 from autosched.tir.faults import READS, WRITES, Fault
 from autosched.tir.linear import DigitKey, Key, Linear, without
-from autosched.tir.nodes import Access, Block, Buffer, For, Index, PrimFunc, Site, sites
+from autosched.tir.nodes import (
+    Access,
+    Block,
+    Buffer,
+    For,
+    Index,
+    PrimFunc,
+    Site,
+    kind_vars,
+    sites,
+)
 from autosched.tir.numbers import specialize
 from autosched.tir.precede import Pair
 from autosched.tir.printer import Names, format_access
@@ -146,6 +156,81 @@ def _reaches(func: PrimFunc) -> Iterator[Fault]:
                         f"in dimension {n}, where {written[0]}..{written[1]} is written",
                         READS,
                     )
+                    break
+            else:
+                yield from _left_out(every, site, access, fixed)
+
+
+def _left_out(every: list[Site], site: Site, read: Access, fixed: set[Key]) -> Iterator[Fault]:
+    """Whether one iteration of the `fixed` loops reads more elements than it writes."""
+    b = read.buffer
+    least = _fewest(site, read, fixed)
+    most = sum(
+        _most(other, access, fixed)
+        for other in every
+        for access in other.block.writes
+        if access.buffer is b
+    )
+    if most < least:
+        where = " in one iteration" if fixed else ""
+        yield Fault(
+            site.block,
+            f"block {site.block.name!r} reads {least} elements of {b.name}{where}, of which only "
+            f"{most} are written",
+            READS,
+        )
+
+
+def _fewest(site: Site, access: Access, fixed: set[Key]) -> int:
+    """A number of elements that the access surely names: all its points are reached."""
+    facts = loop_facts(site)
+    used = set(fixed)
+    loops: set[Key] = {id(x.var) for x in site.loops}
+    count = 1
+    for index in access.indices:
+        if not isinstance(index, Affine):
+            continue
+        terms = facts.linear(index).terms
+        if not terms.keys() <= loops:
+            continue
+        # Variables that move an earlier dimension stand still here.
+        moving = [x for x in site.loops if id(x.var) in terms and id(x.var) not in used]
+        values, span = 1, 0
+        for c, extent in sorted((abs(terms[id(x.var)]), int(x.extent)) for x in moving):
+            if c > span:
+                values *= extent
+            elif values == span + 1:  # every value so far: runs that overlap
+                values += c * (extent - 1)
+            else:
+                values += extent - 1
+            span += c * (extent - 1)
+        used |= {id(x.var) for x in moving}
+        count *= values
+    return count
+
+
+def _most(site: Site, access: Access, fixed: set[Key]) -> int:
+    """A number of elements that the access names at most."""
+    block, extents = site.block, site.extents()
+    still = [x.var for x in site.loops if id(x.var) in fixed]
+    axes = block.values()
+    moving: set[Var] = set()
+    count = 1
+    for n, index in zip(access.buffer.shape, access.indices, strict=True):
+        if not isinstance(index, Affine):
+            moving |= {x.var for x in site.loops} - set(still)
+            count *= int(n)
+            continue
+        form = index.substitute(axes, extents)
+        moving |= set(form.variables()) - set(still)
+        rest = form.split([v for v in form.variables() if v not in still])[1]
+        low, high = rest.span(extents)
+        values = 1
+        for atom, _ in rest.terms:
+            first, last = Affine(0, ((atom, 1),)).span(extents)
+            values *= int(last) - int(first) + 1
+        count *= min(int(high) - int(low) + 1, values)
+    return min(count, prod(int(x.extent) for x in site.loops if x.var in moving))
 
 
 def _unguarded(e: Expr) -> Iterator[int]:
@@ -181,6 +266,46 @@ def _written(
 
 
 _FAR = 1 << 80
+
+
+def combined(func: PrimFunc) -> Iterator[Fault]:
+    """A reduction combines each of its points once: of the loops from its outermost reduction loop
+    on, none leaves all axes as they are while it moves."""
+    for site in sites(func):
+        block = site.block
+        if block.reducer is None:
+            continue
+        reduced = kind_vars(block, "reduce")
+        first = next((n for n, x in enumerate(site.loops) if x.var in reduced), None)
+        for loop in () if first is None else site.loops[first:]:
+            if any(p.form.uses((loop.var,)) for p in block.predicates):
+                continue
+            if _repeats(loop, block):
+                yield Fault(
+                    block,
+                    f"block {block.name!r} combines the same points in several iterations of the "
+                    f"loop {loop.var.name!r}, which is inside its reduction; axes must tell all "
+                    "iterations of such a loop apart",
+                )
+
+
+def _repeats(loop: For, block: Block) -> bool:
+    """Whether all axes are the same in some two iterations of a loop, the others standing still."""
+    values = 1
+    for binding in block.bindings:
+        for atom, _ in binding.terms:
+            if atom is loop.var:
+                return False
+            if isinstance(atom, Digit) and atom.base.uses((loop.var,)):
+                if not isinstance(loop.extent, int) or atom.base.single_var() is not loop.var:
+                    return False
+                low, high = Affine(0, ((atom, 1),)).span({loop.var: loop.extent})
+                if not isinstance(low, int) or not isinstance(high, int):
+                    return False
+                values *= high - low + 1
+    return not same_int(loop.extent, values) and (
+        values == 1 or (isinstance(loop.extent, int) and values < loop.extent)
+    )
 
 
 def outputs(func: PrimFunc) -> Iterator[Fault]:

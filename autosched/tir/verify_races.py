@@ -153,11 +153,20 @@ class _Iterations:
             moving.remove(product)
         for key in sorted(moving, key=lambda k: -abs(shared[k])):
             known = {k for k in shared if k == key or self._is_agreed(k)}
-            low_x, high_x = self.left.span(without(x, known))
-            low_y, high_y = self.right.span(without(y, known))
-            if max(high_x - low_y, high_y - low_x) >= abs(shared[key]):
+            if not self._closer(without(x, known), without(y, known), abs(shared[key])):
                 return
             self.agreed.add(key)
+
+    def _closer(self, x: Linear, y: Linear, distance: int) -> bool:
+        """Whether `x` on the left and `y` on the right provably differ by less than `distance`."""
+        low_x, high_x = self.left.span(x)
+        low_y, high_y = self.right.span(y)
+        if max(high_x - low_y, high_y - low_x) < distance:
+            return True
+        # Predicates may keep them below what the loops reach.
+        return self.left.at_most(x, low_y + distance - 1) and self.right.at_most(
+            y, low_x + distance - 1
+        )
 
     def _agree_product(self, key: Product, x: Linear, y: Linear, shared: dict[Key, int]) -> None:
         """Of `c * atom * size + rest`, the atom, if both rests are from 0 to `c * size - 1`."""

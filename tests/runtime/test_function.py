@@ -19,12 +19,14 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+import autosched as at
 from autosched.codegen.artifact import Artifact, KernelInfo, Param
 from autosched.codegen.llvm.assemble import compile_ir
 from autosched.errors import ArgumentError, BuildError, TargetError
 from autosched.runtime.arrays import empty
 from autosched.runtime.function import Function
 from autosched.runtime.timing import Timing
+from autosched.script import Limits, parse
 from autosched.target import Target
 
 Array = npt.NDArray[Any]
@@ -428,3 +430,21 @@ def test_empty_is_aligned() -> None:
             assert found.flags.c_contiguous
             assert found.flags.writeable
             assert found.shape == ((shape,) if isinstance(shape, int) else shape)
+
+
+def test_a_workspace_beyond_memory_is_named() -> None:
+    text = """@T.prim_func
+def main(A: T.Buffer((4,), "float32"), B: T.Buffer((4,), "float32")):
+    C = T.alloc_buffer((576460752303423488,), "float32", placed=True)
+    for i in range(4):
+        with T.block("C"):
+            v = T.axis.spatial(4, i)
+            C[v] = A[v]
+    for i in range(4):
+        with T.block("B"):
+            v = T.axis.spatial(4, i)
+            B[v] = C[v]
+"""
+    function = at.build(parse(text, limits=Limits(bytes=1 << 62)))
+    with pytest.raises(ArgumentError, match="needs a workspace of 2305843009213693952 bytes"):
+        function(np.zeros(4, "float32"), np.zeros(4, "float32"))

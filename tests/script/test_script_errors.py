@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 
 import pytest
 
@@ -129,6 +130,7 @@ BLOCKS = [
     ("B[vi, vj] = C[vi, vj] = 1", "expected axes"),
     ("for k in T.serial(3):\n    B[vi, vj] = 1", "loops stand around it"),
     ('with T.block("inner"):\n    B[vi, vj] = 1', "blocks do not stand inside blocks"),
+    ("with T.let(x, vi):\n    B[vi, vj] = x", "name the value inside the block, x = value"),
     ("if vi < 2:\n    B[vi, vj] = 1", "one in each branch"),
     ("if vi < 2:\n    B[vi, vj] = 1\nelse:\n    B[vi, 0] = 1", "must store to the same element"),
     ("B[vi, vj] = A[vi, vj]\nA[vi, vj] = B[vi, vj]", "B is read after the block has stored to it"),
@@ -172,7 +174,10 @@ FUNCTIONS = [
     ("@T.prim_func\ndef main(A: T.Buffer((n,))): pass", "'n' is not defined"),
     ("@T.prim_func\ndef main(A: T.Buffer((2**3,))): pass", "there is no operator **"),
     ("@T.prim_func\ndef main(A: T.Buffer((1 << 62,))): pass", "LShift is no operator"),
-    ("@T.prim_func\ndef main(A: T.Buffer((4611686018427387904, 2))): pass", "more than 2**62"),
+    (
+        "@T.prim_func\ndef main(A: T.Buffer((4611686018427387904, 2))): pass",
+        "at most 1099511627776 are",
+    ),
     ("@T.prim_func\ndef main(A: T.Buffer(())):\n    x = 1", "expected a loop"),
     ("@T.prim_func\ndef main(T: T.Buffer(())):\n    pass", "T is the namespace"),
     ("@T.prim_func\ndef main(A: T.Buffer((4,))):\n    A = T.alloc_buffer((4,))", "'A' is defined"),
@@ -188,6 +193,15 @@ FUNCTIONS = [
         "no `else`",
     ),
     ("@T.prim_func\ndef main():\n    with open('x'):\n        pass", 'expected T.block("name")'),
+    (
+        '@T.prim_func\ndef main(A: T.Buffer[(128,), "float32"]): pass',
+        "T.Buffer takes parentheses; write T.Buffer((128,), 'float32')",
+    ),
+    (
+        '@T.prim_func\ndef main():\n    with T.block("root"):\n        for i in T.grid(4): pass',
+        "the root block is not written here",
+    ),
+    ("@T.prim_func\ndef main():\n    with T.let(x, 1):\n        pass", "name the value"),
     ("@T.prim_func\ndef main():\n    with T.block():\n        pass", "needs the argument name"),
     ("@T.prim_func\ndef main(): pass\n@T.prim_func\ndef main(): pass", "two functions are named"),
     ("@T.ir_module\nclass M(B):\n    pass", "no base classes"),
@@ -239,6 +253,7 @@ def test_limits() -> None:
         (Limits(nodes=20), "more than 20 nodes"),
         (Limits(depth=1), "brackets nest more than 1 deep"),
         (Limits(blocks=0), "more than 0 blocks"),
+        (Limits(bytes=100), "with B the buffers have 192 bytes; at most 100 are allowed"),
     ):
         padded = text + "    " + "\n    ".join(["pass"] * 2000) + "\n"
         with pytest.raises(ScriptError, match=message):
@@ -308,8 +323,9 @@ def test_hostile_functions() -> None:
 def test_attributes_that_mean_nothing_are_refused() -> None:
     body = BLOCK + STORE + "A[vi, vj]\n"
     parse(HEAD + '    T.func_attr({"layout_free": ("A",), "FLOP": 24})\n' + body)
-    for attrs in ('{"layout_free": 3}', '{"layout_free": ("Z",)}', '{"FLOP": "x"}'):
-        with pytest.raises(VerifyError, match="attributes: "):
+    for attrs in ('{"layout_free": 3}', '{"layout_free": ("Z",)}', '{"é": 1, "FLOP": "x"}'):
+        column = 34 if "FLOP" in attrs else 33
+        with pytest.raises(VerifyError, match=f"line 3, column {column}: attributes: "):
             parse(HEAD + f"    T.func_attr({attrs})\n" + body)
 
 
@@ -335,4 +351,64 @@ def test_align_that_no_buffer_has(align: str) -> None:
 def test_align_beyond_memory() -> None:
     text = HEAD + '    C = T.alloc_buffer((4, 6), "float32", align=((0, 1 << 62, 1),))\n'
     text = text.replace("1 << 62", str(1 << 62))
-    fails(text + BLOCK + STORE + "A[vi, vj]\n", "than 2**62 bytes")
+    fails(text + BLOCK + STORE + "A[vi, vj]\n", "at most 1099511627776 are allowed")
+
+
+@pytest.mark.parametrize("value", ["a\\import", "\\\\i", "a\\", "\n\\N", "\"\\i'"])
+def test_backslashes_come_back(value: str) -> None:
+    body = BLOCK + STORE + "A[vi, vj]\n"
+    func = parse_func(HEAD + f"    T.func_attr({{'note': {value!r}}})\n" + body)
+    assert func.attr("note") == value
+    assert parse_func(func.script()).attr("note") == value
+
+
+@pytest.mark.parametrize("text", [r"'\i'", r"'\\\i'", r"'\N{DASH}'", r"'\xg0'"])
+def test_escapes_that_none_are(text: str) -> None:
+    fails(HEAD + f"    T.func_attr({{'note': {text}}})\n", "unknown escape in a string: \\", 3)
+
+
+@pytest.mark.parametrize(
+    ("loop", "block", "message"),
+    [
+        ('"chunk": "x"', "", "loop 'i': chunk is iterations of a parallel loop"),
+        ('"chunk": -5', "", "at a time; found -5"),
+        ('"chunk": 0', "", "at a time; found 0"),
+        ('"chunk": 9223372036854775807', "", "found 9223372036854775807"),
+        ('"streaming": True', "", "a loop has no key 'streaming' (it is one of a block)"),
+        ('"tensorize": 3', "", "a loop has no key 'tensorize'"),
+        ("", '"streaming": 1', "block 'b': streaming is whether"),
+        ("", '"FLOP": "x"', "block 'b': FLOP is the number of operations"),
+        ("", '"note": 1', "block 'b': a block has no key 'note'; expected one of FLOP, streaming"),
+    ],
+)
+def test_annotations_that_mean_nothing_are_refused(loop: str, block: str, message: str) -> None:
+    text = HEAD.replace("(4, 6)", "(4,)") + (
+        f"    for i in T.parallel(4, annotations={{{loop}}}):\n"
+        '        with T.block("b"):\n'
+        "            vi = T.axis.spatial(4, i)\n"
+        f"            T.block_attr({{{block}}})\n"
+        "            B[vi] = A[vi]\n"
+    )
+    with pytest.raises(VerifyError, match=re.escape(message)):
+        parse(text)
+
+
+def test_annotations_that_mean_something() -> None:
+    text = HEAD.replace("(4, 6)", "(4,)") + (
+        '    for i in T.parallel(4, annotations={"chunk": 2, "auto_scheduler_x": "y"}):\n'
+        '        with T.block("b"):\n'
+        "            vi = T.axis.spatial(4, i)\n"
+        '            T.block_attr({"FLOP": 1, "streaming": True, "auto_scheduler_y": [1]})\n'
+        "            B[vi] = A[vi]\n"
+    )
+    assert parse_func(parse_func(text).script()).script() == parse_func(text).script()
+
+
+@pytest.mark.parametrize("thread", ["foo", "", "threadIdx.w"])
+def test_threads_that_no_gpu_has(thread: str) -> None:
+    nest = f'    for i in T.thread_binding(4, thread="{thread}"):\n        for j in range(6):\n'
+    block = "".join(f"    {line}\n" for line in BLOCK.split("\n")[1:-1])
+    text = HEAD + nest + block + "    " + STORE + "A[vi, vj]\n"
+    with pytest.raises(VerifyError, match=f"loop 'i' has thread axis '{thread}'; expected one of"):
+        parse(text)
+    parse(text.replace(f'"{thread}"', '"threadIdx.x"'))

@@ -327,7 +327,7 @@ def main(b: T.handle, A: T.Buffer((4,), "int8"), c: T.handle):
 
 
 def test_decorated_functions_are_parsed_from_their_file() -> None:
-    rows_here = 4
+    rows_here = np.int64(4)
 
     @prim_func
     def scaled(A: T.Buffer((4, 6), "float32"), out: T.Buffer((rows_here, N), "float32")):
@@ -348,7 +348,7 @@ def test_decorated_classes_are_modules() -> None:
     class Module:
         @T.prim_func
         def main(A: T.Buffer((4,), "float32"), B: T.Buffer((4,), "float32")):
-            for i in T.parallel(4, annotations={"note": 1}):
+            for i in T.parallel(4, annotations={"chunk": 1}):
                 with T.block("B"):
                     v = T.axis.spatial(4, i)
                     T.block_attr({"streaming": True})

@@ -75,3 +75,18 @@ KEPT = [
 @pytest.mark.parametrize("e", KEPT)
 def test_what_is_kept(e: Expr) -> None:
     assert repr(fold(e, FACTS)) == repr(e)
+
+
+@pytest.mark.parametrize("op", ["select", "if_then_else"])
+def test_only_guards_stand_in_for_guards(op: str) -> None:
+    """Both values of a select are computed: what one reads stays guarded."""
+    inner = call("if_then_else", I < 6, X, f32(0))
+    found = fold(call(op, I < 5, inner, f32(1)), FACTS)
+    kept = inner if op == "select" else X
+    assert repr(found) == repr(call(op, I < 5, kept, f32(1)))
+
+
+def test_both_sides_of_and_are_computed() -> None:
+    inner = call("lt", call("if_then_else", I < 6, X, f32(0)), f32(1))
+    both = call("and", I < 5, inner)
+    assert repr(fold(both, FACTS)) == repr(both)

@@ -12,13 +12,13 @@ from contextlib import contextmanager
 
 from autosched.errors import ScheduleError
 from autosched.schedule import BlockRV, LoopRV, Schedule
-from autosched.schedule.annotate import HINTS, KEYS
 from autosched.te.prim_func import translate
 from autosched.te.stage.nest import Fuse, LoopCall, Split, names
 from autosched.te.stage.schedule import CacheRead, CacheWrite, RFactor, StageSchedule
 from autosched.te.stage.stage import Mark, Stage
 from autosched.te.stage.thread import ThreadAxis
 from autosched.te.tensor import IterVar, PlaceholderOp, ScanOp, Tensor
+from autosched.tir.annotations import HINTS, KEYS
 
 _ORDER = {"unroll": 0, "parallel": 1, "vectorize": 1, "bind": 1}
 """A vectorised loop may only have unrolled loops below it, so those come first."""
