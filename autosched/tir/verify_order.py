@@ -158,7 +158,14 @@ def _reaches(func: PrimFunc) -> Iterator[Fault]:
                     )
                     break
             else:
-                yield from _left_out(every, site, access, fixed)
+                # A copy may take along what nobody needs, and so nobody computes.
+                if not _copies(block) or block.writes[0].buffer in params:
+                    yield from _left_out(every, site, access, fixed)
+
+
+def _copies(block: Block) -> bool:
+    """Whether the block only passes elements on."""
+    return block.reducer is None and all(isinstance(e, Slot) for e in block.body)
 
 
 def _left_out(every: list[Site], site: Site, read: Access, fixed: set[Key]) -> Iterator[Fault]:

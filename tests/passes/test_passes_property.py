@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from schedule_fuzz import Choices, outputs, random_program, random_schedule
 
 from autosched import passes
+from autosched.errors import VerifyError
 from autosched.lowering import lower
 from autosched.tir.affine import Affine, digit
 from autosched.tir.expr import Expr, Slot, call, cast, const
@@ -72,19 +73,30 @@ def changed(func: PrimFunc, order: tuple[int, ...]) -> PrimFunc:
     return run.after.main
 
 
+def verifies(func: PrimFunc) -> bool:
+    try:
+        verify(func)
+    except VerifyError:
+        return False
+    return True
+
+
 def check(program: list[int], trace: list[int]) -> None:
     c = Choices(trace[::-1])
     func = map_func(random_program(program), lambda b: noise(b, c))
     scheduled = random_schedule(func, trace).func
     note(scheduled.script())
     expected = outputs(func, func, len(trace))
+    # Proofs are incomplete: what is refused before any pass may be refused after it.
+    provable = verifies(scheduled) and verifies(lower(scheduled))
     if c.next(3) == 0:
         after = changed(lower(scheduled), (1, 2))
     else:
         after = changed(scheduled, c.of(ORDERS))
     for x, y in zip(outputs(after, func, len(trace)), expected, strict=True):
         assert np.array_equal(x, y), "the results differ"
-    verify(after)
+    if provable:
+        verify(after)
     again = passes.Sequential(EVERY[1:]).run(IRModule.of(after)).after.main
     for x, y in zip(outputs(again, func, len(trace)), expected, strict=True):
         assert np.array_equal(x, y), "the results differ the second time"
