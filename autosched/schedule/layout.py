@@ -13,7 +13,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Union
 
-from autosched.errors import ScheduleError, TensorExprError
+import numpy as np
+
+from autosched.errors import NotBatchable, ScheduleError, TensorExprError
 from autosched.schedule.body import rewrite_block, to_expr
 from autosched.schedule.check import refuse, require, show
 from autosched.schedule.compute import written_axes
@@ -278,6 +280,8 @@ def transform_layout(
         )
     if old.align:
         refuse(f"{what}: {old.name} has strides of its own; do storage_align afterwards")
+    if any(_fuses_by_candidate(d) for d in layout):
+        raise NotBatchable(f"{what}: digits of fused dimensions differ by candidate")
     dims = packing(old, layout, what)
     new = replace(old, shape=dims.extents)
     if pad_value is not None:
@@ -297,6 +301,12 @@ def transform_layout(
     if has_kinds(result):
         check_kinds(result)
     return result
+
+
+def _fuses_by_candidate(dim: Any) -> bool:
+    """Whether a new dimension is a digit of several old ones, cut where each candidate has it."""
+    fused = isinstance(dim, Sequence) and isinstance(dim[0], Sequence)
+    return fused and any(isinstance(v, np.ndarray) for v in dim[1:])
 
 
 def accessed_buffer(block: Block, buffer: Sequence[Union[str, int]] | str, what: str) -> Buffer:

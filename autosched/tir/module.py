@@ -27,8 +27,8 @@ class IRModule:
     """Functions by name, in the order given; immutable.
 
     `IRModule({"scale": f, "add": g})` names the functions; `IRModule.of(f, g)` keeps their names.
-    A name is a Python identifier, as script needs it. Raises ScheduleError on others, and on what
-    is no function.
+    A name is a Python identifier, as script needs it; only a function alone keeps whatever name it
+    has. Raises ScheduleError on others, and on what is no function.
     """
 
     functions: Mapping[str, PrimFunc] = field(default_factory=dict)
@@ -44,7 +44,8 @@ class IRModule:
                 raise ScheduleError(
                     f"IRModule: expected a PrimFunc for {name!r}, found {type(func).__name__}"
                 )
-            _check_name(name)
+            if len(self.functions) > 1 or name != func.name:
+                _check_name(name)
         named = {
             name: func if func.name == name else replace(func, name=name)
             for name, func in self.functions.items()
