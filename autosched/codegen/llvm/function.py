@@ -360,6 +360,28 @@ class FunctionWriter:
             trip = self.b.op(f"call i64 @llvm.smax.i64(i64 {trip}, i64 0)")
         return trip
 
+    def first(self, loop: For, predicates: Sequence[Predicate]) -> int | str:
+        """The first iteration of `loop` for which all `predicates` hold; they fall with it."""
+        low: int | str = 0
+        for p in predicates:
+            c = -int(p.form.coefficient(loop.var))
+            over = p.form + Affine.of(loop.var, c) - p.bound + c  # iteration >= over // c
+            linear = self.index.linear(over)
+            if not any(linear.terms.values()):
+                here: int | str = max(0, linear.const // c)
+            else:
+                self.b.declare("llvm.smax.i64", "i64 @llvm.smax.i64(i64, i64)")
+                room = self.index.scalar(linear)
+                here = self.b.op(f"call i64 @llvm.smax.i64(i64 {room}, i64 0)")
+                if c != 1:
+                    here = self.b.op(f"udiv i64 {here}, {c}")
+            if isinstance(low, int) and isinstance(here, int):
+                low = max(low, here)
+            else:
+                self.b.declare("llvm.smax.i64", "i64 @llvm.smax.i64(i64, i64)")
+                low = self.b.op(f"call i64 @llvm.smax.i64(i64 {low}, i64 {here})")
+        return low
+
     def vectorized(self, loop: For) -> None:
         """A vectorised loop outside a register tile: whole vectors, then what is left."""
         blocks = [s.block for s in sites(loop)]

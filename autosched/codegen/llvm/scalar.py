@@ -39,6 +39,8 @@ class Scalars:
         self.constant: Callable[[Expr], Const | None]
         self.differences: dict[int, Affine | None]
         """By the id of a comparison of the block, left side - right side over loops."""
+        self.held: set[int] = set()
+        """Comparisons (by id) that the loops guarantee here."""
 
     def evaluate(self, e: Expr, guard: Guard = ALWAYS) -> Value:
         """The value of `e`; loads inside happen under `guard`."""
@@ -101,10 +103,9 @@ class Scalars:
 
     def _index_condition(self, e: Call) -> Value | None:
         """A comparison of affine index expressions, folded where unrolled loops decide it."""
-        if id(e) not in self.differences:
-            a, b = (self._affine(x) for x in e.args)
-            self.differences[id(e)] = None if a is None or b is None else a - b
-        difference = self.differences[id(e)]
+        if id(e) in self.held:
+            return Value(literal(True, "bool"), "bool")
+        difference = self.difference(e)
         if difference is None:
             return None
         # Everything in terms of `x < n`.
@@ -126,6 +127,13 @@ class Scalars:
             width = self.index.lanes.width
         value = Value(below, "bool", width)
         return Value(self._not(value), "bool", width) if negate else value
+
+    def difference(self, e: Call) -> Affine | None:
+        """Left side - right side of a comparison of axes, over loops; None where not affine."""
+        if id(e) not in self.differences:
+            a, b = (self._affine(x) for x in e.args)
+            self.differences[id(e)] = None if a is None or b is None else a - b
+        return self.differences[id(e)]
 
     def _affine(self, e: Expr) -> Affine | None:
         form = from_expr(e)

@@ -9,13 +9,14 @@ and one remainder loop.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING
 
 from autosched.codegen.llvm.index import Lanes, lanes_of
 from autosched.codegen.llvm.memory import Guard
+from autosched.codegen.llvm.padding import Gate, gates
 from autosched.codegen.llvm.tensor import TensorWriter
 from autosched.codegen.llvm.types import Value, type_of
 from autosched.tir.affine import sometimes
@@ -119,6 +120,7 @@ class TileWriter:
         self.width = f.width(tile.block)
         self.tensor = None if tile.tensor is None else TensorWriter(f, self.points, tile.tensor)
         self.unrolled = [x for x in tile.loops if x.kind == "unrolled" and x.var not in tile.reduce]
+        self.gates: list[Gate] = []
         self.accumulators: dict[tuple[int, ...], list[list[str]]] = {}
         self.turn: dict[tuple[int, ...], int] = {}
 
@@ -138,6 +140,7 @@ class TileWriter:
     def _tile(self) -> None:
         f = self.f
         self.points.enter()
+        self.gates = gates(self.block, f.scalars)
         self.points.clamp = self.spatial
         for var in self.tile.reduce:
             f.index.env[var] = 0
@@ -283,17 +286,38 @@ class TileWriter:
         used = [loop.var, *(x.var for x in below)]
         mine = [p for p in mine if all(_plain(p, v) for v in used if p.form.uses([v]))]
         kept = self.reduce
-        trip = f.trip(loop, mine, {x.var: 0 for x in below})
-        full: int | str = trip
         copies = [p for p in mine if p.form.uses([x.var for x in below])]
-        if copies:
-            full = f.trip(loop, mine, {x.var: x.extent - 1 for x in below})
         self.reduce = [p for p in kept if p not in mine]
-        f.loop(loop.var, 0, full, inside)
         if copies:
+            trip = f.trip(loop, mine, {x.var: 0 for x in below})
+            full = f.trip(loop, mine, {x.var: x.extent - 1 for x in below})
+            f.loop(loop.var, 0, full, inside)
             self.reduce = [p for p in kept if p not in mine or p in copies]
             f.loop(loop.var, full, trip, inside)
+        else:
+            self._gated(loop, below, mine, inside)
         self.reduce = kept
+
+    def _gated(
+        self,
+        loop: For,
+        below: Sequence[For],
+        ends: Sequence[Predicate],
+        inside: Callable[[], None],
+    ) -> None:
+        """The iterations of a reduction loop at which some term of the tile counts."""
+        f = self.f
+        asked = [(g, p) for g in self.gates if (p := g.over(loop.var, below)) is not None]
+        uppers = [p for _, p in asked if int(p.form.coefficient(loop.var)) > 0]
+        lowers = [p for _, p in asked if int(p.form.coefficient(loop.var)) < 0]
+        trip = f.trip(loop, [*ends, *uppers], {x.var: 0 for x in below})
+        low = f.first(loop, lowers)
+        # Rows that overhang read another row, for which a condition on theirs says nothing.
+        inner = [x.var for x in self.tile.loops if x in below or x.var not in self.tile.reduce]
+        held = {id(g.test) for g, _ in asked if not g.form.uses(inner)} - f.scalars.held
+        f.scalars.held |= held
+        f.loop(loop.var, low, trip, inside)
+        f.scalars.held -= held
 
     def _reduction_lanes(self, loop: For, inside: Callable[[], None]) -> None:
         """A vectorised reduction: groups of whole vectors in a loop, then what is left."""

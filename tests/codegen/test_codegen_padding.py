@@ -1,0 +1,97 @@
+"""Reduction loops over padded operands: they leave out what adds nothing, and nothing else."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from guarded import HOST, check
+
+import autosched as at
+from autosched import te
+from autosched.schedule import Schedule
+from autosched.tir.nodes import PrimFunc
+
+SHAPES = [
+    # n, taps, stride, padding, dilation
+    (9, 3, 1, 1, 1),
+    (10, 5, 2, 2, 1),
+    (7, 3, 1, 6, 1),  # whole tiles of padding
+    (11, 4, 3, 5, 2),
+    (5, 7, 1, 3, 1),
+    (1, 7, 2, 3, 1),
+    (2, 4, 3, 5, 2),
+]
+
+
+def conv(n: int, taps: int, stride: int, pad: int, dilation: int, reducer: str = "sum") -> PrimFunc:
+    """A row of 32 channels, each filtered by itself, its padding inlined."""
+    out = (n + 2 * pad - dilation * (taps - 1) - 1) // stride + 1
+    a = te.placeholder((n, 32), name="A")
+    w = te.placeholder((taps, 32), name="W")
+    r = te.reduce_axis((0, taps), name="r")
+
+    def padded(x: te.Expr, c: te.Expr, otherwise: float) -> te.Expr:
+        inside = te.all(x >= pad, x < n + pad)
+        return te.if_then_else(inside, a[x - pad, c], otherwise)
+
+    def term(i: te.Expr, c: te.Expr) -> te.Expr:
+        at_ = i * stride + r * dilation
+        if reducer == "max":
+            return te.max(padded(at_, c, -np.inf), axis=r)
+        return te.sum(padded(at_, c, 0.0) * w[r, c], axis=r)
+
+    b = te.compute((out, 32), term, name="B")
+    return te.create_prim_func([a, w, b] if reducer == "sum" else [a, b])
+
+
+def tiled(func: PrimFunc, rows: int, order: str) -> Schedule:
+    """`rows` outputs in registers at a time; the rows inside the loops over taps, between them, or
+    outside."""
+    sch = Schedule(func)
+    block = sch.get_block("B")
+    i, c, r = sch.get_loops(block)
+    i0, i1 = sch.split(i, [None, rows])
+    r0, r1 = sch.split(r, [None, 2])
+    orders = {
+        "in": (i0, r0, r1, i1, c),
+        "between": (i0, r0, i1, r1, c),
+        "out": (i0, i1, r0, r1, c),
+    }
+    sch.reorder(*orders[order])
+    if order != "out":
+        sch.unroll(i1)
+    sch.vectorize(c)
+    return sch
+
+
+@pytest.mark.parametrize("order", ["in", "between", "out"])
+@pytest.mark.parametrize("reducer", ["sum", "max"])
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_all_that_counts_is_added(
+    shape: tuple[int, int, int, int, int], reducer: str, order: str
+) -> None:
+    func = conv(*shape, reducer=reducer)
+    for rows in (1, 2, 3):
+        check(tiled(func, rows, order), func, rtol=1e-5, atol=1e-5)
+
+
+def test_taps_that_meet_only_padding_are_left_out() -> None:
+    """Visible where a weight is infinite: 0 times it would be no number."""
+    n, pad = 6, 2
+    func = conv(n, 5, 1, pad, 1)
+    data = np.ones((n, 32), np.float32)
+    out = {}
+    for rows, order in itertools.product((1, 3), ("out", "in")):
+        weight = np.ones((5, 32), np.float32)
+        weight[0] = np.inf
+        result = np.empty((n, 32), np.float32)
+        at.build(tiled(func, rows, order), target=HOST)(data, weight, result)
+        out[rows, order] = np.isfinite(result).all(axis=1)
+        assert not np.isnan(result[pad:]).any()
+    # The first tap meets padding in the first two rows; where they are in a tile with the third,
+    # all three are computed.
+    assert out[1, "out"].tolist() == [True, True, False, False, False, False]
+    assert out[3, "out"].tolist() == [True, True, False, False, False, False]
+    assert out[1, "in"].tolist() == [True, True, False, False, False, False]
