@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard, Union, overload
 
 from autosched.codegen.artifact import Artifact
 from autosched.codegen.build import Level, generate_ir
+from autosched.dispatch import chosen
 from autosched.errors import ArgumentError, BuildError
 from autosched.layout_rewrite import LayoutRewriteOption, option_of, split
 from autosched.lowering import lower as lower_func
@@ -302,16 +303,18 @@ def build(
     """Compile a scheduled program for `target` (default: this machine).
 
     A schedule, a function, or a module with one function gives a BuiltFunction; a module with
-    several a BuiltModule, which has one of each name. `args` of a stage view
+    several a BuiltModule, which has one of each name. For a GPU it is a
+    `gpu_build.BuiltGPUFunction`. `args` of a stage view
     (`te.create_schedule`) are the parameters, in any order; `name` names the function. With
     `compile_only` nothing is linked, so `target` may be any machine.
 
     `layout_rewrite` (default: the option of the task that the program is from) says what becomes of
     weights with a free layout that the schedule packs once: with REWRITE_FOR_PRE_TRANSFORMED the
-    function takes them as its `prepare` returns them. Raises ArgumentError, CodegenError or
-    BuildError.
+    function takes them as its `prepare` returns them. Within `ApplyHistoryBest` the best recorded
+    program of a function is built in its place. Raises ArgumentError, CodegenError or BuildError.
     """
     where = target if isinstance(target, Target) else Target(target or "llvm")
+    program = _chosen(program, where)
     if _has_several(program):
         _check_no_args(args)
         funcs = program.functions
@@ -322,6 +325,15 @@ def build(
     return _build(func, where, level, compile_only, layout_rewrite)
 
 
+def _chosen(program: Buildable, target: Target) -> Buildable:
+    """What `ApplyHistoryBest` has for the functions of a program; a schedule is a choice made."""
+    if isinstance(program, PrimFunc):
+        return chosen(program, target)
+    if isinstance(program, IRModule):
+        return IRModule({n: chosen(f, target) for n, f in program.functions.items()})
+    return program
+
+
 def _build(
     func: PrimFunc,
     target: Target,
@@ -329,6 +341,16 @@ def _build(
     compile_only: bool,
     option: LayoutRewriteOption | None = None,
 ) -> BuiltFunction:
+    if target.is_gpu:
+        from autosched.gpu_build import build_gpu
+
+        if (option_of(func) if option is None else option) is PRE_TRANSFORMED and split(func)[1]:
+            raise BuildError(
+                f"{func.name} packs weights before it is called (REWRITE_FOR_PRE_TRANSFORMED), "
+                f"which there is for CPUs only; build it for {target.kind} with "
+                "layout_rewrite=LayoutRewriteOption.INSERT_TRANSFORM_STAGE"
+            )
+        return build_gpu(func, target, compile_only)
     from autosched.codegen.llvm.assemble import compile_ir
 
     layout_free = func.attr("layout_free", ())

@@ -25,7 +25,7 @@ from autosched.tir.nodes import (
     loops_of,
     sites,
 )
-from autosched.tir.region import Region, home, touched
+from autosched.tir.region import Region, home, shared_by, touched
 from autosched.tir.simplify import drop_unit_loops, simplify_forms
 from autosched.tir.size import Size, Undecided
 
@@ -111,7 +111,7 @@ def _place_buffers(func: PrimFunc) -> PrimFunc:
         if key in placed:
             continue
         around = home(buffer, users[key])
-        outer = {loop.var for loop in around}
+        outer = {loop.var for loop in around} - set(shared_by(buffer.scope, around))
         inner = [loop.var for s in users[key] for loop in s.loops if loop.var not in outer]
         region = touched(buffer, users[key], inner)
         assert region is not None

@@ -11,14 +11,16 @@ from __future__ import annotations
 import os
 import platform
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Union
 
+from autosched import gpu_target
 from autosched.errors import TargetError
 
-KINDS = ("llvm",)
+KINDS = ("llvm", "cuda", "opencl")
 
 # Feature sets that decide what numeric code looks like; everything else follows from the CPU.
 _X86 = (
@@ -62,11 +64,13 @@ _USAGE = 'expected e.g. "llvm" (this host) or "llvm -mcpu=x86-64-v3 -num-cores=2
 
 @dataclass(frozen=True, init=False, repr=False)
 class Target:
-    """An instruction set and the number of threads that code for it may use.
+    """An instruction set and the number of threads that code for it may use, or a GPU.
 
-    `Target("llvm")` is this host. Options: `-mcpu=` (an LLVM CPU name), `-mattr=` (features,
-    `+avx2,-fma`), `-mtriple=` (default: this host's), `-num-cores=` (default: the cores that this
-    process may use). Hashable; equal if all five fields are. Raises TargetError.
+    `Target("cuda -arch=sm_90")` and `Target("opencl")` are GPUs: see `autosched.gpu_target`; what
+    is said of CPUs here has no meaning for them. `Target("llvm")` is this host. Options: `-mcpu=`
+    (an LLVM CPU name), `-mattr=` (features, `+avx2,-fma`), `-mtriple=` (default: this host's),
+    `-num-cores=` (default: the cores that this process may use). Hashable; equal if all five
+    fields are. Raises TargetError.
     """
 
     kind: str
@@ -84,7 +88,14 @@ class Target:
         for name, value in zip(names, fields, strict=True):
             object.__setattr__(self, name, value)
 
+    @property
+    def is_gpu(self) -> bool:
+        """Whether kernels are launched instead of called."""
+        return self.kind != "llvm"
+
     def __str__(self) -> str:
+        if self.is_gpu:
+            return gpu_target.text(self.kind, self.mcpu, self.mattr)
         attributes = f" -mattr={self.mattr}" if self.mattr else ""
         rest = f"-mtriple={self.triple} -num-cores={self.num_cores}"
         return f"{self.kind} -mcpu={self.mcpu}{attributes} {rest}"
@@ -143,7 +154,7 @@ class Target:
     @property
     def is_host(self) -> bool:
         """Whether this machine can run code made for the target (its CPU may be an older one)."""
-        return not self.missing_here()
+        return not self.is_gpu and not self.missing_here()
 
     @property
     def names_host(self) -> bool:
@@ -165,9 +176,13 @@ def _parse(text: str) -> tuple[str, str, str, str, int]:
     words = text.split()
     if not words:
         raise TargetError(f"the target is empty; {_USAGE}")
-    kind, options = words[0], _options(words[1:], text)
+    kind = words[0]
     if kind not in KINDS:
         raise TargetError(f"unknown target kind {kind!r} in {text!r}; known: {', '.join(KINDS)}")
+    if kind != "llvm":
+        known = gpu_target.options(kind)
+        return kind, *gpu_target.fields(kind, _options(words[1:], text, known)), "", 1
+    options = _options(words[1:], text, _OPTIONS)
     host_cpu, host_attributes, host_triple = _host()
     triple = options.get("mtriple", host_triple)
     arch = _arch(triple)
@@ -183,14 +198,14 @@ def _parse(text: str) -> tuple[str, str, str, str, int]:
     return kind, mcpu, mattr, triple, _cores(options.get("num-cores"))
 
 
-def _options(words: list[str], text: str) -> dict[str, str]:
+def _options(words: list[str], text: str, known: Sequence[str]) -> dict[str, str]:
     """`-name=value` words as a dictionary."""
     found: dict[str, str] = {}
     for word in words:
         name, equals, value = word.lstrip("-").partition("=")
-        if not word.startswith("-") or name not in _OPTIONS:
-            known = ", ".join(f"-{option}=" for option in _OPTIONS)
-            raise TargetError(f"unknown option {word!r} of target {text!r}; known: {known}")
+        if not word.startswith("-") or name not in known:
+            have = ", ".join(f"-{option}=" for option in known)
+            raise TargetError(f"unknown option {word!r} of target {text!r}; known: {have}")
         if not equals or (not value and name != "mattr"):
             raise TargetError(f"option -{name} of target {text!r} needs a value: -{name}=...")
         if name in found:

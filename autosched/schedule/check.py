@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from autosched.errors import NotBatchable, ScheduleError
+from autosched.schedule.digits import digits_apart
 from autosched.schedule.population import candidate_node
 from autosched.tir.affine import (
     Affine,
@@ -150,6 +151,11 @@ def injective(forms: Sequence[Affine], over: Collection[Var], extents: Extents) 
     Sufficient, not necessary. Every variable must stand in one form only, or in digits that
     together make up one base.
     """
+    ok = _injective(forms, over, extents)
+    return True if not always(ok) and digits_apart(forms, over, extents) else ok
+
+
+def _injective(forms: Sequence[Affine], over: Collection[Var], extents: Extents) -> Condition:
     wanted = {id(v) for v in over}
     seen: set[int] = set()
     ok: Condition = True
@@ -173,7 +179,7 @@ def injective(forms: Sequence[Affine], over: Collection[Var], extents: Extents) 
         inside = [v for v in base.variables() if id(v) in wanted]
         if any(id(v) in seen for v in inside) or not complete_digits(group, base, extents):
             return False
-        ok = ok & injective([base], inside, extents)
+        ok = ok & _injective([base], inside, extents)
         seen |= {id(v) for v in inside}
     for v in over:
         if id(v) not in seen:
@@ -199,8 +205,11 @@ def complete_digits(group: Sequence[Digit], base: Affine, extents: Extents) -> b
     return False
 
 
-def contained(inner: Region, outer: Region, shape: Sequence[Int]) -> Condition:
-    """Whether `inner` provably lies in `outer`."""
+def contained(
+    inner: Region, outer: Region, shape: Sequence[Int], extents: Extents | None = None
+) -> Condition:
+    """Whether `inner` provably lies in `outer`; with `extents`, of the loops that their starts are
+    forms of, also where these differ by more than a constant."""
     ok: Condition = True
     for a, b, n in zip(inner, outer, shape, strict=True):
         if b.start.is_const():
@@ -208,7 +217,12 @@ def contained(inner: Region, outer: Region, shape: Sequence[Int]) -> Condition:
         else:
             whole = False
         gap = a.start - b.start
-        if gap.terms:
+        if gap.terms and extents is not None:
+            low, high = gap.span(extents)
+            first, last = b.start.span(extents)  # beyond the dimension there is nothing to hold
+            above = (high + a.width <= b.width) | (first + b.width >= n)
+            ok = ok & (whole | (((low >= 0) | (last <= 0)) & above))
+        elif gap.terms:
             ok = ok & whole
         else:
             ok = ok & (whole | ((gap.const >= 0) & (gap.const + a.width <= b.width)))

@@ -22,7 +22,7 @@ from autosched.tir.nodes import (
     sites,
     writers_of,
 )
-from autosched.tir.region import Interval, union
+from autosched.tir.region import Interval, shared_by, union
 
 
 def compute_at(func: PrimFunc, block: str, loop: Var) -> PrimFunc:
@@ -175,13 +175,15 @@ def check_available(bare: PrimFunc, site: Site, loop: Var | None, position: int,
 def needed_ranges(
     func: PrimFunc, block: Block, axes: Sequence[list[Var]], readers: Sequence[Site], depth: int
 ) -> dict[Var, Interval]:
-    """For each axis of `block` what `readers` need while the loops deeper than `depth` run."""
+    """For each axis of `block` what `readers` need while the loops deeper than `depth` run; of a
+    shared buffer, what all threads of a block need."""
     ranges = full(block)
     needed: dict[int, Interval] = {}
     current = {id(s.block): s for s in sites(func)}
     for write, dims in zip(block.writes, axes, strict=True):
         for reader in (current[id(s.block)] for s in readers):
             inner = loop_vars(reader.loops[depth:])
+            inner += shared_by(write.buffer.scope, reader.loops[:depth])
             values, extents = reader.block.values(), reader.extents()
             for access in reader.block.reads:
                 if access.buffer is not write.buffer:

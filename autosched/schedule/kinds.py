@@ -86,20 +86,37 @@ def bind(func: PrimFunc, loop: Var, thread: str) -> PrimFunc:
     Args:
         thread: blockIdx, threadIdx or vthread with .x, .y or .z.
 
-    Legality: as for `parallel`; not twice to one axis on a path.
+    A threadIdx loop may stand below another one bound to the same axis: the work inside is shared
+    out anew (cooperative fetching). A reduction loop may be bound to threadIdx; its partial
+    results are then combined across threads.
+
+    Legality: as for `parallel`, but for such a reduction loop, which must hold one block, with a
+    reducer; below two loops bound to one axis no block uses the outer one.
 
     rewrite:
         for i in T.serial(8):  ->  for i in T.thread_binding(8, thread="blockIdx.x"):
     """
     if thread not in THREADS:
         refuse(f"bind: no thread axis {thread!r}; expected one of {', '.join(THREADS)}")
-    for other in path_to(func, loop)[:-1]:
+    *around, node = path_to(func, loop)
+    for other in around:
         if other.thread == thread:
-            refuse(
-                f"bind: loop {other.var.name} around {loop.name} is bound to {thread} already",
-                other,
-            )
+            check_shared_out(other, node, thread)
     return _set_kind(func, loop, "thread", thread)
+
+
+def check_shared_out(outer: For, inner: For, thread: str) -> None:
+    """Raise ScheduleError unless what stands in `inner` is the same work in each iteration of
+    `outer`, bound to the same axis: only then threads may share it out."""
+    for site in sites(inner):
+        block = site.block
+        forms = [*block.bindings, *(p.form for p in block.predicates)]
+        if not thread.startswith("threadIdx") or any(f.uses([outer.var]) for f in forms):
+            refuse(
+                f"bind: loop {outer.var.name} around {inner.var.name} is bound to {thread} already"
+                + (f", and {block.name} uses it" if thread.startswith("threadIdx") else ""),
+                outer,
+            )
 
 
 def _set_kind(func: PrimFunc, loop: Var, kind: str, thread: str | None = None) -> PrimFunc:
@@ -111,7 +128,7 @@ def _set_kind(func: PrimFunc, loop: Var, kind: str, thread: str | None = None) -
     if node.annotation(KEY) is not None:
         refuse(f"loop {loop.name} is done by an intrinsic ({node.annotation(KEY)})", node)
     changed = replace(node, kind=kind, thread=thread)
-    check_loop(func, node, kind)
+    check_loop(func, node, kind, thread)
     result = replace_node(func, node, (changed,))
     for outer in path_to(result, loop)[:-1]:
         if outer.kind == "vectorized" and kind != "unrolled":
@@ -134,7 +151,7 @@ def check_kinds(func: PrimFunc) -> None:
                 refuse(f"the loops done by {marks[0]} around {site.block.name} are torn apart")
     for node in loops_of(func):
         if node.kind not in ("serial", "unrolled"):
-            check_loop(func, node, node.kind)
+            check_loop(func, node, node.kind, node.thread)
 
 
 def has_kinds(func: PrimFunc) -> bool:
@@ -145,8 +162,8 @@ def has_kinds(func: PrimFunc) -> bool:
     )
 
 
-def check_loop(func: PrimFunc, node: For, kind: str) -> None:
-    """Raise ScheduleError if `node` may not be a loop of `kind`."""
+def check_loop(func: PrimFunc, node: For, kind: str, thread: str | None = None) -> None:
+    """Raise ScheduleError if `node` may not be a loop of `kind`, or bound to `thread`."""
     if kind in ("serial", "unrolled"):
         return
     everything = list(sites(func))
@@ -174,15 +191,16 @@ def check_loop(func: PrimFunc, node: For, kind: str) -> None:
     for site in below:
         block = site.block
         if node.var in ordered_vars(block):
-            if kind != "vectorized":
+            if kind != "vectorized" and not (thread or "").startswith("threadIdx"):
                 refuse(
                     f"loop {name} runs over a reduction axis of {block.name}; it cannot be {made}: "
                     f"use rfactor to make partial results",
                     node,
                 )
             if len(below) > 1 or block.reducer is None:
+                verb = "vectorize" if kind == "vectorized" else "bind"
                 refuse(
-                    f"vectorize: the reduction loop {name} must hold one block, with a reducer",
+                    f"{verb}: the reduction loop {name} must hold one block, with a reducer",
                     node,
                 )
             return
@@ -220,13 +238,14 @@ def _check_flow(below: list[Site], node: For, buffer: Buffer, kind: str) -> None
     if not readers:
         return
     written = [_region(s, a, node) for s, a in writers]
+    extents = {v: n for s, _ in (*readers, *writers) for v, n in s.extents().items()}
     for site, access in readers:
         if all(_apart(site, access, s, a, node) for s, a in writers):
             continue
         region = _region(site, access, node)
         ok: Condition = False
         for w in written:
-            ok = ok | contained(region, w, buffer.shape)
+            ok = ok | contained(region, w, buffer.shape, extents)
         require(
             ok,
             f"{site.block.name} may read elements of {buffer.name} that another iteration of loop "

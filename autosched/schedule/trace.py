@@ -121,11 +121,10 @@ class Trace:
 
     def to_json(self) -> str:
         """One line of JSON. Raises ScheduleError where a step holds an array."""
-        steps = [
-            [s.op, [_encode(a) for a in s.args], {k: _encode(v) for k, v in s.kwargs}, list(s.outs)]
-            for s in self.steps
-        ]
-        return json.dumps({"dialect": DIALECT, "steps": steps}, separators=(",", ":"))
+        steps = [[s.op, s.args, dict(s.kwargs), s.outs] for s in self.steps]
+        return json.dumps(
+            {"dialect": DIALECT, "steps": steps}, separators=(",", ":"), default=_encode
+        )
 
     @staticmethod
     def from_json(text: str) -> Trace:
@@ -217,8 +216,7 @@ def _quoted(text: str) -> str:
 
 
 def _encode(value: Any) -> Any:
-    if isinstance(value, tuple):
-        return [_encode(v) for v in value]
+    """What JSON has no form of its own for."""
     if isinstance(value, Ref):
         return {"ref": value.name}
     if isinstance(value, Decision):
@@ -228,7 +226,7 @@ def _encode(value: Any) -> Any:
             "a step holds an array, which JSON traces do not; "
             "pass a Decision instead and give the array to Schedule(decisions=…)"
         )
-    return value
+    raise TypeError(f"a step holds {type(value).__name__}, which JSON has no form for")
 
 
 def _decode(value: Any) -> Any:

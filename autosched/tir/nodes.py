@@ -34,7 +34,8 @@ Annotations = tuple[tuple[str, Any], ...]
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Buffer:
-    """A row-major array in memory. `scope`: "global", or "local" for a per-thread scratch.
+    """A row-major array in memory. `scope`: "global", "local" for a per-thread scratch, "shared"
+    for one a GPU thread block.
 
     `align` holds (axis, factor, offset), sorted by axis: the stride of `axis`, in elements, is the
     smallest that fits with `stride % factor == offset`. Without, the array is dense. It is a wish

@@ -117,6 +117,14 @@ def touched(buffer: Buffer, places: Sequence[Site], inner: Collection[Var]) -> R
     return total
 
 
+def shared_by(scope: str, loops: Sequence[For]) -> list[Var]:
+    """Of the loops around a place, those whose iterations have one buffer of this scope together:
+    the threads of a block share what is "shared", whichever of them fills it."""
+    if scope != "shared":
+        return []
+    return [x.var for x in loops if x.thread is not None and not x.thread.startswith("blockIdx")]
+
+
 def elements(region: Region) -> Int:
     """Number of elements."""
     n: Int = 1

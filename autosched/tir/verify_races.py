@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from autosched.tir.affine import Affine, same_int
+from autosched.tir.expr import Var
 from autosched.tir.faults import READS, WRITES, Fault
 from autosched.tir.linear import (
     DigitKey,
@@ -26,6 +27,7 @@ from autosched.tir.nodes import (
     buffers_of,
     sites,
 )
+from autosched.tir.prove import Facts
 from autosched.tir.region import home, placements, users_of
 from autosched.tir.verify_bounds import loop_facts
 
@@ -47,7 +49,7 @@ def races(func: PrimFunc) -> Iterator[Fault]:
 def _loop_races(writer: Site, access: Access, depth: int, every: list[Site]) -> Iterator[Fault]:
     loop, block, name = writer.loops[depth], writer.block, access.buffer.name
     lanes = loop.kind == "vectorized" and _is_reduction(block, loop)
-    if not lanes and not _Iterations(writer, writer, depth).are_apart(access, access):
+    if not lanes and not _apart(writer, writer, depth).are_apart(access, access):
         yield Fault(
             block,
             f"iterations of the {loop.kind} loop {loop.var.name!r} may write the same element of "
@@ -64,13 +66,19 @@ def _loop_races(writer: Site, access: Access, depth: int, every: list[Site]) -> 
             for theirs in accesses:
                 if theirs.buffer is not access.buffer:
                     continue
-                if not _Iterations(writer, other, depth).are_apart(access, theirs):
+                if not _apart(writer, other, depth).are_apart(access, theirs):
                     yield Fault(
                         other.block,
                         f"block {other.block.name!r} may {verb} elements of {name} that another "
                         f"iteration of the {loop.kind} loop {loop.var.name!r} writes",
                         mark,
                     )
+
+
+def _apart(left: Site, right: Site, depth: int) -> Iterations:
+    """Iterations of the loop at `depth` around both, in one of those outside it."""
+    still = [x.var for x in left.loops[:depth]]
+    return Iterations(loop_facts(left), loop_facts(right), still, [left.loops[depth].var])
 
 
 def homes_of(func: PrimFunc) -> dict[Buffer, tuple[For, ...]]:
@@ -92,28 +100,37 @@ def _is_reduction(block: Block, loop: For) -> bool:
     return block.reducer is not None and "reduce" in kinds and "sequential" not in kinds
 
 
-class _Iterations:
-    """Two accesses in different iterations of one loop: do they touch different elements?
+class Iterations:
+    """Two accesses in different iterations of loops: do they touch different elements?
 
-    The loops outside stand still, all others move freely on both sides. If the elements are equal,
+    The loops `still` stand still, all others move freely on both sides. If the elements are equal,
     so are their indices, and from these follow atoms on which both sides agree: of an index
     `c * atom + rest`, the atom, if the rests differ by less than c. A base is agreed on once its
-    digits are. If it follows that both are in the same iteration, the accesses are apart.
+    digits are. If it follows that both are in the same iteration of the loops `targets`, the
+    accesses are apart.
     """
 
-    def __init__(self, left: Site, right: Site, depth: int) -> None:
-        self.left, self.right = loop_facts(left), loop_facts(right)
-        self.target = id(left.loops[depth].var)
-        self.agreed: set[Key] = {id(x.var) for x in left.loops[:depth]}
+    def __init__(
+        self, left: Facts, right: Facts, still: Iterable[Var], targets: Iterable[Var]
+    ) -> None:
+        self.left, self.right = left, right
+        self.targets = {id(v) for v in targets}
+        self.agreed: set[Key] = {id(v) for v in still}
+        self.agreed |= {v for v in self.targets if self._is_zero(v)}
+
+    def _is_zero(self, key: int) -> bool:
+        """Whether predicates leave both sides only iteration 0."""
+        return all(f.at_most(Linear(0, {key: 1}), 0) for f in (self.left, self.right))
 
     def are_apart(self, a: Access, b: Access) -> bool:
-        """Whether `a` on the left and `b` on the right name different elements."""
+        """Whether `a` on the left and `b` on the right name different elements, or one in the same
+        iteration."""
         pairs = [
             (self.left.linear(x), self.right.linear(y))
             for x, y in zip(a.indices, b.indices, strict=True)
             if isinstance(x, Affine) and isinstance(y, Affine)
         ]
-        while self.target not in self.agreed:
+        while not self.targets <= self.agreed:
             if any(self._differ(x, y) for x, y in pairs):
                 return True
             before = len(self.agreed), len(pairs)

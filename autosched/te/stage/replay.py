@@ -2,7 +2,8 @@
 
 Copies and partial results first, in the order in which they were asked for, while every
 computation stands in a loop nest of its own; then what is inlined; then the loops, consumers
-first, so that a producer finds the loop that it is computed at; last how the loops run.
+first, so that a producer finds the loop that it is computed at, and which threads run it; last how
+the other loops run.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ from autosched.schedule import BlockRV, LoopRV, Schedule
 from autosched.te.prim_func import translate
 from autosched.te.stage.nest import Fuse, LoopCall, Split, names
 from autosched.te.stage.schedule import CacheRead, CacheWrite, RFactor, StageSchedule
-from autosched.te.stage.stage import Mark, Stage
+from autosched.te.stage.stage import Stage
 from autosched.te.stage.thread import ThreadAxis
 from autosched.te.tensor import IterVar, PlaceholderOp, ScanOp, Tensor
 from autosched.tir.annotations import HINTS, KEYS
 
-_ORDER = {"unroll": 0, "parallel": 1, "vectorize": 1, "bind": 1}
+_ORDER = {"unroll": 0, "parallel": 1, "vectorize": 1}
 """A vectorised loop may only have unrolled loops below it, so those come first."""
 
 
@@ -176,32 +177,33 @@ class _Replay:
             self._loops(stage)
         if stage.nest.calls:
             self._apply(stage.nest.calls, self._loops(stage), f"s[{stage.name}].")
-
-    def finish(self, stage: Stage) -> None:
-        """Say how the stage's loops run and where its result lives."""
-        if stage.inlined:
-            return
+        # What is shared by threads is computed for all of them: producers must know the threads.
         if stage.scope is not None:
             with _blame(f"s[{stage.name}].set_scope({stage.scope!r})"):
                 block = self.blocks[stage]
                 for n in range(len(self.sch.get(block).writes)):
                     self.sch.set_scope(block, n, stage.scope)
+        for axis, mark in stage.marks.items():
+            if mark.thread is not None:
+                self._bind(stage, axis, mark.thread, self._loops(stage)[axis])
+
+    def finish(self, stage: Stage) -> None:
+        """Say how the stage's other loops run."""
+        if stage.inlined:
+            return
         if stage.marks or stage.pragmas:
             loops = self._loops(stage)
-        for axis, mark in sorted(stage.marks.items(), key=lambda item: _ORDER[item[1].kind]):
-            self._mark(stage, axis, mark, loops[axis])
+        marks = [(axis, mark) for axis, mark in stage.marks.items() if mark.thread is None]
+        for axis, mark in sorted(marks, key=lambda item: _ORDER[item[1].kind]):
+            with _blame(f"s[{stage.name}].{mark.kind}({axis.name})"):
+                getattr(self.sch, mark.kind)(loops[axis])
         for axis, key, value in stage.pragmas:
             with _blame(f"s[{stage.name}].pragma({axis.name}, {key!r})"):
                 # What only TVM's passes read stays in the program as a hint.
                 known = key in KEYS or key.startswith(HINTS)
                 self.sch.annotate(loops[axis], key if known else f"{HINTS}{key}", value)
 
-    def _mark(self, stage: Stage, axis: IterVar, mark: Mark, loop: LoopRV) -> None:
-        thread = mark.thread
-        if thread is None:
-            with _blame(f"s[{stage.name}].{mark.kind}({axis.name})"):
-                getattr(self.sch, mark.kind)(loop)
-            return
+    def _bind(self, stage: Stage, axis: IterVar, thread: ThreadAxis, loop: LoopRV) -> None:
         with _blame(f"s[{stage.name}].bind({axis.name}, {thread.tag})"):
             extent = self.sch.get(loop).extent
             if thread.extent is not None and extent != thread.extent:

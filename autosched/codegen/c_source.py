@@ -1,0 +1,173 @@
+"""Kernels as C source: one printer, whose languages differ by a `Dialect`.
+
+The text follows the loop nest: a loop is a `for`, an accumulator a variable, a barrier a statement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+from autosched.codegen.gpu.across import ReductionWriter
+from autosched.codegen.gpu.dialect import Dialect
+from autosched.codegen.gpu.exprs import Exprs, wrap
+from autosched.codegen.gpu.helpers import Helpers
+from autosched.codegen.gpu.kernel import Kernel
+from autosched.codegen.gpu.reduce import chain_at, is_first
+from autosched.codegen.gpu.vectors import Vectors, vectors_of
+from autosched.codegen.gpu.writer import same_predicate
+from autosched.tir.affine import Affine
+from autosched.tir.expr import Slot, Var
+from autosched.tir.nodes import Access, Block, Buffer, For, Node, Predicate, allocated, sites
+from autosched.tir.simplify import substitute_loops
+
+
+def c_source(kernels: Sequence[Kernel], dialect: Dialect, warp: int) -> str:
+    """The source of `kernels`, one after the other, and the helpers they call before them."""
+    helpers = Helpers(dialect)
+    texts = [_KernelText(k, dialect, helpers, warp).text() for k in kernels]
+    uses_double = any("double" in t for t in (*texts, helpers.text))
+    prologue = dialect.prologue if uses_double else ""
+    return "\n".join(part for part in (prologue + helpers.text, *texts) if part)
+
+
+class _KernelText(ReductionWriter):
+    def text(self) -> str:
+        """The whole kernel."""
+        kernel, d = self.kernel, self.dialect
+        written = {a.buffer for s in kernel.sites() for a in s.block.writes}
+        params = ", ".join(
+            d.pointer(d.stored_type(b.dtype), self.buffer(b), "global", b not in written)
+            for b in kernel.params
+        )
+        head = f"{d.head(kernel.name, prod(kernel.block), kernel.block)}({params}) {{"
+        wide = self.index_type()
+        for name, axis in kernel.axes.items():
+            self.vars[axis.var], self.extents[axis.var] = axis.var.name, axis.extent
+            self.emit(f"const {wide} {axis.var.name} = {d.indices[name]};")
+        for b in (*kernel.shared, *kernel.local):
+            self.emit(self.array(b))
+        place = len(self.lines)
+        for node in kernel.body:
+            self.node(node)
+        self.lines[place:place] = self.scratch
+        return "\n".join([head, *self.lines, "}"]) + "\n"
+
+    def array(self, b: Buffer) -> str:
+        d = self.dialect
+        kind, count = d.stored_type(b.dtype), max(1, int(allocated(b.shape, b.align)))
+        space = f"{d.shared} {d.align} " if b.scope == "shared" else ""
+        return f"{space}{kind} {self.buffer(b)}[{count}];"
+
+    def node(self, node: Node) -> None:
+        if id(node) in self.kernel.barriers:
+            self.emit(self.dialect.barrier(self.kernel.barriers[id(node)]))
+        common = self.common(node)
+        with self.inside(self.when(common)):
+            self.active += common
+            self.statement(node)
+            del self.active[len(self.active) - len(common) :]
+
+    def statement(self, node: Node) -> None:
+        chain = chain_at(node, self.kernel.axes)
+        if chain is not None:
+            self.chain(chain)
+        elif isinstance(node, Block):
+            self.block(node)
+        elif node.kind == "vectorized" and (v := self.vectors(node)) is not None:
+            self.vectorized(v)
+        else:
+            with self.loops([node]):
+                for child in node.body:
+                    self.node(child)
+
+    def common(self, node: Node) -> list[Predicate]:
+        """Predicates that all blocks below share and that no loop of `node` moves: asked once,
+        where no barrier stands below."""
+        if isinstance(node, Block) or self.waits(node):
+            return []
+        blocks = [s.block for s in sites(node)]
+        moved = {x.var for s in sites(node) for x in s.loops}
+        return [
+            p
+            for p in blocks[0].predicates
+            if not p.form.uses(moved)
+            and not self.is_active(p)
+            and all(any(same_predicate(p, q) for q in b.predicates) for b in blocks[1:])
+        ]
+
+    def block(self, block: Block) -> None:
+        exprs = self.exprs(block)
+        with self.inside(self.when(self.left(block.predicates))):
+            if block.reducer is None:
+                self.assign(block, exprs, [exprs.text(e)[0] for e in block.body])
+                return
+            first = is_first(block)
+            if block.init:
+                terms = " && ".join(f"{wrap(self.forms.text(f), 36)} == 0" for f in first)
+                with self.inside(f"if ({terms})" if terms else ""):
+                    for a, e in zip(block.writes, block.reducer.identity, strict=True):
+                        self.store(exprs, a, exprs.text(e)[0])
+            old = [self.load(exprs, a) for a in block.writes]
+            self.assign(block, exprs, self.combined(block, exprs, old))
+
+    def vectors(self, loop: For) -> Vectors | None:
+        extents = {**self.extents, loop.var: loop.extent}
+        return vectors_of(loop, extents, self.dialect, self.active)
+
+    def vectorized(self, v: Vectors) -> None:
+        """Loads and stores of `v.width` elements at once, the computation a lane at a time."""
+        block = v.block
+        with self.inside(self.when(self.left(block.predicates))):
+            pieces = int(v.loop.extent) // v.width
+            outer = For(Var(v.loop.var.name), pieces, (), "unrolled")
+            with self.loops([outer] if pieces > 1 else []):
+                start = Affine.of(outer.var, v.width) if pieces > 1 else Affine(0)
+                self.extents[outer.var] = pieces
+                loaded: dict[int, str] = {}
+                first = self.exprs(_at(block, v.loop.var, start))
+                for n in v.loads:
+                    loaded[n] = self.fresh(f"{block.reads[n].buffer.name}_vec")
+                    kind, pointer = self.vector(block.reads[n].buffer, v.width, True)
+                    place = self.element(first, first.block.reads[n])
+                    self.emit(f"const {kind} {loaded[n]} = *({pointer})&{place};")
+                kind, pointer = self.vector(block.writes[0].buffer, v.width, False)
+                place = f"*({pointer})&{self.element(first, first.block.writes[0])}"
+                body = block.body[0]
+                if isinstance(body, Slot) and body.index in loaded:
+                    self.emit(f"{place} = {loaded[body.index]};")
+                    return
+                result = self.fresh("result")
+                self.emit(f"{kind} {result};")
+                for lane in range(v.width):
+                    self.lane(v, start + lane, lane, loaded, result)
+                self.emit(f"{place} = {result};")
+
+    def lane(self, v: Vectors, at: Affine, lane: int, loaded: dict[int, str], result: str) -> None:
+        block = _at(v.block, v.loop.var, at)
+        part = "xyzw"[lane]
+        by_access = {id(block.reads[n]): f"{name}.{part}" for n, name in loaded.items()}
+
+        def load(a: Access) -> str:
+            text = by_access.get(id(a)) or self.element(exprs, a)
+            return (
+                f"{self.helpers.half('f16_load')}({text})" if a.buffer.dtype == "float16" else text
+            )
+
+        exprs = Exprs(block, self.dialect, self.forms, load)
+        value = exprs.text(block.body[0])[0]
+        if block.writes[0].buffer.dtype == "float16":
+            value = f"{self.helpers.half('f16_store')}({value})"
+        self.emit(f"{result}.{part} = {value};")
+
+    def vector(self, b: Buffer, width: int, constant: bool) -> tuple[str, str]:
+        """The vector type of a buffer's elements, and a pointer to it."""
+        kind = f"{self.dialect.vector_name(self.dialect.stored_type(b.dtype))}{width}"
+        memory = b.scope if b.scope in ("shared", "local") else "global"
+        const = "const " if constant else ""
+        return kind, self.dialect.vector_pointer(const + kind, memory)
+
+
+def _at(block: Block, v: Var, value: Affine) -> Block:
+    """The block in one iteration of the loop over `v`."""
+    return substitute_loops(block, {v: value})

@@ -1,0 +1,138 @@
+"""The CUDA dialect of `c_source`, and machine code from it by NVRTC."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.metadata
+from functools import cache
+
+from autosched.codegen.gpu.dialect import Dialect
+from autosched.errors import BuildError
+
+_FLOAT = {
+    "abs": "fabs",
+    "round": "rint",
+}
+_UNSIGNED = {"int32": "unsigned int", "int64": "unsigned long long"}
+_HALF = """\
+__device__ __forceinline__ float f16_load(unsigned short bits) {
+  float value;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(bits));
+  return value;
+}
+__device__ __forceinline__ unsigned short f16_store(float value) {
+  unsigned short bits;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(value));
+  return bits;
+}
+__device__ __forceinline__ float f16_round(float value) { return f16_load(f16_store(value)); }
+"""
+
+
+def _math(op: str, dtype: str) -> str:
+    name = _FLOAT.get(op, op)
+    return name if dtype == "float64" else f"{name}f"
+
+
+def _pointer(kind: str, name: str, memory: str, constant: bool) -> str:
+    return f"{'const ' if constant else ''}{kind} *__restrict__ {name}"
+
+
+def _infinity(dtype: str) -> str:
+    if dtype == "float64":
+        return "__longlong_as_double(0x7ff0000000000000LL)"
+    return "__int_as_float(0x7f800000)"
+
+
+def _nan(dtype: str) -> str:
+    if dtype == "float64":
+        return "__longlong_as_double(0x7ff8000000000000LL)"
+    return "__int_as_float(0x7fc00000)"
+
+
+_VECTORS = {
+    "float": "float",
+    "double": "double",
+    "signed char": "char",
+    "unsigned char": "uchar",
+    "short": "short",
+    "unsigned short": "ushort",
+    "int": "int",
+    "long long": "longlong",
+}
+"""What vector types are called, by the type of their elements."""
+
+
+def _lanes(kind: str) -> tuple[int, ...]:
+    return (2,) if kind in ("long long", "double") else (4, 2)
+
+
+CUDA = Dialect(
+    name="CUDA",
+    prologue="",
+    helper="__device__ __forceinline__",
+    values={
+        "float16": "float",
+        "float32": "float",
+        "float64": "double",
+        "bfloat16": "unsigned short",
+        "int8": "signed char",
+        "int16": "short",
+        "int32": "int",
+        "int64": "long long",
+        "uint8": "unsigned char",
+        "bool": "bool",
+    },
+    stored={"float16": "unsigned short", "bool": "unsigned char"},
+    indices={f"{kind}.{a}": f"{kind}.{a}" for kind in ("blockIdx", "threadIdx") for a in "xyz"},
+    shared="__shared__",
+    align="__align__(16)",
+    head=lambda name, threads, block: (
+        f'extern "C" __global__ void __launch_bounds__({threads}) {name}'
+    ),
+    pointer=_pointer,
+    vector_pointer=lambda kind, memory: f"{kind} *",
+    barrier=lambda memories: "__syncthreads();",
+    math=_math,
+    unsigned=_UNSIGNED,
+    infinity=_infinity,
+    nan=_nan,
+    half=_HALF,
+    bits=("__float_as_uint", "__uint_as_float"),
+    lanes=_lanes,
+    vector_name=lambda kind: _VECTORS[kind],
+    shuffle=True,
+)
+
+
+@cache
+def _load_nvrtc() -> None:
+    """Load the library of the package nvidia-cuda-nvrtc, so that the bindings find it wherever it
+    is installed; where there is no such package they look for a toolkit."""
+    try:
+        files = importlib.metadata.files("nvidia-cuda-nvrtc") or ()
+    except importlib.metadata.PackageNotFoundError:
+        return
+    for file in files:
+        if file.name.startswith("libnvrtc.so"):
+            ctypes.CDLL(str(file.locate()), ctypes.RTLD_GLOBAL)
+
+
+def compile_cuda(source: str, arch: str) -> bytes:
+    """Machine code (a cubin) for `arch`, such as sm_90. Needs no GPU and no driver.
+
+    Raises BuildError with the compiler's log, or if the extra `cuda` is not installed.
+    """
+    try:
+        from cuda.core import Program, ProgramOptions
+    except ImportError as e:
+        raise BuildError(
+            "compiling CUDA needs NVRTC; install it with pip install 'autosched[cuda]'"
+        ) from e
+    _load_nvrtc()
+    try:
+        program = Program(source, "c++", ProgramOptions(arch=arch))
+        code = program.compile("cubin").code
+    except Exception as e:  # the binding's errors have no public root class
+        raise BuildError(f"NVRTC refused the generated code for {arch}:\n{e}") from e
+    return bytes(code)

@@ -1,0 +1,60 @@
+"""`Dialect`: what differs between the languages of C that kernels are printed in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from autosched.errors import CodegenError
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """How one language writes what `codegen.c_source` prints.
+
+    `values` are the C types of values by dtype, `stored` those of elements in memory where they
+    differ. `math` gives the name of a function of the operation table for a dtype.
+    """
+
+    name: str
+    prologue: str
+    helper: str
+    """Qualifiers of a helper function."""
+    values: dict[str, str]
+    stored: dict[str, str]
+    indices: dict[str, str]
+    """How the number of a block or thread is read, by axis."""
+    shared: str
+    """Qualifiers of an array in shared memory."""
+    align: str
+    head: Callable[[str, int, tuple[int, int, int]], str]
+    """The head of a kernel: (name, threads, block) -> text before the parameter list."""
+    pointer: Callable[[str, str, str, bool], str]
+    """A parameter: (type, name, memory, is read only) -> text."""
+    vector_pointer: Callable[[str, str], str]
+    """The type of a pointer to vectors: (vector type, memory) -> text."""
+    barrier: Callable[[frozenset[str]], str]
+    math: Callable[[str, str], str]
+    unsigned: dict[str, str]
+    infinity: Callable[[str], str]
+    nan: Callable[[str], str]
+    half: str
+    """Helpers `f16_load(bits)`, `f16_store(value)` and `f16_round(value)`."""
+    bits: tuple[str, str]
+    """Names of (bits of a float, float of bits)."""
+    lanes: Callable[[str], tuple[int, ...]]
+    """Widths of vectors of a stored type."""
+    vector_name: Callable[[str], str]
+    """What vectors of a stored type are called, without their width."""
+    shuffle: bool = False
+    """Whether the threads of a warp can exchange values."""
+
+    def value_type(self, dtype: str) -> str:
+        """The C type of a value."""
+        if dtype not in self.values:
+            raise CodegenError(f"{self.name} has no type for {dtype}")
+        return self.values[dtype]
+
+    def stored_type(self, dtype: str) -> str:
+        """The C type of an element in memory."""
+        return self.stored.get(dtype) or self.value_type(dtype)

@@ -1,0 +1,128 @@
+"""`Kernel`: what one launch runs, with threads, memory scopes and barriers decided."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from math import prod
+
+from autosched.errors import CodegenError
+from autosched.tir.dtypes import itemsize
+from autosched.tir.nodes import Block, Buffer, For, Node, Site, allocated, sites
+
+AXES = tuple(f"{kind}.{axis}" for kind in ("blockIdx", "threadIdx") for axis in "xyz")
+"""What loops are bound to in hardware; virtual threads are loops of a thread."""
+BLOCKS, THREADS = AXES[:3], AXES[3:]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a device grants a block. `warp`: threads that run in step, 1 if nothing is known."""
+
+    max_threads: int
+    shared_bytes: int
+    warp: int = 1
+    max_extents: tuple[tuple[str, int], ...] = ()
+    """Largest extents of single axes, where they are less than the whole allows."""
+
+
+@dataclass(frozen=True, eq=False)
+class Kernel:
+    """One launch: every thread runs `body`, in which the variables of bound loops are those of
+    `axes`.
+
+    `params` are the buffers in global memory that it takes, in order: arguments of the function
+    and its workspaces. `shared` arrays are one a block, `local` ones one a thread; loops
+    hold no buffers. `barriers` says before which nodes, by id, the threads of
+    a block wait for each other, and which memories ("shared", "global") they
+    then see alike; `memories` are those of any barrier.
+    """
+
+    name: str
+    body: tuple[Node, ...]
+    axes: dict[str, For]
+    params: tuple[Buffer, ...] = ()
+    shared: tuple[Buffer, ...] = ()
+    local: tuple[Buffer, ...] = ()
+    barriers: dict[int, frozenset[str]] = field(default_factory=dict)
+    memories: frozenset[str] = frozenset({"shared", "global"})
+
+    @property
+    def grid(self) -> tuple[int, int, int]:
+        """Blocks along x, y, z."""
+        return self._extents(BLOCKS)
+
+    @property
+    def block(self) -> tuple[int, int, int]:
+        """Threads of a block along x, y, z."""
+        return self._extents(THREADS)
+
+    def _extents(self, names: Sequence[str]) -> tuple[int, int, int]:
+        x, y, z = (int(self.axes[n].extent) if n in self.axes else 1 for n in names)
+        return x, y, z
+
+    @property
+    def shared_bytes(self) -> int:
+        """Shared memory of a block, without what reductions across threads take."""
+        return sum(buffer_bytes(b) for b in self.shared)
+
+    def sites(self) -> Iterator[Site]:
+        """Every block; its loops begin with those that are bound."""
+        return sites_in(self.body, tuple(self.axes.values()))
+
+
+def sites_in(nodes: Sequence[Node], around: tuple[For, ...]) -> Iterator[Site]:
+    """Every block below `nodes`, which stand in the loops `around`."""
+    for node in nodes:
+        for s in sites(node):
+            yield Site(s.block, (*around, *s.loops))
+
+
+def buffer_bytes(b: Buffer) -> int:
+    """Bytes of an array in memory."""
+    return int(allocated(b.shape, b.align)) * itemsize(b.dtype)
+
+
+def check_limits(kernel: Kernel, limits: Limits, extra_bytes: int = 0) -> None:
+    """Raise CodegenError if a device of these limits cannot run the kernel, whose reductions take
+    `extra_bytes` of shared memory."""
+    threads = prod(kernel.block)
+    if threads > limits.max_threads:
+        raise CodegenError(
+            f"kernel {kernel.name} has {threads} threads a block ({_times(kernel.block)}); the "
+            f"target allows {limits.max_threads}: split the loops bound to threadIdx further"
+        )
+    for name, most in limits.max_extents:
+        extent = int(kernel.axes[name].extent) if name in kernel.axes else 1
+        if extent > most:
+            raise CodegenError(
+                f"kernel {kernel.name} has {extent} iterations bound to {name}; the target allows "
+                f"{most}: fuse into the .x axis, or split the loop"
+            )
+    needed = kernel.shared_bytes + extra_bytes
+    if needed > limits.shared_bytes:
+        parts = ", ".join(f"{b.name} {buffer_bytes(b)}" for b in kernel.shared)
+        parts += f", reductions across threads {extra_bytes}" if extra_bytes else ""
+        raise CodegenError(
+            f"kernel {kernel.name} needs {needed} bytes of shared memory ({parts}); the target "
+            f"has {limits.shared_bytes} a block: compute what is shared in smaller pieces"
+        )
+
+
+def _times(extents: Sequence[int]) -> str:
+    return " x ".join(map(str, extents))
+
+
+def allocated_in(node: Node) -> Iterator[Buffer]:
+    """Buffers that live in loops of `node`."""
+    if isinstance(node, For):
+        yield from node.allocs
+        for child in node.body:
+            yield from allocated_in(child)
+
+
+def without_allocs(node: Node) -> Node:
+    """`node` with no buffers of its own."""
+    if isinstance(node, Block):
+        return node
+    return replace(node, body=tuple(without_allocs(child) for child in node.body), allocs=())

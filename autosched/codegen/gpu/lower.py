@@ -1,0 +1,120 @@
+"""From a lowered function to kernels: one launch for each root nest, in order.
+
+Virtual threads go inside, bound loops become threads, intermediates get their memory, reductions
+their first values, and the threads of a block the barriers between them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from autosched.codegen.gpu.barriers import check_races, place_barriers
+from autosched.codegen.gpu.kernel import BLOCKS, Kernel, Limits, buffer_bytes, check_limits
+from autosched.codegen.gpu.reduce import decompose, exchange_bytes
+from autosched.codegen.gpu.scopes import place_buffers
+from autosched.codegen.gpu.threads import thread
+from autosched.codegen.gpu.virtual import sink_virtual
+from autosched.errors import CodegenError
+from autosched.tir.affine import Affine
+from autosched.tir.nodes import Access, Block, Buffer, Node, PrimFunc, buffers_of, map_blocks
+
+
+@dataclass(frozen=True, eq=False)
+class Program:
+    """The launches of a function, and the buffers in global memory that they pass on."""
+
+    func: PrimFunc
+    kernels: tuple[Kernel, ...]
+    workspaces: tuple[Buffer, ...]
+
+
+def kernels_of(func: PrimFunc, limits: Limits) -> Program:
+    """The kernels of a lowered function for devices of these limits.
+
+    Raises CodegenError for symbolic sizes, races, and what the limits do not allow.
+    """
+    if func.sizes:
+        names = ", ".join(v.name for v in func.sizes)
+        raise CodegenError(
+            f"{func.name} has the symbolic sizes {names}; GPU code is made for constant sizes: "
+            "use func.specialize(...)"
+        )
+    for b in func.allocs:
+        if b.scope != "global":
+            raise CodegenError(
+                f"{b.name} has the scope {b.scope!r} and is used outside of any one loop; compute "
+                "it at a loop of its consumer that is bound, or inside of one"
+            )
+    kernels: list[Kernel] = []
+    spaces: list[Buffer] = []
+    for n, root in enumerate(func.body):
+        kernel, own = _kernel(func, root, n, limits)
+        kernels.append(kernel)
+        spaces += own
+    used = {b for k in kernels for b in k.params}
+    return Program(func, tuple(kernels), (*(b for b in func.allocs if b in used), *spaces))
+
+
+def _kernel(func: PrimFunc, root: Node, number: int, limits: Limits) -> tuple[Kernel, list[Buffer]]:
+    """One kernel and the workspaces that are for its blocks alone."""
+    nodes, allocs = sink_virtual(root)
+    threaded = thread(nodes, allocs)
+    name = re.sub(r"\W", "_", f"{func.name}_kernel{number if len(func.body) > 1 else ''}")
+    kernel = place_buffers(
+        Kernel(name, threaded.body, threaded.axes), threaded.allocs, threaded.own
+    )
+    asked = {b.name for b in threaded.allocs if b.scope == "shared"}
+    kernel, own = _spilled(kernel, asked, limits)
+    kernel = decompose(kernel)
+    check_races(kernel)
+    kernel = place_barriers(kernel, limits.warp)
+    mine = {*kernel.shared, *kernel.local}
+    used = [b for b in buffers_of(replace(func, body=kernel.body)) if b not in mine]
+    order = [b for b in func.params if b in used] + [b for b in used if b not in func.params]
+    kernel = replace(kernel, params=tuple(order))
+    check_limits(kernel, limits, exchange_bytes(kernel, limits.warp))
+    return kernel, own
+
+
+def _spilled(kernel: Kernel, asked: set[str], limits: Limits) -> tuple[Kernel, list[Buffer]]:
+    """What a block shares, was not asked to be in shared memory and does not fit there, in a
+    workspace with a part for each block."""
+    own: list[Buffer] = []
+    for b in sorted(kernel.shared, key=buffer_bytes, reverse=True):
+        if kernel.shared_bytes <= limits.shared_bytes:
+            break
+        if b.name in asked:
+            continue
+        axes = [kernel.axes[n] for n in BLOCKS if n in kernel.axes]
+        place = replace(
+            b,
+            shape=(*(x.extent for x in axes), *b.shape),
+            align=tuple((n + len(axes), f, o) for n, f, o in b.align),
+            scope="global",
+        )
+        index = tuple(Affine.of(x.var) for x in axes)
+        body = _moved(kernel.body, b, place, index)
+        left = tuple(x for x in kernel.shared if x is not b)
+        kernel = replace(kernel, body=body, shared=left)
+        own.append(place)
+    return kernel, own
+
+
+def _moved(
+    nodes: Sequence[Node], old: Buffer, new: Buffer, index: tuple[Affine, ...]
+) -> tuple[Node, ...]:
+    """`nodes` with `old` replaced by that part of `new` which `index` names."""
+
+    def access(a: Access) -> Access:
+        return Access(new, (*index, *a.indices)) if a.buffer is old else a
+
+    def block(b: Block) -> Block:
+        return replace(
+            b,
+            reads=tuple(access(a) for a in b.reads),
+            writes=tuple(access(a) for a in b.writes),
+        )
+
+    return tuple(map_blocks(node, block) for node in nodes)

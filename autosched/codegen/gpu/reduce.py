@@ -1,0 +1,228 @@
+"""How reductions run: in a register of a thread, across threads, or in memory after a first store.
+
+A reduction whose loops stand innermost is one accumulator a tuple element, stored at the end. Where
+its axes run over threads as well, the threads' accumulators are combined. Any other sets its
+elements before its outermost reduction loop, in a nest of its own (`decompose`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+
+from autosched.codegen.gpu.kernel import THREADS, Kernel
+from autosched.errors import CodegenError
+from autosched.schedule.check import injective
+from autosched.tir.affine import Affine, Extents, Int, always
+from autosched.tir.dtypes import itemsize
+from autosched.tir.expr import Var
+from autosched.tir.nodes import Block, For, Iter, Node, Predicate, Site, kind_vars, sites
+
+
+@dataclass(frozen=True, eq=False)
+class Chain:
+    """A reduction whose loops, `loops`, hold nothing but its block."""
+
+    block: Block
+    loops: tuple[For, ...]
+    lanes: tuple[str, ...]
+    """Thread axes that it runs over: their accumulators are combined."""
+
+    def outside(self) -> tuple[Predicate, ...]:
+        """What decides whether there is an element at all: the predicates at the first point of
+        the reduction."""
+        moving = kind_vars(self.block, "reduce")
+        zero = {v: Affine(0) for v in moving}
+        left = (Predicate(p.form.substitute(zero, {}), p.bound) for p in self.block.predicates)
+        return tuple(p for p in left if not (p.form.is_const() and always(p.form.const < p.bound)))
+
+    def inside(self) -> tuple[Predicate, ...]:
+        """What is asked at each point."""
+        moving = kind_vars(self.block, "reduce")
+        return tuple(p for p in self.block.predicates if p.form.uses(moving))
+
+
+def lanes_of(block: Block, axes: dict[str, For]) -> tuple[str, ...]:
+    """The thread axes that a block reduces over."""
+    if block.reducer is None:
+        return ()
+    moving = kind_vars(block, "reduce")
+    return tuple(n for n in THREADS if n in axes and axes[n].var in moving)
+
+
+def chain_at(node: Node, axes: dict[str, For]) -> Chain | None:
+    """The reduction that begins at `node`, if its loops hold nothing else."""
+    loops: list[For] = []
+    while isinstance(node, For):
+        if len(node.body) != 1:
+            return None
+        loops.append(node)
+        node = node.body[0]
+    if node.reducer is None:
+        return None
+    moving = kind_vars(node, "reduce")
+    fixed = kind_vars(node, "spatial") | kind_vars(node, "sequential")
+    if moving & fixed or any(x.var not in moving for x in loops):
+        return None
+    chain = Chain(node, tuple(loops), lanes_of(node, axes))
+    if not loops and not chain.lanes:
+        return None
+    # What is added to may only be read where the first point is one of the block's.
+    return chain if node.init or not chain.inside() else None
+
+
+def decompose(kernel: Kernel) -> Kernel:
+    """`kernel` with the first values of reductions that are no chain set before them.
+
+    Raises CodegenError for a reduction across threads that is none.
+    """
+    body = tuple(x for node in kernel.body for x in _visit(node, kernel))
+    for site in kernel.sites():
+        lanes = lanes_of(site.block, kernel.axes)
+        if lanes and not any(c.block is site.block for c in chains_of(replace(kernel, body=body))):
+            raise CodegenError(
+                f"{site.block.name} is reduced across {', '.join(lanes)}; its reduction loops must "
+                "stand innermost, with no other loop or block between: reorder them"
+            )
+    return replace(kernel, body=body)
+
+
+def chains_of(kernel: Kernel) -> list[Chain]:
+    """Every chain of a kernel."""
+
+    def visit(nodes: Sequence[Node]) -> Iterator[Chain]:
+        for node in nodes:
+            found = chain_at(node, kernel.axes)
+            if found is not None:
+                yield found
+            elif isinstance(node, For):
+                yield from visit(node.body)
+
+    return list(visit(kernel.body))
+
+
+def way_across(chain: Chain, kernel: Kernel, warp: int) -> str:
+    """How the accumulators of `chain.lanes` are combined: by "shuffle" in a warp, in "warps" whose
+    results go through shared memory, or as a "tree" in shared memory."""
+    extents = [int(kernel.axes[n].extent) for n in chain.lanes]
+    n = prod(extents)
+    if warp == 1 or chain.lanes != ("threadIdx.x",) or n & (n - 1) or prod(kernel.block) % warp:
+        return "tree"
+    return "shuffle" if n <= warp else "warps"
+
+
+def exchange_bytes(kernel: Kernel, warp: int) -> int:
+    """Shared memory that reductions across threads go through."""
+    total = 0
+    for chain in chains_of(kernel):
+        way = way_across(chain, kernel, warp) if chain.lanes else "shuffle"
+        count = {"shuffle": 0, "warps": prod(kernel.block) // warp, "tree": prod(kernel.block)}[way]
+        # A bool and what is stored in fewer bits are exchanged as values of up to 4 bytes.
+        total += sum(count * max(4, itemsize(a.buffer.dtype)) for a in chain.block.writes)
+    return total
+
+
+def _visit(node: Node, kernel: Kernel) -> tuple[Node, ...]:
+    if isinstance(node, Block) or chain_at(node, kernel.axes) is not None:
+        return (node,)
+    before: list[Node] = []
+    for site in list(sites(node)):
+        first = _initial(site, node, extents_in(kernel))
+        if first is not None:
+            before.append(first)
+            node = _without_init(node, site.block)
+            assert isinstance(node, For)
+    body = tuple(x for child in node.body for x in _visit(child, kernel))
+    return (*before, replace(node, body=body))
+
+
+def extents_in(kernel: Kernel) -> dict[Var, Int]:
+    """Extents of all loops, and of the axes that loops are bound to."""
+    return {x.var: x.extent for s in kernel.sites() for x in s.loops}
+
+
+def _without_init(node: Node, block: Block) -> Node:
+    if isinstance(node, Block):
+        return replace(node, init=False) if node is block else node
+    return replace(node, body=tuple(_without_init(child, block) for child in node.body))
+
+
+def _initial(site: Site, root: For, extents: Extents) -> Node | None:
+    """The nest that sets the elements of a reduction, of which `root` is the outermost loop; None
+    if it is not, or if the block does so better itself."""
+    block, loops = site.block, site.loops
+    if block.reducer is None or not block.init:
+        return None
+    moving = kind_vars(block, "reduce")
+    fixed = kind_vars(block, "spatial") | kind_vars(block, "sequential")
+    if root.var not in moving or moving & fixed:
+        return None
+    if all(x.var in moving for x in loops) and _holds_only(root):
+        return None
+    others = [x for x in loops if x.var not in moving]
+    spatial = [
+        (i, f) for i, f in zip(block.iters, block.bindings, strict=True) if i.kind != "reduce"
+    ]
+    used = {v for _, f in spatial for v in f.variables()}
+    if any(x.var not in used for x in others):
+        return None
+    if not always(injective([f for _, f in spatial], [x.var for x in others], extents)):
+        return None
+    copies = {x.var: Var(x.var.name) for x in others}
+    values = {v: Affine.of(w) for v, w in copies.items()}
+    node: Node = _setting(block, spatial, moving, values)
+    for x in reversed(others):
+        node = For(copies[x.var], x.extent, (node,), x.kind)
+    return node
+
+
+def _holds_only(node: Node) -> bool:
+    while isinstance(node, For):
+        if len(node.body) != 1:
+            return False
+        node = node.body[0]
+    return True
+
+
+def _setting(
+    block: Block,
+    spatial: Sequence[tuple[Iter, Affine]],
+    moving: set[Var],
+    values: dict[Var, Affine],
+) -> Block:
+    assert block.reducer is not None
+    return replace(
+        block,
+        name=f"{block.name}_init",
+        iters=tuple(i for i, _ in spatial),
+        bindings=tuple(f.substitute(values) for _, f in spatial),
+        predicates=tuple(
+            Predicate(p.form.substitute(values), p.bound)
+            for p in block.predicates
+            if not p.form.uses(moving)
+        ),
+        reads=(),
+        writes=tuple(
+            replace(
+                a,
+                indices=tuple(
+                    i.substitute(values) if isinstance(i, Affine) else i for i in a.indices
+                ),
+            )
+            for a in block.writes
+        ),
+        body=block.reducer.identity,
+        reducer=None,
+        init=True,
+        annotations=(),
+    )
+
+
+def is_first(block: Block) -> list[Affine]:
+    """The reduce axes' values, all 0 at the point that sets the element."""
+    return [
+        f
+        for i, f in zip(block.iters, block.bindings, strict=True)
+        if i.kind == "reduce" and not f.is_const()
+    ]

@@ -1,0 +1,113 @@
+"""Which vectorised loops become vector loads and stores, and how wide."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from autosched.codegen.gpu.dialect import Dialect
+from autosched.tir.affine import Affine, Atom, Digit, Int, always
+from autosched.tir.expr import Slot, Var, walk
+from autosched.tir.nodes import Access, Block, For, Predicate, strides
+
+MAX_BYTES = 16
+
+
+@dataclass(frozen=True, eq=False)
+class Vectors:
+    """A loop over lanes: its block stores `width` neighbours at once, and loads those of the reads
+    numbered `loads`; any other read is one a lane."""
+
+    loop: For
+    block: Block
+    width: int
+    loads: tuple[int, ...]
+
+
+def vectors_of(
+    loop: For, extents: Mapping[Var, Int], dialect: Dialect, known: Sequence[Predicate]
+) -> Vectors | None:
+    """How `loop` runs in vectors; None if its stores are not neighbours at an aligned place."""
+    if len(loop.body) != 1 or not isinstance(loop.body[0], Block):
+        return None
+    block = loop.body[0]
+    if block.reducer is not None or len(block.writes) != 1:
+        return None
+    if any(p.form.uses([loop.var]) for p in block.predicates):
+        return None
+    store = block.writes[0]
+    for width in dialect.lanes(dialect.stored_type(store.buffer.dtype)):
+        if not always(loop.extent % width == 0) or not _is_vector(
+            store, block, loop, width, extents, dialect
+        ):
+            continue
+        guarded = _guarded(block)
+        loads = tuple(
+            n
+            for n, a in enumerate(block.reads)
+            if n not in guarded and _is_vector(a, block, loop, width, extents, dialect)
+        )
+        return Vectors(loop, block, width, loads)
+    return None
+
+
+def _guarded(block: Block) -> set[int]:
+    """Reads that stand in an `if_then_else`, or index another: what they name may not exist."""
+    out = set()
+    for e in block.body:
+        for x in walk(e):
+            if getattr(x, "op", None) == "if_then_else":
+                out |= {y.index for y in walk(x) if isinstance(y, Slot)}
+    return out
+
+
+def _is_vector(
+    a: Access, block: Block, loop: For, width: int, extents: Mapping[Var, Int], dialect: Dialect
+) -> bool:
+    """Whether the lanes of `a` are neighbours that begin at a multiple of `width`."""
+    if a.buffer.scope == "local" or a.buffer.dtype == "bool":
+        return False
+    if width not in dialect.lanes(dialect.stored_type(a.buffer.dtype)):
+        return False
+    total, values = Affine(0), block.values()
+    for index, step in zip(a.indices, strides(a.buffer.shape, a.buffer.align), strict=True):
+        if not isinstance(index, Affine):
+            return False
+        total = total + _separated(index.substitute(values, extents), loop.var, width) * step
+    if total.coefficient(loop.var) != 1:
+        return False
+    rest = total - Affine.of(loop.var)
+    if rest.uses([loop.var]):
+        return False
+    return always(rest.const % width == 0) and all(_is_multiple(a, c, width) for a, c in rest.terms)
+
+
+def _separated(form: Affine, v: Var, width: int) -> Affine:
+    """`form` with `v` taken out of digits in which `width` neighbours stay together."""
+    out = Affine(form.const)
+    for atom, c in form.terms:
+        part = Affine.of(atom, c)
+        if isinstance(atom, Digit) and atom.base.coefficient(v) == 1:
+            rest = atom.base - Affine.of(v)
+            aligned = all(always(x % width == 0) for x in (rest.const, *(x for _, x in rest.terms)))
+            if aligned and not rest.uses([v]):
+                if always(atom.div % width == 0):
+                    part = Affine.of(Digit(rest, atom.div, atom.mod), c)
+                elif atom.div == 1 and atom.mod is not None and always(atom.mod % width == 0):
+                    part = Affine.of(Digit(rest, 1, atom.mod), c) + Affine.of(v, c)
+        out = out + part
+    return out
+
+
+def _is_multiple(atom: Atom, c: Int, width: int) -> bool:
+    """Whether `c * atom` is a multiple of `width`."""
+    if always(c % width == 0):
+        return True
+    if not isinstance(atom, Digit) or atom.div != 1 or atom.mod is None:
+        return False
+    base = atom.base
+    return (
+        always(atom.mod % width == 0)
+        and always(base.const % width == 0)
+        and all(_is_multiple(a, x, width) for a, x in base.terms)
+    )

@@ -1,0 +1,70 @@
+"""Targets that are GPUs: `cuda -arch=sm_90` and `opencl`, and what a block may use there.
+
+    opencl [-max-threads-per-block=256] [-max-shared-memory-per-block=32768]
+    cuda -arch=sm_90 [the same two]
+
+The limits of `opencl` are what any GPU grants. CUDA's are those of all architectures without asking
+for more when a kernel is launched.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from autosched.errors import TargetError
+
+if TYPE_CHECKING:
+    from autosched.codegen.gpu.kernel import Limits
+    from autosched.target import Target
+
+THREADS, SHARED = "max-threads-per-block", "max-shared-memory-per-block"
+_DEFAULT = {
+    "cuda": {THREADS: 1024, SHARED: 48 << 10},
+    "opencl": {THREADS: 256, SHARED: 32 << 10},
+}
+_MOST = {THREADS: 4096, SHARED: 1 << 20}
+_ARCH = re.compile(r"sm_[1-9][0-9]{1,2}[af]?")
+
+
+def options(kind: str) -> tuple[str, ...]:
+    """Names of the options of a kind."""
+    return (("arch",) if kind == "cuda" else ()) + (THREADS, SHARED)
+
+
+def fields(kind: str, given: Mapping[str, str]) -> tuple[str, str]:
+    """(architecture, limits that differ from the usual ones, as text). Raises TargetError."""
+    arch = given.get("arch", "")
+    if kind == "cuda" and not _ARCH.fullmatch(arch):
+        found = f"found -arch={arch}" if arch else "found none"
+        raise TargetError(f"a cuda target names its architecture, as in -arch=sm_90; {found}")
+    limits = []
+    for name in (THREADS, SHARED):
+        value = given.get(name)
+        if value is None:
+            continue
+        if not value.isascii() or not value.isdigit() or not 1 <= int(value) <= _MOST[name]:
+            raise TargetError(f"-{name}={value} is no limit; expected 1 to {_MOST[name]}")
+        if int(value) != _DEFAULT[kind][name]:
+            limits.append(f"-{name}={int(value)}")
+    return arch, " ".join(limits)
+
+
+def text(kind: str, arch: str, limits: str) -> str:
+    """The canonical text of a target."""
+    return " ".join(x for x in (kind, f"-arch={arch}" if arch else "", limits) if x)
+
+
+def limits_of(target: Target) -> Limits:
+    """What a block may use on `target`."""
+    from autosched.codegen.gpu.kernel import Limits
+
+    found = dict(_DEFAULT[target.kind])
+    for word in target.mattr.split():
+        name, _, value = word.lstrip("-").partition("=")
+        found[name] = int(value)
+    if target.kind == "cuda":
+        sizes = (("blockIdx.y", 65535), ("blockIdx.z", 65535), ("threadIdx.z", 64))
+        return Limits(found[THREADS], found[SHARED], 32, sizes)
+    return Limits(found[THREADS], found[SHARED])

@@ -1,0 +1,126 @@
+"""Whether forms are the digits of one number: what fusing loops and splitting the result leaves.
+
+The digits of `f = 128 * f0 + f1` come in many guises: `f1` is `f % 128`, `f0 // 56` is
+`f // 7168`, and `f0 * 2 + f1 // 64` is `f // 64`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from autosched.tir.affine import Affine, Digit, Extents
+from autosched.tir.expr import Var
+
+
+def digits_apart(forms: Sequence[Affine], over: Collection[Var], extents: Extents) -> bool:
+    """Whether different values of the variables `over` give different values of the forms, since
+    some of these are all digits of numbers that these variables make up. Of constants only."""
+    if not all(isinstance(extents[v], int) for f in forms for v in f.variables()):
+        return False
+    moving = set(over)
+    still = {v for f in forms for v in f.variables()} - moving
+    both = [*forms, *(f.split(over)[1] for f in forms)]
+    found = [d for d in (_as_digit(f) for f in both) if d is not None]
+    bases = [d.base for d in found] + [Affine.of(v) for v in over]
+    # What stands still is known, and so are its digits.
+    found += [Digit(Affine.of(v), 1, None) for v in still]
+    left = {v for v in moving if extents[v] != 1}
+    for base in sorted(bases, key=lambda b: -len(b.terms)):
+        used = set(base.variables()) - still
+        if used & left and _is_radix(base, extents) and _covers(found, base, extents):
+            left -= used
+    return not left
+
+
+def _as_digit(form: Affine) -> Digit | None:
+    """A form as one digit: a sum of variables, `x // d` with multiples of d taken out, or a
+    digit."""
+    digits = [(a, c) for a, c in form.terms if isinstance(a, Digit)]
+    plain = Affine(0, tuple((a, c) for a, c in form.terms if isinstance(a, Var)))
+    if not _is_constant(form):
+        return None
+    if not digits:
+        return Digit(plain, 1, None) if plain.terms else None
+    if len(digits) > 1 or digits[0][1] != 1:
+        return None
+    ((digit, _),) = digits
+    if not plain.terms:
+        return digit
+    if digit.mod is not None:
+        return None
+    return Digit(digit.base + plain * digit.div, digit.div, None)
+
+
+def _is_constant(form: Affine) -> bool:
+    return isinstance(form.const, int) and all(
+        isinstance(c, int)
+        and (
+            isinstance(a, Var)
+            or (isinstance(a.div, int) and isinstance(a.mod or 1, int) and _is_constant(a.base))
+        )
+        for a, c in form.terms
+    )
+
+
+def _is_radix(base: Affine, extents: Extents) -> bool:
+    """Whether the number determines its variables: each weighs more than those below can add."""
+    weights: list[tuple[int, int]] = []
+    for atom, c in base.terms:
+        if not isinstance(atom, Var):
+            return False
+        weights.append((abs(int(c)), int(extents[atom])))
+    reach = 0
+    for weight, extent in sorted(weights):
+        if weight <= reach:
+            return False
+        reach += weight * (extent - 1)
+    return True
+
+
+def _covers(digits: Sequence[Digit], base: Affine, extents: Extents) -> bool:
+    """Whether digits of `base` are among `digits` from the lowest to the highest."""
+    low, high = base.span(extents)
+    known = [x for x in (_within(d, base, extents) for d in digits) if x is not None]
+    reach = 1
+    while True:
+        if low >= 0 and high < reach:
+            return True
+        # A digit that begins lower overlaps what is known, and adds what is above.
+        tops = [None if m is None else d * m for d, m in known if d <= reach and reach % d == 0]
+        if None in tops:
+            return True
+        best = max((t for t in tops if t is not None), default=0)
+        if best <= reach:
+            return False
+        reach = best
+
+
+def _within(digit: Digit, base: Affine, extents: Extents) -> tuple[int, int | None] | None:
+    """(d, m) with `digit == base // d % m`, if it is a digit of `base`."""
+    own = digit.base
+    atom, c = own.terms[0]
+    whole = base.coefficient(atom) if isinstance(atom, Var) else 0
+    if not isinstance(whole, int) or not isinstance(c, int) or whole % c or whole // c < 1:
+        return None
+    scale = whole // c
+    rest = base - own * scale
+    div, mod = int(digit.div) * scale, digit.mod
+    if mod is None:
+        span = _span(own, extents)
+        # All of a number is its lowest digit; what the base has above may be left out of it.
+        mod = None if not rest.terms or span is None else span // int(digit.div) + 1
+    else:
+        mod = int(mod)
+    above = None if mod is None else div * mod
+    small = Affine(
+        rest.const,
+        tuple((a, x) for a, x in rest.terms if above is None or x % above),
+    )
+    low, high = small.span(extents)
+    return (div, mod) if low >= 0 and high < scale else None
+
+
+def _span(form: Affine, extents: Extents) -> int | None:
+    """The highest value, if none is below 0."""
+    low, high = form.span(extents)
+    return int(high) if low >= 0 else None

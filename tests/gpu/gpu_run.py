@@ -1,0 +1,101 @@
+"""What the tests of GPU code share: running on OpenCL, compiling for CUDA."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+import autosched as at
+from autosched.codegen.cuda import compile_cuda
+from autosched.codegen.gpu.generate import GPUArtifact, generate
+from autosched.codegen.gpu.lower import Program, kernels_of
+from autosched.gpu_target import limits_of
+from autosched.lowering import lower
+from autosched.runtime.opencl import OpenCLFunction
+from autosched.tir import dtypes, interp
+from autosched.tir.nodes import PrimFunc, inputs_of, outputs_of
+
+Array = np.ndarray[Any, Any]
+
+
+@cache
+def opencl() -> at.Target:
+    return at.Target("opencl")
+
+
+@cache
+def cuda() -> at.Target:
+    return at.Target("cuda -arch=sm_90")
+
+
+def program(func: PrimFunc, target: at.Target | None = None) -> Program:
+    """The kernels of a scheduled function."""
+    return kernels_of(lower(func), limits_of(target or opencl()))
+
+
+def source(func: PrimFunc, target: at.Target | None = None) -> str:
+    return generate(func, target or opencl()).source
+
+
+def barriers(text: str) -> int:
+    """Barriers that a source has, those that skip an iteration included."""
+    return text.count("barrier(CLK") + text.count("__syncthreads()")
+
+
+def poisoned(func: PrimFunc) -> list[Array]:
+    return [
+        np.full(b.shape, interp.poison(b.dtype), dtypes.array_dtype(b.dtype))
+        for b in outputs_of(func)
+    ]
+
+
+def random_inputs(func: PrimFunc, seed: int = 0) -> list[Array]:
+    rng = np.random.default_rng(seed)
+    out: list[Array] = []
+    for b in inputs_of(func):
+        if b.dtype == "bfloat16":
+            out.append(dtypes.from_float32(rng.uniform(-1, 1, b.shape)))
+        elif dtypes.is_float(b.dtype):
+            out.append(rng.uniform(-1, 1, b.shape).astype(b.dtype))
+        else:
+            out.append(rng.integers(0, 5, b.shape).astype(dtypes.array_dtype(b.dtype)))
+    return out
+
+
+def ordered(func: PrimFunc, inputs: Sequence[Array], outputs: Sequence[Array]) -> list[Array]:
+    """Arrays in the order of the parameters."""
+    given = {id(b): a for b, a in zip(inputs_of(func), inputs, strict=True)}
+    given |= {id(b): a for b, a in zip(outputs_of(func), outputs, strict=True)}
+    return [given[id(b)] for b in func.params]
+
+
+def run(func: PrimFunc, inputs: Sequence[Array], target: at.Target | None = None) -> list[Array]:
+    """Outputs of a scheduled function on OpenCL."""
+    artifact: GPUArtifact = generate(func, target or opencl())
+    outputs = poisoned(func)
+    OpenCLFunction(artifact)(*ordered(func, inputs, outputs))
+    return outputs
+
+
+def reference(func: PrimFunc, inputs: Sequence[Array]) -> list[Array]:
+    """Outputs of the interpreter, of a program that has not been scheduled."""
+    outputs = poisoned(func)
+    interp.reference(func, ordered(func, inputs, outputs))
+    return outputs
+
+
+def check(
+    scheduled: PrimFunc, plain: PrimFunc, seed: int = 0, nvrtc: bool = True, **tolerance: float
+) -> str:
+    """Hold a scheduled program on OpenCL equal to `plain`, and compile its CUDA; the OpenCL
+    source."""
+    inputs = random_inputs(plain, seed)
+    limits = {"rtol": 1e-4, "atol": 1e-5, **tolerance}
+    for found, wanted in zip(run(scheduled, inputs), reference(plain, inputs), strict=True):
+        np.testing.assert_allclose(found, wanted, **limits)
+    if nvrtc:
+        assert compile_cuda(source(scheduled, cuda()), "sm_90")
+    return source(scheduled)
