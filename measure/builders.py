@@ -11,8 +11,9 @@ from autosched.codegen.llvm.assemble import Level
 from autosched.schedule import Trace
 from autosched.target import Target
 from measure.build import BuildReply, LocalBuilder
-from measure.child import Child, Limits, Outcome, Template, wait_any
+from measure.child import Child, Outcome, wait_any
 from measure.status import Status
+from measure.warm import Limits, Template
 
 RETRIES = 2
 FAILURES = {

@@ -9,16 +9,11 @@ prctl).
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import pickle
 import select
-import shutil
 import signal
 import socket
-import subprocess
-import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,26 +22,11 @@ from typing import Any, Literal
 
 from autosched.errors import MeasureError
 from measure import protocol
+from measure.warm import Limits, NotStarted, Template, TemplateLost
 
-# Of the environment a child gets what programs need to start, and nothing else: no tokens, no keys.
-_PASSED = """
-PATH HOME USER LOGNAME LANG LANGUAGE TZ TMPDIR LD_LIBRARY_PATH VIRTUAL_ENV XDG_CACHE_HOME
-PYTHONHASHSEED PYTHONHOME PYTHONDONTWRITEBYTECODE PYTHONPYCACHEPREFIX CUDA_VISIBLE_DEVICES CUDA_HOME
-"""
-PASSED_ENV = frozenset(_PASSED.split())
-ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 TAIL = 4096
-START_SECONDS = 60.0
 DYING_SECONDS = 1.0
 OutcomeKind = Literal["value", "error", "memory", "timeout", "crash", "lost"]
-
-
-@dataclass(frozen=True)
-class Limits:
-    """What one child may use. `memory_bytes` is address space beyond what it starts with."""
-
-    memory_bytes: int = 8 << 30
-    file_bytes: int = 1 << 30
 
 
 @dataclass(frozen=True)
@@ -54,9 +34,9 @@ class Outcome:
     """How a call ended.
 
     `value`: returned. `error`: raised. `memory`: MemoryError. `timeout`: killed at the deadline.
-    `crash`: the process died or closed its connection. `lost`: it was killed from outside, or its
-    template was. `text` is the full story of anything but a value; `signal` a name such as
-    "SIGSEGV".
+    `crash`: the process died or closed its connection. `lost`: it was killed or stopped from
+    outside, or its template was, or it could not be started. `text` is the full story of anything
+    but a value; `signal` a name such as "SIGSEGV".
     """
 
     kind: OutcomeKind
@@ -64,120 +44,6 @@ class Outcome:
     text: str = ""
     signal: str = ""
     wall_seconds: float = 0.0
-
-
-class TemplateLost(MeasureError):
-    """The template process is gone; its children died with it."""
-
-
-class Template:
-    """The process that children are forked from; started on first use, and again when lost."""
-
-    def __init__(
-        self, preload: Sequence[str] = (), warm: str = "", pass_env: Sequence[str] = ()
-    ) -> None:
-        self.preload = tuple(preload)
-        self.warm = warm
-        self.pass_env = tuple(pass_env)
-        self._process: subprocess.Popen[bytes] | None = None
-        self._control: socket.socket | None = None
-        self._folder: Path | None = None
-
-    @property
-    def pid(self) -> int | None:
-        """Process id of the template, None if it was not started."""
-        return None if self._process is None else self._process.pid
-
-    def start(self) -> None:
-        """Start the process if it is not running. Raises MeasureError if it cannot be started."""
-        if self._process is not None and self._process.poll() is None:
-            return
-        self.close()
-        if not hasattr(os, "pidfd_open") or not hasattr(os, "memfd_create"):
-            raise MeasureError("measuring needs Linux 5.4 or later (pidfd_open, memfd_create)")
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._folder = Path(tempfile.mkdtemp(prefix="autosched-measure-"))
-        self._process = _spawn(theirs, self._environment())
-        self._control = ours
-        theirs.close()
-        hello = {"folder": str(self._folder), "preload": self.preload, "warm": self.warm}
-        ours.settimeout(START_SECONDS)
-        try:
-            self._request(hello)
-        except TemplateLost as e:
-            raise MeasureError(f"the measuring process could not start: {e}") from e
-
-    def fork(self, fds: tuple[int, int, int], limits: Limits) -> int:
-        """A new child's process id. `fds`: its socket, its output, its fault file."""
-        self.start()
-        request = {
-            "op": "fork",
-            "memory_bytes": limits.memory_bytes,
-            "file_bytes": limits.file_bytes,
-        }
-        try:
-            return int(self._request(request, fds)["pid"])
-        except TemplateLost:
-            self.close()
-            self.start()
-            return int(self._request(request, fds)["pid"])
-
-    def reap(self, pid: int) -> int:
-        """End a child with all that it started; its status as of os.wait. Raises TemplateLost."""
-        return int(self._request({"op": "reap", "pid": pid})["status"])
-
-    def close(self) -> None:
-        """End the process, and with it all children, and remove their folders."""
-        if self._control is not None:
-            self._control.close()
-            self._control = None
-        if self._process is not None:
-            try:
-                self._process.wait(5)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
-                self._process.wait()
-            self._process = None
-        if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
-            self._folder = None
-
-    def _request(self, message: dict[str, Any], fds: Sequence[int] = ()) -> dict[str, Any]:
-        if self._control is None:
-            raise TemplateLost("it was closed")
-        try:
-            socket.send_fds(self._control, [json.dumps(message).encode()], list(fds))
-            reply = self._control.recv(1 << 16)
-        except OSError as e:
-            raise TemplateLost(f"the template process does not answer: {e}") from e
-        except BaseException:
-            # The answer may still come, and would be taken for that to the next request.
-            self.close()
-            raise
-        if not reply:
-            raise TemplateLost("the template process ended")
-        return json.loads(reply)  # type: ignore[no-any-return]
-
-    def _environment(self) -> dict[str, str]:
-        wanted = PASSED_ENV | set(self.pass_env)
-        env = {k: v for k, v in os.environ.items() if k in wanted or k.startswith("LC_")}
-        # Whatever this process can import the children can, however it was started.
-        env["PYTHONPATH"] = os.pathsep.join(p or os.getcwd() for p in sys.path)
-        return {**env, **dict.fromkeys(ONE_THREAD, "1")}
-
-
-def _spawn(control: socket.socket, env: dict[str, str]) -> subprocess.Popen[bytes]:
-    """Start the template, in a session of its own."""
-    fd = control.fileno()
-    command = [sys.executable, "-P", "-m", "measure.template", str(os.getpid()), str(fd)]
-    return subprocess.Popen(
-        command,
-        pass_fds=(fd,),
-        env=env,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,  # ours may be read by a program
-        start_new_session=True,
-    )
 
 
 class Child:
@@ -200,6 +66,7 @@ class Child:
         self._timeout = 0.0
         self._began = 0.0
         self._busy = False
+        self._unborn = ""
         self._ooms = 0
 
     @property
@@ -238,7 +105,14 @@ class Child:
         """Begin a call; `wait_any` gives its outcome. The clock starts when the child is ready."""
         if self._busy:
             raise MeasureError("this child is at work already")
-        self.start()
+        self._unborn = ""
+        try:
+            self.start()
+        except (NotStarted, TemplateLost) as e:
+            # No fault of the call: an outcome like any other, and the next call tries again.
+            self._busy, self._unborn = True, str(e)
+            self._began = self._deadline = time.monotonic()
+            return
         assert self._sock is not None
         os.ftruncate(self._output, 0)
         os.lseek(
@@ -272,6 +146,9 @@ class Child:
 
     def _advance(self, readable: bool, died: bool) -> Outcome | None:
         """The outcome if there is one by now."""
+        if self._unborn:
+            self._busy = False
+            return Outcome("lost", text=self._unborn)
         closed = self._receive() if readable or died else False
         size = protocol.HEADER.size
         if len(self._buffer) >= size:
@@ -281,8 +158,9 @@ class Child:
         if died or closed:
             return self._crashed(died or self._dies_soon())
         if time.monotonic() >= self._deadline:
-            text = f"not done within {self._timeout:g} s"
-            return self._end("timeout", text)
+            if self._is_stopped():
+                return self._end("lost", "stopped from outside (SIGSTOP)")
+            return self._end("timeout", f"not done within {self._timeout:g} s")
         return None
 
     def _receive(self) -> bool:
@@ -318,6 +196,13 @@ class Child:
         poll = select.poll()
         poll.register(self._pidfd, select.POLLIN)
         return bool(poll.poll(DYING_SECONDS * 1000))
+
+    def _is_stopped(self) -> bool:
+        try:
+            state = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0]
+        except FileNotFoundError:
+            return False
+        return state in ("T", "t")
 
     def _crashed(self, died: bool) -> Outcome:
         if not died:
@@ -381,6 +266,8 @@ def _poll(busy: Sequence[Child]) -> dict[int, tuple[bool, bool]]:
     """(readable, died) of each child, by id, once something happened or a deadline has passed."""
     poll = select.poll()
     for child in busy:
+        if child._unborn:
+            continue
         assert child._sock is not None
         poll.register(child._sock, select.POLLIN)
         poll.register(child._pidfd, select.POLLIN)

@@ -4,14 +4,28 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
+from functools import cache
 from math import prod
+from typing import Any
 
 from autosched.codegen.artifact import Artifact, Param
+from autosched.codegen.llvm.assemble import compile_ir
 from autosched.runtime import parallel
 from autosched.runtime.call import time_calls, workspace_bytes
-from autosched.runtime.link import link
+from autosched.runtime.link import Library, link
+from autosched.target import Target
 from autosched.tir import dtypes
 from measure.verification import Guarded
+
+STACK_BYTES = 256 << 10
+_POISONER = f"""
+declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
+define void @poison_stack() {{
+  %room = alloca [{STACK_BYTES} x i8], align 64
+  call void @llvm.memset.p0.i64(ptr %room, i8 -1, i64 {STACK_BYTES}, i1 true)
+  ret void
+}}
+"""
 
 
 class Kernel:
@@ -53,6 +67,22 @@ class Kernel:
             ctypes.addressof(self._flush) if flush else 0,
         )
         return max(nanoseconds, 1) * 1e-9
+
+
+def poison_stack() -> None:
+    """Fill the stack below the caller with bytes that are NaN in every float type.
+
+    Code keeps small intermediates there. Memory that is fresh holds zeros, which hide that an
+    element was never written.
+    """
+    _stack_poisoner()[1]()
+
+
+@cache
+def _stack_poisoner() -> tuple[Library, Any]:
+    """Compiled in the template, whose children have it."""
+    library = link(compile_ir(_POISONER, Target("llvm")), ("poison_stack",))
+    return library, ctypes.CFUNCTYPE(None)(library["poison_stack"])
 
 
 def param_bytes(param: Param) -> int:

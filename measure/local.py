@@ -26,7 +26,6 @@ from autosched.tir.nodes import PrimFunc
 from measure.baseline import memory_order
 from measure.build import DEFAULT_BUILD_FUNC, BuildReply, LocalBuilder
 from measure.builders import Builders, BuildWork
-from measure.child import Template
 from measure.devices import Device, this_device
 from measure.finalists import Finalist, contenders
 from measure.job import Job, prepare
@@ -34,6 +33,7 @@ from measure.pool import OnResult
 from measure.slot import PACE_TIMEOUT, LocalRunner, Slot
 from measure.status import Distribution, MeasureResult, Status
 from measure.timing import Estimate
+from measure.warm import Template
 
 __all__ = ["LocalPool", "LocalRunner"]
 
@@ -130,13 +130,14 @@ class LocalPool:
         with self._consistent():
             for start in range(0, len(traces), size):
                 places = range(start, min(start + size, len(traces)))
-                began = time.time()
+                started, began = time.time(), time.monotonic()
                 work = [self._work(job, traces[n], "search") for n in places]
                 replies = dict(zip(places, self._build(work, cancel), strict=True))
                 # Those that failed to build are known already.
                 for place in sorted(places, key=lambda n: replies[n].artifact is not None):
                     result = self._run(job, replies[place], best_seconds, cancel)
-                    results[place] = replace(result, started_at=began)
+                    finished = started + time.monotonic() - began
+                    results[place] = replace(result, started_at=started, finished_at=finished)
                     if result.seconds is not None:
                         best_seconds = min(result.seconds, best_seconds or result.seconds)
                     if on_result is not None:

@@ -36,6 +36,12 @@ class JobHandle(Protocol):
         ...
 
 
+def measures_elsewhere(pool: Pool) -> bool:
+    """Whether this process may work while the pool measures, without disturbing what is timed: the
+    pool says so by an attribute `elsewhere`; without one it may not."""
+    return bool(getattr(pool, "elsewhere", False))
+
+
 @runtime_checkable
 class Pool(Protocol):
     """Devices of one kind.

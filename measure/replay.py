@@ -7,6 +7,7 @@ program always gets the same answer.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -86,11 +87,16 @@ class ReplayJob:
 
 
 class ReplayPool:
-    """See `measure.pool.Pool`. `device` is whose measurements the answers stand for."""
+    """See `measure.pool.Pool`. `device` is whose measurements the answers stand for; `seconds` how
+    long each candidate of `measure` takes to be answered, for what needs a pool to take time."""
 
-    def __init__(self, device: Device, answer: Answer) -> None:
+    elsewhere = True
+    """Nothing is timed: see `pool.measures_elsewhere`."""
+
+    def __init__(self, device: Device, answer: Answer, seconds: float = 0.0) -> None:
         self.device = device
         self.answer = answer
+        self.seconds = seconds
 
     def open_job(self, func: PrimFunc, seed: int | None = None) -> ReplayJob:
         """See `Pool.open_job`; the baseline too is answered for."""
@@ -106,12 +112,17 @@ class ReplayPool:
         cancel: threading.Event | None = None,
     ) -> list[MeasureResult]:
         """See `Pool.measure`."""
+        cancel = cancel or threading.Event()
         results: list[MeasureResult] = []
+        due = time.perf_counter()
         for place, trace in enumerate(traces):
-            if cancel is not None and cancel.is_set():
+            if cancel.is_set():
                 result = MeasureResult(Status.CANCELLED, "cancelled before it was answered")
             else:
                 result = self._measured(job.func, trace)
+                # What answering took is part of the time, so that the rate is what was asked for.
+                due = max(due + self.seconds, time.perf_counter())
+                cancel.wait(due - time.perf_counter())
             results.append(result)
             if on_result is not None:
                 on_result(place, result)
@@ -127,7 +138,7 @@ class ReplayPool:
         """See `Pool.remeasure`: the same answers again."""
         return [
             Distribution(r.status, r.error, r.seconds, r.raw_seconds, r.spread, r.noise)
-            for r in self.measure(job, traces, cancel=cancel)
+            for r in ReplayPool(self.device, self.answer).measure(job, traces, cancel=cancel)
         ]
 
     def close(self) -> None:

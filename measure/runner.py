@@ -6,7 +6,7 @@ import mmap
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from math import inf, prod
 from typing import Any
@@ -19,10 +19,12 @@ from autosched.errors import BuildError
 from autosched.tir import dtypes
 from measure.build import code_key
 from measure.inputs import InputSpec, Recipe, fill, quality
-from measure.kernel import Kernel, param_bytes
+from measure.kernel import Kernel, param_bytes, poison_stack
 from measure.status import Status
-from measure.timing import MAX_DRIFT, Estimate, TimingPlan, estimate, time_kernel
+from measure.threads import Threads
+from measure.timing import MAX_DRIFT, Estimate, Samples, TimingPlan, estimate, time_kernel
 from measure.verification import Buffers, Guarded, Tolerance, same_bytes
+from measure.yardstick import Yardstick
 
 Array = npt.NDArray[Any]
 PAGE = 4096
@@ -31,6 +33,7 @@ PACES = 200
 PACE_SECONDS = 0.5
 SETTLE_SECONDS = 0.1
 TURN_SECONDS = 0.015
+TURN_PATIENCE = 4
 
 
 @dataclass(frozen=True)
@@ -88,11 +91,12 @@ class Pace:
 
 @dataclass(frozen=True)
 class RunReply:
-    """What became of one candidate in the runner."""
+    """What became of one candidate in the runner; `verify_seconds` went into comparing."""
 
     status: Status
     error: str = ""
     estimate: Estimate | None = None
+    verify_seconds: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -112,12 +116,15 @@ class _Runner:
         self._buffers: Buffers | None = None
         self._kernels: OrderedDict[tuple[str, KernelInfo], Kernel] = OrderedDict()
         self._pacers: dict[int, Kernel] = {}
+        self.threads = Threads()
+        self.yardstick = Yardstick()
 
     def buffers(self, job: JobSpec, fd: int) -> Buffers:
         """The job's arguments; those of the job before are given up."""
         if self._buffers is None or self._key != job.key:
             self._kernels.clear()
             self._buffers = None
+            self.yardstick = Yardstick()
             values = _views(job, fd, writable=False)
             self._buffers, self._key = Buffers(job.params, values, job.tolerance), job.key
         return self._buffers
@@ -137,7 +144,7 @@ class _Runner:
         if threads not in self._pacers:
             out = artifact.info.params[0]
             self._pacers[threads] = Kernel(artifact, [Guarded(out.name, param_bytes(out))], threads)
-            _settle(self._pacers[threads], nominal)
+            _settle(self._pacers[threads], nominal, self.threads)
         kernel = self._pacers[threads]
 
         def pace() -> float:
@@ -148,10 +155,11 @@ class _Runner:
         return pace
 
 
-def _settle(pacer: Kernel, nominal: float) -> None:
+def _settle(pacer: Kernel, nominal: float, threads: Threads) -> None:
     """Run new threads until the system has given each a core of its own, if it does so soon."""
     end = time.monotonic() + SETTLE_SECONDS
     pacer.call(2)
+    threads.follow()
     while nominal and pacer.call() > MAX_DRIFT * nominal and time.monotonic() < end:
         pacer.call(2)
 
@@ -208,9 +216,13 @@ def run(
         return RunReply(Status.RUNTIME_ERROR, f"the code cannot be linked: {e}")
     threads = pace.threads_of(artifact)
     pacer = runner.pacer(pace.artifact, threads, pace.nominal(threads))
+    began = time.perf_counter()
     first, status, text = _verified_call(kernel, buffers)
+    verified = time.perf_counter() - began - first
     if status is not Status.OK:
-        return RunReply(status, text)
+        return RunReply(status, text, verify_seconds=verified)
+    runner.threads.follow()
+    noise = runner.yardstick.noise()
     found = time_kernel(
         lambda n: kernel.call(n, plan.flush_cache),
         pacer,
@@ -218,11 +230,17 @@ def run(
         plan,
         pace.nominal(threads),
         best_seconds,
+        runner.threads.waited,
     )
+    began = time.perf_counter()
     status, text = buffers.check(kernel.workspace, inputs=False)
+    verified += time.perf_counter() - began
     if status is not Status.OK:
-        return RunReply(status, f"the first call was right, a later one was not:\n{text}")
-    return RunReply(Status.OK, estimate=found)
+        text = f"the first call was right, a later one was not:\n{text}"
+        return RunReply(status, text, verify_seconds=verified)
+    runner.yardstick.offer(kernel, found.raw_seconds)
+    found = replace(found, noise=max(noise, found.noise))
+    return RunReply(Status.OK, estimate=found, verify_seconds=verified)
 
 
 def sample(
@@ -237,12 +255,22 @@ def sample(
     if warm < TURN_SECONDS / 10:
         warm = kernel.call(1, plan.flush_cache)
     number = plan.number or max(1, round(plan.min_repeat_ms * 1e-3 / warm))
-    samples: list[float] = []
+    runner.threads.follow()
+    samples = Samples(lambda n: kernel.call(n, plan.flush_cache), runner.threads.waited)
     paces: list[float] = []
-    while len(samples) < 2 or (len(samples) < count and sum(samples) * number < TURN_SECONDS):
-        samples.append(kernel.call(number, plan.flush_cache) / number)
+    while not _turn_is_over(samples, count):
+        samples.take(number)
         paces.append(pacer())
-    return estimate(samples, paces, pace.nominal(threads), len(samples) * number)
+    steady = samples.clean or samples.all
+    return estimate(steady, paces, pace.nominal(threads), samples.runs, samples.noise)
+
+
+def _turn_is_over(samples: Samples, count: int) -> bool:
+    """Whether a turn has `count` clean samples, fewer of a long kernel, or took too long."""
+    if len(samples.all) < 2:
+        return False
+    clean = len(samples.clean) >= count or samples.clean_spent >= TURN_SECONDS
+    return clean or samples.spent >= TURN_PATIENCE * TURN_SECONDS
 
 
 def pace_nominal(artifact: Artifact, threads: int, serial: float) -> tuple[float, ...]:
@@ -265,9 +293,10 @@ def pace_nominal(artifact: Artifact, threads: int, serial: float) -> tuple[float
 
 
 def _verified_call(kernel: Kernel, buffers: Buffers) -> tuple[float, Status, str]:
-    """(seconds, status, error) of a first call, on poisoned outputs and workspace."""
+    """(seconds, status, error) of a first call, on poisoned outputs, workspace and stack."""
     buffers.reset()
     kernel.workspace.poison()
+    poison_stack()
     seconds = kernel.call()
     return (seconds, *buffers.check(kernel.workspace))
 

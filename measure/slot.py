@@ -13,12 +13,13 @@ from typing import Any
 from autosched.codegen.artifact import Artifact
 from autosched.errors import MeasureError
 from measure.build import BuildReply
-from measure.child import Child, Limits, Outcome, Template
+from measure.child import Child, Outcome
 from measure.job import Job
 from measure.lock import SlotLock
 from measure.runner import Pace, ReferenceReply, RunReply
 from measure.status import MeasureResult, Status
 from measure.timing import MAX_DRIFT, Estimate, TimingPlan, relative_range
+from measure.warm import Limits, Template
 
 RETRIES = 2
 PACE_TIMEOUT = 60.0
@@ -90,10 +91,11 @@ class Slot:
         self.options = options
         self.threads = threads
         self.plan = options.plan()
-        self.child = Child(template, Limits(options.memory_bytes or _three_quarters()))
+        self.child = Child(template, _limits(options))
         self._make_pacer = make_pacer
         self._lock: SlotLock | None = None
         self._pace: Pace | None = None
+        self._used_start = 0
 
     def building(self) -> AbstractContextManager[float]:
         """Keep the slot, and others on this host, from timing."""
@@ -139,16 +141,18 @@ class Slot:
         timeout: float | None = None,
     ) -> MeasureResult:
         """Verify and time one candidate, again if the device is lost; failed builds as they are."""
+        began, started = time.monotonic(), time.time()
         result = MeasureResult(
             reply.status,
             reply.error,
             build_seconds=reply.seconds,
             program_hash=reply.program_hash,
-            started_at=time.time(),
+            started_at=started,
         )
         if reply.artifact is not None:
             result = self._attempts(job, reply.artifact, best_seconds, result, timeout)
-        return replace(result, finished_at=time.time())
+        # The clock on the wall may be set meanwhile; it is read once.
+        return replace(result, finished_at=started + time.monotonic() - began)
 
     def turn(self, job: Job, artifact: Artifact) -> Estimate | MeasureResult | None:
         """One turn of a verified finalist: times, the failure, or None if the device was lost."""
@@ -175,18 +179,24 @@ class Slot:
         timeout: float | None,
     ) -> MeasureResult:
         pace = self.pace()
-        for attempt in range(RETRIES + 1):
+        lost = 0
+        while True:
+            fresh = self.child.pid is None or self._used_start != self.child.starts
             outcome, waited = self._call(
                 job, "measure.runner:run", artifact, self.plan, pace, best_seconds, timeout=timeout
             )
-            result = replace(
-                result,
-                retries=attempt,
-                queue_seconds=result.queue_seconds + waited,
-                run_wall_seconds=outcome.wall_seconds,
-            )
-            if outcome.kind != "lost":
+            self._used_start = self.child.starts
+            result = replace(result, queue_seconds=result.queue_seconds + waited, retries=lost)
+            if isinstance(outcome.value, RunReply) and outcome.value.status is Status.OK:
                 break
+            # Code that does one thing wrong may have done more to the process it ran in. So that
+            # ends, and what may be the fault of others before is believed of a fresh one only.
+            self.child.kill()
+            if outcome.kind == "lost" and lost < RETRIES:
+                lost += 1
+            elif fresh or outcome.kind not in ("crash", "memory"):
+                break
+        result = replace(result, run_wall_seconds=outcome.wall_seconds)
         if isinstance(outcome.value, RunReply) and outcome.value.estimate is not None:
             self._learn_pace(pace.threads_of(artifact), min(outcome.value.estimate.pacer_samples))
         return _result(result, outcome)
@@ -229,6 +239,7 @@ def _result(result: MeasureResult, outcome: Outcome) -> MeasureResult:
     if not isinstance(reply, RunReply):
         text = f"the runner answered {type(reply).__name__}"
         return replace(result, status=Status.RUNTIME_ERROR, error=text)
+    result = replace(result, verify_seconds=reply.verify_seconds)
     found = reply.estimate
     if found is None:
         return replace(result, status=reply.status, error=reply.error)
@@ -243,6 +254,11 @@ def _result(result: MeasureResult, outcome: Outcome) -> MeasureResult:
         runs=found.runs,
         samples=found.samples,
     )
+
+
+def _limits(options: LocalRunner) -> Limits:
+    """A kernel may start threads, of the runtime's pool, and never a process."""
+    return Limits(options.memory_bytes or _three_quarters(), processes=0, urgent=True)
 
 
 def _three_quarters() -> int:

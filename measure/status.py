@@ -35,15 +35,18 @@ class MeasureResult:
 
     `seconds` is the estimate for one call: the minimum over the runs, scaled by what the clock did
     meanwhile (see `measure.timing`); `raw_seconds` is that minimum as read from the clock. `spread`
-    is the interquartile range of the samples as a fraction of their minimum; `noise` is the same of
-    the pacer kernel timed in between: the machine's own unrest during this measurement. All four
-    are None unless the status is `ok`. `runs` counts the timed calls; `samples` are seconds a call,
-    drift not cancelled.
+    is the interquartile range of the samples as a fraction of their minimum. `noise` is the
+    machine's unrest meanwhile, as a fraction: the largest of the same range of the pacer, timed in
+    between (the clock), that of the job's fastest kernel, timed before each of the last candidates
+    (memory and caches), and what the least disturbed sample waited for a core. Differences below it
+    say nothing. All four are None unless the status is `ok`. `runs` counts the timed calls;
+    `samples` are seconds a call, drift not cancelled.
 
     `build_seconds`, `queue_seconds` (waiting for the device) and `run_wall_seconds` (all that the
-    runner did: linking, verifying, timing) are separate clocks. `started_at` and `finished_at` are
-    Unix times. `error` is the full text, empty if `ok`. `program_hash` names the scheduled program,
-    empty if replay failed; `retries` counts the attempts that were lost with a device.
+    runner did: linking, verifying, timing; of which `verify_seconds`) are separate clocks.
+    `started_at` and `finished_at` are Unix times. `error` is the full text, empty if `ok`.
+    `program_hash` names the scheduled program, empty if replay failed; `retries` counts the
+    attempts that were lost with a device.
     """
 
     status: Status
@@ -57,6 +60,7 @@ class MeasureResult:
     build_seconds: float = 0.0
     queue_seconds: float = 0.0
     run_wall_seconds: float = 0.0
+    verify_seconds: float = 0.0
     program_hash: str = ""
     started_at: float = 0.0
     finished_at: float = 0.0

@@ -1,11 +1,11 @@
 """The template: a process that has imported everything and does nothing but fork children.
 
-`python -m measure.template PARENT FD` gets its parent's process id and one end of a socket. It
-takes two requests, packets of JSON: `fork` (with descriptors: the child's socket, its output, its
-fault file) and `reap` (kill the child's process group, wait for it, remove its folder). A child
-that has died stays a zombie until it is reaped, so that a process id is never that of a stranger.
-The template ends, with all children and the session's folder, when the process that started it
-ends.
+`python -m measure.template PARENT FD OWNER` gets its parent's process id, one end of a socket, and
+the descriptor that marks its folder as in use. It takes two requests, packets of JSON: `fork` (with
+descriptors: the child's socket, its output, its fault file) and `reap` (kill the child's process
+group, wait for it, remove its folder). A child that has died stays a zombie until it is reaped, so
+that a process id is never that of a stranger. The template ends, with all children and the
+session's folder, when the process that started it ends.
 
 It must never run parallel code: a fork takes one thread along and a pool's locks as they stand.
 """
@@ -13,7 +13,6 @@ It must never run parallel code: a fork takes one thread along and a pool's lock
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import faulthandler
 import gc
 import importlib
@@ -29,37 +28,42 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from measure import protocol
-
-PR_SET_PDEATHSIG = 1
-PR_SET_CHILD_SUBREAPER = 36
+from measure import containment, protocol
+from measure.containment import prctl
 
 
 def main() -> None:
     """Serve until the control socket is closed or the parent is gone."""
     parent = int(sys.argv[1])
     watch = os.pidfd_open(parent) if os.getppid() == parent else None
-    control = socket.socket(fileno=int(sys.argv[2]))
+    control, owner = socket.socket(fileno=int(sys.argv[2])), int(sys.argv[3])
     hello = json.loads(control.recv(1 << 20))
     session = Path(hello["folder"])
     children: dict[int, Path] = {}
     try:
         # Orphaned grandchildren come to the template, where they can be found and killed.
-        prctl(PR_SET_CHILD_SUBREAPER, 1)
+        prctl(containment.PR_SET_CHILD_SUBREAPER, 1)
         for module in hello["preload"]:
             importlib.import_module(module)
         if hello["warm"]:
             protocol.resolve(hello["warm"])()
         gc.freeze()
         if watch is not None and _answer(control, {"ready": os.getpid()}):
-            _serve(control, watch, session, children)
+            _serve(control, watch, session, children, (control.fileno(), watch, owner))
     finally:
         for pid in list(children):
             _reap(pid, children)
         shutil.rmtree(session, ignore_errors=True)
 
 
-def _serve(control: socket.socket, watch: int, session: Path, children: dict[int, Path]) -> None:
+def _serve(
+    control: socket.socket,
+    watch: int,
+    session: Path,
+    children: dict[int, Path],
+    own: tuple[int, ...],
+) -> None:
+    """Answer requests; `own` are the descriptors that no child may have."""
     poll = select.poll()
     poll.register(control, select.POLLIN)
     poll.register(watch, select.POLLIN)
@@ -72,9 +76,13 @@ def _serve(control: socket.socket, watch: int, session: Path, children: dict[int
             return
         request = json.loads(packet)
         if request["op"] == "fork":
-            reply: dict[str, Any] = _fork(
-                request, fds, (control.fileno(), watch), session, children
-            )
+            try:
+                reply: dict[str, Any] = _fork(request, fds, own, session, children)
+            except OSError as e:  # no space for a folder, no room for a process
+                reply = {"error": str(e)}
+            finally:
+                for fd in fds:
+                    os.close(fd)
         else:
             reply = _reap(request["pid"], children)
         if not _answer(control, reply):
@@ -93,13 +101,17 @@ def _answer(control: socket.socket, reply: dict[str, Any]) -> bool:
 def _fork(
     request: dict[str, Any],
     fds: list[int],
-    own: tuple[int, int],
+    own: tuple[int, ...],
     session: Path,
     children: dict[int, Path],
 ) -> dict[str, Any]:
     folder = Path(tempfile.mkdtemp(prefix="child-", dir=session))
     template = os.getpid()
-    pid = os.fork()
+    try:
+        pid = os.fork()
+    except OSError:
+        folder.rmdir()
+        raise
     if pid == 0:
         status = 70
         try:
@@ -113,8 +125,6 @@ def _fork(
             raise
         finally:
             os._exit(status)
-    for fd in fds:
-        os.close(fd)
     children[pid] = folder
     return {"pid": pid}
 
@@ -122,7 +132,7 @@ def _fork(
 def _become_child(request: dict[str, Any], fds: list[int], folder: Path, template: int) -> None:
     """Leave the template's session and give up what a child must not have."""
     os.setsid()
-    prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    prctl(containment.PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != template:  # it died before the line above
         os._exit(0)
     null = os.open(os.devnull, os.O_RDONLY)
@@ -137,16 +147,16 @@ def _become_child(request: dict[str, Any], fds: list[int], folder: Path, templat
     os.chdir(folder)
     os.environ["TMPDIR"] = str(folder)
     tempfile.tempdir = str(folder)
+    if request["urgent"]:
+        containment.take_priority()
     pages = int(Path("/proc/self/statm").read_text().split()[0])
-    _limit(resource.RLIMIT_CORE, 0)
-    _limit(resource.RLIMIT_FSIZE, request["file_bytes"])
-    _limit(resource.RLIMIT_AS, pages * resource.getpagesize() + request["memory_bytes"])
-
-
-def _limit(what: int, value: int) -> None:
-    hard = resource.getrlimit(what)[1]
-    value = value if hard == resource.RLIM_INFINITY else min(value, hard)
-    resource.setrlimit(what, (value, value))
+    containment.limit(resource.RLIMIT_CORE, 0)
+    containment.limit(resource.RLIMIT_FSIZE, request["file_bytes"])
+    containment.limit(resource.RLIMIT_AS, pages * resource.getpagesize() + request["memory_bytes"])
+    if request["processes"]:
+        containment.limit_processes(request["processes"])
+    else:
+        containment.forbid_processes()
 
 
 def _reap(pid: int, children: dict[int, Path]) -> dict[str, Any]:
@@ -175,14 +185,6 @@ def _kill_strays(children: dict[int, Path]) -> None:
         for pid in strays:
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
-
-
-def prctl(option: int, value: int) -> None:
-    """prctl(2). Raises OSError."""
-    arguments = [ctypes.c_ulong(n) for n in (value, 0, 0, 0)]
-    if ctypes.CDLL(None, use_errno=True).prctl(option, *arguments) != 0:
-        code = ctypes.get_errno()
-        raise OSError(code, os.strerror(code))
 
 
 if __name__ == "__main__":

@@ -11,6 +11,12 @@ drifts has been kept from its cores by other work, and says nothing: then the mi
 is, and the noise figure tells. The first two calls of a kernel are several per cent slow: they
 warm up. A candidate that is clearly out of the race is called just often enough
 to say so.
+
+Other work on the machine only ever makes a sample slower, and the system says when it did: how long
+a process's threads have waited for a core (`measure.threads`). A sample during which they waited
+for more than `CLEAN` of it is disturbed. It does not count towards what ends sampling or puts a
+candidate out of the race, only towards `patience_ms`. Where no sample was clean, the noise figure
+is at least what the fastest one waited.
 """
 
 from __future__ import annotations
@@ -21,6 +27,8 @@ from dataclasses import dataclass
 from math import ceil, inf
 
 MAX_DRIFT = 1.33
+CLEAN = 0.01
+"""Share of a sample that its threads may wait for a core."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +41,8 @@ class TimingPlan:
     the best time so far. A candidate above `out_of_race` times the best is given up after
     `chances` calls or `give_up_ms`, since one slow call may be the system's fault. A kernel
     slower than the budget is timed by its second call alone if it is above `near_race`, or takes
-    more than `long_factor` budgets. `cooldown_ms` is slept before every sample; with
+    more than `long_factor` budgets. All this counts clean calls and samples; with disturbed ones
+    sampling ends after `patience_ms`. `cooldown_ms` is slept before every sample; with
     `flush_cache` the arguments are out of the caches before every call.
     """
 
@@ -47,6 +56,7 @@ class TimingPlan:
     near_race: float = 1.5
     chances: int = 5
     give_up_ms: float = 20.0
+    patience_ms: float = 120.0
     long_factor: float = 10.0
     cooldown_ms: float = 0.0
     flush_cache: bool = False
@@ -65,6 +75,37 @@ class Estimate:
     pacer_samples: tuple[float, ...]
 
 
+class Samples:
+    """Timed calls of one kernel: seconds a call, and which of them were clean."""
+
+    def __init__(self, call: Callable[[int], float], waited: Callable[[], float]) -> None:
+        self._call, self._waited = call, waited
+        self.all: list[float] = []
+        self.clean: list[float] = []
+        self.clean_spent = 0.0
+        self.spent = 0.0
+        self.runs = 0
+        self.least_wait = inf
+
+    def take(self, number: int = 1) -> None:
+        """One sample of `number` calls."""
+        before = self._waited()
+        total = self._call(number)
+        share = (self._waited() - before) / total
+        self.all.append(total / number)
+        self.spent += total
+        self.runs += number
+        if share <= CLEAN:
+            self.clean.append(total / number)
+            self.clean_spent += total
+        self.least_wait = min(self.least_wait, share)
+
+    @property
+    def noise(self) -> float:
+        """What the least disturbed sample waited, as a fraction of it; 0 if one was clean."""
+        return 0.0 if self.clean or not self.all else self.least_wait
+
+
 def time_kernel(
     call: Callable[[int], float],
     pacer: Callable[[], float],
@@ -72,61 +113,70 @@ def time_kernel(
     plan: TimingPlan,
     nominal: float,
     best_seconds: float | None = None,
+    waited: Callable[[], float] = lambda: 0.0,
 ) -> Estimate:
     """Time a kernel that has been called once, which took `first_seconds`.
 
-    `call(n)` makes n calls and gives their seconds together; `pacer()` times the pacer once.
+    `call(n)` makes n calls and gives their seconds together; `pacer()` times the pacer once;
+    `waited()` is for how many seconds this process's threads have waited for a core so far.
     """
     race = best_seconds if best_seconds is not None else inf
     budget = plan.budget_ms * 1e-3
-    calls = [first_seconds]
-    while _looks_lost(calls, plan, race):
-        calls.append(call(1))
-    quick = min(calls)
-    if len(calls) == 1 and quick <= min(plan.long_factor * budget, plan.out_of_race * race):
-        calls.append(call(1))
-        quick = min(calls)
+    warm = Samples(call, waited)
+    quick = first_seconds
+    while _looks_lost(first_seconds, warm, plan, race):
+        warm.take()
+    if not warm.all and quick <= min(plan.long_factor * budget, plan.out_of_race * race):
+        warm.take()
+    quick = min(first_seconds, *warm.all) if warm.all else first_seconds
     paces = [pacer() for _ in range(3)]
     slow = quick > budget and quick > min(plan.near_race * race, plan.long_factor * budget)
     if slow or quick > plan.out_of_race * race:
-        return estimate(calls[1:] or calls, paces, nominal, max(1, len(calls) - 1))
+        return estimate(warm.all or [quick], paces, nominal, max(1, warm.runs), warm.noise)
     number = plan.number or max(1, ceil(plan.min_repeat_ms * 1e-3 / quick))
-    samples: list[float] = []
-    spent = 0.0
-    while not _enough(samples, spent, plan, race):
+    samples = Samples(call, waited)
+    pacing = 0.0
+    while not _enough(samples, pacing, plan, race):
         if plan.cooldown_ms:
             time.sleep(plan.cooldown_ms * 1e-3)
-        total = call(number)
-        samples.append(total / number)
+        samples.take(number)
         paces.append(pacer())
-        spent += total + paces[-1]
-    return estimate(samples, paces, nominal, len(samples) * number)
+        pacing += paces[-1]
+    steady = samples.clean if len(samples.clean) >= 2 else samples.all
+    return estimate(steady, paces, nominal, samples.runs, samples.noise)
 
 
-def _looks_lost(calls: Sequence[float], plan: TimingPlan, race: float) -> bool:
+def _looks_lost(first: float, warm: Samples, plan: TimingPlan, race: float) -> bool:
     """Whether a candidate needs one more chance to show that it is not out of the race."""
     return (
-        min(calls) > plan.out_of_race * race
-        and len(calls) < plan.chances
-        and sum(calls) < plan.give_up_ms * 1e-3
+        min([first, *warm.all]) > plan.out_of_race * race
+        and 1 + len(warm.clean) < plan.chances
+        and first + warm.clean_spent < plan.give_up_ms * 1e-3
+        and first + warm.spent < plan.patience_ms * 1e-3
     )
 
 
-def _enough(samples: Sequence[float], spent: float, plan: TimingPlan, race: float) -> bool:
-    """Whether sampling may end."""
-    n = len(samples)
-    if n >= plan.repeats or (n >= 2 and spent >= plan.budget_ms * 1e-3):
+def _enough(samples: Samples, pacing: float, plan: TimingPlan, race: float) -> bool:
+    """Whether sampling may end; `pacing` seconds went to the pacer."""
+    every, n = len(samples.all), len(samples.clean)
+    if every >= 2 and samples.spent + pacing >= plan.patience_ms * 1e-3:
+        return True
+    if n >= plan.repeats or (n >= 2 and samples.clean_spent + pacing >= plan.budget_ms * 1e-3):
         return True
     if n < plan.min_repeats:
         return False
-    best = min(samples)
+    best = min(samples.clean)
     return best > plan.near_race * race or (
-        n >= 2 * plan.min_repeats and quantile(samples, 0.25) <= best * (1 + plan.precision)
+        n >= 2 * plan.min_repeats and quantile(samples.clean, 0.25) <= best * (1 + plan.precision)
     )
 
 
 def estimate(
-    samples: Sequence[float], paces: Sequence[float], nominal: float, runs: int
+    samples: Sequence[float],
+    paces: Sequence[float],
+    nominal: float,
+    runs: int,
+    least_noise: float = 0.0,
 ) -> Estimate:
     """The estimate from samples of a kernel and of the pacer."""
     raw = min(samples)
@@ -134,7 +184,7 @@ def estimate(
         seconds=raw * drift(paces, nominal),
         raw_seconds=raw,
         spread=relative_range(samples),
-        noise=relative_range(paces),
+        noise=max(least_noise, relative_range(paces)),
         runs=runs,
         samples=tuple(samples),
         pacer_samples=tuple(paces),

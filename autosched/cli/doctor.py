@@ -13,16 +13,23 @@ from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from typing import Any
 
+from autosched.errors import MeasureError
 from autosched.machine import Limits, measure_limits
 from autosched.target import Target
+from measure.child import Child
 from measure.devices import this_device
+from measure.lock import SlotLock
+from measure.warm import Limits as ChildLimits
+from measure.warm import Template
 
 _NVIDIA_SMI = ("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader")
 
 
 @dataclass(frozen=True)
 class Report:
-    """All that `doctor` prints. `gpus` and `toolchain` map a name to what was found, or None."""
+    """All that `doctor` prints. `toolchain` maps a name to what was found, or None; `slot` is the
+    lock under which this machine is timed, and who has it; `granted` is what the system lets a
+    runner have (`measure.containment.granted`)."""
 
     device: str
     fingerprint: str
@@ -35,6 +42,8 @@ class Report:
     versions: dict[str, str]
     gpus: tuple[str, ...]
     toolchain: dict[str, str | None]
+    slot: dict[str, Any]
+    granted: dict[str, bool]
     limits: Limits | None
 
 
@@ -67,6 +76,8 @@ def examine(target: Target, measured: bool = True) -> Report:
         versions=_versions(),
         gpus=_gpus(),
         toolchain=_toolchain(),
+        slot=_slot(),
+        granted=_granted(),
         limits=measure_limits(target) if measured else None,
     )
 
@@ -89,6 +100,8 @@ def as_text(report: Report) -> str:
         ("versions", ", ".join(f"{name} {number}" for name, number in report.versions.items())),
         ("GPU", ", ".join(report.gpus) or "none"),
         *found.items(),
+        ("slot lock", _slot_text(report.slot)),
+        *_granted_rows(report.granted),
     ]
     if report.limits is not None:
         rows += _limit_rows(report.limits)
@@ -108,6 +121,58 @@ def _limit_rows(limits: Limits) -> list[tuple[str, str]]:
         ("copy", rates(limits.copy_1, limits.copy, "GB/s")),
         ("copy, streaming", rates(limits.copy_streaming_1, limits.copy_streaming, "GB/s")),
         ("clock noise", f"{limits.noise:.1%} (p95 - p5 of the minimum of 20 runs)"),
+    ]
+
+
+def _slot() -> dict[str, Any]:
+    """The lock of this machine's slot: its file, and who holds it now."""
+    lock = SlotLock()
+    try:
+        return {"path": str(lock.path), "holders": lock.holders()}
+    finally:
+        lock.close()
+
+
+def _slot_text(slot: dict[str, Any]) -> str:
+    held = ", ".join(f"{what} by process {pid}" for what, pid in slot["holders"])
+    return f"{slot['path']}: {held or 'free'}"
+
+
+def _granted() -> dict[str, bool]:
+    """Asked in a child, as runners are."""
+    template = Template()
+    child = Child(template, ChildLimits())
+    try:
+        outcome = child.call("measure.containment:granted", timeout=30)
+        if outcome.kind != "value":
+            raise MeasureError(f"no measuring process can work here: {outcome.text}")
+        return dict(outcome.value)
+    finally:
+        child.kill()
+        template.close()
+
+
+def _granted_rows(granted: dict[str, bool]) -> list[tuple[str, str]]:
+    """What is missing is said with what it takes."""
+    return [
+        (
+            "timing",
+            "before all other work, a core a thread"
+            if granted["priority"]
+            else "at the usual priority (for more: root, or `ulimit -e 40`)",
+        ),
+        (
+            "waiting",
+            "counted by the system"
+            if granted["waiting"]
+            else "not counted by the system: other work on the machine goes unnoticed",
+        ),
+        (
+            "processes",
+            "kernels may start none"
+            if granted["no_processes"]
+            else "not limited (no seccomp); those of kernels are ended with them",
+        ),
     ]
 
 
@@ -139,7 +204,7 @@ def _toolchain() -> dict[str, str | None]:
     """Where the tools that GPU code needs are: a path, a version or a library name."""
     return {
         "nvcc": shutil.which("nvcc"),
-        "NVRTC": find_library("nvrtc") or _package("nvidia-cuda-nvrtc-cu12", "nvidia.cuda_nvrtc"),
+        "NVRTC": find_library("nvrtc") or _package("nvidia-cuda-nvrtc", "nvidia.cu13"),
         "pyopencl": _package("pyopencl", "pyopencl"),
         "OpenCL": find_library("OpenCL"),
     }

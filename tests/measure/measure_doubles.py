@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -99,6 +100,43 @@ KERNELS = {
     + _RIGHT.replace("%entry ]", "%entry2 ]"),
     "undefined_symbol": "  call void @nobody_has_this()" + _RIGHT,
     "slow": "  %r = call i32 @usleep(i32 5000)" + _RIGHT,
+    # Adds what the stack held before, which is 0 where it is fresh.
+    "reads_unwritten_stack": """
+  %room = alloca [65536 x i8], align 64
+  %pv = getelementptr i8, ptr %room, i64 1024
+  %v = load volatile float, ptr %pv
+  br label %loop0
+loop0:
+  %i0 = phi i64 [ 0, %entry ], [ %i01, %loop0 ]
+  %qa = getelementptr float, ptr %a, i64 %i0
+  %qb = getelementptr float, ptr %b, i64 %i0
+  %qo = getelementptr float, ptr %out, i64 %i0
+  %x0 = load float, ptr %qa
+  %y0 = load float, ptr %qb
+  %s0 = fadd float %x0, %y0
+  %t0 = fadd float %s0, %v
+  store float %t0, ptr %qo
+  %i01 = add i64 %i0, 1
+  %more0 = icmp slt i64 %i01, 1000
+  br i1 %more0, label %loop0, label %done0
+done0:
+""",
+    "nan_result": _loop(value="0x7FF8000000000000"),
+    "stops_itself": "  %r = call i32 @raise(i32 19)" + _RIGHT,
+    "allocates_100_gb": "  %m = call ptr @malloc(i64 107374182400)\n  store i8 1, ptr %m" + _RIGHT,
+    # Aborts if a process can be started.
+    "forks": """
+  %pid = call i32 @fork()
+  %started = icmp ne i32 %pid, -1
+  br i1 %started, label %bad, label %entry2
+bad:
+  call void @abort()
+  unreachable
+entry2:"""
+    + _RIGHT.replace("%entry ]", "%entry2 ]"),
+    # Right itself; ends whatever runs in its process a tenth of a second later.
+    "leaves_a_bomb": "  %r = call i32 @ualarm(i32 100000, i32 0)" + _RIGHT,
+    "slow_right": "  %r = call i32 @usleep(i32 50000)" + _RIGHT,
 }
 _MODULE = """
 @calls = internal global i32 0
@@ -111,6 +149,10 @@ declare i32 @fork()
 declare i32 @setsid()
 declare i32 @sleep(i32)
 declare i32 @usleep(i32)
+declare i32 @ualarm(i32, i32)
+declare ptr @malloc(i64)
+declare i32 @open(ptr, i32, i32)
+declare i32 @unlink(ptr)
 declare void @nobody_has_this()
 define i64 @deep(i64 %n) noinline {
   %room = alloca [4096 x i8]
@@ -134,11 +176,30 @@ entry:
 """
 
 
+# Aborts if the file is there: with O_CREAT | O_EXCL two that run at once see each other.
+_ALONE = """
+  %fd = call i32 @open(ptr @path, i32 193, i32 384)
+  %taken = icmp slt i32 %fd, 0
+  br i1 %taken, label %bad, label %entry2
+bad:
+  call void @abort()
+  unreachable
+entry2:
+  %c = call i32 @close(i32 %fd)
+  %r = call i32 @usleep(i32 2000)
+  %u = call i32 @unlink(ptr @path)
+""" + _RIGHT.replace("%entry ]", "%entry2 ]")
+
+
 def kernel_code(name: str, target: object) -> bytes:
-    """Object code of a double."""
-    body = KERNELS[name]
+    """Object code of a double; "alone:PATH" must be the only one to run on the whole machine."""
+    kind, _, path = name.partition(":")
+    body = _ALONE if kind == "alone" else KERNELS[kind]
+    data = path.encode()
+    text = "".join(f"\\{n:02x}" for n in data + b"\0")
     end = "" if body.rstrip().endswith("br label %spin") else "  ret void\n"
-    return compile_ir(f"{_MODULE}{body}{end}}}\n", target)
+    constant = f'@path = private constant [{len(data) + 1} x i8] c"{text}"\n'
+    return compile_ir(f"{constant}{_MODULE}{body}{end}}}\n", target)
 
 
 def build_double(func: PrimFunc, trace: Double, target: object) -> object:
@@ -152,7 +213,9 @@ def build_double(func: PrimFunc, trace: Double, target: object) -> object:
         info = KernelInfo("kernel", params_of(func), workspace_bytes=100 << 30)
     else:
         info = KernelInfo("kernel", params_of(func), workspace_bytes=128)
-    known = name if name in KERNELS else "right"
+    if name.startswith("alone:") and os.path.exists(name.partition(":")[2]):
+        raise RuntimeError("built while another program was timed")
+    known = name if name in KERNELS or name.startswith("alone:") else "right"
     if name == "other_params":
         info = KernelInfo("kernel", params_of(func)[:2])
     return Artifact(kernel_code(known, target), info, str(target))
@@ -165,6 +228,12 @@ class Unpicklable(Exception):
 
 def _raise_unpicklable() -> None:
     raise Unpicklable("from the builder")
+
+
+def _fill_the_disk() -> None:
+    with open("big", "wb") as file:
+        for _ in range(64):
+            file.write(bytes(1 << 20))
 
 
 def _fork_sleeper() -> None:
@@ -183,6 +252,7 @@ BUILDERS = {
     "build_returns_nonsense": lambda: 42,
     "build_returns_lambda": lambda: lambda: None,
     "build_leaves_grandchild": _fork_sleeper,
+    "build_fills_the_disk": _fill_the_disk,
 }
 
 
@@ -191,6 +261,14 @@ BUILDERS = {
 
 def add(a: int, b: int) -> int:
     return a + b
+
+
+def add_in_a_thread(a: int, b: int) -> int:
+    found: list[int] = []
+    thread = threading.Thread(target=lambda: found.append(a + b))
+    thread.start()
+    thread.join()
+    return found[0]
 
 
 def echo(value: object) -> object:
@@ -240,6 +318,45 @@ def fake_reply() -> None:
 def grow() -> int:
     HOARD.append(os.urandom(64 << 20))
     return len(HOARD)
+
+
+def fork_until_refused(most: int) -> str:
+    """The error of the first process that may not be started, as a user who is not root."""
+    if os.getuid() == 0:
+        os.setuid(65534)
+    for _ in range(most):
+        try:
+            if os.fork() == 0:
+                time.sleep(1000)
+        except OSError as e:
+            return os.strerror(e.errno or 0)
+    return f"{most} processes were started"
+
+
+def write_file(nbytes: int) -> str:
+    try:
+        with open("big", "wb") as file:
+            for _ in range(nbytes >> 20):
+                file.write(bytes(1 << 20))
+    except OSError as e:
+        return os.strerror(e.errno or 0)
+    return "written"
+
+
+def cores_of_threads() -> tuple[int, list[list[int]]]:
+    """The priority of a process, and the cores of its main thread and of another one, which are all
+    that it has."""
+    from measure.threads import Threads
+
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:2])
+    threads, stop = Threads(), threading.Event()
+    other = threading.Thread(target=stop.wait)
+    other.start()
+    threads.follow()
+    cores = [sorted(os.sched_getaffinity(n or 0)) for n in (0, other.native_id)]
+    stop.set()
+    other.join()
+    return os.getpriority(os.PRIO_PROCESS, 0), cores
 
 
 def surroundings() -> dict[str, object]:

@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from autosched.errors import MeasureError
-from measure.child import Child, Limits, Template, wait_any
+from measure.child import Child, wait_any
+from measure.warm import Limits, Template
 
 
 @pytest.fixture(scope="module")
@@ -209,7 +210,8 @@ def test_template_lost_and_restarted() -> None:
 
 SCRIPT = """
 import sys, time
-from measure.child import Child, Limits, Template
+from measure.child import Child
+from measure.warm import Limits, Template
 template = Template(preload=["measure_doubles"])
 children = [Child(template, Limits()) for _ in range(2)]
 for c in children:

@@ -80,6 +80,7 @@ EXPECTED = {
     "wrong_result": (Status.WRONG_RESULT, "out[0] is "),
     "wrong_at_the_end": (Status.WRONG_RESULT, "out[999] is 7.0, expected "),
     "unwritten": (Status.WRONG_RESULT, "out[997] is nan, expected "),
+    "reads_unwritten_stack": (Status.WRONG_RESULT, "1000 are NaN"),
     "right_once": (Status.WRONG_RESULT, "the first call was right, a later one was not"),
     "writes_input": (Status.WRONG_RESULT, "input a was changed"),
     "write_after_end": (
@@ -109,6 +110,12 @@ def test_local_status_and_going_on(pool: LocalPool, job: JobHandle, name: str) -
     assert (bad.seconds is None) == (status is not Status.OK)
     assert bad.retries == (2 if status is Status.DEVICE_LOST else 0)
     assert bool(bad.program_hash) == (name not in NAMELESS)
+
+
+def test_local_every_status_is_provoked() -> None:
+    """By the table above, `test_local_build_timeout` and `test_local_cancel`."""
+    provoked = {status for status, _ in EXPECTED.values()}
+    assert provoked | {Status.BUILD_TIMEOUT, Status.CANCELLED} == set(Status)
 
 
 def test_local_build_timeout(pool: LocalPool, job: JobHandle) -> None:
@@ -309,3 +316,17 @@ def test_local_refuses_a_foreign_target() -> None:
 def test_local_runner_options_are_checked() -> None:
     with pytest.raises(MeasureError, match="must be positive"):
         LocalPool(runner=LocalRunner(timeout=0))
+
+
+def test_local_timing_options_reach_the_runner(tmp_path: Path) -> None:
+    runner = LocalRunner(
+        number=2, repeat=3, cooldown_ms=0.1, flush_cache=True, threads=1, lock_folder=tmp_path
+    )
+    with LocalPool(builder=LocalBuilder(n_parallel=1), runner=runner) as pool:
+        job = pool.open_job(unary("exp"))
+        (result,) = pool.measure(job, [Trace()])
+    assert result.ok
+    # Samples that other work disturbed do not count and are taken again.
+    assert len(result.samples) >= 2
+    assert result.runs >= 2 * len(result.samples)
+    assert result.runs % 2 == 0

@@ -1,0 +1,89 @@
+"""`autosched worker`."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import socket
+import sys
+import threading
+from dataclasses import replace
+
+from autosched.cli.common import at_least
+from autosched.cli.scheduler import add_tls
+
+_EPILOG = """\
+A slot is a device that measures one candidate at a time. By default this machine's processor is one
+slot, and kernels may use all its cores. With --slots N its cores are divided into N slots, each
+pinned to its own: N candidates are measured at a time, of kernels for that many cores.
+
+examples:
+  autosched worker --scheduler tcp://127.0.0.1:8786 --label cpu
+  autosched worker --scheduler tls://10.0.0.1:8786 --label cpu-znver5 --slots 2 --tls-dir certs
+
+A slot whose process dies is started again; one that loses the scheduler waits for it. Two workers
+cannot serve the same slot of a machine. Ctrl-C ends everything; what was being measured is measured
+elsewhere.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of the command."""
+    parser.epilog = _EPILOG
+    parser.add_argument(
+        "--scheduler",
+        required=True,
+        metavar="ADDR",
+        help="tls://host:port, or tcp://127.0.0.1:port on this machine",
+    )
+    parser.add_argument(
+        "--label",
+        required=True,
+        metavar="L",
+        help="what kind of device this is; a tuning run measures on devices of one label",
+    )
+    parser.add_argument(
+        "--slots", type=at_least(1), default=1, metavar="N", help="default: %(default)s"
+    )
+    parser.add_argument(
+        "--host", help="this machine's address as the scheduler sees it (default: found out)"
+    )
+    parser.add_argument(
+        "--name", help="what this machine is called in the cluster (default: its host name)"
+    )
+    parser.add_argument(
+        "--engine",
+        metavar="MODULE:FUNCTION",
+        help="what makes the pool that measures in a slot, from a target and the slot's name "
+        "(default: this machine's processor); with it slots are not pinned",
+    )
+    add_tls(parser, "worker")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Serve until Ctrl-C, SIGTERM or SIGHUP."""
+    from measure.cluster_settings import check_address, require_dask, security
+
+    require_dask()
+    check_address(options.scheduler, options.tls_dir)
+    security(options.tls_dir, "worker")
+    from measure.slot_process import SlotOptions
+    from measure.supervisor import Supervisor, slots_of_cpu, slots_of_engine
+
+    common = SlotOptions(
+        scheduler=options.scheduler,
+        label=options.label,
+        name=options.name or socket.gethostname(),
+        tls_dir=None if options.tls_dir is None else str(options.tls_dir.absolute()),
+        host=options.host,
+    )
+    if options.engine is None:
+        slots = slots_of_cpu(common, options.slots)
+    else:
+        slots = slots_of_engine(replace(common, engine=options.engine), options.slots)
+    over = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda *_: over.set())
+    with Supervisor(slots, lambda text: print(text, file=sys.stderr, flush=True)) as supervisor:
+        supervisor.run(over)
+    return 0

@@ -1,0 +1,426 @@
+"""Who measures what: the dispatcher of a pool of many devices, as a pure state machine.
+
+It does no input or output and reads no clock. A transport tells it what happened, with the time;
+`commands` says what to send; `take` gives what is decided. The rules:
+
+- One batch in flight a device, never one queued behind it: what stands behind a worker that dies is
+  lost with it.
+- Each item of a call is decided exactly once: by the first answer to it, or as lost after RETRIES
+  more attempts, or as cancelled. Whatever comes later is dropped.
+- A batch whose worker went silent is given up and its open items go to others; its answers still
+  count if they come first. After a malformed answer nothing of that batch counts any more.
+- Items that were lost once go out in smaller batches, and alone the last time: a candidate is
+  blamed only for what happened while no other was there.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from measure.registry import Hello, Registry, Sighting, State
+
+RETRIES = 2
+LEAST_ITEMS = 8
+LOOK_SECONDS = 0.5  # between two looks for batches that are overdue
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Sizes and patience; times in seconds.
+
+    A batch is for `batch_seconds` of a device's time, and at most `batch_items`: enough that what
+    a batch costs to dispatch (2 ms) does not count, few enough that little is lost with it.
+    `silence`: without a sign of life a worker is taken for dead. `stall`: as long may a worker live
+    without an answer. `check`: for the canary.
+    """
+
+    batch_seconds: float = 4.0
+    batch_items: int = 32
+    silence: float = 20.0
+    stall: float = 600.0
+    check: float = 120.0
+
+
+@dataclass(frozen=True)
+class Send:
+    """Command: give `items` of the current call to a device, as batch `batch`."""
+
+    batch: int
+    name: str
+    items: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Check:
+    """Command: have a device run its canary."""
+
+    batch: int
+    name: str
+
+
+@dataclass(frozen=True)
+class Stop:
+    """Command: tell a device that nobody waits for a batch any more. With `forget` the batch is not
+    to be begun either, and its end need not be told."""
+
+    batch: int
+    name: str
+    forget: bool
+
+
+Command = Send | Check | Stop
+
+
+@dataclass(frozen=True)
+class Lost:
+    """An item's end: its device was lost each time. `attempts` counts them."""
+
+    why: str
+    attempts: int
+
+
+@dataclass(frozen=True)
+class Cancelled:
+    """An item's end: nobody wants it any more."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """An item's end: measured by `name`, after `retries` lost attempts."""
+
+    value: Any
+    name: str
+    retries: int
+
+
+Outcome = Answer | Lost | Cancelled
+
+
+@dataclass
+class _Flight:
+    """A batch that a device has. `items`: those not answered by it; empty for a canary."""
+
+    batch: int
+    name: str
+    call: int
+    items: set[int]
+    sent_at: float
+    heard_at: float
+    check: bool = False
+    started: bool = False
+    moved_at: float = 0.0
+    void: bool = False
+    size: int = 0
+
+
+@dataclass
+class _Call:
+    """What is to be decided now."""
+
+    number: int
+    open: set[int]
+    fresh: deque[int]
+    again: deque[int] = field(default_factory=deque)
+    attempts: dict[int, int] = field(default_factory=dict)
+
+
+@dataclass
+class Counters:
+    """What happened so far in a pool's life."""
+
+    batches: int = 0
+    answers: int = 0
+    repeats: int = 0
+    """Items that were sent once more."""
+    late: int = 0
+    """Answers of batches that had been given up, and were the first all the same."""
+    dropped: int = 0
+    """Answers that came when all was decided, or that nobody asked for."""
+
+
+class Dispatcher:
+    """See the module. One call (a list of items) at a time."""
+
+    def __init__(self, registry: Registry, limits: Limits | None = None) -> None:
+        self.registry = registry
+        self.limits = limits or Limits()
+        self.counters = Counters()
+        self._flights: dict[int, _Flight] = {}
+        self._given_up: dict[int, _Flight] = {}
+        self._on: dict[str, int] = {}
+        self._call = _Call(0, set(), deque())
+        self._decided: deque[tuple[int, Outcome]] = deque()
+        self._stops: list[Stop] = []
+        self._batches = 0
+        self._look_again = -math.inf
+
+    # The call -------------------------------------------------------------------------------
+
+    def begin(self, count: int) -> None:
+        """Start a call of `count` items; what is left of the one before is nobody's any more."""
+        self.cancel()
+        self._decided.clear()
+        self._given_up.clear()
+        self._call = _Call(self._call.number + 1, set(range(count)), deque(range(count)))
+
+    @property
+    def done(self) -> bool:
+        """Whether every item of the call is decided."""
+        return not self._call.open
+
+    def cancel(self) -> None:
+        """Decide all open items of the call as cancelled."""
+        for item in sorted(self._call.open):
+            self._decided.append((item, Cancelled()))
+        self._call.open.clear()
+        for flight in self._flights.values():
+            if flight.call == self._call.number and not flight.check and not flight.void:
+                self._stops.append(Stop(flight.batch, flight.name, forget=False))
+                flight.void = True
+
+    def take(self) -> list[tuple[int, Outcome]]:
+        """What was decided since the last time, in order."""
+        out = list(self._decided)
+        self._decided.clear()
+        return out
+
+    # What happens ---------------------------------------------------------------------------
+
+    def roster(self, seen: Mapping[str, Sighting], now: float) -> None:
+        """The scheduler's listing of workers."""
+        for name, why in self.registry.sight(seen, now).items():
+            flight = self._flights.get(self._on.get(name, -1))
+            if flight is None:
+                continue
+            self._stops.append(Stop(flight.batch, name, forget=True))
+            if flight.check:
+                self._forget(flight)  # it left before it was asked to do anything
+            else:
+                self._lose(flight, why, now)
+
+    def disconnected(self, why: str, now: float) -> None:
+        """Nobody can be reached. No candidate and no device is to blame."""
+        for flight in list(self._flights.values()):
+            self._give_up(flight)
+            self._put_back(flight, why, blame=False)
+        for device in self.registry.listing():
+            if device.state is not State.GONE:
+                self.registry.gone(device.name, why)
+
+    def beat(self, batch: int, now: float) -> None:
+        """The worker lives and has this batch in work."""
+        flight = self._flights.get(batch)
+        if flight is not None:
+            self.registry.heard(flight.name, now)
+            flight.heard_at = now
+            if not flight.started:
+                flight.started, flight.moved_at = True, now
+
+    def wants(self, batch: int) -> bool:
+        """Whether answers of this batch count."""
+        flight = self._flights.get(batch) or self._given_up.get(batch)
+        return flight is not None and not flight.void and flight.call == self._call.number
+
+    def answer(self, batch: int, item: int, value: Any, now: float) -> None:
+        """The result of an item, checked already."""
+        flight = self._find(batch, item)
+        if flight is None:
+            return
+        self.beat(batch, now)
+        flight.moved_at = now
+        flight.items.discard(item)
+        if item not in self._call.open:
+            self.counters.dropped += 1
+            return
+        self.counters.answers += 1
+        self.counters.late += batch in self._given_up
+        self._decide(item, Answer(value, flight.name, self._call.attempts.get(item, 0)))
+
+    def unfit(self, batch: int, item: int, why: str, now: float) -> None:
+        """The worker says that its device, not the candidate, was at fault."""
+        flight = self._find(batch, item)
+        if flight is None or batch in self._given_up:
+            return
+        self.beat(batch, now)
+        flight.items.discard(item)
+        self.registry.fault(flight.name, why, now)
+        self._again(item, f"{flight.name}: {why}", blame=True)
+
+    def garbage(self, batch: int, why: str, now: float) -> None:
+        """A message that is not as agreed: nothing of this batch is believed from here on."""
+        flight = self._flights.get(batch)
+        if flight is not None:
+            self._stops.append(Stop(batch, flight.name, forget=True))
+            self._lose(flight, f"its answer is malformed: {why}", now)
+        self._given_up.pop(batch, None)
+
+    def passed(self, batch: int, hello: Hello, now: float) -> None:
+        """A canary is well."""
+        flight = self._flights.get(batch)
+        if flight is not None and flight.check:
+            self.registry.passed(flight.name, hello, now)
+
+    def ended(self, batch: int, error: str | None, now: float) -> None:
+        """The transport says that a batch is over, with an error if it went wrong."""
+        self._given_up.pop(batch, None)
+        flight = self._flights.get(batch)
+        if flight is None:
+            return
+        if error is None and flight.items and not flight.void:
+            error = f"its worker ended a batch without answers to {len(flight.items)} candidates"
+        if error is None and flight.check and self.registry[flight.name].state is State.CHECKING:
+            error = "its worker said nothing about the canary"
+        if error is not None:
+            self._lose(flight, error, now)
+            self._given_up.pop(batch, None)
+            return
+        self._forget(flight)
+        self.registry.working(flight.name, busy=False)
+        if flight.size and not flight.void and self.registry[flight.name].state is State.READY:
+            self.registry.did(flight.name, flight.size, max(0.0, now - flight.sent_at))
+
+    # What to do -----------------------------------------------------------------------------
+
+    def commands(self, now: float) -> list[Command]:
+        """Everything that is to be sent now."""
+        if now >= self._look_again:
+            self._look_again = now + LOOK_SECONDS
+            self._give_up_overdue(now)
+        out: list[Command] = [*self._stops]
+        self._stops.clear()
+        for name in self.registry.unchecked(now, self.limits.silence):
+            if name not in self._on:
+                self.registry.checking(name)
+                out.append(Check(self._launch(name, (), now, check=True), name))
+        if self._call.open:
+            for name in self.registry.named(State.READY):
+                if name in self._on:
+                    continue
+                items = self._pick(name)
+                if not items:
+                    break
+                self.registry.working(name, busy=True)
+                out.append(Send(self._launch(name, items, now), name, items))
+        return out
+
+    def _give_up_overdue(self, now: float) -> None:
+        for flight in list(self._flights.values()):
+            why = self._overdue(flight, now)
+            if why:
+                self._stops.append(Stop(flight.batch, flight.name, forget=True))
+                self._lose(flight, why, now)
+
+    def _pick(self, name: str) -> tuple[int, ...]:
+        """The items of the next batch for a device."""
+        call = self._call
+        queue = call.again if self._drop_decided(call.again) else call.fresh
+        if not self._drop_decided(queue):
+            return ()
+        tries = call.attempts.get(queue[0], 0)
+        size = self._size(name, len(call.again) + len(call.fresh))
+        if tries:
+            size = 1 if tries >= RETRIES else max(1, size // 4)
+        items: list[int] = []
+        while self._drop_decided(queue) and len(items) < size:
+            if call.attempts.get(queue[0], 0) != tries:
+                break
+            items.append(queue.popleft())
+        return tuple(items)
+
+    def _drop_decided(self, queue: deque[int]) -> bool:
+        """Take what was decided meanwhile off the front; whether anything is left."""
+        while queue and queue[0] not in self._call.open:
+            queue.popleft()
+        return bool(queue)
+
+    def _size(self, name: str, waiting: int) -> int:
+        """Batches get smaller towards the end of a call, so that all devices end together."""
+        pace = self.registry[name].seconds_each or 0.25
+        by_time = self.limits.batch_seconds / max(pace, 1e-6)
+        if pace < 1.0:
+            # A dispatcher that cannot follow makes devices seem slow; smaller batches would make
+            # it worse.
+            by_time = max(by_time, LEAST_ITEMS)
+        by_share = math.ceil(waiting / (2 * max(1, self.registry.workforce)))
+        return max(1, int(min(by_time, by_share, self.limits.batch_items)))
+
+    def _launch(self, name: str, items: tuple[int, ...], now: float, check: bool = False) -> int:
+        self._batches += 1
+        self.counters.batches += not check
+        call = self._call
+        self.counters.repeats += sum(1 for i in items if call.attempts.get(i, 0))
+        self._flights[self._batches] = _Flight(
+            self._batches, name, call.number, set(items), now, now, check, size=len(items)
+        )
+        self._on[name] = self._batches
+        return self._batches
+
+    def _overdue(self, flight: _Flight, now: float) -> str:
+        """Why a batch is to be given up, empty if it is not."""
+        limits = self.limits
+        # Before it starts a batch may stand behind one of another pool; then the scheduler's word
+        # that the worker lives has to do.
+        heard = flight.heard_at
+        if not flight.started:
+            heard = max(heard, self.registry[flight.name].last_seen)
+        if now - heard > limits.silence:
+            return f"silent for {now - heard:.0f} s"
+        patience = limits.check if flight.check else limits.stall
+        if flight.started and now - flight.moved_at > patience:
+            return f"no answer for {now - flight.moved_at:.0f} s, though its worker lives"
+        return ""
+
+    # Losing and finding -----------------------------------------------------------------------
+
+    def _find(self, batch: int, item: int) -> _Flight | None:
+        """The batch that an answer belongs to, None if it is not wanted."""
+        flight = self._flights.get(batch) or self._given_up.get(batch)
+        if flight is None or not self.wants(batch) or item not in flight.items:
+            self.counters.dropped += 1
+            return None
+        return flight
+
+    def _lose(self, flight: _Flight, why: str, now: float) -> None:
+        """A batch's device failed it."""
+        name = flight.name
+        self._give_up(flight)
+        self.registry.fault(name, why, now)
+        self._put_back(flight, f"{name}: {why}", blame=flight.started)
+
+    def _give_up(self, flight: _Flight) -> None:
+        """Wait for it no longer; its answers may still come."""
+        self._forget(flight)
+        if flight.items:
+            self._given_up[flight.batch] = flight
+
+    def _forget(self, flight: _Flight) -> None:
+        del self._flights[flight.batch]
+        if self._on.get(flight.name) == flight.batch:
+            del self._on[flight.name]
+
+    def _put_back(self, flight: _Flight, why: str, blame: bool) -> None:
+        if flight.call == self._call.number:
+            for item in sorted(flight.items):
+                self._again(item, why, blame)
+
+    def _again(self, item: int, why: str, blame: bool) -> None:
+        """An item needs another attempt, if it has one left."""
+        call = self._call
+        if item not in call.open:
+            return
+        if not blame:
+            call.again.append(item)
+            return
+        call.attempts[item] = call.attempts.get(item, 0) + 1
+        if call.attempts[item] > RETRIES:
+            self._decide(item, Lost(why, call.attempts[item]))
+        else:
+            call.again.append(item)
+
+    def _decide(self, item: int, outcome: Outcome) -> None:
+        self._call.open.discard(item)
+        self._decided.append((item, outcome))

@@ -1,0 +1,271 @@
+"""The devices of a pool: what each is, whether it is well, and when it is left alone.
+
+No input or output here: time comes in as an argument (seconds of a monotonic clock), and everything
+that happens to a device is a call.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from autosched.errors import MeasureError
+from measure.devices import Device
+
+STRIKES = 3
+"""Faults in a row after which a device is left alone."""
+REST_SECONDS = 60.0
+"""How long it is left alone the first time; twice as long each time after."""
+LONGEST_REST_SECONDS = 3600.0
+
+
+class State(StrEnum):
+    """What a device is doing, as its pool knows it."""
+
+    JOINING = "joining"
+    """It is there, or had a fault; its canary kernel has to run before it gets work."""
+    CHECKING = "checking"
+    """The canary is under way."""
+    READY = "ready"
+    BUSY = "busy"
+    QUARANTINED = "quarantined"
+    """Too many faults in a row; it is checked again after a rest."""
+    FOREIGN = "foreign"
+    """Of another label, fingerprint or toolchain: its times would not compare."""
+    GONE = "gone"
+
+
+@dataclass(frozen=True)
+class Sighting:
+    """A worker as the scheduler lists it. `age`: seconds since it was last heard of."""
+
+    label: str
+    address: str
+    age: float
+
+
+@dataclass(frozen=True)
+class Hello:
+    """What a worker says of itself once its canary has passed.
+
+    `canary_seconds` is the time of the canary kernel, `target` the machine's own target in full.
+    """
+
+    device: Device
+    target: str
+    toolchain: str
+    canary_seconds: float
+
+
+@dataclass(frozen=True)
+class DeviceStatus:
+    """One line of a pool's listing. `faults`: all of them; `strikes`: those in a row.
+
+    `why` is the last thing that was wrong. `last_seen` is in seconds of the monotonic clock;
+    `seconds_each` is what a candidate takes there, None before the first.
+    """
+
+    name: str
+    label: str
+    address: str
+    state: State
+    last_seen: float
+    fingerprint: str = ""
+    device: Device | None = None
+    target: str = ""
+    canary_seconds: float | None = None
+    seconds_each: float | None = None
+    faults: int = 0
+    strikes: int = 0
+    rests: int = 0
+    rest_until: float = 0.0
+    why: str = ""
+
+
+class Registry:
+    """All devices that were ever seen, by name. Chooses one label and one fingerprint.
+
+    `label`: work goes to these devices only; None takes the only label there is. `toolchain`: what
+    must have built a candidate (None: anything). A device's name outlives its worker process, and
+    so do its strikes.
+    """
+
+    def __init__(
+        self,
+        label: str | None = None,
+        toolchain: str | None = None,
+        strikes: int = STRIKES,
+        rest_seconds: float = REST_SECONDS,
+    ) -> None:
+        self.label = label
+        self.toolchain = toolchain
+        self.fingerprint: str | None = None
+        self._strikes, self._rest = strikes, rest_seconds
+        self._all: dict[str, DeviceStatus] = {}
+        self._by_state: dict[State, dict[str, None]] = {state: {} for state in State}
+
+    def __getitem__(self, name: str) -> DeviceStatus:
+        return self._all[name]
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._all
+
+    def listing(self) -> tuple[DeviceStatus, ...]:
+        """Every device, by name."""
+        return tuple(self._all[n] for n in sorted(self._all))
+
+    def named(self, state: State) -> list[str]:
+        """Names of the devices in a state."""
+        return list(self._by_state[state])
+
+    @property
+    def workforce(self) -> int:
+        """Devices that work or could."""
+        return len(self._by_state[State.READY]) + len(self._by_state[State.BUSY])
+
+    @property
+    def settling(self) -> bool:
+        """Whether devices have joined that are not checked yet."""
+        return bool(self._by_state[State.JOINING] or self._by_state[State.CHECKING])
+
+    def _put(self, name: str, status: DeviceStatus) -> None:
+        known = self._all.get(name)
+        if known is None or known.state is not status.state:
+            if known is not None:
+                del self._by_state[known.state][name]
+            self._by_state[status.state][name] = None
+        self._all[name] = status
+
+    # What happens to devices ---------------------------------------------------------------
+
+    def sight(self, seen: Mapping[str, Sighting], now: float) -> dict[str, str]:
+        """Take in the scheduler's listing; devices whose worker is gone or is another, and why."""
+        lost: dict[str, str] = {}
+        for name, found in seen.items():
+            known = self._all.get(name)
+            heard = now - found.age
+            if known is None or known.address != found.address:
+                if known is not None and known.state is not State.GONE:
+                    lost[name] = "its worker was started again"
+                self._join(name, found, heard, known)
+            elif known.state is State.GONE:
+                self._join(name, found, heard, known)
+            else:
+                self._put(name, replace(known, last_seen=max(known.last_seen, heard)))
+        for name, known in list(self._all.items()):
+            if name not in seen and known.state is not State.GONE:
+                lost[name] = "its worker left"
+                self.gone(name, lost[name])
+        return lost
+
+    def _join(self, name: str, found: Sighting, heard: float, known: DeviceStatus | None) -> None:
+        state, why = State.JOINING, known.why if known else ""
+        if self.label is not None and found.label != self.label:
+            state, why = State.FOREIGN, f"labelled {found.label!r}; this pool is for {self.label!r}"
+        elif known is not None and known.rest_until > heard:
+            state = State.QUARANTINED
+        before = known or DeviceStatus(name, found.label, found.address, state, heard)
+        self._put(
+            name,
+            replace(before, label=found.label, address=found.address, state=state,
+                    last_seen=heard, why=why),
+        )  # fmt: skip
+
+    def gone(self, name: str, why: str) -> None:
+        """The worker is not there any more."""
+        self._put(name, replace(self._all[name], state=State.GONE, why=why))
+
+    def checking(self, name: str) -> None:
+        """The canary was sent."""
+        self._put(name, replace(self._all[name], state=State.CHECKING))
+
+    def passed(self, name: str, hello: Hello, now: float) -> None:
+        """The canary is well: the device may work, if its times compare."""
+        known = self._all[name]
+        fingerprint = hello.device.fingerprint
+        state, why = State.READY, ""
+        if self.toolchain is not None and hello.toolchain != self.toolchain:
+            state = State.FOREIGN
+            why = f"builds with {hello.toolchain}; this pool's candidates with {self.toolchain}"
+        elif self.fingerprint is not None and fingerprint != self.fingerprint:
+            state = State.FOREIGN
+            why = f"fingerprint {fingerprint}; this pool measures on {self.fingerprint}"
+        now_known = replace(
+            known, state=state, why=why, fingerprint=fingerprint, device=hello.device,
+            target=hello.target, canary_seconds=hello.canary_seconds, last_seen=now,
+        )  # fmt: skip
+        self._put(name, now_known)
+
+    def working(self, name: str, busy: bool) -> None:
+        """It was given work, or is done."""
+        known = self._all[name]
+        if known.state in (State.READY, State.BUSY):
+            self._put(name, replace(known, state=State.BUSY if busy else State.READY))
+
+    def heard(self, name: str, now: float) -> None:
+        """A message came."""
+        self._put(name, replace(self._all[name], last_seen=now))
+
+    def did(self, name: str, count: int, seconds: float) -> None:
+        """A batch went well: `count` candidates in `seconds`. Earlier faults are forgiven."""
+        known = self._all[name]
+        pace = seconds / count
+        if known.seconds_each is not None:
+            pace = 0.5 * (pace + known.seconds_each)
+        self._put(name, replace(known, strikes=0, rests=0, rest_until=0.0, seconds_each=pace))
+
+    def fault(self, name: str, why: str, now: float) -> None:
+        """Something went wrong that was not a candidate's doing."""
+        known = self._all[name]
+        state: State = State.JOINING
+        if known.state in (State.GONE, State.FOREIGN):
+            state = known.state
+        known = replace(known, faults=known.faults + 1, strikes=known.strikes + 1, why=why)
+        if known.strikes >= self._strikes:
+            rest = min(self._rest * 2**known.rests, LONGEST_REST_SECONDS)
+            known = replace(known, rests=known.rests + 1, rest_until=now + rest)
+            state = State.QUARANTINED if state is State.JOINING else state
+        self._put(name, replace(known, state=state))
+
+    def unchecked(self, now: float, silence: float) -> list[str]:
+        """Names of the devices whose canary is due; what is silent is not asked."""
+        due = [*self._by_state[State.JOINING]]
+        due += [n for n in self._by_state[State.QUARANTINED] if self._all[n].rest_until <= now]
+        return [n for n in due if now - self._all[n].last_seen <= silence]
+
+    # The choice -----------------------------------------------------------------------------
+
+    def choose(self) -> Device:
+        """The device that is measured on, from now on the only kind that gets work.
+
+        Raises MeasureError if several kinds are there: whose times count is the user's choice.
+        """
+        able = [d for d in self._all.values() if d.state in (State.READY, State.BUSY)]
+        if self.fingerprint is not None:
+            able = [d for d in able if d.fingerprint == self.fingerprint]
+        kinds = Counter((d.label, d.fingerprint) for d in able)
+        if not kinds:
+            raise MeasureError(f"no device is ready\n{self.describe()}")
+        if len(kinds) > 1:
+            found = "\n".join(
+                f"  label {label}, fingerprint {fingerprint}: {n} slots"
+                for (label, fingerprint), n in sorted(kinds.items())
+            )
+            raise MeasureError(
+                "the pool has devices of different kinds, whose times do not compare; choose one "
+                f"by its label or fingerprint:\n{found}"
+            )
+        chosen = able[0]
+        assert chosen.device is not None
+        self.label, self.fingerprint = chosen.label, chosen.fingerprint
+        return chosen.device
+
+    def describe(self) -> str:
+        """The listing as text, one device a line."""
+        lines = [
+            f"  {d.name} (label {d.label}): {d.state}" + (f", {d.why}" if d.why else "")
+            for d in self.listing()
+        ]
+        return "\n".join(lines) or "  no worker is connected to the scheduler"

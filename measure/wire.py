@@ -1,0 +1,197 @@
+"""What pools and workers say to each other: JSON values, and nothing taken on trust.
+
+Requests carry programs as script and candidates as traces in JSON. Whatever a worker answers is
+checked field by field; the first thing that is not as agreed makes a `WireError`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from typing import Any
+
+from autosched.errors import AutoschedError, MeasureError, ScheduleError
+from autosched.schedule import Trace
+from measure.devices import Device
+from measure.registry import Hello
+from measure.status import Distribution, MeasureResult, Status
+
+PROTOCOL = 1
+"""Version of everything in this module."""
+LONGEST_ERROR = 16_384
+LONGEST_TEXT = 1_000
+MOST_SAMPLES = 100_000
+
+JsonDict = dict[str, Any]
+
+
+class WireError(MeasureError):
+    """An answer that is not as agreed: the worker that gave it is not to be believed."""
+
+
+def encode_result(result: MeasureResult) -> JsonDict:
+    """A result as JSON values; errors longer than LONGEST_ERROR lose their middle."""
+    return _encoded(result)
+
+
+def encode_distribution(timing: Distribution) -> JsonDict:
+    """A finalist's timings as JSON values."""
+    return _encoded(timing)
+
+
+def encode_hello(hello: Hello) -> JsonDict:
+    """What a worker says of itself, as JSON values."""
+    return {**_encoded(hello), "device": _encoded(hello.device), "protocol": PROTOCOL}
+
+
+def _encoded(value: Any) -> JsonDict:
+    out = {f.name: getattr(value, f.name) for f in fields(value)}
+    if "status" in out:
+        out["status"] = str(out["status"])
+        out["error"] = shortened(out["error"])
+    return {k: list(v) if isinstance(v, tuple) else v for k, v in out.items()}
+
+
+def shortened(error: str) -> str:
+    """At most LONGEST_ERROR characters; what went wrong stands at the two ends of a text."""
+    if len(error) <= LONGEST_ERROR:
+        return error
+    half = LONGEST_ERROR // 2 - 32
+    return f"{error[:half]}\n[… {len(error) - 2 * half} characters …]\n{error[-half:]}"
+
+
+# Checks of one value --------------------------------------------------------------------------
+
+
+def _text(limit: int) -> Callable[[Any], bool]:
+    return lambda v: isinstance(v, str) and len(v) <= limit
+
+
+def is_seconds(value: Any) -> bool:
+    """Whether it is a finite number of at least 0."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf
+
+
+def is_count(value: Any) -> bool:
+    """Whether it is an integer of at least 0."""
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def is_list(value: Any) -> bool:
+    """Whether it is a list; some carriers make tuples of them."""
+    return isinstance(value, list | tuple)
+
+
+def _times(value: Any) -> bool:
+    return is_list(value) and len(value) <= MOST_SAMPLES and all(map(is_seconds, value))
+
+
+def _maybe(check: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda v: v is None or check(v)
+
+
+_COMMON: dict[str, Callable[[Any], bool]] = {
+    "status": lambda v: isinstance(v, str) and v in set(Status),
+    "error": _text(LONGEST_ERROR),
+    "seconds": _maybe(is_seconds),
+    "raw_seconds": _maybe(is_seconds),
+    "spread": _maybe(is_seconds),
+    "noise": _maybe(is_seconds),
+    "runs": is_count,
+}
+_RESULT = _COMMON | {
+    "samples": _times,
+    "build_seconds": is_seconds,
+    "queue_seconds": is_seconds,
+    "run_wall_seconds": is_seconds,
+    "verify_seconds": is_seconds,
+    "program_hash": _text(LONGEST_TEXT),
+    "started_at": is_seconds,
+    "finished_at": is_seconds,
+    "retries": is_count,
+}
+_DISTRIBUTION = _COMMON | {"rounds": _times, "level": _text(LONGEST_TEXT)}
+_DEVICE: dict[str, Callable[[Any], bool]] = {
+    "model": _text(LONGEST_TEXT),
+    "arch": _text(LONGEST_TEXT),
+    "cores": is_count,
+    "caches": lambda v: is_list(v) and len(v) < 100 and all(map(_text(LONGEST_TEXT), v)),
+    "features": _text(LONGEST_TEXT),
+}
+_HELLO: dict[str, Callable[[Any], bool]] = {
+    "protocol": is_count,
+    "device": lambda v: isinstance(v, dict),
+    "target": _text(10 * LONGEST_TEXT),
+    "toolchain": _text(LONGEST_TEXT),
+    "canary_seconds": is_seconds,
+}
+
+
+def _checked(raw: Any, what: str, form: Mapping[str, Callable[[Any], bool]]) -> JsonDict:
+    if not isinstance(raw, dict):
+        raise WireError(f"expected {what}, found {type(raw).__name__}")
+    if raw.keys() != form.keys():
+        odd = sorted(map(str, raw.keys() ^ form.keys()))
+        raise WireError(f"expected {what} with {', '.join(form)}; missing or unknown: {odd[:8]}")
+    for name, check in form.items():
+        if not check(raw[name]):
+            raise WireError(f"{what} has {name} = {repr(raw[name])[:80]}")
+    return raw
+
+
+def _timed(raw: JsonDict, what: str) -> JsonDict:
+    """Times belong to `ok`, and to nothing else."""
+    out = {**raw, "status": Status(raw["status"])}
+    times = [raw[k] for k in ("seconds", "raw_seconds", "spread", "noise")]
+    if out["status"] is Status.OK:
+        if any(t is None for t in times) or not raw["seconds"]:
+            raise WireError(f"{what} is ok and has seconds {raw['seconds']}")
+    elif any(t is not None for t in times):
+        raise WireError(f"{what} is {out['status']} and has times")
+    return out
+
+
+def decode_result(raw: Any) -> MeasureResult:
+    """What `encode_result` made. Raises WireError."""
+    found = _timed(_checked(raw, "a result", _RESULT), "a result")
+    if found["status"] is Status.OK and found["runs"] < 1:
+        raise WireError("a result is ok and has runs 0")
+    return MeasureResult(**{**found, "samples": tuple(found["samples"])})
+
+
+def decode_distribution(raw: Any) -> Distribution:
+    """What `encode_distribution` made. Raises WireError."""
+    found = _timed(_checked(raw, "a timing", _DISTRIBUTION), "a timing")
+    return Distribution(**{**found, "rounds": tuple(found["rounds"])})
+
+
+def decode_hello(raw: Any) -> Hello:
+    """What `encode_hello` made. Raises WireError."""
+    spoken = raw.get("protocol") if isinstance(raw, dict) else None
+    if spoken != PROTOCOL:
+        raise WireError(
+            f"the worker speaks protocol {repr(spoken)[:80]}, this pool {PROTOCOL}; "
+            "run the same version of autosched on both sides"
+        )
+    found = dict(_checked(raw, "a worker's introduction", _HELLO))
+    del found["protocol"]
+    device = _checked(found["device"], "a device", _DEVICE)
+    found["device"] = Device(**{**device, "caches": tuple(device["caches"])})
+    return Hello(**found)
+
+
+def decode_trace(raw: Any) -> Trace:
+    """A trace that a worker sent as JSON text. Raises WireError."""
+    if not isinstance(raw, str):
+        raise WireError(f"expected a trace in JSON, found {type(raw).__name__}")
+    try:
+        return Trace.from_json(raw)
+    except ScheduleError as e:
+        raise WireError(str(e)) from e
+
+
+def explained(e: BaseException) -> str:
+    """An error as one text: ours by their message, others with their kind."""
+    text = str(e) if isinstance(e, AutoschedError) else f"{type(e).__name__}: {e}"
+    return shortened(text or type(e).__name__)

@@ -1,0 +1,271 @@
+"""What happens to devices, schedulers and networks: each ends in results, and the pool goes on."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+from cluster_doubles import DEVICE, OTHER, candidates, vector_add
+from cluster_processes import QUICK, Cluster, slot_processes, wait_ready
+
+from autosched.errors import MeasureError
+from measure.cluster import ClusterPool
+from measure.registry import DeviceStatus, State
+from measure.status import MeasureResult, Status
+
+FUNC = vector_add()
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    """Every test has a label of its own in it."""
+    with Cluster() as made:
+        yield made
+
+
+def of_label(pool: ClusterPool, label: str) -> list[DeviceStatus]:
+    """Devices of a label."""
+    return [d for d in pool.devices() if d.label == label]
+
+
+class Disturbed:
+    """Does something when the `count`-th result of a call comes."""
+
+    def __init__(self, count: int, act: object) -> None:
+        self.count, self.act = count, act
+        self.told: list[int] = []
+
+    def __call__(self, place: int, result: MeasureResult) -> None:
+        assert place not in self.told
+        self.told.append(place)
+        if len(self.told) == self.count:
+            assert callable(self.act)
+            self.act()
+
+
+def test_cluster_workers_killed_in_the_middle_lose_nothing(cluster: Cluster) -> None:
+    with cluster.work("kill", "paced_engine", 2) as worker, cluster.pool("kill") as pool:
+        job = pool.open_job(FUNC)
+        wait_ready(pool, 2)
+        victims = slot_processes(worker)
+
+        def kill() -> None:
+            time.sleep(0.06)  # into the next batches of 8 times 20 ms
+            for pid in victims:
+                os.kill(pid, signal.SIGKILL)
+
+        disturbed = Disturbed(20, kill)
+        results = pool.measure(job, candidates(FUNC, 100), None, disturbed)
+        assert {r.status for r in results} == {Status.OK}
+        assert sorted(disturbed.told) == list(range(100))
+        assert pool.counters["repeats"] <= 2 * QUICK.batch_items
+        assert max(r.retries for r in results) <= 1
+        worker.wait_for("(SIGKILL), to be started again", 2)
+        wait_ready(pool, 2)
+        assert not set(victims) & set(slot_processes(worker))
+        assert {d.faults for d in of_label(pool, "kill")} <= {0, 1}
+
+
+def test_cluster_silent_worker_is_given_up_and_comes_back(cluster: Cluster) -> None:
+    with cluster.work("stop", "paced_engine", slots=2) as worker, cluster.pool("stop") as pool:
+        job = pool.open_job(FUNC)
+        wait_ready(pool, 2)
+        victim = slot_processes(worker)[0]
+        disturbed = Disturbed(10, lambda: os.kill(victim, signal.SIGSTOP))
+        results = pool.measure(job, candidates(FUNC, 60), None, disturbed)
+        assert {r.status for r in results} == {Status.OK}
+        assert pool.counters["repeats"] <= QUICK.batch_items
+        # It may have been stopped after its last answer: then it is missed a little later.
+        end = time.monotonic() + 30
+        while not (silent := [d for d in of_label(pool, "stop") if d.faults]):
+            assert time.monotonic() < end
+            time.sleep(0.1)
+        assert len(silent) == 1
+        assert "silent for" in silent[0].why
+        os.kill(victim, signal.SIGCONT)
+        wait_ready(pool, 2)
+        results = pool.measure(job, candidates(FUNC, 10))
+        assert {r.status for r in results} == {Status.OK}
+
+
+@pytest.mark.long
+def test_cluster_device_that_joins_in_the_middle_gets_work(cluster: Cluster) -> None:
+    with cluster.work("join", "slow_engine"), cluster.pool("join") as pool:
+        job = pool.open_job(FUNC)
+
+        def join() -> None:
+            cluster.work("join", "slow_engine", slots=2, wait=False, name="there")
+
+        results = pool.measure(job, candidates(FUNC, 80), None, Disturbed(1, join))
+        assert {r.status for r in results} == {Status.OK}
+        assert sum(d.seconds_each is not None for d in of_label(pool, "join")) == 3
+
+
+def test_cluster_slot_is_served_by_one_worker_only(cluster: Cluster) -> None:
+    with cluster.work("claim", "quick_engine") as first:
+        second = cluster.work("claim", "quick_engine", slots=2, wait=False)
+        second.wait_for("claim@")
+        line = second.wait_for("has a worker already")
+        assert f"process {slot_processes(first)[0]}" in line
+        assert second.popen.wait(30) == 1
+        assert second.wait_for("autosched worker: claim@").endswith("cannot be served; see above")
+        second.end()
+        assert first.popen.poll() is None
+
+
+def test_cluster_malformed_answers_are_not_believed(cluster: Cluster) -> None:
+    workers = [cluster.work("lies", "lying_engine")]
+    with cluster.pool("lies", wait_seconds=3.0) as pool:
+        job = pool.open_job(FUNC)
+        with pytest.raises(MeasureError, match=r"left\n(.*\n)*.*malformed: a result has seconds"):
+            pool.measure(job, candidates(FUNC, 4))
+        workers.append(cluster.work("talks", "talkative_engine"))
+    with cluster.pool("talks", wait_seconds=3.0) as pool:
+        job = pool.open_job(FUNC)
+        with pytest.raises(MeasureError, match=r"left\n(.*\n)*.*malformed: a result has samples"):
+            pool.measure(job, candidates(FUNC, 4))
+        assert [d.state for d in of_label(pool, "talks")] == [State.QUARANTINED]
+
+
+def test_cluster_device_whose_canary_fails_is_left_alone(cluster: Cluster) -> None:
+    with cluster.work("canary", "crashing_engine", slots=1):
+        with cluster.pool("canary") as pool:
+            job = pool.open_job(FUNC)
+            results = pool.measure(job, candidates(FUNC, 12))
+            # Its device is well: the crash is the candidate's.
+            assert {r.status for r in results} == {Status.OK, Status.RUNTIME_ERROR}
+            assert {d.faults for d in of_label(pool, "canary")} == {0}
+        with (
+            cluster.work("unwell", "unwell_engine"),
+            cluster.pool("unwell", wait_seconds=2.0) as pool,
+        ):
+            job = pool.open_job(FUNC)
+            with pytest.raises(MeasureError, match="the canary kernel is runtime_error"):
+                pool.measure(job, candidates(FUNC, 4))
+
+
+def test_cluster_candidate_that_kills_its_worker_each_time_is_lost(cluster: Cluster) -> None:
+    with cluster.work("deadly", "deadly_engine", slots=2), cluster.pool("deadly") as pool:
+        job = pool.open_job(FUNC)
+        results = pool.measure(job, candidates(FUNC, 12))
+        assert [r.status for r in results].count(Status.OK) == 11
+        assert results[2].status is Status.DEVICE_LOST
+        assert results[2].retries == 2
+        assert "lost 3 times" in results[2].error
+
+
+@pytest.mark.long
+def test_cluster_error_that_cannot_be_sent_is_told_all_the_same(cluster: Cluster) -> None:
+    with (
+        cluster.work("picky", "picky_engine"),
+        cluster.pool("picky", wait_seconds=2.0) as pool,
+        pytest.raises(MeasureError, match="_StrangeError: this device opens no job"),
+    ):
+        pool.open_job(FUNC)
+
+
+@pytest.mark.long
+def test_cluster_kinds_of_devices_never_mix() -> None:
+    with Cluster() as own:
+        own.work("mixed", "quick_engine")
+        own.work("mixed2", "other_engine")
+        check_kinds(own)
+
+
+def check_kinds(cluster: Cluster) -> None:
+    with ClusterPool(cluster.address, target="llvm -num-cores=1") as pool:
+        wait_ready(pool, 2)
+        with pytest.raises(MeasureError, match="of different kinds") as e:
+            pool.open_job(FUNC)
+        assert f"label mixed, fingerprint {DEVICE.fingerprint}: 1 slots" in str(e.value)
+        assert f"label mixed2, fingerprint {OTHER.fingerprint}: 1 slots" in str(e.value)
+    with cluster.pool("mixed2") as pool:
+        assert pool.device == OTHER
+        job = pool.open_job(FUNC)
+        assert {r.status for r in pool.measure(job, candidates(FUNC, 8))} == {Status.OK}
+        (foreign,) = (d for d in of_label(pool, "mixed"))
+        assert foreign.state is State.FOREIGN
+        assert "this pool is for 'mixed2'" in foreign.why
+    with ClusterPool(
+        cluster.address, fingerprint=DEVICE.fingerprint, target="llvm -num-cores=1"
+    ) as pool:
+        wait_ready(pool, 1)
+        assert pool.device == DEVICE
+        pool.open_job(FUNC)
+        (foreign,) = (d for d in of_label(pool, "mixed2"))
+        assert f"fingerprint {OTHER.fingerprint}" in foreign.why
+
+
+@pytest.mark.long
+def test_cluster_answers_for_a_cancelled_job_are_dropped(cluster: Cluster) -> None:
+    with cluster.work("cancel", "slow_engine", slots=2), cluster.pool("cancel") as pool:
+        job = pool.open_job(FUNC)
+        wait_ready(pool, 2)
+        stop = threading.Event()
+        traces = candidates(FUNC, 40)
+        results = pool.measure(job, traces, None, Disturbed(1, stop.set), stop)
+        measured = sum(r.status is Status.OK for r in results)
+        assert 1 <= measured < 30
+        assert sum(r.status is Status.CANCELLED for r in results) == 40 - measured
+        again = pool.measure(job, traces[:6])
+        assert {r.status for r in again} == {Status.OK}
+        assert {d.faults for d in of_label(pool, "cancel")} == {0}
+
+
+@pytest.mark.long
+def test_cluster_two_pools_share_a_device(cluster: Cluster) -> None:
+    with cluster.work("shared", "paced_engine"):
+        found: list[list[MeasureResult]] = []
+
+        def use() -> None:
+            with cluster.pool("shared") as pool:
+                found.append(pool.measure(pool.open_job(FUNC), candidates(FUNC, 30)))
+
+        threads = [threading.Thread(target=use) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        assert [[r.status for r in results] for results in found] == [[Status.OK] * 30] * 2
+        assert [r.seconds for r in found[0]] == [r.seconds for r in found[1]]
+
+
+def test_cluster_without_a_device_says_who_is_there(cluster: Cluster) -> None:
+    with (
+        cluster.pool("nobody", wait_seconds=0.5) as pool,
+        pytest.raises(MeasureError, match="no device is ready"),
+    ):
+        pool.open_job(FUNC)
+
+
+def test_cluster_scheduler_killed_and_started_again() -> None:
+    traces = candidates(FUNC, 100)
+    with Cluster() as cluster:
+        worker = cluster.work("again", "paced_engine", slots=2)
+        with cluster.pool("again") as pool:
+            job = pool.open_job(FUNC)
+            wait_ready(pool, 2)
+            disturbed = Disturbed(20, cluster.restart_scheduler)
+            results = pool.measure(job, traces, None, disturbed)
+            assert {r.status for r in results} == {Status.OK}
+            assert sorted(disturbed.told) == list(range(100))
+            processes = slot_processes(worker)
+        worker.wait_for("connected", 4)
+        # Nothing was started anew: slots outlive schedulers.
+        assert slot_processes(worker) == processes
+
+
+@pytest.mark.long
+def test_cluster_that_never_comes_back_is_an_error() -> None:
+    with Cluster() as cluster:
+        cluster.work("gone", "paced_engine")
+        with cluster.pool("gone", wait_seconds=3.0) as pool:
+            job = pool.open_job(FUNC)
+            start = time.monotonic()
+            with pytest.raises(MeasureError, match="no device of the pool could work"):
+                pool.measure(job, candidates(FUNC, 50), None, Disturbed(5, cluster.scheduler.end))
+            assert time.monotonic() - start < 60

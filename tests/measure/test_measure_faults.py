@@ -1,0 +1,257 @@
+"""Faults from outside: each ends in a result with the right status, and the pool goes on."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from measure_doubles import BUILD_FUNC, Double, vector_add
+
+from measure import warm
+from measure.build import LocalBuilder
+from measure.local import LocalPool
+from measure.pool import JobHandle
+from measure.slot import LocalRunner
+from measure.status import MeasureResult, Status
+
+GOOD = Double("right")
+SLOW = Double("slow_right")
+
+
+def make_pool(lock: Path) -> LocalPool:
+    builder = LocalBuilder(timeout=3, n_parallel=1, build_func=BUILD_FUNC, memory_bytes=4 << 30)
+    # A lock of its own: other work on this machine must not hold up the tests.
+    runner = LocalRunner(timeout=0.6, budget_ms=2, memory_bytes=4 << 30, lock_folder=lock)
+    return LocalPool(builder=builder, runner=runner)
+
+
+@pytest.fixture(scope="module")
+def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalPool]:
+    with make_pool(tmp_path_factory.mktemp("lock")) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def job(pool: LocalPool) -> JobHandle:
+    return pool.open_job(vector_add())
+
+
+def at_work(pool: LocalPool, act: Callable[[int], None], times: int = 1) -> threading.Thread:
+    """Do `act` to the runner while it runs a candidate, once for each of its first lives."""
+
+    def wait() -> None:
+        done: set[int] = set()
+        end = time.monotonic() + 30
+        while len(done) < times and time.monotonic() < end:
+            child = pool._slot.child
+            pid = child.pid
+            if pid is not None and pid not in done and child.busy:
+                time.sleep(0.02)
+                act(pid)
+                done.add(pid)
+            time.sleep(0.002)
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    return thread
+
+
+@pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGSTOP])
+def test_runner_hit_from_outside_once_is_no_fault_of_the_candidate(
+    pool: LocalPool, job: JobHandle, sent: signal.Signals
+) -> None:
+    assert pool.measure(job, [GOOD])[0].ok
+    thread = at_work(pool, lambda pid: os.kill(pid, sent))
+    (result,) = pool.measure(job, [SLOW])
+    thread.join()
+    assert (result.status, result.retries) == (Status.OK, 1)
+    assert pool.measure(job, [GOOD])[0].ok
+
+
+@pytest.mark.parametrize(
+    ("sent", "text"),
+    [
+        (signal.SIGKILL, "killed by SIGKILL from outside"),
+        (signal.SIGSTOP, "stopped from outside"),
+    ],
+)
+def test_runner_hit_from_outside_every_time_is_device_lost(
+    pool: LocalPool, job: JobHandle, sent: signal.Signals, text: str
+) -> None:
+    pool._slot.child.kill()
+    thread = at_work(pool, lambda pid: os.kill(pid, sent), times=3)
+    (result,) = pool.measure(job, [SLOW])
+    thread.join()
+    assert (result.status, result.retries) == (Status.DEVICE_LOST, 2)
+    assert text in result.error
+    assert pool.measure(job, [GOOD])[0].ok
+
+
+def test_code_that_stops_itself(pool: LocalPool, job: JobHandle) -> None:
+    bad, good = pool.measure(job, [Double("stops_itself"), GOOD])
+    assert (bad.status, good.status) == (Status.DEVICE_LOST, Status.OK)
+
+
+def test_code_that_ends_its_process_later_harms_nobody_else(
+    pool: LocalPool, job: JobHandle
+) -> None:
+    """What a candidate left behind ends the process while others run: they run again elsewhere."""
+    results = pool.measure(job, [Double("leaves_a_bomb"), *[SLOW] * 4])
+    assert [r.status for r in results] == [Status.OK] * 5
+    assert [r.retries for r in results] == [0] * 5
+
+
+def test_code_may_not_start_processes(pool: LocalPool, job: JobHandle) -> None:
+    (result,) = pool.measure(job, [Double("forks")])
+    assert result.ok, result.error
+
+
+def test_code_that_asks_for_100_gb(pool: LocalPool, job: JobHandle) -> None:
+    bad, good = pool.measure(job, [Double("allocates_100_gb"), GOOD])
+    assert (bad.status, good.status) == (Status.RUNTIME_ERROR, Status.OK)
+    assert "SIGSEGV" in bad.error
+
+
+def test_code_that_gives_nan(pool: LocalPool, job: JobHandle) -> None:
+    bad, good = pool.measure(job, [Double("nan_result"), GOOD])
+    assert (bad.status, good.status) == (Status.WRONG_RESULT, Status.OK)
+    assert "out[0] is nan, expected " in bad.error
+    assert "1000 are NaN: never written, or made from what was not" in bad.error
+
+
+def test_template_that_was_stopped_is_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(warm, "REQUEST_SECONDS", 0.3)
+    monkeypatch.setattr(warm, "END_SECONDS", 0.1)
+    with make_pool(tmp_path) as pool:
+        job = pool.open_job(vector_add())
+        before = pool._template.pid
+        assert before is not None
+        os.kill(before, signal.SIGSTOP)
+        bad, good = pool.measure(job, [Double("segfault"), GOOD])
+        assert (bad.status, good.status) == (Status.RUNTIME_ERROR, Status.OK)
+        assert pool._template.pid != before
+        assert not Path(f"/proc/{before}").exists()
+
+
+def test_clock_set_back(pool: LocalPool, job: JobHandle, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every reading of the clock on the wall is an hour before the last one."""
+    now = time.time()
+
+    def earlier() -> float:
+        nonlocal now
+        now -= 3600
+        return now
+
+    monkeypatch.setattr(time, "time", earlier)
+    began = time.monotonic()
+    results = pool.measure(job, [Double("endless_loop"), GOOD, Double("wrong_result")])
+    assert [r.status for r in results] == [Status.RUN_TIMEOUT, Status.OK, Status.WRONG_RESULT]
+    for r in results:
+        assert 0 <= r.finished_at - r.started_at <= time.monotonic() - began
+        assert r.queue_seconds >= 0
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A file system of 4 MB and few files, which holds all temporary folders."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    options = "size=4m,nr_inodes=40"
+    command = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(place)]
+    if shutil.which("mount") is None or subprocess.run(command, capture_output=True).returncode:
+        pytest.skip("this process may not mount a file system")
+    monkeypatch.setattr(tempfile, "tempdir", str(place))
+    monkeypatch.setenv("TMPDIR", str(place))
+    yield place
+    subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+def test_full_disk(tmp_path: Path, small_disk: Path) -> None:
+    (tmp_path / "lock").mkdir()
+    with make_pool(tmp_path / "lock") as pool:
+        job = pool.open_job(vector_add())
+        bad, good = pool.measure(job, [Double("build_fills_the_disk"), GOOD])
+        assert (bad.status, good.status) == (Status.BUILD_ERROR, Status.OK)
+        assert "No space left on device" in bad.error
+        # Not even the folder of a new runner can be made.
+        pool._slot.child.kill()
+        files = []
+        while True:
+            try:
+                files.append(small_disk / f"file{len(files)}")
+                files[-1].touch()
+            except OSError:
+                break
+        for lost in pool.measure(job, [GOOD, GOOD]):
+            assert (lost.status, lost.retries) == (Status.DEVICE_LOST, 2)
+            assert "no measuring process can be started" in lost.error
+            assert "No space left on device" in lost.error
+        for file in files[:-1]:
+            file.unlink()
+        bad, good = pool.measure(job, [Double("segfault"), GOOD])
+        assert (bad.status, good.status) == (Status.RUNTIME_ERROR, Status.OK)
+    assert [p.name for p in small_disk.iterdir() if p.name.startswith("autosched-measure")] == []
+
+
+def test_two_pools_never_run_or_build_while_the_other_runs(tmp_path: Path) -> None:
+    (tmp_path / "lock").mkdir()
+    results: dict[int, list[MeasureResult]] = {}
+    ends: list[tuple[float, int]] = []
+    both = threading.Barrier(2, timeout=60)
+
+    def measure(number: int) -> None:
+        # Aborts, or fails to build, if anything else has the file that it makes while it runs.
+        alone = [Double(f"alone:{tmp_path / 'taken'}")] * 12
+        with make_pool(tmp_path / "lock") as pool:
+            job = pool.open_job(vector_add())
+            both.wait()
+            results[number] = pool.measure(
+                job, alone, on_result=lambda *_: ends.append((time.monotonic(), number))
+            )
+
+    threads = [threading.Thread(target=measure, args=(n,)) for n in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for found in results.values():
+        assert [(r.status, r.error) for r in found] == [(Status.OK, "")] * 12
+    # Neither had to wait for the other to be done with everything.
+    order = [number for _, number in sorted(ends)]
+    assert order not in ([0] * 12 + [1] * 12, [1] * 12 + [0] * 12)
+    assert max(r.queue_seconds for found in results.values() for r in found) > 0
+
+
+def test_waiting_for_the_slot_is_on_a_clock_of_its_own(pool: LocalPool, job: JobHandle) -> None:
+    from measure.lock import SlotLock
+
+    assert pool.measure(job, [GOOD])[0].ok
+    other = SlotLock(pool.runner.slot, pool.runner.lock_folder)
+    held, done = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with other.timing():
+            held.set()
+            done.wait(1.0)  # longer than a candidate may run
+
+    thread = threading.Thread(target=hold)
+    # Built before the slot is taken, so that what waits is the candidate's run.
+    work = pool._build([pool._work(job, GOOD, "search")])
+    thread.start()
+    held.wait(10)
+    result = pool._slot.run(job, work[0], None)
+    thread.join()
+    other.close()
+    assert result.ok
+    assert result.queue_seconds > 0.5
+    assert result.run_wall_seconds < result.queue_seconds + 1

@@ -1,0 +1,446 @@
+"""The dispatcher: whatever devices do, each candidate is decided once, by the first answer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from measure.devices import Device
+from measure.dispatch import (
+    RETRIES,
+    Answer,
+    Cancelled,
+    Check,
+    Command,
+    Dispatcher,
+    Limits,
+    Lost,
+    Outcome,
+    Send,
+    Stop,
+)
+from measure.registry import Hello, Registry, Sighting, State
+
+DEVICE = Device("made up", "x86_64", 1, (), "none")
+HELLO = Hello(DEVICE, "llvm", "tools", 1e-3)
+LIMITS = Limits(batch_seconds=4.0, batch_items=8, silence=20.0, stall=100.0, check=50.0)
+NAMES = ("a", "b", "c", "d")
+
+
+class Simulation:
+    """A dispatcher, devices that do as they are told by the test, and a record of what was said."""
+
+    def __init__(self, strikes: int = 3) -> None:
+        self.registry = Registry("l", "tools", strikes=strikes, rest_seconds=60.0)
+        self.dispatcher = Dispatcher(self.registry, LIMITS)
+        self.now = 0.0
+        self.here: dict[str, int] = {}
+        self.reachable = True
+        self.sent: dict[int, Command] = {}
+        self.at_work: dict[str, list[int]] = {}
+        self.answered: dict[int, set[int]] = {}
+        self.outcomes: dict[int, Outcome] = {}
+        self.first: dict[int, Any] = {}
+        self.starts = 0
+        self.call = 0
+        self.calls: dict[int, int] = {}
+        self.void: set[int] = set()
+
+    def begin(self, count: int) -> None:
+        self.dispatcher.begin(count)
+        self.call += 1
+        self.count = count
+        self.outcomes, self.first = {}, {}
+
+    def join(self, name: str) -> None:
+        self.starts += 1
+        self.here[name] = self.starts
+        self.at_work[name] = []
+
+    def leave(self, name: str) -> None:
+        self.here.pop(name, None)
+        self.at_work.pop(name, None)
+
+    def look(self) -> None:
+        if self.reachable:
+            seen = {n: Sighting("l", f"{n}:{k}", 0.0) for n, k in self.here.items()}
+            self.dispatcher.roster(seen, self.now)
+
+    def go(self) -> list[Command]:
+        """Carry commands out, holding them against the rules."""
+        commands = self.dispatcher.commands(self.now)
+        for command in commands:
+            if isinstance(command, Stop):
+                if command.forget:
+                    self.void.add(command.batch)
+                continue
+            assert command.batch not in self.sent
+            self.sent[command.batch] = command
+            self.calls[command.batch] = self.call
+            self.answered[command.batch] = set()
+            if isinstance(command, Send):
+                assert 1 <= len(command.items) <= LIMITS.batch_items
+                assert len(set(command.items)) == len(command.items)
+                assert not set(command.items) & set(self.outcomes), "decided already"
+            if command.name in self.at_work:
+                self.at_work[command.name].append(command.batch)
+        self.take()
+        return commands
+
+    def take(self) -> None:
+        for item, outcome in self.dispatcher.take():
+            assert item not in self.outcomes, "decided twice"
+            self.outcomes[item] = outcome
+            if isinstance(outcome, Answer):
+                assert outcome.value == (self.call, item, self.first.get(item)), "not the first"
+
+    def answer(self, batch: int, item: int) -> None:
+        """One answer; the value says of which call, of what, and by which batch."""
+        if self.calls[batch] == self.call and self.dispatcher.wants(batch):
+            self.first.setdefault(item, batch)
+        self.answered[batch].add(item)
+        self.dispatcher.answer(batch, item, (self.calls[batch], item, batch), self.now)
+        self.take()
+
+    def serve(self, name: str) -> None:
+        """A device does all that it has, as it should."""
+        for batch in self.at_work.get(name, []):
+            command = self.sent[batch]
+            self.dispatcher.beat(batch, self.now)
+            if isinstance(command, Check):
+                self.dispatcher.passed(batch, HELLO, self.now)
+            else:
+                assert isinstance(command, Send)
+                for item in command.items:
+                    if item not in self.answered[batch]:
+                        self.answer(batch, item)
+            self.dispatcher.ended(batch, None, self.now)
+        self.at_work[name] = []
+        self.take()
+
+    def heal(self) -> None:
+        """All devices are well from now on; everything has to be decided."""
+        self.reachable = True
+        for name in NAMES:
+            self.join(name)
+        for _ in range(500):
+            self.now += 30.0
+            self.look()
+            self.go()
+            for name in NAMES:
+                self.serve(name)
+            if self.dispatcher.done:
+                break
+        self.take()
+        assert self.dispatcher.done
+        assert sorted(self.outcomes) == list(range(self.count))
+
+
+ACTIONS = st.lists(
+    st.tuples(
+        st.sampled_from(
+            [
+                "join", "leave", "restart", "look", "go", "go", "serve", "answer", "answer",
+                "end", "fail", "garbage", "unfit", "beat", "wait", "long_wait", "cut", "back",
+                "cancel", "begin", "stray",
+            ]
+        ),
+        st.sampled_from(NAMES),
+        st.integers(0, 30),
+    ),
+    max_size=80,
+)  # fmt: skip
+
+
+def act(s: Simulation, action: str, name: str, number: int) -> None:
+    """One thing that happens to a pool."""
+    s.now += 0.6
+    batches = [b for b in s.sent if isinstance(s.sent[b], Send)]
+    batch = batches[-1 - number % min(6, len(batches))] if batches else None
+    d = s.dispatcher
+    if action == "join" and name not in s.here:
+        s.join(name)
+    elif action == "leave":
+        s.leave(name)
+    elif action == "restart" and name in s.here:
+        s.join(name)
+    elif action == "look":
+        s.look()
+    elif action == "go":
+        s.go()
+    elif action == "serve" and name in s.here:
+        s.serve(name)
+    elif action == "wait":
+        s.now += number
+    elif action == "long_wait":
+        s.now += 100.0
+    elif action == "cut":
+        s.reachable = False
+        d.disconnected("cut", s.now)
+    elif action == "back":
+        s.reachable = True
+    elif action == "cancel":
+        d.cancel()
+    elif action == "begin":
+        s.take()
+        s.begin(1 + number)
+    elif action == "stray":
+        d.answer(10_000 + number, number, "nobody asked", s.now)
+    elif batch is not None:
+        command = s.sent[batch]
+        assert isinstance(command, Send)
+        item = command.items[number % len(command.items)]
+        if action == "answer" and item not in s.answered[batch]:
+            s.answer(batch, item)
+        elif action == "answer":
+            d.answer(batch, item, "a second answer", s.now)
+        elif action == "end":
+            d.ended(batch, None, s.now)
+        elif action == "fail":
+            d.ended(batch, "KilledWorker", s.now)
+        elif action == "garbage":
+            d.garbage(batch, "nonsense", s.now)
+        elif action == "unfit":
+            s.answered[batch].add(item)
+            d.unfit(batch, item, "its canary failed", s.now)
+        elif action == "beat":
+            d.beat(batch, s.now)
+        if action in ("end", "fail", "garbage"):
+            for queue in s.at_work.values():
+                if batch in queue:
+                    queue.remove(batch)
+    s.take()
+
+
+def run_history(actions: list[tuple[str, str, int]], count: int) -> None:
+    s = Simulation()
+    s.begin(count)
+    cancelled = False
+    for action, name, number in actions:
+        act(s, action, name, number)
+        if action == "begin":
+            cancelled = False
+        cancelled = cancelled or action == "cancel"
+    s.heal()
+    for outcome in s.outcomes.values():
+        assert not isinstance(outcome, Cancelled) or cancelled
+        assert not isinstance(outcome, Lost) or outcome.attempts == RETRIES + 1
+
+
+@settings(max_examples=150, deadline=None, derandomize=True)
+@given(ACTIONS, st.integers(1, 40))
+def test_each_item_is_decided_once_whatever_happens(
+    actions: list[tuple[str, str, int]], count: int
+) -> None:
+    run_history(actions, count)
+
+
+@pytest.mark.long
+@settings(max_examples=8000, deadline=None, derandomize=True)
+@given(ACTIONS, st.integers(1, 40))
+def test_each_item_is_decided_once_in_many_histories(
+    actions: list[tuple[str, str, int]], count: int
+) -> None:
+    run_history(actions, count)
+
+
+def ready(count: int, names: str = "ab", strikes: int = 3) -> Simulation:
+    """A simulation whose devices are checked, with a call begun."""
+    s = Simulation(strikes)
+    for name in names:
+        s.join(name)
+    s.look()
+    s.go()
+    for name in names:
+        s.serve(name)
+    s.begin(count)
+    return s
+
+
+def sends(commands: list[Command]) -> list[Send]:
+    return [c for c in commands if isinstance(c, Send)]
+
+
+def test_a_device_gets_work_after_its_canary_and_one_batch_at_a_time() -> None:
+    s = Simulation()
+    s.begin(100)
+    s.join("a")
+    s.look()
+    (check,) = s.go()
+    assert isinstance(check, Check)
+    assert s.go() == []
+    s.serve("a")
+    (send,) = s.go()
+    assert isinstance(send, Send)
+    assert s.go() == []
+    s.join("b")
+    s.look()
+    assert [type(c) for c in s.go()] == [Check]
+    s.serve("b")
+    (other,) = s.go()
+    assert isinstance(other, Send)
+    assert other.name == "b"
+    assert not set(other.items) & set(send.items)
+
+
+def test_batches_shrink_towards_the_end_and_with_slow_candidates() -> None:
+    s = ready(24)
+    sizes = []
+    while not s.dispatcher.done:
+        sizes += [len(c.items) for c in sends(s.go())]
+        s.now += 0.1
+        s.serve("a")
+        s.serve("b")
+    assert sizes == sorted(sizes, reverse=True)
+    assert (sizes[0], sizes[-1], sum(sizes)) == (6, 1, 24)
+    s.registry.did("a", 1, 3.0)
+    s.registry.did("b", 1, 3.0)
+    s.begin(24)
+    assert {len(c.items) for c in sends(s.go())} == {2}
+
+
+def test_who_kills_its_device_is_lost_alone_and_its_neighbours_are_measured() -> None:
+    s = ready(20, "ab", strikes=100)
+    killer = 5
+    with_killer: list[int] = []
+    while not s.dispatcher.done:
+        for send in sends(s.go()):
+            if killer in send.items:
+                with_killer.append(len(send.items))
+                s.dispatcher.beat(send.batch, s.now)
+                s.dispatcher.ended(send.batch, "KilledWorker", s.now)
+                s.at_work[send.name].clear()
+        s.serve("a")
+        s.serve("b")
+    assert len(with_killer) == 3
+    assert with_killer[0] > with_killer[1] >= with_killer[2] == 1
+    lost = s.outcomes.pop(killer)
+    assert isinstance(lost, Lost)
+    assert lost.attempts == 3
+    assert "KilledWorker" in lost.why
+    assert {type(o) for o in s.outcomes.values()} == {Answer}
+
+
+def test_a_batch_that_never_began_blames_no_candidate() -> None:
+    s = ready(2, "a", strikes=100)
+    for _ in range(10):
+        (send,) = sends(s.go())
+        s.dispatcher.ended(send.batch, "KilledWorker", s.now)
+        s.at_work["a"].clear()
+        s.go()
+        s.serve("a")
+    assert not s.outcomes
+
+
+def test_a_silent_device_is_given_up_and_its_late_answer_kept_once() -> None:
+    s = ready(2)
+    first, second = sends(s.go())
+    s.dispatcher.beat(first.batch, s.now)
+    s.serve("b")
+    for _ in range(25):
+        s.now += 1.0
+        s.dispatcher.roster(
+            {"b": Sighting("l", "b:2", 0.0), "a": Sighting("l", "a:1", s.now)}, s.now
+        )
+        s.go()
+    (again,) = (c for b, c in s.sent.items() if b > second.batch and isinstance(c, Send))
+    assert (again.name, again.items) == ("b", first.items)
+    assert s.registry["a"].state is State.JOINING
+    assert "silent for" in s.registry["a"].why
+    s.answer(first.batch, first.items[0])
+    assert isinstance(s.outcomes[first.items[0]], Answer)
+    assert s.outcomes[first.items[0]].name == "a"
+    s.serve("b")
+    assert s.dispatcher.counters.late == 1
+    assert s.dispatcher.counters.dropped == 1
+    assert s.dispatcher.done
+
+
+def test_a_stalled_batch_is_given_up_though_its_worker_lives() -> None:
+    s = ready(1, "ab")
+    (send,) = sends(s.go())
+    for _ in range(110):
+        s.now += 1.0
+        s.dispatcher.beat(send.batch, s.now)
+        s.look()
+        commands = s.go()
+        if commands:
+            break
+    assert Stop(send.batch, send.name, forget=True) in commands
+    assert "though its worker lives" in s.registry[send.name].why
+
+
+def test_after_a_malformed_answer_nothing_of_the_batch_counts() -> None:
+    s = ready(4, "a")
+    (send,) = sends(s.go())
+    s.answer(send.batch, send.items[0])
+    s.dispatcher.garbage(send.batch, "seconds = nan", s.now)
+    s.dispatcher.answer(send.batch, send.items[1], "lies", s.now)
+    s.take()
+    assert sorted(s.outcomes) == [send.items[0]]
+    assert s.registry["a"].state is State.JOINING
+
+
+def test_cancelling_decides_at_once_and_later_answers_are_dropped() -> None:
+    s = ready(10, "a")
+    (send,) = sends(s.go())
+    s.answer(send.batch, send.items[0])
+    s.dispatcher.cancel()
+    assert Stop(send.batch, "a", forget=False) in s.go()
+    assert sum(isinstance(o, Cancelled) for o in s.outcomes.values()) == 9
+    s.dispatcher.answer(send.batch, send.items[1], "late", s.now)
+    s.begin(3)
+    s.dispatcher.answer(send.batch, send.items[0], "of the call before", s.now)
+    assert s.go() == []  # the device still has the batch
+    s.dispatcher.ended(send.batch, None, s.now)
+    assert [c.name for c in sends(s.go())] == ["a"]
+    assert s.registry["a"].faults == 0
+
+
+def test_a_device_with_faults_in_a_row_rests_and_the_rest_doubles() -> None:
+    s = ready(50, "ab")
+    for _ in range(3):
+        for send in sends(s.go()):
+            if send.name == "a":
+                s.dispatcher.beat(send.batch, s.now)
+                s.dispatcher.ended(send.batch, "broken", s.now)
+                s.at_work["a"].clear()
+        s.go()
+        s.serve("a")
+    assert s.registry["a"].state is State.QUARANTINED
+    assert s.registry["a"].rest_until == s.now + 60.0
+    while not s.dispatcher.done:
+        assert all(c.name == "b" for c in s.go())
+        s.serve("b")
+    assert all(isinstance(o, Answer) for o in s.outcomes.values())
+    s.now += 61.0
+    s.look()
+    (check,) = s.go()
+    assert (type(check), check.name) == (Check, "a")
+    s.serve("a")
+    assert s.registry["a"].state is State.READY
+    s.registry.fault("a", "again", s.now)
+    assert s.registry["a"].rest_until == s.now + 120.0
+
+
+def test_a_lost_scheduler_blames_nobody_and_all_goes_on_when_it_is_back() -> None:
+    s = ready(6)
+    before = sends(s.go())
+    s.dispatcher.disconnected("the scheduler is gone", s.now)
+    assert s.go() == []
+    assert s.registry.workforce == 0
+    s.answer(before[0].batch, before[0].items[0])  # it was under way
+    s.join("a")
+    s.join("b")
+    s.look()
+    for _ in range(6):
+        s.go()
+        s.serve("a")
+        s.serve("b")
+    assert s.dispatcher.done
+    assert {type(o) for o in s.outcomes.values()} == {Answer}
+    assert {o.retries for o in s.outcomes.values()} == {0}
+    assert [d.faults for d in s.registry.listing()] == [0, 0]

@@ -1,0 +1,95 @@
+"""What workers say is checked field by field."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import pytest
+from cluster_doubles import DEVICE
+
+from measure.registry import Hello
+from measure.status import Distribution, MeasureResult, Status
+from measure.wire import (
+    LONGEST_ERROR,
+    WireError,
+    decode_distribution,
+    decode_hello,
+    decode_result,
+    decode_trace,
+    encode_distribution,
+    encode_hello,
+    encode_result,
+)
+
+GOOD = MeasureResult(
+    Status.OK, seconds=1e-3, raw_seconds=2e-3, spread=0.1, noise=0.2, runs=3,
+    samples=(1e-3, 2e-3), build_seconds=0.1, program_hash="ab", started_at=1.0, finished_at=2.0,
+)  # fmt: skip
+BAD = MeasureResult(Status.RUN_TIMEOUT, "not done within 10 s", build_seconds=0.1, retries=1)
+HELLO = Hello(DEVICE, "llvm -num-cores=1", "tools 1", 1e-3)
+
+
+@pytest.mark.parametrize("result", [GOOD, BAD])
+def test_wire_results_come_back(result: MeasureResult) -> None:
+    assert decode_result(json.loads(json.dumps(encode_result(result)))) == result
+
+
+def test_wire_others_come_back() -> None:
+    timing = Distribution(Status.OK, "", 1.0, 1.0, 0.1, 0.1, (1.0, 2.0), "full", 10)
+    assert decode_distribution(json.loads(json.dumps(encode_distribution(timing)))) == timing
+    assert decode_hello(json.loads(json.dumps(encode_hello(HELLO)))) == HELLO
+
+
+def test_wire_long_errors_lose_their_middle() -> None:
+    raw = encode_result(MeasureResult(Status.BUILD_ERROR, "a" * 50_000 + "the end"))
+    found = decode_result(raw)
+    assert len(found.error) <= LONGEST_ERROR
+    assert found.error.endswith("the end")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"seconds": math.nan},
+        {"seconds": math.inf},
+        {"seconds": -1.0},
+        {"seconds": 0.0},
+        {"seconds": None},
+        {"seconds": "1"},
+        {"seconds": True},
+        {"status": "splendid"},
+        {"status": None},
+        {"status": "run_timeout"},
+        {"runs": 0},
+        {"runs": 1.5},
+        {"samples": [1.0] * 200_000},
+        {"samples": [math.nan]},
+        {"samples": "1"},
+        {"error": "x" * 100_000},
+        {"error": None},
+        {"program_hash": "x" * 2000},
+        {"retries": -1},
+        {"more": 1},
+    ],
+    ids=str,
+)
+def test_wire_malformed_results_are_refused(change: dict[str, Any]) -> None:
+    with pytest.raises(WireError):
+        decode_result({**encode_result(GOOD), **change})
+
+
+@pytest.mark.parametrize("raw", [None, 3, "text", [], {}, {"status": "ok"}])
+def test_wire_what_is_no_result_is_refused(raw: Any) -> None:
+    for decode in (decode_result, decode_distribution, decode_hello, decode_trace):
+        with pytest.raises(WireError):
+            decode(raw)
+
+
+def test_wire_another_protocol_says_what_to_do() -> None:
+    with pytest.raises(WireError, match=r"speaks protocol 2, .*run the same version"):
+        decode_hello({"protocol": 2, "something": "new"})
+    raw = encode_hello(HELLO)
+    with pytest.raises(WireError, match="a device has cores"):
+        decode_hello({**raw, "device": {**raw["device"], "cores": -1}})
