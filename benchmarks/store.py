@@ -9,6 +9,7 @@ where there are no server programs), then asks through `records.Store` as the se
 from __future__ import annotations
 
 import argparse
+import os
 import random
 import statistics
 import sys
@@ -17,12 +18,12 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, cast
 
 import common
 from sqlalchemy import Connection, text
 
-from records import Record, Store, Workload
+from records import Record, Store, Workload, export_jsonl, import_jsonl
 from records.schema import RecordRow
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "tests" / "records"))
@@ -39,6 +40,8 @@ DEVICES = ("zen5-2c", "zen4-8c", "skx-8c")
 STEP = 1_000_000
 
 BEST_S, PAGE_S, CURVE_S, INSERTS = 10e-3, 50e-3, 200e-3, 5000
+GROWTH = 16e6
+"""Bytes by which memory may grow while a log is written or read."""
 
 _FILL = """
 {series}
@@ -144,11 +147,27 @@ def p99(seconds: Sequence[float]) -> float:
 
 
 def measure(name: str, store: Store, records: int) -> dict[str, Any]:
-    """Fill a store and ask it; the figures in seconds."""
+    """Fill a store and ask it; the figures in seconds and bytes."""
     start = time.perf_counter()
     job = fill(store, records)
     filled = time.perf_counter() - start
-    print(f"{name}: {records:,} records made in {filled:.0f} s", flush=True)
+    size = size_of(store)
+    print(f"{name}: {records:,} records made in {filled:.0f} s, {size / 1e9:.2f} GB", flush=True)
+    return {"fill_s": filled, "bytes": size} | ask(store, records, job)
+
+
+def size_of(store: Store) -> int:
+    """Bytes of a database, indexes included."""
+    if store.name.startswith("sqlite"):
+        query = "SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()"
+    else:
+        query = "SELECT pg_database_size(current_database())"
+    with store._db.transaction(writes=False) as connection:
+        return int(connection.execute(text(query)).scalar_one())
+
+
+def ask(store: Store, records: int, job: str) -> dict[str, Any]:
+    """Ask a filled store, and add to it."""
     rng = random.Random(0)
     scopes = [(f"w{n}", *scope) for n in range(WORKLOADS) for scope in store.devices(f"w{n}")]
     last = next(store.records(workload_key="w0", limit=1)).id + records
@@ -168,7 +187,7 @@ def measure(name: str, store: Store, records: int) -> dict[str, Any]:
     curve = times([lambda: store.curve(job) for _ in range(7)])
     points = len(store.curve(job))
     figures: dict[str, Any] = {
-        "records": records, "fill_s": filled, "get_p50_s": statistics.median(one),
+        "records": records, "get_p50_s": statistics.median(one),
         "get_p99_s": p99(one), "best_p50_s": statistics.median(best),
         "best_p99_s": p99(best), "page_p50_s": statistics.median(pages), "page_p99_s": p99(pages),
         "curve_s": statistics.median(curve), "curve_points": points,
@@ -192,6 +211,55 @@ def measure(name: str, store: Store, records: int) -> dict[str, Any]:
     return figures
 
 
+class Watched:
+    """A file that is written or read line by line, and how much memory the process had at the
+    beginning and at most."""
+
+    def __init__(self, file: IO[bytes], lines: int) -> None:
+        self._file, self._begun = file, lines // 10
+        self.lines, self.first, self.most = 0, 0, 0
+
+    def write(self, data: bytes) -> int:
+        self._look()
+        return self._file.write(data)
+
+    def readline(self, size: int = -1) -> bytes:
+        self._look()
+        return self._file.readline(size)
+
+    def _look(self) -> None:
+        self.lines += 1
+        if self.lines % 1000 == 0:
+            pages = int(Path("/proc/self/statm").read_text().split()[1])
+            self.most = max(self.most, pages * os.sysconf("SC_PAGE_SIZE"))
+            if self.lines <= self._begun:
+                self.first = self.most
+
+
+def exchange(store: Store, folder: Path, lines: int) -> dict[str, Any]:
+    """A log written of a store and taken into another: lines a second, and the growth of memory
+    after the first tenth, in bytes."""
+    log = folder / "log.jsonl"
+    figures: dict[str, Any] = {"lines": lines}
+    with open(log, "wb") as file:
+        out = Watched(file, lines)
+        (took,) = times([lambda: export_jsonl(store, cast("IO[bytes]", out), limit=lines)])
+    figures |= {"export_lines_per_s": lines / took, "export_growth": out.most - out.first}
+    with Store(folder / "copy.db") as copy, open(log, "rb") as file:
+        into = Watched(file, lines)
+        (took,) = times([lambda: import_jsonl(copy, cast("IO[bytes]", into))])
+        figures["imported"] = copy.page(limit=1).records[0].origin == "import"
+    figures |= {"import_lines_per_s": lines / took, "import_growth": into.most - into.first}
+    rates = [figures[f"{way}_lines_per_s"] for way in ("export", "import")]
+    grown = [figures[f"{way}_growth"] / 1e6 for way in ("export", "import")]
+    print(
+        f"  {lines:,} lines out at {rates[0]:,.0f} a second, in at {rates[1]:,.0f}; "
+        f"memory grew by {grown[0]:.1f} and {grown[1]:.1f} MB",
+        flush=True,
+    )
+    return figures
+
+
 def bars(name: str, figures: dict[str, Any]) -> list[dict[str, Any]]:
     """The rows of the table of bars."""
 
@@ -201,11 +269,18 @@ def bars(name: str, figures: dict[str, Any]) -> list[dict[str, Any]]:
         return common.bar(f"{name}: {case}", f"< {limit * 1e3:.0f} ms", text, found < limit)
 
     rate = figures["inserts_per_s_of_500"]
+    grown = []
+    if (log := figures.get("exchange")) is not None:
+        growth = max(log["export_growth"], log["import_growth"])
+        case = f"{name}: memory of {log['lines']:,} lines out and in"
+        text = f"+{growth / 1e6:.1f} MB"
+        grown = [common.bar(case, f"< {GROWTH / 1e6:.0f} MB", text, growth < GROWTH)]
     return [
         below("best of a workload, p99", "best_p99_s", BEST_S),
         below("page of 100, p99", "page_p99_s", PAGE_S),
         below(f"curve of {JOB:,} trials", "curve_s", CURVE_S),
         common.bar(f"{name}: inserts", f">= {INSERTS} /s", f"{rate:,.0f} /s", rate >= INSERTS),
+        *grown,
     ]
 
 
@@ -213,6 +288,9 @@ def main() -> None:
     """Print and end with one JSON line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]
     parser.add_argument("--records", type=int, default=RECORDS)
+    parser.add_argument(
+        "--lines", type=int, default=20_000, help="of a log written and read (bar: 1000000)"
+    )
     parser.add_argument("--only", choices=["sqlite", "postgresql"])
     parser.add_argument("--folder", type=Path, help="where to make the SQLite file")
     options = parser.parse_args()
@@ -223,6 +301,8 @@ def main() -> None:
             Store(Path(folder) / "records.db") as store,
         ):
             found["sqlite"] = measure("sqlite", store, options.records)
+            lines = min(options.lines, options.records)
+            found["sqlite"]["exchange"] = exchange(store, Path(folder), lines)
     if options.only != "sqlite" and (reason := postgres.missing()) is not None:
         print(f"postgresql: left out, {reason}")
     elif options.only != "sqlite":

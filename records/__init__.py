@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from records.errors import (
+    KeyReused,
     LeaseLost,
     NoRecord,
     RecordError,
@@ -34,11 +35,13 @@ from records.types import (
     Event,
     Filters,
     Job,
+    JobPage,
     Lease,
     Measurement,
     Page,
     Record,
     RecordKey,
+    SubmissionKey,
     Workload,
     new_job_id,
 )
@@ -61,9 +64,11 @@ __all__ = [
     "Filters",
     "ImportReport",
     "Job",
+    "JobPage",
     "JobQueue",
     "JsonlReport",
     "JsonlWriter",
+    "KeyReused",
     "Lease",
     "LeaseLost",
     "Measurement",
@@ -78,6 +83,7 @@ __all__ = [
     "SchemaVersionError",
     "Store",
     "StoreUnavailable",
+    "SubmissionKey",
     "Workload",
     "distill",
     "export_jsonl",

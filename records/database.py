@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import (
     ArgumentError,
     DBAPIError,
+    DisconnectionError,
     IntegrityError,
     InterfaceError,
     NoSuchModuleError,
@@ -35,6 +38,11 @@ from records.types import canonical_json
 
 BUSY_SECONDS = 30.0
 """How long a writer waits for another one to finish before it gives up."""
+
+POOL_SECONDS = 10.0
+"""How long a thread waits for one of the connections to a server."""
+REST_SECONDS = 1.0
+"""A connection that was not used for so long is tried before it is used again."""
 
 _WRITES = "records_writes"
 # A statement that psycopg has prepared is planned for any LIMIT, and then PostgreSQL reads a whole
@@ -81,7 +89,9 @@ class Database:
             self.engine: Engine = create_engine(
                 url,
                 json_serializer=canonical_json,
-                pool_pre_ping=url.get_backend_name() != "sqlite",
+                pool_size=10,
+                max_overflow=10,
+                pool_timeout=POOL_SECONDS,
                 connect_args=_NOT_PREPARED if url.drivername == "postgresql+psycopg" else {},
             )
         except NoSuchModuleError as e:
@@ -92,9 +102,13 @@ class Database:
                 f"pip install 'autosched[postgresql]'"
             ) from e
         self.is_sqlite = self.engine.dialect.name == "sqlite"
+        self._writer = threading.Lock()
         if self.is_sqlite:
             event.listen(self.engine, "connect", _prepare_sqlite)
             event.listen(self.engine, "begin", _begin_sqlite)
+        else:
+            event.listen(self.engine, "checkin", _note_use)
+            event.listen(self.engine, "checkout", partial(_ping_after_rest, self.engine))
         try:
             with self.transaction(writes=False) as connection:
                 found = versions.found(connection, self.name)
@@ -106,14 +120,38 @@ class Database:
 
     @contextmanager
     def transaction(self, *, writes: bool) -> Iterator[Connection]:
-        """One transaction: committed on leaving, rolled back on an exception."""
+        """One transaction: committed on leaving, rolled back on an exception.
+
+        What only reads a server needs none: each statement sees what is committed, as it would
+        inside a transaction there, and two exchanges with the server are saved.
+        """
+        options: dict[str, Any] = {_WRITES: writes}
+        if not writes and not self.is_sqlite:
+            options["isolation_level"] = "AUTOCOMMIT"
         try:
-            with self.engine.connect() as connection:
-                connection = connection.execution_options(**{_WRITES: writes})
+            with self._turn(writes), self.engine.connect() as connection:
+                connection = connection.execution_options(**options)
                 with connection.begin():
                     yield connection
         except SQLAlchemyError as e:
             raise self._translated(e) from e
+
+    @contextmanager
+    def _turn(self, writes: bool) -> Iterator[None]:
+        """Of this process's threads one at a time writes to an SQLite file. There is but one writer
+        anyway, and SQLite makes the others sleep for longer and longer until they are lucky."""
+        if not (writes and self.is_sqlite):
+            yield
+            return
+        if not self._writer.acquire(timeout=BUSY_SECONDS):
+            raise StoreUnavailable(
+                f"{self.name} cannot be used now: other threads have been writing to it for "
+                f"{BUSY_SECONDS:.0f} s"
+            )
+        try:
+            yield
+        finally:
+            self._writer.release()
 
     def _translated(self, error: SQLAlchemyError) -> RecordError:
         reason = str(error.orig) if isinstance(error, DBAPIError) else str(error)
@@ -168,6 +206,24 @@ def _prepare_sqlite(connection: sqlite3.Connection, entry: ConnectionPoolEntry) 
             if "locked" not in str(e) or time.monotonic() > deadline:
                 raise
         time.sleep(0.01)
+
+
+def _note_use(connection: Any, entry: ConnectionPoolEntry) -> None:
+    entry.info["used"] = time.monotonic()
+
+
+def _ping_after_rest(engine: Engine, connection: Any, entry: ConnectionPoolEntry, _: Any) -> None:
+    """A connection that rested may be dead (a server that was started anew); the pool then makes
+    another. Trying each connection before each use would be an exchange more for all of them."""
+    now = time.monotonic()
+    if now - entry.info.get("used", now) <= REST_SECONDS:
+        return
+    try:
+        alive = engine.dialect.do_ping(connection)
+    except engine.dialect.loaded_dbapi.Error as e:
+        raise DisconnectionError(str(e)) from e
+    if not alive:
+        raise DisconnectionError("the connection is closed")
 
 
 def _begin_sqlite(connection: Connection) -> None:

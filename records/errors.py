@@ -2,6 +2,7 @@
 
 RecordError            a record, store or log that cannot be used
 ├── NoRecord           nothing in the store or log answers the question; the message says why
+├── KeyReused          a submission's key was used before for another request
 ├── LeaseLost          somebody else has the job, or nobody has: what was to be written is not
 ├── SchemaVersionError a database of another schema version; the message names the command to run
 └── StoreUnavailable   the database is locked, full or out of reach; the same call may work later
@@ -16,6 +17,10 @@ class RecordError(Exception):
 
 class NoRecord(RecordError):
     """Nothing in the store or log answers the question."""
+
+
+class KeyReused(RecordError):
+    """What was to be submitted bears the key of another request."""
 
 
 class LeaseLost(RecordError):

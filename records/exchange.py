@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import os
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from itertools import islice
-from typing import IO, TYPE_CHECKING, Unpack
+from typing import IO, TYPE_CHECKING, Unpack, cast
 
 from records.errors import NoRecord, RecordError
 from records.intake import BATCH, ImportReport, take_in
 from records.jsonl import JsonlReport, JsonlWriter, numbered_entries
 from records.lines import Entry, LoggedMeasurement, encode_line, logged
-from records.opening import is_store, open_records
-from records.reader import RecordReader
+from records.opening import file_of, is_store, open_records
 from records.types import IMPORT, Filters, Record, Workload
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def import_jsonl(store: Store, log: str | os.PathLike[str] | IO[bytes]) -> Impor
     """
     skipped = JsonlReport()
     report = take_in(store, numbered_entries(log, skipped), IMPORT)
-    report.refused = sorted(report.refused + skipped.skipped)
+    report.add_skipped(skipped)
     return report
 
 
@@ -56,22 +56,45 @@ def merge(
     """Takes the records of several stores or logs into one, with a report for each source.
 
     What the destination holds stays, and is extended. Into a store, records are imported as by
-    `import_jsonl`; into a log, their lines are taken as they are.
+    `import_jsonl`; into a log, their lines are taken as they are. Sources are read as they come,
+    line by line; of a log as the destination the keys of all its records are held in memory.
     """
     with ExitStack() as stack:
-        opened = [stack.enter_context(open_records(source)) for source in sources]
+        opened: list[RecordSource | IO[bytes]] = []
+        for source in sources:
+            opened.append(_opened(source))
+            stack.enter_context(opened[-1])
         if is_store(destination):
             from records.store import Store
 
             store = stack.enter_context(Store(destination))
-            reports = [take_in(store, enumerate(entries(s), 1), IMPORT) for s in opened]
-        else:
-            known = _known(destination)
-            reports = [_append(destination, entries(source), known) for source in opened]
-        for source, report in zip(opened, reports, strict=True):
-            if isinstance(source, RecordReader):
-                report.refused = sorted(report.refused + source.report.skipped)
-        return reports
+            return [_read_off(source, lambda n: take_in(store, n, IMPORT)) for source in opened]
+        known = _known(destination)
+        return [_read_off(source, lambda n: _append(destination, n, known)) for source in opened]
+
+
+def _opened(source: str | os.PathLike[str]) -> RecordSource | IO[bytes]:
+    """A store, or a log to be read line by line. Raises RecordError for what is neither."""
+    file = file_of(source)
+    if file is None or not file.exists() or is_store(source):
+        return open_records(source)
+    try:
+        return open(file, "rb")
+    except OSError as e:
+        raise RecordError(f"cannot read {file}: {e}") from e
+
+
+def _read_off(
+    source: RecordSource | IO[bytes],
+    take: Callable[[Iterable[tuple[int, Entry]]], ImportReport],
+) -> ImportReport:
+    """What `take` makes of the numbered entries of a source."""
+    if not isinstance(source, io.BufferedReader):
+        return take(enumerate(entries(cast("RecordSource", source)), 1))
+    skipped = JsonlReport()
+    report = take(numbered_entries(source, skipped))
+    report.add_skipped(skipped)
+    return report
 
 
 def distill(source: str | os.PathLike[str], destination: str | os.PathLike[str]) -> int:
@@ -155,13 +178,18 @@ def _known(log: str | os.PathLike[str]) -> set[Hashable]:
     return {_identity(entry) for _, entry in numbered_entries(log)}
 
 
+def _first_of_each(entries: Iterable[Entry]) -> list[Entry]:
+    return list({_identity(entry): entry for entry in reversed(list(entries))}.values())[::-1]
+
+
 def _append(
-    log: str | os.PathLike[str], all_entries: Iterator[Entry], known: set[Hashable]
+    log: str | os.PathLike[str], numbered: Iterable[tuple[int, Entry]], known: set[Hashable]
 ) -> ImportReport:
     report = ImportReport()
     writer = JsonlWriter(log)
-    while batch := list(islice(all_entries, BATCH)):
-        new = [entry for entry in batch if _identity(entry) not in known]
+    rest = (entry for _, entry in numbered)
+    while batch := list(islice(rest, BATCH)):
+        new = _first_of_each(entry for entry in batch if _identity(entry) not in known)
         known.update(map(_identity, new))
         writer.append(new)
         report.new += sum(isinstance(entry, Record) for entry in new)

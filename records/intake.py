@@ -8,6 +8,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from records.errors import NoRecord, RecordError, StoreUnavailable
+from records.jsonl import LISTED, JsonlReport
 from records.lines import Entry, LoggedMeasurement
 from records.types import IMPORT, OK, Record, Workload
 
@@ -20,13 +21,33 @@ BATCH = 500
 
 @dataclass
 class ImportReport:
-    """What taking records in came to: how many were new, how many were there already, and what was
-    refused, with the number of the line (of the entry, if a store was the source) and the reason.
+    """What taking records in came to: how many were new, how many were there already, and how many
+    lines were refused; of the first LISTED of these, `refused` has the number of the line (of the
+    entry, if a store was the source) and the reason.
     """
 
     new: int = 0
     known: int = 0
     refused: list[tuple[int, str]] = field(default_factory=list)
+    refused_count: int = 0
+
+    def refuse(self, number: int, reason: str) -> None:
+        """Enter a line that cannot be taken."""
+        self.refused_count += 1
+        if len(self.refused) < LISTED:
+            self.refused.append((number, reason))
+
+    def add_skipped(self, read: JsonlReport) -> None:
+        """Enter the lines that could not even be read."""
+        self.refused_count += read.skipped_count
+        self.refused = sorted(self.refused + read.skipped)[:LISTED]
+
+    def by_reason(self) -> dict[str, list[int]]:
+        """The numbers of the listed lines by the reason why they were refused."""
+        found: dict[str, list[int]] = {}
+        for number, reason in self.refused:
+            found.setdefault(reason, []).append(number)
+        return found
 
 
 def take_in(
@@ -73,7 +94,7 @@ class _Intake:
         except StoreUnavailable:
             raise
         except RecordError as e:
-            self.report.refused.append((number, str(e)))
+            self.report.refuse(number, str(e))
         else:
             self._workloads.add(workload.key)
 
@@ -84,7 +105,7 @@ class _Intake:
                 self._store.workload(key)
             except NoRecord:
                 reason = f"workload {key} is neither in the store nor in the lines before"
-                self.report.refused.append((number, reason))
+                self.report.refuse(number, reason)
                 return False
             self._workloads.add(key)
         return True
@@ -104,8 +125,8 @@ class _Intake:
             ):
                 self.report.known += 1
             else:
-                reason = f"record {kept.id} has the same job, round and slot and another program"
-                self.report.refused.append((number, reason))
+                reason = "another program is stored under the same job, round and slot"
+                self.report.refuse(number, reason)
 
     def _make_job_of(self, record: Record) -> None:
         """A record needs a job; one that comes without is known by its id and its records."""
@@ -128,8 +149,8 @@ class _Intake:
         for number, entry in measurements:
             record = found.get(entry.of)
             if record is None or record.status != OK:
-                why = "which is not in the store" if record is None else f"which is {record.status}"
-                self.report.refused.append((number, f"measurement of {tuple(entry.of)}, {why}"))
+                why = "that is not in the store" if record is None else f"that is {record.status}"
+                self.report.refuse(number, f"a measurement of a record {why}")
                 continue
             measurement = entry.measurement
             if self._origin is not None:

@@ -25,6 +25,9 @@ from records.types import Measurement, Record, Workload
 MAX_LINE = 1 << 26
 """Bytes of the longest line that is decoded; what is longer is no line of a log of records."""
 
+LISTED = 1_000
+"""Lines that a report lists at most, whatever else there is in a file of millions."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -99,10 +102,18 @@ def _write(log: int, data: bytes) -> None:
 
 @dataclass
 class JsonlReport:
-    """What reading a log came to: entries used, and lines skipped with their numbers (from 1)."""
+    """What reading a log came to: entries used, and how many lines were skipped; of the first
+    LISTED of these, `skipped` has the numbers (from 1) and the reasons."""
 
     read: int = 0
     skipped: list[tuple[int, str]] = field(default_factory=list)
+    skipped_count: int = 0
+
+    def skip(self, number: int, reason: str) -> None:
+        """Enter a line that cannot be used."""
+        self.skipped_count += 1
+        if len(self.skipped) < LISTED:
+            self.skipped.append((number, reason))
 
 
 def read_jsonl(
@@ -129,7 +140,7 @@ def numbered_entries(
                     raise RecordError(f"longer than {MAX_LINE} bytes")
                 entry = decode_line(line)
             except RecordError as e:
-                report.skipped.append((number, str(e)))
+                report.skip(number, str(e))
             else:
                 report.read += 1
                 yield number, entry
@@ -140,7 +151,7 @@ def numbered_entries(
             number, reason = report.skipped[0]
             _log.warning(
                 "%s: %d line(s) skipped, the first is line %d: %s",
-                *(name, len(report.skipped), number, reason),
+                *(name, report.skipped_count, number, reason),
             )
 
 

@@ -2,7 +2,8 @@
 
 A worker claims a job for some seconds, and renews the lease while it works. Who dies, or is cut
 off, stops renewing; `reap` puts the job back, and the next claim raises the lease's epoch, so that
-what the first one writes late is refused (`LeaseLost`). States:
+what the first one writes late is refused (`LeaseLost`). Each change of a state is an event of the
+job (kind `state`), in the same transaction. States:
 
     queued ──claim──► running ──finish──► succeeded | failed | cancelled ──resume──► queued
        │                 │  cancel──► cancelling ──finish, reap──► cancelled
@@ -14,12 +15,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import ColumnElement, Connection, func, select, update
+from sqlalchemy import ColumnElement, Connection, delete, func, insert, select, update
 from sqlalchemy.orm import aliased
 
-from records.errors import LeaseLost, NoRecord, RecordError
-from records.rows import select_values
-from records.schema import JobRow, database_time
+from records.errors import LeaseLost, RecordError
+from records.jobs import create, job_of, note_submission, submitted
+from records.rows import put_workload
+from records.schema import EventRow, JobRow, SubmissionRow, database_time
 from records.types import (
     CANCELLING,
     ENDED,
@@ -28,12 +30,27 @@ from records.types import (
     RUNNING,
     Job,
     Lease,
+    SubmissionKey,
+    Workload,
+    new_job_id,
     storable_text,
 )
 
 if TYPE_CHECKING:
     from records.database import Database
     from records.store import Store
+
+
+STATE = "state"
+"""The kind of the events that tell of a job's states."""
+RESUMED = "resumed"
+"""The reason of the state event with which a job that had ended goes on."""
+MOST_TRIALS = 10_000_000
+"""Trials of one job, however often it is resumed."""
+
+
+class _AnotherWasFaster(Exception):
+    """The same submission was made at the same time; this one is taken back."""
 
 
 def check_lease(connection: Connection, lease: Lease) -> None:
@@ -58,24 +75,74 @@ class JobQueue:
     def __init__(self, store: Store) -> None:
         self._db: Database = store._db
 
+    def submit(
+        self,
+        workload: Workload,
+        target: str,
+        *,
+        seed: int | None,
+        trials_requested: int,
+        options: Mapping[str, Any] | None = None,
+        priority: int = 0,
+        client: str = "",
+        key: SubmissionKey | None = None,
+    ) -> tuple[Job, bool]:
+        """A new job that waits, with its workload, in one transaction; and whether it is new.
+
+        A request that is repeated under the same `key` gives the job of the first time, as it is
+        now. Raises KeyReused if the key was used for another request.
+        """
+        values: dict[str, Any] = {
+            "workload_key": workload.key,
+            "target": target,
+            "device": None,
+            "seed": seed,
+            "options": dict(options or {}),
+            "state": QUEUED,
+            "trials_requested": trials_requested,
+            "origin": LOCAL,
+            "priority": priority,
+            "client": client,
+        }
+        try:
+            with self._db.transaction(writes=True) as connection:
+                if key is not None and (known := submitted(connection, key)) is not None:
+                    return job_of(connection, known), False
+                put_workload(connection, workload)
+                job = create(connection, id=new_job_id(), **values)
+                if key is not None and not note_submission(connection, key, job.id):
+                    raise _AnotherWasFaster
+                _tell(connection, job, "submitted")
+                return job, True
+        except _AnotherWasFaster:
+            with self._db.transaction(writes=False) as connection:
+                known = submitted(connection, key) if key is not None else None
+                assert known is not None  # what made the insert stand back is committed
+                return job_of(connection, known), False
+
+    def forget_submissions(self, seconds: float) -> int:
+        """Keys of submissions older than that may be used anew; returns how many there were."""
+        old = delete(SubmissionRow).where(SubmissionRow.created_at < database_time(-seconds))
+        with self._db.transaction(writes=True) as connection:
+            return connection.execute(old).rowcount
+
     def claim(self, owner: str, seconds: float) -> Job | None:
         """The next job, running under a new lease of `owner` for `seconds`; None if none waits.
 
-        The highest priority first, then the client that has the fewest jobs running, then the
-        oldest.
+        The highest priority first, then the client that has the fewest jobs running, of these the
+        one whose turn is longest ago, then the oldest.
         """
         other = aliased(JobRow)
-        same_client = func.coalesce(other.client, "") == func.coalesce(JobRow.client, "")
-        running = (
-            select(func.count())
-            .where(other.state.in_((RUNNING, CANCELLING)), same_client)
-            .correlate(JobRow)
-            .scalar_subquery()
-        )
+        of_client = select(func.count()).where(other.client == JobRow.client).correlate(JobRow)
+        running = of_client.where(other.state.in_((RUNNING, CANCELLING))).scalar_subquery()
+        turn = of_client.with_only_columns(func.max(other.claimed_at)).scalar_subquery()
         waiting = (
             select(JobRow.id)
             .where(JobRow.state == QUEUED, JobRow.origin == LOCAL)
-            .order_by(JobRow.priority.desc(), running, JobRow.created_at, JobRow.id)
+            .order_by(
+                JobRow.priority.desc(),
+                *(running, turn.asc().nulls_first(), JobRow.created_at, JobRow.id),
+            )
             .limit(1)
             .with_for_update(skip_locked=True, of=JobRow)
         )
@@ -89,8 +156,9 @@ class JobQueue:
                 "lease_owner": owner,
                 "lease_epoch": JobRow.lease_epoch + 1,
                 "lease_until": database_time(seconds),
+                "claimed_at": database_time(),
             }
-            return _change(connection, job_id, values)
+            return _change(connection, job_id, values, "claimed")
 
     def renew(self, lease: Lease, seconds: float) -> Job:
         """The job, held for `seconds` from now; its state says whether it is to be cancelled.
@@ -108,7 +176,8 @@ class JobQueue:
         with self._db.transaction(writes=True) as connection:
             check_lease(connection, lease)
             text = None if error is None else storable_text(error)
-            return _change(connection, lease.job_id, {"state": state, "error": text, **_FREE})
+            values = {"state": state, "error": text, **_FREE}
+            return _change(connection, lease.job_id, values, "ended")
 
     def park(self, lease: Lease) -> Job:
         """The job, back in the queue for anybody (cancelled, if that was asked for).
@@ -117,7 +186,7 @@ class JobQueue:
         """
         with self._db.transaction(writes=True) as connection:
             check_lease(connection, lease)
-            return _put_back(connection, lease.job_id)
+            return _put_back(connection, lease.job_id, "parked")
 
     def reap(self) -> list[Job]:
         """Puts jobs back whose leases are over; returns them."""
@@ -128,54 +197,72 @@ class JobQueue:
             .with_for_update(skip_locked=True)
         )
         with self._db.transaction(writes=True) as connection:
-            return [_put_back(connection, job_id) for job_id in connection.scalars(late).all()]
+            jobs = connection.scalars(late).all()
+            return [_put_back(connection, job_id, "lease over") for job_id in jobs]
 
     def cancel(self, job_id: str) -> Job:
-        """The job, cancelled if nobody works on it, else cancelling; an ended one stays as it is.
+        """The job, cancelled if nobody works on it under a lease, else cancelling; an ended one
+        stays as it is.
 
         Raises NoRecord.
         """
         with self._db.transaction(writes=True) as connection:
-            job = _locked(connection, job_id)
-            if job.state == QUEUED:
-                return _change(connection, job_id, {"state": "cancelled"})
+            job = job_of(connection, job_id, lock=True)
+            # A run of the command line has no lease: it may be over long since, and nobody knows.
+            if job.state == QUEUED or (job.state == RUNNING and job.lease_owner is None):
+                return _change(connection, job_id, {"state": "cancelled"}, "asked for")
             if job.state == RUNNING:
-                return _change(connection, job_id, {"state": CANCELLING})
+                return _change(connection, job_id, {"state": CANCELLING}, "asked for")
             return job
 
     def resume(self, job_id: str, additional_trials: int = 0) -> Job:
-        """An ended job, back in the queue, with more trials. Raises RecordError for others."""
+        """An ended job, back in the queue, with more trials. Raises RecordError for others, and
+        beyond MOST_TRIALS."""
         with self._db.transaction(writes=True) as connection:
-            job = _locked(connection, job_id)
+            job = job_of(connection, job_id, lock=True)
             if job.state not in ENDED or job.origin != LOCAL or additional_trials < 0:
                 raise RecordError(
                     f"job {job_id} cannot be resumed: it is {job.state} ({job.origin}); expected a "
                     f"job made here that is {' or '.join(ENDED)}, and 0 or more trials"
                 )
-            trials = JobRow.trials_requested + additional_trials
+            trials = job.trials_requested + additional_trials
+            if trials > MOST_TRIALS:
+                raise RecordError(f"job {job_id} would have {trials} trials; at most {MOST_TRIALS}")
             values = {"state": QUEUED, "error": None, "trials_requested": trials}
-            return _change(connection, job_id, values)
+            return _change(connection, job_id, values, RESUMED)
 
 
 _FREE: Mapping[str, Any] = {"lease_owner": None, "lease_until": None}
 
 
-def _locked(connection: Connection, job_id: str) -> Job:
-    row = connection.execute(
-        select_values(Job).where(JobRow.id == job_id).with_for_update()
-    ).first()
-    if row is None:
-        raise NoRecord(f"no job {job_id}")
-    return Job(**row._mapping)
+def _put_back(connection: Connection, job_id: str, reason: str) -> Job:
+    job = job_of(connection, job_id, lock=True)
+    state = "cancelled" if job.state == CANCELLING else QUEUED
+    return _change(connection, job_id, {"state": state, **_FREE}, reason)
 
 
-def _put_back(connection: Connection, job_id: str) -> Job:
-    state = "cancelled" if _locked(connection, job_id).state == CANCELLING else QUEUED
-    return _change(connection, job_id, {"state": state, **_FREE})
-
-
-def _change(connection: Connection, job_id: str, values: Mapping[str, Any]) -> Job:
+def _change(
+    connection: Connection, job_id: str, values: Mapping[str, Any], reason: str | None = None
+) -> Job:
+    """The job with new values; with a `reason` for a new state, that is told, too."""
     of_job: ColumnElement[bool] = JobRow.id == job_id
     changed = {**values, "updated_at": database_time()}
     connection.execute(update(JobRow).where(of_job).values(changed))
-    return Job(**connection.execute(select_values(Job).where(of_job)).one()._mapping)
+    job = job_of(connection, job_id)
+    if reason is not None:
+        _tell(connection, job, reason)
+    return job
+
+
+def _tell(connection: Connection, job: Job, reason: str) -> None:
+    """Adds the event of a job's new state; the transaction has changed, so holds, its row."""
+    data = {
+        "state": job.state,
+        "reason": reason,
+        "error": job.error,
+        "trials_done": job.trials_done,
+        "trials_requested": job.trials_requested,
+        "best_seconds": job.best_seconds,
+    }
+    row = {"job_id": job.id, "kind": STATE, "data": data, "created_at": database_time()}
+    connection.execute(insert(EventRow).values(row))

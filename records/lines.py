@@ -205,6 +205,7 @@ def _workload(values: _Values) -> Workload:
         key=values.text("key"),
         name=values.text("name"),
         script=values.text("script"),
+        text=values.text("text") if values.present("text") else None,
         args=values.array("args") if values.present("args") else None,
         flop=values.number("flop", 0.0),
     )

@@ -6,67 +6,86 @@ The best of a workload is looked up in `ix_records_best` alone.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator
-from typing import Any
+from collections.abc import Iterator
+from functools import cache
+from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, CompoundSelect, Connection, Select, func, select, union_all
-from sqlalchemy.orm import InstrumentedAttribute
+from sqlalchemy import (
+    CompoundSelect,
+    Connection,
+    Integer,
+    Select,
+    bindparam,
+    func,
+    select,
+    union_all,
+)
 
-from records.ranking import Candidate, Scope, Standing, Tally
+from records.ranking import Scope, Standing, Tally
 from records.rows import select_records
 from records.schema import RecordRow
 from records.types import OK, TRIAL, CurvePoint, Filters
 
 
-def firsts(workload_key: str, scope: Scope, exclude: Collection[int]) -> CompoundSelect[Any]:
-    """Selects the first of each standing: one index seek each, however many records there are."""
+def firsts(*, exclude: bool) -> CompoundSelect[Any]:
+    """Selects the first of each standing: one index seek each, however many records there are.
+
+    Its parameters are `workload_key`, `target`, `device`, and with `exclude` ids to pass over.
+    """
 
     def first(standing: Standing) -> Select[Any]:
         query = (
             select(RecordRow.standing, RecordRow.ranked_seconds, RecordRow.id)
-            .where(*_in_scope(workload_key, scope), RecordRow.standing == int(standing))
+            .where(*(getattr(RecordRow, name) == bindparam(name) for name in _SCOPE))
+            .where(RecordRow.standing == int(standing))
             .order_by(RecordRow.ranked_seconds, RecordRow.id)
             .limit(1)
         )
         if exclude:
-            query = query.where(RecordRow.id.not_in(exclude))
+            query = query.where(RecordRow.id.not_in(bindparam("exclude", expanding=True)))
         return select(query.subquery())
 
     return union_all(*map(first, Standing))
 
 
-def candidates(
-    connection: Connection, workload_key: str, scope: Scope, exclude: Collection[int]
-) -> list[Candidate]:
-    """The first of each standing."""
-    rows = connection.execute(firsts(workload_key, scope, exclude)).all()
-    return [Candidate(row.ranked_seconds, row.id, row.standing) for row in rows]
+_SCOPE = ("workload_key", "target", "device")
+
+
+@cache
+def first_records(*, exclude: bool) -> Select[Any]:
+    """Selects the records that `firsts` finds. Made once: that takes longer than the answer."""
+    found = firsts(exclude=exclude).subquery()
+    return select_records().join(found, found.c.id == RecordRow.id)
 
 
 def scopes(connection: Connection, workload_key: str) -> list[Scope]:
     """The targets and devices with records of a workload, sorted: one index seek each."""
-    of_workload = RecordRow.workload_key == workload_key
     return [
         (target, device)
-        for target in _distinct(connection, RecordRow.target, of_workload)
-        for device in _distinct(
-            connection, RecordRow.device, of_workload, RecordRow.target == target
-        )
+        for target in _distinct(connection, "target", workload_key=workload_key)
+        for device in _distinct(connection, "device", workload_key=workload_key, target=target)
     ]
 
 
-def _distinct(
-    connection: Connection, column: InstrumentedAttribute[str], *within: ColumnElement[bool]
-) -> Iterator[str]:
+def _distinct(connection: Connection, name: str, **within: str) -> Iterator[str]:
     """The values of a column, sorted, where the columns before it in the index are fixed.
 
     A SELECT DISTINCT would read all rows; this goes from each value to the next.
     """
-    query = select(column).where(*within).order_by(column).limit(1)
-    value = connection.execute(query).scalar()
+    first, following = _walk(name, tuple(within))
+    value = connection.execute(first, within).scalar()
     while value is not None:
         yield value
-        value = connection.execute(query.where(column > value)).scalar()
+        value = connection.execute(following, {**within, "after": value}).scalar()
+
+
+@cache
+def _walk(name: str, within: tuple[str, ...]) -> tuple[Select[Any], Select[Any]]:
+    """Select the first value of a column, and the one following the value `after`."""
+    column = getattr(RecordRow, name)
+    fixed = (getattr(RecordRow, other) == bindparam(other) for other in within)
+    first = select(column).where(*fixed).order_by(column).limit(1)
+    return first, first.where(column > bindparam("after"))
 
 
 def tally(connection: Connection, workload_key: str, scope: Scope) -> Tally:
@@ -93,32 +112,46 @@ def tally(connection: Connection, workload_key: str, scope: Scope) -> Tally:
     return result
 
 
-def page(filters: Filters, window: int) -> tuple[Select[Any], Select[int, Any]]:
-    """Selects records in order of their ids, and how many were looked at, with the last id.
+class PageQueries(NamedTuple):
+    """The statements of a page, and their parameters: the records; how many were looked at, with
+    the last id."""
+
+    records: Select[Any]
+    looked_at: Any
+    parameters: dict[str, Any]
+
+
+def page(filters: Filters, window: int) -> PageQueries:
+    """How records are selected in order of their ids.
 
     The window, the next ids of the job or workload, is read from that one's own index alone; only
     for these are rows read, and then the other filters tried. The limits inside keep planners from
     doing it the other way round, which reads everything for a filter that few records pass.
     """
+    given = {name: filters[name] for name in _FILTERED if filters.get(name) is not None}  # type: ignore[literal-required]
+    owner = next((name for name in ("job_id", "workload_key") if name in given), None)
     limit = filters["limit"] or 0
-    ids = select(RecordRow.id).where(RecordRow.id > (filters.get("after_id") or 0))
-    others = dict(_FILTERED)
-    given: dict[str, Any] = {n: v for n, v in filters.items() if v is not None}
-    for name in ("job_id", "workload_key"):
-        if name in given:
-            ids = ids.where(others.pop(name) == given[name])
-            break
-    wanted = {name: given[name] for name in others if name in given}
-    size = max(window, limit) if wanted else limit
+    size = limit if not given.keys() - {owner} else max(window, limit)
+    parameters = given | {"after_id": filters.get("after_id") or 0, "most": limit, "size": size}
+    return PageQueries(*_page_of(owner, tuple(name for name in given if name != owner)), parameters)
+
+
+@cache
+def _page_of(owner: str | None, wanted: tuple[str, ...]) -> tuple[Select[Any], Any]:
+    """The statements, which depend on nothing but which filters are given."""
+    ids = select(RecordRow.id).where(RecordRow.id > bindparam("after_id"))
+    if owner is not None:
+        ids = ids.where(_FILTERED[owner] == bindparam(owner))
+    limit, size = bindparam("most", type_=Integer), bindparam("size", type_=Integer)
     looked_at = ids.order_by(RecordRow.id).limit(size).subquery()
     rows = (
-        select(RecordRow.id, *(others[name] for name in wanted))
+        select(RecordRow.id, *(_FILTERED[name] for name in wanted))
         .join(looked_at, looked_at.c.id == RecordRow.id)
         .order_by(looked_at.c.id)
         .limit(size)
         .subquery()
     )
-    passed = select(rows.c.id).where(*(rows.c[name] == value for name, value in wanted.items()))
+    passed = select(rows.c.id).where(*(rows.c[name] == bindparam(name) for name in wanted))
     chosen = passed.order_by(rows.c.id).limit(limit).subquery() if wanted else looked_at
     query = select_records().join(chosen, chosen.c.id == RecordRow.id).order_by(chosen.c.id)
     return query, select(func.count(), func.max(looked_at.c.id))

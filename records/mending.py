@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, func, select, update
 
+from records.jobs import best_seconds
 from records.rows import ranking_columns, trace_hash
 from records.schema import JobRow, MeasurementRow, RecordRow, TraceRow
 from records.types import LOCAL, OK, STALE, TRIAL, Measurement, Record
@@ -38,9 +39,9 @@ class RepairReport:
 def repair(store: Store, *, dry_run: bool = False) -> RepairReport:
     """Checks a whole store, and repairs it unless `dry_run`.
 
-    Repaired: the columns by which the best is looked up, the jobs' counts of trials, and records
-    whose trace is not the one that its hash names, which become stale. Doing it again changes
-    nothing. Others may use the store meanwhile.
+    Repaired: the columns by which the best is looked up, the jobs' counts and best times, and
+    records whose trace is not the one that its hash names, which become stale. Doing it again
+    changes nothing. Others may use the store meanwhile.
     """
     report = RepairReport()
     with store._db.transaction(writes=False) as connection:
@@ -162,11 +163,15 @@ def _jobs(store: Store, report: RepairReport, dry_run: bool) -> None:
         report.jobs += 1
         with store._db.transaction(writes=not dry_run) as connection:
             of_job = JobRow.id == job_id
-            held = select(JobRow.trials_done).where(of_job).with_for_update()
-            stored = connection.execute(held).scalar_one()
-            right = connection.execute(select(count).where(of_job)).scalar_one()
-            if stored == right:
-                continue
-            report.repaired.append(f"job {job_id}: trials_done was {stored}, is {right}")
-            if not dry_run:
-                connection.execute(update(JobRow).where(of_job).values(trials_done=right))
+            held = select(JobRow.trials_done, JobRow.best_seconds).where(of_job).with_for_update()
+            stored = connection.execute(held).one()._asdict()
+            right = {
+                "trials_done": connection.execute(select(count).where(of_job)).scalar_one(),
+                "best_seconds": best_seconds(connection, job_id),
+            }
+            wrong = [name for name in right if stored[name] != right[name]]
+            report.repaired += [
+                f"job {job_id}: {name} was {stored[name]}, is {right[name]}" for name in wrong
+            ]
+            if wrong and not dry_run:
+                connection.execute(update(JobRow).where(of_job).values(right))

@@ -42,6 +42,12 @@ class Candidate(NamedTuple):
     standing: int
 
 
+def candidate(record: Record) -> Candidate | None:
+    """What `record` is in the choice of the best."""
+    standing, seconds = standing_of(record), record.final_seconds
+    return None if standing is None or seconds is None else Candidate(seconds, record.id, standing)
+
+
 def pick(candidates: Collection[Candidate]) -> Candidate | None:
     """The best of `candidates`, which hold at least the first of each standing that there is."""
     decided = any(candidate.standing == Standing.REMEASURED for candidate in candidates)

@@ -13,9 +13,9 @@ from typing import Self, Unpack
 from records.errors import NoRecord, RecordError
 from records.jsonl import JsonlReport, numbered_entries
 from records.ranking import (
-    Candidate,
     Scope,
     Tally,
+    candidate,
     choose_scope,
     no_record,
     pick,
@@ -116,8 +116,8 @@ class RecordReader:
             target, device = choose_scope(workload_key, target, device, scopes)
         scope = target, device
         found = list(self.records(workload_key=workload_key, target=target, device=device))
-        ranked = (_candidate(record) for record in found if record.id not in exclude)
-        best = pick([candidate for candidate in ranked if candidate])
+        ranked = (candidate(record) for record in found if record.id not in exclude)
+        best = pick([one for one in ranked if one])
         if best is None:
             raise no_record(workload_key, scope, _tally(found), scopes)
         return self._records[best.id]
@@ -139,7 +139,9 @@ class RecordReader:
         for number, entry in numbered_entries(self.path, self.report):
             match entry:
                 case Workload():
-                    self._workloads.setdefault(entry.key, entry)
+                    known = self._workloads.setdefault(entry.key, entry)
+                    if known.text is None and entry.text is not None:
+                        self._workloads[entry.key] = replace(known, text=entry.text)
                 case Record():
                     if ids.setdefault(entry.key, number) == number:
                         self._records[number] = replace(entry, id=number)
@@ -170,11 +172,6 @@ def _selected(record: Record, filters: Filters) -> bool:
         (filters.get("kind"), record.kind),
     )
     return all(value is None or value == found for value, found in wanted)
-
-
-def _candidate(record: Record) -> Candidate | None:
-    standing, seconds = standing_of(record), record.final_seconds
-    return None if standing is None or seconds is None else Candidate(seconds, record.id, standing)
 
 
 def _tally(found: list[Record]) -> Tally:

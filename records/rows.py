@@ -5,14 +5,25 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
+from functools import cache
 from itertools import islice
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, Row, Select, select, text, tuple_
+from sqlalchemy import Connection, Row, Select, select, text, tuple_, update
 from sqlalchemy.dialects import postgresql, sqlite
 
+from records.errors import RecordError
 from records.ranking import standing_of
-from records.schema import Base, EventRow, JobRow, MeasurementRow, RecordRow, TraceRow, WorkloadRow
+from records.schema import (
+    Base,
+    EventRow,
+    JobRow,
+    MeasurementRow,
+    RecordRow,
+    TraceRow,
+    WorkloadRow,
+    database_time,
+)
 from records.types import Event, Job, Measurement, Record, RecordKey, Workload, canonical_json
 
 T = TypeVar("T")
@@ -31,12 +42,14 @@ _ROW_OF: dict[type[Any], type[Base]] = {
 _RECORD_COLUMNS = [f.name for f in fields(Record) if f.name not in ("trace", "dialect")]
 
 
+@cache
 def select_values(value_type: type[Any]) -> Select[Any]:
     """Selects the columns of workloads, jobs, measurements or events."""
     row_type = _ROW_OF[value_type]
     return select(*(getattr(row_type, f.name) for f in fields(value_type)))
 
 
+@cache
 def select_records() -> Select[Any]:
     """Selects the columns of records; `Traces.fetch` makes records of them."""
     return select(*(getattr(RecordRow, name) for name in _RECORD_COLUMNS), RecordRow.trace_id)
@@ -62,6 +75,21 @@ def insert_new(connection: Connection, model: type[Base], unique: Sequence[str])
     if connection.dialect.name == "postgresql":
         return postgresql.insert(model).on_conflict_do_nothing(index_elements=unique)
     return sqlite.insert(model).on_conflict_do_nothing(index_elements=unique)
+
+
+def put_workload(connection: Connection, workload: Workload) -> None:
+    """Stores a workload once. Raises RecordError if another script has its key."""
+    row = columns(workload) | {"created_at": database_time()}
+    connection.execute(insert_new(connection, WorkloadRow, ["key"]).values(row))
+    of_key = WorkloadRow.key == workload.key
+    found = connection.execute(select(WorkloadRow.script, WorkloadRow.text).where(of_key)).one()
+    if found.script != workload.script:
+        raise RecordError(
+            f"workload {workload.key} is stored with another script: a key is the hash of "
+            "the script, so one of the two was changed by hand"
+        )
+    if found.text is None and workload.text is not None:
+        connection.execute(update(WorkloadRow).where(of_key).values(text=workload.text))
 
 
 def chunks(items: Iterable[T]) -> Iterator[list[T]]:
@@ -108,12 +136,17 @@ class Traces:
             for h, record in zip(hashes, records, strict=True)
         ]
 
-    def fetch(self, connection: Connection, query: Select[Any]) -> list[Record]:
+    def fetch(
+        self,
+        connection: Connection,
+        query: Select[Any],
+        parameters: Mapping[str, Any] | None = None,
+    ) -> list[Record]:
         """The records that `query`, made from `select_records()`, selects, in its order.
 
         They must be committed: what is kept in memory is never taken back.
         """
-        rows = connection.execute(query).all()
+        rows = connection.execute(query, parameters).all()
         traces = self._by_id if len(self._by_id) <= _TRACES_KEPT else {}
         for chunk in chunks({row.trace_id for row in rows if row.trace_id not in traces}):
             found = select(TraceRow.id, TraceRow.dialect, TraceRow.data)

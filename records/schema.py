@@ -30,7 +30,7 @@ from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
 from sqlalchemy.types import TypeDecorator
 
-REVISION = "0002"
+REVISION = "0004"
 
 # SQLite makes only an INTEGER PRIMARY KEY an alias of the row's own number.
 RowId = BigInteger().with_variant(Integer, "sqlite")
@@ -93,6 +93,7 @@ class WorkloadRow(Base):
     name: Mapped[str]
     args: Mapped[Sequence[Any] | None]
     script: Mapped[str]
+    text: Mapped[str | None]
     flop: Mapped[float]
     created_at: Mapped[datetime]
 
@@ -109,20 +110,36 @@ class JobRow(Base):
     state: Mapped[str]
     trials_requested: Mapped[int]
     trials_done: Mapped[int]
+    best_seconds: Mapped[float | None]
     error: Mapped[str | None]
     origin: Mapped[str]
     created_at: Mapped[datetime]
     updated_at: Mapped[datetime]
     priority: Mapped[int] = mapped_column(server_default="0")
-    client: Mapped[str | None]
+    client: Mapped[str] = mapped_column(server_default="")
+    claimed_at: Mapped[datetime | None]
     lease_owner: Mapped[str | None]
     lease_epoch: Mapped[int] = mapped_column(server_default="0")
     lease_until: Mapped[datetime | None]
 
     __table_args__ = (
         Index("ix_jobs_resume", "workload_key", "target", "seed", "created_at"),
-        Index("ix_jobs_state", "state", "priority", "created_at"),
+        Index("ix_jobs_state", "state", "created_at", "id"),
+        Index("ix_jobs_created", "created_at", "id"),
+        Index("ix_jobs_client", "client", "claimed_at"),
     )
+
+
+class SubmissionRow(Base):
+    """What a client submitted under a key of its own choice, so that it is taken but once."""
+
+    __tablename__ = "submissions"
+
+    client: Mapped[str] = mapped_column(primary_key=True)
+    key: Mapped[str] = mapped_column(primary_key=True)
+    digest: Mapped[str]
+    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"))
+    created_at: Mapped[datetime] = mapped_column(index=True)
 
 
 class EventRow(Base):
@@ -155,6 +172,7 @@ class RecordRow(Base):
 
     `standing` and `ranked_seconds` follow from the other columns (`ranking.py`); they are there for
     the lookup of the best, which reads the head of each standing in `ix_records_best` and no more.
+    What a job's curve and counts need is in `ix_records_job`.
     """
 
     __tablename__ = "records"
@@ -191,7 +209,7 @@ class RecordRow(Base):
             *("workload_key", "target", "device", "standing", "ranked_seconds", "id", "status"),
         ),
         Index("ix_records_workload", "workload_key", "id"),
-        Index("ix_records_job", "job_id", "id"),
+        Index("ix_records_job", "job_id", "id", "kind", "status", "seconds"),
     )
 
 
@@ -206,3 +224,17 @@ class MeasurementRow(Base):
     runs: Mapped[int]
     origin: Mapped[str]
     created_at: Mapped[datetime]
+
+
+class TokenRow(Base):
+    """A token of the service: `hash` is that of its secret (`tokens.py`)."""
+
+    __tablename__ = "tokens"
+
+    id: Mapped[str] = mapped_column(String(12), primary_key=True)
+    name: Mapped[str]
+    scope: Mapped[str]
+    hash: Mapped[str]
+    created_at: Mapped[datetime]
+    expires_at: Mapped[datetime | None]
+    revoked_at: Mapped[datetime | None]

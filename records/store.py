@@ -6,39 +6,40 @@ import os
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 from statistics import median
 from types import TracebackType
 from typing import Any, Self, Unpack
 
-from sqlalchemy import Connection, insert, select, update
+from sqlalchemy import Connection, Integer, bindparam, func, insert, select, update
 
-from records import lookup
+from records import jobs, lookup, trials
 from records.database import Database, address
 from records.errors import NoRecord, RecordError
 from records.leases import check_lease
-from records.ranking import Scope, choose_scope, no_record, pick
+from records.ranking import Scope, candidate, choose_scope, no_record, pick
 from records.rows import (
     Traces,
     chunks,
     columns,
-    insert_new,
     insert_record_rows,
+    put_workload,
     ranking_columns,
     select_records,
     select_values,
 )
 from records.schema import EventRow, JobRow, MeasurementRow, RecordRow, WorkloadRow, database_time
+from records.trials import Tallied, TrialPoint
 from records.types import (
-    JOB_STATES,
     LOCAL,
     OK,
     STATUSES,
-    TRIAL,
     CurvePoint,
     Event,
     Filters,
     Job,
     JobChanges,
+    JobPage,
     Lease,
     Measurement,
     Page,
@@ -77,6 +78,10 @@ class Store:
         """The URL, without its password."""
         return self._db.name
 
+    def version(self) -> str | None:
+        """The revision of the schema as it is now. Raises StoreUnavailable."""
+        return self._db.version()
+
     def close(self) -> None:
         self._db.close()
 
@@ -94,19 +99,13 @@ class Store:
     # Workloads
 
     def put_workload(self, workload: Workload) -> None:
-        """Stores a workload once; of the same key, the name and arguments stored first stay.
+        """Stores a workload once; of the same key, what was stored first stays (but for a text,
+        where there was none).
 
         Raises RecordError if another script has that key.
         """
-        row = columns(workload) | {"created_at": database_time()}
         with self._db.transaction(writes=True) as connection:
-            connection.execute(insert_new(connection, WorkloadRow, ["key"]).values(row))
-            query = select(WorkloadRow.script).where(WorkloadRow.key == workload.key)
-            if connection.execute(query).scalar_one() != workload.script:
-                raise RecordError(
-                    f"workload {workload.key} is stored with another script: a key is the hash of "
-                    "the script, so one of the two was changed by hand"
-                )
+            put_workload(connection, workload)
 
     def workload(self, key: str) -> Workload:
         """The workload of that key. Raises NoRecord if there is none."""
@@ -117,10 +116,10 @@ class Store:
             raise NoRecord(f"no workload {key} in {self.name}")
         return Workload(**row._mapping)
 
-    def workloads(self) -> Iterator[Workload]:
-        """All workloads, in order of their keys."""
+    def workloads(self, after: str = "") -> Iterator[Workload]:
+        """All workloads, in order of their keys, those after the key `after`."""
         query = select_values(Workload).order_by(WorkloadRow.key).limit(PAGE)
-        last = ""
+        last = after
         while True:
             with self._db.transaction(writes=False) as connection:
                 rows = connection.execute(query.where(WorkloadRow.key > last)).all()
@@ -128,6 +127,16 @@ class Store:
             if len(rows) < PAGE:
                 return
             last = rows[-1].key
+
+    def titles(self, keys: Collection[str]) -> dict[str, tuple[str, Sequence[Any] | None]]:
+        """Names and arguments of the workloads with those keys."""
+        found: dict[str, tuple[str, Sequence[Any] | None]] = {}
+        query = select(WorkloadRow.key, WorkloadRow.name, WorkloadRow.args)
+        with self._db.transaction(writes=False) as connection:
+            for chunk in chunks(sorted(set(keys))):
+                for row in connection.execute(query.where(WorkloadRow.key.in_(chunk))):
+                    found[row.key] = row.name, row.args
+        return found
 
     # Jobs
 
@@ -144,45 +153,56 @@ class Store:
         origin: str = LOCAL,
         job_id: str | None = None,
         priority: int = 0,
-        client: str | None = None,
+        client: str = "",
     ) -> Job:
         """A new job of a workload that is in the store.
 
         `job_id` is one from `new_job_id()`; if a job of that id is stored already, nothing changes
         and it is returned.
         """
-        _check_state(state)
         self.workload(workload_key)
-        job_id = job_id or new_job_id()
-        row = {
-            "id": job_id,
-            "workload_key": workload_key,
-            "target": target,
-            "device": device,
-            "seed": seed,
-            "options": dict(options or {}),
-            "state": state,
-            "trials_requested": trials_requested,
-            "trials_done": 0,
-            "error": None,
-            "origin": origin,
-            "priority": priority,
-            "client": client,
-            "created_at": database_time(),
-            "updated_at": database_time(),
-        }
         with self._db.transaction(writes=True) as connection:
-            connection.execute(insert_new(connection, JobRow, ["id"]).values(row))
-        return self.job(job_id)
+            return jobs.create(
+                connection,
+                id=job_id or new_job_id(),
+                workload_key=workload_key,
+                target=target,
+                device=device,
+                seed=seed,
+                options=dict(options or {}),
+                state=state,
+                trials_requested=trials_requested,
+                origin=origin,
+                priority=priority,
+                client=client,
+            )
 
     def job(self, job_id: str) -> Job:
         """The job of that id. Raises NoRecord if there is none."""
-        query = select_values(Job).where(JobRow.id == job_id)
         with self._db.transaction(writes=False) as connection:
-            row = connection.execute(query).first()
-        if row is None:
-            raise NoRecord(f"no job {job_id} in {self.name}")
-        return Job(**row._mapping)
+            return jobs.job_of(connection, job_id)
+
+    def jobs(
+        self,
+        *,
+        state: str | None = None,
+        client: str | None = None,
+        workload_key: str | None = None,
+        limit: int = 100,
+        before: str | None = None,
+    ) -> JobPage:
+        """The newest jobs that the filters select, first the newest, of those made before the job
+        of id `before`."""
+        with self._db.transaction(writes=False) as connection:
+            return jobs.page(
+                connection, limit=limit, before=before,
+                state=state, client=client, workload_key=workload_key,
+            )  # fmt: skip
+
+    def count_jobs(self, client: str | None = None) -> Counter[str]:
+        """How many jobs there are in each state, of all clients or of one; imported ones count."""
+        with self._db.transaction(writes=False) as connection:
+            return jobs.counts(connection, client)
 
     def find_job(self, workload_key: str, target: str, seed: int) -> Job | None:
         """The newest job made here of that workload, target and seed: the one to resume."""
@@ -197,36 +217,64 @@ class Store:
             row = connection.execute(query).first()
         return None if row is None else Job(**row._mapping)
 
-    def update_job(self, job_id: str, **changes: Unpack[JobChanges]) -> Job:
-        """Sets what `changes` names. `trials_done` needs no setting: `add_records` counts."""
+    def update_job(
+        self, job_id: str, *, lease: Lease | None = None, **changes: Unpack[JobChanges]
+    ) -> Job:
+        """Sets what `changes` names. `trials_done` needs no setting: `add_records` counts.
+
+        Raises LeaseLost if `lease` is given and is not the job's any more.
+        """
         if "state" in changes:
-            _check_state(changes["state"])
+            jobs.check_state(changes["state"])
         if (error := changes.get("error")) is not None:
             changes["error"] = storable_text(error)
         values: dict[str, Any] = {**changes, "updated_at": database_time()}
         with self._db.transaction(writes=True) as connection:
+            if lease is not None:
+                check_lease(connection, lease)
             connection.execute(update(JobRow).where(JobRow.id == job_id).values(values))
-        return self.job(job_id)
+            return jobs.job_of(connection, job_id)
 
     # Events
 
-    def add_event(self, job_id: str, kind: str, data: Mapping[str, Any]) -> Event:
-        """Notes that something happened to a job. Raises NoRecord if there is no such job."""
+    def add_event(
+        self, job_id: str, kind: str, data: Mapping[str, Any], *, lease: Lease | None = None
+    ) -> Event:
+        """Notes that something happened to a job. Raises NoRecord if there is no such job, and
+        LeaseLost if `lease` is given and is not the job's any more."""
         row = {"job_id": job_id, "kind": kind, "data": data, "created_at": database_time()}
         with self._db.transaction(writes=True) as connection:
             # One at a time: an id that is seen means that the job's smaller ones were seen.
-            _lock_job(connection, job_id)
+            jobs.job_of(connection, job_id, lock=True)
+            if lease is not None:
+                check_lease(connection, lease)
             added = insert(EventRow).values(row).returning(EventRow.id)
             event_id = connection.execute(added).scalar_one()
             found = connection.execute(select_values(Event).where(EventRow.id == event_id)).one()
         return Event(**found._mapping)
 
-    def events(self, job_id: str, *, after_id: int = 0, limit: int = PAGE) -> list[Event]:
+    def events(
+        self, job_id: str, *, after_id: int = 0, limit: int = PAGE, kind: str | None = None
+    ) -> list[Event]:
         """The first `limit` events of a job after the one of id `after_id`, in order."""
-        query = select_values(Event).where(EventRow.job_id == job_id, EventRow.id > after_id)
+        query = _EVENTS
+        asked: dict[str, Any] = {"job_id": job_id, "after_id": after_id, "most": limit}
+        if kind is not None:
+            query = _EVENTS_OF_KIND
+            asked["kind"] = kind
         with self._db.transaction(writes=False) as connection:
-            rows = connection.execute(query.order_by(EventRow.id).limit(limit)).all()
+            rows = connection.execute(query, asked).all()
         return [Event(**row._mapping) for row in rows]
+
+    def last_events(self, job_ids: Collection[str]) -> dict[str, int]:
+        """The id of the last event of each of these jobs; 0 for one without events."""
+        last = select(func.max(EventRow.id)).where(EventRow.job_id == JobRow.id).scalar_subquery()
+        found: dict[str, int] = {}
+        with self._db.transaction(writes=False) as connection:
+            for chunk in chunks(sorted(set(job_ids))):
+                query = select(JobRow.id, func.coalesce(last, 0)).where(JobRow.id.in_(chunk))
+                found.update((row[0], row[1]) for row in connection.execute(query))
+        return found
 
     # Records
 
@@ -257,7 +305,7 @@ class Store:
             ids = insert_record_rows(connection, rows)
             stored = self._traces.by_keys(connection, [key for key in first if key not in ids])
             stored |= {key: replace(first[key], id=row_id) for key, row_id in ids.items()}
-            _count_trials(connection, (stored[key] for key in ids))
+            jobs.count_trials(connection, (stored[key] for key in ids))
         answer = []
         for record in records:
             answer.append((stored[record.key], record.key in ids))
@@ -302,6 +350,8 @@ class Store:
         with self._db.transaction(writes=True) as connection:
             record = replace(self._locked(connection, record_id), status=status, error=error)
             _update_record(connection, record)
+            best = {"best_seconds": jobs.best_seconds(connection, record.job_id)}
+            connection.execute(update(JobRow).where(JobRow.id == record.job_id).values(best))
         return record
 
     def get(self, record_id: int) -> Record:
@@ -336,12 +386,12 @@ class Store:
     def _page(self, filters: Filters, window: int) -> Page:
         limit = filters["limit"] or 0
         with self._db.transaction(writes=False) as connection:
-            query, looked_at = lookup.page(filters, window)
-            found = self._traces.fetch(connection, query)
+            query = lookup.page(filters, window)
+            found = self._traces.fetch(connection, query.records, query.parameters)
             if len(found) >= limit:
                 return Page(found, found[-1].id if found else filters.get("after_id"))
-            rows, last = connection.execute(looked_at).one()
-        return Page(found, last if rows == max(window, limit) else None)
+            rows, last = connection.execute(query.looked_at, query.parameters).one()
+        return Page(found, last if rows == query.parameters["size"] else None)
 
     def measurements(self, *record_ids: int) -> list[Measurement]:
         """The repeated timings of some records, in order of their own ids."""
@@ -360,6 +410,23 @@ class Store:
         """How a job got faster: its trials that improved on all before, as they were timed then."""
         with self._db.transaction(writes=False) as connection:
             return list(lookup.curve(connection, job_id))
+
+    def tallied(self, job_id: str) -> Tallied:
+        """The trials of a job by status, and its best record."""
+        with self._db.transaction(writes=False) as connection:
+            return trials.tallied(connection, job_id)
+
+    def sample(
+        self, job_id: str, *, at_most: int, always: Collection[int] = ()
+    ) -> list[TrialPoint]:
+        """Every n-th trial of a job, about `at_most`, and those of the ids in `always`."""
+        with self._db.transaction(writes=False) as connection:
+            return trials.sample(connection, job_id, at_most=at_most, always=always)
+
+    def trial_times(self, job_id: str) -> tuple[datetime, datetime] | None:
+        """When the first and the last trial of a job were measured; None without trials."""
+        with self._db.transaction(writes=False) as connection:
+            return trials.ends(connection, job_id)
 
     def devices(self, workload_key: str) -> list[Scope]:
         """The pairs (target, device) of which there are records of a workload, sorted."""
@@ -380,16 +447,24 @@ class Store:
                 scopes = lookup.scopes(connection, workload_key)
                 target, device = choose_scope(workload_key, target, device, scopes)
             scope = target, device
-            best = pick(lookup.candidates(connection, workload_key, scope, exclude))
+            asked: dict[str, Any] = {
+                "workload_key": workload_key,
+                "target": target,
+                "device": device,
+            }
+            if exclude:
+                asked["exclude"] = list(exclude)
+            query = lookup.first_records(exclude=bool(exclude))
+            found = {r.id: r for r in self._traces.fetch(connection, query, asked)}
+            best = pick([one for one in map(candidate, found.values()) if one])
             if best is None:
                 tally = lookup.tally(connection, workload_key, scope)
                 scopes = lookup.scopes(connection, workload_key)
                 raise no_record(workload_key, scope, tally, scopes)
-            return self._get(connection, best.id)
+            return found[best.id]
 
     def _get(self, connection: Connection, record_id: int) -> Record:
-        query = select_records().where(RecordRow.id == record_id)
-        if not (found := self._traces.fetch(connection, query)):
+        if not (found := self._traces.fetch(connection, _BY_ID, {"record_id": record_id})):
             raise NoRecord(f"no record {record_id} in {self.name}")
         return found[0]
 
@@ -400,16 +475,14 @@ class Store:
         return self._get(connection, record_id)
 
 
-def _lock_job(connection: Connection, job_id: str) -> None:
-    """Nobody else changes the job until the transaction ends. Raises NoRecord if there is none."""
-    query = select(JobRow.id).where(JobRow.id == job_id).with_for_update()
-    if connection.execute(query).first() is None:
-        raise NoRecord(f"no job {job_id}")
-
-
-def _check_state(state: str) -> None:
-    if state not in JOB_STATES:
-        raise RecordError(f"job state {state!r}: expected one of {', '.join(JOB_STATES)}")
+_EVENTS = (
+    select_values(Event)
+    .where(EventRow.job_id == bindparam("job_id"), EventRow.id > bindparam("after_id"))
+    .order_by(EventRow.id)
+    .limit(bindparam("most", type_=Integer))
+)
+_EVENTS_OF_KIND = _EVENTS.where(EventRow.kind == bindparam("kind"))
+_BY_ID = select_records().where(RecordRow.id == bindparam("record_id"))
 
 
 def _check_known(connection: Connection, records: Collection[Record]) -> None:
@@ -424,13 +497,6 @@ def _check_known(connection: Connection, records: Collection[Record]) -> None:
             )
         if wanted:
             raise RecordError(f"records of {what} {min(wanted)}, which is not in the store")
-
-
-def _count_trials(connection: Connection, records: Iterator[Record]) -> None:
-    trials = Counter(record.job_id for record in records if record.kind == TRIAL)
-    for job_id, count in sorted(trials.items()):
-        values = {"trials_done": JobRow.trials_done + count, "updated_at": database_time()}
-        connection.execute(update(JobRow).where(JobRow.id == job_id).values(values))
 
 
 def _measurements(connection: Connection, record_ids: Sequence[int]) -> list[Measurement]:

@@ -77,26 +77,31 @@ class RecordKey(NamedTuple):
 class Workload:
     """A computation: `key` is the hash of `script`, its canonical text.
 
-    `name` and `args` (JSON data) are the registered function and its arguments from which the
-    workload can be built again; `args` is None where it is known by its script alone. `flop` is
-    the number of floating-point operations of one run.
+    `text` is the script that `autosched.script.parse` makes the computation of, with its own names;
+    None where a version of autosched that did not keep it has stored the workload. `name` and
+    `args` (JSON data) are the registered function and its arguments from which the workload can be
+    built again; `args` is None where it is known by its script alone. `flop` is the number of
+    floating-point operations of one run.
     """
 
     key: str
     name: str
     script: str
+    text: str | None = None
     args: Sequence[Any] | None = None
     flop: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """A tuning job. The database's clock sets `created_at` and `updated_at`.
+    """A tuning job. The database's clock sets `created_at`, `updated_at` and `claimed_at`, when it
+    was last taken up.
 
-    `device` is None until a device is chosen. Imported jobs (`origin`) only carry their records:
-    they are never found for resuming, and their seed is unknown (None). Of queued jobs those of the
-    highest `priority` are claimed first, fairly between `client`s; the lease says who works on one
-    (`leases.py`).
+    `best_seconds` is the least time of its ok trials as they were timed then (the last point of its
+    curve), None without any. `device` is None until a device is chosen. Imported jobs (`origin`)
+    only carry their records: they are never found for resuming, and their seed is unknown (None).
+    Of queued jobs those of the highest `priority` are claimed first, fairly between `client`s; the
+    lease says who works on one (`leases.py`).
     """
 
     id: str
@@ -113,10 +118,21 @@ class Job:
     created_at: datetime
     updated_at: datetime
     priority: int = 0
-    client: str | None = None
+    client: str = ""
+    best_seconds: float | None = None
+    claimed_at: datetime | None = None
     lease_owner: str | None = None
     lease_epoch: int = 0
     lease_until: datetime | None = None
+
+
+class SubmissionKey(NamedTuple):
+    """By what a client knows a request again that it repeats: of one `client` and `key` there is
+    one job. `digest` is a hash of the whole request, which tells a repeated one from another."""
+
+    client: str
+    key: str
+    digest: str
 
 
 class Lease(NamedTuple):
@@ -259,6 +275,13 @@ class Page(NamedTuple):
 
     records: list[Record]
     after_id: int | None
+
+
+class JobPage(NamedTuple):
+    """Some jobs, and the `before` at which to go on; None: there are no more."""
+
+    jobs: list[Job]
+    before: str | None
 
 
 class JobChanges(TypedDict, total=False):

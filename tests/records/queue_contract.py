@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from records_factory import KEY, TARGET, trial
+from records_factory import JOB, KEY, TARGET, WORKLOAD, trial
 
 from records import (
     Job,
     JobQueue,
+    KeyReused,
     Lease,
     LeaseLost,
     Measurement,
     NoRecord,
     RecordError,
     Store,
+    SubmissionKey,
     new_job_id,
 )
 
@@ -49,6 +52,53 @@ class QueueContract:
         assert store.job(first.id) == first
         assert queue.claim("worker 2", 60) is None
 
+    def test_every_change_of_state_is_an_event(self, store, queue):
+        def told(job_id):
+            found = [e for e in store.events(job_id) if e.kind == "state"]
+            return [(e.data["state"], e.data["reason"]) for e in found]
+
+        job = queue.claim("w", 60)
+        queue.park(Lease(job.id, 1))
+        queue.claim("w", 60)
+        queue.cancel(job.id)
+        queue.renew(Lease(job.id, 2), 60)  # holding on to a job tells nothing
+        queue.finish(Lease(job.id, 2), "cancelled", "enough")
+        queue.resume(job.id, 5)
+        assert told(job.id) == [
+            ("running", "claimed"),
+            ("queued", "parked"),
+            ("running", "claimed"),
+            ("cancelling", "asked for"),
+            ("cancelled", "ended"),
+            ("queued", "resumed"),
+        ]
+        last = store.events(job.id, kind="state")[-1]
+        assert last.data["trials_requested"] == job.trials_requested + 5
+        assert store.last_events([job.id, "nobody"]) == {job.id: last.id}
+
+    def test_a_lost_lease_tells_nothing(self, store, queue):
+        job = queue.claim("w", SHORT)
+        time.sleep(4 * SHORT)
+        queue.reap()
+        before = len(store.events(job.id))
+        with pytest.raises(LeaseLost):
+            queue.finish(Lease(job.id, 1), "succeeded")
+        with pytest.raises(LeaseLost):
+            store.add_event(job.id, "progress", {}, lease=Lease(job.id, 1))
+        assert len(store.events(job.id)) == before
+
+    def test_what_no_lease_holds_is_cancelled_at_once(self, store, queue):
+        """Such as a run of the command line that was killed; then it can be resumed."""
+        job_id = self.add(store, state="running")
+        assert queue.cancel(job_id).state == "cancelled"
+        assert queue.resume(job_id).state == "queued"
+
+    def test_there_is_an_end_to_more_trials(self, store, queue):
+        (job_id,) = self.drain(queue)
+        queue.finish(Lease(job_id, 1), "succeeded")
+        with pytest.raises(RecordError, match="at most 10000000"):
+            queue.resume(job_id, 10_000_000)
+
     def test_imported_jobs_are_not_claimed(self, store, queue):
         self.drain(queue)
         self.add(store, origin="import")
@@ -66,6 +116,112 @@ class QueueContract:
         greedy = [self.add(store, client="greedy") for _ in range(3)]
         modest = [self.add(store, client="modest") for _ in range(2)]
         assert self.drain(queue) == [greedy[0], modest[0], greedy[1], modest[1], greedy[2]]
+
+    def test_clients_take_turns_at_a_single_slot(self, store, queue):
+        """Nobody waits for the whole queue of another, though only one job runs at a time."""
+        self.drain(queue)
+        for _ in range(3):
+            self.add(store, client="greedy")
+        for _ in range(2):
+            self.add(store, client="modest")
+        served = []
+        for job in store.jobs(state="running").jobs:
+            queue.finish(Lease(job.id, job.lease_epoch), "succeeded")
+        while job := queue.claim("w", 60):
+            served.append(job.client)
+            assert job.claimed_at >= job.created_at
+            time.sleep(0.002)  # the clock of SQLite counts milliseconds
+            queue.finish(Lease(job.id, job.lease_epoch), "succeeded")
+        assert served == ["greedy", "modest", "greedy", "modest", "greedy"]
+
+    # Submission
+
+    def submit(self, queue, *, seed=0, trials_requested=10, **values):
+        return queue.submit(
+            WORKLOAD, TARGET, seed=seed, trials_requested=trials_requested, **values
+        )
+
+    def test_what_is_submitted_waits(self, store, queue):
+        workload = replace(WORKLOAD, key="w1", script="other", text="def main(a): ...")
+        job, new = queue.submit(
+            workload, TARGET, seed=3, trials_requested=10,
+            options={"finalists": 4}, priority=2, client="ann",
+        )  # fmt: skip
+        assert new
+        assert (job.state, job.seed, job.priority, job.client) == ("queued", 3, 2, "ann")
+        assert job.options == {"finalists": 4}
+        assert store.job(job.id) == job
+        assert store.workload("w1") == workload
+        assert queue.claim("w", 60).id == job.id
+
+    def test_a_repeated_submission_gives_the_same_job(self, store, queue):
+        key = SubmissionKey("ann", "k1", "d1")
+        job, new = self.submit(queue, key=key)
+        again, second = self.submit(queue, key=key)
+        assert (new, second, again) == (True, False, job)
+        queue.cancel(job.id)
+        assert self.submit(queue, key=key)[0].state == "cancelled"
+        assert len(store.jobs().jobs) == 2
+        with pytest.raises(KeyReused, match=f"'k1' was used before, for another .*{job.id}"):
+            self.submit(queue, key=key._replace(digest="d2"))
+        assert self.submit(queue, key=key._replace(client=""))[1], "a key is one client's own"
+        assert self.submit(queue, key=key._replace(key="k2"))[1]
+        assert [self.submit(queue)[1] for _ in range(2)] == [True, True]
+
+    def test_keys_are_forgotten_after_some_time(self, queue):
+        key = SubmissionKey("ann", "k1", "d1")
+        job, _ = self.submit(queue, key=key)
+        assert queue.forget_submissions(60) == 0
+        assert self.submit(queue, key=key)[0].id == job.id
+        time.sleep(0.01)
+        assert queue.forget_submissions(0.005) == 1
+        assert self.submit(queue, key=key._replace(digest="d2"))[1]
+
+    def test_one_key_submitted_many_times_at_once(self, store, queue):
+        before = len(store.jobs().jobs)
+        key = SubmissionKey("ann", "k1", "d1")
+        with ThreadPoolExecutor(6) as pool:
+            found = list(pool.map(lambda _: self.submit(queue, key=key), range(12)))
+        assert len({job.id for job, _ in found}) == 1
+        assert sum(new for _, new in found) == 1
+        assert len(store.jobs().jobs) == before + 1
+
+    def test_a_refused_submission_leaves_nothing(self, store, queue):
+        before = store.jobs()
+        with pytest.raises(RecordError, match="stored with another script"):
+            queue.submit(
+                replace(WORKLOAD, script="changed"), TARGET, seed=0, trials_requested=1,
+                key=SubmissionKey("ann", "k1", "d1"),
+            )  # fmt: skip
+        assert store.jobs() == before
+        assert self.submit(queue, key=SubmissionKey("ann", "k1", "d2"))[1]
+
+    # Lists
+
+    def test_jobs_are_listed_newest_first_page_by_page(self, store):
+        made = [self.add(store, client="ann" if n % 2 else "") for n in range(5)]
+        for job_id in made[:2]:
+            store.update_job(job_id, state="failed")
+        first = store.jobs(limit=4)
+        last = store.jobs(limit=4, before=first.before)
+        assert (first.before, last.before) == (first.jobs[-1].id, None)
+        listed = first.jobs + last.jobs
+        assert len(listed) == 6
+        assert {job.id for job in listed} == {JOB, *made}
+        times = [job.created_at for job in listed]
+        assert times == sorted(times, reverse=True)
+        assert {job.id for job in store.jobs(state="failed").jobs} == set(made[:2])
+        assert {job.id for job in store.jobs(client="ann").jobs} == set(made[1::2])
+        assert store.jobs(workload_key="w9") == ([], None)
+
+    def test_counting_jobs(self, store):
+        self.add(store, client="ann")
+        self.add(store, client="ann", state="failed")
+        found = store.count_jobs()
+        assert (found["queued"], found["failed"], found["succeeded"]) == (2, 1, 0)
+        assert store.count_jobs(client="ann")["queued"] == 1
+
+    # Leases
 
     def test_renewing_and_finishing(self, store, queue):
         job = queue.claim("w", 1)
@@ -96,6 +252,13 @@ class QueueContract:
         with pytest.raises(LeaseLost, match="lives has epoch 2"):
             store.add_measurements(record.id, [Measurement(seconds=1.0)], lease=late)
         store.add_measurements(record.id, [Measurement(seconds=1.0)], lease=now)
+        for write in (
+            lambda lease: store.add_event(job.id, "round", {}, lease=lease),
+            lambda lease: store.update_job(job.id, device="cpu", lease=lease),
+        ):
+            with pytest.raises(LeaseLost, match="lives has epoch 2"):
+                write(late)
+            write(now)
         with pytest.raises(LeaseLost, match="there is no such job"):
             store.add_records([trial(1)], lease=Lease("nobody", 1))
 

@@ -32,16 +32,17 @@ class RepairContract:
         records = self.filled(store)
         self.change(store, "UPDATE records SET standing = NULL, ranked_seconds = NULL")
         self.change(store, "UPDATE records SET remeasured_seconds = 0.5")
-        self.change(store, "UPDATE jobs SET trials_done = 77")
+        self.change(store, "UPDATE jobs SET trials_done = 77, best_seconds = NULL")
         assert store.get(records[0].id).remeasured_seconds == 0.5
         found = repair(store, dry_run=True).repaired
-        assert len(found) == 5
-        assert found[-1] == f"job {JOB}: trials_done was 77, is 3"
+        assert len(found) == 6
+        assert found[-2] == f"job {JOB}: trials_done was 77, is 3"
+        assert found[-1] == f"job {JOB}: best_seconds was None, is 2.0"
         assert store.job(JOB).trials_done == 77, "a dry run changed something"
         assert repair(store).repaired == found
         assert repair(store).repaired == []
         assert [store.get(r.id).remeasured_seconds for r in records] == [2.0, None, None, None]
-        assert store.job(JOB).trials_done == 3
+        assert (store.job(JOB).trials_done, store.job(JOB).best_seconds) == (3, 2.0)
         assert store.best(KEY).id == records[0].id
 
     def test_records_of_a_changed_trace_are_stale(self, store):

@@ -58,6 +58,12 @@ class StoreContract:
         with pytest.raises(RecordError, match="workload w0 is stored with another script"):
             store.put_workload(replace(WORKLOAD, script="def other(): ..."))
 
+    def test_a_text_is_added_to_a_workload_that_had_none(self, store):
+        assert store.workload(KEY).text is None
+        for text in ("def main(a): ...", "def main(b): ..."):
+            store.put_workload(replace(WORKLOAD, text=text))
+        assert store.workload(KEY).text == "def main(a): ..."
+
     def test_workloads_come_in_order_of_their_keys(self, store, monkeypatch):
         monkeypatch.setattr("records.store.PAGE", 2)
         for name in "edcba":
@@ -137,6 +143,19 @@ class StoreContract:
         store.add_records([baseline(0, 1.0), trial(0), trial(1)])
         store.add_records([trial(1), failure(2)])
         assert store.job(JOB).trials_done == 3
+
+    def test_a_job_knows_the_least_time_of_its_trials(self, store):
+        def best():
+            return store.job(JOB).best_seconds
+
+        store.add_records([baseline(0, 0.1), failure(0), trial(1, 0.5, status="stale")])
+        assert best() is None
+        found = store.add_records([trial(2, 3.0), trial(3, 2.0), trial(4, 4.0)])
+        assert best() == 2.0
+        store.add_records([trial(5, 2.5), trial(3, 1.0)])
+        assert best() == store.curve(JOB)[-1].seconds == 2.0
+        store.invalidate(found[1].id, "stale", "")
+        assert best() == store.curve(JOB)[-1].seconds == 2.5
 
     @pytest.mark.parametrize(
         ("changes", "message"),

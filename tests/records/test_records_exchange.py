@@ -6,6 +6,7 @@ import io
 import os
 import subprocess
 import sys
+import tracemalloc
 from dataclasses import replace
 
 import pytest
@@ -36,6 +37,7 @@ from records import (
     export_lines,
     import_jsonl,
     intake,
+    jsonl,
     merge,
     open_records,
     read_jsonl,
@@ -162,11 +164,53 @@ def test_an_import_refuses_line_by_line(there, tmp_path):
     assert (report.new, report.known) == (2, 1)
     assert [(number, reason.split(":")[0]) for number, reason in report.refused] == [
         (1, "workload w9 is neither in the store nor in the lines before"),
-        (5, "record 1 has the same job, round and slot and another program"),
-        (7, f"measurement of ('{JOB}', 0, 1), which is build_error"),
-        (8, f"measurement of ('{JOB}', 0, 7), which is not in the store"),
+        (5, "another program is stored under the same job, round and slot"),
+        (7, "a measurement of a record that is build_error"),
+        (8, "a measurement of a record that is not in the store"),
         (10, "not JSON"),
     ]
+    assert report.refused_count == 5
+
+
+def test_a_report_lists_so_many_lines_and_no_more(there, monkeypatch):
+    for module in (intake, jsonl):
+        monkeypatch.setattr(module, "LISTED", 3)
+    lines = encode_line(WORKLOAD) + 5 * encode_line(trial(0, workload_key="w9")) + 4 * b"torn\n"
+    report = import_jsonl(there, io.BytesIO(b"torn\n" + lines))
+    assert (report.refused_count, [number for number, _ in report.refused]) == (10, [1, 3, 4])
+    assert sorted(report.by_reason().values()) == [[1], [3, 4]]
+
+
+class Lines(io.RawIOBase):
+    """So many lines of trials, made as they are read."""
+
+    def __init__(self, count):
+        self.rest = iter([encode_line(WORKLOAD)])
+        self.slots = iter(range(count))
+
+    def readline(self, size=-1):
+        for line in self.rest:
+            return line
+        return next((encode_line(trial(slot, 1.0 + slot)) for slot in self.slots), b"")
+
+
+@pytest.mark.parametrize("count", [3_000, pytest.param(15_000, marks=pytest.mark.long)])
+def test_memory_does_not_grow_with_the_lines(there, tmp_path, count):
+    """Neither of what is imported nor of what is exported is more than some batches held."""
+
+    def peak(lines):
+        tracemalloc.start()
+        report = import_jsonl(there, Lines(lines))
+        with open(tmp_path / "out.jsonl", "wb") as out:
+            export_jsonl(there, out)
+        _, most = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert report.new + report.known == lines
+        return most
+
+    peak(600)  # what is made once
+    few = peak(1_500)
+    assert peak(count) < 1.25 * few + 1_000_000
 
 
 def test_an_import_refuses_another_script_of_a_key(there):

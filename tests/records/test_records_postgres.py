@@ -17,6 +17,7 @@ from records import (
     LeaseLost,
     Store,
     StoreUnavailable,
+    database,
     lookup,
     new_job_id,
 )
@@ -70,7 +71,8 @@ class TestPostgresStore(StoreContract, QueueContract, RepairContract):
 
     def test_the_best_is_looked_up_in_its_index(self, store):
         store.add_records([trial(0)])
-        query = lookup.firsts(KEY, (TARGET, DEVICE), [5, 6])
+        asked = {"workload_key": KEY, "target": TARGET, "device": DEVICE, "exclude": [5, 6]}
+        query = lookup.firsts(exclude=True).params(asked)
         with store._db.transaction(writes=False) as connection:
             connection.exec_driver_sql("SET enable_seqscan = off")
             compiled = query.compile(connection, compile_kwargs={"literal_binds": True})
@@ -92,9 +94,10 @@ class TestPostgresStore(StoreContract, QueueContract, RepairContract):
         assert address.startswith("postgresql://")
         assert store.name.startswith("postgresql://tests@")
 
-    def test_a_connection_that_broke_is_replaced(self, store, address):
+    def test_a_connection_that_broke_is_replaced(self, store, address, monkeypatch):
         with store._db.transaction(writes=False) as connection:
             connection.exec_driver_sql("SELECT 1")
+        monkeypatch.setattr(database, "REST_SECONDS", 0.0)
         with store._db.engine.connect() as idle:
             pid = idle.connection.driver_connection.info.backend_pid
         with Store(address) as other, other._db.transaction(writes=True) as connection:

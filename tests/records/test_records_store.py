@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sqlite3
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from queue_contract import QueueContract
 from records_factory import (
     DEVICE,
+    JOB,
     KEY,
     TARGET,
     slots,
@@ -119,7 +121,7 @@ def test_the_tables_are_made_for_postgresql():
     for table in tables:
         for index in table.indexes:
             assert str(CreateIndex(index).compile(dialect=dialect))
-    query = str(lookup.firsts(KEY, (TARGET, DEVICE), [1]).compile(dialect=dialect))
+    query = str(lookup.firsts(exclude=True).compile(dialect=dialect))
     assert query.count("UNION ALL") == 2
 
 
@@ -150,6 +152,11 @@ def many(tmp_path_factory):
         yield store
 
 
+def asked(query):
+    values = {"workload_key": KEY, "target": TARGET, "device": DEVICE, "exclude": [5, 6]}
+    return query.params(values)
+
+
 def plan(store, query):
     with store._db.transaction(writes=False) as connection:
         compiled = query.compile(connection, compile_kwargs={"literal_binds": True})
@@ -175,7 +182,7 @@ def steps(store, call):
 
 
 def test_the_best_is_looked_up_in_its_index(many):
-    lines = plan(many, lookup.firsts(KEY, (TARGET, DEVICE), [5, 6]))
+    lines = plan(many, asked(lookup.firsts(exclude=True)))
     reads = [line for line in lines if "records" in line]
     assert len(reads) == 3
     for line in reads:
@@ -217,3 +224,14 @@ def test_a_page_that_hardly_any_record_passes_takes_no_longer(many):
     ):
         assert many.page(**filters).records == []
         assert steps(many, lambda f=filters: many.page(**f)) < 120
+
+
+def test_threads_write_in_turns_and_not_for_ever(tmp_path, monkeypatch):
+    with Store(tmp_path / "x.db") as store:
+        with_job(store)
+        monkeypatch.setattr(database, "BUSY_SECONDS", 0.05)
+        with store._db.transaction(writes=True), ThreadPoolExecutor(1) as other:
+            waiting = other.submit(store.update_job, JOB, state="failed")
+            with pytest.raises(StoreUnavailable, match="other threads have been writing to it"):
+                waiting.result()
+        assert store.update_job(JOB, state="failed").state == "failed"

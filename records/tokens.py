@@ -1,0 +1,139 @@
+"""Tokens of the service: who may do what, until when.
+
+A token is `as_<id>_<secret>`. The store keeps the id and a hash of the secret, which is 256 random
+bits: a plain hash of that many cannot be searched for.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+import secrets
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from sqlalchemy import func, insert, select, update
+
+from records.errors import NoRecord, RecordError
+from records.schema import TokenRow, database_time
+
+if TYPE_CHECKING:
+    from records.database import Database
+    from records.store import Store
+
+READ, SUBMIT, ADMIN = "read", "submit", "admin"
+SCOPES = (READ, SUBMIT, ADMIN)
+"""Each may do what those before it may."""
+
+LONGEST_DAYS = 3650
+_FORM = re.compile(r"as_(?P<id>[0-9a-f]{12})_(?P<secret>[A-Za-z0-9_-]{43})", re.ASCII)
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._@-]{0,63}", re.ASCII)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Token:
+    """What is known of a token; its secret is not. `expires_at` None: never."""
+
+    id: str
+    name: str
+    scope: str
+    created_at: datetime
+    expires_at: datetime | None
+    revoked_at: datetime | None
+    valid: bool
+
+    def allows(self, scope: str) -> bool:
+        """Whether `scope` is this token's or one that it contains."""
+        return SCOPES.index(scope) <= SCOPES.index(self.scope)
+
+
+class Tokens:
+    """The tokens of a store. Any number of processes may use them at once."""
+
+    def __init__(self, store: Store) -> None:
+        self._db: Database = store._db
+
+    def create(self, name: str, scope: str, seconds: float | None) -> tuple[str, Token]:
+        """A new token, its text (told this once), valid for so many seconds (None: for ever).
+
+        Raises RecordError for a name or scope that cannot be.
+        """
+        if not _NAME.fullmatch(name):
+            raise RecordError(
+                f"a token's name is 1 to 64 letters, digits, spaces and ._@-; found {name!r}"
+            )
+        if scope not in SCOPES:
+            raise RecordError(f"scope {scope!r}: expected one of {', '.join(SCOPES)}")
+        if seconds is not None and not 0 < seconds <= LONGEST_DAYS * 86400:
+            raise RecordError(
+                f"a token is valid for more than 0 and at most {LONGEST_DAYS} days, or for ever; "
+                f"found {seconds:g} seconds"
+            )
+        token_id, secret = secrets.token_hex(6), secrets.token_urlsafe(32)
+        row = {
+            "id": token_id,
+            "name": name,
+            "scope": scope,
+            "hash": _hash(secret),
+            "created_at": database_time(),
+            "expires_at": None if seconds is None else database_time(seconds),
+        }
+        with self._db.transaction(writes=True) as connection:
+            connection.execute(insert(TokenRow).values(row))
+            made = connection.execute(_TOKENS.where(TokenRow.id == token_id)).one()
+        return f"as_{token_id}_{secret}", Token(**made._mapping)
+
+    def all(self) -> list[Token]:
+        """All tokens, those that are over too, in the order in which they were made."""
+        query = _TOKENS.order_by(TokenRow.created_at, TokenRow.id)
+        with self._db.transaction(writes=False) as connection:
+            return [Token(**row._mapping) for row in connection.execute(query)]
+
+    def any_valid(self) -> bool:
+        """Whether anybody has a token that is valid now."""
+        with self._db.transaction(writes=False) as connection:
+            found = connection.execute(select(TokenRow.id).where(_VALID).limit(1)).first()
+        return found is not None
+
+    def revoke(self, token_id: str) -> Token:
+        """The token, invalid from now on. Raises NoRecord if there is none."""
+        mine = TokenRow.id == token_id
+        with self._db.transaction(writes=True) as connection:
+            ends = func.coalesce(TokenRow.revoked_at, database_time())
+            connection.execute(update(TokenRow).where(mine).values(revoked_at=ends))
+            found = connection.execute(_TOKENS.where(mine)).first()
+        if found is None:
+            raise NoRecord(f"no token {token_id}; `autosched token list` shows them")
+        return Token(**found._mapping)
+
+    def check(self, text: str) -> Token | None:
+        """The valid token of that text; None if it is none, of whatever kind."""
+        form = _FORM.fullmatch(text)
+        if form is None:
+            return None
+        query = _TOKENS.add_columns(TokenRow.hash).where(TokenRow.id == form["id"])
+        with self._db.transaction(writes=False) as connection:
+            found = connection.execute(query).first()
+        values = {} if found is None else dict(found._mapping)
+        # Also where there is no such id, so that the time taken does not tell.
+        expected = values.pop("hash", _hash(""))
+        if not hmac.compare_digest(expected, _hash(form["secret"])) or found is None:
+            return None
+        token = Token(**values)
+        return token if token.valid else None
+
+
+def _hash(secret: str) -> str:
+    return hashlib.sha256(secret.encode()).hexdigest()
+
+
+_VALID = TokenRow.revoked_at.is_(None) & (
+    TokenRow.expires_at.is_(None) | (TokenRow.expires_at > database_time())
+)
+_TOKENS = select(
+    *(TokenRow.id, TokenRow.name, TokenRow.scope),
+    *(TokenRow.created_at, TokenRow.expires_at, TokenRow.revoked_at),
+    _VALID.label("valid"),
+)

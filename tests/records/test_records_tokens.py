@@ -1,0 +1,151 @@
+"""Tokens in the store: made once, kept as hashes, over when they expire or are revoked."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from sqlalchemy import text, update
+
+from autosched.cli.main import main
+from records import NoRecord, RecordError, Store
+from records.schema import TokenRow, database_time
+from records.tokens import SCOPES, Token, Tokens
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def tokens(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Tokens]:
+    sqlite = request.param == "sqlite"
+    with Store(tmp_path / "x.db" if sqlite else request.getfixturevalue("cluster").database()) as s:
+        yield Tokens(s)
+
+
+def expire(tokens: Tokens, token: Token) -> None:
+    """Let a token be over since a second ago."""
+    with tokens._db.transaction(writes=True) as connection:
+        mine = TokenRow.id == token.id
+        connection.execute(update(TokenRow).where(mine).values(expires_at=database_time(-1)))
+
+
+def test_a_token_is_known_by_its_text(tokens: Tokens) -> None:
+    shown, made = tokens.create("ann", "submit", 60)
+    other, _ = tokens.create("bob", "read", None)
+    assert tokens.check(shown) == made
+    found = tokens.check(other)
+    assert found is not None
+    assert (found.name, found.expires_at) == ("bob", None)
+    assert [t.name for t in tokens.all()] == ["ann", "bob"]
+    assert 59 < (made.expires_at - made.created_at).total_seconds() < 61  # type: ignore[operator]
+
+
+def test_secrets_are_not_stored(tokens: Tokens) -> None:
+    shown, made = tokens.create("ann", "admin", 60)
+    secret = shown.removeprefix(f"as_{made.id}_")
+    assert len(secret) == 43
+    with tokens._db.transaction(writes=False) as connection:
+        row = connection.execute(text("SELECT * FROM tokens")).one()
+    assert not any(secret in str(value) for value in row)
+    assert secret not in repr(made)
+
+
+def test_other_texts_are_no_tokens(tokens: Tokens) -> None:
+    shown, made = tokens.create("ann", "admin", 60)
+    another, _ = tokens.create("ann", "admin", 60)
+    wrong = [
+        "",
+        made.id,
+        shown[:-1],
+        shown + "x",
+        shown[:-1] + ("a" if shown[-1] != "a" else "b"),
+        shown.upper(),
+        f" {shown}",
+        f"as_{made.id}_" + another.rpartition("_")[2][:43],
+        f"as_{'0' * 12}_{shown[-43:]}",
+        shown.replace("as_", "sa_"),
+        f"as_{made.id}_{'é' * 43}",
+        "as_' OR 1=1 --_" + "a" * 43,
+    ]
+    assert [tokens.check(t) for t in wrong if t != shown] == [None] * len(wrong)
+
+
+def test_what_is_over_is_not_valid(tokens: Tokens) -> None:
+    assert not tokens.any_valid()
+    first, a = tokens.create("ann", "read", 60)
+    second, b = tokens.create("ann", "read", 60)
+    assert tokens.any_valid()
+    expire(tokens, a)
+    assert tokens.check(first) is None
+    revoked = tokens.revoke(b.id)
+    assert tokens.check(second) is None
+    assert tokens.revoke(b.id).revoked_at == revoked.revoked_at
+    assert not tokens.any_valid()
+    assert [t.valid for t in tokens.all()] == [False, False]
+
+
+def test_scopes_contain_those_before(tokens: Tokens) -> None:
+    for place, scope in enumerate(SCOPES):
+        _, token = tokens.create("ann", scope, None)
+        assert [token.allows(s) for s in SCOPES] == [n <= place for n in range(len(SCOPES))]
+
+
+@pytest.mark.parametrize(
+    ("name", "scope", "seconds", "message"),
+    [
+        ("", "read", 1, "1 to 64 letters"),
+        ("a" * 65, "read", 1, "1 to 64 letters"),
+        ("a\nb", "read", 1, "1 to 64 letters"),
+        ("é", "read", 1, "1 to 64 letters"),
+        ("a", "root", 1, "expected one of read, submit, admin"),
+        ("a", "read", 0, "more than 0"),
+        ("a", "read", 1e12, "at most 3650 days"),
+        ("a", "read", float("nan"), "more than 0"),
+    ],
+)
+def test_tokens_that_cannot_be(
+    tokens: Tokens, name: str, scope: str, seconds: float, message: str
+) -> None:
+    with pytest.raises(RecordError, match=message):
+        tokens.create(name, scope, seconds)
+    assert tokens.all() == []
+
+
+def test_revoking_what_is_not_there(tokens: Tokens) -> None:
+    with pytest.raises(NoRecord, match="no token 123; `autosched token list`"):
+        tokens.revoke("123")
+
+
+def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    db = str(tmp_path / "x.db")
+
+    def run(*arguments: str) -> str:
+        assert main(["token", *arguments, "--db", db]) == 0
+        return capsys.readouterr().out.strip()
+
+    assert "no tokens; `autosched token create" in run("list")
+    shown = run("create", "--name", "ann", "--scope", "submit", "--expires", "2h")
+    never = json.loads(run("create", "--name", "bob", "--expires", "never", "--json"))
+    assert (never["scope"], never["expires_at"]) == ("read", None)
+    with Store(db) as store:
+        found = Tokens(store).check(shown)
+        assert found is not None
+        assert Tokens(store).check(never["token"]) is not None
+        lasts = (found.expires_at or found.created_at) - found.created_at
+        assert 7199 < lasts.total_seconds() < 7201
+    assert run("revoke", found.id) == f"{found.id} is revoked"
+    table = run("list").splitlines()
+    assert [line.split()[1:4] for line in table[1:]] == [
+        ["ann", "submit", "revoked"],
+        ["bob", "read", "valid"],
+    ]
+    assert "token" not in json.loads(run("list", "--json"))[0]
+    assert main(["token", "revoke", "nothing", "--db", db]) == 1
+    assert "no token nothing" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("time", ["", "3", "d", "-1d", "0d", "1.5h", "1y", "٣d"])
+def test_times_that_are_none(time: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["token", "create", "--name", "a", f"--expires={time}"])
+    assert "expected a time" in capsys.readouterr().err
