@@ -1,0 +1,200 @@
+"""`autosched jobs`: the jobs of a service, from here."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from autosched.cli.common import at_least, parse_value, positive_seconds, task_of
+from autosched.cli.status import INTERRUPTED
+from autosched.errors import AutoschedError
+from autosched.tuning.progress import format_seconds
+
+if TYPE_CHECKING:
+    from server.client import Client
+    from server.schemas import Job
+
+SERVER, TOKEN = "AUTOSCHED_SERVER", "AUTOSCHED_TOKEN"
+DEFAULT_SERVER = "http://127.0.0.1:8000"
+STATES = ("queued", "running", "cancelling", "succeeded", "failed", "cancelled")
+
+_EPILOG = f"""\
+examples:
+  autosched jobs submit matmul_add 1024 1024 1024 --trials 256 --watch
+  autosched jobs submit my_ops.py:attention 128 64 --server http://tuner:8000
+  autosched jobs submit --script program.py
+  autosched jobs list --state running
+  autosched jobs watch 9f2c4e1ab7d84d6f8c0a3b5e7d9f1c2e
+  autosched jobs resume 9f2c4e1ab7d84d6f8c0a3b5e7d9f1c2e --trials 64
+
+The server is --server, or else {SERVER}, or else {DEFAULT_SERVER}. The token, where the server
+asks for one, is in the file named by --token-file, or else in {TOKEN}.
+Ctrl-C while a job is watched ends the watching, not the job.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of the command."""
+    parser.epilog = _EPILOG
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    submit = actions.add_parser("submit", help="queue a job")
+    _add_submission(submit)
+    listing = actions.add_parser("list", help="the jobs, newest first")
+    listing.add_argument("--state", choices=STATES, help="only these jobs")
+    listing.add_argument(
+        "--limit", type=at_least(1), default=20, metavar="N",
+        help="so many jobs at most (default: %(default)s)",
+    )  # fmt: skip
+    watching = actions.add_parser("watch", help="follow a job to its end")
+    cancel = actions.add_parser("cancel", help="end a job; what was measured stays")
+    resume = actions.add_parser("resume", help="let a job that has ended go on where it was")
+    resume.add_argument(
+        "--trials", type=at_least(0), default=0, metavar="N",
+        help="so many trials more than before (default: 0, those that were left)",
+    )  # fmt: skip
+    for action in (watching, cancel, resume):
+        action.add_argument("id", metavar="ID", help="id of a job")
+    for action in (submit, resume):
+        action.add_argument("--watch", action="store_true", help="follow the job to its end")
+    for action in (submit, listing, watching, cancel, resume):
+        action.add_argument(
+            "--server", metavar="URL", help=f"address of the service (default: ${SERVER}, or "
+            f"{DEFAULT_SERVER})",
+        )  # fmt: skip
+        action.add_argument("--token-file", metavar="FILE", help="file with the token")
+        action.add_argument("--json", action="store_true", help="JSON objects, one a line")
+
+
+def _add_submission(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "workload",
+        metavar="WORKLOAD",
+        nargs="?",
+        help="an operator of the library (`autosched tune --help` lists them), or "
+        "file.py:function, which is made into script text here",
+    )
+    parser.add_argument("args", metavar="ARG", nargs="*", default=[], help="its arguments")
+    parser.add_argument("--script", metavar="FILE", help="a program as script text; - for stdin")
+    parser.add_argument(
+        "--target", default="llvm", help="what to compile for (default: the server's own device)"
+    )
+    positive = at_least(1)
+    parser.add_argument(
+        "--trials", type=positive, default=64, metavar="N", help="candidates (default: %(default)s)"
+    )
+    parser.add_argument("--seed", type=at_least(0), default=0, metavar="N", help="default: 0")
+    parser.add_argument(
+        "--priority", type=int, default=0, metavar="P",
+        help="-100 to 100; the highest goes first (default: 0)",
+    )  # fmt: skip
+    parser.add_argument("--time-budget", type=positive_seconds, metavar="S", help="seconds")
+    parser.add_argument("--early-stopping", type=positive, metavar="N", help="trials without gain")
+    parser.add_argument("--per-round", type=positive, metavar="N", help="proposed at a time")
+    parser.add_argument(
+        "--key", metavar="TEXT", help="names this submission: repeated, it makes no second job"
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Do it and print what the service says."""
+    from server.client import Client
+
+    url = options.server or os.environ.get(SERVER) or DEFAULT_SERVER
+    with Client(url, _token(options.token_file)) as client:
+        if options.action == "list":
+            return _list(client, options)
+        if options.action == "watch":
+            return _watch(client, options.id, options)
+        if options.action == "submit":
+            job = _submit(client, options)
+        elif options.action == "cancel":
+            job = client.cancel(options.id)
+        else:
+            job = client.resume(options.id, options.trials)
+        if not getattr(options, "watch", False):
+            print(job.model_dump_json() if options.json else _described(job))
+            return 0
+        return _watch(client, job.id, options)
+
+
+def _token(file: str | None) -> str | None:
+    if file is None:
+        return os.environ.get(TOKEN) or None
+    token = Path(file).read_text(encoding="utf-8").strip()
+    if not token:
+        raise AutoschedError(f"{file} is empty; expected a token")
+    return token
+
+
+def _submit(client: Client, options: argparse.Namespace) -> Job:
+    given = {
+        "time_budget_s": options.time_budget,
+        "early_stopping": options.early_stopping,
+        "num_measures_per_round": options.per_round,
+    }
+    more: dict[str, Any] = {
+        "target": options.target,
+        "trials": options.trials,
+        "seed": options.seed,
+        "priority": options.priority,
+        "key": options.key,
+        "options": {name: value for name, value in given.items() if value is not None},
+    }
+    if (options.workload is None) == (options.script is None):
+        raise AutoschedError("expected either a WORKLOAD or --script FILE")
+    if options.script is not None:
+        text = sys.stdin.read() if options.script == "-" else Path(options.script).read_text()
+        return client.submit(script=text, **more)
+    args = [parse_value(a) for a in options.args]
+    if ":" in options.workload:  # the function stays here; what goes out is what it means
+        task = task_of(options.workload, args, "llvm")
+        return client.submit(script=task.prim_func.script(), **more)
+    return client.submit(options.workload, args, **more)
+
+
+def _list(client: Client, options: argparse.Namespace) -> int:
+    for _, job in zip(range(options.limit), client.jobs(options.state), strict=False):
+        print(job.model_dump_json() if options.json else _row(job))
+    return 0
+
+
+def _watch(client: Client, job_id: str, options: argparse.Namespace) -> int:
+    from autosched.cli.watch import watch
+
+    try:
+        return watch(client, job_id, options.json)
+    except KeyboardInterrupt:
+        where = f" --server {options.server}" if options.server else ""
+        print(
+            f"autosched jobs: no longer watching; the job goes on\n"
+            f"  to follow it again: autosched jobs watch {job_id}{where}\n"
+            f"  to end it:          autosched jobs cancel {job_id}{where}",
+            file=sys.stderr,
+        )
+        return INTERRUPTED
+
+
+def _title(job: Job) -> str:
+    if job.workload_args is None:
+        return job.workload_name
+    return f"{job.workload_name}({', '.join(map(str, job.workload_args))})"
+
+
+def _row(job: Job) -> str:
+    best = "-" if job.best_seconds is None else format_seconds(job.best_seconds)
+    trials = f"{job.trials_done}/{job.trials_requested}"
+    when = f"{job.created_at:%Y-%m-%d %H:%M}"
+    return f"{job.id}  {job.state:<10} {trials:>11} {best:>9}  {when}  {_title(job)}"
+
+
+def _described(job: Job) -> str:
+    lines = [
+        f"job {job.id} of {_title(job)} is {job.state}",
+        f"  {job.trials_done} of {job.trials_requested} trials, on {job.target}",
+    ]
+    if job.error:
+        lines.append(f"  {job.error}")
+    return "\n".join(lines)

@@ -1,0 +1,127 @@
+"""`autosched token`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from autosched.cli.common import DEFAULT_DB
+
+if TYPE_CHECKING:
+    from records.tokens import Token
+
+_EPILOG = """\
+scopes, each of which contains those before it:
+  read     look at jobs, records and pages
+  submit   also submit, cancel and resume jobs of one's own
+  admin    also change jobs of others, and import records
+
+examples:
+  autosched token create --name ann --scope submit --expires 90d
+  autosched token list
+  autosched token revoke 0123456789ab
+
+A token is shown once, when it is made; the database keeps only a hash of it. Clients send it as
+`Authorization: Bearer TOKEN`; `autosched jobs` reads it from AUTOSCHED_TOKEN. A server notices
+within five seconds that one was revoked.
+"""
+_UNITS = {"m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of the command."""
+    parser.epilog = _EPILOG
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    create = actions.add_parser("create", help="make a token and print it, once")
+    create.add_argument("--name", required=True, help="whose it is; jobs are shown under it")
+    create.add_argument(
+        "--scope", default="read", choices=("read", "submit", "admin"), help="default: read"
+    )
+    create.add_argument(
+        "--expires",
+        type=_duration,
+        default="30d",
+        metavar="TIME",
+        help="such as 12h, 30d, 8w, or never (default: 30d)",
+    )
+    listing = actions.add_parser("list", help="show all tokens, without their secrets")
+    revoke = actions.add_parser("revoke", help="make a token invalid")
+    revoke.add_argument("id", metavar="ID", help="as `autosched token list` shows it")
+    for action in (create, listing, revoke):
+        action.add_argument(
+            "--db",
+            default=DEFAULT_DB,
+            metavar="URL",
+            help="the service's database: an SQLite file or a URL (default: %(default)s)",
+        )
+        action.add_argument("--json", action="store_true", help="print for programs")
+
+
+def _duration(text: str) -> float | None:
+    """Seconds; None for `never`."""
+    if text == "never":
+        return None
+    number, unit = text[:-1], text[-1:]
+    if unit not in _UNITS or not (number.isascii() and number.isdigit()) or not int(number):
+        raise argparse.ArgumentTypeError(
+            f"expected a time such as 12h, 30d or never, found {text!r}"
+        )
+    return float(int(number) * _UNITS[unit])
+
+
+def run(options: argparse.Namespace) -> int:
+    """Do it and say what was done."""
+    from records.store import Store
+    from records.tokens import Tokens
+
+    with Store(options.db) as store:
+        tokens = Tokens(store)
+        if options.action == "create":
+            text, token = tokens.create(options.name, options.scope, options.expires)
+            shown = text if not options.json else json.dumps(_values(token) | {"token": text})
+        elif options.action == "revoke":
+            token = tokens.revoke(options.id)
+            shown = json.dumps(_values(token)) if options.json else f"{token.id} is revoked"
+        elif options.json:
+            shown = json.dumps([_values(token) for token in tokens.all()])
+        else:
+            shown = _table(tokens.all())
+    print(shown)
+    return 0
+
+
+def _values(token: Token) -> dict[str, str | None]:
+    return {
+        "id": token.id,
+        "name": token.name,
+        "scope": token.scope,
+        "state": _state(token),
+        "created_at": token.created_at.isoformat(),
+        "expires_at": token.expires_at.isoformat() if token.expires_at else None,
+        "revoked_at": token.revoked_at.isoformat() if token.revoked_at else None,
+    }
+
+
+def _state(token: Token) -> str:
+    if token.revoked_at is not None:
+        return "revoked"
+    return "valid" if token.valid else "expired"
+
+
+def _table(tokens: list[Token]) -> str:
+    if not tokens:
+        return "no tokens; `autosched token create --name NAME` makes one"
+    rows = [("ID", "NAME", "SCOPE", "STATE", "MADE", "EXPIRES")]
+    rows += [
+        (t.id, t.name, t.scope, _state(t), _day(t.created_at), _day(t.expires_at)) for t in tokens
+    ]
+    widths = [max(len(row[n]) for row in rows) for n in range(len(rows[0]))]
+    return "\n".join(
+        "  ".join(x.ljust(w) for x, w in zip(row, widths, strict=True)).rstrip() for row in rows
+    )
+
+
+def _day(time: datetime | None) -> str:
+    return "never" if time is None else time.strftime("%Y-%m-%d %H:%M")

@@ -1,0 +1,1 @@
+"""The tuning service: HTTP, events, web pages."""

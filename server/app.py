@@ -1,0 +1,62 @@
+"""The application: routes over one store.
+
+Routes that ask the database are plain functions, which FastAPI runs in threads; nothing blocks the
+event loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from fastapi import FastAPI
+from starlette.middleware.gzip import GZipMiddleware
+
+from autosched import __version__
+from records.tokens import Tokens
+from server import openapi, problems
+from server.auth import Authenticator
+from server.gate import Gate
+from server.metrics import Metrics
+from server.routes import events, exchange, health, jobs, records, texts, workers, workloads
+from server.settings import Settings
+from server.state import running
+from server.web import add_pages
+from server.web.problems import ProblemPages
+
+
+def create_app(settings: Settings) -> FastAPI:
+    """The application of a server; its store is opened when it starts.
+
+    Starting raises RecordError or SchemaVersionError for a database that cannot be used.
+    """
+    app = FastAPI(
+        title="autosched",
+        version=__version__,
+        lifespan=_lifespan,
+        openapi_url="/v1/openapi.json",
+        docs_url=None,  # these pages load scripts from another site
+        redoc_url=None,
+        redirect_slashes=False,
+    )
+    app.state.settings = settings
+    app.state.metrics = Metrics()
+    problems.install(app)
+    openapi.install(app)
+    # The last one added is the outermost: what the gate refuses is shown to browsers as a page.
+    app.add_middleware(Gate, settings, app.state.metrics)
+    app.add_middleware(ProblemPages)
+    app.add_middleware(GZipMiddleware, minimum_size=1000)
+    for module in (jobs, events, exchange, records, texts, workloads, workers, health):
+        app.include_router(module.router)
+    add_pages(app)
+    return app
+
+
+@asynccontextmanager
+async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
+    settings: Settings = app.state.settings
+    async with running(settings) as service:
+        app.state.service = service
+        app.state.authenticator = Authenticator(Tokens(service.store), settings.tokens_required)
+        yield

@@ -1,0 +1,389 @@
+"""A client of the service: typed, patient, and safe to repeat.
+
+    with Client("http://127.0.0.1:8000") as client:
+        job = client.submit("matmul", (512, 512, 512), trials=64)
+        for event in client.follow(job.id):
+            print(event.kind, event.data)
+
+What a busy server (429, 503) or a lost connection keeps from being answered is asked again, after
+the time that the server names or a growing one, until `patience` seconds have passed. A submission
+carries a key, so that repeating it makes no second job; a stream of events goes on after the last
+event that was seen.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from types import TracebackType
+from typing import IO, Any, Literal, Self, TypeVar
+
+import httpx
+from pydantic import BaseModel, ValidationError
+
+from autosched.errors import AutoschedError
+from server import schemas
+
+PATIENCE_S = 60.0
+"""How long what fails for the moment is asked again."""
+_SILENCE_S = 45.0
+"""A stream that says nothing for so long is lost: the server comments every 15 seconds."""
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 5.0
+_FOR_THE_MOMENT = (429, 502, 503, 504)
+_NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
+"""Errors after which the server has not seen the request."""
+
+Form = Literal["schedule", "script", "source", "asm"]
+M = TypeVar("M", bound=BaseModel)
+
+
+class ServiceError(AutoschedError):
+    """The service did not do what was asked: the root of what a client raises."""
+
+
+class ServiceUnreachable(ServiceError):
+    """No answer for as long as the client's patience lasts; the same call may work later."""
+
+
+class RequestRefused(ServiceError):
+    """The service answered with an error. `status`: that of HTTP; `problem`: what the service says
+    of it (RFC 9457), None where something in between has answered."""
+
+    def __init__(self, message: str, status: int, problem: schemas.Problem | None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.problem = problem
+
+
+class Client:
+    """The service at `url`. May be shared by threads; to be closed.
+
+    `token` is sent as the bearer token. `timeout`: seconds for one answer. `patience`: seconds for
+    which a call is repeated that a busy server or a lost connection has kept from being answered.
+    Every method raises RequestRefused or ServiceUnreachable.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        token: str | None = None,
+        *,
+        timeout: float = 30.0,
+        patience: float = PATIENCE_S,
+    ) -> None:
+        headers = {"Accept": "application/json"}
+        if token is not None:
+            headers["Authorization"] = f"Bearer {token}"
+        try:
+            self._http = httpx.Client(base_url=url, headers=headers, timeout=timeout)
+            if self._http.base_url.scheme not in ("http", "https"):
+                raise ServiceError(f"{url!r} is no address of a server; expected http://HOST:PORT")
+        except (httpx.InvalidURL, UnicodeEncodeError) as e:
+            raise ServiceError(f"{url!r}, or the token, cannot be used: {e}") from e
+        self.url = str(self._http.base_url).rstrip("/")
+        self._patience = patience
+
+    def close(self) -> None:
+        """End the connections."""
+        self._http.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # Jobs
+
+    def submit(
+        self,
+        name: str | None = None,
+        args: Sequence[int | float | str | bool] = (),
+        *,
+        script: str | None = None,
+        target: str = "llvm",
+        trials: int = 64,
+        seed: int = 0,
+        priority: int = 0,
+        options: Mapping[str, Any] | None = None,
+        key: str | None = None,
+    ) -> schemas.Job:
+        """A new job: of an operator of the library by `name` and `args`, or of a `script`.
+
+        `options`: the others of `schemas.JobOptions`. `key` names the submission: repeated, it
+        gives the same job; without one, a key is made that serves the repetitions of this call.
+        """
+        if (name is None) == (script is None):
+            raise ServiceError("expected either the name of an operator or a script")
+        workload = {"script": script} if name is None else {"name": name, "args": list(args)}
+        body = {
+            "workload": workload,
+            "target": target,
+            "priority": priority,
+            "options": {"num_measure_trials": trials, "seed": seed, **(options or {})},
+        }
+        headers = {"Idempotency-Key": key or uuid.uuid4().hex}
+        return self._model(schemas.Job, "POST", "/v1/jobs", json=body, headers=headers)
+
+    def jobs(
+        self, state: str | None = None, workload_key: str | None = None
+    ) -> Iterator[schemas.Job]:
+        """Jobs, newest first, page by page as they are taken."""
+        return self._pages(schemas.Job, "/v1/jobs", state=state, workload_key=workload_key)
+
+    def job(self, job_id: str) -> schemas.Job:
+        """One job."""
+        return self._model(schemas.Job, "GET", f"/v1/jobs/{job_id}")
+
+    def cancel(self, job_id: str) -> schemas.Job:
+        """The job, cancelled or about to be; one that has ended stays as it is."""
+        return self._model(schemas.Job, "POST", f"/v1/jobs/{job_id}/cancel")
+
+    def resume(self, job_id: str, additional_trials: int = 0) -> schemas.Job:
+        """A job that had ended, queued again with more trials.
+
+        Not repeated if the connection is lost on the way: the trials might be added twice.
+        """
+        body = {"additional_trials": additional_trials}
+        return self._model(
+            schemas.Job, "POST", f"/v1/jobs/{job_id}/resume", json=body, repeatable=False
+        )
+
+    def curve(self, job_id: str, points: int = 500) -> schemas.Curve:
+        """How a job got faster, in at most `points` points."""
+        return self._model(
+            schemas.Curve, "GET", f"/v1/jobs/{job_id}/curve", params={"points": points}
+        )
+
+    def events(self, job_id: str, after: int = 0, limit: int = 100) -> schemas.EventPage:
+        """The events of a job that are there now, those after the id `after`."""
+        params = {"after": after, "limit": limit}
+        return self._model(schemas.EventPage, "GET", f"/v1/jobs/{job_id}/events", params=params)
+
+    def follow(self, job_id: str, after: int = 0) -> Iterator[schemas.Event]:
+        """The events of a job after that of id `after`, as they happen, each once, to the job's
+        end. A lost connection, or a server that is started anew, only makes a pause."""
+        retry = _Retry(self._patience)
+        last = after
+        while True:
+            headers = {"Accept": "text/event-stream", "Last-Event-ID": str(last)}
+            try:
+                with self._stream(f"/v1/jobs/{job_id}/events", headers) as response:
+                    if response.status_code == 204:
+                        return
+                    for event in _sse(response.iter_lines()):
+                        if event.id > last:
+                            last = event.id
+                            retry = _Retry(self._patience)
+                            yield event
+                # It ends with the job, which the next answer says, or with the server.
+                retry.pause(f"{self.url} ended the stream of events", None)
+            except (httpx.TransportError, _Later) as e:
+                retry.pause(f"the events of job {job_id} of {self.url} cannot be read: {e}", e)
+
+    @contextmanager
+    def _stream(
+        self, path: str, headers: Mapping[str, str], params: Mapping[str, str] | None = None
+    ) -> Iterator[httpx.Response]:
+        timeout = httpx.Timeout(self._http.timeout.connect, read=_SILENCE_S)
+        with self._http.stream(
+            "GET", path, headers=dict(headers), params=params, timeout=timeout
+        ) as response:
+            if response.is_error:
+                response.read()
+                _raise_for(response)
+            yield response
+
+    # Records
+
+    def best(
+        self, workload_key: str, target: str | None = None, device: str | None = None
+    ) -> schemas.Record:
+        """The fastest valid record of a workload. RequestRefused (404) says why there is none."""
+        params = {"workload_key": workload_key, "target": target, "device": device}
+        return self._model(schemas.Record, "GET", "/v1/best", params=params)
+
+    def record(self, record_id: int) -> schemas.RecordDetail:
+        """One record with its trace and its repeated timings."""
+        return self._model(schemas.RecordDetail, "GET", f"/v1/records/{record_id}")
+
+    def records(self, **filters: str | None) -> Iterator[schemas.Record]:
+        """Records in the order in which they were stored; `filters`: workload_key, target, device,
+        status, job_id, kind."""
+        return self._pages(schemas.Record, "/v1/records", **filters)
+
+    def text(self, record_id: int, form: Form) -> str:
+        """The program of a record: the schedule, a module that runs as it is; the script; what the
+        code generator makes of it (`source`) or the assembly made of that (`asm`)."""
+        path = f"/v1/records/{record_id}/{'source' if form == 'asm' else form}"
+        params = {"form": "asm" if form == "asm" else None}
+        return self._request("GET", path, headers={"Accept": "*/*"}, params=params).text
+
+    def export_records(self, **filters: str | None) -> Iterator[bytes]:
+        """Records that `filters` select, with their workloads and measurements, as the bytes of a
+        log in parts. What breaks off raises ServiceUnreachable, and is to be begun anew."""
+        params = {name: value for name, value in filters.items() if value is not None}
+        headers = {"Accept": "*/*"}
+        try:
+            with self._stream("/v1/records/export", headers, params) as response:
+                yield from response.iter_bytes()
+        except _Later as e:
+            raise e.refusal from e
+        except httpx.TransportError as e:
+            raise ServiceUnreachable(f"the export of {self.url} broke off: {_reason(e)}") from e
+
+    def import_records(self, log: IO[bytes]) -> schemas.ImportReport:
+        """Sends a log (a file that can be read again) to be taken in; doing it again changes
+        nothing."""
+
+        def parts() -> Iterator[bytes]:
+            log.seek(0)
+            while part := log.read(1 << 16):
+                yield part
+
+        retry = _Retry(self._patience)
+        while True:
+            try:
+                response = self._http.post("/v1/records/import", content=parts())
+                _raise_for(response)
+                return _checked(schemas.ImportReport, response)
+            except (httpx.TransportError, _Later) as e:
+                retry.pause(f"{self.url} did not take the log in: {e}", e)
+
+    def workloads(self) -> Iterator[schemas.Workload]:
+        """Everything that jobs and records are of."""
+        return self._pages(schemas.Workload, "/v1/workloads")
+
+    def workload(self, key: str) -> schemas.WorkloadDetail:
+        """One workload with its script."""
+        return self._model(schemas.WorkloadDetail, "GET", f"/v1/workloads/{key}")
+
+    # Asking
+
+    def _model(self, model: type[M], method: str, path: str, **request: Any) -> M:
+        return _checked(model, self._request(method, path, **request))
+
+    def _pages(self, model: type[M], path: str, **filters: str | None) -> Iterator[M]:
+        cursor: str | None = None
+        while True:
+            response = self._request("GET", path, params={**filters, "cursor": cursor})
+            page = _checked(schemas.Page, response)
+            for item in page.items:
+                yield _checked(model, response, item)
+            cursor = page.next_cursor
+            if cursor is None:
+                return
+
+    def _request(
+        self, method: str, path: str, *, repeatable: bool = True, **request: Any
+    ) -> httpx.Response:
+        """The answer. What is not `repeatable` is asked again only if nothing was done."""
+        if (params := request.get("params")) is not None:
+            request["params"] = {k: v for k, v in params.items() if v is not None}
+        retry = _Retry(self._patience)
+        while True:
+            try:
+                response = self._http.request(method, path, **request)
+                _raise_for(response)
+                return response
+            except httpx.TransportError as e:
+                if not repeatable and not isinstance(e, _NOT_SENT):
+                    raise ServiceUnreachable(
+                        f"the connection to {self.url} was lost, and nobody knows whether the "
+                        f"request arrived ({_reason(e)}); look at the job before asking again"
+                    ) from e
+                retry.pause(f"{self.url} does not answer: {_reason(e)}", e)
+            except _Later as e:
+                retry.pause(str(e), e)
+
+
+class _Later(Exception):
+    """An answer that asks to come back; `refusal` is what it is if that does not help."""
+
+    def __init__(self, refusal: RequestRefused, seconds: float | None) -> None:
+        super().__init__(str(refusal))
+        self.refusal = refusal
+        self.seconds = seconds
+
+
+class _Retry:
+    """Growing pauses, for so many seconds in all."""
+
+    def __init__(self, patience: float) -> None:
+        self._end = time.monotonic() + patience
+        self._next = _FIRST_PAUSE_S
+
+    def pause(self, why: str, error: Exception | None) -> None:
+        """Wait, or raise if the time is over. What follows an end that was in order is asked for
+        at once the first time."""
+        asked = error.seconds if isinstance(error, _Later) else None
+        seconds = self._next * random.uniform(0.5, 1.0) if asked is None else asked
+        if time.monotonic() + seconds > self._end:
+            if isinstance(error, _Later):
+                raise error.refusal from error
+            raise ServiceUnreachable(f"{why}; is the server running?") from error
+        self._next = min(2 * self._next, _LONGEST_PAUSE_S)
+        time.sleep(seconds)
+
+
+def _raise_for(response: httpx.Response) -> None:
+    """Raises RequestRefused for an error, and _Later for one that may pass."""
+    if not (response.is_error or response.is_redirect):
+        return
+    refusal = _refusal(response)
+    if response.status_code in _FOR_THE_MOMENT:
+        after = response.headers.get("Retry-After", "")
+        raise _Later(refusal, float(after) if after.isdigit() else None)
+    raise refusal
+
+
+def _refusal(response: httpx.Response) -> RequestRefused:
+    status = response.status_code
+    try:
+        problem = schemas.Problem.model_validate(response.json())
+    except ValueError:  # not JSON, or not a problem: a proxy, or another server
+        text = " ".join(response.text.split())[:200]
+        where = f"{response.request.method} {response.request.url}"
+        return RequestRefused(f"{where} was answered with {status}: {text}", status, None)
+    lines = [f"{problem.title}: {problem.detail}"]
+    lines += [f"  {item.at}: {item.message}" for item in problem.errors or ()]
+    return RequestRefused("\n".join(lines), status, problem)
+
+
+def _checked(model: type[M], response: httpx.Response, data: Any = None) -> M:
+    """The answer as a model. Raises ServiceError for what no version of the service answers."""
+    try:
+        return model.model_validate(response.json() if data is None else data)
+    except ValueError as e:
+        first = e.errors()[0] if isinstance(e, ValidationError) else e
+        raise ServiceError(
+            f"{response.request.url} did not answer as this version of autosched expects, "
+            f"which takes a {model.__name__}: {first}"
+        ) from e
+
+
+def _sse(lines: Iterable[str]) -> Iterator[schemas.Event]:
+    """The events of a stream; one that breaks off in its middle is no event."""
+    data: list[str] = []
+    for line in lines:
+        if line.startswith("data:"):
+            data.append(line[5:].removeprefix(" "))
+        elif not line and data:
+            text, data = "\n".join(data), []
+            try:
+                yield schemas.Event.model_validate(json.loads(text))
+            except ValueError as e:
+                raise ServiceError(f"not an event of a job: {text[:200]}") from e
+
+
+def _reason(error: httpx.TransportError) -> str:
+    return str(error) or type(error).__name__

@@ -1,0 +1,143 @@
+"""Events as streams that go on after a lost connection, and remember nothing for slow readers.
+
+A stream holds the id of the last event that it has sent, and reads the next few from the store
+when its reader has taken these. One task asks the store, for all jobs that are being followed, what
+their last events are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+
+import anyio.to_thread
+from fastapi.sse import format_sse_event
+
+from records import Event, RecordError, Store
+from records.types import ENDED
+from server.schemas import Event as EventOut
+
+_log = logging.getLogger("autosched.events")
+
+PAGE = 16
+"""Events that a stream holds at a time; each tells of at most some hundred records."""
+COMMENT_SECONDS = 15.0
+"""How often a stream without events says that it is there."""
+RETRY_MS = 2000
+"""After this long a reader whose connection is lost comes back."""
+
+
+@dataclass
+class _Watch:
+    """A job that streams follow: its last event, as far as is known."""
+
+    last: int = 0
+    streams: int = 0
+    news: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def tell(self, last: int) -> None:
+        self.last = last
+        self.news.set()
+        self.news = asyncio.Event()
+
+
+class EventHub:
+    """The streams of one server. All methods belong to its event loop."""
+
+    def __init__(self, store: Store, poll_seconds: float) -> None:
+        self.store, self.poll_seconds = store, poll_seconds
+        self.closed = False
+        self._watches: dict[str, _Watch] = {}
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def streams(self) -> int:
+        """How many streams are open."""
+        return sum(watch.streams for watch in self._watches.values())
+
+    def start(self) -> None:
+        """Begin to look for news."""
+        self._task = asyncio.get_running_loop().create_task(self._poll())
+
+    def close(self) -> None:
+        """End all streams. Their readers come back, to the next server. Harmless when repeated."""
+        self.closed = True
+        for watch in self._watches.values():
+            watch.tell(watch.last)
+
+    async def stop(self) -> None:
+        """Close, and look no more."""
+        self.close()
+        if self._task is not None:
+            self._task.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._task
+
+    async def stream(self, job_id: str, after: int) -> AsyncIterator[bytes]:
+        """The job's events after that of id `after`, as they happen, until the job has ended.
+
+        Raises NoRecord if there is no such job.
+        """
+        yield format_sse_event(retry=RETRY_MS)
+        with self._watching(job_id) as watch:
+            while not self.closed:
+                seen = watch.news
+                try:
+                    # The job first: of one that has ended then, all events are there now.
+                    job = await anyio.to_thread.run_sync(self.store.job, job_id)
+                    events = await anyio.to_thread.run_sync(self._next, job_id, after)
+                except RecordError as e:
+                    _log.warning("events of job %s: %s", job_id, e, extra={"job_id": job_id})
+                    yield b": the database cannot be used now\n\n"
+                    await asyncio.sleep(self.poll_seconds)
+                    continue
+                for event in events:
+                    yield sse(event)
+                    after = event.id
+                if len(events) == PAGE:
+                    continue
+                if job.state in ENDED:
+                    return
+                while not seen.is_set() and watch.last <= after:
+                    try:
+                        await asyncio.wait_for(seen.wait(), COMMENT_SECONDS)
+                    except TimeoutError:
+                        yield b": still here\n\n"
+
+    def _next(self, job_id: str, after: int) -> list[Event]:
+        return self.store.events(job_id, after_id=after, limit=PAGE)
+
+    @contextmanager
+    def _watching(self, job_id: str) -> Iterator[_Watch]:
+        watch = self._watches.setdefault(job_id, _Watch())
+        watch.streams += 1
+        try:
+            yield watch
+        finally:
+            watch.streams -= 1
+            if not watch.streams:
+                del self._watches[job_id]
+
+    async def _poll(self) -> None:
+        while True:
+            await asyncio.sleep(self.poll_seconds)
+            if not self._watches:
+                continue
+            try:
+                last = await anyio.to_thread.run_sync(self.store.last_events, list(self._watches))
+            except RecordError as e:
+                _log.warning("no news: %s", e)
+                continue
+            for job_id, event_id in last.items():
+                watch = self._watches.get(job_id)
+                if watch is not None and event_id > watch.last:
+                    watch.tell(event_id)
+
+
+def sse(event: Event) -> bytes:
+    """An event as it stands in a stream: its id, its kind, and all of it as JSON."""
+    body = EventOut.model_validate(event).model_dump_json()
+    return format_sse_event(data_str=body, event=event.kind, id=str(event.id))

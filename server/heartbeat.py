@@ -1,0 +1,131 @@
+"""The thread that keeps a job's lease while its process works, and tells of progress."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from records import LeaseLost, StoreUnavailable
+from server.leaving import DONE, LEAVE_SECONDS, Exit, Why
+
+if TYPE_CHECKING:
+    from records import Job, Lease
+    from records.leases import JobQueue
+    from records.store import Store
+
+PROGRESS = "progress"
+"""The kind of the events that tell of new records."""
+TICK_SECONDS = 0.25
+MOST_RECORDS = 200
+"""Records that one event tells of."""
+
+
+class Heartbeat:
+    """Renews the lease; leaves the run when it is lost, or when the job is to be cancelled.
+
+    A run that does not come to its end `LEAVE_SECONDS` after it was told to leave is ended here:
+    `settle` is called and the process exits.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        queue: JobQueue,
+        lease: Lease,
+        seconds: float,
+        leaving: Exit,
+        settle: Callable[[], None],
+    ) -> None:
+        self.store, self.queue, self.lease = store, queue, lease
+        self.seconds, self.leaving, self.settle = seconds, leaving, settle
+        self.lease_ends = time.monotonic() + seconds
+        """By this process's clock, and so no later than by the database's."""
+        self._renew_at = 0.0
+        self._lock = threading.Lock()
+        self._news: list[dict[str, Any]] = []
+        self._totals: dict[str, Any] = {}
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End; what was noted is told. Harmless when repeated."""
+        self._stopped.set()
+        self._thread.join()
+
+    def note(self, records: list[dict[str, Any]], **totals: Any) -> None:
+        """Have new records told of, with what they come to."""
+        with self._lock:
+            self._news += records
+            self._totals = totals
+
+    def _run(self) -> None:
+        while not self._stopped.wait(TICK_SECONDS):
+            if self.leaving.asked.is_set():
+                self._end_late()
+                return
+            self._beat()
+        self._tell_what_is_left()
+
+    def _beat(self) -> None:
+        try:
+            self._tell()
+            job = self._job()
+        except LeaseLost as e:
+            print(e, file=sys.stderr, flush=True)
+            self.leaving.ask(Why.LOST)
+        except StoreUnavailable as e:
+            print(e, file=sys.stderr, flush=True)
+            if time.monotonic() > self.lease_ends:
+                self.leaving.ask(Why.LOST)
+        else:
+            if job.state == "cancelling":
+                self.leaving.ask(Why.CANCELLED)
+
+    def _job(self) -> Job:
+        """The job as it is now, its lease renewed if it is time. Raises LeaseLost."""
+        now = time.monotonic()
+        if now < self._renew_at:
+            job = self.store.job(self.lease.job_id)
+            if job.lease_epoch != self.lease.epoch or job.lease_owner is None:
+                raise LeaseLost(f"the lease of epoch {self.lease.epoch} is over")
+            return job
+        job = self.queue.renew(self.lease, self.seconds)
+        self.lease_ends, self._renew_at = now + self.seconds, now + self.seconds / 3
+        return job
+
+    def _tell(self) -> None:
+        while True:
+            with self._lock:
+                news, totals = self._news[:MOST_RECORDS], self._totals
+            if not news:
+                return
+            data = {**totals, "records": news}
+            self.store.add_event(self.lease.job_id, PROGRESS, data, lease=self.lease)
+            with self._lock:
+                del self._news[: len(news)]
+
+    def _tell_what_is_left(self) -> None:
+        try:
+            self._tell()
+        except (LeaseLost, StoreUnavailable) as e:
+            # The records themselves are stored; what follows says the same, and louder.
+            print(e, file=sys.stderr, flush=True)
+
+    def _end_late(self) -> None:
+        self._tell_what_is_left()
+        if self._stopped.wait(LEAVE_SECONDS):
+            return
+        try:
+            self.settle()
+        except (LeaseLost, StoreUnavailable) as e:
+            print(e, file=sys.stderr)
+        sys.stderr.flush()
+        os._exit(DONE)

@@ -1,0 +1,116 @@
+"""What a runner writes into the store: a job's records, under its lease."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, TypeVar
+
+from autosched.tuning.callbacks import JobInfo, RecordToStore
+from records import OK, TRIAL, Job, Lease, Measurement, Record, StoreUnavailable, Workload
+from records.leases import RESUMED, STATE
+
+if TYPE_CHECKING:
+    from records.store import Store
+    from server.heartbeat import Heartbeat
+
+T = TypeVar("T")
+
+RETRY_SECONDS = 0.25
+
+
+class Keeper(RecordToStore):
+    """The receiver of one job's records; see `RecordToStore`. The job is the lease's.
+
+    While the database is away it waits, as long as the lease lasts. Its methods raise LeaseLost
+    where the job is somebody else's by now, and nothing is written then.
+    """
+
+    def __init__(self, store: Store, lease: Lease, heartbeat: Heartbeat) -> None:
+        super().__init__(store.name)
+        self._store: Store = store
+        self._lease, self._heartbeat = lease, heartbeat
+        self._trials = 0
+        self._best: float | None = None
+
+    def patiently(self, write: Callable[[], T]) -> T:
+        """What `write` returns, tried again while the database is away and the lease lasts."""
+        while True:
+            try:
+                return write()
+            except StoreUnavailable:
+                if time.monotonic() > self._heartbeat.lease_ends:
+                    raise
+                time.sleep(RETRY_SECONDS)
+
+    def history(self, workload_key: str, target: str, seed: int) -> tuple[Job, list[Record]]:
+        """The job and its records."""
+        store, job_id = self._store, self._lease.job_id
+        job = store.job(job_id)
+        records = list(store.records(job_id=job_id))
+        self._ids.update({r.key: r.id for r in records})
+        for record in records:
+            self._count(record)
+        return job, records
+
+    def on_start(self, workload: Workload, job: JobInfo) -> None:
+        self.patiently(
+            lambda: self._store.update_job(self._lease.job_id, lease=self._lease, device=job.device)
+        )
+
+    def on_records(self, records: Sequence[Record]) -> None:
+        stored = self.patiently(lambda: self._store.add_records(list(records), lease=self._lease))
+        news = []
+        for record in stored:
+            self._ids[record.key] = record.id
+            self._count(record)
+            news.append(
+                {
+                    "id": record.id,
+                    "kind": record.kind,
+                    "round": record.round,
+                    "slot": record.slot,
+                    "trial": self._trials if record.kind == TRIAL else None,
+                    "status": record.status,
+                    "seconds": record.seconds,
+                }
+            )
+        self._heartbeat.note(news, trials_done=self._trials, best_seconds=self._best)
+
+    def on_measurements(self, record: Record, measurements: Sequence[Measurement]) -> None:
+        record_id = self._ids[record.key]
+        self.patiently(
+            lambda: self._store.add_measurements(record_id, list(measurements), lease=self._lease)
+        )
+
+    def on_finish(self, job: JobInfo, state: str, error: str | None) -> None:
+        """The runner says how the job ended."""
+
+    def close(self) -> None:
+        """The store is the runner's."""
+
+    def spent_seconds(self) -> float:
+        """How long the job was worked on before, since it was submitted or resumed."""
+        spent, since, after = 0.0, None, 0
+        while events := self._store.events(self._lease.job_id, kind=STATE, after_id=after):
+            for event in events:
+                if since is not None:
+                    spent += _seconds(since, event.created_at)
+                if event.data["reason"] == RESUMED:
+                    spent = 0.0
+                busy = event.data["state"] in ("running", "cancelling")
+                since = event.created_at if busy else None
+            after = events[-1].id
+        return spent
+
+    def _count(self, record: Record) -> None:
+        if record.kind != TRIAL:
+            return
+        self._trials += 1
+        if record.status == OK and record.seconds is not None:
+            self._best = min(record.seconds, self._best or record.seconds)
+
+
+def _seconds(begin: datetime, end: datetime) -> float:
+    return max(0.0, (end - begin).total_seconds())

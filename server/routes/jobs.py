@@ -1,0 +1,143 @@
+"""Tuning jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields
+from typing import Annotated, TypeVar
+
+from anyio import from_thread
+from anyio.to_thread import run_sync
+from fastapi import APIRouter, Header, Query, Request, Response
+
+from records import Job as StoredJob
+from records import Store
+from records.leases import STATE
+from server import submission
+from server.auth import Client, ClientOf
+from server.heartbeat import PROGRESS
+from server.paging import decode_cursor, encode_cursor
+from server.routes.common import Cursor, JobId, Limit, answers
+from server.schemas import Curve, CurvePoint, Job, JobRequest, JobState, Page, ResumeRequest
+from server.state import Service, ServiceOf
+
+IdempotencyKey = Annotated[
+    str | None,
+    Header(
+        min_length=1,
+        max_length=200,
+        pattern=r"^[ -~]+$",
+        description="names this submission: repeated, it makes no second job",
+    ),
+]
+Points = Annotated[int, Query(ge=2, le=10_000, description="points of the curve at most")]
+
+router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
+
+
+@router.get("", operation_id="list_jobs", responses=answers(400))
+def list_jobs(
+    service: ServiceOf,
+    state: JobState | None = None,
+    workload_key: Annotated[str | None, Query(max_length=64)] = None,
+    cursor: Cursor = None,
+    limit: Limit = 50,
+) -> Page[Job]:
+    """Jobs, newest first."""
+    page = service.store.jobs(
+        state=state, workload_key=workload_key, before=decode_cursor(cursor), limit=limit
+    )
+    items = shown(service.store, page.jobs)
+    return Page(items=items, next_cursor=encode_cursor(page.before))
+
+
+@router.post("", operation_id="submit_job", status_code=201, responses=answers(400, 409, 429))
+async def submit_job(
+    service: ServiceOf,
+    client: ClientOf,
+    request: JobRequest,
+    response: Response,
+    idempotency_key: IdempotencyKey = None,
+) -> Job:
+    """Queue a job. The answer means that it is stored.
+
+    A request that is repeated with the same `Idempotency-Key` is answered with the job of the first
+    time; with another body it is refused.
+    """
+    job = await submission.submit(service, client.name, request, idempotency_key)
+    response.headers["Location"] = f"/v1/jobs/{job.id}"
+    return (await run_sync(shown, service.store, [job]))[0]
+
+
+def submit(service: Service, request: Request, body: JobRequest, key: str | None) -> StoredJob:
+    """`submit_job` for a route that runs in a thread."""
+    client: Client = request.scope["autosched.client"]
+    return from_thread.run(submission.submit, service, client.name, body, key)
+
+
+@router.get("/{job_id}", operation_id="get_job", responses=answers(404))
+def get_job(service: ServiceOf, job_id: JobId) -> Job:
+    """One job."""
+    return shown(service.store, [service.store.job(job_id)])[0]
+
+
+@router.post("/{job_id}/cancel", operation_id="cancel_job", responses=answers(404))
+def cancel_job(service: ServiceOf, client: ClientOf, job_id: JobId) -> Job:
+    """Cancel a job. One that waits is cancelled at once, one that runs becomes `cancelling` until
+    its process has left it; one that has ended stays as it is. Jobs of others are for admins."""
+    client.check_change(service.store.job(job_id))
+    return shown(service.store, [service.queue.cancel(job_id)])[0]
+
+
+@router.post("/{job_id}/resume", operation_id="resume_job", responses=answers(404, 409))
+def resume_job(service: ServiceOf, client: ClientOf, job_id: JobId, request: ResumeRequest) -> Job:
+    """Put a job that has ended back into the queue, with more trials: it goes on where it was.
+    Jobs of others are for admins."""
+    client.check_change(service.store.job(job_id))
+    return shown(service.store, [service.queue.resume(job_id, request.additional_trials)])[0]
+
+
+@router.get("/{job_id}/curve", operation_id="get_job_curve", responses=answers(404))
+def get_curve(service: ServiceOf, job_id: JobId, points: Points = 500) -> Curve:
+    """How the job got faster: the trials that improved on all before, by their number and by the
+    seconds since the job was first taken up."""
+    job = service.store.job(job_id)
+    found = service.store.curve(job_id)
+    first = service.store.events(job_id, limit=20)  # of these one tells that it was taken up
+    taken_up = (e.created_at for e in first if e.kind == STATE and e.data["state"] == "running")
+    began = next(taken_up, job.created_at)
+    shown_points = [
+        CurvePoint(
+            trial=point.trial,
+            record_id=point.record_id,
+            seconds=point.seconds,
+            elapsed_seconds=max(0.0, (point.created_at - began).total_seconds()),
+        )
+        for point in thinned(found, points)
+    ]
+    return Curve(job_id=job_id, trials_done=job.trials_done, points=shown_points)
+
+
+T = TypeVar("T")
+
+EVENT_KINDS = (STATE, PROGRESS)
+"""The kinds of events that jobs have."""
+
+
+def thinned(items: Sequence[T], most: int) -> list[T]:
+    """At most `most` (2 or more) of the items, evenly chosen, the first and the last among them."""
+    if len(items) <= most:
+        return list(items)
+    last = len(items) - 1
+    return [items[round(n * last / (most - 1))] for n in range(most)]
+
+
+def shown(store: Store, jobs: list[StoredJob]) -> list[Job]:
+    """Jobs as they go over the wire."""
+    titles = store.titles([job.workload_key for job in jobs])
+    answer = []
+    for job in jobs:
+        name, args = titles[job.workload_key]
+        values = {f.name: getattr(job, f.name) for f in fields(job)}
+        answer.append(Job.model_validate(values | {"workload_name": name, "workload_args": args}))
+    return answer

@@ -1,0 +1,102 @@
+"""What was measured."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import Response
+
+from autosched.errors import TargetError
+from autosched.target import Target
+from server.etags import tagged_json
+from server.paging import decode_id, encode_cursor
+from server.routes.common import PRINTABLE, Cursor, Limit, RecordId, answers
+from server.schemas import Kind, Measurement, Page, Record, RecordDetail, Status
+from server.state import Service, ServiceOf
+
+router = APIRouter(prefix="/v1", tags=["records"])
+
+Text = Annotated[str | None, Query(pattern=PRINTABLE, max_length=1000)]
+StatusOf = Annotated[Status | None, Query(description="how the measurement ended")]
+KindOf = Annotated[Kind | None, Query()]
+TargetOf = Annotated[
+    str | None,
+    Query(
+        pattern=PRINTABLE, max_length=1000, description="in full, or `llvm`: that of this machine"
+    ),
+]
+
+
+@router.get("/records", operation_id="list_records", responses=answers(400))
+def list_records(
+    service: ServiceOf,
+    workload_key: Text = None,
+    target: TargetOf = None,
+    device: Text = None,
+    status: StatusOf = None,
+    job_id: Text = None,
+    kind: KindOf = None,
+    cursor: Cursor = None,
+    limit: Limit = 100,
+) -> Page[Record]:
+    """Records in the order in which they were stored. A page that is short, or empty, and has a
+    `next_cursor` is not the last: a page looks through so many records and no more."""
+    page = service.store.page(
+        workload_key=workload_key,
+        target=resolved(target),
+        device=device,
+        status=status,
+        job_id=job_id,
+        kind=kind,
+        after_id=decode_id(cursor),
+        limit=limit,
+    )
+    items = [Record.model_validate(record) for record in page.records]
+    return Page(items=items, next_cursor=encode_cursor(page.after_id))
+
+
+@router.get(
+    "/records/{record_id}",
+    operation_id="get_record",
+    response_model=RecordDetail,
+    responses={304: {"description": "the client has it"}, **answers(404)},
+)
+def get_tagged_record(request: Request, service: ServiceOf, record_id: RecordId) -> Response:
+    """One record with its trace and its repeated timings."""
+    return tagged_json(request, get_record(service, record_id))
+
+
+def get_record(service: Service, record_id: int) -> RecordDetail:
+    """One record with its trace and its repeated timings. Raises NoRecord."""
+    record = service.store.get(record_id)
+    measurements = [Measurement.model_validate(m) for m in service.store.measurements(record_id)]
+    values = Record.model_validate(record).model_dump()
+    return RecordDetail(
+        **values,
+        trace=list(record.trace),
+        decisions=dict(record.decisions),
+        measurements=measurements,
+    )
+
+
+@router.get("/best", operation_id="get_best", responses=answers(404, 409))
+def get_best(
+    service: ServiceOf,
+    workload_key: Annotated[str, Query(pattern=PRINTABLE, max_length=64)],
+    target: TargetOf = None,
+    device: Text = None,
+) -> Record:
+    """The fastest valid record of a workload. Target and device may be left out where there are
+    records of only one. 404 says why there is none."""
+    return Record.model_validate(service.store.best(workload_key, resolved(target), device))
+
+
+def resolved(target: str | None) -> str | None:
+    """A target as records have it: in full. What is none here may be one of an imported record."""
+    if target is None:
+        return None
+    try:
+        return str(Target(target))
+    except TargetError:
+        return target

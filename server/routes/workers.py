@@ -1,0 +1,21 @@
+"""The devices that measure."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+
+from server.routes.common import answers
+from server.schemas import Page, Worker
+from server.state import ServiceOf
+
+router = APIRouter(prefix="/v1/workers", tags=["workers"])
+
+
+@router.get("", operation_id="list_workers", responses=answers())
+def list_workers(service: ServiceOf) -> Page[Worker]:
+    """The devices of this server's pool and what runs on them."""
+    jobs: dict[str, list[str]] = {}
+    for job in service.store.jobs(state="running", limit=1000).jobs:
+        if job.device is not None:
+            jobs.setdefault(job.device, []).append(job.id)
+    return Page(items=service.workers.items(jobs))

@@ -1,0 +1,288 @@
+"""What goes over the wire, as models: the OpenAPI document is made from them."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any, Generic, Literal, TypeVar
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+T = TypeVar("T")
+
+JobState = Literal["queued", "running", "cancelling", "succeeded", "failed", "cancelled"]
+Kind = Literal["trial", "baseline"]
+Status = Literal[
+    "ok",
+    "instantiation_error",
+    "build_error",
+    "build_timeout",
+    "runtime_error",
+    "run_timeout",
+    "wrong_result",
+    "out_of_bounds",
+    "out_of_memory",
+    "device_lost",
+    "cancelled",
+    "stale",
+]
+
+JOB_ID = "9f2c4e1ab7d84d6f8c0a3b5e7d9f1c2e"
+WORKLOAD_KEY = "1-6022f2dea13b9c45ab7b7218"
+TARGET = "llvm -mcpu=znver5 -mtriple=x86_64-unknown-linux-gnu -num-cores=2"
+DEVICE = "4f1c2ab09d3e"
+_WHEN = "2026-01-31T12:00:00Z"
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(frozen=True, from_attributes=True)
+
+
+def _whole(value: Any) -> Any:
+    """To JSON 64.0 and 64 are the same integer."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+_WHOLE = BeforeValidator(_whole)
+Whole = Annotated[int, _WHOLE]
+
+
+class _Request(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+# What is sent in
+
+
+class NamedWorkload(_Request):
+    """An operator of the library with its arguments, in order."""
+
+    name: str = Field(min_length=1, max_length=200, examples=["matmul_add"])
+    args: list[int | float | str | bool] = Field(
+        default=[], max_length=32, examples=[[1024, 1024, 1024, "float32"]]
+    )
+
+
+class ScriptWorkload(_Request):
+    """A program as script text. It is parsed and checked, never executed."""
+
+    script: str = Field(min_length=1, max_length=1 << 20)
+
+
+class JobOptions(_Request):
+    """What a job may spend; the meaning is that of `TuningOptions`."""
+
+    num_measure_trials: Whole = Field(default=64, ge=1, le=1_000_000)
+    # Bounds elsewhere than before the conversion would be lost in the JSON schema of a union.
+    early_stopping: Annotated[int, Field(ge=1, le=1_000_000), _WHOLE] | None = None
+    num_measures_per_round: Annotated[int, Field(ge=1, le=10_000), _WHOLE] | None = None
+    time_budget_s: float | None = Field(default=None, gt=0, le=30 * 86400, allow_inf_nan=False)
+    finalists: Whole = Field(default=4, ge=1, le=64)
+    seed: Whole = Field(default=0, ge=0, lt=1 << 31)
+
+
+class JobRequest(_Request):
+    """A job to be queued."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "workload": {"name": "matmul_add", "args": [1024, 1024, 1024]},
+                    "target": "llvm",
+                    "options": {"num_measure_trials": 64, "seed": 0},
+                }
+            ]
+        }
+    )
+
+    workload: NamedWorkload | ScriptWorkload
+    target: str = Field(default="llvm", min_length=1, max_length=1000)
+    options: JobOptions = Field(default=JobOptions())
+    priority: Whole = Field(default=0, ge=-100, le=100)
+
+
+class ResumeRequest(_Request):
+    """More trials for a job that has ended."""
+
+    additional_trials: Whole = Field(default=0, ge=0, le=1_000_000, examples=[64])
+
+
+# What comes out
+
+
+class Job(_Model):
+    """A tuning job. Times are UTC, `best_seconds` the fastest program so far."""
+
+    id: str = Field(examples=[JOB_ID])
+    state: JobState
+    workload_key: str = Field(examples=[WORKLOAD_KEY])
+    workload_name: str = Field(examples=["matmul_add"])
+    workload_args: list[Any] | None = Field(examples=[[1024, 1024, 1024]])
+    target: str = Field(examples=[TARGET])
+    device: str | None = Field(examples=[DEVICE])
+    seed: int | None = Field(examples=[0])
+    options: dict[str, Any] = Field(examples=[{"num_measure_trials": 64, "seed": 0}])
+    priority: int
+    client: str
+    trials_requested: int = Field(examples=[64])
+    trials_done: int = Field(examples=[17])
+    best_seconds: float | None = Field(examples=[0.00213])
+    error: str | None
+    origin: Literal["local", "import"]
+    created_at: datetime = Field(examples=[_WHEN])
+    updated_at: datetime = Field(examples=[_WHEN])
+
+
+class CurvePoint(_Model):
+    """A trial that was faster than all before it: the `trial`-th, so long after the job's start."""
+
+    trial: int = Field(examples=[12])
+    record_id: int = Field(examples=[1042])
+    seconds: float = Field(examples=[0.00213])
+    elapsed_seconds: float = Field(examples=[38.2])
+
+
+class Curve(_Model):
+    """How a job got faster."""
+
+    job_id: str = Field(examples=[JOB_ID])
+    trials_done: int
+    points: list[CurvePoint]
+
+
+class Event(_Model):
+    """Something that happened to a job; a job's ids grow."""
+
+    id: int = Field(examples=[71])
+    job_id: str = Field(examples=[JOB_ID])
+    kind: str = Field(examples=["state"])
+    data: dict[str, Any] = Field(examples=[{"state": "running"}])
+    created_at: datetime = Field(examples=[_WHEN])
+
+
+class EventPage(_Model):
+    """Some events; ask for the following ones with `last_id` as `after`. `ended`: there will be no
+    more unless the job is resumed."""
+
+    items: list[Event]
+    last_id: int = Field(examples=[71])
+    ended: bool
+
+
+class Workload(_Model):
+    """A computation; `key` is the hash of its canonical `script`, `flop` that of one run."""
+
+    key: str = Field(examples=[WORKLOAD_KEY])
+    name: str = Field(examples=["matmul_add"])
+    args: list[Any] | None = Field(examples=[[1024, 1024, 1024]])
+    flop: float = Field(examples=[2148532224.0])
+
+
+class WorkloadDetail(Workload):
+    """A computation with its canonical text, whose hash is the key, and the script that can be
+    parsed (null where an older version has stored it)."""
+
+    script: str
+    text: str | None
+
+
+class Record(_Model):
+    """One measurement of a job, or a baseline. Times are seconds a run."""
+
+    id: int = Field(examples=[1042])
+    job_id: str = Field(examples=[JOB_ID])
+    kind: Kind
+    round: int
+    slot: int
+    workload_key: str = Field(examples=[WORKLOAD_KEY])
+    target: str = Field(examples=[TARGET])
+    device: str = Field(examples=[DEVICE])
+    status: Status
+    seconds: float | None = Field(examples=[0.00213])
+    spread: float | None = Field(examples=[0.00001])
+    noise: float | None
+    runs: int
+    remeasured_seconds: float | None
+    build_seconds: float | None
+    error: str | None
+    program_hash: str
+    toolchain: str
+    dialect: int
+    origin: Literal["local", "import"]
+    created_at: datetime = Field(examples=[_WHEN])
+
+
+class Measurement(_Model):
+    """A repeated timing of a record."""
+
+    id: int
+    seconds: float
+    spread: float | None
+    noise: float | None
+    runs: int
+    origin: Literal["local", "import"]
+    created_at: datetime
+
+
+class RecordDetail(Record):
+    """A record with its trace, the integers of its decisions, and its repeated timings."""
+
+    trace: list[Any]
+    decisions: dict[str, int]
+    measurements: list[Measurement]
+
+
+class Worker(_Model):
+    """What measures: a device of the pool, with the jobs that run on it."""
+
+    name: str = Field(examples=["local"])
+    device: str = Field(examples=[DEVICE])
+    description: str = Field(examples=["AMD EPYC, 2 cores, L1d 48K [4f1c2ab09d3e]"])
+    target: str = Field(examples=[TARGET])
+    state: str = Field(examples=["ready"])
+    slots: int = Field(examples=[1])
+    healthy: bool
+    faults: int = Field(examples=[0])
+    jobs: list[str] = Field(examples=[[JOB_ID]])
+
+
+class ImportReport(_Model):
+    """What an import did: lines refused are told with their numbers, the first hundred."""
+
+    new: int
+    known: int
+    refused: int
+    reasons: list[Annotated[str, Field(examples=["line 3: not JSON"])]]
+
+
+class Health(_Model):
+    """Whether the server lives, or is ready to work; `checks` says what was looked at."""
+
+    status: Literal["ok", "unavailable"]
+    checks: dict[str, str]
+
+
+class Page(_Model, Generic[T]):
+    """Some items; `next_cursor` asks for the following ones, null: there are no more."""
+
+    items: list[T]
+    next_cursor: str | None = None
+
+
+class ProblemItem(_Model):
+    """One of several things wrong with a request, and where: `body/options/seed`."""
+
+    at: str
+    message: str
+
+
+class Problem(_Model):
+    """An error, as RFC 9457 has it; `request_id` finds it in the server's log."""
+
+    type: str = Field(examples=["urn:autosched:problem:not-found"])
+    title: str = Field(examples=["There is no such thing"])
+    status: int = Field(examples=[404])
+    detail: str = Field(examples=["no job 9f2c"])
+    instance: str = Field(examples=["/v1/jobs/9f2c"])
+    request_id: str = Field(examples=["4f1d6a2b9c0e77aa"])
+    errors: list[ProblemItem] = []

@@ -1,0 +1,185 @@
+"""What a server can be told: where its records are, what it measures on, how much it takes.
+
+Read once, by `load`: defaults, then a TOML file, then the environment, then flags. The object is
+frozen and passed down; making one reads nothing.
+"""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from autosched.errors import AutoschedError
+from autosched.tuning.pools import PoolAddress
+from server.security import LOOPBACK_HOSTS, is_loopback
+
+PREFIX = "AUTOSCHED_"
+FILE_VARIABLE = "AUTOSCHED_SETTINGS"
+OF_OTHERS = frozenset({FILE_VARIABLE, "AUTOSCHED_TOKEN", "AUTOSCHED_SERVER"})
+"""Variables with the prefix that are no settings: the file, and what clients are told by."""
+
+
+class SettingsError(AutoschedError):
+    """Settings that cannot be: unknown, of the wrong type, or contradicting one another."""
+
+
+class Settings(BaseModel):
+    """Settings of one server. The descriptions are what `autosched serve --help` prints."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    db: str = Field("autosched.db", description="an SQLite file or a database URL")
+    pool: str = Field("local", description="what measures: local, replay:…, or a scheduler")
+    host: str = Field(
+        "127.0.0.1", description="address to listen on; others than loopback need tokens"
+    )
+    port: int = Field(8000, ge=0, le=65535, description="port to listen on; 0: a free one")
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        "info", description="debug, info, warning or error"
+    )
+
+    require_tokens: bool = Field(
+        False, description="ask for tokens on loopback, too; elsewhere they are always asked for"
+    )
+    allowed_hosts: tuple[str, ...] = Field(
+        (), description="names of this server that Host may have; none: loopback names, or any"
+    )
+    tls_certificate: str | None = Field(None, description="PEM file with the certificate chain")
+    tls_key: str | None = Field(None, description="PEM file with the private key")
+
+    jobs_at_once: int | None = Field(
+        None,
+        ge=0,
+        le=64,
+        description="jobs that run at a time; 0: none, it only answers; "
+        "left out: 1 on the local pool, 4 on others",
+    )
+    lease_seconds: float = Field(
+        30.0, gt=0, description="without a sign of life for so long, a job goes to another server"
+    )
+    poll_seconds: float = Field(0.5, gt=0, description="how often queue and events are looked at")
+    grace_seconds: float = Field(10.0, gt=0, description="time to stop in, after SIGTERM")
+
+    requests_per_second: float = Field(1000.0, ge=0, description="by one client; 0: any number")
+    request_burst: int = Field(2000, ge=1, description="requests of one client at once")
+    url_bytes: int = Field(8 << 10, ge=256, description="the longest URL")
+    header_bytes: int = Field(16 << 10, ge=1024, description="the largest headers of a request")
+    body_bytes: int = Field(4 << 20, ge=1024, description="the largest body")
+    import_bytes: int = Field(1 << 30, ge=1024, description="the largest import of records")
+    body_seconds: float = Field(30.0, gt=0, description="time for a body, or a part of an import")
+    head_seconds: float = Field(10.0, gt=0, description="time for the headers of a request")
+    connections: int = Field(1024, ge=1, description="open connections")
+    streams: int = Field(512, ge=0, description="open event streams")
+    streams_per_client: int = Field(256, ge=0, description="open event streams of one client")
+    jobs_queued: int = Field(1000, ge=0, description="jobs that wait, of all clients")
+    jobs_queued_per_client: int = Field(100, ge=0, description="jobs that wait, of one client")
+
+    workload_operations: float = Field(1e14, gt=0, description="operations of one run")
+    workload_bytes: int = Field(8 << 30, gt=0, description="bytes of all buffers of a workload")
+    workload_depth: int = Field(32, gt=0, description="loops around one block")
+    workload_blocks: int = Field(256, gt=0, description="blocks of a workload")
+    script_characters: int = Field(1 << 20, gt=0, description="length of a script's text")
+    examine_seconds: float = Field(10.0, gt=0, description="time to examine one workload")
+    examine_bytes: int = Field(4 << 30, gt=0, description="memory to examine one workload")
+    examine_processes: int = Field(2, ge=1, le=64, description="workloads examined at once")
+    build_seconds: float = Field(15.0, gt=0, description="time to build one candidate")
+
+    @model_validator(mode="after")
+    def _check_tls(self) -> Self:
+        if (self.tls_certificate is None) != (self.tls_key is None):
+            raise ValueError("tls_certificate and tls_key go together; found one of them")
+        return self
+
+    @property
+    def tokens_required(self) -> bool:
+        """Whether requests need a token."""
+        return self.require_tokens or not is_loopback(self.host)
+
+    @property
+    def job_slots(self) -> int:
+        """How many jobs run at a time. Two on one machine would only wait for each other."""
+        if self.jobs_at_once is not None:
+            return self.jobs_at_once
+        return 1 if self.pool_address.is_local else 4
+
+    @cached_property
+    def pool_address(self) -> PoolAddress:
+        """The pool's address, taken apart. Raises TuningError on what is none."""
+        return PoolAddress.parse(self.pool)
+
+    @property
+    def hosts(self) -> frozenset[str] | None:
+        """What the Host header may name, lower case, without ports; None: anything.
+
+        On loopback it is always checked: a page on another site may have its name resolve to here.
+        """
+        if self.allowed_hosts:
+            return frozenset(h.lower() for h in self.allowed_hosts) | LOOPBACK_HOSTS
+        return LOOPBACK_HOSTS | {self.host.lower()} if is_loopback(self.host) else None
+
+
+def load(
+    flags: Mapping[str, Any], environment: Mapping[str, str], file: str | None = None
+) -> Settings:
+    """The settings that hold: `flags` (None: not given) before environment before file.
+
+    Raises SettingsError for unknown names, telling the nearest known one, and wrong values.
+    """
+    file = file or environment.get(FILE_VARIABLE)
+    values: dict[str, Any] = {}
+    sources: dict[str, str] = {}
+    for source, found in (
+        (file or "", _from_file(file) if file else {}),
+        ("the environment", _from_environment(environment)),
+        ("the command line", {k: v for k, v in flags.items() if v is not None}),
+    ):
+        values |= found
+        sources |= dict.fromkeys(found, source)
+    try:
+        return Settings(**values)
+    except ValidationError as e:
+        wrong = [
+            f"{'.'.join(map(str, x['loc']))} (from {sources[str(x['loc'][0])]}): {x['msg']}"
+            if x["loc"]
+            else x["msg"]
+            for x in e.errors()
+        ]
+        raise SettingsError("; ".join(wrong)) from e
+
+
+def _from_file(file: str) -> dict[str, Any]:
+    try:
+        with open(file, "rb") as stream:
+            found = tomllib.load(stream)
+    except OSError as e:
+        raise SettingsError(f"cannot read the settings in {file}: {e.strerror}") from e
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as e:
+        raise SettingsError(f"{file} is not TOML: {e}") from e
+    for name in found:
+        _check_known(name, f"in {Path(file).name}", name)
+    return found
+
+
+def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for variable, text in environment.items():
+        if not variable.startswith(PREFIX) or variable in OF_OTHERS or not text:
+            continue
+        name = variable.removeprefix(PREFIX).lower()
+        _check_known(name, "in the environment", variable)
+        found[name] = [x.strip() for x in text.split(",")] if name == "allowed_hosts" else text
+    return found
+
+
+def _check_known(name: str, where: str, written: str) -> None:
+    if name in Settings.model_fields:
+        return
+    near = difflib.get_close_matches(name, Settings.model_fields, 1)
+    advice = f"did you mean {near[0]}?" if near else "`autosched serve --help` lists them all"
+    raise SettingsError(f"unknown setting {written} {where}; {advice}")

@@ -1,0 +1,90 @@
+"""What the routes of one running server share."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Annotated
+
+import anyio.to_thread
+from fastapi import Depends, Request
+
+from records.leases import JobQueue
+from records.store import Store
+from server.events import EventHub
+from server.examine import WorkloadLimits
+from server.examiner import Examiner
+from server.settings import Settings
+from server.supervisor import Supervisor
+from server.texts import Texts
+from server.workers import Workers
+
+
+@dataclass(frozen=True)
+class Service:
+    """The open store, its queue, and what works on it, from the server's start to its end."""
+
+    settings: Settings
+    store: Store
+    queue: JobQueue
+    events: EventHub
+    supervisor: Supervisor
+    examiner: Examiner
+    texts: Texts
+    workers: Workers
+
+    def begin_to_stop(self) -> None:
+        """End event streams and begin to park jobs, without waiting for it."""
+        self.events.close()
+        self.supervisor.begin_to_stop()
+
+
+@asynccontextmanager
+async def running(settings: Settings) -> AsyncIterator[Service]:
+    """A service that works while the block does.
+
+    Raises RecordError or SchemaVersionError for a database, TuningError for a pool's address, that
+    cannot be used.
+    """
+    store = await anyio.to_thread.run_sync(Store, settings.db)
+    try:
+        queue = JobQueue(store)
+        events = EventHub(store, settings.poll_seconds / 2)
+        supervisor = Supervisor(queue, settings)
+        examiner = Examiner(_limits(settings), settings.examine_processes)
+        workers = Workers(settings)
+        events.start()
+        supervisor.start()
+        workers.start()
+        try:
+            texts = Texts(store, examiner)
+            yield Service(settings, store, queue, events, supervisor, examiner, texts, workers)
+        finally:
+            await events.stop()
+            await examiner.close()
+            await anyio.to_thread.run_sync(supervisor.stop)
+            await anyio.to_thread.run_sync(workers.stop)
+    finally:
+        await anyio.to_thread.run_sync(store.close)
+
+
+def _limits(settings: Settings) -> WorkloadLimits:
+    return WorkloadLimits(
+        operations=settings.workload_operations,
+        bytes=settings.workload_bytes,
+        depth=settings.workload_depth,
+        blocks=settings.workload_blocks,
+        characters=settings.script_characters,
+        seconds=settings.examine_seconds,
+        memory=settings.examine_bytes,
+    )
+
+
+def _service(request: Request) -> Service:
+    service: Service = request.app.state.service
+    return service
+
+
+ServiceOf = Annotated[Service, Depends(_service)]
+"""A parameter of a route: the running service."""

@@ -1,0 +1,218 @@
+"""The thread that runs jobs: claims them, starts a process for each, and watches it."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import uuid
+from dataclasses import dataclass
+from typing import IO
+
+from records import Job, LeaseLost, RecordError
+from records.leases import JobQueue
+from server.leaving import DONE, UNAVAILABLE
+from server.runner import Assignment
+from server.settings import Settings
+
+_log = logging.getLogger("autosched.jobs")
+
+ERROR_BYTES = 4000
+"""How much of the end of a process's standard error stands in the error of its job."""
+FORGET_SECONDS = 7 * 86400.0
+"""How long a repeated submission is known by its key."""
+START_SECONDS = 30.0
+"""What a process may take until it looks after its lease itself."""
+STALLED_SECONDS = 60.0
+"""A supervisor that did not look after its jobs for so long is not healthy."""
+
+
+@dataclass
+class Running:
+    """A job's process. Its standard error goes into a file: what outlives the server can write."""
+
+    assignment: Assignment
+    process: subprocess.Popen[bytes]
+    errors: IO[bytes]
+
+    @staticmethod
+    def start(assignment: Assignment) -> Running:
+        """Start the process, in a session of its own, so that it can be ended with its children."""
+        errors = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the process
+        process = subprocess.Popen(
+            # The job's id is for whoever reads a list of processes.
+            [sys.executable, "-m", "server.runner", assignment.job_id],
+            stdin=subprocess.PIPE,
+            stdout=errors,
+            stderr=errors,
+            start_new_session=True,
+        )
+        assert process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # it has crashed, as its status will say
+            process.stdin.write(assignment.line())
+            process.stdin.flush()
+        return Running(assignment, process, errors)
+
+    def ended(self) -> int | None:
+        """The exit status once it has ended (-9: by signal 9); what it left behind is killed."""
+        try:
+            # Without reaping it: until then nobody else gets its number.
+            if os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+                return None
+        except ChildProcessError:
+            return self.process.poll()
+        self.kill()
+        return self.process.wait()
+
+    def terminate(self) -> None:
+        """Ask it to park the job."""
+        self.process.terminate()
+
+    def kill(self) -> None:
+        """End it and its children."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+
+    def last_words(self) -> str:
+        """The end of what it wrote to standard error."""
+        size = self.errors.seek(0, os.SEEK_END)
+        self.errors.seek(max(0, size - ERROR_BYTES))
+        return self.errors.read().decode("utf-8", "replace").strip()
+
+    def close(self) -> None:
+        """Give up the pipe and the file."""
+        if self.process.stdin is not None:
+            with contextlib.suppress(BrokenPipeError):
+                self.process.stdin.close()
+        self.errors.close()
+
+
+class Supervisor:
+    """Runs up to `settings.job_slots` jobs of a queue, from `start` to `stop`."""
+
+    def __init__(self, queue: JobQueue, settings: Settings) -> None:
+        self.queue, self.settings = queue, settings
+        self.owner = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
+        self._running: dict[str, Running] = {}
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="supervisor", daemon=True)
+        self._seen = time.monotonic()
+        self._reap_at = self._forget_at = 0.0
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def begin_to_stop(self) -> None:
+        """Have all jobs parked, without waiting for it."""
+        self._stopping.set()
+
+    def stop(self) -> None:
+        """Park all jobs; returns after at most about `grace_seconds`. Harmless when repeated."""
+        self.begin_to_stop()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    @property
+    def running(self) -> list[str]:
+        """The ids of the jobs that this server runs."""
+        return list(self._running)
+
+    @property
+    def healthy(self) -> bool:
+        """Whether jobs are being looked after."""
+        return self._thread.is_alive() and time.monotonic() - self._seen < STALLED_SECONDS
+
+    def _run(self) -> None:
+        while not self._stopping.wait(self.settings.poll_seconds):
+            self._seen = time.monotonic()
+            try:
+                self._look()
+            except RecordError as e:
+                _log.warning("the queue cannot be looked at: %s", e)
+            except Exception:
+                _log.exception("looking after jobs failed")
+        self._park_all()
+
+    def _look(self) -> None:
+        """One look at the processes and at the queue."""
+        for running in list(self._running.values()):
+            if (status := running.ended()) is not None:
+                self._bury(running, status)
+        now = time.monotonic()
+        if now >= self._reap_at:
+            for late in self.queue.reap():
+                _log.warning("job %s: its lease was over", late.id, extra={"job_id": late.id})
+            self._reap_at = now + min(self.settings.lease_seconds / 3, 5.0)
+        if now >= self._forget_at:
+            self.queue.forget_submissions(FORGET_SECONDS)
+            self._forget_at = now + 3600.0
+        while len(self._running) < self.settings.job_slots and not self._stopping.is_set():
+            # The process renews the lease from when it is up.
+            job = self.queue.claim(self.owner, self.settings.lease_seconds + START_SECONDS)
+            if job is None:
+                return
+            self._start(job)
+
+    def _start(self, job: Job) -> None:
+        assignment = Assignment(
+            db=self.settings.db,
+            pool=self.settings.pool,
+            job_id=job.id,
+            epoch=job.lease_epoch,
+            lease_seconds=self.settings.lease_seconds,
+            build_seconds=self.settings.build_seconds,
+        )
+        self._running[job.id] = Running.start(assignment)
+        _log.info("job %s: started", job.id, extra={"job_id": job.id})
+
+    def _bury(self, running: Running, status: int) -> None:
+        """Settle the job of a process that has ended."""
+        assignment = running.assignment
+        words = running.last_words()
+        if status not in (DONE, UNAVAILABLE):
+            how = f"signal {-status}" if status < 0 else f"status {status}"
+            error = f"the job's process ended by {how}" + (f":\n{words}" if words else "")
+            _log.error("job %s: %s", assignment.job_id, error, extra={"job_id": assignment.job_id})
+            with contextlib.suppress(LeaseLost):  # it had come to its end before
+                self.queue.finish(assignment.lease, "failed", error)
+        elif words:
+            _log.info("job %s: %s", assignment.job_id, words, extra={"job_id": assignment.job_id})
+        self._give_back(running)
+
+    def _park_all(self) -> None:
+        for running in self._running.values():
+            running.terminate()
+        deadline = time.monotonic() + self.settings.grace_seconds * 0.8
+        while self._running and time.monotonic() < deadline:
+            for running in list(self._running.values()):
+                if running.ended() is not None:
+                    self._give_back(running)
+            time.sleep(0.02)
+        for running in list(self._running.values()):
+            running.kill()
+            running.process.wait()
+            self._give_back(running)
+
+    def _give_back(self, running: Running) -> None:
+        """Put a job back whose process has not done it itself."""
+        assignment = running.assignment
+        try:
+            self.queue.park(assignment.lease)
+        except LeaseLost:
+            pass  # as it should be: it was parked, or came to its end
+        except RecordError as e:
+            _log.warning(
+                "job %s could not be parked, and waits for its lease's end: %s",
+                *(assignment.job_id, e),
+                extra={"job_id": assignment.job_id},
+            )
+        running.close()
+        del self._running[assignment.job_id]

@@ -1,0 +1,23 @@
+"""The web pages: HTML made on the server from what the routes of the API answer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+
+
+def add_pages(app: FastAPI) -> None:
+    """Gives an application its pages and the files that they load.
+
+    `server.web.problems.ProblemPages` is to stand around whatever guards its routes.
+    """
+    from server.web import compare, jobs, login, plotly, records, submit, workloads
+    from server.web.glance import Glances
+    from server.web.static_files import static_files
+
+    for module in (jobs, submit, records, compare, workloads, login, plotly):
+        app.include_router(module.router)
+    app.state.glances = Glances()
+    app.mount("/static", static_files(), "static")

@@ -1,0 +1,66 @@
+"""What the records of a job come to, remembered for a moment.
+
+A page of a job is followed at once by its plot, and both by the next refresh: a job of 100,000
+trials is read once for them.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Annotated
+
+from fastapi import Depends, Request
+
+from records import Store
+from records.trials import Tallied
+from server.web.course import Course, course_of
+
+KEPT_SECONDS = 10.0
+"""How long it is kept while the job does not change; a record may be withdrawn meanwhile."""
+KEPT_JOBS = 32
+
+
+@dataclass(frozen=True)
+class Glance:
+    """The job's trials by status with its best record, and its course."""
+
+    tallied: Tallied
+    course: Course
+
+
+@dataclass
+class Glances:
+    """Those of the jobs that were looked at last, by the job as it was then."""
+
+    _kept: OrderedDict[tuple[str, datetime, int], tuple[float, Glance]] = field(
+        default_factory=OrderedDict
+    )
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def of(self, store: Store, job_id: str) -> Glance:
+        """That of a job. Raises NoRecord if there is none."""
+        job = store.job(job_id)
+        name = (job.id, job.updated_at, job.trials_done)
+        with self._lock:
+            until, found = self._kept.get(name, (0.0, None))
+        if found is not None and time.monotonic() < until:
+            return found
+        made = Glance(store.tallied(job_id), course_of(store, job_id))
+        with self._lock:
+            self._kept[name] = time.monotonic() + KEPT_SECONDS, made
+            if len(self._kept) > KEPT_JOBS:
+                self._kept.popitem(last=False)
+        return made
+
+
+def _glances(request: Request) -> Glances:
+    found: Glances = request.app.state.glances
+    return found
+
+
+GlancesOf = Annotated[Glances, Depends(_glances)]
+"""A parameter of a route."""

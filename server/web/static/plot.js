@@ -1,0 +1,203 @@
+// All trials of a job and its best so far, drawn by Plotly.
+import { announce, formatSeconds } from "./util.js";
+
+const FAR = 3; // a baseline so many times slower than all trials is left out of the range
+const MANY = 600; // trials from which on their dots are smaller
+const LANE = 0.045; // the part of the height, below, of each status whose trials have no time
+const NAMES = { trial: "trials", elapsed: "seconds since the first trial" };
+
+export function start() {
+  new Plot(document.getElementById("plot")).start();
+}
+
+const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+
+class Plot {
+  constructor(box) {
+    this.box = box;
+    this.axis = "trial";
+    this.chosen = null; // the id of the record that the keys have come to
+    this.data = null;
+  }
+
+  async start() {
+    for (const button of document.querySelectorAll("button[data-axis]")) {
+      button.addEventListener("click", () => this.turn(button.dataset.axis));
+    }
+    this.box.addEventListener("keydown", (event) => this.key(event));
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.draw());
+    document.addEventListener("refreshed", () => this.load());
+    await this.load();
+  }
+
+  async load() {
+    if (this.loading) return;
+    this.loading = true;
+    try {
+      const response = await fetch(this.box.dataset.from, { headers: { Accept: "application/json" } });
+      if (response.ok) {
+        this.data = await response.json();
+        await this.draw();
+      }
+    } finally {
+      this.loading = false;
+    }
+  }
+
+  turn(axis) {
+    this.axis = axis;
+    for (const button of document.querySelectorAll("button[data-axis]")) {
+      button.setAttribute("aria-pressed", String(button.dataset.axis === axis));
+    }
+    return this.draw();
+  }
+
+  async draw() {
+    if (!this.data) return;
+    this.rows = this.read();
+    const first = !this.box.data;
+    await Plotly.react(this.box, this.traces(), this.layout(), { displayModeBar: false, responsive: true });
+    if (first) this.box.on("plotly_click", (event) => this.open(event.points[0].customdata?.[0]));
+    this.box.dataset.drawn = String(this.data.trials);
+    this.box.dataset.axis = this.axis;
+  }
+
+  // The trials in order, each with its place on the axis that is shown.
+  read() {
+    const { points, statuses } = this.data;
+    return points.id.map((id, i) => ({
+      id, trial: points.trial[i], x: points[this.axis][i], seconds: points.seconds[i], status: statuses[points.status[i]],
+    }));
+  }
+
+  traces() {
+    const timed = this.rows.filter((row) => row.seconds !== null);
+    const failed = Map.groupBy(this.rows.filter((row) => row.seconds === null), (row) => row.status);
+    const end = this.rows.at(-1)?.x ?? 1;
+    const baselines = this.data.baselines.map(({ name, seconds }) => ({
+      name, mode: "lines", x: [this.rows[0]?.x ?? 0, end], y: [seconds, seconds], hoverinfo: "skip",
+      line: { color: colour("--warn"), width: 1.5, dash: "dash" },
+    }));
+    return [
+      this.dots("ok", timed),
+      ...[...failed.keys()].sort().map((status) => ({ ...this.dots(status, failed.get(status)), yaxis: "y2" })),
+      ...baselines,
+      this.best(timed, end),
+    ];
+  }
+
+  dots(status, rows) {
+    return {
+      name: status, mode: "markers", hoverinfo: "text",
+      x: rows.map((row) => row.x),
+      y: rows.map((row) => row.seconds ?? status.replaceAll("_", " ")),
+      customdata: rows.map((row) => [row.id]),
+      text: rows.map((row) => words(row).replace("\n", "<br>")),
+      marker: { color: colour(`--st-${status}`), size: this.rows.length > MANY ? 3.5 : 6, opacity: 0.75,
+        symbol: status === "ok" ? "circle" : "square" },
+    };
+  }
+
+  best(timed, end) {
+    let least = Infinity;
+    const better = timed.filter((row) => row.seconds < least && ((least = row.seconds), true));
+    const last = better.length ? [{ x: end, seconds: least }] : [];
+    const line = [...better, ...last];
+    return {
+      name: "best so far", mode: "lines", hoverinfo: "skip",
+      x: line.map((row) => row.x), y: line.map((row) => row.seconds),
+      line: { color: colour("--good"), width: 2.5, shape: "hv" },
+    };
+  }
+
+  // Seconds from the fastest to the slowest that is worth showing.
+  range() {
+    const times = this.rows.filter((row) => row.seconds !== null).map((row) => row.seconds);
+    const slowest = Math.max(...times);
+    const near = (baseline) => !times.length || baseline.seconds <= FAR * slowest;
+    for (const [i, baseline] of this.data.baselines.entries()) {
+      const note = document.querySelector(`[data-baseline="${i}"] .above`);
+      if (note) note.hidden = near(baseline);
+    }
+    const marks = [...times, ...this.data.baselines.filter(near).map((baseline) => baseline.seconds)];
+    if (!marks.length) return [1e-3, 1e-2];
+    const [low, high] = [Math.min(...marks), Math.max(...marks)];
+    const room = (high / low) ** 0.06 * 1.01;
+    return [low / room, high * room];
+  }
+
+  layout() {
+    const [low, high] = this.range();
+    const lanes = new Set(this.rows.filter((row) => row.seconds === null).map((row) => row.status));
+    const height = lanes.size * LANE;
+    const last = this.rows.at(-1)?.x || 1;
+    const marks = ticks(low, high);
+    const axis = { gridcolor: colour("--grid"), linecolor: colour("--line"), zeroline: false, fixedrange: true };
+    const narrow = this.box.clientWidth < 600;
+    return {
+      font: { family: getComputedStyle(document.body).fontFamily, size: 12, color: colour("--muted") },
+      paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
+      margin: { l: narrow || !lanes.size ? 62 : 118, r: 12, t: 8, b: 44 },
+      showlegend: false, dragmode: false, hovermode: "closest",
+      hoverlabel: { bgcolor: colour("--text"), bordercolor: colour("--text"), font: { color: colour("--surface") } },
+      xaxis: { ...axis, title: { text: NAMES[this.axis], standoff: 8 }, range: [0, last * 1.01], anchor: lanes.size ? "y2" : "y",
+        tickformat: this.axis === "trial" ? ",d" : "", nticks: narrow ? 5 : 12 },
+      yaxis: { ...axis, type: "log", domain: [lanes.size ? height + 0.03 : 0, 1], range: [Math.log10(low), Math.log10(high)],
+        tickvals: marks, ticktext: marks.map(formatSeconds) },
+      yaxis2: { ...axis, type: "category", domain: [0, Math.max(height, 0.01)], dtick: 1, visible: lanes.size > 0, showgrid: false,
+        range: [-0.6, lanes.size - 0.4], showticklabels: !narrow, tickfont: { size: 11 } },
+    };
+  }
+
+  key(event) {
+    const last = this.rows.length - 1;
+    const now = this.rows.findIndex((row) => row.id === this.chosen);
+    const to = { ArrowRight: now + 1, ArrowLeft: now < 0 ? last : now - 1, Home: 0, End: last }[event.key];
+    if (event.key === "Enter") this.open(this.chosen);
+    else if (event.key === "Escape") Plotly.Fx.unhover(this.box);
+    else if (to !== undefined && last >= 0) {
+      event.preventDefault();
+      const row = this.rows[Math.max(0, Math.min(last, to))];
+      this.chosen = row.id;
+      this.show(row);
+      announce(words(row));
+    }
+  }
+
+  // The label that pointing at a trial shows.
+  show(row) {
+    const curveNumber = this.box.data.findIndex((trace) => trace.name === row.status);
+    const pointNumber = this.box.data[curveNumber].customdata.findIndex(([id]) => id === row.id);
+    const subplot = row.seconds === null ? "xy2" : "xy";
+    Plotly.Fx.hover(this.box, [{ curveNumber, pointNumber }], [subplot]);
+  }
+
+  open(id) {
+    if (id) location.assign(`${this.box.dataset.records}${id}`);
+  }
+}
+
+function words(row) {
+  const time = row.seconds === null ? row.status.replaceAll("_", " ") : formatSeconds(row.seconds);
+  return `trial ${row.trial}: ${time}\nrecord ${row.id}, press to open`;
+}
+
+/** Round values between two times: of a linear scale where they are near, else 1, 2, 5, 10, … */
+function ticks(low, high) {
+  if (high / low < 6) {
+    const rough = (high - low) / 5;
+    const power = 10 ** Math.floor(Math.log10(rough));
+    const step = [1, 2, 5, 10].map((n) => n * power).find((n) => n >= rough);
+    const first = Math.ceil(low / step);
+    return Array.from({ length: Math.floor(high / step) - first + 1 }, (_, i) => (first + i) * step);
+  }
+  const decades = Math.log10(high / low);
+  const out = [];
+  for (let power = Math.floor(Math.log10(low)); 10 ** power <= high; power++) {
+    for (const n of decades > 3 ? [1] : [1, 2, 5]) {
+      const value = Number(`${n}e${power}`);
+      if (value >= low && value <= high) out.push(value);
+    }
+  }
+  return out;
+}

@@ -1,0 +1,29 @@
+"""The files that pages load: styles, modules, the plotting library."""
+
+from __future__ import annotations
+
+from os import PathLike, stat_result
+
+from starlette.responses import Response
+from starlette.staticfiles import StaticFiles
+from starlette.types import Scope
+
+
+def static_files() -> StaticFiles:
+    """The application that serves `server/web/static`."""
+    return _Revalidated(packages=[("server.web", "static")])
+
+
+class _Revalidated(StaticFiles):
+    """Files that browsers keep and ask about by ETag, so that an upgrade is seen at once."""
+
+    def file_response(
+        self,
+        full_path: str | PathLike[str],
+        stat_result: stat_result,
+        scope: Scope,
+        status_code: int = 200,
+    ) -> Response:
+        response = super().file_response(full_path, stat_result, scope, status_code)
+        response.headers["Cache-Control"] = "no-cache"
+        return response

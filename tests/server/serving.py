@@ -1,0 +1,37 @@
+"""A server in a thread of the test's process, on a port of its own."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import httpx
+
+from server.app import create_app
+from server.connections import config
+from server.serving import Server
+from server.settings import Settings
+
+
+@contextmanager
+def serving(settings: Settings, tls: ssl.SSLContext | None = None) -> Iterator[httpx.Client]:
+    """A client of a server that runs while the block does."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(128)
+        server = Server(config(create_app(settings), settings))
+        thread = threading.Thread(target=server.run, args=([listener],))
+        thread.start()
+        try:
+            port = listener.getsockname()[1]
+            url = f"{'https' if tls else 'http'}://127.0.0.1:{port}"
+            with httpx.Client(base_url=url, timeout=30, verify=tls or True) as client:
+                client.get("/healthz").raise_for_status()
+                yield client
+        finally:
+            server.should_exit = True
+            thread.join(20)
+            assert not thread.is_alive(), "the server did not stop"

@@ -1,0 +1,252 @@
+"""The pages as HTML: what they show is what the API answers, and nothing in it becomes code."""
+
+from __future__ import annotations
+
+import html
+import re
+from pathlib import Path
+
+import httpx
+import pages_data
+import pytest
+from html_check import problems_of
+from pages_data import HOSTILE, MANY, Jobs
+from serving import serving
+
+from records import Store
+from server.settings import Settings
+from server.web.jobs import ITEMS, POINTS
+
+HTML = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
+
+
+@pytest.fixture(scope="module")
+def database(tmp_path_factory) -> tuple[Path, Jobs]:
+    path = tmp_path_factory.mktemp("pages") / "tuning.db"
+    return path, pages_data.fill(path)
+
+
+@pytest.fixture(scope="module")
+def jobs(database) -> Jobs:
+    return database[1]
+
+
+@pytest.fixture(scope="module")
+def client(database):
+    with serving(Settings(db=str(database[0]), jobs_at_once=0)) as client:
+        client.headers.update(HTML)
+        yield client
+
+
+@pytest.fixture
+def own(tmp_path):
+    """A server with an empty store, for tests that change something."""
+    with serving(Settings(db=str(tmp_path / "tuning.db"), jobs_at_once=0)) as client:
+        client.headers.update(HTML)
+        yield client
+
+
+def api(client: httpx.Client, path: str, **params):
+    answer = client.get(path, params=params, headers={"Accept": "application/json"})
+    answer.raise_for_status()
+    return answer.json()
+
+
+def shown(answer: httpx.Response, status: int = 200) -> str:
+    """The text of a page that is as it should be."""
+    assert answer.status_code == status, answer.text
+    assert answer.headers["content-type"] == "text/html; charset=utf-8"
+    assert problems_of(answer.text) == []
+    assert HOSTILE not in answer.text
+    assert "<script>alert" not in answer.text
+    return answer.text
+
+
+def best_of(client: httpx.Client, job_id: str) -> int:
+    page = shown(client.get(f"/jobs/{job_id}"))
+    found = re.search(r'href="/records/(\d+)">Open the best', page)
+    assert found is not None
+    return int(found[1])
+
+
+def test_every_page_is_sound(client, jobs):
+    best = best_of(client, jobs.tuned)
+    workload = api(client, f"/v1/jobs/{jobs.tuned}")["workload_key"]
+    pages = [
+        *("/", "/submit", "/submit?by=script", "/workloads", "/workers", "/login"),
+        *(f"/jobs/{job}" for job in vars(jobs).values()),
+        *(f"/records/{n}" for n in range(1, 27)),
+        *(f"/records/{best}/text/{form}" for form in ("schedule", "script", "source", "asm")),
+        *(f"/compare?a=1&b={best}", f"/compare?a={best}&b={best}"),
+        *(f"/workloads/{workload}", f"/workloads/{'0' * 24}"),
+        *(f"/?state={state}" for state in ("queued", "failed", "running")),
+        f"/?workload_key={'0' * 24}",
+    ]
+    for path in pages:
+        shown(client.get(path))
+
+
+def test_what_others_wrote_is_only_shown(client, jobs):
+    escaped = str(html.escape(HOSTILE)).replace("&#x27;", "&#39;").replace("&quot;", "&#34;")
+    for path in ("/", f"/jobs/{jobs.queued}", f"/jobs/{jobs.failed}", "/workloads"):
+        assert escaped in shown(client.get(path)), path
+
+
+def test_the_list_shows_the_jobs_of_the_api(client, jobs):
+    page = shown(client.get("/"))
+    for job in api(client, "/v1/jobs")["items"]:
+        assert f'href="/jobs/{job["id"]}"' in page
+    failed = shown(client.get("/", params={"state": "failed"}))
+    assert re.findall(r'href="/jobs/(\w+)"', failed) == [jobs.failed]
+    shown(client.get("/", params={"state": "asleep"}), 422)
+
+
+def test_a_long_list_has_pages(own, tmp_path):
+    with Store(tmp_path / "tuning.db") as store:
+        store.put_workload(pages_data.workload())
+        made = [
+            store.create_job("w", "llvm", seed=n, trials_requested=1).id for n in range(ITEMS + 5)
+        ]
+    first = shown(own.get("/"))
+    following = re.search(r'rel="next" href="([^"]+)"', first)
+    assert following is not None
+    second = shown(own.get(html.unescape(following[1])))
+    found = [re.findall(r'<a href="/jobs/(\w+)">', page) for page in (first, second)]
+    assert [len(ids) for ids in found] == [ITEMS, 5]
+    assert sorted(found[0] + found[1]) == sorted(made)
+    assert 'rel="next"' not in second
+
+
+def test_a_job_page_counts_what_the_records_say(client, jobs):
+    page = shown(client.get(f"/jobs/{jobs.tuned}"))
+    records = api(client, "/v1/records", job_id=jobs.tuned, kind="trial")["items"]
+    assert len(records) == pages_data.TRIALS
+    for status in ("ok", "build_error", "run_timeout"):
+        of_status = [r for r in records if r["status"] == status]
+        assert f'{status.replace("_", " ")}&nbsp;<span class="muted num">{len(of_status)}<' in page
+    first = next(r for r in records if r["status"] == "run_timeout")
+    assert first["error"] in page
+    assert f'href="/records/{first["id"]}"' in page
+
+
+def test_a_plot_shows_the_curve_of_the_api(client, jobs):
+    for job in (jobs.tuned, jobs.long):
+        plot = api(client, f"/jobs/{job}/plot")
+        points = plot["points"]
+        curve = api(client, f"/v1/jobs/{job}/curve")["points"]
+        seconds = dict(zip(points["id"], points["seconds"], strict=True))
+        trials = dict(zip(points["id"], points["trial"], strict=True))
+        best, improvements = float("inf"), []
+        for record_id in points["id"]:
+            if seconds[record_id] is not None and seconds[record_id] < best:
+                best = seconds[record_id]
+                improvements.append((trials[record_id], record_id, best))
+        assert improvements == [(p["trial"], p["record_id"], p["seconds"]) for p in curve]
+
+
+def test_a_plot_of_many_trials_is_a_sample(client, jobs):
+    plot = api(client, f"/jobs/{jobs.long}/plot")
+    points = plot["points"]
+    assert plot["trials"] == MANY
+    assert POINTS / 2 < len(points["id"]) < POINTS + 500
+    assert points["trial"][0] == 1
+    assert points["trial"][-1] == MANY
+    assert points["trial"] == sorted(points["trial"])
+    statuses = {plot["statuses"][index] for index in points["status"]}
+    assert statuses == {"ok", "runtime_error", "out_of_memory"}, "the rare one is there"
+    for index, time in zip(points["status"], points["seconds"], strict=True):
+        assert (time is not None) == (plot["statuses"][index] == "ok")
+
+
+def test_a_plot_has_the_baselines(client, jobs):
+    lines = api(client, f"/jobs/{jobs.tuned}/plot")["baselines"]
+    records = api(client, "/v1/records", job_id=jobs.tuned, kind="baseline")["items"]
+    assert {line["seconds"] for line in lines} == {
+        r["remeasured_seconds"] or r["seconds"] for r in records if r["status"] == "ok"
+    }
+
+
+def test_a_plot_without_trials(client, jobs):
+    plot = api(client, f"/jobs/{jobs.queued}/plot")
+    assert plot["trials"] == 0
+    assert plot["points"] == {"id": [], "trial": [], "elapsed": [], "status": [], "seconds": []}
+
+
+def test_a_record_shows_the_schedule_of_the_api(client, jobs):
+    best = best_of(client, jobs.tuned)
+    raw = client.get(f"/v1/records/{best}/schedule")
+    assert raw.headers["content-type"].startswith("text/x-python")
+    page = shown(client.get(f"/records/{best}"))
+    found = re.search(r'<pre id="text-schedule"[^>]*>(.*?)</pre>', page, re.DOTALL)
+    assert found is not None
+    assert html.unescape(re.sub(r"<[^>]+>", "", found[1])).strip() == raw.text.strip()
+
+
+@pytest.mark.parametrize(("form", "part"), [("script", "@T.prim_func"), ("source", "define"),
+                                            ("asm", ".text")])  # fmt: skip
+def test_a_record_has_its_program_in_all_forms(client, jobs, form, part):
+    page = shown(client.get(f"/records/{best_of(client, jobs.tuned)}/text/{form}"))
+    assert part in html.unescape(re.sub(r"<[^>]+>", "", page))
+
+
+def test_two_records_are_compared(client, jobs):
+    best = best_of(client, jobs.tuned)
+    page = shown(client.get("/compare", params={"a": 1, "b": best}))
+    times = {n: api(client, f"/v1/records/{n}") for n in (1, best)}
+    final = {n: r["remeasured_seconds"] or r["seconds"] for n, r in times.items()}
+    assert f"Record {best} is {final[1] / final[best]:.3g} times as fast" in page
+    assert 'class="add"' in page
+    same = shown(client.get("/compare", params={"a": best, "b": best}))
+    assert "The schedules are the same" in same
+
+
+def test_what_is_not_there_is_a_page_for_browsers_only(client):
+    for path in ("/jobs/abc", "/records/999999", "/nowhere", "/workloads/abc",
+                 "/compare?a=1&b=999999", "/v1/jobs/abc"):  # fmt: skip
+        page = shown(client.get(path), 404)
+        assert 'href="/"' in page
+        for accept in ("application/json", "*/*"):
+            answer = client.get(path, headers={"Accept": accept})
+            assert answer.status_code == 404
+            assert answer.headers["content-type"] == "application/problem+json"
+
+
+def test_a_long_problem_is_a_page_too(client):
+    """Its text is long enough to be compressed on its way."""
+    answer = client.get(
+        "/", params={"state": "x" * 900, "cursor": "y" * 900, "workload_key": "z" * 900}
+    )
+    assert "workload_key" in shown(answer, 422)
+
+
+def test_static_files_are_revalidated_and_nothing_else_is_served(client):
+    first = client.get("/static/style.css")
+    assert first.status_code == 200
+    assert first.headers["cache-control"] == "no-cache"
+    again = client.get("/static/style.css", headers={"If-None-Match": first.headers["etag"]})
+    assert again.status_code == 304
+    for path in ("/static/../render.py", "/static/%2e%2e/render.py", "/static/..%2frender.py",
+                 "/static/", "/static/vendor"):  # fmt: skip
+        assert client.get(path).status_code == 404
+
+
+def test_pages_allow_no_inline_code(client):
+    policy = client.get("/").headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    assert "http" not in policy
+
+
+def test_the_plotting_library_is_kept_by_browsers(client, jobs):
+    page = shown(client.get(f"/jobs/{jobs.tuned}"))
+    found = re.search(r'<script defer src="(/library/plotly-[^"]+)"', page)
+    assert found is not None
+    answer = client.get(found[1])
+    assert answer.status_code == 200
+    assert "immutable" in answer.headers["cache-control"]
+    assert answer.headers["content-encoding"] == "gzip"
+    assert answer.text.startswith("/**")
+    plain = client.get(found[1], headers={"Accept-Encoding": "identity"})
+    assert "content-encoding" not in plain.headers
+    assert plain.content == answer.content
+    assert client.get("/library/plotly-1.0.js").status_code == 404

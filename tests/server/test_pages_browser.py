@@ -1,0 +1,344 @@
+"""The pages in a real browser: live, by keyboard, for screen readers, on a phone, offline."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import browser as browsers
+import pages_data
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from browser import PATIENCE, PHONE
+from pages_data import Jobs
+from playwright.sync_api import Page, expect
+from serving import serving
+
+from records import JobQueue, Store
+from server.settings import Settings
+
+pytestmark = pytest.mark.skipif(browsers.missing() is not None, reason=str(browsers.missing()))
+
+expect.set_options(timeout=PATIENCE)
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with browsers.browsing() as browser:
+        yield browser
+
+
+@pytest.fixture(scope="module")
+def database(tmp_path_factory) -> tuple[Path, Jobs]:
+    path = tmp_path_factory.mktemp("pages") / "tuning.db"
+    return path, pages_data.fill(path)
+
+
+@pytest.fixture(scope="module")
+def jobs(database) -> Jobs:
+    return database[1]
+
+
+@pytest.fixture(scope="module")
+def site(database) -> str:
+    """The address of a server that runs no jobs."""
+    with serving(Settings(db=str(database[0]), jobs_at_once=0)) as client:
+        yield str(client.base_url)
+
+
+@pytest.fixture
+def opened(browser, site):
+    """Opens tabs that are checked at the end of the test."""
+
+    @contextmanager
+    def open_tab(path: str, **options):
+        with browsers.tab(browser, site, **options) as tab:
+            tab.page.goto(path)
+            yield tab
+
+    return open_tab
+
+
+def best_of(database: tuple[Path, Jobs]) -> int:
+    with Store(database[0]) as store:
+        best = store.tallied(database[1].tuned).best_id
+    assert best is not None
+    return best
+
+
+def paths(database) -> list[str]:
+    """A page of every kind."""
+    _, jobs = database
+    best = best_of(database)
+    with Store(database[0]) as store:
+        key = store.job(jobs.tuned).workload_key
+        failed = next(r.id for r in store.records(job_id=jobs.tuned) if r.status != "ok")
+    return [
+        *("/", "/submit", "/submit?by=script", "/workloads", f"/workloads/{key}", "/workers"),
+        *(f"/jobs/{job}" for job in (jobs.tuned, jobs.failed)),
+        *(f"/records/{best}", f"/records/{failed}", f"/records/{best}/text/script"),
+        *(f"/compare?a=1&b={best}", "/login"),
+    ]
+
+
+def visited(page: Page, wanted: list[str]) -> Iterator[str]:
+    """Goes to one path after the other, in one tab."""
+    for path in wanted:
+        page.goto(path)
+        if page.locator("#plot").count():
+            drawn(page)
+        yield path
+
+
+def drawn(page: Page) -> None:
+    """Waits for the plot."""
+    page.wait_for_selector("#plot[data-drawn]")
+
+
+# From the form to a program that runs
+
+
+def test_submit_watch_open_the_best_copy_its_schedule_and_run_it(browser, tmp_path):
+    """The whole way of a person, with a real search on this machine."""
+    settings = Settings(db=str(tmp_path / "tuning.db"), jobs_at_once=1)
+    grants = {"permissions": ["clipboard-read", "clipboard-write"]}
+    with serving(settings) as client, browsers.tab(browser, str(client.base_url), **grants) as tab:
+        page = tab.page
+        page.goto("/")
+        page.get_by_role("link", name="Submit a job").click()
+        page.get_by_label("Operator").select_option("matmul_add")
+        expect(page.get_by_role("group", name="Arguments of matmul_add")).to_be_visible()
+        for name, size in {"N": "64", "L": "48", "M": "32"}.items():
+            page.get_by_label(name, exact=True).fill(size)
+        page.get_by_label("Trials", exact=True).fill("8")
+        page.get_by_role("button", name="Submit the job").click()
+
+        page.wait_for_url(re.compile("/jobs/"))
+        expect(page.get_by_role("heading", level=1)).to_have_text("matmul_add(64, 48, 32, float32)")
+        page.evaluate("window.neverReloaded = true")
+        expect(page.locator("#state")).to_contain_text("succeeded")
+        expect(page.locator("#figures")).to_contain_text("of 8")
+        page.wait_for_selector("#plot[data-drawn='8']")
+        assert page.evaluate("window.neverReloaded"), "all of it arrived without a reload"
+
+        page.get_by_role("link", name="Open the best").click()
+        page.wait_for_url(re.compile("/records/"))
+        page.locator("#text-schedule-section").get_by_role("button", name="Copy").click()
+        expect(page.locator("#announce")).to_have_text("Schedule copied")
+        module = page.evaluate("navigator.clipboard.readText()")
+
+    program = tmp_path / "best.py"
+    program.write_text(module)
+    done = subprocess.run(
+        [sys.executable, str(program)], capture_output=True, text=True, timeout=100, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "right result" in done.stdout
+
+
+def test_a_running_job_is_followed_without_a_reload(browser, database, tmp_path):
+    """Trials appear as they are stored, what is focused stays so, and a server that is gone is
+    told of."""
+    path = tmp_path / "tuning.db"
+    shutil.copy(database[0], path)
+    _, jobs = database
+    with Store(path) as store, ExitStack() as server:
+        client = server.enter_context(serving(Settings(db=str(path), jobs_at_once=0)))
+        with browsers.tab(browser, str(client.base_url)) as tab:
+            page = tab.page
+            page.goto(f"/jobs/{jobs.queued}")
+            drawn(page)
+            expect(page.locator("#state")).to_contain_text("queued")
+            page.evaluate("window.neverReloaded = true")
+            page.get_by_role("button", name="Cancel").focus()
+
+            job = JobQueue(store).claim("a test", 60)
+            assert job is not None
+            expect(page.locator("#state")).to_contain_text("running")
+            like = next(
+                r
+                for r in store.records(job_id=jobs.tuned)
+                if r.status == "ok" and r.kind == "trial"
+            )
+            for slot in range(3):
+                seconds = (5 - slot) * 1e-4
+                changes = {"job_id": job.id, "workload_key": job.workload_key, "seconds": seconds}
+                record = replace(like, round=0, slot=slot, **changes)
+                store.add_records([record])
+                store.add_event(job.id, "progress", {})
+                expect(page.locator("#figures")).to_contain_text(f"{slot + 1}of 8")
+                page.wait_for_selector(f"#plot[data-drawn='{slot + 1}']")
+            expect(page.locator("#improved")).to_contain_text("300 µs")
+            expect(page.locator("#announce")).to_contain_text("best so far 300 µs")
+            assert page.evaluate("window.neverReloaded")
+            assert page.evaluate("document.activeElement.textContent") == "Cancel"
+
+            page.keyboard.press("Enter")
+            expect(page.locator("#state")).to_contain_text("cancelling")
+            drawn(page)  # the form led to the page anew: its modules are there
+            server.close()
+            tab.expected += ["ERR_CONNECTION_REFUSED", "ERR_INCOMPLETE", "ERR_EMPTY", "ERR_CONN"]
+            expect(page.locator("#connection")).to_contain_text("Trying again")
+
+
+# The plot
+
+
+def test_the_plot_is_drawn_turned_and_walked_through(opened, jobs):
+    with opened(f"/jobs/{jobs.tuned}") as tab:
+        page = tab.page
+        drawn(page)
+        points = page.locator("#plot .scatterlayer .point")
+        assert points.count() == pages_data.TRIALS
+        expect(page.locator("#plot .xtitle")).to_have_text("trials")
+        page.get_by_role("button", name="Seconds").click()
+        expect(page.get_by_role("button", name="Seconds")).to_have_attribute("aria-pressed", "true")
+        expect(page.locator("#plot .xtitle")).to_have_text("seconds since the first trial")
+
+        page.locator("#plot").focus()
+        page.keyboard.press("Home")
+        expect(page.locator("#announce")).to_contain_text("trial 1:")
+        page.keyboard.press("ArrowRight")
+        expect(page.locator("#announce")).to_contain_text("trial 2:")
+        expect(page.locator("#plot .hoverlayer")).to_contain_text("trial 2:")
+        page.keyboard.press("End")
+        expect(page.locator("#announce")).to_contain_text(f"trial {pages_data.TRIALS}:")
+        page.keyboard.press("Enter")
+        page.wait_for_url(re.compile("/records/"))
+
+
+def test_a_point_of_the_plot_opens_its_record(opened, jobs):
+    with opened(f"/jobs/{jobs.tuned}") as tab:
+        drawn(tab.page)
+        box = tab.page.locator("#plot .scatterlayer .point").first.bounding_box()
+        assert box is not None
+        x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+        tab.page.mouse.move(x - 1, y)
+        tab.page.mouse.move(x, y)
+        expect(tab.page.locator("#plot .hoverlayer")).to_contain_text("trial 1:")
+        tab.page.mouse.click(x, y)
+        tab.page.wait_for_url(re.compile("/records/"))
+
+
+def test_the_plot_follows_the_colour_scheme(opened, jobs):
+    with opened(f"/jobs/{jobs.tuned}", color_scheme="light") as tab:
+        drawn(tab.page)
+        point = tab.page.locator("#plot .scatterlayer .point").first
+        light = point.evaluate("e => getComputedStyle(e).fill")
+        tab.page.emulate_media(color_scheme="dark")
+        expect(point).not_to_have_css("fill", light)
+
+
+def test_many_trials_are_drawn_as_a_sample(opened, jobs):
+    with opened(f"/jobs/{jobs.long}") as tab:
+        drawn(tab.page)
+        assert tab.page.locator("#plot .scatterlayer .point").count() < 3_000
+        expect(tab.page.locator("#caption")).to_contain_text("one trial in 3")
+
+
+# For everybody
+
+
+@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.long)])
+def test_no_page_breaks_a_rule_of_accessibility(opened, database, scheme):
+    """The rules of WCAG 2.2 A and AA that can be checked by a program, contrast among them."""
+    rules = {"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]}
+    with opened("/", color_scheme=scheme, reduced_motion="reduce") as tab:
+        for path in visited(tab.page, paths(database)):
+            found = Axe().run(tab.page, options=rules).response["violations"]
+            told = [(v["id"], [n["html"][:200] for n in v["nodes"]][:3]) for v in found]
+            assert told == [], path
+
+
+def test_no_page_is_wider_than_a_phone(opened, database):
+    with opened("/", viewport=PHONE, is_mobile=True, has_touch=True) as tab:
+        page = tab.page
+        for path in visited(page, paths(database)):
+            assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"], path
+            small = page.evaluate(
+                """() => [...document.querySelectorAll("button, nav a, input, select")]
+                .filter((e) => e.offsetParent && e.getBoundingClientRect().height < 24)
+                .map((e) => e.outerHTML)"""
+            )
+            assert small == [], f"{path}: too small for a finger"
+
+
+def test_all_that_can_be_done_can_be_done_by_keyboard(opened, database):
+    """Tab comes to every link, button and field, in order, and each shows that it is focused."""
+    job, record = database[1].tuned, best_of(database)
+    with opened("/") as tab:
+        page = tab.page
+        for path in visited(page, ["/", "/submit", f"/jobs/{job}", f"/records/{record}"]):
+            wanted = page.evaluate(
+                """() => [...document.querySelectorAll("a[href], button, input, select, summary")]
+                .filter((e) => e.type !== "hidden" && e.checkVisibility()).length"""
+            )
+            seen = 0
+            for _ in range(wanted * 2 + 20):
+                page.keyboard.press("Tab")
+                state = page.evaluate(
+                    """() => { const e = document.activeElement;
+                    if (e === document.body) return null;
+                    const s = getComputedStyle(e);
+                    return [e.matches("a[href], button, input, select, summary"),
+                            s.outlineStyle !== "none" && parseFloat(s.outlineWidth) >= 2,
+                            e.outerHTML.slice(0, 120)]; }"""
+                )
+                if state is None:
+                    break
+                seen += state[0]
+                assert state[1], f"{path}: no outline on {state[2]}"
+            assert seen == wanted, path
+
+
+def test_the_first_tab_skips_to_the_content(opened):
+    with opened("/") as tab:
+        tab.page.keyboard.press("Tab")
+        expect(tab.page.get_by_role("link", name="Skip to the content")).to_be_focused()
+        tab.page.keyboard.press("Enter")
+        expect(tab.page.locator("main")).to_be_focused()
+
+
+def test_pages_work_without_scripts(opened, jobs):
+    with opened("/submit", java_script_enabled=False) as tab:
+        page = tab.page
+        page.get_by_label("Operator").select_option("norm")
+        tab.expected.append("422")  # the browser says so of every refusal
+        page.get_by_role("button", name="Show its arguments").click()
+        page.get_by_label("N", exact=True).fill("0")
+        page.get_by_label("M", exact=True).fill("8")
+        page.get_by_role("button", name="Submit the job").click()
+        expect(page.get_by_role("alert")).to_contain_text("expected an int >= 1")
+        page.goto(f"/jobs/{jobs.tuned}")
+        expect(page.locator("#improved table")).to_be_visible()
+
+
+# Copying
+
+
+def test_a_program_is_copied_before_it_was_opened(opened, database):
+    grants = {"permissions": ["clipboard-read", "clipboard-write"]}
+    with opened(f"/records/{best_of(database)}", **grants) as tab:
+        page = tab.page
+        section = page.locator("#text-asm-section")
+        section.locator("summary").click()
+        expect(page.locator("#text-asm")).to_contain_text(".text")
+        section.get_by_role("button", name="Copy").click()
+        expect(section.get_by_role("button", name="Copied")).to_be_visible()
+        copied = page.evaluate("navigator.clipboard.readText()")
+        assert copied == page.locator("#text-asm").text_content()
+
+
+def test_copying_works_where_there_is_no_clipboard_api(opened, database):
+    """Over plain HTTP from another machine browsers have none."""
+    with opened(f"/records/{best_of(database)}") as tab:
+        page = tab.page
+        page.evaluate("Object.defineProperty(navigator, 'clipboard', {value: undefined})")
+        page.locator("#text-schedule-section").get_by_role("button", name="Copy").click()
+        expect(page.locator("#announce")).to_have_text("Schedule copied")

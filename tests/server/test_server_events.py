@@ -1,0 +1,156 @@
+"""Streams of events: complete, in order, resumable, bounded, and ended with the server."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from server_process import submit
+from serving import serving
+
+from records import JobQueue, Lease, Store
+from server.settings import Settings
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    return Settings(
+        db=str(tmp_path / "x.db"), poll_seconds=0.05, jobs_at_once=0, examine_processes=1
+    )
+
+
+@pytest.fixture
+def store(settings: Settings) -> Iterator[Store]:
+    with Store(settings.db) as store:
+        yield store
+
+
+@pytest.fixture
+def client(settings: Settings, store: Store) -> Iterator[httpx.Client]:
+    with serving(settings) as client:
+        yield client
+
+
+def read(lines: Iterator[str], count: int | None = None) -> list[dict[str, Any]]:
+    """The next `count` events of a stream, or all to its end."""
+    found: list[dict[str, Any]] = []
+    event: dict[str, Any] = {}
+    for line in lines:
+        name, _, value = line.partition(": ")
+        if name in ("event", "id", "data"):
+            event[name] = value
+        elif not line and "data" in event:
+            body = json.loads(event["data"])
+            assert (str(body["id"]), body["kind"]) == (event["id"], event["event"])
+            found.append(body)
+            event = {}
+            if len(found) == count:
+                break
+    return found
+
+
+def test_a_stream_tells_all_and_ends_with_the_job(client: httpx.Client, store: Store) -> None:
+    job = submit(client, 4)
+    queue = JobQueue(store)
+    with client.stream("GET", f"/v1/jobs/{job['id']}/events") as stream:
+        assert stream.headers["content-type"].startswith("text/event-stream")
+        lines = stream.iter_lines()
+        assert read(lines, 1)[0]["data"]["state"] == "queued"
+        queue.claim("test", 60)
+        assert read(lines, 1)[0]["data"]["state"] == "running"
+        for number in range(40):  # more than a stream holds at a time
+            store.add_event(job["id"], "progress", {"number": number})
+        queue.finish(Lease(job["id"], 1), "succeeded")
+        rest = read(lines)
+    assert [e["data"]["number"] for e in rest[:-1]] == list(range(40))
+    assert rest[-1]["data"]["state"] == "succeeded"
+
+
+def test_a_stream_goes_on_after_the_last_event_that_was_seen(
+    client: httpx.Client, store: Store
+) -> None:
+    job = submit(client, 4)
+    where = f"/v1/jobs/{job['id']}/events"
+    for number in range(10):
+        store.add_event(job["id"], "progress", {"number": number})
+    with client.stream("GET", where) as stream:
+        seen = read(stream.iter_lines(), 5)
+    JobQueue(store).cancel(job["id"])
+    last = str(seen[-1]["id"])
+    with client.stream("GET", where, headers={"Last-Event-ID": last}) as stream:
+        rest = read(stream.iter_lines())
+    assert [e["data"].get("number") for e in seen + rest] == [None, *range(10), None]
+    # The browser's own: what it has seen goes before the URL that it began with.
+    asked = {"params": {"after": 0}, "headers": {"Last-Event-ID": str(rest[-1]["id"])}}
+    assert client.get(where, **asked).status_code == 204  # type: ignore[arg-type]
+    for bad in ("x", "-1", "9" * 20):
+        assert client.get(where, headers={"Last-Event-ID": bad}).status_code in (400, 422)
+
+
+def test_the_polling_twin_tells_the_same(client: httpx.Client, store: Store) -> None:
+    job = submit(client, 4)
+    for number in range(5):
+        store.add_event(job["id"], "progress", {"number": number})
+    JobQueue(store).cancel(job["id"])
+    where, after, polled = f"/v1/jobs/{job['id']}/events", 0, []
+    while True:
+        page = client.get(
+            where, params={"after": after, "limit": 3}, headers={"Accept": "application/json"}
+        ).json()
+        polled += page["items"]
+        after = page["last_id"]
+        if page["ended"]:
+            break
+    with client.stream("GET", where) as stream:
+        assert read(stream.iter_lines()) == polled
+
+
+@pytest.mark.parametrize("streams", [20, pytest.param(200, marks=pytest.mark.long)])
+def test_slow_readers_hold_no_memory(client: httpx.Client, store: Store, streams: int) -> None:
+    """Readers that take nothing, while megabytes are told; then they get all of it."""
+    job = submit(client, 4)
+    began = resident()
+    readers = [_reader(client, job["id"]) for _ in range(streams)]
+    try:
+        text = "x" * 20_000
+        for _ in range(100):  # two megabytes for each of them
+            store.add_event(job["id"], "progress", {"text": text})
+        JobQueue(store).cancel(job["id"])
+        time.sleep(2.0)
+        assert client.get(f"/v1/jobs/{job['id']}").status_code == 200
+        grown = resident() - began
+        # What the sockets hold is the kernel's; a stream holds some events, and a part being sent.
+        assert grown < streams * 1_000_000 + 50_000_000, f"{grown / streams:.0f} bytes a stream"
+        assert _events_of(readers[0]) == 102
+    finally:
+        for reader in readers:
+            reader.close()
+
+
+def _reader(client: httpx.Client, job_id: str) -> socket.socket:
+    found = socket.create_connection(("127.0.0.1", client.base_url.port or 80))
+    request = (
+        f"GET /v1/jobs/{job_id}/events HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n"
+    )
+    found.sendall(request.encode())
+    return found
+
+
+def _events_of(reader: socket.socket) -> int:
+    count = 0
+    with reader.makefile("rb") as stream:
+        for line in stream:
+            count += line.startswith(b"event: ")
+    return count
+
+
+def resident() -> int:
+    """Bytes of memory of this process, which the server is part of."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * 4096

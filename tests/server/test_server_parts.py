@@ -1,0 +1,157 @@
+"""Parts of the service by themselves."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from autosched.tuning import SearchTask
+from measure.devices import Device, this_device
+from measure.registry import DeviceStatus, State
+from records import Job, JobQueue, Lease, Store, StoreUnavailable
+from server.heartbeat import Heartbeat
+from server.keeper import Keeper
+from server.leaving import Exit, Why
+from server.routes.jobs import thinned
+from server.settings import Settings
+from server.workers import Workers
+
+
+def test_a_curve_is_thinned_evenly_and_keeps_its_ends() -> None:
+    assert thinned([1, 2, 3], 3) == [1, 2, 3]
+    assert thinned(list(range(101)), 3) == [0, 50, 100]
+    for count in (10, 11, 99, 1000):
+        few = thinned(list(range(count)), 7)
+        assert (few[0], few[-1], len(few)) == (0, count - 1, 7)
+        assert few == sorted(set(few))
+
+
+@dataclass
+class Leaving:
+    """Notes why it was asked to leave."""
+
+    asked_for: list[Why] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.asked = threading.Event()
+
+    def ask(self, why: Why) -> None:
+        self.asked_for.append(why)
+        self.asked.set()
+
+
+@dataclass
+class Work:
+    """A claimed job with its heartbeat, which is not started."""
+
+    store: Store
+    queue: JobQueue
+    job: Job
+    leaving: Leaving = field(default_factory=Leaving)
+
+    def __post_init__(self) -> None:
+        self.lease = Lease(self.job.id, self.job.lease_epoch)
+        self.heartbeat = Heartbeat(
+            self.store, self.queue, self.lease, 30.0, cast(Exit, self.leaving), lambda: None
+        )
+        self.keeper = Keeper(self.store, self.lease, self.heartbeat)
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> Any:
+    with Store(tmp_path / "x.db") as store:
+        queue = JobQueue(store)
+        task = SearchTask("softmax", (8, 16))
+        queue.submit(task.workload, "llvm", seed=0, trials_requested=8)
+        job = queue.claim("test", 30.0)
+        assert job is not None
+        yield Work(store, queue, job)
+
+
+def beat(work: Work) -> list[Why]:
+    """Let the heart beat until somebody is asked to leave, at most a second."""
+    work.heartbeat.start()
+    work.leaving.asked.wait(1.0)
+    work.heartbeat.stop()
+    return work.leaving.asked_for
+
+
+def test_a_heart_that_beats_keeps_the_lease(work: Work) -> None:
+    before = work.store.job(work.job.id).lease_until
+    work.heartbeat.note([{"id": 1}], trials_done=1)
+    assert beat(work) == []
+    after = work.store.job(work.job.id).lease_until
+    assert before is not None
+    assert after is not None
+    assert after > before
+    told = [e.data for e in work.store.events(work.job.id, kind="progress")]
+    assert told == [{"trials_done": 1, "records": [{"id": 1}]}]
+
+
+def test_a_cancelled_job_is_left(work: Work) -> None:
+    work.queue.cancel(work.job.id)
+    assert beat(work) == [Why.CANCELLED]
+
+
+def test_a_job_of_somebody_else_is_left(work: Work) -> None:
+    work.queue.park(work.lease)
+    work.queue.claim("another", 30.0)
+    assert beat(work) == [Why.LOST]
+
+
+def test_writing_waits_for_the_database_as_long_as_the_lease_lasts(work: Work) -> None:
+    failures = iter([True, True, False])
+
+    def write() -> str:
+        if next(failures):
+            raise StoreUnavailable("away")
+        return "written"
+
+    assert work.keeper.patiently(write) == "written"
+    work.heartbeat.lease_ends = time.monotonic()
+    failures = iter([True])
+    with pytest.raises(StoreUnavailable):
+        work.keeper.patiently(write)
+
+
+def test_the_time_of_earlier_runs_is_told_by_the_states(work: Work) -> None:
+    assert work.keeper.spent_seconds() == 0.0  # the run that asks does not count
+    time.sleep(0.05)
+    work.queue.park(work.lease)
+    spent = work.keeper.spent_seconds()
+    assert spent >= 0.05
+    time.sleep(0.05)
+    work.queue.claim("another", 30.0)
+    assert work.keeper.spent_seconds() == spent  # waiting costs nothing
+    work.queue.finish(Lease(work.job.id, 2), "cancelled")
+    assert work.keeper.spent_seconds() > spent
+    work.queue.resume(work.job.id)
+    assert work.keeper.spent_seconds() == 0.0
+
+
+def test_the_devices_of_a_cluster_are_its_own() -> None:
+    target = "llvm -mcpu=znver5 -mtriple=x86_64-unknown-linux-gnu -num-cores=8"
+    workers = Workers(Settings(pool="tcp://127.0.0.1:1"))  # never started
+    assert workers.resolved("llvm") == "llvm"  # nobody is known yet
+    device = Device("made up", "x86_64", 8, (), "none")
+    workers._listing = (
+        DeviceStatus("a", "cpu", "tcp://a", State.GONE, 0.0, why="connection lost"),
+        DeviceStatus("b", "cpu", "tcp://b", State.BUSY, 0.0, device.fingerprint, device, target),
+    )
+    gone, busy = workers.items({device.fingerprint: ["job"]})
+    assert (gone.healthy, gone.state, gone.jobs) == (False, "gone", [])
+    assert "lost" in gone.description
+    assert (busy.healthy, busy.target, busy.jobs) == (True, target, ["job"])
+    assert workers.resolved("llvm") == target
+    assert workers.resolved("llvm -mcpu=haswell") == "llvm -mcpu=haswell"
+
+
+def test_a_made_up_device_is_not_this_machine() -> None:
+    (worker,) = Workers(Settings(pool="replay:model")).items({})
+    assert (worker.state, worker.slots, worker.healthy) == ("ready", 4, True)
+    assert worker.device != this_device().fingerprint
