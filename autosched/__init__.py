@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from autosched.driver import build as build
     from autosched.driver import lower as lower
     from autosched.errors import AutoschedError as AutoschedError
+    from autosched.hardware import HardwareParams as HardwareParams
     from autosched.layout_rewrite import LayoutRewriteOption as LayoutRewriteOption
     from autosched.schedule import Schedule as Schedule
     from autosched.target import Target as Target
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from autosched.tuning import TaskScheduler as TaskScheduler
     from autosched.tuning import TuningOptions as TuningOptions
     from autosched.tuning import load_best_record as load_best_record
+    from autosched.tuning.history_best import ApplyHistoryBest as ApplyHistoryBest
     from autosched.tuning.models import XGBModel as XGBModel
     from autosched.tuning.policy import PreloadCustomSketchRule as PreloadCustomSketchRule
     from autosched.tuning.policy import PreloadMeasuredStates as PreloadMeasuredStates
@@ -38,13 +40,17 @@ if TYPE_CHECKING:
     from autosched.workloads import register_workload as register_workload
     from cost_model.random import RandomModel as RandomModel
     from measure.build import LocalBuilder as LocalBuilder
+    from measure.cluster import ClusterPool as ClusterPool
     from measure.local import LocalPool as LocalPool
     from measure.slot import LocalRunner as LocalRunner
 
 __version__ = "0.1.0"
 
 _HOME = {
+    "ApplyHistoryBest": "autosched.tuning.history_best",
     "AutoschedError": "autosched.errors",
+    "ClusterPool": "measure.cluster",
+    "HardwareParams": "autosched.hardware",
     "IRModule": "autosched.tir.module",
     "LayoutRewriteOption": "autosched.layout_rewrite",
     "LocalBuilder": "measure.build",

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
+from typing import TYPE_CHECKING
 
 from autosched.cli.common import FORMS, add_db, add_workload, make_task
 from autosched.cli.show import describe, record_json
-from autosched.tuning.best import best_schedule
+from autosched.tuning.best import best_compatible, best_schedule
 from autosched.tuning.text import program_text
 from records import NoRecord
+
+if TYPE_CHECKING:
+    from autosched.schedule import Schedule
+    from autosched.tuning import SearchTask
+    from records import Record
 
 _EPILOG = """\
 examples:
@@ -23,6 +30,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EPILOG
     add_workload(parser)
     add_db(parser)
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument(
+        "--device", metavar="FINGERPRINT", help="of this device, where there are records of several"
+    )
+    where.add_argument(
+        "--compatible",
+        action="store_true",
+        help="where there is none of the target, take one of another target whose code runs on it",
+    )
     output = parser.add_mutually_exclusive_group()
     output.add_argument("--as", dest="form", choices=FORMS, help="print the program in this form")
     output.add_argument("--json", action="store_true", help="the record as one JSON object")
@@ -32,12 +48,19 @@ def run(options: argparse.Namespace) -> int:
     """Print the best record of a workload, or its program."""
     task = make_task(options)
     try:
-        schedule, record = best_schedule(
-            task.prim_func, options.db, task.workload_key, str(task.target)
-        )
+        schedule, record = _find(task, options)
     except NoRecord as e:
-        arguments = " ".join([options.workload, *options.args])
+        layout = options.layout_rewrite
+        more = [] if layout is None else ["--layout-rewrite", layout]
+        arguments = " ".join([options.workload, *options.args, *more])
         raise NoRecord(f"{e}\nto make some: autosched tune {arguments} --db {options.db}") from e
+    if record.target != str(task.target):
+        print(
+            f"autosched best: no record of target {task.target}; this is one of target "
+            f"{record.target}, whose code runs here. It was the best on device {record.device}, "
+            "and its time is that device's",
+            file=sys.stderr,
+        )
     if options.form is not None:
         print(program_text(task, schedule, record, options.form))
     elif options.json:
@@ -45,3 +68,10 @@ def run(options: argparse.Namespace) -> int:
     else:
         print(describe(record, task.workload))
     return 0
+
+
+def _find(task: SearchTask, options: argparse.Namespace) -> tuple[Schedule, Record]:
+    func, key, target = task.prim_func, task.workload_key, task.target
+    if options.compatible:
+        return best_compatible(func, options.db, key, target)
+    return best_schedule(func, options.db, key, str(target), options.device)

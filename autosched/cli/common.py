@@ -10,11 +10,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from autosched.errors import AutoschedError, WorkloadError
+from autosched.layout_rewrite import LayoutRewriteOption
 
 if TYPE_CHECKING:
     from autosched.tuning import SearchTask
 
 DEFAULT_DB = "autosched.db"
+LAYOUTS = {
+    "none": LayoutRewriteOption.NO_REWRITE,
+    "insert": LayoutRewriteOption.INSERT_TRANSFORM_STAGE,
+    "pre": LayoutRewriteOption.REWRITE_FOR_PRE_TRANSFORMED,
+}
+"""Words of --layout-rewrite."""
 FORMS = ("schedule", "script", "llvm", "asm")
 
 
@@ -38,6 +45,13 @@ def add_workload(parser: argparse.ArgumentParser) -> None:
         "--target",
         default="llvm",
         help='what to compile for, e.g. "llvm -mcpu=znver5 -num-cores=2"; default: this machine',
+    )
+    parser.add_argument(
+        "--layout-rewrite",
+        choices=tuple(LAYOUTS),
+        help="weights whose layout is free (layout_free_placeholders) are read as they are (none), "
+        "may be packed inside the kernel, in its time (insert; the default), or are packed "
+        "beforehand by prepare() of the built function (pre). Each is a workload of its own",
     )
     parser.epilog = "\n".join([*filter(None, [parser.epilog]), _operators()])
 
@@ -106,15 +120,19 @@ def parse_value(text: str) -> Any:
 
 def make_task(options: argparse.Namespace) -> SearchTask:
     """The task that WORKLOAD ARGS name."""
-    return task_of(options.workload, [parse_value(a) for a in options.args], options.target)
+    args = [parse_value(a) for a in options.args]
+    layout = None if options.layout_rewrite is None else LAYOUTS[options.layout_rewrite]
+    return task_of(options.workload, args, options.target, layout)
 
 
-def task_of(workload: str, args: list[Any], target: str) -> SearchTask:
+def task_of(
+    workload: str, args: list[Any], target: str, layout: LayoutRewriteOption | None = None
+) -> SearchTask:
     """A task by names alone. Raises WorkloadError, too, for what a user's function raises."""
     from autosched.tuning import SearchTask
 
     try:
-        return SearchTask(workload, args, target=target)
+        return SearchTask(workload, args, target=target, layout_rewrite_option=layout)
     except AutoschedError:
         raise
     except Exception as e:

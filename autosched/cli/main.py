@@ -16,7 +16,13 @@ _COMMANDS = {
     "best": ("autosched.cli.best", "the best program recorded for a workload"),
     "show": ("autosched.cli.show", "one record, as schedule, script, LLVM IR or assembly"),
     "records": ("autosched.cli.records", "export, import, merge and distill records"),
+    "jobs": ("autosched.cli.jobs", "jobs of a service: submit, list, watch, cancel, resume"),
+    "scheduler": ("autosched.cli.scheduler", "the scheduler of a cluster of devices"),
+    "worker": ("autosched.cli.worker", "serve this machine's devices to a cluster"),
+    "cluster": ("autosched.cli.cluster", "certificates of a cluster, and who is in it"),
     "db": ("autosched.cli.db", "the version of a database of records: check, upgrade"),
+    "serve": ("autosched.cli.serve", "the tuning service: HTTP and pages"),
+    "token": ("autosched.cli.token", "tokens of the service: create, list, revoke"),
     "doctor": ("autosched.cli.doctor", "what this machine has, its limits and its noise"),
 }
 """Command -> (module with `add_arguments` and `run`, one-line help)."""

@@ -125,9 +125,12 @@ def _repair(options: argparse.Namespace) -> int:
 
 
 def _report(source: str, report: ImportReport) -> None:
-    _say(f"{source}: {report.new} new, {report.known} known, {len(report.refused)} refused")
-    for line, reason in report.refused:
-        _say(f"  line {line}: {reason}")
+    _say(f"{source}: {report.new} new, {report.known} known, {report.refused_count} refused")
+    for reason, lines in report.by_reason().items():
+        shown = ", ".join(map(str, lines[:10])) + (", …" if len(lines) > 10 else "")
+        _say(f"  {_counted(len(lines), 'line')} ({shown}): {reason}")
+    if more := report.refused_count - len(report.refused):
+        _say(f"  and {_counted(more, 'line')} more")
 
 
 def _counted(count: int, noun: str) -> str:

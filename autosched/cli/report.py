@@ -12,20 +12,24 @@ from records import BASELINE, Record, open_records
 if TYPE_CHECKING:
     from autosched.cli.rivals import Beside
     from autosched.tuning import SearchTask, TuningResult
+    from autosched.tuning.pools import PoolAddress
 
 
 class Report:
     """What a tuning run found, beside what the machine can do.
 
-    `db` has the run's records. With `limits` the machine's peak and NumPy are timed now.
+    `db` has the run's records. With `limits` the machine's peak and NumPy are timed now, if it is
+    this machine that was measured.
     """
 
-    def __init__(self, task: SearchTask, result: TuningResult, db: str, limits: bool) -> None:
-        self.task, self.result, self.db = task, result, db
+    def __init__(
+        self, task: SearchTask, result: TuningResult, db: str, pool: PoolAddress, limits: bool
+    ) -> None:
+        self.task, self.result, self.db, self.pool = task, result, db, pool
         self.schedule = schedule_of(task.prim_func, result.best)
         self.record, self.faster = _stored(result.best, db)
         self.beside: Beside | None = None
-        if limits:
+        if limits and pool.is_local:
             from autosched.cli.rivals import measure_beside
 
             self.beside = measure_beside(task, self.schedule)
@@ -70,6 +74,8 @@ class Report:
                     f"baseline   {format_seconds(seconds)}, {ratio:.2f} x the best: {what}"
                 )
         lines += self._beside()
+        if self.pool.scheme == "replay":
+            lines.append(f"pool       {self.pool.text}: these times are answers, nothing was run")
         errors = ", ".join(f"{n} {s}" for s, n in sorted(r.statuses.items())) or "none"
         lines.append(f"search     {r.trials} trials ({errors}) in {r.elapsed_s:.1f} s")
         lines.append(f"records    {self.db}, workload {self.task.workload_key}")

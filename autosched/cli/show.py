@@ -8,9 +8,10 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from autosched.cli.common import FORMS, add_db, task_of
-from autosched.errors import WorkloadError
+from autosched.errors import AutoschedError, WorkloadError
 from autosched.tuning.best import schedule_of
 from autosched.tuning.progress import format_seconds
+from autosched.tuning.stored import stored_task, title_of
 from autosched.tuning.text import program_text
 from records import Record, Workload, open_records
 
@@ -38,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--workload",
         metavar="FILE.PY:FUNCTION",
-        help="where the workload's function is, if not where it was when it was tuned",
+        help="where the workload's function is, if the store has no text of the workload",
     )
 
 
@@ -58,34 +59,23 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _task(record: Record, workload: Workload, function: str | None) -> SearchTask:
-    """The task that a record is of, made again from the workload's name and arguments."""
-    if workload.args is None:
-        raise WorkloadError(
-            f"workload {workload.key} was recorded as loop IR, without a function that makes it; "
-            "use SearchTask(prim_func=...).print_best"
-        )
-    try:
-        task = task_of(function or workload.name, list(workload.args), record.target)
-    except WorkloadError as e:
-        if function is not None:
-            raise
-        raise WorkloadError(
-            f"{e}\nrecord {record.id} is of {title(workload)}: say where that function is by "
-            "--workload file.py:function"
-        ) from e
+    """The task that a record is of: of the stored text, or of the `function` that the user names
+    (for what an older version stored, and for programs whose reads nobody can prove in bounds)."""
+    if function is None:
+        try:
+            return stored_task(workload, record.target)
+        except AutoschedError as e:
+            raise WorkloadError(
+                f"{e}\nrecord {record.id} is of {title_of(workload)}: say where that function is "
+                "by --workload file.py:function"
+            ) from e
+    task = task_of(function, list(workload.args or ()), record.target)
     if task.workload_key != record.workload_key:
         raise WorkloadError(
             f"record {record.id} is of workload {record.workload_key}, recorded as "
-            f"{title(workload)}; {task.title} is now workload {task.workload_key}"
+            f"{title_of(workload)}; {task.title} is now workload {task.workload_key}"
         )
     return task
-
-
-def title(workload: Workload) -> str:
-    """A recorded workload as people write it."""
-    if workload.args is None:
-        return workload.name
-    return f"{workload.name}({', '.join(map(str, workload.args))})"
 
 
 def record_json(record: Record) -> dict[str, Any]:
@@ -104,7 +94,7 @@ def describe(record: Record, workload: Workload) -> str:
     place = "baseline" if record.round < 0 else f"trial, round {record.round}, slot {record.slot}"
     lines = [
         f"record     {record.id}: {place}, of job {record.job_id}",
-        f"workload   {title(workload)}, key {record.workload_key}",
+        f"workload   {title_of(workload)}, key {record.workload_key}",
         f"status     {record.status}",
         f"time       {time}",
         f"target     {record.target}",

@@ -17,6 +17,7 @@ from autosched.cli.status import INTERRUPTED
 from autosched.errors import TuningError
 from autosched.tuning import RecordToFile, RecordToStore, TuningOptions
 from autosched.tuning.callbacks import JobInfo, MeasureCallback
+from autosched.tuning.pools import LOCAL, PoolAddress
 from records import Record, RecordError, Workload
 from records.opening import is_store
 
@@ -76,6 +77,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="candidates proposed at a time (default: an eighth of the trials, 8 to 64)",
     )
+    parser.add_argument(
+        "--pool",
+        default=LOCAL,
+        metavar="ADDRESS",
+        help="where to measure: local (this machine); tls://HOST:PORT, the workers of a "
+        "scheduler; replay:model or replay:RECORDS, which run nothing and answer from a model or "
+        "from what was recorded, for trying things out (default: %(default)s)",
+    )
     output = parser.add_mutually_exclusive_group()
     output.add_argument(
         "--json", action="store_true", help="one JSON object a line: start, record..., result"
@@ -84,12 +93,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--no-limits",
         action="store_true",
-        help="skip timing the machine's peak and NumPy beside the result",
+        help="skip timing this machine's peak and NumPy beside the result of the local pool",
     )
 
 
 def run(options: argparse.Namespace) -> int:
     """Tune and print what was found."""
+    pool = PoolAddress.parse(options.pool)
     task = make_task(options)
     callbacks: list[MeasureCallback] = [_keeper(options.db, options.resume)]
     if options.json:
@@ -102,6 +112,7 @@ def run(options: argparse.Namespace) -> int:
         num_measures_per_round=options.per_round,
         time_budget_s=options.time_budget,
         measure_callbacks=callbacks,
+        pool=options.pool,
         resume=options.resume,
         seed=options.seed,
         verbose=0 if options.json or options.quiet else 1,
@@ -115,7 +126,7 @@ def run(options: argparse.Namespace) -> int:
             text += "; the same command with --resume goes on from there"
         print(text, file=sys.stderr)
         return INTERRUPTED
-    report = Report(task, result, options.db, limits=not options.no_limits)
+    report = Report(task, result, options.db, pool, limits=not options.no_limits)
     print(json.dumps(report.as_json()) if options.json else report.as_text())
     return 0
 

@@ -34,6 +34,11 @@ def generate_states(
     func: PrimFunc, target: Target, custom_rules: Sequence[Rule] = (), limit: int = MAX_VARIANTS
 ) -> list[State]:
     """The finished sketches, the most usual first; at most `limit`."""
+    if target.is_gpu:
+        raise TuningError(
+            f"there are no sketch rules for {target.kind} yet, so nothing to search; schedule by "
+            "hand, or with sketch.default.default_schedule, and build for it with at.build"
+        )
     schedule = Schedule(func)
     separate_digits(schedule)
     states = [State(schedule, target)]

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import os
-from typing import Union
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Union
 
-from autosched.errors import TuningError
+from autosched.errors import TargetError, TuningError
 from autosched.schedule import Schedule
 from autosched.schedule.portable import decode_trace
+from autosched.target import Target
 from autosched.tir.canonical import program_hash
 from autosched.tir.nodes import PrimFunc
-from records import Record, RecordError, RecordSource, open_records
+from records import NoRecord, Record, RecordSource, open_records
+
+if TYPE_CHECKING:
+    from records.ranking import Scope
 
 RecordsLike = Union[str, "os.PathLike[str]", RecordSource]
 """A log file, a SQLite file, a database URL, or an open source."""
@@ -49,8 +54,48 @@ def load_best_record(
         return source.best(workload_key, target, device)
 
 
+def compatible_scopes(scopes: Iterable[Scope], target: Target) -> list[Scope]:
+    """Those of other targets (all of another device) whose code runs where that of `target` does,
+    the nearest first: as many cores, then the most features in common."""
+    found = []
+    for text, device in scopes:
+        try:
+            other = Target(text)
+        except TargetError:
+            continue  # of a kind, or an instruction set, that this version does not know
+        if other != target and other.triple == target.triple and other.features <= target.features:
+            found.append((other.num_cores != target.num_cores, -len(other.features), text, device))
+    return [(text, device) for _, _, text, device in sorted(found)]
+
+
+def best_compatible(
+    func: PrimFunc, records: RecordsLike, workload_key: str, target: Target
+) -> tuple[Schedule, Record]:
+    """`best_schedule`, or where there is none of the target that of the nearest compatible one.
+
+    To be asked for by name: such a record is right here, but its time is another machine's, and
+    so is the choice. Whose it is stands in the record.
+    """
+    if isinstance(records, (str, os.PathLike)):
+        with open_records(records) as source:
+            return best_compatible(func, source, workload_key, target)
+    try:
+        return best_schedule(func, records, workload_key, str(target))
+    except NoRecord as none_here:
+        for text, device in compatible_scopes(records.devices(workload_key), target):
+            try:
+                return best_schedule(func, records, workload_key, text, device)
+            except NoRecord:
+                continue
+        raise NoRecord(f"{none_here}\nnor is there one of a compatible target") from none_here
+
+
 def best_schedule(
-    func: PrimFunc, records: RecordsLike, workload_key: str, target: str | None
+    func: PrimFunc,
+    records: RecordsLike,
+    workload_key: str,
+    target: str | None,
+    device: str | None = None,
 ) -> tuple[Schedule, Record]:
     """Schedule and record of the best program; stale records are passed over.
 
@@ -58,15 +103,15 @@ def best_schedule(
     """
     if isinstance(records, (str, os.PathLike)):
         with open_records(records) as source:
-            return best_schedule(func, source, workload_key, target)
+            return best_schedule(func, source, workload_key, target, device)
     stale: dict[int, str] = {}
     while True:
         try:
-            record = records.best(workload_key, target, exclude=tuple(stale))
-        except RecordError as e:
+            record = records.best(workload_key, target, device, exclude=tuple(stale))
+        except NoRecord as e:
             if stale:
                 reasons = "; ".join(stale.values())
-                raise RecordError(f"{e} (passed over {len(stale)} stale: {reasons})") from e
+                raise NoRecord(f"{e} (passed over {len(stale)} stale: {reasons})") from e
             raise
         try:
             return schedule_of(func, record), record

@@ -54,7 +54,7 @@ def load_dataset(records: RecordsLike, exclude: SearchTask | None = None) -> tup
 
 
 def _workloads(source: RecordSource, keys: set[str]) -> dict[str, PrimFunc]:
-    """Programs by key, of those workloads that can be built from their name and arguments."""
+    """Programs by key, of those workloads that can be made here."""
     found: dict[str, PrimFunc] = {}
     for workload in source.workloads():
         func = _rebuilt(workload) if workload.key in keys else None
@@ -64,11 +64,15 @@ def _workloads(source: RecordSource, keys: set[str]) -> dict[str, PrimFunc]:
 
 
 def _rebuilt(workload: Workload) -> PrimFunc | None:
-    """The workload's program; None if its function is unknown here or has become another."""
+    """The workload's program; None if it cannot be made here or is another now."""
+    from autosched.tuning.stored import program_of
     from autosched.workloads import check_args, prim_func_of
 
-    if workload.args is None:
-        return None
+    try:
+        return program_of(workload)
+    except AutoschedError:
+        if workload.args is None:
+            return None
     try:
         func = prim_func_of(workload.name, check_args(list(workload.args)))
     except AutoschedError:

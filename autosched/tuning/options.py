@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from autosched.errors import TuningError
+from autosched.tuning.pools import LOCAL, PoolAddress
 
 if TYPE_CHECKING:
     from autosched.tuning.callbacks import MeasureCallback
@@ -26,7 +27,8 @@ class TuningOptions:
       between rounds. Default: an eighth of the trials, at least 8 and at most 64.
     - `time_budget_s`: seconds of wall time after which no new round starts.
     - `measure_callbacks`: receivers of the records, `RecordToFile` and `RecordToStore` among them.
-    - `builder`, `runner`: options of the local pool; `pool`: an open pool to use instead.
+    - `builder`, `runner`: options of the local pool; `pool`: an open pool to use instead, or the
+      address of one (`autosched.tuning.pools`), which is opened for the run and closed after it.
     - `resume`: go on with the newest job of the same workload, target and seed in the first
       `RecordToStore`; none there starts one, and at its total the recorded result is returned.
     - `seed`: governs proposals and input data; the same seed and records give the same proposals.
@@ -41,7 +43,7 @@ class TuningOptions:
     measure_callbacks: Sequence[MeasureCallback] = field(default_factory=tuple)
     builder: LocalBuilder | None = None
     runner: LocalRunner | None = None
-    pool: Pool | None = None
+    pool: Pool | str | None = None
     resume: bool = False
     seed: int = 0
     finalists: int = 4
@@ -57,7 +59,9 @@ class TuningOptions:
         if budget is not None and not (isinstance(budget, (int, float)) and budget > 0):
             raise TuningError(f"time_budget_s is {budget!r}; expected seconds > 0 or None")
         _check_callbacks(self.measure_callbacks)
-        if self.pool is not None and (self.builder or self.runner):
+        if isinstance(self.pool, str):
+            PoolAddress.parse(self.pool)
+        if self.pool not in (None, LOCAL) and (self.builder or self.runner):
             raise TuningError(
                 "builder and runner are options of the local pool; give them or a pool, not both"
             )

@@ -19,9 +19,12 @@ class TuningResult:
     `best` is the record of the fastest verified program, `best_seconds` its re-measured time for
     one call; `baseline_seconds` that of the generic default schedule, which is itself handed out
     where no trial beat it. `trials` counts the job's candidates, failed ones included; `statuses`
-    how they ended. `phases` is time of this call, in seconds, by what it went into: `proposing`,
-    `training` and `measuring` (wall time), of which `running` (linking, verifying, timing), and
-    `building`, the sum over all builders; `finalists`.
+    how they ended. `phases` is time of this call in seconds. Of the wall: `starting` (inputs,
+    reference, the baseline), `proposing`, `training`, `measuring` (all rounds) and `finalists`.
+    Of those who measured, summed up over all of them: `building`, `running` (linking, timing),
+    `verifying`, `waiting` (for a device that others were measured on). On the local pool, whose one
+    device does nothing while its builders work, `measuring` less the last three is the time in
+    which they did.
     """
 
     best: Record

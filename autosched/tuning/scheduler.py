@@ -15,14 +15,18 @@ from typing import Literal
 
 from autosched.errors import AutoschedError, TuningError
 from autosched.tuning.options import TuningOptions
+from autosched.tuning.policy import SketchPolicy
+from autosched.tuning.pools import pool_of
 from autosched.tuning.result import TuningResult
-from autosched.tuning.session import Session, pool_of
+from autosched.tuning.session import Session
 from autosched.tuning.table import Table
 from autosched.tuning.task import SearchTask
 
 Strategy = Literal["gradient", "round-robin"]
 Objective = Callable[[Sequence[float]], float]
 """Seconds of each task -> what is to be made small."""
+PolicyFor = Callable[[SearchTask], SketchPolicy]
+"""How a task is to be searched."""
 STEP = 1e-4
 """Relative step of the numerical derivative of an objective."""
 GOLDEN = 1.618
@@ -135,6 +139,7 @@ class TaskScheduler:
                 "expected 0 <= alpha <= 1, beta > 0 and backward_window_size >= 1; found "
                 f"{alpha}, {beta}, {backward_window_size}"
             )
+        self._policy_for: PolicyFor | None = None
         self.strategy, self.alpha, self.beta = strategy, alpha, beta
         self.window, self.patience = backward_window_size, early_stopping_task
         self.states = [
@@ -144,14 +149,20 @@ class TaskScheduler:
             lambda seconds: sum(w * s for w, s in zip(weights, seconds, strict=True))
         )
 
-    def tune(self, options: TuningOptions | None = None) -> SchedulerResult:
+    def tune(
+        self, options: TuningOptions | None = None, search_policy: PolicyFor | None = None
+    ) -> SchedulerResult:
         """Spend `num_measure_trials` over all tasks; with `resume`, the total of their jobs.
+
+        `search_policy` makes the policy of each task, such as `lambda task: SketchPolicy(task,
+        model)`; a task's is made when its first round begins.
 
         `early_stopping` and `time_budget_s` hold for the whole; a task that fails takes no other
         with it, and what it leaves of the budget goes to the others. Raises TuningError if no task
         has a right program, and KeyboardInterrupt, everything recorded, on Ctrl-C.
         """
         options = options or TuningOptions()
+        self._policy_for = search_policy
         started = time.perf_counter()
         table = Table(self.states, options.verbose)
         with pool_of(options, self.states[0].task.target) as pool:
@@ -215,10 +226,11 @@ class TaskScheduler:
 
     def _round(self, state: TaskState, own: TuningOptions, left: int) -> None:
         """One more round of a task; whatever is wrong with it stays its own."""
-        assert own.pool is not None
+        assert own.pool is not None and not isinstance(own.pool, str)  # noqa: PT018
         try:
             if state.session is None:
-                state.session = Session(state.task, own, own.pool)
+                policy = None if self._policy_for is None else self._policy_for(state.task)
+                state.session = Session(state.task, own, own.pool, policy)
                 known = state.session.start()
                 state.history.append(math.inf)
                 if known is not None:

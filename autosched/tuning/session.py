@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from autosched.codegen.build import toolchain
 from autosched.errors import TuningError
@@ -30,39 +32,28 @@ from autosched.tuning.result import (
     decided,
     result_of,
 )
+from measure.pool import measures_elsewhere
 from records import BASELINE, BASELINE_ROUND, OK, TRIAL, Measurement, Record, new_job_id
 
 if TYPE_CHECKING:
     from autosched.sketch.space import Candidate
-    from autosched.target import Target
     from autosched.tuning.options import TuningOptions
     from autosched.tuning.task import SearchTask
     from measure.pool import JobHandle, Pool
     from measure.status import Distribution, MeasureResult
 
+SUCCEEDED = "succeeded"
+AHEAD = "autosched-propose"
+"""Name of the thread that proposes while other machines measure."""
 FINAL_ROUNDS = 6
 """Interleaved timings of each finalist."""
-
-
-@contextmanager
-def pool_of(options: TuningOptions, target: Target) -> Iterator[Pool]:
-    """The pool that the options name, or a local one of their builder and runner."""
-    if options.pool is not None:
-        yield options.pool
-        return
-    from measure.build import LocalBuilder
-    from measure.local import LocalPool, LocalRunner
-
-    builder = options.builder or LocalBuilder()
-    runner = options.runner or LocalRunner()
-    with LocalPool(target, builder, runner, options.seed) as own:
-        yield own
 
 
 class Session:
     """One task's share of a tuning run on a pool: started, a round at a time, and finished.
 
-    Every `start` is followed by one `stop`, however the run ends; `run` does all of it.
+    Every `start` is followed by one `stop`, however the run ends; `run` does all of it. Raises
+    TuningError if `policy` is for another workload.
     """
 
     def __init__(
@@ -72,6 +63,11 @@ class Session:
         pool: Pool,
         policy: SketchPolicy | None = None,
     ) -> None:
+        if policy is not None and policy.task.workload_key != task.workload_key:
+            raise TuningError(
+                f"the search policy is for {policy.task.title}, and the task is {task.title}; make "
+                "one for this task: SketchPolicy(task, ...)"
+            )
         self.task, self.options, self.pool = task, options, pool
         self._given = policy
         self.policy: SketchPolicy
@@ -88,6 +84,9 @@ class Session:
         self.preloaded: list[Measured] = []
         self._handle: JobHandle | None = None
         self._told: list[MeasureCallback] = []
+        self._ended = False
+        self._thread: ThreadPoolExecutor | None = None
+        self._next: tuple[int, Future[list[Candidate]]] | None = None
 
     def run(self) -> TuningResult:
         """The whole run."""
@@ -95,12 +94,11 @@ class Session:
         try:
             known = self.start()
             if known is not None:
-                state = "succeeded"
                 return known
             while self.step(self.job.round_size):
                 pass
             result = self.finish()
-            state = "succeeded"
+            state = SUCCEEDED
             return result
         except (KeyboardInterrupt, SystemExit, BrokenPipeError):
             state, error = "cancelled", "interrupted"
@@ -118,12 +116,14 @@ class Session:
         """
         self.job = self._job(str(self.pool.device.fingerprint))
         best = decided(self.records.values())
-        if best is not None and len(self.trials()) >= self.job.trials:
+        # A run that was killed among its finalists has measured some of them again, and not all.
+        if best is not None and self._ended and len(self.trials()) >= self.job.trials:
             return self._result(best)
         with self._phase("proposing"):
             self.policy = self._given or SketchPolicy(self.task, seed=self.options.seed)
             self.space = self.policy.space
             self.reading = Reading(self.space)
+            self.records = {k: self.reading.shared(r) for k, r in self.records.items()}
         self.progress = Progress(self.task, self.job, self.options.verbose)
         self.progress.known(self.records.values())
         self._note_strangers()
@@ -133,7 +133,8 @@ class Session:
             with interrupts_deferred():
                 callback.on_start(self.task.workload, self.job)
                 self._told.append(callback)
-        self._handle = self.pool.open_job(self.task.prim_func, self.options.seed)
+        with self._phase("starting"):
+            self._handle = self.pool.open_job(self.task.prim_func, self.options.seed)
         self._baselines(self.pool, self._handle)
         model = TimedModel(self.policy.cost_model, self._clock_training)
         self.search = self.policy.search(self.options.seed, self.job.round_size, model)
@@ -155,16 +156,38 @@ class Session:
             self.round += 1
             return True
         size = min(left, limit, self.job.round_size)
-        with self._phase("proposing"):
-            known = [*self.preloaded, *self._history(self.round)]
-            proposed = self.search.propose(self.round, size, known)
+        proposed = self._proposals()[:size]
         if not proposed:
             self.progress.note("the whole space has been measured")
             return False
         assert self._handle is not None
+        if left > size and measures_elsewhere(self.pool):
+            self._propose_ahead()
         self._measure(self.pool, self._handle, self.round, proposed)
         self.round += 1
         return True
+
+    def _proposals(self) -> list[Candidate]:
+        """The open round's candidates: made while the round before was measured, or now."""
+        with self._phase("proposing"):
+            made, self._next = self._next, None
+            if made is not None and made[0] == self.round:
+                return made[1].result()
+            return self._propose(self.round, self._known(self.round))
+
+    def _propose_ahead(self) -> None:
+        """Begin with the next round: what it may know is known before this one is measured."""
+        if self._thread is None:
+            self._thread = ThreadPoolExecutor(1, thread_name_prefix=AHEAD)
+        coming = self.round + 1
+        made = self._thread.submit(self._propose, coming, self._known(coming))
+        self._next = coming, made
+
+    def _propose(self, round_: int, known: list[Measured]) -> list[Candidate]:
+        return self.search.propose(round_, self.job.round_size, known)
+
+    def _known(self, round_: int) -> list[Measured]:
+        return [*self.preloaded, *self._history(round_)]
 
     def round_is_known(self) -> bool:
         """Whether every candidate of the next round has been measured before."""
@@ -185,6 +208,8 @@ class Session:
             for callback in self._told:
                 stack.callback(callback.on_finish, self.job, state, error)
             self._told = []
+            if self._thread is not None:
+                stack.callback(self._thread.shutdown)
             if self._handle is not None:
                 handle, self._handle = self._handle, None
                 handle.close()
@@ -221,6 +246,7 @@ class Session:
                 "resume), or go on where it was begun"
             )
         self.records = {(r.round, r.slot): r for r in records}
+        self._ended = known.state == SUCCEEDED
         # Rounds of another size would be other rounds.
         size = int(known.options.get("round_size", job.round_size))
         return replace(job, id=known.id, round_size=size, resumed=True)
@@ -283,12 +309,14 @@ class Session:
         """Measure the baselines that are not recorded yet."""
         default = default_schedule(self.task.prim_func, self.task.target).trace
         if (BASELINE_ROUND, UNTRANSFORMED) not in self.records:
-            trace, result = handle.baseline_trace, handle.baseline
-            self._keep(self._record(BASELINE_ROUND, UNTRANSFORMED, trace, {}, result))
+            trace = encode_trace(self.task.prim_func, handle.baseline_trace)
+            self._keep(self._record(BASELINE_ROUND, UNTRANSFORMED, trace, {}, handle.baseline))
         if (BASELINE_ROUND, DEFAULT) not in self.records:
             with self._phase("measuring"):
                 (result,) = pool.measure(handle, [default])
-            self._keep(self._record(BASELINE_ROUND, DEFAULT, default, {}, result))
+            self._clock(result)
+            trace = encode_trace(self.task.prim_func, default)
+            self._keep(self._record(BASELINE_ROUND, DEFAULT, trace, {}, result))
 
     def _measure(
         self, pool: Pool, handle: JobHandle, round_: int, proposed: Sequence[Candidate]
@@ -300,19 +328,23 @@ class Session:
         traces = [self.space.trace(*proposed[n]) for n in slots]
 
         def on_result(place: int, result: MeasureResult) -> None:
+            self._clock(result)
             slot = slots[place]
             variant, values = proposed[slot]
-            trace = self.space.variants[variant].trace
+            trace = self.reading.traces[variant]
             self._keep(self._record(round_, slot, trace, values, result))
 
         with self._phase("measuring"):
             pool.measure(handle, traces, self.best_seconds(), on_result)
 
     def _record(
-        self, round_: int, slot: int, trace: Trace, values: dict[str, int], result: MeasureResult
+        self,
+        round_: int,
+        slot: int,
+        trace: Sequence[Any],
+        values: dict[str, int],
+        result: MeasureResult,
     ) -> Record:
-        self.phases["building"] += result.build_seconds
-        self.phases["running"] += result.run_wall_seconds
         return Record(
             job_id=self.job.id,
             kind=BASELINE if round_ == BASELINE_ROUND else TRIAL,
@@ -322,7 +354,7 @@ class Session:
             target=self.job.target,
             device=self.job.device,
             toolchain=toolchain(),
-            trace=encode_trace(self.task.prim_func, trace),
+            trace=trace,
             decisions=values,
             program_hash=result.program_hash,
             status=str(result.status),
@@ -333,6 +365,13 @@ class Session:
             runs=result.runs,
             build_seconds=result.build_seconds,
         )
+
+    def _clock(self, result: MeasureResult) -> None:
+        """Where the time of a measurement went, by the clocks of those who worked on it."""
+        self.phases["building"] += result.build_seconds
+        self.phases["running"] += result.run_wall_seconds - result.verify_seconds
+        self.phases["verifying"] += result.verify_seconds
+        self.phases["waiting"] += result.queue_seconds
 
     def _keep(self, record: Record) -> None:
         self.records[record.round, record.slot] = record
@@ -410,6 +449,8 @@ class Session:
         )
 
     def _clock_training(self, seconds: float) -> None:
+        if threading.current_thread().name.startswith(AHEAD):
+            return  # nobody waits for it
         self.phases["training"] += seconds
         self.phases["proposing"] -= seconds
 

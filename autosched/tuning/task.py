@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Union
 
 from autosched.dag import ComputeDAG
 from autosched.errors import WorkloadError
+from autosched.hardware import HardwareParams
 from autosched.layout_rewrite import LayoutRewriteOption, with_option
 from autosched.target import Target
-from autosched.tir.canonical import canonical_text, workload_key
+from autosched.tir.canonical import canonical_text
+from autosched.tir.canonical import workload_key as key_of
 from autosched.tir.nodes import Buffer, PrimFunc
 from autosched.tuning.best import RecordsLike, best_schedule
 from autosched.tuning.options import TuningOptions
@@ -25,13 +27,19 @@ if TYPE_CHECKING:
 
 PrintMode = Literal["schedule", "script", "llvm", "asm"]
 
+_Source = tuple[Union[Callable[..., Any], None], Union[tuple[Any, ...], None], str, PrimFunc]
+_made: dict[str, _Source] = {}
+"""By workload key, what tasks were made of in this process."""
+
 
 class SearchTask:
     """A workload to tune.
 
-    Give `func` with `args`, or `prim_func`. `func` is a function that returns tensors, a name under
-    which one was registered, a name of the operator library, or "file.py:function". `target` is a
-    Target or its text; "llvm" is this machine, its features recorded. `layout_rewrite_option`
+    Give `func` with `args`, `prim_func`, or the `workload_key` of a task made before in this
+    process; beside one of the others, a key says which workload it must be. `func` is a function
+    that returns tensors, a name under which one was registered, a name of the operator library, or
+    "file.py:function". `target` is a Target or its text; "llvm" is this machine, its features
+    recorded, and `hardware_params` are figures that replace the target's. `layout_rewrite_option`
     (default: INSERT_TRANSFORM_STAGE) says what may be done with weights whose layout is free; under
     another option the workload is another one, with a key and records of its own.
 
@@ -44,8 +52,10 @@ class SearchTask:
         func: Callable[..., Any] | str | None = None,
         args: Sequence[Any] = (),
         *,
+        workload_key: str | None = None,
         prim_func: PrimFunc | None = None,
         target: Target | str = "llvm",
+        hardware_params: HardwareParams | None = None,
         layout_rewrite_option: LayoutRewriteOption | None = None,
         desc: str = "",
     ) -> None:
@@ -53,7 +63,9 @@ class SearchTask:
 
         self.func: Callable[..., Any] | None = None
         self.args: tuple[Any, ...] | None = None
-        if func is not None and prim_func is None:
+        if workload_key is not None and func is None and prim_func is None:
+            self.func, self.args, self.name, self.prim_func = _of_key(workload_key, args)
+        elif func is not None and prim_func is None:
             self.func, self.args = get_workload(func), check_args(args)
             self.name = workload_name(func)
             self.prim_func = prim_func_of(func, self.args)
@@ -68,7 +80,9 @@ class SearchTask:
             self.prim_func, self.name = prim_func, prim_func.name
         else:
             found = "neither" if func is None else "both"
-            raise WorkloadError(f"expected either func with args, or prim_func; found {found}")
+            raise WorkloadError(
+                f"expected func with args, prim_func, or a workload_key; found {found}"
+            )
         if self.prim_func.sizes:
             names = [v.name for v in self.prim_func.sizes]
             raise WorkloadError(
@@ -80,9 +94,17 @@ class SearchTask:
         if layout_rewrite_option is not None:
             self.prim_func = with_option(self.prim_func, layout_rewrite_option)
         self.target = target if isinstance(target, Target) else Target(target)
+        if hardware_params is not None:
+            self.target = hardware_params.applied(self.target)
         self.desc = desc or self.name
         self.compute_dag = ComputeDAG(self.prim_func)
-        self.workload_key = workload_key(self.prim_func)
+        self.workload_key = key_of(self.prim_func)
+        if workload_key not in (None, self.workload_key):
+            raise WorkloadError(
+                f"{self.title} is workload {self.workload_key}, not {workload_key}; leave the key "
+                "out, or give the function, arguments and layout_rewrite_option that it belongs to"
+            )
+        _made[self.workload_key] = (self.func, self.args, self.name, self.prim_func)
 
     @property
     def title(self) -> str:
@@ -96,6 +118,7 @@ class SearchTask:
             key=self.workload_key,
             name=self.name,
             script=canonical_text(self.prim_func),
+            text=self.prim_func.script(),
             args=None if self.args is None else list(self.args),
             flop=float(self.compute_dag.flop_ct),
         )
@@ -116,7 +139,8 @@ class SearchTask:
         candidate gave a right result, with the counts by status and the first error, and
         KeyboardInterrupt, with everything measured so far recorded, on Ctrl-C.
         """
-        from autosched.tuning.session import Session, pool_of
+        from autosched.tuning.pools import pool_of
+        from autosched.tuning.session import Session
 
         options = options or TuningOptions()
         with pool_of(options, self.target) as pool:
@@ -145,3 +169,15 @@ class SearchTask:
 
     def _best(self, records: RecordsLike) -> tuple[Schedule, Record]:
         return best_schedule(self.prim_func, records, self.workload_key, str(self.target))
+
+
+def _of_key(key: str, args: Sequence[Any]) -> _Source:
+    """What the task of this key was made of. Raises WorkloadError if there was none."""
+    if args:
+        raise WorkloadError("args go with func; a workload_key says them already")
+    if key not in _made:
+        raise WorkloadError(
+            f"no task with the workload key {key!r} was made in this process; give func with args, "
+            "or prim_func. For a workload of a store: autosched.tuning.stored.stored_task"
+        )
+    return _made[key]

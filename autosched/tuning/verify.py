@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 
 from autosched.errors import AutoschedError, ScheduleError, TuningError
 from autosched.tuning.best import schedule_of
-from autosched.tuning.task import SearchTask
+from autosched.tuning.stored import program_of
 from records import BASELINE, OK, STALE, Measurement, Record, RecordError, Workload
 
 if TYPE_CHECKING:
-    from autosched.tir.nodes import PrimFunc
     from measure.pool import Pool
     from measure.status import Distribution
     from records import Store
@@ -77,7 +76,7 @@ def _verify_workload(
     store: Store, pool: Pool, workload: Workload, records: list[Record], report: VerifyReport
 ) -> None:
     try:
-        func = _function(workload)
+        func = program_of(workload)
     except AutoschedError as e:
         report.left.append(f"{workload.name}: {e}")
         return
@@ -98,24 +97,6 @@ def _verify_workload(
         handle.close()
     for (record, _), timing in zip(replayed, timings, strict=True):
         _keep(store, record, timing, report)
-
-
-def _function(workload: Workload) -> PrimFunc:
-    """The program of a stored workload, by its name and arguments.
-
-    Raises TuningError if it has none, or if they give another workload now.
-    """
-    if workload.args is None:
-        raise TuningError(
-            "it was tuned as loop IR, not as a function that could be called again; tune it here"
-        )
-    task = SearchTask(workload.name, workload.args)
-    if task.workload_key != workload.key:
-        raise TuningError(
-            f"{task.title} is workload {task.workload_key} here, and is stored as {workload.key}: "
-            "another function of that name, or another version of autosched; tune it here"
-        )
-    return task.prim_func
 
 
 def _keep(store: Store, record: Record, timing: Distribution, report: VerifyReport) -> None:

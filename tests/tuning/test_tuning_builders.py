@@ -72,6 +72,32 @@ def test_some_candidates_fail_and_the_run_goes_on(tmp_path: Path) -> None:
     assert all("not this one" in (r.error or "") for r in trials if r.status != OK)
 
 
+def test_every_fault_becomes_a_record_and_the_search_goes_on(tmp_path: Path) -> None:
+    records = tune(
+        tmp_path / "a.json", "tuning_builders:saboteur", 40, runner=at.LocalRunner(timeout=0.2)
+    )
+    trials = [r for r in records if r.kind != BASELINE]
+    assert sorted({(r.round, r.slot) for r in trials}) == sorted((r.round, r.slot) for r in trials)
+    assert len(trials) == 40
+    texts: dict[str, str] = {}
+    for r in trials:
+        texts[r.status] = texts.get(r.status, "") + (r.error or "")
+        assert (r.error is None) == (r.status == OK)
+    assert set(texts) == {
+        OK, "build_error", "runtime_error", "run_timeout", "wrong_result", "out_of_bounds",
+    }  # fmt: skip
+    for status, text in (
+        ("build_error", "this one does not build"),
+        ("build_error", "exit code 0 before it answered"),
+        ("runtime_error", "killed by SIGSEGV"),
+        ("runtime_error", "exit code 0 before it answered"),
+        ("run_timeout", "not done within"),
+        ("wrong_result", "never written"),
+        ("out_of_bounds", "before its start"),
+    ):
+        assert text in texts[status]
+
+
 def test_runner_options_reach_the_pool(tmp_path: Path) -> None:
     records = tune(tmp_path / "a.json", "measure.build:build", runner=at.LocalRunner(threads=1))
     assert {r.status for r in records} == {OK}

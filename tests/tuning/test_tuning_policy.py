@@ -110,7 +110,7 @@ def test_trials_that_do_not_replay_are_counted(
     recorder = tune(task, at.SketchPolicy(task), 8)
     trials = [r for r in recorder.records if r.status == OK and r.round >= 0]
     with Store(tmp_path / "s.db") as store:
-        store.put_workload(replace(task.workload, name="gone.py:function"))
+        store.put_workload(replace(task.workload, name="gone.py:function", text=None))
         job = store.create_job(
             task.workload_key, str(task.target), device="d", seed=0, trials_requested=8
         )

@@ -53,7 +53,7 @@ def test_the_target_is_resolved() -> None:
 
 
 BAD_TASKS: list[tuple[dict[str, Any], type[AutoschedError], str]] = [
-    ({}, WorkloadError, "expected either func with args, or prim_func; found neither"),
+    ({}, WorkloadError, "expected func with args, prim_func, or a workload_key; found neither"),
     ({"func": rows, "prim_func": 1}, WorkloadError, "found both"),
     ({"prim_func": 1}, WorkloadError, "prim_func is a int; expected a PrimFunc"),
     ({"func": "nothing", "args": (1,)}, WorkloadError, "no workload named 'nothing'; known: .*mat"),
@@ -111,3 +111,42 @@ def test_a_machine_that_cannot_run_the_target_is_told(tmp_path: Path) -> None:
     options = at.TuningOptions(num_measure_trials=8, verbose=0)
     with pytest.raises(AutoschedError, match=r"this machine cannot run llvm.*neoverse-n1"):
         task.tune(options)
+
+
+def test_a_key_names_a_task_that_was_made() -> None:
+    for made in (
+        at.SearchTask("matmul", (8, 16, 32)),
+        at.SearchTask(
+            "matmul", (8, 16, 32), layout_rewrite_option=at.LayoutRewriteOption.NO_REWRITE
+        ),
+        at.SearchTask(prim_func=at.SearchTask("softmax", (8, 16)).prim_func),
+    ):
+        again = at.SearchTask(workload_key=made.workload_key)
+        assert again.prim_func.same(made.prim_func)
+        assert (again.title, again.workload) == (made.title, made.workload)
+
+
+def test_a_key_beside_a_function_says_which_workload_it_must_be() -> None:
+    key = at.SearchTask("matmul", (8, 16, 32)).workload_key
+    assert at.SearchTask("matmul", (8, 16, 32), workload_key=key).workload_key == key
+    with pytest.raises(WorkloadError, match=f"not {key}; leave the key out"):
+        at.SearchTask("matmul", (8, 16, 16), workload_key=key)
+    with pytest.raises(WorkloadError, match="no task with the workload key 'none' was made"):
+        at.SearchTask(workload_key="none")
+    with pytest.raises(WorkloadError, match="args go with func"):
+        at.SearchTask(workload_key=key, args=(8, 16, 32))
+
+
+def test_hardware_params_replace_what_a_target_leaves_open() -> None:
+    target = at.Target("llvm -mcpu=x86-64-v3 -num-cores=2")
+    task = at.SearchTask(
+        "softmax",
+        (8, 16),
+        target=target,
+        hardware_params=at.HardwareParams(num_cores=1, vector_unit_bytes=32),
+    )
+    assert task.target == at.Target("llvm -mcpu=x86-64-v3 -num-cores=1")
+    with pytest.raises(at.AutoschedError, match=r"vector_unit_bytes=64, and .* has 32; name"):
+        at.SearchTask(
+            "softmax", (8, 16), target=target, hardware_params=at.HardwareParams(None, 64)
+        )

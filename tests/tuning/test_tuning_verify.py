@@ -100,19 +100,21 @@ def test_bad_records_are_withdrawn(task: at.SearchTask, imported: Store) -> None
 
 
 @pytest.mark.parametrize(
-    ("args", "message"),
+    ("changes", "message"),
     [
-        ("[8, 8, 9]", "matmul: matmul(8, 8, 9) is workload "),
-        ("[8]", "missing a required argument: 'L'"),
-        (None, "matmul: it was tuned as loop IR"),
+        ("text = NULL, args = '[8, 8, 9]'", "matmul: matmul(8, 8, 9) is workload "),
+        ("text = NULL, args = '[8]'", "missing a required argument: 'L'"),
+        ("text = NULL, args = NULL", "matmul: matmul was stored without its text"),
+        ("text = 'import os'", "matmul: line 1, column 1: the script has no function"),
+        ("text = replace(text, 'float32', 'float64')", "matmul(8, 8, 8) is workload "),
     ],
 )
 def test_a_workload_that_cannot_be_made_again(
-    task: at.SearchTask, imported: Store, args: str | None, message: str
+    task: at.SearchTask, imported: Store, changes: str, message: str
 ) -> None:
     with imported as store:
         with store._db.transaction(writes=True) as connection:
-            connection.exec_driver_sql("UPDATE workloads SET args = ?", (args,))
+            connection.exec_driver_sql(f"UPDATE workloads SET {changes}")
         report = verify(store, FakePool(), str(task.target))
         assert report.measured == 0
         assert message in report.left[0]

@@ -6,6 +6,7 @@ import os
 import zlib
 from typing import Any
 
+from autosched.codegen.llvm.assemble import compile_ir
 from autosched.schedule import Trace
 from autosched.target import Target
 from autosched.tir.nodes import PrimFunc
@@ -30,3 +31,34 @@ def often_broken(func: PrimFunc, trace: Trace, target: Target) -> Any:
     if zlib.crc32(trace.to_json().encode()) % 2:
         raise RuntimeError("not this one")
     return build(func, trace, target)
+
+
+_BODIES = {
+    "crashes": "store volatile i32 1, ptr inttoptr (i64 16 to ptr)",
+    "never ends": "br label %spin\nspin:\n  br label %spin\nother:",
+    "ends the process": "call void @_exit(i32 0)",
+    "writes nothing": "",
+    "writes past its arrays": """%c = load ptr, ptr %args
+  %far = getelementptr i8, ptr %c, i64 -8
+  store i64 1, ptr %far""",
+}
+
+
+def saboteur(func: PrimFunc, trace: Trace, target: Target) -> Any:
+    """Builds code that does what it must not, by candidate; a third is right."""
+    kinds = [*_BODIES, "does not build", "ends the builder", "right", "right", "right"]
+    kind = kinds[zlib.crc32(trace.to_json().encode()) % len(kinds)]
+    if kind == "does not build":
+        raise RuntimeError("this one does not build")
+    if kind == "ends the builder":
+        os._exit(0)
+    if kind == "right":
+        return build(func, trace, target)
+    ir = f"""
+declare void @_exit(i32)
+define void @kernel(ptr %args, ptr %workspace, i32 %threads) {{
+  {_BODIES[kind]}
+  ret void
+}}
+"""
+    return compile_ir(ir, target), "kernel"
