@@ -11,6 +11,9 @@ TRIALS ?= 64
 # The checkout itself on the path: packages added later are found without another install.
 EDITABLE := --config-settings editable_mode=compat
 PYTEST_ARGS ?=
+# Processes that run tests side by side.
+WORKERS ?= 2
+PYTEST := $(VENV)/bin/python -m pytest -n $(WORKERS)
 
 .PHONY: setup test test-long test-oldest fuzz lint format tune bench bench-setup clean
 
@@ -25,10 +28,10 @@ $(STAMP): pyproject.toml
 	touch $@
 
 test: $(STAMP)
-	$(VENV)/bin/python -m pytest -m "not long" $(PYTEST_ARGS)
+	$(PYTEST) --dist loadfile -m "not long" $(PYTEST_ARGS)
 
 test-long: $(STAMP)
-	$(VENV)/bin/python -m pytest -m long $(PYTEST_ARGS)
+	$(PYTEST) --dist worksteal -m long $(PYTEST_ARGS)
 
 # The cost model with the oldest XGBoost that pyproject.toml admits, from its small CPU build.
 test-oldest: $(STAMP)
@@ -38,7 +41,7 @@ test-oldest: $(STAMP)
 
 # The long fuzzes on examples that no run has seen.
 fuzz: $(STAMP)
-	FUZZ_FRESH=1 $(VENV)/bin/python -m pytest -m long $(PYTEST_ARGS)
+	FUZZ_FRESH=1 $(PYTEST) --dist worksteal -m long $(PYTEST_ARGS)
 
 lint: $(STAMP)
 	$(VENV)/bin/ruff check .

@@ -17,6 +17,7 @@ import numpy as np
 
 import autosched as at
 from autosched.sketch.space import Population
+from autosched.target import available_cores
 from cost_model.dataset import Dataset
 from cost_model.xgb import BoostedModel, Boosting
 
@@ -74,18 +75,21 @@ def shares(trials: int) -> dict[str, float]:
     task = at.SearchTask("matmul_add", (1024, 1024, 1024))
     result = task.tune(at.TuningOptions(num_measure_trials=trials, verbose=0))
     phases, whole = result.phases, result.elapsed_s
-    building = phases["measuring"] - phases["running"]
+    device = {k: phases[k] for k in ("running", "verifying", "waiting")}
     known = {
+        "starting": phases["starting"],
         "proposing": phases["proposing"],
         "training": phases["training"],
-        "building": building,
-        "running": phases["running"],
+        "building": phases["measuring"] - sum(device.values()),
+        **device,
         "finalists": phases["finalists"],
     }
     found = {k: v / whole for k, v in known.items()}
-    found["start"] = 1.0 - sum(found.values())
+    found["rest"] = 1.0 - sum(found.values())
+    busy = phases["building"] / known["building"] / available_cores()
     print(f"{trials} trials in {whole:.1f} s, best {result.best_seconds * 1e3:.3f} ms")
     print(", ".join(f"{k} {v:.1%}" for k, v in found.items()))
+    print(f"while anything is built, {busy:.1%} of all cores build")
     return found
 
 

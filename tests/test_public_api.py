@@ -21,8 +21,10 @@ def words(text: str) -> list[str]:
 
 TOP = words(
     """
-    AutoschedError IRModule LocalBuilder LocalPool LocalRunner PreloadCustomSketchRule
-    PreloadMeasuredStates RandomModel RecordReader RecordToFile RecordToStore Schedule
+    ApplyHistoryBest AutoschedError ClusterPool HardwareParams IRModule LocalBuilder LocalPool
+    LocalRunner
+    PreloadCustomSketchRule PreloadMeasuredStates RandomModel RecordReader RecordToFile
+    RecordToStore Schedule
     SearchTask SketchPolicy Target TaskScheduler TensorIntrin TuningOptions XGBModel build
     LayoutRewriteOption load_best_record lower ops passes register_workload te
     """
@@ -50,7 +52,16 @@ OPERATORS = {
     "layer_norm": "N M dtype",
 }
 SIGNATURES = {
-    at.SearchTask: {"func", "args", "prim_func", "target", "desc"},
+    at.SearchTask: {
+        "func",
+        "args",
+        "workload_key",
+        "prim_func",
+        "target",
+        "hardware_params",
+        "layout_rewrite_option",
+        "desc",
+    },
     at.TuningOptions: {
         "num_measure_trials",
         "early_stopping",

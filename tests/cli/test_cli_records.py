@@ -9,6 +9,7 @@ from pathlib import Path
 
 from cli_runner import COMMAND, WORKLOAD, Cli, Tuned
 
+import autosched as at
 from records import RecordReader, Store
 from records.types import IMPORT
 
@@ -58,7 +59,7 @@ def test_import_from_standard_input(tuned: Tuned, tmp_path: Path) -> None:
     assert done.returncode == 0
     text = done.stderr.decode()
     assert "-: 10 new, 0 known, 1 refused\n" in text
-    assert re.search(r"^  line \d+: ", text, re.MULTILINE)
+    assert re.search(r"^  1 line \(\d+\): not JSON", text, re.MULTILINE)
 
 
 def test_a_file_that_is_there_is_not_overwritten(cli: Cli, tuned: Tuned, tmp_path: Path) -> None:
@@ -112,3 +113,19 @@ def test_repairing_a_store(cli: Cli, tuned: Tuned, tmp_path: Path) -> None:
     assert done.status == 0
     assert "repaired: job " in done.err
     assert "repaired" not in cli("records", "repair", "--db", db).err
+
+
+def test_the_best_of_a_compatible_target(cli: Cli, tuned: Tuned, tmp_path: Path) -> None:
+    target = at.Target("llvm")
+    wider = f"llvm -mcpu={target.mcpu} -mtriple={target.triple} -num-cores={target.num_cores + 1}"
+    best = ("best", *WORKLOAD, "--db", tuned.db, "--target", wider)
+    if target.mattr:
+        best = (*best[:-1], f"{wider} -mattr={target.mattr}")
+    assert cli(*best).status == 1
+    done = cli(*best, "--compatible")
+    assert done.status == 0
+    assert f"this is one of target {target}, whose code runs here" in done.err
+    with Store(tuned.db) as store:
+        device = next(store.records()).device
+    assert cli("best", *WORKLOAD, "--db", tuned.db, "--device", device).status == 0
+    assert "'elsewhere'" in cli("best", *WORKLOAD, "--db", tuned.db, "--device", "elsewhere").err

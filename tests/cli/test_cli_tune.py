@@ -74,6 +74,27 @@ def test_json_is_one_object_a_line(cli: Cli, tmp_path: Path) -> None:
     assert (best.job_id, best.device) == (start["job_id"], start["device"])
 
 
+def test_a_replay_says_that_nothing_was_run(cli: Cli, tmp_path: Path) -> None:
+    tune = ("tune", *WORKLOAD, "--trials", 8, "--db", tmp_path / "a.db", "--quiet")
+    done = cli(*tune, "--pool", "replay:model")
+    assert (done.status, done.err) == (0, "")
+    assert "pool       replay:model: these times are answers, nothing was run" in done.out
+    assert "as fast as NumPy" not in done.out
+    done = cli(*tune, "--pool", "nowhere")
+    assert done.status == 1
+    assert "'nowhere' is no pool's address; expected local, replay:model" in done.err
+
+
+def test_layouts_are_tuned_and_found_apart(cli: Cli, tmp_path: Path) -> None:
+    where = (*WORKLOAD, "--db", tmp_path / "a.db")
+    pre = ("--layout-rewrite", "pre")
+    assert cli("tune", *where, *pre, "--trials", 4, "--pool", "replay:model").status == 0
+    assert cli("best", *where, *pre).status == 0
+    done = cli("best", *where, "--layout-rewrite", "none")
+    assert done.status == 1
+    assert "autosched tune matmul_add 12 10 14 --layout-rewrite none --db" in done.err
+
+
 def test_a_function_of_ones_own(cli: Cli, my_ops: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(my_ops.parent)
     rows = ("my_ops.py:rows", "6", "10")
@@ -86,10 +107,13 @@ def test_a_function_of_ones_own(cli: Cli, my_ops: Path, monkeypatch: pytest.Monk
     ran = subprocess.run([sys.executable, "printed.py"], capture_output=True, text=True)
     assert ran.stdout.startswith("right result, "), ran.stderr
     assert cli("show", 3, "--db", "a.db", "--as", "schedule").status == 0
-    # From elsewhere the function has to be named.
+    # From elsewhere the store has all that is needed, but for stores of older versions.
     (my_ops.parent / "elsewhere").mkdir()
     monkeypatch.chdir("elsewhere")
     show = ("show", 3, "--db", "../a.db", "--as", "script")
+    assert cli(*show).status == 0
+    with Store("../a.db") as store, store._db.transaction(writes=True) as connection:
+        connection.exec_driver_sql("UPDATE workloads SET text = NULL")
     lost = cli(*show)
     assert lost.status == 1
     assert "record 3 is of my_ops.py:rows(6, 10): say where that function is" in lost.err
@@ -112,7 +136,8 @@ def test_a_faster_record_of_another_run_is_mentioned(cli: Cli, tmp_path: Path) -
 
     connection = sqlite3.connect(db)
     with connection:
-        connection.execute("UPDATE records SET ranked_seconds = 1e-12 WHERE id = ?", (best.id,))
+        faster = "ranked_seconds = 1e-12, remeasured_seconds = 1e-12"
+        connection.execute(f"UPDATE records SET {faster} WHERE id = ?", (best.id,))
     connection.close()
     again = cli(*tune, "--seed", 1)
     assert f"record {best.id} there, of another run, took" in again.out

@@ -1,0 +1,150 @@
+"""`autosched jobs` against a server in this process."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from cli_runner import COMMAND, Cli
+from serving import serving
+
+import autosched as at
+from records import Store
+from records.tokens import Tokens
+from server.client import Client
+from server.settings import Settings
+
+SMALL = ("matmul", "16", "16", "16", "--per-round", "4")
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    settings = Settings(
+        db=str(tmp_path_factory.mktemp("jobs") / "x.db"),
+        pool="replay:model?seconds=0.02",
+        poll_seconds=0.1,
+        examine_processes=1,
+        jobs_at_once=2,
+    )
+    with serving(settings) as client:
+        yield str(client.base_url).rstrip("/")
+
+
+@pytest.fixture
+def jobs(cli: Cli, url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cli]:
+    """`cli("jobs", ...)`, the server being named by the environment."""
+    monkeypatch.setenv("AUTOSCHED_SERVER", url)
+    return cli
+
+
+def job_id(text: str) -> str:
+    (found,) = set(re.findall(r"\b[0-9a-f]{32}\b", text))
+    return str(found)
+
+
+def test_submitting_and_watching(jobs: Cli) -> None:
+    done = jobs("jobs", "submit", *SMALL, "--trials", 12, "--watch")
+    assert done.status == 0, done.err
+    name = job_id(done.out + done.err)
+    assert re.search(rf"^job {name} succeeded: 12/12 trials, best .* GFLOP/s", done.out)
+    assert f"job {name}: running (claimed)" in done.err
+    assert re.search(r"^12/12 trials, best .*s, .* GFLOP/s", done.err, re.MULTILINE)
+    again = jobs("jobs", "watch", name)
+    assert (again.status, again.out) == (0, done.out)
+    listed = jobs("jobs", "list", "--state", "succeeded", "--limit", 50)
+    assert re.search(rf"^{name}  succeeded +12/12 .*matmul\(16, 16, 16", listed.out, re.MULTILINE)
+    assert len(jobs("jobs", "list", "--limit", 1).out.splitlines()) == 1
+
+
+def test_everything_as_json(jobs: Cli) -> None:
+    job = json.loads(jobs("jobs", "submit", *SMALL, "--trials", 4, "--seed", 3, "--json").out)
+    assert (job["workload_name"], job["seed"], job["state"]) == ("matmul", 3, "queued")
+    lines = jobs("jobs", "watch", job["id"], "--json").out.splitlines()
+    *events, result = map(json.loads, lines)
+    assert {e["kind"] for e in events} == {"state", "progress"}
+    assert (result["event"], result["id"], result["trials_done"]) == ("result", job["id"], 4)
+    found = [json.loads(line) for line in jobs("jobs", "list", "--json").out.splitlines()]
+    assert job["id"] in [each["id"] for each in found]
+
+
+def test_scripts_and_functions_of_ones_own(
+    jobs: Cli, my_ops: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    own = json.loads(
+        jobs("jobs", "submit", f"{my_ops.name}:rows", 4, 8, "--trials", 1, "--json").out
+    )
+    assert own["workload_key"] == at.SearchTask(f"{my_ops}:rows", (4, 8)).workload_key
+    task = at.SearchTask("softmax", (4, 8))
+    Path("p.py").write_text(task.prim_func.script())
+    job = json.loads(jobs("jobs", "submit", "--script", "p.py", "--trials", 1, "--json").out)
+    assert job["workload_key"] == task.workload_key
+    for wrong in ((), ("matmul", "--script", "p.py")):
+        done = jobs("jobs", "submit", *wrong)
+        assert done.status == 1
+        assert done.err == "autosched jobs: expected either a WORKLOAD or --script FILE\n"
+
+
+def test_cancelling_and_resuming(jobs: Cli) -> None:
+    name = job_id(jobs("jobs", "submit", *SMALL, "--trials", 3000).out)
+    done = jobs("jobs", "cancel", name)
+    assert re.match(rf"job {name} of matmul\(.*\) is cancell(ed|ing)\n", done.out)
+    watched = jobs("jobs", "watch", name)
+    assert watched.status == 1
+    assert f"job {name} cancelled: " in watched.out
+    assert "is queued" in jobs("jobs", "resume", name, "--trials", 1).out
+    jobs("jobs", "cancel", name)
+
+
+def test_ctrl_c_ends_the_watching_and_not_the_job(jobs: Cli, url: str) -> None:
+    name = job_id(jobs("jobs", "submit", *SMALL, "--trials", 3000).out)
+    command = [*COMMAND, "jobs", "watch", name, "--server", url]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as watching:
+        assert watching.stderr is not None
+        while "trials" not in watching.stderr.readline():
+            pass
+        watching.send_signal(signal.SIGINT)
+        rest = watching.stderr.read()
+    assert watching.returncode == 130
+    assert "no longer watching; the job goes on" in rest
+    assert f"to follow it again: autosched jobs watch {name} --server {url}\n" in rest
+    with Client(url) as client:
+        assert client.job(name).state == "running"
+        client.cancel(name)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (("cancel", "nobody"), "There is no such thing: no job nobody"),
+        (("submit", "nothing", 1), "nothing"),
+        (("submit", "matmul", 4, 5), "'M'"),
+        (("list", "--token-file", "none"), "No such file or directory: 'none'"),
+        (("list", "--server", "tuner:8000"), "no address of a server; expected http://HOST:PORT"),
+    ],
+)
+def test_mistakes(jobs: Cli, arguments: tuple[object, ...], text: str) -> None:
+    done = jobs("jobs", *arguments)
+    assert done.status == 1
+    assert done.err.startswith("autosched jobs: ")
+    assert text in done.err
+    assert "Traceback" not in done.err
+
+
+def test_the_token_is_sent(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    db = str(tmp_path / "x.db")
+    with Store(db) as store:
+        token = Tokens(store).create("ann", "submit", None)[0]
+    settings = Settings(db=db, pool="replay:model", jobs_at_once=0, require_tokens=True)
+    with serving(settings) as client:
+        server = ("--server", str(client.base_url))
+        assert "A token is needed" in cli("jobs", "list", *server).err
+        (tmp_path / "token").write_text(f"{token}\n")
+        assert cli("jobs", "list", *server, "--token-file", tmp_path / "token").status == 0
+        monkeypatch.setenv("AUTOSCHED_TOKEN", token)
+        assert "queued" in cli("jobs", "submit", "matmul", 4, 4, 4, *server).out
