@@ -15,10 +15,10 @@ from autosched.tir.expr import Var
 def digits_apart(forms: Sequence[Affine], over: Collection[Var], extents: Extents) -> bool:
     """Whether different values of the variables `over` give different values of the forms, since
     some of these are all digits of numbers that these variables make up. Of constants only."""
-    if not all(isinstance(extents[v], int) for f in forms for v in f.variables()):
-        return False
     moving = set(over)
     still = {v for f in forms for v in f.variables()} - moving
+    if not all(isinstance(extents[v], int) for v in moving | still):
+        return False
     both = [*forms, *(f.split(over)[1] for f in forms)]
     found = [d for d in (_as_digit(f) for f in both) if d is not None]
     bases = [d.base for d in found] + [Affine.of(v) for v in over]

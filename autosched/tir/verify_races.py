@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from autosched.tir.affine import Affine, same_int
+from autosched.tir.affine import Affine, recombine, same_int
 from autosched.tir.expr import Var
 from autosched.tir.faults import READS, WRITES, Fault
 from autosched.tir.linear import (
@@ -126,7 +126,7 @@ class Iterations:
         """Whether `a` on the left and `b` on the right name different elements, or one in the same
         iteration."""
         pairs = [
-            (self.left.linear(x), self.right.linear(y))
+            (self.left.linear(recombine(x)), self.right.linear(recombine(y)))
             for x, y in zip(a.indices, b.indices, strict=True)
             if isinstance(x, Affine) and isinstance(y, Affine)
         ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 
+import numpy as np
 import pytest
 
 from autosched.schedule.check import injective
@@ -54,6 +55,13 @@ def test_known_cases(case: str) -> None:
     forms, extents, expected = CASES[case]
     assert digits_apart(forms, list(extents), extents) is expected
     assert bool(injective(forms, list(extents), extents)) is expected
+
+
+def test_numbers_of_a_population_have_no_digits_here() -> None:
+    """Not even those of variables that stand in no form."""
+    forms, extents = [number((A, 1))], {A: 3, B: np.array([1, 2])}
+    assert not digits_apart(forms, [A, B], extents)
+    assert np.array_equal(injective(forms, [B], extents), [True, False])
 
 
 def random_forms(rng: random.Random) -> tuple[list[Affine], dict[Var, int]]:

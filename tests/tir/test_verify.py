@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from autosched import te
 from autosched.errors import TensorExprError, VerifyError
+from autosched.script import parse_func
 from autosched.tir import expr as ex
 from autosched.tir.affine import Affine, Digit
 from autosched.tir.expr import Call, Const, Expr, Slot, Var
@@ -690,3 +691,21 @@ def test_no_race_is_overlooked(program):
     if clash:
         with pytest.raises(VerifyError, match="races: "):
             verify(PrimFunc("main", (a, b), (node,)))
+
+
+def test_iterations_are_apart_by_digits_of_their_number():
+    """Whatever order the prover looks at forms in."""
+    parse_func(
+        """
+@T.prim_func
+def main(B: T.Buffer((9, 7), "int64"), T0: T.Buffer((63, 1), "int64")):
+    for ax0 in T.parallel(63):
+        for ax1 in T.serial(1):
+            with T.block("T0"):
+                v0 = T.axis.spatial(63, ax0)
+                v1 = T.axis.spatial(1, ax1)
+                T.reads(B[(v0 + v1) // 7, (v0 + v1) % 7])
+                T.writes(T0[(v0 + v1) // 7 * 7 + (v0 + v1) % 7, 0])
+                T0[(v0 + v1) // 7 * 7 + (v0 + v1) % 7, 0] = B[(v0 + v1) // 7, (v0 + v1) % 7]
+"""
+    )
