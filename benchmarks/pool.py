@@ -43,6 +43,7 @@ from measure.status import MeasureResult, Status
 from records import Record, Store, Workload
 
 DEVICE = Device("simulated", "x86_64", 1, (), "none")
+JOIN_SECONDS = 120.0
 ONE_CORE = Target("llvm -num-cores=1")
 PARTS = ("simulated", "same", "local", "kills")
 
@@ -217,8 +218,11 @@ def cluster(engine: str | None, slots: int) -> Iterator[tuple[str, subprocess.Po
 
 
 def wait_ready(pool: ClusterPool, count: int) -> None:
-    """Until so many devices may work."""
+    """Until so many devices may work. Raises TimeoutError if they never do."""
+    end = time.monotonic() + JOIN_SECONDS
     while sum(d.state in ("ready", "busy") for d in pool.devices()) < count:
+        if time.monotonic() > end:
+            raise TimeoutError(f"{count} devices did not join within {JOIN_SECONDS:g} s")
         time.sleep(0.05)
 
 

@@ -75,6 +75,8 @@ def empty_server() -> Iterator[str]:
             with suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
                 break
             time.sleep(0.05)
+        else:
+            raise RuntimeError(f"the empty server ended with status {process.returncode}")
         yield f"http://127.0.0.1:{port}"
     finally:
         process.kill()

@@ -161,6 +161,8 @@ def builder_beside(case: Case) -> Iterator[Any]:
     try:
         while count.value == 0 and process.is_alive():
             time.sleep(0.05)
+        if not process.is_alive():
+            raise RuntimeError(f"the process that builds ended with status {process.exitcode}")
         yield count
     finally:
         stop.set()
