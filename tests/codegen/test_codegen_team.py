@@ -363,8 +363,10 @@ MANY = Budget(240)
 def test_many_random_teams(
     numbers: list[int], program: list[int], trace: list[list[int]], seed: int
 ) -> None:
-    if MANY.spent():
-        return
+    MANY.run(compare_one, numbers, program, trace, seed)
+
+
+def compare_one(numbers: list[int], program: list[int], trace: list[list[int]], seed: int) -> None:
     scan = seed % 3 > 0
     func = random_scan(fuzz.Choices(numbers)) if scan else fuzz.random_program(program)
     with at_most(300, lambda: f"{func.script()}\ntrace {trace}, seed {seed}"):

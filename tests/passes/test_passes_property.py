@@ -127,7 +127,6 @@ def test_results_stay_long() -> None:
     @settings(QUICK, max_examples=20_000)
     @given(PROGRAMS, TRACES)
     def fuzz(program: list[int], trace: list[int]) -> None:
-        if not budget.spent():
-            check(program, trace)
+        budget.run(check, program, trace)
 
     fuzz()

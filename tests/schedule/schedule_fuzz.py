@@ -457,10 +457,24 @@ def _same_site(x: Site, y: Site, rng: np.random.Generator) -> None:
     axes = {i.var: f.evaluate(points) for i, f in zip(a.iters, a.bindings, strict=True)}
     theirs = {j.var: axes[i.var] for i, j in zip(a.iters, b.iters, strict=True)}
     for p, q in zip((*a.reads, *a.writes), (*b.reads, *b.writes), strict=True):
+        # What a condition keeps from being read may be written in different ways.
+        read = visited & _inside(p, axes) & _inside(q, theirs)
+        assert np.array_equal(visited & _inside(p, axes), read), f"{p.buffer.name} in {a.name}"
+        assert np.array_equal(visited & _inside(q, theirs), read), f"{p.buffer.name} in {a.name}"
         for f, g in zip(p.indices, q.indices, strict=True):
             if isinstance(f, Affine) and isinstance(g, Affine):
                 differs = f.evaluate(axes) != g.evaluate(theirs)
-                assert not np.any(visited & differs), f"{p.buffer.name} in {a.name}"
+                assert not np.any(read & differs), f"{p.buffer.name} in {a.name}"
+
+
+def _inside(access: Access, points: dict[Var, Any]) -> Any:
+    """At which points the access is within its buffer."""
+    ok = np.ones(64, bool)
+    for index, extent in zip(access.indices, access.buffer.shape, strict=True):
+        if isinstance(index, Affine):
+            value = index.evaluate(points)
+            ok &= (value >= 0) & (value < extent)
+    return ok
 
 
 def _holds(block: Block, points: dict[Var, Any]) -> Any:

@@ -96,8 +96,7 @@ def test_population_equals_its_candidates(program: list[int], trace: list[int], 
 @LONG
 @given(PROGRAMS, TRACES)
 def test_results_stay_long(program: list[int], trace: list[int]) -> None:
-    if not RESULTS.spent():
-        check_results(program, trace)
+    RESULTS.run(check_results, program, trace)
 
 
 @pytest.mark.long
@@ -107,8 +106,7 @@ def test_results_stay_long(program: list[int], trace: list[int]) -> None:
 def test_population_equals_its_candidates_long(
     program: list[int], trace: list[int], seed: int
 ) -> None:
-    if not POPULATIONS.spent():
-        check_population(program, trace, seed)
+    POPULATIONS.run(check_population, program, trace, seed)
 
 
 def test_matmul_population_needs_no_fallback() -> None:

@@ -82,7 +82,7 @@ def fuzz(first: int, count: int, budget: Budget | None = None) -> tuple[int, int
     texts = corpus()
     good = 0
     for n in range(count):
-        if budget is not None and budget.spent():
+        if budget is not None and budget.over():
             return n, good
         seed = first + n
         good += survive(damaged(random.Random(seed), texts), seed)

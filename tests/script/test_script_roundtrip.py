@@ -148,8 +148,7 @@ SMALL, LARGE = Budget(120), Budget(120)
 @LONG
 @given(PROGRAMS, TRACES)
 def test_many_random_programs_and_traces(program: list[int], trace: list[int]) -> None:
-    if not SMALL.spent():
-        check_small(program, trace)
+    SMALL.run(check_small, program, trace)
 
 
 @pytest.mark.long
@@ -157,8 +156,7 @@ def test_many_random_programs_and_traces(program: list[int], trace: list[int]) -
 @LONG
 @given(PROGRAMS, TILED)
 def test_many_random_tiled_programs(program: list[int], trace: list[list[int]]) -> None:
-    if not LARGE.spent():
-        check_large(program, trace)
+    LARGE.run(check_large, program, trace)
 
 
 def expression(make, *dtypes: str, out: str = "") -> PrimFunc:

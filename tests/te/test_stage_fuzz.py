@@ -68,8 +68,7 @@ def test_compiled_results_stay(program: list[int], calls: list[int]) -> None:
 @LONG
 @given(PROGRAMS, CALLS)
 def test_results_stay_long(program: list[int], calls: list[int]) -> None:
-    if not BUDGET.spent():
-        check(program, calls, compiled=len(program) % 4 == 0)
+    BUDGET.run(check, program, calls, len(program) % 4 == 0)
 
 
 def test_the_fuzz_reaches_every_call() -> None:
