@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from autosched.errors import ScheduleError
+import numpy as np
+
+from autosched.errors import NotBatchable, ScheduleError
 from autosched.schedule.body import rewrite_block
 from autosched.schedule.check import refuse, show
 from autosched.tir.affine import Affine, Extents, Int
@@ -78,9 +80,8 @@ def _axis(block: Block, axis: int, factor: int, what: str) -> Iter:
         refuse(f"{what}: axis {found.var.name} is visited in order, step by step", block)
     extent: Int = found.extent
     if not isinstance(extent, int):
-        raise ScheduleError(
-            f"{what}: axis {found.var.name} has extent {show(extent)}; expected a constant"
-        )
+        kind = NotBatchable if isinstance(extent, np.ndarray) else ScheduleError
+        raise kind(f"{what}: axis {found.var.name} has extent {show(extent)}; expected a constant")
     if not 1 < factor < extent or extent % factor:
         refuse(
             f"{what}: expected a divisor of the extent {extent} of axis {found.var.name}, "

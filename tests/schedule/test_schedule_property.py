@@ -16,10 +16,11 @@ from schedule_fuzz import (
 )
 from schedule_programs import MATMUL_DECISIONS, matmul_add, tile_matmul
 
-from autosched.errors import NotBatchable
+from autosched.errors import NotBatchable, ScheduleError
 from autosched.schedule import Decision, Schedule, Trace
 from autosched.schedule.population import candidate
 from autosched.tir.affine import IntArray
+from autosched.tir.nodes import PrimFunc
 
 NUMBERS = st.integers(0, 999)
 PROGRAMS = st.lists(NUMBERS, min_size=20, max_size=40)
@@ -68,15 +69,26 @@ def check_population(program: list[int], trace: list[int], seed: int) -> None:
     }
     if not columns:
         return
+    candidates = [{name: int(column[n]) for name, column in columns.items()} for n in range(4)]
     try:
         population = schedule.trace.apply(func, columns)
     except NotBatchable:
         return
-    for n in range(4):
-        values = {name: int(column[n]) for name, column in columns.items()}
+    except ScheduleError:
+        assert any(refused(schedule.trace, func, values) for values in candidates)
+        return
+    for n, values in enumerate(candidates):
         note(f"candidate {n}: {values}")
         alone = schedule.trace.apply(func, values)
         assert_same_program(candidate(population.func, n), alone.func)
+
+
+def refused(trace: Trace, func: PrimFunc, values: dict[str, int]) -> bool:
+    try:
+        trace.apply(func, values)
+    except ScheduleError:
+        return True
+    return False
 
 
 @QUICK
