@@ -6,7 +6,7 @@ import mmap
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from math import inf, prod
 from typing import Any
@@ -24,7 +24,6 @@ from measure.status import Status
 from measure.threads import Threads
 from measure.timing import MAX_DRIFT, Estimate, Samples, TimingPlan, estimate, time_kernel
 from measure.verification import Buffers, Guarded, Tolerance, same_bytes
-from measure.yardstick import Yardstick
 
 Array = npt.NDArray[Any]
 PAGE = 4096
@@ -32,7 +31,7 @@ KERNELS_KEPT = 32
 PACES = 200
 PACE_SECONDS = 0.5
 SETTLE_SECONDS = 0.1
-TURN_SECONDS = 0.015
+TURN_SECONDS = 0.01
 TURN_PATIENCE = 4
 
 
@@ -117,14 +116,12 @@ class _Runner:
         self._kernels: OrderedDict[tuple[str, KernelInfo], Kernel] = OrderedDict()
         self._pacers: dict[int, Kernel] = {}
         self.threads = Threads()
-        self.yardstick = Yardstick()
 
     def buffers(self, job: JobSpec, fd: int) -> Buffers:
         """The job's arguments; those of the job before are given up."""
         if self._buffers is None or self._key != job.key:
             self._kernels.clear()
             self._buffers = None
-            self.yardstick = Yardstick()
             values = _views(job, fd, writable=False)
             self._buffers, self._key = Buffers(job.params, values, job.tolerance), job.key
         return self._buffers
@@ -222,7 +219,6 @@ def run(
     if status is not Status.OK:
         return RunReply(status, text, verify_seconds=verified)
     runner.threads.follow()
-    noise = runner.yardstick.noise()
     found = time_kernel(
         lambda n: kernel.call(n, plan.flush_cache),
         pacer,
@@ -238,17 +234,16 @@ def run(
     if status is not Status.OK:
         text = f"the first call was right, a later one was not:\n{text}"
         return RunReply(status, text, verify_seconds=verified)
-    runner.yardstick.offer(kernel, found.raw_seconds)
-    found = replace(found, noise=max(noise, found.noise))
     return RunReply(Status.OK, estimate=found, verify_seconds=verified)
 
 
 def sample(
     job: JobSpec, artifact: Artifact, plan: TimingPlan, pace: Pace, count: int, fds: list[int]
 ) -> Estimate:
-    """One turn of a verified finalist: `count` samples, fewer of a long kernel, after a warm-up."""
+    """A turn of a verified candidate: `count` samples, fewer of a long kernel, after a warm-up."""
     runner = _runner()
     kernel = runner.kernel(artifact, job, fds[0])
+    runner.buffers(job, fds[0]).fill()
     threads = pace.threads_of(artifact)
     pacer = runner.pacer(pace.artifact, threads, pace.nominal(threads))
     warm = kernel.call(1, plan.flush_cache)
@@ -268,7 +263,7 @@ def sample(
 def _turn_is_over(samples: Samples, count: int) -> bool:
     """Whether a turn has `count` clean samples, fewer of a long kernel, or took too long."""
     if len(samples.all) < 2:
-        return False
+        return samples.spent >= TURN_PATIENCE * TURN_SECONDS
     clean = len(samples.clean) >= count or samples.clean_spent >= TURN_SECONDS
     return clean or samples.spent >= TURN_PATIENCE * TURN_SECONDS
 

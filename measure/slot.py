@@ -49,7 +49,7 @@ class LocalRunner:
     number: int = 0
     repeat: int = 20
     min_repeat_ms: float = 0.2
-    budget_ms: float = 30.0
+    budget_ms: float = 10.0
     cooldown_ms: float = 0.0
     flush_cache: bool = False
     reference_timeout: float = 120.0
@@ -154,14 +154,16 @@ class Slot:
         # The clock on the wall may be set meanwhile; it is read once.
         return replace(result, finished_at=started + time.monotonic() - began)
 
-    def turn(self, job: Job, artifact: Artifact) -> Estimate | MeasureResult | None:
-        """One turn of a verified finalist: times, the failure, or None if the device was lost."""
+    def turn(self, job: Job, artifact: Artifact) -> tuple[Estimate | MeasureResult | None, float]:
+        """One turn of a verified candidate: times, the failure, or None if the device was lost; and
+        the seconds that the runner took."""
         outcome, _ = self._call(
             job, "measure.runner:sample", artifact, self.plan, self.pace(), TURN_SAMPLES
         )
         if isinstance(outcome.value, Estimate):
-            return outcome.value
-        return None if outcome.kind == "lost" else _result(MeasureResult(Status.OK), outcome)
+            return outcome.value, outcome.wall_seconds
+        failed = None if outcome.kind == "lost" else _result(MeasureResult(Status.OK), outcome)
+        return failed, outcome.wall_seconds
 
     def close(self) -> None:
         """End the child and give up the lock."""

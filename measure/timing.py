@@ -44,22 +44,30 @@ class TimingPlan:
     more than `long_factor` budgets. All this counts clean calls and samples; with disturbed ones
     sampling ends after `patience_ms`. `cooldown_ms` is slept before every sample; with
     `flush_cache` the arguments are out of the caches before every call.
+
+    All that is one visit. A candidate in the race gets at least two, with others in between; up to
+    `most_visits` until its two best are within `agreement`; and `near_visits` where it is within
+    `near_best` times the best: see `measure.visits`.
     """
 
     number: int = 0
     min_repeat_ms: float = 0.2
     repeats: int = 20
     min_repeats: int = 5
-    budget_ms: float = 30.0
+    budget_ms: float = 10.0
     precision: float = 0.002
     out_of_race: float = 3.0
     near_race: float = 1.5
     chances: int = 5
     give_up_ms: float = 20.0
     patience_ms: float = 120.0
-    long_factor: float = 10.0
+    long_factor: float = 30.0
     cooldown_ms: float = 0.0
     flush_cache: bool = False
+    agreement: float = 0.01
+    near_best: float = 1.05
+    near_visits: int = 3
+    most_visits: int = 5
 
 
 @dataclass(frozen=True)

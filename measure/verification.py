@@ -223,6 +223,11 @@ class Buffers:
                 self.memory[n].arm()
         self._dirty = False
 
+    def fill(self) -> None:
+        """`reset`, where this memory has not held the inputs yet."""
+        if self._dirty:
+            self.reset()
+
     def check(self, workspace: Guarded, inputs: bool = True) -> tuple[Status, str]:
         """Whether a run left everything as it should be; `inputs`: these too."""
         status, text = self._check(workspace, inputs)

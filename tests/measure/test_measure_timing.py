@@ -59,7 +59,7 @@ def test_timing_stays_within_its_budget() -> None:
         clock = Clock(seconds)
         found = clock.time()
         assert clock.spent < 0.06
-        assert len(found.samples) >= 3
+        assert len(found.samples) >= 2
 
 
 def test_timing_ends_early_when_samples_agree() -> None:
