@@ -41,6 +41,7 @@ from measure.warm import Template
 __all__ = ["LocalPool", "LocalRunner"]
 
 PRELOAD = ("numpy", "llvmlite.binding", "measure.build", "measure.runner", "measure.pacer")
+PAUSE_SECONDS = 0.1
 GROUP = 4  # candidates a builder and turn: results flow, and builders seldom wait for the last
 
 
@@ -148,13 +149,16 @@ class LocalPool:
             for start in range(0, len(traces), size):
                 places = range(start, min(start + size, len(traces)))
                 for visited in self._first_visits(job, traces, places, best, cancel):
-                    best = min([best, *visited.times])
+                    best = min(best, visited.result.seconds or inf)
                     waiting.append(visited)
                     settle()
                 self._visit(job, [v for v in waiting if v.place < start])
                 settle()
             while waiting:
+                before = sum(len(v.quiet) for v in waiting)
                 self._visit(job, waiting)
+                if sum(len(v.quiet) for v in waiting) == before:
+                    time.sleep(PAUSE_SECONDS)  # what disturbed all of them may pass
                 settle()
         return [results[n] for n in range(len(traces))]
 

@@ -22,8 +22,17 @@ from measure.inputs import InputSpec, Recipe, fill, quality
 from measure.kernel import Kernel, param_bytes, poison_stack
 from measure.status import Status
 from measure.threads import Threads
-from measure.timing import MAX_DRIFT, Estimate, Samples, TimingPlan, estimate, time_kernel
+from measure.timing import (
+    MAX_DRIFT,
+    Estimate,
+    Samples,
+    TimingPlan,
+    drift,
+    estimate,
+    time_kernel,
+)
 from measure.verification import Buffers, Guarded, Tolerance, same_bytes
+from measure.witness import crowding, witness_seconds
 
 Array = npt.NDArray[Any]
 PAGE = 4096
@@ -78,6 +87,8 @@ class Pace:
     threads: int
     serial: float = 0.0
     parallel: float = 0.0
+    alone: float = 0.0
+    """The witness's time on cores that nobody shares; 0 where there is no witness."""
 
     def threads_of(self, kernel: Artifact) -> int:
         """Number of threads on which the pacer runs along with a kernel."""
@@ -150,6 +161,19 @@ class _Runner:
             return kernel.call()
 
         return pace
+
+    @staticmethod
+    def crowding(pace: Pace, threads: int) -> Callable[[float], float]:
+        """A function of the pacer's last time: by what share cores are slower for being shared."""
+        if not pace.alone:
+            return lambda seconds: 0.0
+        nominal = pace.nominal(threads)
+
+        def now(seconds: float) -> float:
+            rate = drift([seconds], nominal)
+            return crowding(lambda: witness_seconds(threads) * rate, pace.alone)
+
+        return now
 
 
 def _settle(pacer: Kernel, nominal: float, threads: Threads) -> None:
@@ -227,6 +251,7 @@ def run(
         pace.nominal(threads),
         best_seconds,
         runner.threads.waited,
+        runner.crowding(pace, threads),
     )
     began = time.perf_counter()
     status, text = buffers.check(kernel.workspace, inputs=False)
@@ -252,10 +277,15 @@ def sample(
     number = plan.number or max(1, round(plan.min_repeat_ms * 1e-3 / warm))
     runner.threads.follow()
     samples = Samples(lambda n: kernel.call(n, plan.flush_cache), runner.threads.waited)
+    crowd = runner.crowding(pace, threads)
     paces: list[float] = []
-    while not _turn_is_over(samples, count):
-        samples.take(number)
+
+    def after() -> float:
         paces.append(pacer())
+        return crowd(paces[-1])
+
+    while not _turn_is_over(samples, count):
+        samples.take(number, after)
     steady = samples.clean or samples.all
     return estimate(steady, paces, pace.nominal(threads), samples.runs, samples.noise)
 
@@ -265,7 +295,7 @@ def _turn_is_over(samples: Samples, count: int) -> bool:
     if len(samples.all) < 2:
         return samples.spent >= TURN_PATIENCE * TURN_SECONDS
     clean = len(samples.clean) >= count or samples.clean_spent >= TURN_SECONDS
-    return clean or samples.spent >= TURN_PATIENCE * TURN_SECONDS
+    return clean or samples.all_crowded or samples.spent >= TURN_PATIENCE * TURN_SECONDS
 
 
 def pace_nominal(artifact: Artifact, threads: int, serial: float) -> tuple[float, ...]:

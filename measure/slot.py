@@ -109,7 +109,8 @@ class Slot:
                 serial = parallel = min(self._paces(pacer, 1, 0.0))
                 if self.threads > 1:
                     parallel = min(self._paces(pacer, self.threads, serial))
-            self._pace = Pace(pacer, self.threads, serial, parallel)
+                alone = self._alone()
+            self._pace = Pace(pacer, self.threads, serial, parallel, alone)
         return self._pace
 
     def noise(self) -> float:
@@ -219,6 +220,12 @@ class Slot:
         if outcome.kind != "value":
             raise MeasureError(f"the pacer cannot be timed: {outcome.text}")
         return tuple(outcome.value)
+
+    def _alone(self) -> float:
+        outcome = self.child.call("measure.witness:alone_seconds", timeout=PACE_TIMEOUT)
+        if outcome.kind != "value":
+            raise MeasureError(f"the witness cannot be timed: {outcome.text}")
+        return float(outcome.value)
 
     def _learn_pace(self, threads: int, best: float) -> None:
         """Correct a nominal time that was taken while other work kept the pacer from its cores."""

@@ -19,6 +19,8 @@ from measure.timing import Estimate, TimingPlan, quantile, relative_range
 
 KEPT = 32
 SHARE = 0.9
+DISTURBED = 0.05
+"""A visit that is noisier than this says nothing."""
 
 
 @dataclass(eq=False)
@@ -28,20 +30,23 @@ class Visited:
     place: int
     artifact: Artifact | None
     result: MeasureResult
-    times: list[float] = field(default_factory=list)
-    """Drift-cancelled seconds, one a visit that came to an end."""
+    quiet: list[float] = field(default_factory=list)
+    """Drift-cancelled seconds, one a visit that nothing disturbed, as far as can be seen."""
     tried: int = 1
 
     def __post_init__(self) -> None:
-        if self.result.seconds is not None:
-            self.times.append(self.result.seconds)
+        self._keep(self.result)
+
+    def _keep(self, found: MeasureResult | Estimate) -> None:
+        if found.seconds is not None and (found.noise or 0.0) <= DISTURBED:
+            self.quiet.append(found.seconds)
 
     def add(self, found: Estimate | MeasureResult | None, seconds: float) -> None:
         """Another visit: times, its failure, or None if the device was lost; `seconds` went by."""
         self.tried += 1
         self.result = replace(self.result, run_wall_seconds=self.result.run_wall_seconds + seconds)
         if isinstance(found, Estimate):
-            self.times.append(found.seconds)
+            self._keep(found)
             self.result = joined(self.result, found)
         elif found is not None:
             self.result = replace(
@@ -58,10 +63,10 @@ class Visited:
 
     @property
     def gap(self) -> float | None:
-        """How far the second best visit lies above the best, as a fraction; None for one visit."""
-        if len(self.times) < 2:
+        """How far the second best quiet visit lies above the best, as a fraction; None for one."""
+        if len(self.quiet) < 2:
             return None
-        best, second = sorted(self.times)[:2]
+        best, second = sorted(self.quiet)[:2]
         return second / best - 1
 
     def unsettled(self, best_seconds: float, plan: TimingPlan) -> bool:
@@ -98,10 +103,10 @@ class Noise:
 def joined(result: MeasureResult, visit: Estimate) -> MeasureResult:
     """A result that is ok, with one more visit."""
     samples = (*result.samples, *visit.samples)
-    if result.seconds is None or visit.seconds < result.seconds:
-        result = replace(result, seconds=visit.seconds, noise=visit.noise)
     return replace(
         result,
+        seconds=min(result.seconds or visit.seconds, visit.seconds),
+        noise=min(result.noise or 0.0, visit.noise),
         raw_seconds=min(samples),
         spread=relative_range(samples),
         runs=result.runs + visit.runs,

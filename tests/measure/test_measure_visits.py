@@ -81,6 +81,27 @@ def test_visits_are_for_those_in_the_race() -> None:
     assert not failed.unsettled(1e-3, PLAN)
 
 
+def test_visits_that_were_disturbed_do_not_count() -> None:
+    made = first(1.5e-3)
+    made.result = replace(made.result, noise=0.7)
+    made.quiet.clear()
+    made.add(times(1e-3), 0.1)
+    assert made.unsettled(0.5e-3, PLAN)
+    assert made.gap is None
+    made.add(replace(times(1.4e-3), noise=0.7), 0.1)
+    assert made.unsettled(0.5e-3, PLAN)
+    made.add(times(1.004e-3), 0.1)
+    assert not made.unsettled(0.5e-3, PLAN)
+    assert made.gap == pytest.approx(0.004)
+    assert made.result.noise == 0.0
+    restless = first(1e-3)
+    restless.result = replace(restless.result, noise=0.7)
+    restless.quiet.clear()
+    while restless.unsettled(1e-3, PLAN):
+        restless.add(replace(times(1e-3), noise=0.6), 0.1)
+    assert Noise().note(restless).noise == 0.6
+
+
 def test_visits_that_fail_make_the_candidate_fail() -> None:
     made = first(1e-3)
     made.add(MeasureResult(Status.RUNTIME_ERROR, error="killed by SIGSEGV"), 0.1)
