@@ -6,7 +6,7 @@ import mmap
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from math import inf, prod
 from typing import Any
@@ -32,7 +32,7 @@ from measure.timing import (
     time_kernel,
 )
 from measure.verification import Buffers, Guarded, Tolerance, same_bytes
-from measure.witness import crowding, witness_seconds
+from measure.witness import APART, APART_NOISE, barrier_seconds, crowding, witness_seconds
 
 Array = npt.NDArray[Any]
 PAGE = 4096
@@ -88,7 +88,9 @@ class Pace:
     serial: float = 0.0
     parallel: float = 0.0
     alone: float = 0.0
-    """The witness's time on cores that nobody shares; 0 where there is no witness."""
+    """The witness's time on cores that nobody shares; 0 where that is not looked for."""
+    barrier: float = 0.0
+    """The best time of a barrier between all threads on this host; 0 where there is one thread."""
 
     def threads_of(self, kernel: Artifact) -> int:
         """Number of threads on which the pacer runs along with a kernel."""
@@ -127,6 +129,7 @@ class _Runner:
         self._kernels: OrderedDict[tuple[str, KernelInfo], Kernel] = OrderedDict()
         self._pacers: dict[int, Kernel] = {}
         self.threads = Threads()
+        self.barrier = inf
 
     def buffers(self, job: JobSpec, fd: int) -> Buffers:
         """The job's arguments; those of the job before are given up."""
@@ -162,16 +165,21 @@ class _Runner:
 
         return pace
 
-    @staticmethod
-    def crowding(pace: Pace, threads: int) -> Callable[[float], float]:
-        """A function of the pacer's last time: by what share cores are slower for being shared."""
-        if not pace.alone:
-            return lambda seconds: 0.0
+    def surroundings(self, pace: Pace, threads: int) -> Callable[[float], float]:
+        """A function of the pacer's last time: by what share cores are slower, for being shared or
+        for lying apart."""
         nominal = pace.nominal(threads)
+        self.barrier = inf
 
         def now(seconds: float) -> float:
             rate = drift([seconds], nominal)
-            return crowding(lambda: witness_seconds(threads) * rate, pace.alone)
+            found = crowding(lambda: witness_seconds(threads) * rate, pace.alone)
+            if threads == pace.threads and pace.barrier:
+                barrier = barrier_seconds(threads) * rate
+                self.barrier = min(self.barrier, barrier)
+                if barrier > APART * min(pace.barrier, self.barrier):
+                    found = max(found, APART_NOISE)
+            return found
 
         return now
 
@@ -251,7 +259,7 @@ def run(
         pace.nominal(threads),
         best_seconds,
         runner.threads.waited,
-        runner.crowding(pace, threads),
+        runner.surroundings(pace, threads),
     )
     began = time.perf_counter()
     status, text = buffers.check(kernel.workspace, inputs=False)
@@ -259,6 +267,7 @@ def run(
     if status is not Status.OK:
         text = f"the first call was right, a later one was not:\n{text}"
         return RunReply(status, text, verify_seconds=verified)
+    found = replace(found, barrier_seconds=runner.barrier)
     return RunReply(Status.OK, estimate=found, verify_seconds=verified)
 
 
@@ -277,7 +286,7 @@ def sample(
     number = plan.number or max(1, round(plan.min_repeat_ms * 1e-3 / warm))
     runner.threads.follow()
     samples = Samples(lambda n: kernel.call(n, plan.flush_cache), runner.threads.waited)
-    crowd = runner.crowding(pace, threads)
+    crowd = runner.surroundings(pace, threads)
     paces: list[float] = []
 
     def after() -> float:
@@ -287,7 +296,8 @@ def sample(
     while not _turn_is_over(samples, count):
         samples.take(number, after)
     steady = samples.clean or samples.all
-    return estimate(steady, paces, pace.nominal(threads), samples.runs, samples.noise)
+    found = estimate(steady, paces, pace.nominal(threads), samples.runs, samples.noise)
+    return replace(found, barrier_seconds=runner.barrier)
 
 
 def _turn_is_over(samples: Samples, count: int) -> bool:

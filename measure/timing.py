@@ -83,6 +83,8 @@ class Estimate:
     runs: int
     samples: tuple[float, ...]
     pacer_samples: tuple[float, ...]
+    barrier_seconds: float = inf
+    """The fastest barrier between threads that was seen meanwhile."""
 
 
 class Samples:
