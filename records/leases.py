@@ -15,13 +15,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import ColumnElement, Connection, delete, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, delete, func, select, update
 from sqlalchemy.orm import aliased
 
+from records import events, workloads
 from records.errors import LeaseLost, RecordError
 from records.jobs import create, job_of, note_submission, submitted
-from records.rows import put_workload
-from records.schema import EventRow, JobRow, SubmissionRow, database_time
+from records.schema import JobRow, SubmissionRow, database_time
 from records.types import (
     CANCELLING,
     ENDED,
@@ -108,7 +108,7 @@ class JobQueue:
             with self._db.transaction(writes=True) as connection:
                 if key is not None and (known := submitted(connection, key)) is not None:
                     return job_of(connection, known), False
-                put_workload(connection, workload)
+                workloads.put(connection, workload)
                 job = create(connection, id=new_job_id(), **values)
                 if key is not None and not note_submission(connection, key, job.id):
                     raise _AnotherWasFaster
@@ -264,5 +264,4 @@ def _tell(connection: Connection, job: Job, reason: str) -> None:
         "trials_requested": job.trials_requested,
         "best_seconds": job.best_seconds,
     }
-    row = {"job_id": job.id, "kind": STATE, "data": data, "created_at": database_time()}
-    connection.execute(insert(EventRow).values(row))
+    events.add(connection, job.id, STATE, data)
