@@ -60,7 +60,7 @@ def page(
     if before is not None:
         asked["before"] = before
     query = _newest(tuple(sorted(given)), following=before is not None)
-    jobs = [Job(**row._mapping) for row in connection.execute(query, asked)]
+    jobs = [Job(**row._mapping) for row in connection.execute(query, asked).all()]
     return JobPage(jobs[:limit], jobs[limit - 1].id if len(jobs) > limit else None)
 
 
