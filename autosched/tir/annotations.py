@@ -38,6 +38,9 @@ def is_flop(value: Any) -> bool:
 
 KEYS: dict[str, Key] = {
     "FLOP": Key("block", "the number of operations, from 0 up", is_flop),
+    "cooperative": Key(
+        "block", "the elements that a thread copies at once, as one vector", is_count
+    ),
     "chunk": Key("loop", "iterations of a parallel loop handed out at a time", is_count),
     "streaming": Key("block", "whether stores go past the caches", lambda v: isinstance(v, bool)),
 }
