@@ -7,6 +7,7 @@ before a call, and outputs back after it; the first time a note on this goes to 
 from __future__ import annotations
 
 import logging
+import re
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -64,6 +65,18 @@ def default_queue() -> Queue:
     return Queue(cl, device, context, cl.CommandQueue(context, properties=profiling))
 
 
+def source_for(source: str, platform: str) -> str:
+    """A source as the compiler of a platform takes it.
+
+    PoCL 3.1 forms its loops over work-items after LLVM's jump threading, which leads from one test
+    of a thread's number past a barrier to the next equal test: groups then leave out what stands
+    there, or the compiler aborts. Numbers that are read anew each time have no equal tests.
+    """
+    if platform != "Portable Computing Language":
+        return source
+    return re.sub(r"const int ([bt][xyz]) = get_", r"volatile const int \1 = get_", source)
+
+
 _INSTALL = "install a GPU's driver, or PoCL, which runs on CPUs (Debian: pocl-opencl-icd)"
 
 
@@ -89,7 +102,8 @@ class OpenCLFunction:
         try:
             with warnings.catch_warnings():  # of remarks by the device's compiler
                 warnings.simplefilter("ignore", cl.CompilerWarning)
-                program = cl.Program(self.queue.context, artifact.source).build(cache_dir=False)
+                source = source_for(artifact.source, device.platform.name)
+                program = cl.Program(self.queue.context, source).build(cache_dir=False)
         except cl.RuntimeError as e:
             raise BuildError(f"{self.queue.name} refused the generated code:\n{e}") from e
         self._kernels = [cl.Kernel(program, launch.name) for launch in artifact.launches]
