@@ -43,6 +43,7 @@ WINDOW = 1_000
 """Records that one page looks through for those that its filters select."""
 WIDEST_WINDOW = 64_000
 """As many, in a listing that finds few."""
+_TITLES_KEPT = 10_000
 
 
 class Store:
@@ -60,6 +61,7 @@ class Store:
         self._db = Database(address(url_or_path))
         self._traces = Traces()
         self._inserter = Inserter(self._traces)
+        self._titles: dict[str, tuple[str, Sequence[Any] | None]] = {}
 
     @property
     def name(self) -> str:
@@ -122,9 +124,15 @@ class Store:
             after = found[-1].key
 
     def titles(self, keys: Collection[str]) -> dict[str, tuple[str, Sequence[Any] | None]]:
-        """Names and arguments of the workloads with those keys."""
-        with self._db.transaction(writes=False) as connection:
-            return workloads.titles(connection, keys)
+        """Names and arguments of the workloads with those keys. They never change, so they are
+        asked for once."""
+        known = self._titles if len(self._titles) <= _TITLES_KEPT else {}
+        found = {key: known[key] for key in keys if key in known}
+        if missing := set(keys).difference(found):
+            with self._db.transaction(writes=False) as connection:
+                found |= workloads.titles(connection, missing)
+            self._titles = known | found
+        return found
 
     # Jobs
 
