@@ -7,7 +7,7 @@ longer to write thousands of parameters than the server takes to store them.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC
 from operator import attrgetter
 from typing import Any
@@ -61,10 +61,9 @@ class Inserter:
         for record in records:
             first.setdefault(record.key, record.stored_as(0))
         self._check_known(connection, first.values())
-        ids = _insert_new(connection, self._traces, list(first.values()))
+        ids = put(connection, self._traces, first)
         stored = self._traces.by_keys(connection, [key for key in first if key not in ids])
         new = {key: first[key].stored_as(row_id) for key, row_id in ids.items()}
-        jobs.count_trials(connection, new.values())
         stored |= new
         return [(stored[r.key], new.pop(r.key, None) is not None) for r in records]
 
@@ -85,6 +84,16 @@ def _check(
         known.update(connection.execute(select(column).where(column.in_(chunk))).scalars())
     if missing := wanted - known:
         raise RecordError(f"records of {what} {min(missing)}, which is not in the store")
+
+
+def put(
+    connection: Connection, traces: Traces, records: Mapping[RecordKey, Record]
+) -> dict[RecordKey, int]:
+    """Stores those of the records, by their keys, that are not there, and counts the new trials;
+    returns the ids of the new. Their jobs and workloads have to be there."""
+    ids = _insert_new(connection, traces, list(records.values()))
+    jobs.count_trials(connection, (records[key] for key in ids))
+    return ids
 
 
 def _insert_new(

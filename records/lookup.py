@@ -18,14 +18,15 @@ from sqlalchemy import (
     bindparam,
     func,
     select,
+    tuple_,
     union_all,
 )
 
 from records.ranking import Scope, Standing, Tally, candidate, choose_scope, no_record, pick
-from records.rows import select_records
+from records.rows import chunks, select_records
 from records.schema import RecordRow
 from records.traces import Traces
-from records.types import OK, TRIAL, CurvePoint, Filters, Record
+from records.types import OK, TRIAL, CurvePoint, Filters, Record, RecordKey
 
 
 def best(
@@ -84,6 +85,21 @@ def first_records(*, exclude: bool) -> Select[Any]:
     """Selects the records that `firsts` finds. Made once: that takes longer than the answer."""
     found = firsts(exclude=exclude).subquery()
     return select_records().join(found, found.c.id == RecordRow.id)
+
+
+def places(connection: Connection, keys: Collection[RecordKey]) -> dict[RecordKey, Any]:
+    """The `id`, `status`, `workload_key` and `program_hash` of those records that are stored."""
+    return {
+        RecordKey(row.job_id, row.round, row.slot): row
+        for chunk in chunks(dict.fromkeys(keys))
+        for row in connection.execute(_PLACES, {"keys": chunk})
+    }
+
+
+_KEY = (RecordRow.job_id, RecordRow.round, RecordRow.slot)
+_PLACES = select(
+    *_KEY, RecordRow.id, RecordRow.status, RecordRow.workload_key, RecordRow.program_hash
+).where(tuple_(*_KEY).in_(bindparam("keys", expanding=True)))
 
 
 def scopes(connection: Connection, workload_key: str) -> list[Scope]:

@@ -28,7 +28,7 @@ def of_records(connection: Connection, record_ids: Iterable[int]) -> list[Measur
 
 
 def add(
-    connection: Connection, traces: Traces, record_id: int, measurements: Sequence[Measurement]
+    connection: Connection, traces: Traces, record_id: int, timings: Sequence[Measurement]
 ) -> Record:
     """Adds those timings of an ok record that are not there; the record as it is then.
 
@@ -37,15 +37,33 @@ def add(
     record = held(connection, traces, record_id)
     if record.status != OK:
         raise RecordError(f"record {record_id} is {record.status}: its time means nothing")
-    known = {m.identity: m for m in of_records(connection, [record_id])}
-    new = {m.identity: m for m in reversed(measurements) if m.identity not in known}
-    if not new:
-        return record
-    rows = [columns(replace(m, record_id=record_id)) for m in reversed(new.values())]
-    for row in rows:
-        del row["id"]
-    connection.execute(insert(MeasurementRow), rows)
-    local = [m.seconds for m in (known | new).values() if m.origin == LOCAL]
+    add_new(connection, [replace(timing, record_id=record_id) for timing in timings])
+    return _ranked(connection, record)
+
+
+def add_new(connection: Connection, timings: Sequence[Measurement]) -> None:
+    """Adds those timings of records that are not there, in their order; ranks are left as they
+    were."""
+    known = {
+        (m.record_id, m.identity) for m in of_records(connection, {t.record_id for t in timings})
+    }
+    rows = []
+    for timing in timings:
+        if (name := (timing.record_id, timing.identity)) not in known:
+            known.add(name)
+            rows.append(columns(timing))
+            del rows[-1]["id"]
+    if rows:
+        connection.execute(insert(MeasurementRow), rows)
+
+
+def rank(connection: Connection, traces: Traces, record_id: int) -> Record:
+    """Gives a record the rank that follows from its measurements. Raises NoRecord."""
+    return _ranked(connection, held(connection, traces, record_id))
+
+
+def _ranked(connection: Connection, record: Record) -> Record:
+    local = [m.seconds for m in of_records(connection, [record.id]) if m.origin == LOCAL]
     record = replace(record, remeasured_seconds=median(local) if local else None)
     _update(connection, record)
     return record

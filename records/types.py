@@ -232,7 +232,7 @@ class Record:
     def key(self) -> RecordKey:
         return RecordKey(self.job_id, self.round, self.slot)
 
-    def stored_as(self, record_id: int) -> Record:
+    def stored_as(self, record_id: int, origin: str | None = None) -> Record:
         """This record as a store has it first: under that id, and not measured again.
 
         What `replace` does, without checking again what cannot have changed, which takes twenty
@@ -240,6 +240,8 @@ class Record:
         """
         stored = object.__new__(Record)
         stored.__dict__.update(self.__dict__, id=record_id, remeasured_seconds=None)
+        if origin is not None:
+            stored.__dict__["origin"] = origin
         return stored
 
     @property
