@@ -9,14 +9,13 @@ from __future__ import annotations
 import heapq
 import itertools
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from measure.registry import Hello, Sighting
 from measure.status import MeasureResult
 from measure.transport import Ended, Event, Listing, Message
 from measure.wire import JsonDict, encode_hello, encode_result
-from measure.worker import FLUSH_SECONDS
 
 ROSTER_SECONDS = 1.0
 
@@ -65,19 +64,18 @@ class SimulatedTransport:
             self._post(now, batch, {"answers": [(0, value)]})
             end = now
         else:
-            end = self._work(batch, request["job"], request["items"], now)
+            end = self._work(batch, request, now)
         self._at(end + self._latency, Ended(batch, None))
 
-    def _work(
-        self, batch: int, job: JsonDict, items: Sequence[tuple[int, str]], now: float
-    ) -> float:
+    def _work(self, batch: int, request: JsonDict, now: float) -> float:
         """Plan the answers to a batch; when the last is given."""
+        job, items, every = request["job"], request["items"], request["flush_seconds"]
         together: list[tuple[int, JsonDict]] = []
         said = now
         for n, (item, trace) in enumerate(items, 1):
             together.append((item, encode_result(self._measure(job, trace))))
             then = now + n * self._each
-            if then - said >= FLUSH_SECONDS or n == len(items):
+            if then - said >= every or n == len(items):
                 self._post(then, batch, {"answers": together})
                 together, said = [], then
         self.busy_seconds += len(items) * self._each
