@@ -20,6 +20,8 @@ from measure.wire import JsonDict, WireError, decode_hello, is_count, is_list, s
 
 LOOK_SECONDS = 0.1
 """How soon a cancellation is noticed."""
+TOGETHER_SECONDS = 0.05
+"""How long what is decided may wait for more to be handed over with it."""
 
 Decode = Callable[[int, Any], Any]
 """Checks the answer to an item; raises WireError."""
@@ -40,6 +42,7 @@ class _Call:
     more: threading.Condition = field(default_factory=threading.Condition)
     decided: list[tuple[int, Outcome]] = field(default_factory=list)
     error: BaseException | None = None
+    taken: int = 0
 
     def hand_over(self, found: Decided, error: BaseException | None = None) -> None:
         with self.more:
@@ -50,13 +53,18 @@ class _Call:
     def take(self) -> list[tuple[int, Outcome]]:
         """All that was decided since the last time, at least one. Raises what went wrong."""
         with self.more:
-            while not self.decided and self.error is None:
-                self.more.wait()
+            self.more.wait_for(lambda: self.decided or self.error)
+            if self.taken:
+                self.more.wait_for(self._complete, TOGETHER_SECONDS)
             found, self.decided = self.decided, []
+            self.taken += len(found)
         if not found:
             assert self.error is not None
             raise self.error
         return found
+
+    def _complete(self) -> bool:
+        return self.error is not None or self.taken + len(self.decided) == self.count
 
 
 class Driver:
