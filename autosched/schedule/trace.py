@@ -185,6 +185,7 @@ RETURN_TUPLES = frozenset(
         "get_consumers",
         "split",
         "split_axis",
+        "parallel_scan",
     }
 )
 
