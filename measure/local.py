@@ -16,7 +16,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from math import inf
-from types import TracebackType
 
 from autosched.codegen.artifact import Artifact
 from autosched.codegen.llvm.assemble import Level
@@ -28,10 +27,11 @@ from autosched.tir.nodes import PrimFunc
 from measure.baseline import memory_order
 from measure.build import DEFAULT_BUILD_FUNC, BuildReply, LocalBuilder
 from measure.builders import Builders, BuildWork
+from measure.closing import Closing
 from measure.devices import Device, this_device
 from measure.finalists import Finalist, contenders
 from measure.job import Job, prepare
-from measure.pool import OnResult
+from measure.pool import OnResults
 from measure.slot import PACE_TIMEOUT, LocalRunner, Slot
 from measure.status import Distribution, MeasureResult, Status
 from measure.timing import Estimate
@@ -45,7 +45,7 @@ PAUSE_SECONDS = 0.1
 GROUP = 4  # candidates a builder and turn: results flow, and builders seldom wait for the last
 
 
-class LocalPool:
+class LocalPool(Closing):
     """This machine's CPU as a pool of one device; see `measure.pool.Pool`. A context manager.
 
     Processes are started by the first job. Raises MeasureError, when a job is opened, if this
@@ -72,17 +72,6 @@ class LocalPool:
         self._noise = Noise()
         self._opened = 0
         self._jobs: list[Job] = []
-
-    def __enter__(self) -> LocalPool:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     @property
     def device(self) -> Device:
@@ -126,7 +115,7 @@ class LocalPool:
         job: Job,
         traces: Sequence[Trace],
         best_seconds: float | None = None,
-        on_result: OnResult | None = None,
+        on_results: OnResults | None = None,
         cancel: threading.Event | None = None,
     ) -> list[MeasureResult]:
         """See `Pool.measure`."""
@@ -138,12 +127,14 @@ class LocalPool:
         def settle() -> None:
             """Report those that need no more visits."""
             stopped = cancel is not None and cancel.is_set()
+            found = []
             for visited in list(waiting):
                 if stopped or not visited.unsettled(best, self._slot.plan):
                     waiting.remove(visited)
-                    results[visited.place] = result = self._noise.note(visited)
-                    if on_result is not None:
-                        on_result(visited.place, result)
+                    results[visited.place] = self._noise.note(visited)
+                    found.append((visited.place, results[visited.place]))
+            if found and on_results is not None:
+                on_results(found)
 
         with self._consistent():
             for start in range(0, len(traces), size):

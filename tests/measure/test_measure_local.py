@@ -6,7 +6,7 @@ import dataclasses
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -24,6 +24,7 @@ from measure.slot import LocalRunner
 from measure.status import MeasureResult, Status
 
 GOOD = Double("right")
+Found = Sequence[tuple[int, MeasureResult]]
 
 
 @pytest.fixture(scope="module")
@@ -156,9 +157,7 @@ def test_local_result_is_complete(pool: LocalPool, job: JobHandle) -> None:
 def test_local_reports_each_result_once_as_it_comes(pool: LocalPool, job: JobHandle) -> None:
     names = ["right", "segfault", "build_raises", "right", "wrong_result"] * 3
     seen: list[tuple[int, MeasureResult]] = []
-    results = pool.measure(
-        job, [Double(n) for n in names], on_result=lambda n, r: seen.append((n, r))
-    )
+    results = pool.measure(job, [Double(n) for n in names], on_results=seen.extend)
     assert sorted(n for n, _ in seen) == list(range(15))
     assert all(results[n] is r for n, r in seen)
     assert [str(r.status) for r in results[:5]] == [
@@ -172,7 +171,7 @@ def test_local_reports_each_result_once_as_it_comes(pool: LocalPool, job: JobHan
 
 def test_local_cancel_keeps_what_was_timed(pool: LocalPool, job: JobHandle) -> None:
     cancel = threading.Event()
-    results = pool.measure(job, [GOOD] * 40, on_result=lambda *_: cancel.set(), cancel=cancel)
+    results = pool.measure(job, [GOOD] * 40, on_results=lambda _: cancel.set(), cancel=cancel)
     statuses = [str(r.status) for r in results]
     assert statuses == ["ok"] * statuses.count("ok") + ["cancelled"] * statuses.count("cancelled")
     assert 0 < statuses.count("ok") < 40
@@ -210,23 +209,23 @@ def test_local_nothing_to_measure(pool: LocalPool, job: JobHandle) -> None:
 def test_local_cancel(pool: LocalPool, job: JobHandle) -> None:
     cancel = threading.Event()
 
-    def stop(place: int, result: MeasureResult) -> None:
+    def stop(found: Found) -> None:
         cancel.set()
 
     # A failure is known before anything of its group is timed.
     doubles = [Double("build_raises"), *[GOOD] * 19]
-    results = pool.measure(job, doubles, on_result=stop, cancel=cancel)
+    results = pool.measure(job, doubles, on_results=stop, cancel=cancel)
     assert [str(r.status) for r in results] == ["build_error"] + ["cancelled"] * 19
     assert "before it was timed" in results[1].error
     assert "before it was built" in results[19].error
 
 
 def test_local_interrupt_leaves_all_usable(pool: LocalPool, job: JobHandle) -> None:
-    def interrupt(place: int, result: MeasureResult) -> None:
+    def interrupt(found: Found) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        pool.measure(job, [GOOD] * 3, on_result=interrupt)
+        pool.measure(job, [GOOD] * 3, on_results=interrupt)
     assert pool.measure(job, [GOOD])[0].ok
 
 
