@@ -40,7 +40,7 @@ KERNELS_KEPT = 32
 PACES = 200
 PACE_SECONDS = 0.5
 SETTLE_SECONDS = 0.1
-TURN_SECONDS = 0.01
+TURN_SECONDS = 0.008
 TURN_PATIENCE = 4
 
 
@@ -165,23 +165,27 @@ class _Runner:
 
         return pace
 
-    def surroundings(self, pace: Pace, threads: int) -> Callable[[float], float]:
-        """A function of the pacer's last time: by what share cores are slower, for being shared or
-        for lying apart."""
+    def crowding(self, pace: Pace, threads: int) -> Callable[[float], float]:
+        """A function of the pacer's last time: by what share cores are slower for being shared. It
+        times a barrier as well."""
         nominal = pace.nominal(threads)
         self.barrier = inf
 
         def now(seconds: float) -> float:
             rate = drift([seconds], nominal)
-            found = crowding(lambda: witness_seconds(threads) * rate, pace.alone)
             if threads == pace.threads and pace.barrier:
-                barrier = barrier_seconds(threads) * rate
-                self.barrier = min(self.barrier, barrier)
-                if barrier > APART * min(pace.barrier, self.barrier):
-                    found = max(found, APART_NOISE)
-            return found
+                self.barrier = min(self.barrier, barrier_seconds(threads) * rate)
+            return crowding(lambda: witness_seconds(threads) * rate, pace.alone)
 
         return now
+
+
+def placed(found: Estimate, barrier: float, pace: Pace) -> Estimate:
+    """An estimate with what barriers told about where the host had put the cores meanwhile: the
+    best took `barrier` seconds, infinity where none was timed."""
+    apart = APART * pace.barrier < barrier < inf
+    noise = max(found.noise, APART_NOISE) if apart else found.noise
+    return replace(found, noise=noise, barrier_seconds=barrier)
 
 
 def _settle(pacer: Kernel, nominal: float, threads: Threads) -> None:
@@ -259,7 +263,7 @@ def run(
         pace.nominal(threads),
         best_seconds,
         runner.threads.waited,
-        runner.surroundings(pace, threads),
+        runner.crowding(pace, threads),
     )
     began = time.perf_counter()
     status, text = buffers.check(kernel.workspace, inputs=False)
@@ -267,7 +271,7 @@ def run(
     if status is not Status.OK:
         text = f"the first call was right, a later one was not:\n{text}"
         return RunReply(status, text, verify_seconds=verified)
-    found = replace(found, barrier_seconds=runner.barrier)
+    found = placed(found, runner.barrier, pace)
     return RunReply(Status.OK, estimate=found, verify_seconds=verified)
 
 
@@ -286,7 +290,7 @@ def sample(
     number = plan.number or max(1, round(plan.min_repeat_ms * 1e-3 / warm))
     runner.threads.follow()
     samples = Samples(lambda n: kernel.call(n, plan.flush_cache), runner.threads.waited)
-    crowd = runner.surroundings(pace, threads)
+    crowd = runner.crowding(pace, threads)
     paces: list[float] = []
 
     def after() -> float:
@@ -297,7 +301,7 @@ def sample(
         samples.take(number, after)
     steady = samples.clean or samples.all
     found = estimate(steady, paces, pace.nominal(threads), samples.runs, samples.noise)
-    return replace(found, barrier_seconds=runner.barrier)
+    return placed(found, runner.barrier, pace)
 
 
 def _turn_is_over(samples: Samples, count: int) -> bool:

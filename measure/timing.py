@@ -69,7 +69,7 @@ class TimingPlan:
     agreement: float = 0.01
     near_best: float = 1.05
     near_visits: int = 3
-    most_visits: int = 6
+    most_visits: int = 4
 
 
 @dataclass(frozen=True)

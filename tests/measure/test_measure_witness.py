@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from math import inf
 from pathlib import Path
 
 import pytest
 
+from autosched.codegen.artifact import Artifact, KernelInfo
 from autosched.codegen.llvm.assemble import assembly
 from autosched.target import Target
 from measure import witness
-from measure.witness import CROWDED, TRIES, crowding, shares_cores
+from measure.runner import Pace, placed
+from measure.slot import LocalRunner, Slot
+from measure.timing import estimate
+from measure.warm import Template
+from measure.witness import APART_NOISE, CROWDED, TRIES, crowding, shares_cores
+
+CODE = Artifact(b"", KernelInfo("kernel", ()), "llvm")
 
 
 def runs(*seconds: float):  # type: ignore[no-untyped-def]
@@ -39,6 +48,7 @@ def test_witness_runs_on_all_threads_and_takes_time() -> None:
     assert witness.witness_seconds(1) > 0
     assert witness.witness_seconds(2) > 0
     assert witness.alone_seconds() >= 0
+    assert 0 < witness.barrier_seconds(2) < 1
 
 
 def test_witness_is_silent_where_sharing_is_usual(tmp_path: Path) -> None:
@@ -51,3 +61,30 @@ def test_witness_is_silent_where_sharing_is_usual(tmp_path: Path) -> None:
     assert shares_cores([0, 1], files)
     assert not shares_cores([0], files)
     assert not shares_cores([7, 8], files)
+
+
+def test_witness_remembers_the_best_barrier_of_this_host(tmp_path: Path) -> None:
+    def slot(threads: int) -> Slot:
+        template = Template([])
+        options = LocalRunner(lock_folder=tmp_path)
+        return Slot(template, options, threads, lambda: CODE)
+
+    first = slot(2)
+    assert first._best_barrier(190e-9) == 190e-9
+    assert first._best_barrier(37e-9) == 37e-9
+    other = slot(2)
+    assert other._best_barrier(190e-9) == 37e-9
+    assert slot(4)._best_barrier(400e-9) == 400e-9
+    for path in tmp_path.glob("*.barrier-2"):
+        path.write_text("")
+    assert other._best_barrier(50e-9) == 50e-9
+    first.close()
+    other.close()
+
+
+@pytest.mark.parametrize(("barrier", "noise"), [(40e-9, 0.01), (190e-9, APART_NOISE), (inf, 0.01)])
+def test_witness_says_when_cores_lie_apart(barrier: float, noise: float) -> None:
+    pace = Pace(CODE, 2, 1.0, 1.0, alone=1.0, barrier=37e-9)
+    found = placed(replace(estimate([1.0], [1.0], 1.0, 1), noise=0.01), barrier, pace)
+    assert found.noise == noise
+    assert found.barrier_seconds == barrier
