@@ -20,6 +20,7 @@ with the best that was ever seen on this host.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
 from functools import cache
 from math import inf
@@ -30,6 +31,7 @@ from autosched.runtime import parallel
 from autosched.runtime.call import time_calls
 from autosched.runtime.link import Library, link
 from autosched.target import Target
+from measure.threads import Threads
 
 ITERATIONS = 200_000  # about 55 microseconds at 3.7 GHz
 CROWDED = 1.25
@@ -159,6 +161,23 @@ def _numbers(text: str) -> set[int]:
         first, _, last = part.partition("-")
         found |= set(range(int(first), int(last or first) + 1))
     return found
+
+
+def watch(threads: int, seconds: float) -> tuple[float, float]:
+    """(share of the time in which a core was shared, the best barrier in seconds), over `seconds`;
+    the barrier is 0 on one thread."""
+    own, alone = Threads(), alone_seconds()
+    witness_seconds(threads)
+    own.follow()
+    shared = count = 0
+    best = inf
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        shared += crowding(lambda: witness_seconds(threads), alone) > 0
+        count += 1
+        if threads > 1:
+            best = min(best, barrier_seconds(threads))
+    return shared / max(1, count), best if threads > 1 else 0.0
 
 
 @cache
