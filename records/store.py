@@ -14,7 +14,7 @@ from typing import Any, Self, Unpack
 from sqlalchemy import Connection, Integer, bindparam, func, insert, select, update
 
 from records import jobs, lookup, trials
-from records.database import Database, address
+from records.database import BUSY_SECONDS, Database, address
 from records.errors import NoRecord, RecordError
 from records.leases import check_lease
 from records.ranking import Scope, candidate, choose_scope, no_record, pick
@@ -67,11 +67,15 @@ class Store:
     threads and processes may use one database at once; a store must not be carried into a forked
     process. The read side is that of `RecordSource`.
 
+    A call that writes to an SQLite file waits `busy_seconds` for others who do.
+
     Raises RecordError for what cannot be used, StoreUnavailable where the database is busy or away.
     """
 
-    def __init__(self, url_or_path: str | os.PathLike[str]) -> None:
-        self._db = Database(address(url_or_path))
+    def __init__(
+        self, url_or_path: str | os.PathLike[str], busy_seconds: float = BUSY_SECONDS
+    ) -> None:
+        self._db = Database(address(url_or_path), busy_seconds=busy_seconds)
         self._traces = Traces()
         self._titles: dict[str, tuple[str, Sequence[Any] | None]] = {}
 

@@ -18,13 +18,22 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from autosched.errors import AutoschedError
-from records.errors import LeaseLost, NoRecord, RecordError, SchemaVersionError, StoreUnavailable
+from records.errors import (
+    LeaseLost,
+    NoRecord,
+    QueueFull,
+    RecordError,
+    SchemaVersionError,
+    StoreUnavailable,
+)
 from server import logs
 from server.schemas import Problem, ProblemItem
 
 MEDIA_TYPE = "application/problem+json"
 RETRY_SECONDS = 2
 """What is unavailable now is worth another try after this many seconds."""
+FULL_SECONDS = 10
+"""So is a queue that is full."""
 
 
 @dataclass(frozen=True)
@@ -144,6 +153,8 @@ def problem_of(error: Exception) -> ProblemError | None:
             return error
         case StoreUnavailable() | SchemaVersionError():
             return unavailable(str(error))
+        case QueueFull():
+            return refused("queue-full", str(error), headers=retry_after(FULL_SECONDS))
         case NoRecord():
             return refused("not-found", str(error))
         case LeaseLost():
