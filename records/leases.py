@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
 RESUMED = "resumed"
 """The reason of the state event with which a job that had ended goes on."""
+_WORKLOADS_KEPT = 1000
 MOST_TRIALS = 10_000_000
 """Trials of one job, however often it is resumed."""
 
@@ -70,6 +71,7 @@ class JobQueue:
     def __init__(self, store: Store, bounds: Bounds = Bounds()) -> None:  # noqa: B008 - frozen
         self._db: Database = store._db
         self._bounds = bounds
+        self._stored: dict[str, Workload] = {}
 
     def submit(
         self,
@@ -111,9 +113,12 @@ class JobQueue:
         Raises StoreUnavailable, and then none was taken. Of rows that the database refuses only
         the submissions are refused that they belong to.
         """
+        stored = dict(self._stored) if len(self._stored) <= _WORKLOADS_KEPT else {}
         try:
             with self._db.transaction(writes=True) as connection:
-                return take(connection, submissions, self._bounds)
+                answers = take(connection, submissions, self._bounds, stored)
+            self._stored = stored
+            return answers
         except StoreUnavailable:
             raise
         except RecordError as e:
