@@ -73,6 +73,11 @@ class JobQueue:
         self._bounds = bounds
         self._stored: dict[str, Workload] = {}
 
+    @property
+    def store_name(self) -> str:
+        """The URL of the store, without its password."""
+        return self._db.name
+
     def submit(
         self,
         workload: Workload,

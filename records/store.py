@@ -119,7 +119,7 @@ class Store:
         with self._db.transaction(writes=False) as connection:
             row = connection.execute(query).first()
         if row is None:
-            raise NoRecord(f"no workload {key} in {self.name}")
+            raise NoRecord(f"no workload {key} in this store")
         return Workload(**row._mapping)
 
     def workloads(self, after: str = "") -> Iterator[Workload]:
@@ -475,7 +475,7 @@ class Store:
 
     def _get(self, connection: Connection, record_id: int) -> Record:
         if not (found := self._traces.fetch(connection, _BY_ID, {"record_id": record_id})):
-            raise NoRecord(f"no record {record_id} in {self.name}")
+            raise NoRecord(f"no record {record_id} in this store")
         return found[0]
 
     def _locked(self, connection: Connection, record_id: int) -> Record:

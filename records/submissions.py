@@ -68,7 +68,7 @@ class Entrance:
         """Raises QueueFull if no other job of `client` may wait."""
         for whose, found, most in (
             ("", self._waiting.total(), self._bounds.waiting),
-            (f" of {client}", self._waiting[client], self._bounds.waiting_of_client),
+            (f" of {client or 'nobody'}", self._waiting[client], self._bounds.waiting_of_client),
         ):
             if most is not None and found >= most:
                 raise QueueFull(

@@ -8,6 +8,7 @@ anywhere below a route; `install` turns it, and the errors of the packages under
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -28,6 +29,8 @@ from records.errors import (
 )
 from server import logs
 from server.schemas import Problem, ProblemItem
+
+_log = logging.getLogger("autosched.requests")
 
 MEDIA_TYPE = "application/problem+json"
 RETRY_SECONDS = 2
@@ -152,7 +155,7 @@ def problem_of(error: Exception) -> ProblemError | None:
         case ProblemError():
             return error
         case StoreUnavailable() | SchemaVersionError():
-            return unavailable(str(error))
+            return _of_database(error)
         case QueueFull():
             return refused("queue-full", str(error), headers=retry_after(FULL_SECONDS))
         case NoRecord():
@@ -161,7 +164,7 @@ def problem_of(error: Exception) -> ProblemError | None:
             return refused("conflict", str(error))
         case RecordError():
             if isinstance(error.__cause__, SQLAlchemyError):
-                return unavailable(str(error))
+                return _of_database(error)
             return refused("conflict", str(error))
         case AutoschedError():
             return refused("invalid-workload", str(error))
@@ -170,6 +173,12 @@ def problem_of(error: Exception) -> ProblemError | None:
         case HTTPException():
             return _of_status(error)
     return None
+
+
+def _of_database(error: Exception) -> ProblemError:
+    """Trouble with the database, whose address is for the log only."""
+    _log.warning("a request could not use the database: %s", error)
+    return unavailable("the database cannot be used now; try again")
 
 
 def _of_validation(error: RequestValidationError) -> ProblemError:
