@@ -23,7 +23,7 @@ LOOK_SECONDS = 0.1
 TOGETHER_SECONDS = 0.05
 """How long what is decided may wait for more to be handed over with it."""
 MOST_TOGETHER = 1000
-"""What a crash loses before it was committed, and how long others wait for a commit, has a bound."""
+"""So what a crash loses before it was committed, and how long others wait, has a bound."""
 
 Decode = Callable[[int, Any], Any]
 """Checks the answer to an item; raises WireError."""
