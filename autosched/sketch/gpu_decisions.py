@@ -92,7 +92,7 @@ def _draw(
 ) -> IntArray:
     """One of `values` for each candidate, none above `most`."""
     fits = [v for v in values if most is None or v <= most]
-    allowed = np.array(fits or [most], dtype=np.int64)
+    allowed = np.array(fits or [min(values)], dtype=np.int64)
     chances = np.array(weights[: len(allowed)])
     drawn: IntArray = rng.choice(allowed, size=n, p=chances / chances.sum())
     return drawn
