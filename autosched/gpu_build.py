@@ -85,8 +85,8 @@ def _loaded(kernels: GPUArtifact, target: Target) -> DeviceFunction:
 
 
 def compile_kernels(func: PrimFunc, target: Target) -> GPUArtifact:
-    """Source and launches of a scheduled function; of CUDA the machine code too. Raises CodegenError
-    or BuildError."""
+    """Source and launches of a scheduled function; of CUDA the machine code too. Raises
+    CodegenError or BuildError."""
     kernels = generate(func, target)
     if target.kind == "cuda":
         from autosched.codegen.cuda import compile_cuda

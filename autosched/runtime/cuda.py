@@ -20,7 +20,7 @@ import numpy as np
 from autosched.codegen.artifact import Param
 from autosched.codegen.cuda import compile_cuda, nvrtc_version
 from autosched.codegen.gpu.generate import GPUArtifact, Launch
-from autosched.errors import ArgumentError, BuildError
+from autosched.errors import ArgumentError, BuildError, DeviceError
 from autosched.runtime.cuda_driver import Driver, load_driver
 from autosched.runtime.device import DeviceFunction, check_form
 from autosched.runtime.queue import Array, Launcher, Memory, Queue, QueueInfo
@@ -155,24 +155,24 @@ class CUDAQueue(Queue):
         """See `Queue.part`."""
         return CUDAMemory(memory.address + start, memory.owner)
 
-    def write(self, memory: Memory, host: Array) -> None:
+    def write(self, memory: Memory, host: Array, start: int = 0) -> None:
         """See `Queue.write`."""
         if host.nbytes:
             self._enter()
-            self.driver("cuMemcpyHtoD", memory.address, host.ctypes.data, host.nbytes)
+            self.driver("cuMemcpyHtoD", memory.address + start, host.ctypes.data, host.nbytes)
 
-    def read(self, host: Array, memory: Memory) -> None:
+    def read(self, host: Array, memory: Memory, start: int = 0) -> None:
         """See `Queue.read`."""
         if host.nbytes:
             self._enter()
-            self.driver("cuMemcpyDtoH", host.ctypes.data, memory.address, host.nbytes)
+            self.driver("cuMemcpyDtoH", host.ctypes.data, memory.address + start, host.nbytes)
 
-    def fill(self, memory: Memory, nbytes: int, byte: int) -> None:
+    def fill(self, memory: Memory, start: int, nbytes: int, byte: int) -> None:
         """See `Queue.fill`."""
         if nbytes:
             word = int.from_bytes(bytes([byte]) * 4, "little")
             self._enter()
-            self.driver("cuMemsetD32Async", memory.address, word, nbytes // 4, STREAM)
+            self.driver("cuMemsetD32Async", memory.address + start, word, nbytes // 4, STREAM)
 
     def launcher(
         self, kernel: Any, grid: Sequence[int], block: Sequence[int], memory: Sequence[Memory]
@@ -269,6 +269,25 @@ def _free(module: Any, context: Any, address: int) -> None:
 def _unload(module: Any, context: Any, handle: Any) -> None:
     module.cuCtxSetCurrent(context)
     module.cuModuleUnload(handle)
+
+
+@cache
+def architecture(index: int = 0) -> str:
+    """What a device of this machine runs, such as "sm_90"; opens nothing on it. Raises BuildError
+    where there is none."""
+    driver = load_driver()
+    try:
+        device = driver("cuDeviceGet", index)
+        major, minor = (
+            driver("cuDeviceGetAttribute", a, device)
+            for a in (
+                driver.module.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
+                driver.module.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
+            )
+        )
+    except DeviceError as e:
+        raise BuildError(f"CUDA has no device {index} here: {e}") from e
+    return f"sm_{major}{minor}"
 
 
 @cache

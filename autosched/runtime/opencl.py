@@ -82,24 +82,24 @@ class OpenCLQueue(Queue):
         with self._errors("dividing a buffer"):
             return memory.get_sub_region(start, max(1, nbytes))
 
-    def write(self, memory: Memory, host: Array) -> None:
+    def write(self, memory: Memory, host: Array, start: int = 0) -> None:
         """See `Queue.write`."""
         if host.nbytes:
             with self._errors("copying to the device"):
-                self.cl.enqueue_copy(self.queue, memory, host)
+                self.cl.enqueue_copy(self.queue, memory, host, dst_offset=start)
 
-    def read(self, host: Array, memory: Memory) -> None:
+    def read(self, host: Array, memory: Memory, start: int = 0) -> None:
         """See `Queue.read`."""
         if host.nbytes:
             with self._errors("copying from the device"):
-                self.cl.enqueue_copy(self.queue, host, memory)
+                self.cl.enqueue_copy(self.queue, host, memory, src_offset=start)
 
-    def fill(self, memory: Memory, nbytes: int, byte: int) -> None:
+    def fill(self, memory: Memory, start: int, nbytes: int, byte: int) -> None:
         """See `Queue.fill`."""
         if nbytes:
             pattern = bytes([byte]) * 4
             with self._errors("filling a buffer"):
-                self.cl.enqueue_fill_buffer(self.queue, memory, pattern, 0, nbytes)
+                self.cl.enqueue_fill_buffer(self.queue, memory, pattern, start, nbytes)
 
     def launcher(
         self, kernel: Any, grid: Sequence[int], block: Sequence[int], memory: Sequence[Memory]

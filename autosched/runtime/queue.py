@@ -67,16 +67,16 @@ class Queue(ABC):
         not a copy."""
 
     @abstractmethod
-    def write(self, memory: Memory, host: Array) -> None:
-        """Copy a C-contiguous array to the beginning of `memory`; returns when it is done."""
+    def write(self, memory: Memory, host: Array, start: int = 0) -> None:
+        """Copy a C-contiguous array to byte `start` of `memory`; returns when it is done."""
 
     @abstractmethod
-    def read(self, host: Array, memory: Memory) -> None:
-        """Copy the beginning of `memory` to a C-contiguous array; returns when it is done."""
+    def read(self, host: Array, memory: Memory, start: int = 0) -> None:
+        """Copy `memory` from byte `start` on to a C-contiguous array; returns when it is done."""
 
     @abstractmethod
-    def fill(self, memory: Memory, nbytes: int, byte: int) -> None:
-        """Set the first `nbytes` bytes; a multiple of 4. Returns at once."""
+    def fill(self, memory: Memory, start: int, nbytes: int, byte: int) -> None:
+        """Set bytes; both numbers are multiples of 4. Returns at once."""
 
     @abstractmethod
     def launcher(
@@ -124,4 +124,4 @@ class Queue(ABC):
         of twice their size."""
         nbytes = max(1 << 20, 2 * self.info.cache_bytes) & ~3
         memory = self.allocate(nbytes)
-        return lambda: self.fill(memory, nbytes, 0)
+        return lambda: self.fill(memory, 0, nbytes, 0)
