@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from autosched.codegen.gpu.kernel import Limits
     from autosched.target import Target
 
+WARP = 32
+"""Threads that run in step, and exchange values by shuffles, on all GPUs of CUDA."""
 THREADS, SHARED = "max-threads-per-block", "max-shared-memory-per-block"
 _DEFAULT = {
     "cuda": {THREADS: 1024, SHARED: 48 << 10},
@@ -84,5 +86,5 @@ def limits_of(target: Target) -> Limits:
         found[name] = int(value)
     if target.kind == "cuda":
         sizes = (("blockIdx.y", 65535), ("blockIdx.z", 65535), ("threadIdx.z", 64))
-        return Limits(found[THREADS], found[SHARED], 32, sizes)
+        return Limits(found[THREADS], found[SHARED], WARP, sizes)
     return Limits(found[THREADS], found[SHARED])

@@ -56,6 +56,7 @@ WINDOW = 1_000
 """Records that one page looks through for those that its filters select."""
 WIDEST_WINDOW = 64_000
 """As many, in a listing that finds few."""
+_TITLES_KEPT = 10_000
 
 
 class Store:
@@ -72,6 +73,7 @@ class Store:
     def __init__(self, url_or_path: str | os.PathLike[str]) -> None:
         self._db = Database(address(url_or_path))
         self._traces = Traces()
+        self._titles: dict[str, tuple[str, Sequence[Any] | None]] = {}
 
     @property
     def name(self) -> str:
@@ -129,13 +131,17 @@ class Store:
             last = rows[-1].key
 
     def titles(self, keys: Collection[str]) -> dict[str, tuple[str, Sequence[Any] | None]]:
-        """Names and arguments of the workloads with those keys."""
-        found: dict[str, tuple[str, Sequence[Any] | None]] = {}
-        query = select(WorkloadRow.key, WorkloadRow.name, WorkloadRow.args)
-        with self._db.transaction(writes=False) as connection:
-            for chunk in chunks(sorted(set(keys))):
-                for row in connection.execute(query.where(WorkloadRow.key.in_(chunk))):
-                    found[row.key] = row.name, row.args
+        """Names and arguments of the workloads with those keys. They never change, so they are
+        asked for once."""
+        known = self._titles if len(self._titles) <= _TITLES_KEPT else {}
+        found = {key: known[key] for key in keys if key in known}
+        if missing := sorted(set(keys).difference(found)):
+            query = select(WorkloadRow.key, WorkloadRow.name, WorkloadRow.args)
+            with self._db.transaction(writes=False) as connection:
+                for chunk in chunks(missing):
+                    for row in connection.execute(query.where(WorkloadRow.key.in_(chunk))):
+                        found[row.key] = row.name, row.args
+            self._titles = known | found
         return found
 
     # Jobs

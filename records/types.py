@@ -48,6 +48,9 @@ QUEUED, RUNNING, CANCELLING = "queued", "running", "cancelling"
 ENDED = ("succeeded", "failed", "cancelled")
 JOB_STATES = (QUEUED, RUNNING, CANCELLING, *ENDED)
 
+STATE = "state"
+"""The kind of the events that tell of a job's states."""
+
 BASELINE_ROUND = -1
 """The round of all baselines of a job: they are measured before round 0 and are not trials."""
 
@@ -133,6 +136,12 @@ class SubmissionKey(NamedTuple):
     client: str
     key: str
     digest: str
+
+
+def state_event(reason: str, job: Mapping[str, Any]) -> dict[str, Any]:
+    """What the event of a job's new state says; `job` has the job's columns."""
+    names = ("state", "error", "trials_done", "trials_requested", "best_seconds")
+    return {"reason": reason} | {name: job[name] for name in names}
 
 
 class Lease(NamedTuple):

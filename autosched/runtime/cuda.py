@@ -1,36 +1,30 @@
 """Running generated CUDA through the driver: device, stream, events. Needs the extra `cuda`.
 
-The device's primary context is used, which CuPy, PyTorch and others share. Kernels run on its
-default stream, and whatever has `__dlpack__` or `__cuda_array_interface__` is used where it is, in
-order after what its own stream still does to it.
+The device's primary context is used, which CuPy, PyTorch and others share, and arrays of these are
+used where they are, on the stream on which they are ready (`device_arguments.py`).
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-import numpy as np
-
-from autosched.codegen.artifact import Param
 from autosched.codegen.cuda import compile_cuda, nvrtc_version
 from autosched.codegen.gpu.generate import GPUArtifact, Launch
 from autosched.errors import ArgumentError, BuildError, DeviceError
 from autosched.runtime.cuda_driver import Driver, load_driver
-from autosched.runtime.device import DeviceFunction, check_form
+from autosched.runtime.device import Bound, DeviceFunction
+from autosched.runtime.device_arguments import cuda_arguments
+from autosched.runtime.foreign import LEGACY_STREAM, Foreign
 from autosched.runtime.queue import Array, Launcher, Memory, Queue, QueueInfo
-from autosched.tir.dtypes import array_dtype
 
-STREAM = 1
-"""CU_STREAM_LEGACY: the default stream, in order with all others that are not told otherwise."""
 ALIGN = 256
-CUDA_MEMORY = (2, 13)
-"""Device types of DLPack: CUDA, and memory that it manages."""
 MOST_PENDING = 400
 """Launches: the driver makes a process wait that has about 1,000 of them ahead."""
 LAUNCH_SECONDS = 5e-6
@@ -66,7 +60,9 @@ class CUDAQueue(Queue):
     """Device number `index` of those that CUDA_VISIBLE_DEVICES lets through, and its stream."""
 
     def __init__(self, driver: Driver, index: int = 0) -> None:
-        self.driver = driver
+        self.driver, self.index = driver, index
+        self.stream = LEGACY_STREAM
+        """Where work goes that is asked for now."""
         count = driver("cuDeviceGetCount")
         if not 0 <= index < count:
             raise BuildError(
@@ -116,6 +112,19 @@ class CUDAQueue(Queue):
         """Contexts are current in a thread, and others may have made theirs so."""
         self.driver("cuCtxSetCurrent", self._context)
 
+    @contextlib.contextmanager
+    def on(self, stream: int, others: Sequence[int]) -> Iterator[None]:
+        """Work on `stream`, after what is asked of `others` by now."""
+        self._enter()
+        for other in others:
+            self.driver("cuEventRecord", self._events[0], other)
+            self.driver("cuStreamWaitEvent", stream, self._events[0], 0)
+        before, self.stream = self.stream, stream
+        try:
+            yield
+        finally:
+            self.stream = before
+
     @property
     def name(self) -> str:
         """The GPU's name."""
@@ -159,20 +168,24 @@ class CUDAQueue(Queue):
         """See `Queue.write`."""
         if host.nbytes:
             self._enter()
-            self.driver("cuMemcpyHtoD", memory.address + start, host.ctypes.data, host.nbytes)
+            place, data = memory.address + start, host.ctypes.data
+            self.driver("cuMemcpyHtoDAsync", place, data, host.nbytes, self.stream)
+            self.driver("cuStreamSynchronize", self.stream)
 
     def read(self, host: Array, memory: Memory, start: int = 0) -> None:
         """See `Queue.read`."""
         if host.nbytes:
             self._enter()
-            self.driver("cuMemcpyDtoH", host.ctypes.data, memory.address + start, host.nbytes)
+            place, data = memory.address + start, host.ctypes.data
+            self.driver("cuMemcpyDtoHAsync", data, place, host.nbytes, self.stream)
+            self.driver("cuStreamSynchronize", self.stream)
 
     def fill(self, memory: Memory, start: int, nbytes: int, byte: int) -> None:
         """See `Queue.fill`."""
         if nbytes:
             word = int.from_bytes(bytes([byte]) * 4, "little")
             self._enter()
-            self.driver("cuMemsetD32Async", memory.address + start, word, nbytes // 4, STREAM)
+            self.driver("cuMemsetD32Async", memory.address + start, word, nbytes // 4, self.stream)
 
     def launcher(
         self, kernel: Any, grid: Sequence[int], block: Sequence[int], memory: Sequence[Memory]
@@ -193,7 +206,7 @@ class CUDAQueue(Queue):
         """Every argument is a word of `values`; the driver takes the address of each."""
         first = ctypes.addressof(values)
         pointers = (ctypes.c_void_p * len(values))(*(first + 8 * n for n in range(len(values))))
-        arguments = (*grid, *block, 0, STREAM, ctypes.addressof(pointers), 0)
+        arguments = (*grid, *block, 0, self.stream, ctypes.addressof(pointers), 0)
         driver, function = self.driver, kernel.handle
         kept = (kernel, values, pointers, owners)
 
@@ -224,13 +237,13 @@ class CUDAQueue(Queue):
         self._hold_stream(20e-6 + 1.5 * launches * self._launch_seconds)
         if before is not None:
             before()
-        self.driver("cuEventRecord", start, STREAM)
+        self.driver("cuEventRecord", start, self.stream)
         began = time.perf_counter()
         for _ in range(count):
             for launch in launchers:
                 launch()
         took = (time.perf_counter() - began) / max(1, launches)
-        self.driver("cuEventRecord", end, STREAM)
+        self.driver("cuEventRecord", end, self.stream)
         self.driver("cuEventSynchronize", end)
         self._launch_seconds = min(1e-4, max(took, 0.8 * self._launch_seconds))
         return float(self.driver("cuEventElapsedTime", start, end)) * 1e-3
@@ -246,7 +259,7 @@ class CUDAQueue(Queue):
     def finish(self) -> None:
         """See `Queue.finish`."""
         self._enter()
-        self.driver("cuStreamSynchronize", STREAM)
+        self.driver("cuStreamSynchronize", self.stream)
 
 
 @dataclass(frozen=True, eq=False)
@@ -299,51 +312,20 @@ def open_cuda(index: int = 0) -> CUDAQueue:
 class CUDAFunction(DeviceFunction):
     """A function on a CUDA device; see `DeviceFunction`."""
 
-    arrays = "arrays of CuPy, PyTorch or others with __cuda_array_interface__ or __dlpack__"
+    arrays = "arrays of PyTorch, CuPy or others with DLPack or __cuda_array_interface__"
 
     def __init__(self, artifact: GPUArtifact, queue: CUDAQueue | None = None) -> None:
-        super().__init__(artifact, queue or open_cuda())
+        self._cuda = queue or open_cuda()
+        super().__init__(artifact, self._cuda)
 
-    def _is_ours(self, array: Any) -> bool:
-        if isinstance(array, np.ndarray):
-            return False
-        if hasattr(array, "__cuda_array_interface__"):
-            return True
-        device = getattr(array, "__dlpack_device__", None)
-        return device is not None and int(device()[0]) in CUDA_MEMORY
-
-    def _memory_of(self, array: Any, param: Param, where: str) -> Memory:
-        view = _view(array, where)
-        dtype = array_dtype(param.dtype) if _has_name(array, param.dtype) else view.dtype
-        check_form(view.shape, dtype, _is_contiguous(view), param, where)
-        if param.written and view.readonly:
-            raise ArgumentError(f"{where} is an output and is read-only; pass a writable array")
-        return CUDAMemory(int(view.ptr), view)
-
-
-def _view(array: Any, where: str) -> Any:
-    """An array as pointer, shape, strides and dtype, its data ready for our stream."""
-    from cuda.core.utils import StridedMemoryView
-
-    try:
-        return StridedMemoryView.from_any_interface(array, stream_ptr=STREAM)
-    except Exception as e:  # whatever the array's library raises
-        raise ArgumentError(
-            f"{where} is a {type(array).__name__} that cannot be used where it is: {e}"
-        ) from e
-
-
-def _has_name(array: Any, dtype: str) -> bool:
-    """Whether an array of bfloat16 says so: it has no NumPy type, here it is its bit patterns."""
-    return dtype == "bfloat16" and str(getattr(array, "dtype", "")).endswith("bfloat16")
-
-
-def _is_contiguous(view: Any) -> bool:
-    if view.strides is None:
-        return True
-    wanted = 1
-    for extent, stride in zip(reversed(view.shape), reversed(view.strides), strict=True):
-        if extent != 1 and stride != wanted:
-            return False
-        wanted *= extent
-    return True
+    def _bind(self, arrays: Sequence[Any]) -> Bound:
+        given = cuda_arguments(self.info, arrays)
+        if given.device not in (None, self._cuda.index):
+            raise ArgumentError(
+                f"the arrays of {self.info.entry} are on CUDA device {given.device}, and the "
+                f"function is on {self._cuda.index}; copy them there"
+            )
+        found = tuple(
+            CUDAMemory(x.pointer, x.owner) if isinstance(x, Foreign) else x for x in given.arrays
+        )
+        return Bound(found, self._cuda.on(given.stream, given.others))

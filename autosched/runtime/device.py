@@ -1,7 +1,7 @@
 """`DeviceFunction`: generated kernels on a GPU, called with arrays and timed.
 
-NumPy arrays are copied to the device before a call, and outputs back after it; the first time a
-note on this goes to the log. Arrays that are on the device are used where they are.
+Arrays that are on the device are used where they are. NumPy arrays are copied there before a call,
+and outputs back after it; the first time a note on this goes to the log.
 """
 
 from __future__ import annotations
@@ -9,20 +9,28 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import numpy as np
 
-from autosched.codegen.artifact import Param
 from autosched.codegen.gpu.generate import GPUArtifact
-from autosched.errors import ArgumentError
-from autosched.runtime.arguments import check_arguments
-from autosched.runtime.queue import Memory, Queue
+from autosched.runtime.queue import Array, Memory, Queue
 from autosched.runtime.timing import Protocol, Timing
 from autosched.tir.dtypes import array_dtype
 
 _log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, eq=False)
+class Bound:
+    """Checked arguments of a call: memory of the device for what is there, arrays of the host to be
+    copied. `during`: what holds while they are used."""
+
+    arguments: tuple[Memory | Array, ...]
+    during: AbstractContextManager[Any]
 
 
 class DeviceFunction(ABC):
@@ -47,13 +55,17 @@ class DeviceFunction(ABC):
         self._flush: Callable[[], None] | None = None
 
     def __call__(self, *arrays: Any) -> None:
-        """Run on arrays of the device, or NumPy arrays, which are copied. Returns when done."""
-        memory, back = self._bind(arrays)
-        for launch in self.queue.launchers(self.artifact, self._kernels, memory):
-            launch()
-        self.queue.finish()
-        for array, place in back:
-            self.queue.read(array, place)
+        """Run on arrays of the device, once what they wait for is done, and on arrays of the host,
+        which are copied. Returns when it is done."""
+        bound = self._bind(arrays)
+        with bound.during:
+            memory = self._memory(bound)
+            for launch in self.queue.launchers(self.artifact, self._kernels, memory):
+                launch()
+            self.queue.finish()
+            for param, array, place in zip(self.info.params, bound.arguments, memory, strict=False):
+                if param.written and isinstance(array, np.ndarray):
+                    self.queue.read(array, place)
 
     def time_evaluator(
         self,
@@ -69,63 +81,33 @@ class DeviceFunction(ABC):
         protocol = Protocol(number, repeat, min_repeat_ms, cooldown_ms, flush_cache)
 
         def evaluate(*arrays: Any) -> Timing:
-            memory, _ = self._bind(arrays)
-            launchers = self.queue.launchers(self.artifact, self._kernels, memory)
-            if flush_cache and self._flush is None:
-                self._flush = self.queue.flusher()
-            before = self._flush if flush_cache else None
-            return protocol.take(lambda count: self.queue.seconds(launchers, count, before))
+            bound = self._bind(arrays)
+            with bound.during:
+                memory = self._memory(bound)
+                launchers = self.queue.launchers(self.artifact, self._kernels, memory)
+                if flush_cache and self._flush is None:
+                    self._flush = self.queue.flusher()
+                before = self._flush if flush_cache else None
+                return protocol.take(lambda count: self.queue.seconds(launchers, count, before))
 
         return evaluate
 
     @abstractmethod
-    def _is_ours(self, array: Any) -> bool:
-        """Whether an argument is an array on a device."""
+    def _bind(self, arrays: Sequence[Any]) -> Bound:
+        """The arguments, checked. Raises ArgumentError."""
 
-    @abstractmethod
-    def _memory_of(self, array: Any, param: Param, where: str) -> Memory:
-        """The memory of such an array. Raises ArgumentError if it does not fit `param`."""
-
-    def _bind(self, arrays: Sequence[Any]) -> tuple[list[Memory], list[tuple[Any, Memory]]]:
-        """Memory for each argument and the workspaces; the (array, memory) pairs to copy back."""
-        if arrays and all(self._is_ours(a) for a in arrays):
-            self._check_count(arrays)
-            return [*map(self._on_device, range(len(arrays)), arrays), *self._spaces], []
-        hosts, _ = check_arguments(self.info, arrays)
-        _note(self.arrays)
-        memory, back = [], []
-        for param, host in zip(self.info.params, hosts, strict=True):
-            place = self.queue.allocate(host.nbytes)
-            # Outputs too: a program may leave elements as they are.
-            self.queue.write(place, np.ascontiguousarray(host))
+    def _memory(self, bound: Bound) -> list[Memory]:
+        """Memory for each argument, what is on the host copied, and for the workspaces."""
+        memory = []
+        for argument in bound.arguments:
+            place = argument
+            if isinstance(argument, np.ndarray):
+                _note(self.arrays)
+                place = self.queue.allocate(argument.nbytes)
+                # Outputs too: a program may leave elements as they are.
+                self.queue.write(place, np.ascontiguousarray(argument))
             memory.append(place)
-            if param.written:
-                back.append((host, place))
-        return [*memory, *self._spaces], back
-
-    def _on_device(self, n: int, array: Any) -> Memory:
-        param = self.info.params[n]
-        return self._memory_of(array, param, f"argument {n} ({param.name}) of {self.info.entry}")
-
-    def _check_count(self, arrays: Sequence[Any]) -> None:
-        if len(arrays) != len(self.info.params):
-            names = ", ".join(p.name for p in self.info.params)
-            raise ArgumentError(
-                f"{self.info.entry} takes {len(self.info.params)} arrays ({names}), found "
-                f"{len(arrays)}"
-            )
-
-
-def check_form(
-    shape: Sequence[int], dtype: np.dtype[Any], contiguous: bool, param: Param, where: str
-) -> None:
-    """Raise ArgumentError if an array on a device is not what a parameter takes."""
-    if tuple(shape) != param.shape or dtype != array_dtype(param.dtype):
-        raise ArgumentError(
-            f"{where} is {dtype.name}{list(shape)}; expected {param.dtype}{list(param.shape)}"
-        )
-    if not contiguous:
-        raise ArgumentError(f"{where} must be C-contiguous and begin its buffer; pass a copy")
+        return [*memory, *self._spaces]
 
 
 @cache

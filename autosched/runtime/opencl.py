@@ -1,21 +1,24 @@
 """Running generated OpenCL: device, queue, arguments and times. Needs the extra `opencl`.
 
-Arrays of pyopencl are used where they are.
+Arrays and buffers of pyopencl are used where they are.
 """
 
 from __future__ import annotations
 
 import contextlib
+import re
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
+from math import prod
 from typing import Any
 
-from autosched.codegen.artifact import Param
 from autosched.codegen.gpu.generate import GPUArtifact
-from autosched.errors import BuildError, DeviceError
-from autosched.runtime.device import DeviceFunction, check_form
+from autosched.errors import ArgumentError, BuildError, DeviceError
+from autosched.runtime.arguments import check_apart, check_array, check_count, place_of
+from autosched.runtime.device import Bound, DeviceFunction
 from autosched.runtime.queue import Array, Launcher, Memory, Queue, QueueInfo
+from autosched.tir.dtypes import array_dtype, itemsize
 
 _INSTALL = "install a GPU's driver, or PoCL, which runs on CPUs (Debian: pocl-opencl-icd)"
 _NO_ROOM = ("MEM_OBJECT_ALLOCATION_FAILURE", "OUT_OF_HOST_MEMORY", "INVALID_BUFFER_SIZE")
@@ -63,6 +66,8 @@ class OpenCLQueue(Queue):
 
     def _built(self, code: str | bytes) -> Any:
         cl = self.cl
+        if isinstance(code, str):
+            code = source_for(code, self.device.platform.name)
         try:
             with warnings.catch_warnings():  # of remarks by the device's compiler
                 warnings.simplefilter("ignore", cl.CompilerWarning)
@@ -180,18 +185,70 @@ def default_queue() -> OpenCLQueue:
     return open_queue()
 
 
+def source_for(source: str, platform: str) -> str:
+    """A source as the compiler of a platform takes it.
+
+    PoCL 3.1 forms its loops over work-items after LLVM's jump threading, which leads from one test
+    of a thread's number past a barrier to the next equal test: groups then leave out what stands
+    there, or the compiler aborts. Numbers that are read anew each time have no equal tests.
+    """
+    if platform != "Portable Computing Language":
+        return source
+    return re.sub(r"const int ([bt][xyz]) = get_", r"volatile const int \1 = get_", source)
+
+
 class OpenCLFunction(DeviceFunction):
     """A function on a device of OpenCL; see `DeviceFunction`."""
 
-    arrays = "arrays of pyopencl.array"
+    arrays = "arrays or buffers of pyopencl"
 
     def __init__(self, artifact: GPUArtifact, queue: OpenCLQueue | None = None) -> None:
-        super().__init__(artifact, queue or default_queue())
+        opened = queue or default_queue()
+        super().__init__(artifact, opened)
+        self._cl, self._context = opened.cl, opened.context
 
-    def _is_ours(self, array: Any) -> bool:
-        return hasattr(array, "base_data")
+    def _bind(self, arrays: Sequence[Any]) -> Bound:
+        check_count(self.info, arrays)
+        found: list[Any] = []
+        spans: list[tuple[object, int, int]] = []
+        events: list[Any] = []
+        for n, array in enumerate(arrays):
+            if isinstance(array, self._cl.Buffer) or hasattr(array, "base_data"):
+                found.append(self._on_device(n, array))
+                spans.append(("device", found[-1].int_ptr, found[-1].size))
+                events += getattr(array, "events", ())
+            else:
+                found.append(check_array(self.info, n, array))
+                spans.append(("host", found[-1].ctypes.data, found[-1].nbytes))
+        check_apart(self.info, spans)
+        if events:
+            self._cl.wait_for_events(events)
+        return Bound(tuple(found), contextlib.nullcontext())
 
-    def _memory_of(self, array: Any, param: Param, where: str) -> Memory:
-        contiguous = bool(array.flags.c_contiguous) and not array.offset
-        check_form(array.shape, array.dtype, contiguous, param, where)
-        return array.base_data
+    def _on_device(self, n: int, array: Any) -> Any:
+        """The buffer of an array of pyopencl, or a buffer, which says only how long it is."""
+        param, where = self.info.params[n], place_of(self.info, n)
+        data = array
+        if not isinstance(array, self._cl.Buffer):
+            if tuple(array.shape) != param.shape or array.dtype != array_dtype(param.dtype):
+                raise ArgumentError(
+                    f"{where} is {array.dtype.name}{list(array.shape)}; expected "
+                    f"{param.dtype}{list(param.shape)}"
+                )
+            if not array.flags.c_contiguous or array.offset:
+                raise ArgumentError(
+                    f"{where} must be C-contiguous and begin its buffer; pass a copy"
+                )
+            data = array.base_data
+        needed = prod(param.shape) * itemsize(param.dtype)
+        if data.size < needed:
+            raise ArgumentError(
+                f"{where} is a buffer of {data.size} bytes; expected at least {needed}, for "
+                f"{param.dtype}{list(param.shape)}"
+            )
+        if data.context != self._context:
+            raise ArgumentError(
+                f"{where} belongs to another OpenCL context; make it in that of "
+                "autosched.runtime.opencl.default_queue()"
+            )
+        return data

@@ -81,6 +81,7 @@ PRIMITIVES = frozenset(
         "unannotate",
         "set_scope",
         "storage_align",
+        "double_buffer",
         "tensorize",
         "transform_layout",
     }
@@ -395,6 +396,11 @@ class Schedule:
             self.func, self._block(block), buffer_index, axis, *numbers
         )
         self._record("storage_align", (block, buffer_index, axis, factor, offset))
+
+    def double_buffer(self, block: BlockRV) -> None:
+        """Let what a block shares alternate between two buffers; see `annotate.double_buffer`."""
+        self.func = _annotate.double_buffer(self.func, self._block(block))
+        self._record("double_buffer", (block,))
 
     # Handles and recording
 

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from autosched.tir.affine import IntArray
 
 Mask = npt.NDArray[np.bool_]
-Role = Literal["vector", "rows", "reduce", "outer"]
+Role = Literal["vector", "rows", "reduce", "outer", "tile", "steps", "threads", "lanes"]
 DRAWS = 6
 """Factors drawn for one place, of which one with little waste is kept."""
 WASTE_SCALE = 0.04
