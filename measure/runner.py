@@ -206,6 +206,11 @@ def make_reference(
     return ReferenceReply(quality(outputs), seconds)
 
 
+def get_ready(pace: Pace, where: GPU) -> None:
+    """Open a GPU and run the pacer, so that a candidate finds both done."""
+    _runner(where).pacer(pace.artifact, 1, pace.nominal(1))()
+
+
 def run(
     job: JobSpec,
     artifact: Code,

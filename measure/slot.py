@@ -243,9 +243,24 @@ class Slot:
     ) -> tuple[Outcome, float]:
         """One call in the runner child, alone on the device; also the seconds waited for that."""
         seconds = (self.options.timeout if timeout is None else timeout) + job.handling_seconds
+        pace = self.pace()
         with self._slot_lock().timing() as waited:
+            unready = self._get_ready(pace)
+            if unready is not None:
+                return unready, waited
             outcome = self.child.call(function, job.spec, *args, timeout=seconds, fds=(job.fd,))
         return outcome, waited
+
+    def _get_ready(self, pace: Pace) -> Outcome | None:
+        """Have a new process open the GPU, which takes long, before a candidate's time begins. None
+        if it is ready, else what the candidate's outcome is: the device is to blame."""
+        if self.where is None or self.child.pid is not None:
+            return None
+        found = self.child.call("measure.runner:get_ready", pace, self.where, timeout=OPEN_TIMEOUT)
+        if found.kind == "value":
+            return None
+        self.child.kill()
+        return replace(found, kind="lost", text=f"the GPU cannot be opened: {found.text}")
 
     def _paces(self, pacer: Code, threads: int, near: float) -> Sequence[float]:
         outcome = self.child.call(
