@@ -296,7 +296,9 @@ def _turn_is_over(samples: Samples, count: int) -> bool:
     if len(samples.all) < 2:
         return False
     clean = len(samples.clean) >= count or samples.clean_spent >= TURN_SECONDS
-    return clean or samples.spent >= TURN_PATIENCE * TURN_SECONDS
+    # Kernels of a device may be shorter than launching them.
+    spent = max(samples.spent, samples.wall / 2)
+    return clean or spent >= TURN_PATIENCE * TURN_SECONDS
 
 
 def pace_nominal(

@@ -292,9 +292,12 @@ class Slot:
 
     def _name(self) -> str:
         """What the device is called for the lock; kernels of PoCL keep the processor busy."""
-        if self.options.slot != CPU or self.where is None or self.gpu().is_cpu:
-            return self.options.slot
-        return gpu_slot(self.where)
+        given = self.options.slot
+        if self.where is None:
+            return given
+        if self.gpu().is_cpu:
+            return given if given.startswith(CPU) else CPU
+        return gpu_slot(self.where) if given == CPU else given
 
 
 def _result(result: MeasureResult, outcome: Outcome) -> MeasureResult:

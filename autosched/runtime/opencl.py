@@ -21,6 +21,8 @@ from autosched.runtime.queue import Array, Launcher, Memory, Queue, QueueInfo
 from autosched.tir.dtypes import array_dtype, itemsize
 
 _INSTALL = "install a GPU's driver, or PoCL, which runs on CPUs (Debian: pocl-opencl-icd)"
+MOST_PENDING = 100
+"""Calls whose events are kept at a time."""
 _NO_ROOM = ("MEM_OBJECT_ALLOCATION_FAILURE", "OUT_OF_HOST_MEMORY", "INVALID_BUFFER_SIZE")
 _GONE = ("DEVICE_NOT_FOUND", "DEVICE_NOT_AVAILABLE")
 
@@ -125,11 +127,14 @@ class OpenCLQueue(Queue):
     ) -> float:
         """The time that kernels ran, by their own events; gaps between them are left out."""
         with self._errors("running kernels"):
-            total = 0
-            for _ in range(number):
-                if before is not None:
-                    before()
-                events = [launch() for launch in launchers]
+            total, left = 0, number
+            while left:
+                events = []
+                for _ in range(min(left, MOST_PENDING)):
+                    if before is not None:
+                        before()
+                    events += [launch() for launch in launchers]
+                    left -= 1
                 self.queue.finish()
                 total += sum(e.profile.end - e.profile.start for e in events)
         return max(total, 1) * 1e-9
