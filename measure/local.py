@@ -14,7 +14,6 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from types import TracebackType
 from typing import Any
 
 from autosched.codegen.artifact import Artifact
@@ -29,11 +28,12 @@ from autosched.tir.nodes import PrimFunc
 from measure.baseline import memory_order
 from measure.build import DEFAULT_BUILD_FUNC, BuildReply, LocalBuilder
 from measure.builders import Builders, BuildWork
+from measure.closing import Closing
 from measure.devices import Device, gpu_device, this_device
 from measure.finalists import Finalist, contenders
 from measure.job import Job, prepare
 from measure.machine import GPU, Code
-from measure.pool import OnResult
+from measure.pool import OnResults
 from measure.slot import PACE_TIMEOUT, LocalRunner, Slot
 from measure.status import Distribution, MeasureResult, Status
 from measure.timing import Estimate
@@ -51,7 +51,7 @@ DRIVERS = {
 GROUP = 4  # candidates a builder and turn: results flow, and builders seldom wait for the last
 
 
-class LocalPool:
+class LocalPool(Closing):
     """This machine's CPU, or a GPU of it, as a pool of one device; see `measure.pool.Pool`. A
     context manager.
 
@@ -85,17 +85,6 @@ class LocalPool:
         self._slot = Slot(template, self.runner, threads, self._make_pacer, where)
         self._opened = 0
         self._jobs: list[Job] = []
-
-    def __enter__(self) -> LocalPool:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     @property
     def device(self) -> Device:
@@ -139,7 +128,7 @@ class LocalPool:
         job: Job,
         traces: Sequence[Trace],
         best_seconds: float | None = None,
-        on_result: OnResult | None = None,
+        on_results: OnResults | None = None,
         cancel: threading.Event | None = None,
     ) -> list[MeasureResult]:
         """See `Pool.measure`."""
@@ -158,8 +147,8 @@ class LocalPool:
                     results[place] = replace(result, started_at=started, finished_at=finished)
                     if result.seconds is not None:
                         best_seconds = min(result.seconds, best_seconds or result.seconds)
-                    if on_result is not None:
-                        on_result(place, results[place])
+                    if on_results is not None:
+                        on_results([(place, results[place])])
         return [results[n] for n in range(len(traces))]
 
     def remeasure(

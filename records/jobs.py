@@ -13,7 +13,17 @@ from sqlalchemy.orm import aliased
 from records.errors import NoRecord, RecordError
 from records.rows import insert_new, select_values
 from records.schema import JobRow, RecordRow, database_time
-from records.types import JOB_STATES, OK, TRIAL, Job, JobPage, Record
+from records.types import (
+    JOB_STATES,
+    LOCAL,
+    OK,
+    TRIAL,
+    Job,
+    JobChanges,
+    JobPage,
+    Record,
+    storable_text,
+)
 
 
 def check_state(state: str) -> None:
@@ -49,6 +59,30 @@ def create(connection: Connection, **values: Any) -> Job:
     }
     connection.execute(insert_new(connection, JobRow, ["id"]).values(row))
     return job_of(connection, values["id"])
+
+
+def change(connection: Connection, job_id: str, changes: JobChanges) -> Job:
+    """The job with new values. Raises NoRecord, and RecordError for what is no state."""
+    if "state" in changes:
+        check_state(changes["state"])
+    values: dict[str, Any] = {**changes, "updated_at": database_time()}
+    if (error := changes.get("error")) is not None:
+        values["error"] = storable_text(error)
+    connection.execute(update(JobRow).where(JobRow.id == job_id).values(values))
+    return job_of(connection, job_id)
+
+
+def newest(connection: Connection, workload_key: str, target: str, seed: int) -> Job | None:
+    """The newest job made here of that workload, target and seed."""
+    query = (
+        select_values(Job)
+        .where(JobRow.workload_key == workload_key, JobRow.target == target)
+        .where(JobRow.seed == seed, JobRow.origin == LOCAL)
+        .order_by(JobRow.created_at.desc(), JobRow.id.desc())
+        .limit(1)
+    )
+    row = connection.execute(query).first()
+    return None if row is None else Job(**row._mapping)
 
 
 def page(

@@ -15,12 +15,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import ColumnElement, Connection, Select, delete, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Select, delete, func, select, update
 from sqlalchemy.orm import aliased
 
+from records import events
 from records.errors import LeaseLost, RecordError, StoreUnavailable
 from records.jobs import job_of
-from records.schema import EventRow, JobRow, SubmissionRow, database_time
+from records.schema import JobRow, SubmissionRow, database_time
 from records.submissions import Bounds, Entrance, Submission, take
 from records.types import (
     CANCELLING,
@@ -270,6 +271,4 @@ def _change(
 
 def _tell(connection: Connection, job: Job, reason: str) -> None:
     """Adds the event of a job's new state; the transaction has changed, so holds, its row."""
-    data = state_event(reason, vars(job))
-    row = {"job_id": job.id, "kind": STATE, "data": data, "created_at": database_time()}
-    connection.execute(insert(EventRow).values(row))
+    events.add(connection, job.id, STATE, state_event(reason, vars(job)))

@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, bindparam, func, insert, select, tuple_
 
+from records import workloads
 from records.errors import KeyReused, QueueFull, RecordError
-from records.rows import chunks, put_workload, select_values
+from records.rows import chunks, select_values
 from records.schema import EventRow, JobRow, SubmissionRow, database_time
 from records.types import (
     LOCAL,
@@ -128,7 +129,7 @@ class _Taking:
         self._entrance.check(submission.client)
         workload = submission.workload
         if self._workloads.get(workload.key) != workload:
-            put_workload(self._connection, workload)
+            workloads.put(self._connection, workload)
             self._workloads[workload.key] = workload
         self._entrance.add(submission.client)
         job_id = new_job_id()

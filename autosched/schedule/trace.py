@@ -200,6 +200,7 @@ RETURN_TUPLES = frozenset(
         "get_consumers",
         "split",
         "split_axis",
+        "parallel_scan",
     }
 )
 
