@@ -9,7 +9,7 @@ import numpy as np
 
 from autosched.errors import NotBatchable, ScheduleError
 from autosched.tir import expr as ex
-from autosched.tir.affine import Affine, Digit, Extents, Int
+from autosched.tir.affine import Affine, Digit, Extents, Int, is_zero
 from autosched.tir.expr import Call, Expr, Slot, Var
 from autosched.tir.nodes import Access, Block, Buffer, Index
 
@@ -62,9 +62,11 @@ def value_expr(form: Affine) -> Expr:
         if not isinstance(atom, Var) or (isinstance(c, np.ndarray) and (c < 2).any()):
             raise NotBatchable("operations on an axis's value differ by candidate")
         plain.append((atom, c))
-    offset = np.unique(form.const)
-    if len(offset) > 1:
-        raise NotBatchable("an offset of an axis's value differs by candidate")
+    offset = form.const
+    if isinstance(offset, np.ndarray):
+        if (offset != offset[0]).any():
+            raise NotBatchable("an offset of an axis's value differs by candidate")
+        offset = int(offset[0])
     terms = [
         atom * Var("each") if isinstance(c, np.ndarray) else Affine.of(atom, c).to_expr()
         for atom, c in plain
@@ -72,7 +74,7 @@ def value_expr(form: Affine) -> Expr:
     total = terms[0]
     for term in terms[1:]:
         total = total + term
-    return total if offset[0] == 0 else total + Affine(int(offset[0])).to_expr()
+    return total if is_zero(offset) else total + Affine(offset).to_expr()
 
 
 def has_arrays(form: Affine) -> bool:
@@ -114,7 +116,10 @@ class Rewriter:
         self.slots: dict[int, Expr] = {}
         # A condition may be decided when a candidate is lowered, by numbers that must be there.
         conditions = (
-            e for body in block.body for e in ex.walk(body) if isinstance(e, Call) and e.dtype == "bool"
+            e
+            for body in block.body
+            for e in ex.walk(body)
+            if isinstance(e, Call) and e.dtype == "bool"
         )
         self.deciding = {x for e in conditions for x in ex.walk(e) if isinstance(x, Var)}
 
