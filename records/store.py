@@ -204,8 +204,11 @@ class Store:
         with self._db.transaction(writes=False) as connection:
             return jobs.counts(connection, client)
 
-    def find_job(self, workload_key: str, target: str, seed: int) -> Job | None:
-        """The newest job made here of that workload, target and seed: the one to resume."""
+    def find_job(
+        self, workload_key: str, target: str, seed: int, device: str | None = None
+    ) -> Job | None:
+        """The newest job made here of that workload, target and seed (and device, if given): the
+        one to resume."""
         query = (
             select_values(Job)
             .where(JobRow.workload_key == workload_key, JobRow.target == target)
@@ -213,6 +216,8 @@ class Store:
             .order_by(JobRow.created_at.desc(), JobRow.id.desc())
             .limit(1)
         )
+        if device is not None:
+            query = query.where(JobRow.device == device)
         with self._db.transaction(writes=False) as connection:
             row = connection.execute(query).first()
         return None if row is None else Job(**row._mapping)

@@ -212,7 +212,7 @@ class TaskScheduler:
                 table.note("no task has anything left to measure")
                 return
             before = self._trials()
-            self._round(self.states[chosen], own, left)
+            self._round(self.states[chosen], own, left, table)
             value = self._value()
             since = since + self._trials() - before if value >= best else 0
             best = min(best, value)
@@ -224,7 +224,7 @@ class TaskScheduler:
                 table.note(f"no better objective in {since} trials")
                 return
 
-    def _round(self, state: TaskState, own: TuningOptions, left: int) -> None:
+    def _round(self, state: TaskState, own: TuningOptions, left: int, table: Table) -> None:
         """One more round of a task; whatever is wrong with it stays its own."""
         assert own.pool is not None and not isinstance(own.pool, str)  # noqa: PT018
         try:
@@ -232,6 +232,8 @@ class TaskScheduler:
                 policy = None if self._policy_for is None else self._policy_for(state.task)
                 state.session = Session(state.task, own, own.pool, policy)
                 known = state.session.start()
+                if state.session.notice is not None:
+                    table.note(f"{state.task.title}: {state.session.notice}")
                 state.history.append(math.inf)
                 if known is not None:
                     state.result, state.dead = known, "its job is complete"
