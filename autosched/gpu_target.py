@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from autosched.errors import TargetError
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from autosched.codegen.gpu.kernel import Limits
     from autosched.target import Target
 
+WARP = 32
+"""Threads that run in step, and exchange values by shuffles, on all GPUs of CUDA."""
 THREADS, SHARED = "max-threads-per-block", "max-shared-memory-per-block"
 _DEFAULT = {
     "cuda": {THREADS: 1024, SHARED: 48 << 10},
@@ -26,6 +29,47 @@ _DEFAULT = {
 }
 _MOST = {THREADS: 4096, SHARED: 1 << 20}
 _ARCH = re.compile(r"sm_[1-9][0-9]{1,2}[af]?")
+
+
+@dataclass(frozen=True)
+class Device:
+    """What models of a GPU know of it. Rates are those of the whole device, a second."""
+
+    processors: int
+    """Streaming multiprocessors, or compute units: a block runs on one."""
+    clock: float
+    """Cycles a second."""
+    lanes: int
+    """float32 multiply-adds of a processor in a cycle."""
+    threads: int
+    """Of a processor at once; `blocks`, `registers` (of 4 bytes) and `shared_bytes` likewise."""
+    blocks: int
+    registers: int
+    shared_bytes: int
+    thread_registers: int
+    """The most that one thread may have."""
+    max_virtual: int
+    """Virtual threads of a thread above which registers run out."""
+    l2_bytes: int
+    l2: float
+    """Bytes from the second-level cache."""
+    memory: float
+    """Bytes from memory."""
+    launch: float
+    """Seconds to launch a kernel."""
+
+
+H100 = Device(132, 1.75e9, 128, 2048, 32, 65536, 227 << 10, 255, 8, 50 << 20, 7e12, 4.0e12, 3e-6)
+A100 = Device(108, 1.41e9, 64, 2048, 32, 65536, 163 << 10, 255, 8, 40 << 20, 4e12, 1.5e12, 4e-6)
+POCL = Device(4, 3e9, 8, 4096, 16, 65536, 64 << 10, 255, 8, 16 << 20, 1e11, 2e10, 2e-5)
+
+
+def device_of(target: Target) -> Device:
+    """What is taken for granted of a target: CUDA from sm_90 on is a device of the class of an H100
+    or H200, below of an A100; OpenCL, of which the target says nothing, a CPU under PoCL."""
+    if target.kind == "opencl":
+        return POCL
+    return H100 if int(re.sub(r"\D", "", target.mcpu)) >= 90 else A100
 
 
 def options(kind: str) -> tuple[str, ...]:
@@ -66,5 +110,5 @@ def limits_of(target: Target) -> Limits:
         found[name] = int(value)
     if target.kind == "cuda":
         sizes = (("blockIdx.y", 65535), ("blockIdx.z", 65535), ("threadIdx.z", 64))
-        return Limits(found[THREADS], found[SHARED], 32, sizes)
+        return Limits(found[THREADS], found[SHARED], WARP, sizes)
     return Limits(found[THREADS], found[SHARED])

@@ -14,7 +14,6 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from types import TracebackType
 
 from autosched.codegen.artifact import Artifact
 from autosched.codegen.llvm.assemble import Level
@@ -26,10 +25,11 @@ from autosched.tir.nodes import PrimFunc
 from measure.baseline import memory_order
 from measure.build import DEFAULT_BUILD_FUNC, BuildReply, LocalBuilder
 from measure.builders import Builders, BuildWork
+from measure.closing import Closing
 from measure.devices import Device, this_device
 from measure.finalists import Finalist, contenders
 from measure.job import Job, prepare
-from measure.pool import OnResult
+from measure.pool import OnResults
 from measure.slot import PACE_TIMEOUT, LocalRunner, Slot
 from measure.status import Distribution, MeasureResult, Status
 from measure.timing import Estimate
@@ -41,7 +41,7 @@ PRELOAD = ("numpy", "llvmlite.binding", "measure.build", "measure.runner", "meas
 GROUP = 4  # candidates a builder and turn: results flow, and builders seldom wait for the last
 
 
-class LocalPool:
+class LocalPool(Closing):
     """This machine's CPU as a pool of one device; see `measure.pool.Pool`. A context manager.
 
     Processes are started by the first job. Raises MeasureError, when a job is opened, if this
@@ -67,17 +67,6 @@ class LocalPool:
         self._slot = Slot(template, self.runner, threads, self._make_pacer)
         self._opened = 0
         self._jobs: list[Job] = []
-
-    def __enter__(self) -> LocalPool:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     @property
     def device(self) -> Device:
@@ -121,7 +110,7 @@ class LocalPool:
         job: Job,
         traces: Sequence[Trace],
         best_seconds: float | None = None,
-        on_result: OnResult | None = None,
+        on_results: OnResults | None = None,
         cancel: threading.Event | None = None,
     ) -> list[MeasureResult]:
         """See `Pool.measure`."""
@@ -140,8 +129,8 @@ class LocalPool:
                     results[place] = replace(result, started_at=started, finished_at=finished)
                     if result.seconds is not None:
                         best_seconds = min(result.seconds, best_seconds or result.seconds)
-                    if on_result is not None:
-                        on_result(place, results[place])
+                    if on_results is not None:
+                        on_results([(place, results[place])])
         return [results[n] for n in range(len(traces))]
 
     def remeasure(

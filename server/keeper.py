@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 from autosched.tuning.callbacks import JobInfo, RecordToStore
 from records import OK, TRIAL, Job, Lease, Measurement, Record, StoreUnavailable, Workload
-from records.leases import RESUMED, STATE
+from records.leases import RESUMED
+from records.types import STATE
 
 if TYPE_CHECKING:
     from records.store import Store

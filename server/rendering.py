@@ -9,11 +9,8 @@ from typing import Any
 from autosched.errors import AutoschedError
 from autosched.tuning.best import schedule_of
 from autosched.tuning.stored import stored_task
-from autosched.tuning.text import program_text
+from autosched.tuning.text import program_text, source_mode
 from records import Record, Workload
-
-MODES = {"schedule": "schedule", "script": "script", "source": "llvm", "asm": "asm"}
-"""Form of the service -> print mode of the library."""
 
 
 def answer(question: Mapping[str, Any]) -> dict[str, Any]:
@@ -24,6 +21,8 @@ def answer(question: Mapping[str, Any]) -> dict[str, Any]:
     try:
         task = stored_task(workload, record.target)
         schedule = schedule_of(task.prim_func, record)
-        return {"text": program_text(task, schedule, record, MODES[question["form"]])}
+        form = question["form"]  # of the service; "source" is no mode of the library
+        mode = source_mode(task.target) if form == "source" else form
+        return {"text": program_text(task, schedule, record, mode)}
     except AutoschedError as e:
         return {"problem": "conflict", "detail": f"record {record.id} cannot be shown: {e}"}

@@ -22,7 +22,7 @@ LAYOUTS = {
     "pre": LayoutRewriteOption.REWRITE_FOR_PRE_TRANSFORMED,
 }
 """Words of --layout-rewrite."""
-FORMS = ("schedule", "script", "llvm", "asm")
+FORMS = ("schedule", "script", "llvm", "asm", "cuda", "opencl")
 
 
 def add_workload(parser: argparse.ArgumentParser) -> None:

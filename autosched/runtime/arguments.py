@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from autosched.codegen.artifact import KernelInfo, Param
+from autosched.codegen.artifact import KernelInfo
 from autosched.codegen.formula import evaluate
 from autosched.errors import ArgumentError
+from autosched.runtime.foreign import ON_HOST, foreign
 from autosched.tir.dtypes import array_dtype
 
 Array = npt.NDArray[Any]
@@ -23,18 +24,25 @@ def check_arguments(
 
     Raises ArgumentError naming the argument, what was expected, what was found and what to do.
     """
+    check_count(info, arguments)
+    arrays = tuple(check_array(info, n, argument) for n, argument in enumerate(arguments))
+    check_apart(info, [(0, a.ctypes.data, a.nbytes) for a in arrays])
+    return arrays, _sizes(info, arrays)
+
+
+def check_count(info: KernelInfo, arguments: Sequence[Any]) -> None:
+    """Raise ArgumentError unless there is one argument a parameter."""
     if len(arguments) != len(info.params):
         names = ", ".join(p.name for p in info.params)
         raise ArgumentError(
             f"{info.entry} takes {len(info.params)} arrays ({names}), found {len(arguments)}; "
             "outputs are passed as well, e.g. autosched.runtime.arrays.empty(shape, dtype)"
         )
-    arrays = tuple(
-        _check(info, index, param, argument)
-        for index, (param, argument) in enumerate(zip(info.params, arguments, strict=True))
-    )
-    _check_apart(info, arrays)
-    return arrays, _sizes(info, arrays)
+
+
+def place_of(info: KernelInfo, index: int) -> str:
+    """How messages name an argument."""
+    return f"argument {index} ({info.params[index].name}) of {info.entry}"
 
 
 def _sizes(info: KernelInfo, arrays: Sequence[Array]) -> dict[str, int]:
@@ -69,9 +77,9 @@ def _sizes(info: KernelInfo, arrays: Sequence[Array]) -> dict[str, int]:
     return found
 
 
-def _check(info: KernelInfo, index: int, param: Param, argument: Any) -> Array:
-    """One argument as an array; raises ArgumentError."""
-    where = f"argument {index} ({param.name}) of {info.entry}"
+def check_array(info: KernelInfo, index: int, argument: Any) -> Array:
+    """One argument as an array of the host; raises ArgumentError."""
+    param, where = info.params[index], place_of(info, index)
     array = _as_array(argument, where)
     if param.dtype == "bfloat16" and array.dtype.name == "bfloat16":
         array = array.view(np.uint16)  # ml_dtypes has a type for it
@@ -116,26 +124,36 @@ def _as_array(argument: Any, where: str) -> Array:
     try:
         return np.asarray(memoryview(argument))
     except (TypeError, ValueError, NotImplementedError) as e:
+        found = foreign(argument, where)
+        if found is None:
+            raise ArgumentError(
+                f"{where} is {_a(type(argument).__name__)}, not a NumPy array; inputs are made "
+                "with np.asarray(values, dtype), outputs with np.empty(shape, dtype); arrays of "
+                "other libraries are taken by DLPack"
+            ) from e
+    if found.device[0] not in ON_HOST:
         raise ArgumentError(
-            f"{where} is {_a(type(argument).__name__)}, not a NumPy array; "
-            "inputs are made with np.asarray(values, dtype), outputs with np.empty(shape, dtype)"
-        ) from e
+            f"{where} is in the memory of {found.place}; expected memory of the host: copy it "
+            "there, with .cpu() or .get(), or build the function for that device"
+        )
+    return found.numpy()
 
 
 def _a(name: str) -> str:
     return f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}"
 
 
-def _check_apart(info: KernelInfo, arrays: tuple[Array, ...]) -> None:
-    """Outputs share no memory with any other argument; raises ArgumentError."""
-    spans = [(a.ctypes.data, a.ctypes.data + a.nbytes) for a in arrays]
-    for i, (start, end) in enumerate(spans):
+def check_apart(info: KernelInfo, spans: Sequence[tuple[object, int, int]]) -> None:
+    """Outputs share no memory with any other argument; raises ArgumentError.
+
+    `spans`: of each argument (what holds its memory, first byte, number of bytes).
+    """
+    for i, (space, start, size) in enumerate(spans):
         if not info.params[i].written:
             continue
-        for j, (other_start, other_end) in enumerate(spans):
-            if i != j and start < other_end and other_start < end and start < end:
-                if other_start == other_end:
-                    continue
+        for j, (other_space, other, other_size) in enumerate(spans):
+            apart = i == j or space != other_space or not size or not other_size
+            if not apart and start < other + other_size and other < start + size:
                 raise ArgumentError(
                     f"output {info.params[i].name} (argument {i}) of {info.entry} overlaps "
                     f"{info.params[j].name} (argument {j}) in memory; pass a separate array, "

@@ -1,25 +1,27 @@
 """Running generated OpenCL: device, queue, arguments and times. Needs the extra `opencl`.
 
-Arrays of pyopencl are used where they are. NumPy arrays are copied to the device before a call, and
-outputs back after it; the first time a note on this goes to the log.
+Arrays and buffers of pyopencl are used where they are. NumPy arrays are copied to the device
+before a call, and outputs back after it; the first time a note on this goes to the log.
 """
 
 from __future__ import annotations
 
 import logging
+import re
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from autosched.codegen.gpu.generate import GPUArtifact
 from autosched.errors import ArgumentError, BuildError
-from autosched.runtime.arguments import check_arguments
+from autosched.runtime.arguments import check_apart, check_array, check_count, place_of
 from autosched.runtime.timing import Protocol, Timing
-from autosched.tir.dtypes import array_dtype
+from autosched.tir.dtypes import array_dtype, itemsize
 
 _log = logging.getLogger(__name__)
 
@@ -63,6 +65,18 @@ def default_queue() -> Queue:
     return Queue(cl, device, context, cl.CommandQueue(context, properties=profiling))
 
 
+def source_for(source: str, platform: str) -> str:
+    """A source as the compiler of a platform takes it.
+
+    PoCL 3.1 forms its loops over work-items after LLVM's jump threading, which leads from one test
+    of a thread's number past a barrier to the next equal test: groups then leave out what stands
+    there, or the compiler aborts. Numbers that are read anew each time have no equal tests.
+    """
+    if platform != "Portable Computing Language":
+        return source
+    return re.sub(r"const int ([bt][xyz]) = get_", r"volatile const int \1 = get_", source)
+
+
 _INSTALL = "install a GPU's driver, or PoCL, which runs on CPUs (Debian: pocl-opencl-icd)"
 
 
@@ -88,7 +102,8 @@ class OpenCLFunction:
         try:
             with warnings.catch_warnings():  # of remarks by the device's compiler
                 warnings.simplefilter("ignore", cl.CompilerWarning)
-                program = cl.Program(self.queue.context, artifact.source).build(cache_dir=False)
+                source = source_for(artifact.source, device.platform.name)
+                program = cl.Program(self.queue.context, source).build(cache_dir=False)
         except cl.RuntimeError as e:
             raise BuildError(f"{self.queue.name} refused the generated code:\n{e}") from e
         self._kernels = [cl.Kernel(program, launch.name) for launch in artifact.launches]
@@ -98,8 +113,12 @@ class OpenCLFunction:
         ]
 
     def __call__(self, *arrays: Any) -> None:
-        """Run on arrays of pyopencl, or NumPy arrays, which are copied. Returns when it is done."""
+        """Run on arrays or buffers of pyopencl, which stay where they are, once what they wait for
+        is done, and on NumPy arrays, which are copied. Returns when it is done."""
         buffers, back = self._bind(arrays)
+        events = [e for array in arrays for e in getattr(array, "events", ())]
+        if events:
+            self.queue.cl.wait_for_events(events)
         self._enqueue(buffers)
         for array, buffer in back:
             self.queue.cl.enqueue_copy(self.queue.queue, array, buffer)
@@ -151,40 +170,53 @@ class OpenCLFunction:
 
     def _bind(self, arrays: Sequence[Any]) -> tuple[list[Any], list[tuple[Any, Any]]]:
         """A buffer for each argument, and the (array, buffer) pairs to copy back."""
-        if arrays and all(hasattr(a, "base_data") for a in arrays):
-            return [self._on_device(n, a) for n, a in enumerate(self._counted(arrays))], []
-        hosts, _ = check_arguments(self.info, arrays)
-        _note()
-        buffers, back = [], []
-        for param, host in zip(self.info.params, hosts, strict=True):
-            buffer = self._buffer(host.nbytes)
+        check_count(self.info, arrays)
+        buffers: list[Any] = []
+        spans: list[tuple[object, int, int]] = []
+        back = []
+        for n, (param, array) in enumerate(zip(self.info.params, arrays, strict=True)):
+            if isinstance(array, self.queue.cl.Buffer) or hasattr(array, "base_data"):
+                buffers.append(self._on_device(n, array))
+                spans.append(("device", buffers[-1].int_ptr, buffers[-1].size))
+                continue
+            host = check_array(self.info, n, array)
+            _note()
+            buffers.append(self._buffer(host.nbytes))
+            spans.append(("host", host.ctypes.data, host.nbytes))
             # Outputs too: a program may leave elements as they are.
-            self.queue.cl.enqueue_copy(self.queue.queue, buffer, np.ascontiguousarray(host))
-            buffers.append(buffer)
+            self.queue.cl.enqueue_copy(self.queue.queue, buffers[-1], np.ascontiguousarray(host))
             if param.written:
-                back.append((host, buffer))
+                back.append((host, buffers[-1]))
+        check_apart(self.info, spans)
         return buffers, back
 
-    def _counted(self, arrays: Sequence[Any]) -> Sequence[Any]:
-        if len(arrays) != len(self.info.params):
-            names = ", ".join(p.name for p in self.info.params)
-            raise ArgumentError(
-                f"{self.info.entry} takes {len(self.info.params)} arrays ({names}), found "
-                f"{len(arrays)}"
-            )
-        return arrays
-
     def _on_device(self, n: int, array: Any) -> Any:
-        param = self.info.params[n]
-        where = f"argument {n} ({param.name}) of {self.info.entry}"
-        if tuple(array.shape) != param.shape or array.dtype != array_dtype(param.dtype):
+        """The buffer of an array of pyopencl, or a buffer, which says only how long it is."""
+        param, where = self.info.params[n], place_of(self.info, n)
+        data = array
+        if not isinstance(array, self.queue.cl.Buffer):
+            if tuple(array.shape) != param.shape or array.dtype != array_dtype(param.dtype):
+                raise ArgumentError(
+                    f"{where} is {array.dtype.name}{list(array.shape)}; expected "
+                    f"{param.dtype}{list(param.shape)}"
+                )
+            if not array.flags.c_contiguous or array.offset:
+                raise ArgumentError(
+                    f"{where} must be C-contiguous and begin its buffer; pass a copy"
+                )
+            data = array.base_data
+        needed = prod(param.shape) * itemsize(param.dtype)
+        if data.size < needed:
             raise ArgumentError(
-                f"{where} is {array.dtype.name}{list(array.shape)}; expected "
+                f"{where} is a buffer of {data.size} bytes; expected at least {needed}, for "
                 f"{param.dtype}{list(param.shape)}"
             )
-        if not array.flags.c_contiguous or array.offset:
-            raise ArgumentError(f"{where} must be C-contiguous and begin its buffer; pass a copy")
-        return array.base_data
+        if data.context != self.queue.context:
+            raise ArgumentError(
+                f"{where} belongs to another OpenCL context; make it in that of "
+                "autosched.runtime.opencl.default_queue()"
+            )
+        return data
 
 
 @cache

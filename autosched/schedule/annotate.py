@@ -1,4 +1,4 @@
-"""Primitives that attach facts: annotate, unannotate, set_scope, storage_align."""
+"""Primitives that attach facts: annotate, unannotate, set_scope, storage_align, double_buffer."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from autosched.schedule.check import refuse, require, show
 from autosched.schedule.kinds import check_kinds, has_kinds
 from autosched.tir.affine import Int
-from autosched.tir.annotations import annotation_fault
+from autosched.tir.annotations import DOUBLE_BUFFER, annotation_fault
 from autosched.tir.expr import Var
 from autosched.tir.nodes import (
     Access,
@@ -22,8 +22,11 @@ from autosched.tir.nodes import (
     replace_node,
     site_of,
 )
+from autosched.tir.region import home, users_of
 
 SCOPES = ("global", "local", "shared")
+STEPS = ("serial", "unrolled")
+"""Kinds of loops whose iterations come one after the other."""
 
 
 def annotate(func: PrimFunc, place: str | Var, key: str, value: Any) -> PrimFunc:
@@ -128,6 +131,39 @@ def storage_align(
     if has_kinds(result):
         check_kinds(result)
     return result
+
+
+def double_buffer(func: PrimFunc, block: str) -> PrimFunc:
+    """Let what a block writes to shared memory alternate between two buffers, step by step of the
+    loop that it is computed in. (TVM double_buffer.)
+
+    The threads of a GPU block then write the elements of the next step while others still read
+    those of this one: of the two barriers that a step takes, one goes. It takes the shared memory
+    twice. A loop of one step has nothing to alternate, and keeps one buffer.
+
+    Legality: the block writes one intermediate, which is shared; a serial or unrolled loop is
+    around all blocks that access it. Results cannot change.
+
+    rewrite:
+        with T.block("A_shared"):  ->  with T.block("A_shared"):
+                                           T.block_attr({'double_buffer': True})
+    """
+    what = f"double_buffer({block})"
+    buffer = written_intermediate(func, block, 0, what)
+    node = site_of(func, block).block
+    if len(node.writes) != 1 or buffer.scope != "shared":
+        refuse(
+            f"{what}: a block that writes one buffer of shared memory has two; {block} writes "
+            f"{', '.join(f'{a.buffer.name} ({a.buffer.scope})' for a in node.writes)}"
+        )
+    around = home(buffer, users_of(func, buffer))
+    if not any(x.kind in STEPS for x in around):
+        refuse(
+            f"{what}: no serial loop holds all that accesses {buffer.name}, so there are no steps "
+            "between which buffers could alternate; compute the block at such a loop first",
+            around[-1] if around else None,
+        )
+    return replace_node(func, node, (with_annotations(node, {DOUBLE_BUFFER: True}),))
 
 
 def written_intermediate(func: PrimFunc, block: str, index: int, what: str) -> Buffer:

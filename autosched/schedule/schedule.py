@@ -10,7 +10,7 @@ import numpy as np
 
 from autosched.errors import NotBatchable, ScheduleError
 from autosched.schedule import annotate as _annotate
-from autosched.schedule import axes, cache, inline, kinds, loops, query, reduction
+from autosched.schedule import axes, cache, inline, kinds, loops, query, reduction, scan
 from autosched.schedule.compute import compute_at
 from autosched.schedule.layout import (
     IndexMap,
@@ -77,10 +77,12 @@ PRIMITIVES = frozenset(
         "cache_write",
         "rfactor",
         "decompose_reduction",
+        "parallel_scan",
         "annotate",
         "unannotate",
         "set_scope",
         "storage_align",
+        "double_buffer",
         "tensorize",
         "transform_layout",
     }
@@ -363,6 +365,14 @@ class Schedule:
         (b,) = self._out("decompose_reduction", (block, loop), [name])
         return b
 
+    def parallel_scan(self, block: BlockRV, factor: Factor) -> tuple[BlockRV, BlockRV]:
+        """Compute a recurrence that combines in chunks; see `scan.parallel_scan`. Returns the
+        blocks that combine chunks and that carry from chunk to chunk."""
+        steps = self._number(factor, "factor")
+        self.func, *names = scan.parallel_scan(self.func, self._block(block), steps)
+        total, carry = self._out("parallel_scan", (block, factor), names)
+        return total, carry
+
     def tensorize(self, place: BlockRV | LoopRV, intrin: str) -> None:
         """Let an intrinsic of the target do a loop nest; see `tensorize.tensorize`."""
         self.func = tensorize(self.func, self._place(place), intrin)
@@ -395,6 +405,11 @@ class Schedule:
             self.func, self._block(block), buffer_index, axis, *numbers
         )
         self._record("storage_align", (block, buffer_index, axis, factor, offset))
+
+    def double_buffer(self, block: BlockRV) -> None:
+        """Let what a block shares alternate between two buffers; see `annotate.double_buffer`."""
+        self.func = _annotate.double_buffer(self.func, self._block(block))
+        self._record("double_buffer", (block,))
 
     # Handles and recording
 

@@ -30,16 +30,26 @@ def is_count(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= _MOST
 
 
+def _is_bool(value: Any) -> bool:
+    return isinstance(value, bool)
+
+
 def is_flop(value: Any) -> bool:
     """Whether a value is a number of operations, from 0 up."""
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     return is_number and 0 <= value < inf
 
 
+DOUBLE_BUFFER = "double_buffer"
+"""On a block: what it writes alternates between two buffers (see `schedule.double_buffer`)."""
 KEYS: dict[str, Key] = {
     "FLOP": Key("block", "the number of operations, from 0 up", is_flop),
+    "cooperative": Key(
+        "block", "the elements that a thread copies at once, as one vector", is_count
+    ),
     "chunk": Key("loop", "iterations of a parallel loop handed out at a time", is_count),
-    "streaming": Key("block", "whether stores go past the caches", lambda v: isinstance(v, bool)),
+    DOUBLE_BUFFER: Key("block", "whether it fills two buffers in turn", _is_bool),
+    "streaming": Key("block", "whether stores go past the caches", _is_bool),
 }
 """What users may annotate. Whoever reads a new key adds it here."""
 

@@ -16,7 +16,7 @@ from collections.abc import Collection, Sequence
 
 from autosched.tir.affine import Affine, Digit, Int, always, is_zero, same_int
 from autosched.tir.expr import Var
-from autosched.tir.linear import DigitKey, plus
+from autosched.tir.linear import DigitKey, plus, without
 from autosched.tir.nodes import Access, For, Predicate, Site, kind_vars
 from autosched.tir.prove import Facts
 from autosched.tir.region import common_loops
@@ -109,6 +109,8 @@ class Pair:
     def written_before(self) -> bool:
         """Whether the write provably comes before the read, by sequential loops if it is in
         another iteration, and no later row of a ring takes its place in between."""
+        if any(self._never_zero(gap) for gap in self.gaps):
+            return True  # no two iterations access one element
         carrying = kind_vars(self.writer.block, "sequential")
         carrying &= kind_vars(self.reader.block, "sequential")
         same = [*self.gaps, *(ahead for ahead, _ in self.rings)]
@@ -124,6 +126,17 @@ class Pair:
             ):
                 return False
         return True
+
+    def _never_zero(self, gap: Affine) -> bool:
+        """Whether a form keeps clear of 0 modulo one of its coefficients: rows `10 * i` and
+        `10 * j + k`, k being from 1 to 9."""
+        form = self.facts.linear(gap)
+        for step in {abs(c) for c in form.terms.values()} - {0, 1}:
+            whole = {k for k, c in form.terms.items() if c % step == 0}
+            low, high = self.facts.span(without(form, whole))
+            if -(-low // step) * step > high:
+                return True
+        return False
 
     def _in_order(
         self,

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from autosched.tir.nodes import PrimFunc
     from autosched.tuning.options import TuningOptions
     from measure.build import LocalBuilder
+    from measure.cluster import ClusterPool
     from measure.local import LocalRunner
     from measure.pool import Pool
 
@@ -69,6 +70,11 @@ class PoolAddress:
             has = f"it has {', '.join(own)}" if own else "it has none"
             raise TuningError(f"pool {text}: unknown option {wrong[0]}; {has}")
         return address
+
+    @property
+    def is_cluster(self) -> bool:
+        """Whether it is a scheduler's."""
+        return self.scheme in ("tls", "tcp")
 
     @property
     def is_local(self) -> bool:
@@ -114,7 +120,7 @@ def pool_from(
         )
     if parsed.scheme == "replay":
         return _replay(parsed, target)
-    return _cluster(parsed, target, seed)
+    return cluster_pool(parsed, target, seed)
 
 
 @contextmanager
@@ -174,7 +180,9 @@ def made_up_machine(target: Target) -> Callable[[PrimFunc], float]:
     return seconds
 
 
-def _cluster(address: PoolAddress, target: Target, seed: int) -> Pool:
+def cluster_pool(address: PoolAddress, target: Target | None, seed: int = 0) -> ClusterPool:
+    """The workers of a scheduler. Without `target` programs are for what its devices are; the pool
+    says so (`ClusterPool.target`). Raises MeasureError if the scheduler cannot be reached."""
     from measure.cluster import ClusterPool
 
     o = address.options

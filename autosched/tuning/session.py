@@ -283,13 +283,13 @@ class Session:
         default = default_schedule(self.task.prim_func, self.task.target).trace
         if (BASELINE_ROUND, UNTRANSFORMED) not in self.records:
             trace = encode_trace(self.task.prim_func, handle.baseline_trace)
-            self._keep(self._record(BASELINE_ROUND, UNTRANSFORMED, trace, {}, handle.baseline))
+            self._keep([self._record(BASELINE_ROUND, UNTRANSFORMED, trace, {}, handle.baseline)])
         if (BASELINE_ROUND, DEFAULT) not in self.records:
             with self._phase("measuring"):
                 (result,) = pool.measure(handle, [default])
             self._clock(result)
             trace = encode_trace(self.task.prim_func, default)
-            self._keep(self._record(BASELINE_ROUND, DEFAULT, trace, {}, result))
+            self._keep([self._record(BASELINE_ROUND, DEFAULT, trace, {}, result)])
 
     def _measure(
         self, pool: Pool, handle: JobHandle, round_: int, proposed: Sequence[Candidate]
@@ -300,15 +300,18 @@ class Session:
             return
         traces = [self.space.trace(*proposed[n]) for n in slots]
 
-        def on_result(place: int, result: MeasureResult) -> None:
-            self._clock(result)
-            slot = slots[place]
-            variant, values = proposed[slot]
-            trace = self.reading.traces[variant]
-            self._keep(self._record(round_, slot, trace, values, result))
+        def on_results(found: Sequence[tuple[int, MeasureResult]]) -> None:
+            records = []
+            for place, result in found:
+                self._clock(result)
+                slot = slots[place]
+                variant, values = proposed[slot]
+                trace = self.reading.traces[variant]
+                records.append(self._record(round_, slot, trace, values, result))
+            self._keep(records)
 
         with self._phase("measuring"):
-            pool.measure(handle, traces, self.best_seconds(), on_result)
+            pool.measure(handle, traces, self.best_seconds(), on_results)
 
     def _record(
         self,
@@ -346,9 +349,10 @@ class Session:
         self.phases["verifying"] += result.verify_seconds
         self.phases["waiting"] += result.queue_seconds
 
-    def _keep(self, record: Record) -> None:
-        self.records[record.round, record.slot] = record
-        self._tell(lambda callback: callback.on_records([record]))
+    def _keep(self, records: Sequence[Record]) -> None:
+        """Hand over what came together: a store commits it as one."""
+        self.records.update(((r.round, r.slot), r) for r in records)
+        self._tell(lambda callback: callback.on_records(records))
 
     def _tell(self, event: Callable[[MeasureCallback], None]) -> None:
         """Hand an event to all receivers: none loses it by an interrupt or another's failure."""

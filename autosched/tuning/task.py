@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from autosched.tuning.result import TuningResult
     from records import Record
 
-PrintMode = Literal["schedule", "script", "llvm", "asm"]
+PrintMode = Literal["schedule", "script", "llvm", "asm", "cuda", "opencl"]
 
 _Source = tuple[Union[Callable[..., Any], None], Union[tuple[Any, ...], None], str, PrimFunc]
 _made: dict[str, _Source] = {}
@@ -162,9 +162,11 @@ class SearchTask:
 
     def print_best(self, records: RecordsLike, print_mode: PrintMode = "schedule") -> str:
         """The best program as text: the equivalent Python schedule (a module that runs as it
-        stands), the scheduled program as script, LLVM IR, or assembly.
+        stands), the scheduled program as script, its LLVM IR or assembly, or, tuned for a GPU, its
+        kernels as CUDA or OpenCL.
 
-        Raises RecordError if there is no valid record, TuningError on an unknown mode.
+        Raises RecordError if there is no valid record, TuningError on an unknown mode and on one
+        that programs for the target do not have.
         """
         from autosched.tuning.text import check_mode, program_text
 

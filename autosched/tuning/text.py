@@ -1,4 +1,4 @@
-"""A tuned program as text: Python schedule, script, LLVM IR, assembly."""
+"""A tuned program as text: Python schedule, script, LLVM IR, assembly, CUDA, OpenCL."""
 
 from __future__ import annotations
 
@@ -11,11 +11,18 @@ from autosched.tuning.progress import format_seconds
 
 if TYPE_CHECKING:
     from autosched.schedule import Schedule
+    from autosched.target import Target
     from autosched.tir.nodes import PrimFunc
     from autosched.tuning.task import SearchTask
     from records import Record
 
-MODES = ("schedule", "script", "llvm", "asm")
+CPU_MODES, GPU_MODES = ("llvm", "asm"), ("cuda", "opencl")
+MODES = ("schedule", "script", *CPU_MODES, *GPU_MODES)
+
+
+def source_mode(target: Target) -> str:
+    """The mode that gives what the code generator makes for `target`."""
+    return target.kind if target.is_gpu else "llvm"
 
 
 def check_mode(mode: str) -> None:
@@ -25,12 +32,28 @@ def check_mode(mode: str) -> None:
 
 
 def program_text(task: SearchTask, schedule: Schedule, record: Record, mode: str) -> str:
-    """The program in one of MODES. Raises TuningError on another."""
+    """The program in one of MODES.
+
+    A program for a GPU has the modes "cuda" and "opencl", whichever of them it was tuned for, and
+    one for a CPU "llvm" and "asm". Raises TuningError on another.
+    """
     check_mode(mode)
+    on_gpu = task.target.is_gpu
+    if mode in (CPU_MODES if on_gpu else GPU_MODES):
+        have = " and ".join(map(repr, GPU_MODES if on_gpu else CPU_MODES))
+        why = "runs on a GPU" if on_gpu else "has no loop bound to a GPU's threads"
+        raise TuningError(
+            f"print_mode {mode!r}: the program is scheduled for {task.target.kind} and {why}; it "
+            f"has the modes {have}. Tune the workload for a target of the other kind to see it so"
+        )
     if mode == "schedule":
         return schedule_module(task, schedule, record)
     if mode == "script":
         return schedule.func.script()
+    if on_gpu:
+        from autosched.codegen.gpu.generate import source_in
+
+        return source_in(schedule.func, task.target, mode)
     from autosched.driver import build
 
     built = build(schedule, target=task.target, compile_only=True)

@@ -12,7 +12,7 @@ from fastapi import APIRouter, Header, Query, Request, Response
 
 from records import Job as StoredJob
 from records import Store
-from records.leases import STATE
+from records.types import STATE
 from server import submission
 from server.auth import Client, ClientOf
 from server.heartbeat import PROGRESS

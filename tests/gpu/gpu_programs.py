@@ -16,9 +16,12 @@ def plain_matmul(n: int, m: int, k: int) -> tuple[te.Tensor, te.Tensor, te.Tenso
     return a, b, te.compute((n, m), lambda i, j: te.sum(a[i, r] * b[r, j], axis=r), name="C")
 
 
-def tiled_matmul(n: int = 64, m: int = 64, k: int = 64) -> tuple[PrimFunc, PrimFunc]:
+def tiled_matmul(
+    n: int = 64, m: int = 64, k: int = 64, doubled: str = "", padding: int = 0
+) -> tuple[PrimFunc, PrimFunc]:
     """(plain, scheduled): blocks of 32 x 32, 2 x 2 virtual threads, 8 x 8 threads, tiles of both
-    inputs in shared memory, fetched together in vectors of 4."""
+    inputs in shared memory, fetched together in vectors of 4; those of the inputs named in
+    `doubled` alternate between two buffers, and rows of these are 8 and `padding` elements long."""
     a, b, c = plain_matmul(n, m, k)
     s = te.create_schedule(c.op)
     copies = [s.cache_read(x, "shared", [c]) for x in (a, b)]
@@ -48,7 +51,12 @@ def tiled_matmul(n: int = 64, m: int = 64, k: int = 64) -> tuple[PrimFunc, PrimF
         s[copy].bind(y, ty)
         s[copy].bind(x, tx)
         s[copy].vectorize(lanes)
-    return te.create_prim_func([a, b, c]), s.replay([a, b, c], "main").func
+        if copy.op.name[0] in doubled:
+            s[copy].double_buffer()
+    sch = s.replay([a, b, c], "main")
+    if padding:
+        sch.storage_align(sch.get_block(f"{doubled}_shared"), 0, 0, 8, padding)
+    return te.create_prim_func([a, b, c]), sch.func
 
 
 def rows_in_one_kernel(name: str, args: Sequence[int], threads: int) -> tuple[PrimFunc, PrimFunc]:
@@ -86,4 +94,29 @@ def shared_rows(n: int, reverse: bool) -> tuple[PrimFunc, PrimFunc]:
     sch.bind(row, "blockIdx.x")
     for block in (first, second):
         spread(sch, block, 16)
+    return func, sch.func
+
+
+def transposed(padding: int) -> tuple[PrimFunc, PrimFunc]:
+    """(plain, scheduled): tiles of 32 x 32 through shared memory, read and written along rows; rows
+    there are `padding` elements longer than they need to be."""
+    a = te.placeholder((96, 64), name="A")
+    func = te.create_prim_func([a, te.compute((64, 96), lambda i, j: a[j, i], name="B")])
+    sch = Schedule(func)
+    block = sch.get_block("B")
+    copy = sch.cache_read(block, "A", "shared")
+    i, j = sch.get_loops(block)
+    i0, i1 = sch.split(i, [None, 32])
+    j0, j1 = sch.split(j, [None, 32])
+    sch.reorder(i0, j0, i1, j1)
+    sch.bind(i0, "blockIdx.y")
+    sch.bind(j0, "blockIdx.x")
+    sch.compute_at(copy, j0)
+    for b in (block, copy):
+        *_, rows, lane = sch.get_loops(b)
+        _, row = sch.split(rows, [None, 8])
+        sch.bind(row, "threadIdx.y")
+        sch.bind(lane, "threadIdx.x")
+    if padding:
+        sch.storage_align(copy, 0, 0, 32, padding)
     return func, sch.func

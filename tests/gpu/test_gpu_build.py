@@ -121,6 +121,30 @@ def test_device_arrays_stay_on_the_device() -> None:
         built(given[0], given[2], given[1])
     with pytest.raises(ArgumentError, match="takes 3 arrays"):
         built(*given[:2])
+    with pytest.raises(ArgumentError, match=r"overlaps|is float32\[8, 64\]"):
+        built(given[2], given[1], given[2])
+
+
+def test_buffers_and_arrays_of_the_host_together() -> None:
+    """What is on the device stays there; NumPy arrays beside it are copied."""
+    import pyopencl as cl
+
+    s, args = stage()
+    built = at.build(s, args, "opencl")
+    queue = default_queue()
+    rng = np.random.default_rng(0)
+    a, b = rng.random((8, 4), np.float32), rng.random((4, 64), np.float32)
+    flags = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
+    on_device = cl.Buffer(queue.context, flags, hostbuf=b)
+    c = np.empty((8, 64), np.float32)
+    built(a, on_device, c)
+    np.testing.assert_allclose(c, a @ b, rtol=1e-5)
+    small = cl.Buffer(queue.context, cl.mem_flags.READ_WRITE, 100)
+    with pytest.raises(ArgumentError, match=r"\(B\) of main is a buffer of 100 bytes; expected"):
+        built(a, small, c)
+    other = cl.Buffer(cl.Context([queue.device]), flags, hostbuf=b)
+    with pytest.raises(ArgumentError, match=r"\(B\) of main belongs to another OpenCL context"):
+        built(a, other, c)
 
 
 def test_numpy_arrays_are_checked_and_noted(caplog: pytest.LogCaptureFixture) -> None:

@@ -164,6 +164,8 @@ class Scheduler:
 
                 if self.attempt(step):
                     self.share(block)
+                    if scope == "shared" and rng.random() < 0.5:
+                        self.attempt(lambda s: s.double_buffer(block))
                     return
         self.tile(block)
 

@@ -6,7 +6,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pytest
 from cluster_doubles import DEVICE, OTHER, candidates, vector_add
@@ -33,18 +33,20 @@ def of_label(pool: ClusterPool, label: str) -> list[DeviceStatus]:
 
 
 class Disturbed:
-    """Does something when the `count`-th result of a call comes."""
+    """Does something once, when the `count`-th result of a call has come."""
 
     def __init__(self, count: int, act: object) -> None:
         self.count, self.act = count, act
         self.told: list[int] = []
 
-    def __call__(self, place: int, result: MeasureResult) -> None:
-        assert place not in self.told
-        self.told.append(place)
-        if len(self.told) == self.count:
+    def __call__(self, found: Sequence[tuple[int, MeasureResult]]) -> None:
+        places = [place for place, _ in found]
+        assert not set(places) & set(self.told)
+        self.told += places
+        if len(self.told) >= self.count and self.act is not None:
             assert callable(self.act)
-            self.act()
+            act, self.act = self.act, None
+            act()
 
 
 def test_cluster_workers_killed_in_the_middle_lose_nothing(cluster: Cluster) -> None:

@@ -178,6 +178,17 @@ def storage_align(s: Schedule) -> None:
     s.storage_align(s.get_block("pad"), 0, 0, 32, 1)
 
 
+def double_buffer(s: Schedule) -> None:
+    """A tile of the first factor for each step of four."""
+    block = s.get_block("C")
+    i, j, k = s.get_loops(block)
+    k0, _ = s.split(k, [None, 4])
+    s.reorder(k0, i, j)
+    copy = s.cache_read(block, "A", "shared")
+    s.compute_at(copy, k0)
+    s.double_buffer(copy)
+
+
 def transform_layout(s: Schedule) -> None:
     """Panels of four rows, in place of the rows."""
     s.transform_layout(s.get_block("C"), ("read", 0), lambda i: (i // 4, i % 4))
@@ -264,6 +275,7 @@ CASES: dict[str, tuple[PrimFunc, Callable[[Schedule], None]]] = {
     "decompose_reduction": (matmul(4, 7, 3), decompose_reduction),
     "annotate": (add_one(), annotate),
     "storage_align": (padded_conv(), storage_align),
+    "double_buffer": (matmul(4, 5, 8), double_buffer),
     "transform_layout": (add_one(18), transform_layout),
     "transform_layout_fused": (matmul_add(5, 7, 3), transform_layout_fused),
     "transform_layout_padded": (matmul_add(5, 7, 3), transform_layout_padded),

@@ -67,6 +67,7 @@ class _Barriers:
         """First statements of loops whose body begins with a barrier for the next iteration."""
         self.known: dict[tuple[int, int, _Still], bool] = {}
         self.flows: dict[int, _Flow] = {}
+        self.later: dict[tuple[int, int], Touch] = {}
 
     # Conflicts
 
@@ -87,6 +88,13 @@ class _Barriers:
         if key not in self.known:
             self.known[key] = meet(a, b, (*self.blocks, *still), self.threads)[0]
         return self.known[key]
+
+    def after(self, touch: Touch, loop: For) -> Touch:
+        """The same access one iteration of `loop` later."""
+        key = (id(touch), id(loop))
+        if key not in self.later:
+            self.later[key] = touch.shifted(loop)
+        return self.later[key]
 
     # Flow
 
@@ -133,7 +141,12 @@ class _Barriers:
         flow = self.sequence(node.body, inside, (*around, node))
         if node.extent == 1:
             return flow
-        memories = self.conflicts(flow.exit, flow.entry, still)
+        if flow.barrier:
+            # That barrier is also between an iteration and any but the next one.
+            entry = [self.after(t, node) for t in flow.entry]
+            memories = self.conflicts(flow.exit, entry, inside)
+        else:
+            memories = self.conflicts(flow.exit, flow.entry, still)
         if not memories:
             return flow
         if self.turned(node, inside, still, (*around, node)):

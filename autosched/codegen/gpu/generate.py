@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from autosched.codegen.artifact import KernelInfo, Param
 from autosched.codegen.c_source import c_source
-from autosched.codegen.gpu.kernel import Kernel
+from autosched.codegen.gpu.kernel import Kernel, Limits
 from autosched.codegen.gpu.lower import Program, kernels_of
-from autosched.gpu_target import limits_of
+from autosched.gpu_target import WARP, limits_of
 from autosched.lowering import lower
 from autosched.target import Target
 from autosched.tir.nodes import Buffer, PrimFunc, outputs_of
@@ -41,13 +41,7 @@ class GPUArtifact:
 
 def generate(func: PrimFunc, target: Target) -> GPUArtifact:
     """Source and launches of a scheduled function. Raises CodegenError."""
-    from autosched.codegen.cuda import CUDA
-    from autosched.codegen.opencl import OPENCL
-
-    limits = limits_of(target)
-    program = kernels_of(lower(func), limits)
-    dialect = CUDA if target.kind == "cuda" else OPENCL
-    source = c_source(program.kernels, dialect, limits.warp)
+    program, source = _printed(func, limits_of(target), target.kind)
     written = {id(b) for b in outputs_of(func)}
     params = tuple(
         Param(b.name, tuple(map(int, b.shape)), b.dtype, id(b) in written) for b in func.params
@@ -55,6 +49,22 @@ def generate(func: PrimFunc, target: Target) -> GPUArtifact:
     spaces = tuple((_count(b), b.dtype) for b in program.workspaces)
     launches = tuple(_launch(program, k) for k in program.kernels)
     return GPUArtifact(source, KernelInfo(func.name, params), launches, spaces, str(target))
+
+
+def source_in(func: PrimFunc, target: Target, language: str) -> str:
+    """The kernels of a function that is scheduled for the GPU `target`, in `language`: "cuda" or
+    "opencl", whichever of them the target's is. Raises CodegenError."""
+    warp = WARP if language == "cuda" else 1
+    return _printed(func, replace(limits_of(target), warp=warp), language)[1]
+
+
+def _printed(func: PrimFunc, limits: Limits, language: str) -> tuple[Program, str]:
+    from autosched.codegen.cuda import CUDA
+    from autosched.codegen.opencl import OPENCL
+
+    program = kernels_of(lower(func), limits)
+    dialect = CUDA if language == "cuda" else OPENCL
+    return program, c_source(program.kernels, dialect, limits.warp)
 
 
 def _count(b: Buffer) -> int:

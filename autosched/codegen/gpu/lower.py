@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from autosched.codegen.gpu.barriers import check_races, place_barriers
+from autosched.codegen.gpu.double import double_buffers
 from autosched.codegen.gpu.kernel import BLOCKS, Kernel, Limits, buffer_bytes, check_limits
 from autosched.codegen.gpu.reduce import decompose, exchange_bytes
 from autosched.codegen.gpu.scopes import place_buffers
@@ -59,7 +60,7 @@ def kernels_of(func: PrimFunc, limits: Limits) -> Program:
 
 def _kernel(func: PrimFunc, root: Node, number: int, limits: Limits) -> tuple[Kernel, list[Buffer]]:
     """One kernel and the workspaces that are for its blocks alone."""
-    nodes, allocs = sink_virtual(root)
+    nodes, allocs = sink_virtual(double_buffers(root))
     threaded = thread(nodes, allocs)
     name = re.sub(r"\W", "_", f"{func.name}_kernel{number if len(func.body) > 1 else ''}")
     kernel = place_buffers(

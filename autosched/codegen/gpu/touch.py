@@ -8,7 +8,7 @@ are none.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 from typing import NamedTuple
@@ -17,10 +17,11 @@ import numpy as np
 import numpy.typing as npt
 
 from autosched.schedule.check import injective
-from autosched.tir.affine import Affine, always
+from autosched.tir.affine import Affine, Digit, always, same_int
 from autosched.tir.expr import Var
-from autosched.tir.nodes import Access, Buffer, For, Site
+from autosched.tir.nodes import Access, Buffer, For, Predicate, Site
 from autosched.tir.prove import Facts
+from autosched.tir.simplify import substitute_loops
 from autosched.tir.verify_bounds import loop_facts
 from autosched.tir.verify_races import Iterations
 
@@ -72,6 +73,20 @@ class Touch:
         found = {v for form in self.forms or () for v in form.variables()}
         return found | {v for p in self.site.block.predicates for v in p.form.variables()}
 
+    def shifted(self, loop: For) -> Touch:
+        """The access one iteration of `loop` later than its variable says, where there is one."""
+        block = self.site.block
+        accesses = (*block.reads, *block.writes)
+        at = next((n for n, a in enumerate(accesses) if a is self.access), None)
+        if at is None or loop not in self.site.loops:
+            return self  # of no element, or the same in every iteration
+        following = Affine.of(loop.var) + 1
+        exists = Predicate(following, loop.extent)
+        block = substitute_loops(block, {loop.var: following})
+        block = replace(block, predicates=(*block.predicates, exists))
+        access = (*block.reads, *block.writes)[at]
+        return Touch(access, Site(block, self.site.loops), self.written)
+
 
 def touches_of(site: Site) -> tuple[Touch, ...]:
     """The accesses of a block."""
@@ -90,6 +105,8 @@ def meet(
     moving = [x for x in axes if x.extent != 1]
     if a.buffer is not b.buffer or not moving:
         return False, None
+    if _alternate(a, b, still):
+        return False, None
     if a.access is b.access and a.forms is not None and a.site is b.site:
         # Each element belongs to one iteration of all loops: the usual case, and a quick one.
         over = {v for f in a.forms for v in f.variables()} - set(still)
@@ -104,6 +121,36 @@ def meet(
     if Iterations(a.facts, b.facts, still, targets).are_apart(a.access, b.access):
         return False, None
     return _search(a, b, still, moving, MAX_POINTS) or (True, None)
+
+
+def _alternate(a: Touch, b: Touch, still: Collection[Var]) -> bool:
+    """Whether some index is never the same on both sides while the loops `still` stand still: the
+    halves of a double buffer in two steps that follow each other."""
+    if a.forms is None or b.forms is None:
+        return False
+    return any(_differ(x, y, still) for x, y in zip(a.forms, b.forms, strict=True))
+
+
+def _differ(x: Affine, y: Affine, still: Collection[Var]) -> bool:
+    gap = y - x
+    if not gap.is_const():
+        if len(x.terms) != 1 or len(y.terms) != 1:
+            return False
+        (p, one), (q, other) = x.terms[0], y.terms[0]
+        if not (isinstance(p, Digit) and isinstance(q, Digit)):
+            return False
+        if p.mod is None or q.mod is None:
+            return False
+        pairs = ((p.div, 1), (q.div, 1), (p.mod, q.mod), (one, other), (x.const, y.const))
+        gap = q.base - p.base
+        if not gap.is_const() or not all(same_int(m, n) for m, n in pairs):
+            return False
+        return always(gap.const % p.mod != 0) and _stands(p.base, still)
+    return always(gap.const != 0) and _stands(x, still)
+
+
+def _stands(form: Affine, still: Collection[Var]) -> bool:
+    return all(v in still for v in form.variables())
 
 
 def _search(

@@ -150,7 +150,13 @@ class _Replay:
     def inline(self, stage: Stage) -> None:
         """Put the stage's expression into its readers."""
         what = f"s[{stage.name}].compute_inline()"
-        if stage.nest.calls or stage.marks or stage.pragmas or stage.scope is not None:
+        if (
+            stage.nest.calls
+            or stage.marks
+            or stage.pragmas
+            or stage.scope is not None
+            or stage.doubled
+        ):
             raise ScheduleError(
                 f"{what}: other calls schedule the loops of stage {stage.name}, which has none "
                 "when it is inlined; drop one or the other"
@@ -191,6 +197,9 @@ class _Replay:
         """Say how the stage's other loops run."""
         if stage.inlined:
             return
+        if stage.doubled:
+            with _blame(f"s[{stage.name}].double_buffer()"):
+                self.sch.double_buffer(self.blocks[stage])
         if stage.marks or stage.pragmas:
             loops = self._loops(stage)
         marks = [(axis, mark) for axis, mark in stage.marks.items() if mark.thread is None]

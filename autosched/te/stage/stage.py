@@ -51,6 +51,7 @@ class Stage:
         self.attach: Attach | None = None
         self.inlined = False
         self.scope: str | None = None
+        self.doubled = False
 
     def _restart(self, op: Operation) -> None:
         """Make this the stage of `op`, with the loops that it begins with."""
@@ -174,6 +175,12 @@ class Stage:
         self.scope = scope
 
     # Checks
+
+    def double_buffer(self) -> None:
+        """Let what the stage shares alternate between two buffers, step by step of the loop that it
+        is computed at, which saves a barrier a step; see `Schedule.double_buffer`."""
+        self._movable("double_buffer")
+        self.doubled = True
 
     def _call(self, method: str, *axes: Any) -> str:
         return f"s[{self.name}].{method}({', '.join(map(_name, axes))})"

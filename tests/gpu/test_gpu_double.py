@@ -1,0 +1,153 @@
+"""Double buffers: half the barriers, the same results; and where there are none to have."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pytest
+from gpu_programs import plain_matmul, shared_rows, tiled_matmul, transposed
+from gpu_run import barriers, check, cuda, program, source
+
+from autosched import te
+from autosched.errors import CodegenError, ScheduleError
+from autosched.schedule import Schedule
+
+
+@pytest.mark.parametrize(("doubled", "expected"), [("", 2), ("A", 2), ("AB", 1)])
+def test_a_step_waits_once_if_all_that_is_shared_alternates(doubled: str, expected: int) -> None:
+    plain, func = tiled_matmul(doubled=doubled)
+    text = check(func, plain)
+    assert barriers(text) == barriers(source(func, cuda())) == expected
+    assert ("ax2_0 % 2 * 256" in text) == bool(doubled)
+    (kernel,) = program(func).kernels
+    assert kernel.shared_bytes == (2 + len(doubled)) * 1024
+
+
+@pytest.mark.parametrize("size", [(45, 50, 21), (64, 64, 16), (33, 40, 9)], ids=str)
+def test_tiles_that_overhang(size: tuple[int, int, int]) -> None:
+    """Of odd sizes, and of two steps, whose number is the half itself."""
+    plain, func = tiled_matmul(*size, doubled="AB")
+    assert barriers(check(func, plain)) == 1
+
+
+def test_one_step_has_one_buffer() -> None:
+    plain, func = tiled_matmul(32, 32, 8, doubled="AB")
+    assert "% 2" not in check(func, plain)
+    (kernel,) = program(func).kernels
+    assert kernel.shared_bytes == 2048
+
+
+def test_an_outer_loop_waits_for_the_last_steps_before_it() -> None:
+    """The first step of the next tile writes a half that is read in the last one of this."""
+    a, b, c = plain_matmul(24, 16, 12)
+    plain = te.create_prim_func([a, b, c])
+    sch = Schedule(plain)
+    block = sch.get_block("C")
+    i, j, k = sch.get_loops(block)
+    tile, _ = sch.split(i, [None, 8])
+    steps, rest = sch.split(k, [None, 4])
+    sch.reorder(tile, j, steps, rest, sch.get_loops(block)[1])
+    copy = sch.cache_read(block, "A", "shared")
+    sch.compute_at(copy, steps)
+    lanes = sch.fuse(*sch.get_loops(copy)[-2:])
+    _, lane = sch.split(lanes, [None, 16])
+    sch.bind(j, "threadIdx.x")
+    sch.bind(lane, "threadIdx.x")
+    sch.double_buffer(copy)
+    text = check(sch.func, plain)
+    assert barriers(text) == 2
+
+
+def test_a_padded_double_buffer_keeps_its_padding() -> None:
+    _, func = tiled_matmul(doubled="A")
+    assert "A_shared[512]" in source(func)
+    plain, padded = tiled_matmul(doubled="A", padding=1)
+    text = check(padded, plain)
+    assert "A_shared[576]" in text  # two halves of 32 rows of 9
+    assert re.search(r"A_shared\[ax2_0 % 2 \* 288 \+ [^\]]*ty \* 18", text)
+    assert barriers(text) == 2
+
+
+def refused(change: Callable[[Schedule], None], message: str) -> None:
+    a, b, c = plain_matmul(8, 64, 8)
+    sch = Schedule(te.create_prim_func([a, b, c]))
+    before = sch.func
+    with pytest.raises(ScheduleError, match=message):
+        change(sch)
+    assert "double_buffer" not in [step.op for step in sch.trace.steps]
+    assert before is not None
+
+
+def test_what_is_no_double_buffer() -> None:
+    def at_root(s: Schedule) -> None:
+        s.double_buffer(s.cache_read(s.get_block("C"), "A", "shared"))
+
+    def local(s: Schedule) -> None:
+        s.double_buffer(s.cache_read(s.get_block("C"), "A", "local"))
+
+    def output(s: Schedule) -> None:
+        s.double_buffer(s.get_block("C"))
+
+    def in_threads(s: Schedule) -> None:
+        copy = s.cache_read(s.get_block("C"), "A", "shared")
+        i, j, _ = s.get_loops(s.get_block("C"))
+        s.bind(i, "blockIdx.x")
+        s.bind(j, "threadIdx.x")
+        s.compute_at(copy, j)
+        s.double_buffer(copy)
+
+    refused(at_root, "no serial loop holds all that accesses A_shared, so there are no steps")
+    refused(in_threads, "no serial loop holds all that accesses A_shared")
+    refused(local, r"double_buffer\(A_local\): .* writes A_local \(local\)")
+    refused(output, "C is an argument of main; expected an intermediate")
+
+
+def test_twice_the_shared_memory_counts() -> None:
+    a, b, c = plain_matmul(32, 32, 4096)
+    sch = Schedule(te.create_prim_func([a, b, c]))
+    block = sch.get_block("C")
+    i, j, k = sch.get_loops(block)
+    steps, _ = sch.split(k, [None, 256])
+    copy = sch.cache_read(block, "A", "shared")
+    sch.reorder(steps, i, j)
+    sch.compute_at(copy, steps)
+    _, lane = sch.split(sch.get_loops(copy)[-1], [None, 32])
+    sch.bind(j, "threadIdx.x")
+    sch.bind(lane, "threadIdx.x")
+    assert source(sch.func)
+    sch.double_buffer(copy)
+    with pytest.raises(CodegenError, match=r"65536 bytes of shared memory \(A_shared 65536\)"):
+        source(sch.func)
+
+
+def test_a_schedule_prints_and_replays() -> None:
+    a, b, c = plain_matmul(8, 8, 8)
+    s = te.create_schedule(c.op)
+    copy = s.cache_read(a, "shared", [c])
+    s[copy].compute_at(s[c], s[c].op.reduce_axis[0])
+    s[c].reorder(s[c].op.reduce_axis[0], *s[c].op.axis)
+    s[copy].double_buffer()
+    sch = s.replay([a, b, c], "main")
+    assert "sch.double_buffer(" in sch.trace.as_python()
+    from autosched.script import parse
+
+    assert parse(sch.func.script()).same(sch.func)
+    again = Schedule(te.create_prim_func([a, b, c]))
+    again.replay(sch.trace)
+    assert again.func.same(sch.func)
+
+
+@pytest.mark.parametrize("padding", [0, 1])
+def test_storage_align_spreads_columns_over_banks(padding: int) -> None:
+    """A column of 32 rows of 32 lies in one bank of 32; rows of 33 elements put it in all."""
+    plain, func = transposed(padding)
+    text = check(func, plain)
+    rows = 32 + padding
+    assert f"A_shared[{32 * rows}]" in text
+    assert f"tx * {rows} + " in text
+
+
+def test_rows_without_steps_are_not_doubled() -> None:
+    _, func = shared_rows(40, True)
+    assert barriers(source(func)) == 1
