@@ -45,6 +45,9 @@ def row_argmax(x: Array) -> tuple[Array, Array]:
 OPERATORS: dict[str, tuple[str, tuple[int, ...], Callable[..., Any]]] = {
     "matmul": ("matmul", (33, 40, 70), lambda a, b: a @ b),
     "matmul of one row": ("matmul", (1, 70, 45), lambda a, b: a @ b),
+    "matrix times vector": ("matmul", (37, 100, 1), lambda a, b: a @ b),
+    "matmul of few columns, fused": ("matmul_add", (45, 70, 3), lambda a, b, c: a @ b + c),
+    "conv2d into few channels": ("conv2d", (9, 8, 33, 3, 3, 1, 1), convolve(2, 1, 1)),
     "matmul and addition": ("matmul_add", (19, 23, 50), lambda a, b, c: a @ b + c),
     "batched matmul": ("batch_matmul", (3, 17, 20, 35), lambda a, b: a @ b),
     "matmul, bias and gelu": ("matmul_bias_gelu", (18, 20, 37), gelu),
