@@ -44,8 +44,9 @@ class TimingPlan:
     `chances` calls or `give_up_ms`, since one slow call may be the system's fault. A kernel
     slower than the budget is timed by its second call alone if it is above `near_race`, or takes
     more than `long_factor` budgets. All this counts clean calls and samples; with disturbed ones
-    sampling ends after `patience_ms`. `cooldown_ms` is slept before every sample; with
-    `flush_cache` the arguments are out of the caches before every call.
+    sampling ends after `patience_ms`, and in any case after `wall_ms` on this machine's clock,
+    where launching takes longer than what is launched. `cooldown_ms` is slept before every sample;
+    with `flush_cache` the arguments are out of the caches before every call.
 
     All that is one visit. A candidate in the race gets at least two, with others in between; up to
     `most_visits` until its two best are within `agreement`; and `near_visits` where it is within
@@ -63,6 +64,7 @@ class TimingPlan:
     chances: int = 5
     give_up_ms: float = 20.0
     patience_ms: float = 120.0
+    wall_ms: float = 500.0
     long_factor: float = 30.0
     cooldown_ms: float = 0.0
     flush_cache: bool = False
@@ -96,15 +98,19 @@ class Samples:
         self.clean: list[float] = []
         self.clean_spent = 0.0
         self.spent = 0.0
+        self.wall = 0.0
         self.runs = 0
         self.crowded = 0
         self._least = inf
 
     def take(self, number: int = 1, crowding: Callable[[], float] = lambda: 0.0) -> None:
         """One sample of `number` calls; `crowding()` says afterwards how crowded the cores are."""
-        before = self._waited()
+        before, began = self._waited(), time.monotonic()
         total = self._call(number)
-        share = (self._waited() - before) / total
+        wall = time.monotonic() - began
+        # A device's clock runs while its kernels do; what keeps us waiting takes longer.
+        share = (self._waited() - before) / max(total, wall)
+        self.wall += wall
         crowd = crowding()
         self.all.append(total / number)
         self.spent += total
@@ -188,6 +194,8 @@ def _enough(samples: Samples, pacing: float, plan: TimingPlan, race: float) -> b
     if every >= 2 and samples.spent + pacing >= plan.patience_ms * 1e-3:
         return True
     if samples.all_crowded and every >= plan.min_repeats:
+        return True
+    if every >= 2 and samples.wall >= plan.wall_ms * 1e-3:
         return True
     if n >= plan.repeats or (n >= 2 and samples.clean_spent + pacing >= plan.budget_ms * 1e-3):
         return True

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field, replace
 
-from autosched.codegen.artifact import Artifact
+from measure.machine import Code
 from measure.status import MeasureResult
 from measure.timing import Estimate, TimingPlan, quantile, relative_range
 
@@ -28,7 +28,7 @@ class Visited:
     """A candidate with what its visits gave so far. `artifact`: None where it did not build."""
 
     place: int
-    artifact: Artifact | None
+    artifact: Code | None
     result: MeasureResult
     quiet: list[float] = field(default_factory=list)
     """Drift-cancelled seconds, one a visit that nothing disturbed, as far as can be seen."""
