@@ -50,7 +50,7 @@ class TimingPlan:
 
     All that is one visit. A candidate in the race gets at least two, with others in between; up to
     `most_visits` until its two best are within `agreement`; and `near_visits` where it is within
-    `near_best` times the best: see `measure.visits`.
+    `near_best` times the best, or where all were disturbed: see `measure.visits`.
     """
 
     number: int = 0

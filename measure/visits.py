@@ -77,6 +77,8 @@ class Visited:
         long = seconds > plan.long_factor * plan.budget_ms * 1e-3
         if long or seconds > plan.out_of_race * best_seconds:
             return False
+        if not self.quiet and self.tried >= plan.near_visits:
+            return False  # whatever it is, it lasts
         near = seconds <= plan.near_best * best_seconds
         return gap is None or gap > plan.agreement or (near and self.tried < plan.near_visits)
 

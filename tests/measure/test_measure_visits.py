@@ -99,6 +99,7 @@ def test_visits_that_were_disturbed_do_not_count() -> None:
     restless.quiet.clear()
     while restless.unsettled(1e-3, PLAN):
         restless.add(replace(times(1e-3), noise=0.6), 0.1)
+    assert restless.tried == PLAN.near_visits
     assert Noise().note(restless).noise == 0.6
 
 
