@@ -188,6 +188,8 @@ class Database:
         reason = str(error.orig) if isinstance(error, DBAPIError) else str(error)
         if isinstance(error, IntegrityError):
             return RecordError(f"{self.name} refused the rows: {reason}")
+        if _too_much(error):
+            return RecordError(f"{self.name} refused the rows: {reason}")
         if isinstance(error, OperationalError | InterfaceError | PoolTimeout):
             return StoreUnavailable(f"{self.name} cannot be used now: {reason}")
         return RecordError(f"{self.name}: {reason}")
@@ -212,6 +214,13 @@ class Database:
 
     def close(self) -> None:
         self.engine.dispose()
+
+
+def _too_much(error: SQLAlchemyError) -> bool:
+    """Whether PostgreSQL says that a value is too large or too deep: class 54 of its codes, which
+    the driver takes for trouble of the server."""
+    found = getattr(error.orig, "sqlstate", None) if isinstance(error, DBAPIError) else None
+    return isinstance(found, str) and found.startswith("54")
 
 
 def _name(url: URL) -> str:

@@ -204,10 +204,13 @@ class Store:
         with self._db.transaction(writes=False) as connection:
             return jobs.counts(connection, client)
 
-    def find_job(self, workload_key: str, target: str, seed: int) -> Job | None:
-        """The newest job made here of that workload, target and seed: the one to resume."""
+    def find_job(
+        self, workload_key: str, target: str, seed: int, device: str | None = None
+    ) -> Job | None:
+        """The newest job made here of that workload, target and seed (and device, if given): the
+        one to resume."""
         with self._db.transaction(writes=False) as connection:
-            return jobs.newest(connection, workload_key, target, seed)
+            return jobs.newest(connection, workload_key, target, seed, device)
 
     def update_job(
         self, job_id: str, *, lease: Lease | None = None, **changes: Unpack[JobChanges]

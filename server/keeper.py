@@ -53,7 +53,9 @@ class Keeper(RecordToStore):
                     raise
                 time.sleep(RETRY_SECONDS)
 
-    def history(self, workload_key: str, target: str, seed: int) -> tuple[Job, list[Record]]:
+    def history(
+        self, workload_key: str, target: str, seed: int, device: str
+    ) -> tuple[Job, list[Record]]:
         """The job and its records."""
         store, job_id = self._store, self._lease.job_id
         job = store.job(job_id)

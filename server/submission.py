@@ -57,9 +57,10 @@ def _question(service: Service, request: JobRequest) -> dict[str, Any]:
 
 def _check_target(service: Service, target: str) -> None:
     """Raise ProblemError for a target that no device of the pool can run."""
-    if not service.settings.pool_address.is_local:
-        return
-    if missing := Target(target).missing_here():
+    found = Target(target)
+    if not service.settings.pool_address.is_local or found.is_gpu:
+        return  # whether a GPU is there is known when it is opened: the job says so
+    if missing := found.missing_here():
         raise refused(
             "invalid-workload",
             f"no device of this server's pool runs {target}: it lacks {', '.join(missing)}; "
