@@ -51,7 +51,7 @@ def test_loops_with_something_between_are_no_iteration_space() -> None:
     i, j, _ = sch.get_loops(sch.get_block("C"))
     i0, i1 = sch.split(i, [None, 4])
     sch.bind(i0, "threadIdx.x")
-    with pytest.raises(ScheduleError, match="is bound to threadIdx.x already, and C uses it"):
+    with pytest.raises(ScheduleError, match=r"is bound to threadIdx\.x already, and C uses it"):
         sch.bind(j, "threadIdx.x")
     sch.bind(i1, "threadIdx.x")
     assert program(sch.func).kernels[0].block == (20, 1, 1)
