@@ -174,7 +174,7 @@ def test_without_a_device() -> None:
     try:
         here = architecture()
     except BuildError:
-        with pytest.raises(TargetError, match="names its architecture.*no device to ask: running"):
+        with pytest.raises(TargetError, match=r"names its architecture.*no device to ask: running"):
             at.Target("cuda")
     else:
         assert at.Target("cuda").mcpu == here
