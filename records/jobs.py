@@ -72,8 +72,10 @@ def change(connection: Connection, job_id: str, changes: JobChanges) -> Job:
     return job_of(connection, job_id)
 
 
-def newest(connection: Connection, workload_key: str, target: str, seed: int) -> Job | None:
-    """The newest job made here of that workload, target and seed."""
+def newest(
+    connection: Connection, workload_key: str, target: str, seed: int, device: str | None
+) -> Job | None:
+    """The newest job made here of that workload, target and seed, and of `device` if given."""
     query = (
         select_values(Job)
         .where(JobRow.workload_key == workload_key, JobRow.target == target)
@@ -81,6 +83,8 @@ def newest(connection: Connection, workload_key: str, target: str, seed: int) ->
         .order_by(JobRow.created_at.desc(), JobRow.id.desc())
         .limit(1)
     )
+    if device is not None:
+        query = query.where(JobRow.device == device)
     row = connection.execute(query).first()
     return None if row is None else Job(**row._mapping)
 

@@ -59,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--resume",
         action="store_true",
-        help="go on with the last job of this workload, target and seed in the store; "
+        help="go on with the last job of this workload, target, seed and device in the store; "
         "--trials is then its total",
     )
     parser.add_argument(

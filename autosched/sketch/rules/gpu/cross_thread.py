@@ -151,7 +151,9 @@ def share(
     loop = _one(schedule, info, moving, count)
     others = [x for x in moving if x is not loop and _exists(schedule, x)]
     if spatial and info.name in lanes:
-        outer, lane, vector = schedule.split(loop, [None, Decision(threads), Decision(lanes[info.name])])
+        outer, lane, vector = schedule.split(
+            loop, [None, Decision(threads), Decision(lanes[info.name])]
+        )
         schedule.reorder(*others, outer, lane, vector)
         schedule.bind(lane, "threadIdx.x")
         schedule.vectorize(vector)

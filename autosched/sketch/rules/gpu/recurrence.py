@@ -31,9 +31,7 @@ class Recurrence:
         """One sketch."""
         schedule = state.fork()
         root = next(
-            node
-            for node in schedule.func.body
-            if any(s.block.name == block for s in sites(node))
+            node for node in schedule.func.body if any(s.block.name == block for s in sites(node))
         )
         names = tuple(s.block.name for s in sites(root))
         limit = limits_of(state.target).max_threads

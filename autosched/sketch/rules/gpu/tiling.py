@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from autosched.schedule import BlockRV, Decision, LoopRV, Schedule
 from autosched.sketch.analysis import BlockInfo, elementwise_consumer
-from autosched.sketch.decisions import ChoiceSpec, TileSpec
+from autosched.sketch.decisions import ChoiceSpec, Role, TileSpec
 from autosched.sketch.rules.constant import constant_axes
 from autosched.sketch.rules.default import axis_loops
 from autosched.sketch.state import State, TiledNest, Verdict
@@ -105,7 +105,7 @@ def tile_specs(info: BlockInfo) -> tuple[TileSpec, ...]:
 def _spec(info: BlockInfo, axis: Iter, default: tuple[int, ...]) -> TileSpec:
     name, extent = axis.var.name, int(axis.extent)
     names = tuple(f"{info.name}.{name}.{n + 1}" for n in range(len(default)))
-    role = "steps" if axis.kind == "reduce" else "tile"
+    role: Role = "steps" if axis.kind == "reduce" else "tile"
     return TileSpec(info.name, name, names, extent, role, 1, default)
 
 
@@ -132,4 +132,3 @@ def _place_store(schedule: Schedule, store: BlockRV, at: LoopRV) -> None:
     for loop in loops[:-1]:
         schedule.unroll(loop)
     schedule.vectorize(loops[-1])
-
