@@ -69,15 +69,21 @@ class Torch:
         self._process = subprocess.Popen(
             [str(python), str(PEER)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
-        self.about = str(self._answer("ready"))
+        try:
+            self.about = str(self._answer("ready"))
+        except RuntimeError:
+            self.__exit__()
+            raise
 
     def __enter__(self) -> Torch:
         return self
 
     def __exit__(self, *_: object) -> None:
         assert self._process.stdin is not None
+        assert self._process.stdout is not None
         self._process.stdin.close()
         self._process.wait(60)
+        self._process.stdout.close()
 
     def seconds(self, op: str, args: Sequence[int]) -> float:
         """What a call takes, in seconds."""

@@ -13,6 +13,7 @@ import os
 import statistics
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 CALLS, REPEATS = 20, 15
@@ -49,43 +50,40 @@ def matmul(torch: Any, n: int, depth: int, m: int) -> list[Callable[[], Any]]:
 
 
 def conv2d(
-    torch: Any,
-    h: int,
-    w: int,
-    ci: int,
-    co: int,
-    k: int,
-    s: int,
-    p: int,
-    d: int = 1,
-    groups: int = 1,
-    bias: bool = False,
+    torch: Any, h: int, w: int, ci: int, co: int, k: int, s: int, p: int, d: int = 1, g: int = 1
 ) -> list[Callable[[], Any]]:
     """cuDNN, channels first and last."""
+    layouts = torch.contiguous_format, torch.channels_last
+    return [
+        partial(torch.nn.functional.conv2d, x, f, None, s, p, d, g)
+        for x, f in (_data(torch, layout, h, w, ci, co, k, g) for layout in layouts)
+    ]
+
+
+def conv2d_bias_relu(
+    torch: Any, h: int, w: int, ci: int, co: int, k: int, s: int, p: int
+) -> list[Callable[[], Any]]:
+    """cuDNN, in one call and in two."""
     runs: list[Callable[[], Any]] = []
     for layout in (torch.contiguous_format, torch.channels_last):
-        x = torch.randn(1, ci, h, w, device="cuda").to(memory_format=layout)
-        f = torch.randn(co, ci // groups, k, k, device="cuda").to(memory_format=layout)
-        b = torch.randn(co, device="cuda") if bias else None
-
-        def run(x: Any = x, f: Any = f, b: Any = b) -> Any:
-            y = torch.nn.functional.conv2d(x, f, b, s, p, d, groups)
-            return torch.relu_(y) if bias else y
-
-        runs.append(run)
-        if bias and groups == 1:
-            pairs, ones = (p, p), (d, d)
-            runs.append(
-                lambda x=x, f=f, b=b: torch.cudnn_convolution_relu(
-                    x, f, b, (s, s), pairs, ones, groups
-                )
-            )
+        x, f = _data(torch, layout, h, w, ci, co, k, 1)
+        b = torch.randn(co, device="cuda")
+        runs.append(partial(torch.cudnn_convolution_relu, x, f, b, (s, s), (p, p), (1, 1), 1))
+        runs.append(partial(_two_calls, torch, x, f, b, s, p))
     return runs
 
 
-def conv2d_bias_relu(torch: Any, *args: int) -> list[Callable[[], Any]]:
-    """cuDNN, in one call and in two."""
-    return conv2d(torch, *args, bias=True)
+def _two_calls(torch: Any, x: Any, f: Any, b: Any, s: int, p: int) -> Any:
+    return torch.relu_(torch.nn.functional.conv2d(x, f, b, s, p))
+
+
+def _data(
+    torch: Any, layout: Any, h: int, w: int, ci: int, co: int, k: int, g: int
+) -> tuple[Any, Any]:
+    """Input and weights."""
+    x = torch.randn(1, ci, h, w, device="cuda").to(memory_format=layout)
+    f = torch.randn(co, ci // g, k, k, device="cuda").to(memory_format=layout)
+    return x, f
 
 
 def depthwise_conv2d(
