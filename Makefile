@@ -7,6 +7,7 @@ BENCH := .bench-venv
 STAMP := $(VENV)/.setup-stamp
 OLDEST := .oldest
 BENCH_STAMP := $(BENCH)/.setup-stamp
+TVM := .tvm-venv
 TRIALS ?= 64
 # The checkout itself on the path: packages added later are found without another install.
 EDITABLE := --config-settings editable_mode=compat
@@ -15,7 +16,7 @@ PYTEST_ARGS ?=
 WORKERS ?= 2
 PYTEST := $(VENV)/bin/python -m pytest -n $(WORKERS)
 
-.PHONY: setup test test-long test-oldest fuzz lint format tune bench bench-setup clean
+.PHONY: setup test test-long test-oldest fuzz lint format tune bench bench-setup metaschedule-setup clean
 
 setup: $(STAMP)
 
@@ -64,6 +65,12 @@ $(BENCH_STAMP): benchmarks/requirements.txt
 	$(BENCH)/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
 	$(BENCH)/bin/python -m pip install --quiet --disable-pip-version-check -r benchmarks/requirements.txt
 	touch $@
+
+# Apache TVM, for benchmarks/metaschedule.py.
+metaschedule-setup:
+	test -x $(TVM)/bin/python || $(PYTHON) -m venv $(TVM)
+	$(TVM)/bin/python -m pip install --quiet --disable-pip-version-check \
+		-r benchmarks/requirements-metaschedule.txt
 
 bench: $(STAMP) $(BENCH_STAMP)
 	$(VENV)/bin/python benchmarks/run.py

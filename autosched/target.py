@@ -115,7 +115,10 @@ class Target:
 
     @property
     def vector_bytes(self) -> int:
-        """Width of a vector register: 64 with AVX-512, 32 with AVX2, 16 with SSE2 and NEON."""
+        """Width of a vector register: 64 with AVX-512, 32 with AVX2, 16 with SSE2 and NEON. Of a
+        GPU: what a thread loads at once, 16."""
+        if self.is_gpu:
+            return 16
         found = self.features
         if {"avx512f", "avx512vl", "avx512bw", "avx512dq"} <= found:
             return 64
@@ -123,13 +126,15 @@ class Target:
 
     @property
     def vector_registers(self) -> int:
-        """Number of architectural vector registers."""
+        """Number of architectural vector registers; of a GPU, registers of a thread."""
+        if self.is_gpu:
+            return 255
         return 32 if self.arch == "aarch64" or self.vector_bytes == 64 else 16
 
     @property
     def has_fma(self) -> bool:
         """Whether a fused multiply-add is one instruction."""
-        return self.arch == "aarch64" or "fma" in self.features
+        return self.is_gpu or self.arch == "aarch64" or "fma" in self.features
 
     @property
     def has_masked_stores(self) -> bool:

@@ -34,7 +34,9 @@ class PeerError(Exception):
 class Peer:
     """An engine on a workload, in a stopped process. Use as a context; closing ends the process.
 
-    Raises PeerError if the environment is not there or the engine refuses the workload.
+    `command` is the server's command line where it is not `peers/serve.py`; it has `open_seconds`
+    to be ready. Raises PeerError if the environment is not there or the engine refuses the
+    workload.
     """
 
     def __init__(
@@ -43,15 +45,17 @@ class Peer:
         workload: str,
         threads: int,
         weights: Weights = "run-time",
+        command: Sequence[str] = (),
+        open_seconds: float = _OPEN_SECONDS,
     ) -> None:
-        if not PEER_PYTHON.exists():
+        if not command and not PEER_PYTHON.exists():
             raise PeerError(f"{PEER_PYTHON} does not exist; `make bench-setup` makes it")
         self.engine, self.workload, self.threads, self.weights = engine, workload, threads, weights
         self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - lives as long as the peer
         words = [str(PEER_PYTHON), str(SERVER), "--engine", engine, "--workload", workload]
         words += ["--threads", str(threads), "--weights", weights]
         self._process = subprocess.Popen(
-            words,
+            list(command) or words,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
@@ -62,7 +66,7 @@ class Peer:
         )
         self._left = b""
         try:
-            hello = self._answer(_OPEN_SECONDS)
+            hello = self._answer(open_seconds)
         except PeerError:
             self.close()
             raise

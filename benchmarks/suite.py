@@ -4,7 +4,7 @@
 
 Weights come at run time on both sides. "MetaSchedule" is what Apache TVM's successor of the
 auto-scheduler reached on another machine (AMD Zen 5, 2 cores, AVX-512); it is printed for
-orientation and no part of a ratio.
+orientation and no part of a ratio: `metaschedule.py` runs it on this machine.
 """
 
 from __future__ import annotations
@@ -92,9 +92,10 @@ def arrays(task: at.SearchTask, built: BuiltFunction) -> list[np.ndarray[Any, An
     return found
 
 
-def run(case: Case, target: Target, trials: int, seed: int) -> dict[str, Any]:
-    """Tune one workload and compare; prints what it finds."""
-    threads = target.num_cores
+def tuned(
+    case: Case, target: Target, trials: int, seed: int
+) -> tuple[at.SearchTask, BuiltFunction, at.TuningResult]:
+    """The best program of a whole search from nothing, and how that went."""
     task = at.SearchTask(case.workload, case.args, target=target)
     with tempfile.TemporaryDirectory() as folder:
         log = str(Path(folder) / "records.json")
@@ -105,6 +106,13 @@ def run(case: Case, target: Target, trials: int, seed: int) -> dict[str, Any]:
         schedule, _ = task.apply_best(log)
     built = at.build(schedule, target=target)
     assert isinstance(built, BuiltFunction)
+    return task, built, result
+
+
+def run(case: Case, target: Target, trials: int, seed: int) -> dict[str, Any]:
+    """Tune one workload and compare; prints what it finds."""
+    threads = target.num_cores
+    task, built, result = tuned(case, target, trials, seed)
     spec = f"{case.workload}:{','.join(str(n) for n in case.args)}"
     figures: dict[str, Any] = {"case": case.name, "ratio": None}
     if case.engines:

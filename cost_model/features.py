@@ -2,9 +2,9 @@
 
 `FEATURES` is the table of names, units and formulas. Groups 1 to 5 are those of Ansor (Zheng et
 al., OSDI 2020, and `auto_scheduler`'s `feature.cc`); group 6 is what this code generator makes
-true. All are functions of the scheduled program, of ints or of a population's columns, and equal
-to those of the lowered program: unit loops count nowhere. Values are not scaled,
-since trees only compare.
+true, group 7 what a GPU makes of the store's kernel. All are functions of the scheduled program, of
+ints or of a population's columns; groups 1 to 6 are equal to those of the lowered program. Unit
+loops count nowhere. Values are not scaled, since trees only compare.
 
 Words of the table: *points* are the points of the block that are computed, tails and recomputation
 included; *loops* are those with more than one iteration; *inside loop d* means one iteration of it;
@@ -104,6 +104,8 @@ def _table() -> tuple[Feature, ...]:
     add(5, "unrolled_copies", "instructions", "vector instructions of one iteration of the code")
     for name, unit, formula in _OWN:
         add(6, name, unit, formula)
+    for name, unit, formula in _GPU:
+        add(7, f"gpu_{name}", unit, formula)
     return tuple(found)
 
 
@@ -134,6 +136,25 @@ _OWN = (
     ("flop_per_l1_line", "FLOP / line", "float operations of the block / l1_lines"),
     ("flop_per_l2_line", "FLOP / line", "float operations of the block / l2_lines"),
 )
+_GPU = (
+    ("blocks", "blocks", "of the store's kernel"),
+    ("threads", "threads", "of a block"),
+    ("virtual", "threads", "virtual threads of a thread"),
+    ("shared_bytes", "bytes", "shared memory of a block, with what goes through it across threads"),
+    ("registers", "registers", "of a thread: local arrays, operands, addresses (estimated)"),
+    ("copies", "statements", "of the largest unrolled body"),
+    ("occupancy", "ratio", "share of a processor's threads that its blocks can fill"),
+    ("warp_share", "ratio", "threads / threads of the block's warps"),
+    ("wave_share", "ratio", "share of all waves of blocks that is filled"),
+    ("requested", "bytes", "of global memory that threads ask for"),
+    ("sectors", "sectors", "of 32 bytes that the requests of warps fall into"),
+    ("coalesced", "ratio", "requested / (32 x sectors)"),
+    ("shared_loads", "words", "read from shared memory"),
+    ("conflicts", "times", "that a request of shared memory is repeated, a proxy from its step"),
+    ("flop", "operations", "arithmetic of the kernel"),
+    ("intensity", "FLOP / byte", "flop / requested: reuse within a block"),
+)
+"""Figures of `search/gpu.py`, 0 on CPUs."""
 FEATURES = _table()
 NAMES = tuple(f.name for f in FEATURES)
 WIDTH = len(FEATURES)
@@ -369,7 +390,18 @@ class _Store:
             a.traffic.pages,
             flop / np.maximum(l1, 1.0),
             flop / np.maximum(l2, 1.0),
+            *self._kernel(),
         ]
+
+    def _kernel(self) -> list[Floats]:
+        """Figures of the kernel that the block is part of."""
+        name = self.block.name
+        kernel = next((k for k in self.analysis.kernels if name in k.blocks_of), None)
+        if kernel is None:
+            return [floats(0.0)] * len(_GPU)
+        found = kernel.figures()
+        found["coalesced"] = kernel.requested / np.maximum(kernel.sectors * 32.0, 1.0)
+        return [found[n] for n, _, _ in _GPU]
 
 
 def _itemsize(buffer: Buffer) -> int:

@@ -12,12 +12,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from autosched.gpu_target import device_of
 from autosched.search.analysis import Analysis, BlockFacts, BlockStats
 from autosched.search.footprint import LINE, Floats, floats
 from autosched.sketch.analysis import cost
 from autosched.target import Target
 from autosched.tir import dtypes
 from autosched.tir.nodes import PrimFunc, sites
+from cost_model.gpu_roofline import gpu_roofline
 
 
 @dataclass(frozen=True)
@@ -76,6 +78,8 @@ class Prediction:
 
 def roofline(analysis: Analysis, target: Target) -> Prediction:
     """What the model says of every candidate of an analysis, each of shape () or (N,)."""
+    if target.is_gpu:
+        return Prediction(*gpu_roofline(analysis, device_of(target)))
     machine = machine_of(target)
     registers = float(target.vector_registers)
     lines = analysis.resident_lines * float(LINE)
@@ -137,7 +141,8 @@ def bound_seconds(func: PrimFunc, target: Target) -> float:
     comparable as a search goes on, and between tasks.
     """
     machine = machine_of(target)
-    cycles = 0.0
+    device = device_of(target) if target.is_gpu else None
+    cycles, operations = 0.0, 0.0
     for site in sites(func):
         block = site.block
         points = 1.0
@@ -148,12 +153,16 @@ def bound_seconds(func: PrimFunc, target: Target) -> float:
             ops -= 1.0 if target.has_fma else 0.0
         lanes = max(target.vector_bytes // dtypes.itemsize(block.writes[0].buffer.dtype), 1)
         cycles += points * ops / lanes / machine.arithmetic
+        operations += points * ops
     size = 0.0
     for b in func.params:
         elements = 1.0
         for n in b.shape:
             elements *= int(n)
         size += elements * dtypes.itemsize(b.dtype)
+    if device is not None:
+        rate = device.processors * device.lanes * device.clock
+        return max(operations / rate, size / device.memory, device.launch)
     cached = size <= 0.8 * target.l3_bytes
     bandwidth = machine.l2_fill * target.num_cores if cached else machine.memory
     return max(cycles / machine.clock / target.num_cores, size / bandwidth, 1e-9)

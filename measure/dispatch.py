@@ -17,9 +17,9 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from measure.registry import Hello, Registry, Sighting, State
 
@@ -88,8 +88,7 @@ class Cancelled:
     """An item's end: nobody wants it any more."""
 
 
-@dataclass(frozen=True)
-class Answer:
+class Answer(NamedTuple):
     """An item's end: measured by `name`, after `retries` lost attempts."""
 
     value: Any
@@ -153,7 +152,7 @@ class Dispatcher:
         self._given_up: dict[int, _Flight] = {}
         self._on: dict[str, int] = {}
         self._call = _Call(0, set(), deque())
-        self._decided: deque[tuple[int, Outcome]] = deque()
+        self._decided: list[tuple[int, Outcome]] = []
         self._stops: list[Stop] = []
         self._batches = 0
         self._look_again = -math.inf
@@ -163,7 +162,7 @@ class Dispatcher:
     def begin(self, count: int) -> None:
         """Start a call of `count` items; what is left of the one before is nobody's any more."""
         self.cancel()
-        self._decided.clear()
+        self._decided = []
         self._given_up.clear()
         self._call = _Call(self._call.number + 1, set(range(count)), deque(range(count)))
 
@@ -184,8 +183,7 @@ class Dispatcher:
 
     def take(self) -> list[tuple[int, Outcome]]:
         """What was decided since the last time, in order."""
-        out = list(self._decided)
-        self._decided.clear()
+        out, self._decided = self._decided, []
         return out
 
     # What happens ---------------------------------------------------------------------------
@@ -222,29 +220,37 @@ class Dispatcher:
 
     def wants(self, batch: int) -> bool:
         """Whether answers of this batch count."""
-        flight = self._flights.get(batch) or self._given_up.get(batch)
-        return flight is not None and not flight.void and flight.call == self._call.number
+        return self._wanted(batch) is not None
 
-    def answer(self, batch: int, item: int, value: Any, now: float) -> None:
-        """The result of an item, checked already."""
-        flight = self._find(batch, item)
+    def answers(self, batch: int, found: Sequence[tuple[int, Any]], now: float) -> None:
+        """Items and their results, checked already."""
+        flight = self._wanted(batch)
         if flight is None:
+            self.counters.dropped += len(found)
             return
         self.beat(batch, now)
         flight.moved_at = now
-        flight.items.discard(item)
-        if item not in self._call.open:
-            self.counters.dropped += 1
-            return
-        self.counters.answers += 1
-        self.counters.late += batch in self._given_up
-        self._decide(item, Answer(value, flight.name, self._call.attempts.get(item, 0)))
+        call, mine, name = self._call, flight.items, flight.name
+        counted = 0
+        for item, value in found:
+            if item not in mine or item not in call.open:
+                mine.discard(item)
+                continue
+            mine.remove(item)
+            counted += 1
+            self._decide(item, Answer(value, name, call.attempts.get(item, 0)))
+        self.counters.answers += counted
+        self.counters.dropped += len(found) - counted
+        self.counters.late += counted if batch in self._given_up else 0
 
     def unfit(self, batch: int, item: int, why: str, now: float) -> None:
         """The worker says that its device, not the candidate, was at fault."""
-        flight = self._find(batch, item)
-        if flight is None or batch in self._given_up:
+        flight = self._wanted(batch)
+        if flight is None or item not in flight.items:
+            self.counters.dropped += 1
             return
+        if batch in self._given_up:
+            return  # it was put back already
         self.beat(batch, now)
         flight.items.discard(item)
         self.registry.fault(flight.name, why, now)
@@ -376,11 +382,10 @@ class Dispatcher:
 
     # Losing and finding -----------------------------------------------------------------------
 
-    def _find(self, batch: int, item: int) -> _Flight | None:
-        """The batch that an answer belongs to, None if it is not wanted."""
+    def _wanted(self, batch: int) -> _Flight | None:
+        """The batch, None if its answers do not count."""
         flight = self._flights.get(batch) or self._given_up.get(batch)
-        if flight is None or not self.wants(batch) or item not in flight.items:
-            self.counters.dropped += 1
+        if flight is None or flight.void or flight.call != self._call.number:
             return None
         return flight
 

@@ -11,7 +11,8 @@ from autosched.tir.nodes import PrimFunc
 from measure.devices import Device
 from measure.status import Distribution, MeasureResult
 
-OnResult = Callable[[int, MeasureResult], None]
+OnResults = Callable[[Sequence[tuple[int, MeasureResult]]], None]
+"""Takes places in the list of candidates and their results, at least one."""
 
 
 @runtime_checkable
@@ -70,14 +71,15 @@ class Pool(Protocol):
         job: Any,
         traces: Sequence[Trace],
         best_seconds: float | None = None,
-        on_result: OnResult | None = None,
+        on_results: OnResults | None = None,
         cancel: threading.Event | None = None,
     ) -> list[MeasureResult]:
         """Build, verify and time each candidate.
 
-        `on_result(place, result)` is called in this thread as soon as a result is there, in the
-        order in which they come. Candidates that are clearly slower than `best_seconds`, or than
-        the best of this call, are timed less often. Once `cancel` is set the rest is `cancelled`.
+        `on_results([(place, result), …])` is called in this thread as soon as a result is there,
+        with all that have come since the last time, in their order. Candidates that are
+        clearly slower than `best_seconds`, or than the best of this call, are timed less often.
+        Once `cancel` is set the rest is `cancelled`.
         """
         ...
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from copy import copy
+from dataclasses import dataclass
 from enum import StrEnum
 
 from autosched.errors import MeasureError
@@ -59,9 +60,10 @@ class Hello:
     canary_seconds: float
 
 
-@dataclass(frozen=True)
+@dataclass
 class DeviceStatus:
-    """One line of a pool's listing. `faults`: all of them; `strikes`: those in a row.
+    """A device as its pool knows it; listings hold copies. `faults`: all of them; `strikes`: those
+    in a row.
 
     `why` is the last thing that was wrong. `last_seen` is in seconds of the monotonic clock;
     `seconds_each` is what a candidate takes there, None before the first.
@@ -113,8 +115,8 @@ class Registry:
         return name in self._all
 
     def listing(self) -> tuple[DeviceStatus, ...]:
-        """Every device, by name."""
-        return tuple(self._all[n] for n in sorted(self._all))
+        """Every device as it is now, by name."""
+        return tuple(copy(self._all[n]) for n in sorted(self._all))
 
     def named(self, state: State) -> list[str]:
         """Names of the devices in a state."""
@@ -130,13 +132,11 @@ class Registry:
         """Whether devices have joined that are not checked yet."""
         return bool(self._by_state[State.JOINING] or self._by_state[State.CHECKING])
 
-    def _put(self, name: str, status: DeviceStatus) -> None:
-        known = self._all.get(name)
-        if known is None or known.state is not status.state:
-            if known is not None:
-                del self._by_state[known.state][name]
-            self._by_state[status.state][name] = None
-        self._all[name] = status
+    def _move(self, device: DeviceStatus, state: State) -> None:
+        if device.state is not state:
+            del self._by_state[device.state][device.name]
+            self._by_state[state][device.name] = None
+            device.state = state
 
     # What happens to devices ---------------------------------------------------------------
 
@@ -149,41 +149,45 @@ class Registry:
             if known is None or known.address != found.address:
                 if known is not None and known.state is not State.GONE:
                     lost[name] = "its worker was started again"
-                self._join(name, found, heard, known)
+                self._join(name, found, heard)
             elif known.state is State.GONE:
-                self._join(name, found, heard, known)
+                self._join(name, found, heard)
             else:
-                self._put(name, replace(known, last_seen=max(known.last_seen, heard)))
-        for name, known in list(self._all.items()):
+                known.last_seen = max(known.last_seen, heard)
+        for name, known in self._all.items():
             if name not in seen and known.state is not State.GONE:
                 lost[name] = "its worker left"
                 self.gone(name, lost[name])
         return lost
 
-    def _join(self, name: str, found: Sighting, heard: float, known: DeviceStatus | None) -> None:
-        state, why = State.JOINING, known.why if known else ""
+    def _join(self, name: str, found: Sighting, heard: float) -> None:
+        device = self._all.get(name)
+        if device is None:
+            device = DeviceStatus(name, found.label, found.address, State.JOINING, heard)
+            self._all[name] = device
+            self._by_state[State.JOINING][name] = None
+        device.label, device.address, device.last_seen = found.label, found.address, heard
         if self.label is not None and found.label != self.label:
-            state, why = State.FOREIGN, f"labelled {found.label!r}; this pool is for {self.label!r}"
-        elif known is not None and known.rest_until > heard:
-            state = State.QUARANTINED
-        before = known or DeviceStatus(name, found.label, found.address, state, heard)
-        self._put(
-            name,
-            replace(before, label=found.label, address=found.address, state=state,
-                    last_seen=heard, why=why),
-        )  # fmt: skip
+            self._move(device, State.FOREIGN)
+            device.why = f"labelled {found.label!r}; this pool is for {self.label!r}"
+        elif device.rest_until > heard:
+            self._move(device, State.QUARANTINED)
+        else:
+            self._move(device, State.JOINING)
 
     def gone(self, name: str, why: str) -> None:
         """The worker is not there any more."""
-        self._put(name, replace(self._all[name], state=State.GONE, why=why))
+        device = self._all[name]
+        self._move(device, State.GONE)
+        device.why = why
 
     def checking(self, name: str) -> None:
         """The canary was sent."""
-        self._put(name, replace(self._all[name], state=State.CHECKING))
+        self._move(self._all[name], State.CHECKING)
 
     def passed(self, name: str, hello: Hello, now: float) -> None:
         """The canary is well: the device may work, if its times compare."""
-        known = self._all[name]
+        device = self._all[name]
         fingerprint = hello.device.fingerprint
         state, why = State.READY, ""
         if self.toolchain is not None and hello.toolchain != self.toolchain:
@@ -192,42 +196,45 @@ class Registry:
         elif self.fingerprint is not None and fingerprint != self.fingerprint:
             state = State.FOREIGN
             why = f"fingerprint {fingerprint}; this pool measures on {self.fingerprint}"
-        now_known = replace(
-            known, state=state, why=why, fingerprint=fingerprint, device=hello.device,
-            target=hello.target, canary_seconds=hello.canary_seconds, last_seen=now,
-        )  # fmt: skip
-        self._put(name, now_known)
+        self._move(device, state)
+        device.why, device.last_seen = why, now
+        device.fingerprint, device.device = fingerprint, hello.device
+        device.target, device.canary_seconds = hello.target, hello.canary_seconds
 
     def working(self, name: str, busy: bool) -> None:
         """It was given work, or is done."""
-        known = self._all[name]
-        if known.state in (State.READY, State.BUSY):
-            self._put(name, replace(known, state=State.BUSY if busy else State.READY))
+        device = self._all[name]
+        if device.state in (State.READY, State.BUSY):
+            self._move(device, State.BUSY if busy else State.READY)
 
     def heard(self, name: str, now: float) -> None:
         """A message came."""
-        self._put(name, replace(self._all[name], last_seen=now))
+        self._all[name].last_seen = now
 
     def did(self, name: str, count: int, seconds: float) -> None:
         """A batch went well: `count` candidates in `seconds`. Earlier faults are forgiven."""
-        known = self._all[name]
+        device = self._all[name]
         pace = seconds / count
-        if known.seconds_each is not None:
-            pace = 0.5 * (pace + known.seconds_each)
-        self._put(name, replace(known, strikes=0, rests=0, rest_until=0.0, seconds_each=pace))
+        if device.seconds_each is not None:
+            pace = 0.5 * (pace + device.seconds_each)
+        device.seconds_each = pace
+        device.strikes = device.rests = 0
+        device.rest_until = 0.0
 
     def fault(self, name: str, why: str, now: float) -> None:
         """Something went wrong that was not a candidate's doing."""
-        known = self._all[name]
-        state: State = State.JOINING
-        if known.state in (State.GONE, State.FOREIGN):
-            state = known.state
-        known = replace(known, faults=known.faults + 1, strikes=known.strikes + 1, why=why)
-        if known.strikes >= self._strikes:
-            rest = min(self._rest * 2**known.rests, LONGEST_REST_SECONDS)
-            known = replace(known, rests=known.rests + 1, rest_until=now + rest)
-            state = State.QUARANTINED if state is State.JOINING else state
-        self._put(name, replace(known, state=state))
+        device = self._all[name]
+        device.faults += 1
+        device.strikes += 1
+        device.why = why
+        state = State.JOINING
+        if device.strikes >= self._strikes:
+            rest = min(self._rest * 2**device.rests, LONGEST_REST_SECONDS)
+            device.rests += 1
+            device.rest_until = now + rest
+            state = State.QUARANTINED
+        if device.state not in (State.GONE, State.FOREIGN):
+            self._move(device, state)
 
     def unchecked(self, now: float, silence: float) -> list[str]:
         """Names of the devices whose canary is due; what is silent is not asked."""

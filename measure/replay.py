@@ -18,7 +18,7 @@ from autosched.tir.canonical import program_hash
 from autosched.tir.nodes import PrimFunc
 from measure.baseline import memory_order
 from measure.devices import Device
-from measure.pool import OnResult
+from measure.pool import OnResults
 from measure.status import Distribution, MeasureResult, Status
 
 Answer = Callable[[PrimFunc], MeasureResult]
@@ -108,7 +108,7 @@ class ReplayPool:
         job: ReplayJob,
         traces: Sequence[Trace],
         best_seconds: float | None = None,
-        on_result: OnResult | None = None,
+        on_results: OnResults | None = None,
         cancel: threading.Event | None = None,
     ) -> list[MeasureResult]:
         """See `Pool.measure`."""
@@ -124,8 +124,8 @@ class ReplayPool:
                 due = max(due + self.seconds, time.perf_counter())
                 cancel.wait(due - time.perf_counter())
             results.append(result)
-            if on_result is not None:
-                on_result(place, result)
+            if on_results is not None:
+                on_results([(place, result)])
         return results
 
     def remeasure(

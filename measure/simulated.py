@@ -1,115 +1,212 @@
-"""Devices that exist in this process only, for the dispatcher's tests and benchmarks.
+"""Devices that exist in a process of their own only, for tests and benchmarks of the dispatcher.
 
 They take as long for a candidate as they are told to, and answer as a slot's worker does: that they
-have begun, then answers together twice a second, then the end.
+have begun, then answers together now and then, then the end. All say the same of every candidate.
+What goes between the two processes is JSON, one value a line.
 """
 
 from __future__ import annotations
 
 import heapq
 import itertools
+import json
+import os
+import queue
+import select
+import subprocess
+import sys
+import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
+from autosched.schedule import Trace
 from measure.registry import Hello, Sighting
 from measure.status import MeasureResult
 from measure.transport import Ended, Event, Listing, Message
 from measure.wire import JsonDict, encode_hello, encode_result
-from measure.worker import FLUSH_SECONDS
 
 ROSTER_SECONDS = 1.0
-
-Measure = Callable[[JsonDict, str], MeasureResult]
-"""The result of a candidate: from its job and its trace in JSON."""
-Baseline = Callable[[JsonDict], tuple[MeasureResult, str]]
-"""The baseline of a job and its trace in JSON."""
+END_SECONDS = 10.0
+READ_BYTES = 1 << 20
 
 
 class SimulatedTransport:
     """See `measure.transport.Transport`.
 
-    `devices` maps names to what each says of itself. A candidate takes `seconds_each`; a message is
-    under way for `latency`. `busy_seconds` is what all devices together were at work.
+    `devices` maps names to what each says of itself. A candidate takes `seconds_each` and has the
+    result `result`; a message is under way for `latency`.
     """
 
     def __init__(
         self,
         devices: Mapping[str, Hello],
-        measure: Measure,
-        baseline: Baseline,
+        result: MeasureResult,
         seconds_each: float,
         latency: float = 0.001,
         label: str = "simulated",
     ) -> None:
-        self.busy_seconds = 0.0
-        self._devices = dict(devices)
-        self._measure, self._baseline = measure, baseline
-        self._each, self._latency = seconds_each, latency
-        self._label = label
-        self._due: list[tuple[float, int, Event]] = []
-        self._order = itertools.count()
-        self._stopped: set[int] = set()
+        self._listing = Listing({name: Sighting(label, name, 0.0) for name in devices})
         self._listed = 0.0
+        self._unsent: list[str] = []
+        self._torn = b""
+        options = {
+            "devices": {name: encode_hello(hello) for name, hello in devices.items()},
+            "result": encode_result(result),
+            "seconds_each": seconds_each,
+            "latency": latency,
+        }
+        path = os.pathsep.join(p or os.getcwd() for p in sys.path)
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "measure.simulated"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            bufsize=0,
+            env={**os.environ, "PYTHONPATH": path},
+        )
+        self._write(options)
 
     def send(self, batch: int, address: str, label: str, request: JsonDict) -> None:
         """See `Transport.send`."""
-        now = time.monotonic() + self._latency
-        self._post(now, batch, {})
-        if request["kind"] == "check":
-            self._post(now, batch, {"hello": encode_hello(self._devices[address])})
-            end = now
-        elif request["kind"] == "open":
-            result, trace = self._baseline(request["job"])
-            value = {"result": encode_result(result), "trace": trace}
-            self._post(now, batch, {"answers": [(0, value)]})
-            end = now
-        else:
-            end = self._work(batch, request["job"], request["items"], now)
-        self._at(end + self._latency, Ended(batch, None))
-
-    def _work(
-        self, batch: int, job: JsonDict, items: Sequence[tuple[int, str]], now: float
-    ) -> float:
-        """Plan the answers to a batch; when the last is given."""
-        together: list[tuple[int, JsonDict]] = []
-        said = now
-        for n, (item, trace) in enumerate(items, 1):
-            together.append((item, encode_result(self._measure(job, trace))))
-            then = now + n * self._each
-            if then - said >= FLUSH_SECONDS or n == len(items):
-                self._post(then, batch, {"answers": together})
-                together, said = [], then
-        self.busy_seconds += len(items) * self._each
-        return now + len(items) * self._each
+        self._write({**request, "batch": batch, "device": address})
 
     def stop(self, batch: int, address: str, forget: bool) -> None:
-        """See `Transport.stop`: the batch is measured to its end, and not told of."""
-        self._stopped.add(batch)
+        """See `Transport.stop`: nothing more is told of the batch, but that it ended."""
+        self._write({"kind": "stop", "batch": batch, "forget": forget})
 
     def receive(self, seconds: float) -> list[Event]:
         """See `Transport.receive`."""
-        now = time.monotonic()
-        if self._due and seconds > 0 and now < self._listed + ROSTER_SECONDS:
-            time.sleep(max(0.0, min(seconds, self._due[0][0] - now)))
-            now = time.monotonic()
+        self._flush()
         out: list[Event] = []
+        now = time.monotonic()
         if now >= self._listed + ROSTER_SECONDS:
-            self._listed = now
-            seen = {name: Sighting(self._label, name, 0.0) for name in self._devices}
-            out.append(Listing(seen))
-        while self._due and self._due[0][0] <= now:
-            out.append(heapq.heappop(self._due)[2])
+            self._listed, seconds = now, 0.0
+            out.append(self._listing)
+        source = self._process.stdout
+        if source is None or not select.select([source], [], [], seconds)[0]:
+            return out
+        *lines, self._torn = (self._torn + os.read(source.fileno(), READ_BYTES)).split(b"\n")
+        for line in lines:
+            body: Any = json.loads(line)
+            out.append(Ended(body, None) if isinstance(body, int) else Message(body))
         return out
 
     def close(self) -> None:
         """See `Transport.close`."""
-        self._due.clear()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                pipe.close()
+        self._process.stdin = self._process.stdout = None
+        try:
+            self._process.wait(END_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
 
-    def _post(self, then: float, batch: int, more: JsonDict) -> None:
-        if batch not in self._stopped:
-            body: Any = {"batch": batch, "answers": [], "unfit": [], "hello": None} | more
-            self._at(then, Message(body))
+    def _write(self, value: JsonDict) -> None:
+        self._unsent.append(json.dumps(value))
 
-    def _at(self, then: float, event: Event) -> None:
-        heapq.heappush(self._due, (then, next(self._order), event))
+    def _flush(self) -> None:
+        """Send what was said since the last time, together."""
+        if self._unsent and self._process.stdin is not None:
+            text = memoryview(("\n".join(self._unsent) + "\n").encode())
+            self._unsent = []
+            while text:
+                text = text[self._process.stdin.write(text) or 0 :]
+
+
+class _Devices:
+    """The devices' side: what is due when, as lines of JSON."""
+
+    def __init__(self, options: JsonDict) -> None:
+        self._hellos: JsonDict = options["devices"]
+        self._each: float = options["seconds_each"]
+        self._latency: float = options["latency"]
+        self._result = json.dumps(options["result"])
+        self._baseline = {"result": options["result"], "trace": Trace().to_json()}
+        self._due: list[tuple[float, int, int, str]] = []
+        self._order = itertools.count()
+        self._stopped: set[int] = set()
+        self._forgotten: set[int] = set()
+
+    def take(self, request: JsonDict) -> None:
+        """Plan what comes of a request."""
+        batch, kind = request["batch"], request["kind"]
+        if kind == "stop":
+            (self._forgotten if request["forget"] else self._stopped).add(batch)
+            return
+        now = time.monotonic() + self._latency
+        self._post(now, batch, "[]")
+        if kind == "check":
+            self._post(now, batch, "[]", json.dumps(self._hellos[request["device"]]))
+        elif kind == "open":
+            self._post(now, batch, json.dumps([[0, self._baseline]]))
+        else:
+            now = self._work(batch, request, now)
+        self._at(now + self._latency, batch, str(batch))
+
+    def _work(self, batch: int, request: JsonDict, now: float) -> float:
+        """Plan the answers to a batch; when the last is given."""
+        together: list[str] = []
+        said = now
+        for n, (item, _) in enumerate(request["items"], 1):
+            together.append(f"[{item},{self._result}]")
+            then = now + n * self._each
+            if then - said >= request["flush_seconds"] or n == len(request["items"]):
+                self._post(then, batch, f"[{','.join(together)}]")
+                together, said = [], then
+        return now + len(request["items"]) * self._each
+
+    def _post(self, then: float, batch: int, answers: str, hello: str = "null") -> None:
+        text = f'{{"batch":{batch},"answers":{answers},"unfit":[],"hello":{hello}}}'
+        self._at(then, batch, text)
+
+    def _at(self, then: float, batch: int, text: str) -> None:
+        heapq.heappush(self._due, (then, next(self._order), batch, text))
+
+    def ready(self) -> str:
+        """The lines that are due."""
+        out: list[str] = []
+        now = time.monotonic()
+        while self._due and self._due[0][0] <= now:
+            _, _, batch, text = heapq.heappop(self._due)
+            silent = self._forgotten if text == str(batch) else self._stopped | self._forgotten
+            if batch not in silent:
+                out.append(text + "\n")
+        return "".join(out)
+
+    def wait_seconds(self) -> float:
+        """Until something is due."""
+        return max(0.0, self._due[0][0] - time.monotonic()) if self._due else 1.0
+
+
+def main() -> None:
+    """Serve requests from standard input until its end."""
+    requests: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+
+    def read() -> None:
+        # Always reads, so that no two writers ever wait for each other.
+        for line in sys.stdin:
+            requests.put(line)
+        requests.put(None)
+
+    devices = _Devices(json.loads(sys.stdin.readline()))
+    threading.Thread(target=read, daemon=True).start()
+    while True:
+        try:
+            line = requests.get(timeout=devices.wait_seconds())
+            while line is not None:
+                devices.take(json.loads(line))
+                line = requests.get_nowait()
+            return
+        except queue.Empty:
+            pass
+        try:
+            sys.stdout.write(devices.ready())
+            sys.stdout.flush()
+        except BrokenPipeError:
+            os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -10,9 +10,9 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from types import TracebackType
 
 from autosched.errors import MeasureError
+from measure.closing import Closing
 from measure.slot_process import CLAIMED, SlotOptions
 from measure.warm import PASSED_ENV
 
@@ -48,6 +48,14 @@ def slots_of_cpu(common: SlotOptions, count: int) -> list[SlotOptions]:
     ]
 
 
+def slots_of_gpus(common: SlotOptions, kind: str, devices: Sequence[int]) -> list[SlotOptions]:
+    """One slot a GPU: of OpenCL or CUDA, by their numbers."""
+    slots = [f"{kind}/{n}" for n in devices]
+    return [
+        replace(common, name=f"{common.label}@{common.name}:{slot}", slot=slot) for slot in slots
+    ]
+
+
 def slots_of_engine(common: SlotOptions, count: int) -> list[SlotOptions]:
     """`count` slots of a user's engine, which knows itself what they stand for."""
     names = [f"{common.label}@{common.name}:{n}" for n in range(count)]
@@ -63,23 +71,12 @@ class _Slot:
     due: float = field(default=0.0)
 
 
-class Supervisor:
+class Supervisor(Closing):
     """The slot processes. A context manager; `run` serves until it is told to end."""
 
     def __init__(self, slots: Sequence[SlotOptions], say: Callable[[str], None]) -> None:
         self._slots = [_Slot(options) for options in slots]
         self._say = say
-
-    def __enter__(self) -> Supervisor:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     @property
     def processes(self) -> tuple[int, ...]:

@@ -6,9 +6,7 @@ checked field by field; the first thing that is not as agreed makes a `WireError
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
-from dataclasses import fields
 from typing import Any
 
 from autosched.errors import AutoschedError, MeasureError, ScheduleError
@@ -22,6 +20,9 @@ PROTOCOL = 1
 LONGEST_ERROR = 16_384
 LONGEST_TEXT = 1_000
 MOST_SAMPLES = 100_000
+LONGEST_SECONDS = 1e12
+"""More than any time of day. A larger integer may have no float."""
+LARGEST_COUNT = 2**53
 
 JsonDict = dict[str, Any]
 
@@ -46,11 +47,11 @@ def encode_hello(hello: Hello) -> JsonDict:
 
 
 def _encoded(value: Any) -> JsonDict:
-    out = {f.name: getattr(value, f.name) for f in fields(value)}
+    out: JsonDict = {k: list(v) if type(v) is tuple else v for k, v in vars(value).items()}
     if "status" in out:
         out["status"] = str(out["status"])
         out["error"] = shortened(out["error"])
-    return {k: list(v) if isinstance(v, tuple) else v for k, v in out.items()}
+    return out
 
 
 def shortened(error: str) -> str:
@@ -69,35 +70,41 @@ def _text(limit: int) -> Callable[[Any], bool]:
 
 
 def is_seconds(value: Any) -> bool:
-    """Whether it is a finite number of at least 0."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf
+    """Whether it is a number from 0 to LONGEST_SECONDS."""
+    kind = type(value)
+    return (kind is float or kind is int) and 0 <= value <= LONGEST_SECONDS
 
 
 def is_count(value: Any) -> bool:
-    """Whether it is an integer of at least 0."""
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    """Whether it is an integer from 0 to LARGEST_COUNT."""
+    return type(value) is int and 0 <= value <= LARGEST_COUNT
 
 
 def is_list(value: Any) -> bool:
     """Whether it is a list; some carriers make tuples of them."""
-    return isinstance(value, list | tuple)
+    return type(value) is list or type(value) is tuple
 
 
 def _times(value: Any) -> bool:
-    return is_list(value) and len(value) <= MOST_SAMPLES and all(map(is_seconds, value))
+    if not is_list(value) or len(value) > MOST_SAMPLES or not set(map(type, value)) <= _NUMBERS:
+        return False
+    # The sum of what holds a NaN is one, and no comparison with it is true.
+    return not value or (min(value) >= 0 and sum(value) <= LONGEST_SECONDS)
 
 
-def _maybe(check: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    return lambda v: v is None or check(v)
+def _maybe_seconds(value: Any) -> bool:
+    return value is None or is_seconds(value)
 
 
+_NUMBERS = {int, float}
+_STATUSES = {str(status): status for status in Status}
 _COMMON: dict[str, Callable[[Any], bool]] = {
-    "status": lambda v: isinstance(v, str) and v in set(Status),
+    "status": lambda v: isinstance(v, str) and v in _STATUSES,
     "error": _text(LONGEST_ERROR),
-    "seconds": _maybe(is_seconds),
-    "raw_seconds": _maybe(is_seconds),
-    "spread": _maybe(is_seconds),
-    "noise": _maybe(is_seconds),
+    "seconds": _maybe_seconds,
+    "raw_seconds": _maybe_seconds,
+    "spread": _maybe_seconds,
+    "noise": _maybe_seconds,
     "runs": is_count,
 }
 _RESULT = _COMMON | {
@@ -142,14 +149,14 @@ def _checked(raw: Any, what: str, form: Mapping[str, Callable[[Any], bool]]) -> 
 
 def _timed(raw: JsonDict, what: str) -> JsonDict:
     """Times belong to `ok`, and to nothing else."""
-    out = {**raw, "status": Status(raw["status"])}
-    times = [raw[k] for k in ("seconds", "raw_seconds", "spread", "noise")]
-    if out["status"] is Status.OK:
-        if any(t is None for t in times) or not raw["seconds"]:
+    status = _STATUSES[raw["status"]]
+    missing = (raw["seconds"], raw["raw_seconds"], raw["spread"], raw["noise"]).count(None)
+    if status is Status.OK:
+        if missing or not raw["seconds"]:
             raise WireError(f"{what} is ok and has seconds {raw['seconds']}")
-    elif any(t is not None for t in times):
-        raise WireError(f"{what} is {out['status']} and has times")
-    return out
+    elif missing < 4:
+        raise WireError(f"{what} is {status} and has times")
+    return {**raw, "status": status}
 
 
 def decode_result(raw: Any) -> MeasureResult:
@@ -157,13 +164,15 @@ def decode_result(raw: Any) -> MeasureResult:
     found = _timed(_checked(raw, "a result", _RESULT), "a result")
     if found["status"] is Status.OK and found["runs"] < 1:
         raise WireError("a result is ok and has runs 0")
-    return MeasureResult(**{**found, "samples": tuple(found["samples"])})
+    found["samples"] = tuple(found["samples"])
+    return MeasureResult(**found)
 
 
 def decode_distribution(raw: Any) -> Distribution:
     """What `encode_distribution` made. Raises WireError."""
     found = _timed(_checked(raw, "a timing", _DISTRIBUTION), "a timing")
-    return Distribution(**{**found, "rounds": tuple(found["rounds"])})
+    found["rounds"] = tuple(found["rounds"])
+    return Distribution(**found)
 
 
 def decode_hello(raw: Any) -> Hello:

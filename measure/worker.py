@@ -24,6 +24,7 @@ from autosched.script import parse
 from autosched.target import Target, available_cores
 from autosched.tir.canonical import workload_key
 from autosched.tir.nodes import PrimFunc
+from measure.closing import Closing
 from measure.local import LocalPool
 from measure.pool import Pool
 from measure.registry import Hello
@@ -43,7 +44,8 @@ Engine = Callable[[Target, str], Pool]
 """Makes the pool that measures in a slot, from the target and the slot's name."""
 
 FLUSH_SECONDS = 0.5
-"""Answers travel together: a message costs a millisecond of the tuning process."""
+"""Answers travel together so often, or as the request says: a message costs a millisecond of the
+tuning process."""
 BEAT_SECONDS = 2.0
 OPEN_JOBS = 2
 FORGOTTEN = 1000
@@ -59,13 +61,23 @@ SUSPECT = frozenset(
     }
 )
 CANARY_SIDE = 48
+GPUS = ("cuda", "opencl")
 
 
 def local_engine(target: Target, slot: str) -> Pool:
-    """The cores that this process may use, as a device.
+    """The cores that this process may use, or a GPU (a slot such as "cuda/0"), as a device.
 
     Raises MeasureError if they are too few for the target, or of another kind.
     """
+    kind, _, number = slot.partition("/")
+    if kind in GPUS or target.is_gpu:
+        if kind != target.kind:
+            has = f"a device of {kind}" if kind in GPUS else "a processor"
+            raise MeasureError(
+                f"the slot {slot} is {has} and cannot run {target}; workers of a GPU are started "
+                "with autosched worker --target"
+            )
+        return LocalPool(target, runner=LocalRunner(device=int(number)))
     missing = target.missing_here()
     if missing:
         raise MeasureError(
@@ -96,7 +108,7 @@ class _Open:
     handle: Any
 
 
-class Service:
+class Service(Closing):
     """A slot at work for pools elsewhere. A context manager; see the module.
 
     `default_target` is what its canary is built for, and what it recommends itself for.
@@ -114,17 +126,6 @@ class Service:
         self._lock = threading.Lock()
         self._running: tuple[str, threading.Event] | None = None
         self._stopped: deque[str] = deque(maxlen=FORGOTTEN)
-
-    def __enter__(self) -> Service:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def run(self, request: JsonDict, post: Post) -> None:
         """Do what `request` says and post what comes of it; returns when done.
@@ -162,7 +163,8 @@ class Service:
                 return
             self._running = (batch, cancel)
         try:
-            with _Reporter(post, request["batch"]) as reporter:
+            every = request.get("flush_seconds", FLUSH_SECONDS)
+            with _Reporter(post, request["batch"], every) as reporter:
                 getattr(self, f"_do_{request['kind']}")(request, reporter, cancel)
         finally:
             with self._lock:
@@ -197,13 +199,14 @@ class Service:
         traces = [Trace.from_json(text) for _, text in request["items"]]
         held: list[tuple[int, MeasureResult]] = []
 
-        def on_result(place: int, result: MeasureResult) -> None:
-            if result.status in SUSPECT:
-                held.append((items[place], result))
-            elif result.status is not Status.CANCELLED or not cancel.is_set():
-                reporter.answer(items[place], encode_result(result))
+        def on_results(found: Sequence[tuple[int, MeasureResult]]) -> None:
+            for place, result in found:
+                if result.status in SUSPECT:
+                    held.append((items[place], result))
+                elif result.status is not Status.CANCELLED or not cancel.is_set():
+                    reporter.answer(items[place], encode_result(result))
 
-        pool.measure(job.handle, traces, request["best_seconds"], on_result, cancel)
+        pool.measure(job.handle, traces, request["best_seconds"], on_results, cancel)
         if held:
             self._judge(pool, held, reporter)
 
@@ -277,8 +280,8 @@ class Service:
 class _Reporter:
     """Posts a batch's messages: at once that it has begun, then answers together, and beats."""
 
-    def __init__(self, post: Post, batch: int) -> None:
-        self._post, self._batch = post, batch
+    def __init__(self, post: Post, batch: int, every: float) -> None:
+        self._post, self._batch, self._every = post, batch, every
         self._answers: list[tuple[int, JsonDict]] = []
         self._unfit: list[tuple[int, str]] = []
         self._lock = threading.Lock()
@@ -324,7 +327,7 @@ class _Reporter:
             self.message({"answers": answers, "unfit": unfit})
 
     def _beat(self) -> None:
-        while not self._over.wait(FLUSH_SECONDS):
+        while not self._over.wait(min(self._every, BEAT_SECONDS)):
             self._flush()
             if time.monotonic() - self._said >= BEAT_SECONDS:
                 self.message({})

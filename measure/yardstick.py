@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import deque
 from math import inf
 
-from measure.kernel import Kernel
+from measure.machine import Runnable
 from measure.timing import relative_range
 
 KEPT = 16
@@ -25,11 +25,11 @@ class Yardstick:
     """Times of one kernel, one for each of the last candidates."""
 
     def __init__(self) -> None:
-        self._kernel: Kernel | None = None
+        self._kernel: Runnable | None = None
         self._seconds = inf
         self._times: deque[float] = deque(maxlen=KEPT)
 
-    def offer(self, kernel: Kernel, seconds: float) -> None:
+    def offer(self, kernel: Runnable, seconds: float) -> None:
         """Take this kernel, which takes `seconds`, if it is faster."""
         if seconds < self._seconds:
             self._kernel, self._seconds = kernel, seconds

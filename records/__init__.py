@@ -9,15 +9,17 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from records.distilling import distill
 from records.errors import (
     KeyReused,
     LeaseLost,
     NoRecord,
+    QueueFull,
     RecordError,
     SchemaVersionError,
     StoreUnavailable,
 )
-from records.exchange import distill, export_jsonl, export_lines, import_jsonl, merge
+from records.exchange import export_jsonl, export_lines, import_jsonl, merge
 from records.intake import ImportReport
 from records.jsonl import JsonlReport, JsonlWriter, read_jsonl
 from records.opening import open_records
@@ -74,6 +76,7 @@ __all__ = [
     "Measurement",
     "NoRecord",
     "Page",
+    "QueueFull",
     "Record",
     "RecordError",
     "RecordKey",

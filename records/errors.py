@@ -3,6 +3,7 @@
 RecordError            a record, store or log that cannot be used
 ├── NoRecord           nothing in the store or log answers the question; the message says why
 ├── KeyReused          a submission's key was used before for another request
+├── QueueFull          as many jobs wait as may
 ├── LeaseLost          somebody else has the job, or nobody has: what was to be written is not
 ├── SchemaVersionError a database of another schema version; the message names the command to run
 └── StoreUnavailable   the database is locked, full or out of reach; the same call may work later
@@ -21,6 +22,10 @@ class NoRecord(RecordError):
 
 class KeyReused(RecordError):
     """What was to be submitted bears the key of another request."""
+
+
+class QueueFull(RecordError):
+    """No other job may wait now."""
 
 
 class LeaseLost(RecordError):

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from records.errors import NoRecord, RecordError, StoreUnavailable
+from records.errors import RecordError, StoreUnavailable
 from records.jsonl import LISTED, JsonlReport
-from records.lines import Entry, LoggedMeasurement
-from records.types import IMPORT, OK, Record, Workload
+from records.lines import Entry
 
 if TYPE_CHECKING:
     from records.store import Store
@@ -37,6 +36,13 @@ class ImportReport:
         if len(self.refused) < LISTED:
             self.refused.append((number, reason))
 
+    def add(self, later: ImportReport) -> None:
+        """Enter what became of the lines that follow."""
+        self.new += later.new
+        self.known += later.known
+        self.refused_count += later.refused_count
+        self.refused = sorted(self.refused + later.refused)[:LISTED]
+
     def add_skipped(self, read: JsonlReport) -> None:
         """Enter the lines that could not even be read."""
         self.refused_count += read.skipped_count
@@ -53,9 +59,11 @@ class ImportReport:
 def take_in(
     store: Store, numbered: Iterable[tuple[int, Entry]], origin: str | None
 ) -> ImportReport:
-    """Stores numbered entries in batches, marked as of `origin` (None: as they are).
+    """Stores numbered entries, marked as of `origin` (None: as they are).
 
-    What cannot be stored is refused in the report, entry by entry.
+    A batch is one transaction: all of it is there or nothing, whatever happens meanwhile. What
+    cannot be stored is refused in the report, entry by entry. Raises StoreUnavailable; what was
+    taken by then stays, and is known when the same is taken in again.
     """
     intake = _Intake(store, origin)
     rest = iter(numbered)
@@ -69,90 +77,24 @@ class _Intake:
         self.report = ImportReport()
         self._store = store
         self._origin = origin
-        self._workloads: set[str] = set()
-        self._jobs: set[str] = set()
+        self._seen: set[tuple[str, str]] = set()
 
-    def take(self, batch: list[tuple[int, Entry]]) -> None:
-        records: list[tuple[int, Record]] = []
-        measurements: list[tuple[int, LoggedMeasurement]] = []
-        for number, entry in batch:
-            match entry:
-                case Workload():
-                    self._take_workload(number, entry)
-                case Record():
-                    records.append((number, entry))
-                case LoggedMeasurement():
-                    measurements.append((number, entry))
-        self._take_records([r for r in records if self._is_of_known_workload(*r)])
-        self._take_measurements(measurements)
+    def take(self, batch: Sequence[tuple[int, Entry]]) -> None:
+        """Take a batch; where the database refuses a row, all but that one, by halves."""
+        from records.taking import Taking
 
-    def _take_workload(self, number: int, workload: Workload) -> None:
-        if workload.key in self._workloads:
-            return
         try:
-            self._store.put_workload(workload)
+            with self._store._writing() as connection:
+                taking = Taking(connection, self._store._traces, self._origin, self._seen)
+                taking.take(batch)
         except StoreUnavailable:
             raise
         except RecordError as e:
-            self.report.refuse(number, str(e))
+            if len(batch) == 1:
+                self.report.refuse(batch[0][0], str(e))
+                return
+            self.take(batch[: len(batch) // 2])
+            self.take(batch[len(batch) // 2 :])
         else:
-            self._workloads.add(workload.key)
-
-    def _is_of_known_workload(self, number: int, record: Record) -> bool:
-        key = record.workload_key
-        if key not in self._workloads:
-            try:
-                self._store.workload(key)
-            except NoRecord:
-                reason = f"workload {key} is neither in the store nor in the lines before"
-                self.report.refuse(number, reason)
-                return False
-            self._workloads.add(key)
-        return True
-
-    def _take_records(self, records: list[tuple[int, Record]]) -> None:
-        for _, record in records:
-            self._make_job_of(record)
-        origin = self._origin
-        taken = [r if origin is None else replace(r, origin=origin) for _, r in records]
-        stored = self._store.insert_records(taken)
-        for (number, record), (kept, is_new) in zip(records, stored, strict=True):
-            if is_new:
-                self.report.new += 1
-            elif (kept.workload_key, kept.program_hash) == (
-                record.workload_key,
-                record.program_hash,
-            ):
-                self.report.known += 1
-            else:
-                reason = "another program is stored under the same job, round and slot"
-                self.report.refuse(number, reason)
-
-    def _make_job_of(self, record: Record) -> None:
-        """A record needs a job; one that comes without is known by its id and its records."""
-        if record.job_id in self._jobs:
-            return
-        self._store.create_job(
-            record.workload_key,
-            record.target,
-            device=record.device,
-            seed=None,
-            trials_requested=0,
-            state="succeeded",
-            origin=IMPORT,
-            job_id=record.job_id,
-        )
-        self._jobs.add(record.job_id)
-
-    def _take_measurements(self, measurements: list[tuple[int, LoggedMeasurement]]) -> None:
-        found = self._store.find_records([entry.of for _, entry in measurements])
-        for number, entry in measurements:
-            record = found.get(entry.of)
-            if record is None or record.status != OK:
-                why = "that is not in the store" if record is None else f"that is {record.status}"
-                self.report.refuse(number, f"a measurement of a record {why}")
-                continue
-            measurement = entry.measurement
-            if self._origin is not None:
-                measurement = replace(measurement, origin=self._origin)
-            self._store.add_measurements(record.id, [measurement])
+            self._seen |= taking.found
+            self.report.add(taking.report)

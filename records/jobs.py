@@ -4,15 +4,26 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from functools import cache
 from typing import Any
 
-from sqlalchemy import Connection, Select, and_, bindparam, case, func, or_, select, update
+from sqlalchemy import Connection, Integer, Select, and_, bindparam, case, func, or_, select, update
 from sqlalchemy.orm import aliased
 
-from records.errors import KeyReused, NoRecord, RecordError
+from records.errors import NoRecord, RecordError
 from records.rows import insert_new, select_values
-from records.schema import JobRow, RecordRow, SubmissionRow, database_time
-from records.types import JOB_STATES, OK, TRIAL, Job, JobPage, Record, SubmissionKey
+from records.schema import JobRow, RecordRow, database_time
+from records.types import (
+    JOB_STATES,
+    LOCAL,
+    OK,
+    TRIAL,
+    Job,
+    JobChanges,
+    JobPage,
+    Record,
+    storable_text,
+)
 
 
 def check_state(state: str) -> None:
@@ -50,51 +61,63 @@ def create(connection: Connection, **values: Any) -> Job:
     return job_of(connection, values["id"])
 
 
-def submitted(connection: Connection, key: SubmissionKey) -> str | None:
-    """The id of the job that was submitted under `key`, None if none was.
+def change(connection: Connection, job_id: str, changes: JobChanges) -> Job:
+    """The job with new values. Raises NoRecord, and RecordError for what is no state."""
+    if "state" in changes:
+        check_state(changes["state"])
+    values: dict[str, Any] = {**changes, "updated_at": database_time()}
+    if (error := changes.get("error")) is not None:
+        values["error"] = storable_text(error)
+    connection.execute(update(JobRow).where(JobRow.id == job_id).values(values))
+    return job_of(connection, job_id)
 
-    Raises KeyReused if it was another request.
-    """
-    query = select(SubmissionRow.job_id, SubmissionRow.digest).where(
-        SubmissionRow.client == key.client, SubmissionRow.key == key.key
+
+def newest(
+    connection: Connection, workload_key: str, target: str, seed: int, device: str | None
+) -> Job | None:
+    """The newest job made here of that workload, target and seed, and of `device` if given."""
+    query = (
+        select_values(Job)
+        .where(JobRow.workload_key == workload_key, JobRow.target == target)
+        .where(JobRow.seed == seed, JobRow.origin == LOCAL)
+        .order_by(JobRow.created_at.desc(), JobRow.id.desc())
+        .limit(1)
     )
+    if device is not None:
+        query = query.where(JobRow.device == device)
     row = connection.execute(query).first()
-    if row is None:
-        return None
-    if row.digest != key.digest:
-        raise KeyReused(
-            f"the key {key.key!r} was used before, for another request (job {row.job_id}); "
-            "use a new key for each request"
-        )
-    job_id: str = row.job_id
-    return job_id
-
-
-def note_submission(connection: Connection, key: SubmissionKey, job_id: str) -> bool:
-    """Notes under which key a job was submitted; False if somebody was faster."""
-    row = key._asdict() | {"job_id": job_id, "created_at": database_time()}
-    added = insert_new(connection, SubmissionRow, ["client", "key"]).values(row)
-    return connection.execute(added.returning(SubmissionRow.job_id)).first() is not None
+    return None if row is None else Job(**row._mapping)
 
 
 def page(
     connection: Connection, *, limit: int, before: str | None, **wanted: str | None
 ) -> JobPage:
     """The newest jobs with the columns that are `wanted`, those made before the job `before`."""
-    query: Select[Any] = select_values(Job)
-    for name, value in wanted.items():
-        if value is not None:
-            query = query.where(getattr(JobRow, name) == value)
+    given = {name: value for name, value in wanted.items() if value is not None}
+    asked: dict[str, Any] = {**given, "most": limit + 1}
     if before is not None:
+        asked["before"] = before
+    query = _newest(tuple(sorted(given)), following=before is not None)
+    jobs = [Job(**row._mapping) for row in connection.execute(query, asked).all()]
+    return JobPage(jobs[:limit], jobs[limit - 1].id if len(jobs) > limit else None)
+
+
+@cache
+def _newest(names: tuple[str, ...], *, following: bool) -> Select[Any]:
+    """Selects jobs by the columns of those names. Made once: that takes longer than the answer."""
+    query = select_values(Job).where(*(getattr(JobRow, name) == bindparam(name) for name in names))
+    if following:
         other = aliased(JobRow)
-        made = select(other.created_at).where(other.id == before).scalar_subquery()
+        made = select(other.created_at).where(other.id == bindparam("before")).scalar_subquery()
         query = query.where(
             JobRow.created_at <= made,  # where the index is entered
-            or_(JobRow.created_at < made, and_(JobRow.created_at == made, JobRow.id < before)),
+            or_(
+                JobRow.created_at < made,
+                and_(JobRow.created_at == made, JobRow.id < bindparam("before")),
+            ),
         )
-    query = query.order_by(JobRow.created_at.desc(), JobRow.id.desc()).limit(limit + 1)
-    jobs = [Job(**row._mapping) for row in connection.execute(query)]
-    return JobPage(jobs[:limit], jobs[limit - 1].id if len(jobs) > limit else None)
+    newest = query.order_by(JobRow.created_at.desc(), JobRow.id.desc())
+    return newest.limit(bindparam("most", type_=Integer))
 
 
 def counts(connection: Connection, client: str | None) -> Counter[str]:

@@ -12,27 +12,29 @@ job (kind `state`), in the same transaction. States:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import ColumnElement, Connection, delete, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Select, delete, func, select, update
 from sqlalchemy.orm import aliased
 
-from records.errors import LeaseLost, RecordError
-from records.jobs import create, job_of, note_submission, submitted
-from records.rows import put_workload
-from records.schema import EventRow, JobRow, SubmissionRow, database_time
+from records import events
+from records.errors import LeaseLost, RecordError, StoreUnavailable
+from records.jobs import job_of
+from records.schema import JobRow, SubmissionRow, database_time
+from records.submissions import Bounds, Entrance, Submission, take
 from records.types import (
     CANCELLING,
     ENDED,
     LOCAL,
     QUEUED,
     RUNNING,
+    STATE,
     Job,
     Lease,
     SubmissionKey,
     Workload,
-    new_job_id,
+    state_event,
     storable_text,
 )
 
@@ -41,16 +43,11 @@ if TYPE_CHECKING:
     from records.store import Store
 
 
-STATE = "state"
-"""The kind of the events that tell of a job's states."""
 RESUMED = "resumed"
 """The reason of the state event with which a job that had ended goes on."""
+_WORKLOADS_KEPT = 1000
 MOST_TRIALS = 10_000_000
 """Trials of one job, however often it is resumed."""
-
-
-class _AnotherWasFaster(Exception):
-    """The same submission was made at the same time; this one is taken back."""
 
 
 def check_lease(connection: Connection, lease: Lease) -> None:
@@ -72,8 +69,15 @@ def _holder(epoch: int, owner: str | None) -> str:
 class JobQueue:
     """The jobs of a store as a queue. Any number of processes may use one at once."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, bounds: Bounds = Bounds()) -> None:  # noqa: B008 - frozen
         self._db: Database = store._db
+        self._bounds = bounds
+        self._stored: dict[str, Workload] = {}
+
+    @property
+    def store_name(self) -> str:
+        """The URL of the store, without its password."""
+        return self._db.name
 
     def submit(
         self,
@@ -90,35 +94,43 @@ class JobQueue:
         """A new job that waits, with its workload, in one transaction; and whether it is new.
 
         A request that is repeated under the same `key` gives the job of the first time, as it is
-        now. Raises KeyReused if the key was used for another request.
+        now. Raises KeyReused if the key was used for another request, and QueueFull.
         """
-        values: dict[str, Any] = {
-            "workload_key": workload.key,
-            "target": target,
-            "device": None,
-            "seed": seed,
-            "options": dict(options or {}),
-            "state": QUEUED,
-            "trials_requested": trials_requested,
-            "origin": LOCAL,
-            "priority": priority,
-            "client": client,
-        }
+        submission = Submission(
+            workload=workload,
+            target=target,
+            seed=seed,
+            trials_requested=trials_requested,
+            options=dict(options or {}),
+            priority=priority,
+            client=client,
+            key=key,
+        )
+        (answer,) = self.submit_many([submission])
+        if isinstance(answer, RecordError):
+            raise answer
+        return answer
+
+    def submit_many(
+        self, submissions: Sequence[Submission]
+    ) -> list[tuple[Job, bool] | RecordError]:
+        """As many `submit`s in one transaction: each one's answer, or why it was refused.
+
+        Raises StoreUnavailable, and then none was taken. Of rows that the database refuses only
+        the submissions are refused that they belong to.
+        """
+        stored = dict(self._stored) if len(self._stored) <= _WORKLOADS_KEPT else {}
         try:
             with self._db.transaction(writes=True) as connection:
-                if key is not None and (known := submitted(connection, key)) is not None:
-                    return job_of(connection, known), False
-                put_workload(connection, workload)
-                job = create(connection, id=new_job_id(), **values)
-                if key is not None and not note_submission(connection, key, job.id):
-                    raise _AnotherWasFaster
-                _tell(connection, job, "submitted")
-                return job, True
-        except _AnotherWasFaster:
-            with self._db.transaction(writes=False) as connection:
-                known = submitted(connection, key) if key is not None else None
-                assert known is not None  # what made the insert stand back is committed
-                return job_of(connection, known), False
+                answers = take(connection, submissions, self._bounds, stored)
+            self._stored = stored
+            return answers
+        except StoreUnavailable:
+            raise
+        except RecordError as e:
+            if len(submissions) == 1:
+                return [e]
+            return [answer for one in submissions for answer in self.submit_many([one])]
 
     def forget_submissions(self, seconds: float) -> int:
         """Keys of submissions older than that may be used anew; returns how many there were."""
@@ -132,22 +144,8 @@ class JobQueue:
         The highest priority first, then the client that has the fewest jobs running, of these the
         one whose turn is longest ago, then the oldest.
         """
-        other = aliased(JobRow)
-        of_client = select(func.count()).where(other.client == JobRow.client).correlate(JobRow)
-        running = of_client.where(other.state.in_((RUNNING, CANCELLING))).scalar_subquery()
-        turn = of_client.with_only_columns(func.max(other.claimed_at)).scalar_subquery()
-        waiting = (
-            select(JobRow.id)
-            .where(JobRow.state == QUEUED, JobRow.origin == LOCAL)
-            .order_by(
-                JobRow.priority.desc(),
-                *(running, turn.asc().nulls_first(), JobRow.created_at, JobRow.id),
-            )
-            .limit(1)
-            .with_for_update(skip_locked=True, of=JobRow)
-        )
         with self._db.transaction(writes=True) as connection:
-            job_id = connection.execute(waiting).scalar()
+            job_id = connection.execute(_NEXT).scalar()
             if job_id is None:
                 return None
             values = {
@@ -217,8 +215,9 @@ class JobQueue:
 
     def resume(self, job_id: str, additional_trials: int = 0) -> Job:
         """An ended job, back in the queue, with more trials. Raises RecordError for others, and
-        beyond MOST_TRIALS."""
+        beyond MOST_TRIALS, and QueueFull."""
         with self._db.transaction(writes=True) as connection:
+            entrance = Entrance(connection, self._bounds)
             job = job_of(connection, job_id, lock=True)
             if job.state not in ENDED or job.origin != LOCAL or additional_trials < 0:
                 raise RecordError(
@@ -228,10 +227,36 @@ class JobQueue:
             trials = job.trials_requested + additional_trials
             if trials > MOST_TRIALS:
                 raise RecordError(f"job {job_id} would have {trials} trials; at most {MOST_TRIALS}")
+            entrance.check(job.client)
             values = {"state": QUEUED, "error": None, "trials_requested": trials}
             return _change(connection, job_id, values, RESUMED)
 
 
+def _next() -> Select[Any]:
+    """Selects, and locks, the job that `claim` takes."""
+    busy = (
+        select(JobRow.client, func.count().label("jobs"))
+        .where(JobRow.state.in_((RUNNING, CANCELLING)))
+        .group_by(JobRow.client)
+        .subquery()
+    )
+    other = aliased(JobRow)
+    turn = select(func.max(other.claimed_at)).where(other.client == JobRow.client).scalar_subquery()
+    return (
+        select(JobRow.id)
+        .outerjoin(busy, busy.c.client == JobRow.client)
+        .where(JobRow.state == QUEUED, JobRow.origin == LOCAL)
+        .order_by(
+            JobRow.priority.desc(),
+            func.coalesce(busy.c.jobs, 0),
+            *(turn.asc().nulls_first(), JobRow.created_at, JobRow.id),
+        )
+        .limit(1)
+        .with_for_update(skip_locked=True, of=JobRow)
+    )
+
+
+_NEXT = _next()
 _FREE: Mapping[str, Any] = {"lease_owner": None, "lease_until": None}
 
 
@@ -256,13 +281,4 @@ def _change(
 
 def _tell(connection: Connection, job: Job, reason: str) -> None:
     """Adds the event of a job's new state; the transaction has changed, so holds, its row."""
-    data = {
-        "state": job.state,
-        "reason": reason,
-        "error": job.error,
-        "trials_done": job.trials_done,
-        "trials_requested": job.trials_requested,
-        "best_seconds": job.best_seconds,
-    }
-    row = {"job_id": job.id, "kind": STATE, "data": data, "created_at": database_time()}
-    connection.execute(insert(EventRow).values(row))
+    events.add(connection, job.id, STATE, state_event(reason, vars(job)))

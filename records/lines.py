@@ -33,6 +33,15 @@ WORKLOAD = "workload"
 MEASUREMENT = "measurement"
 
 _INT_LIMIT = 1 << 31  # what an INTEGER column of PostgreSQL holds
+_DECISION_LIMIT = 1 << 63  # columns of populations are int64
+_LONGEST: Mapping[str, int] = {
+    "job_id": 64, "key": 128, "workload_key": 128, "target": 1000, "device": 1000,
+    "program_hash": 128,
+}  # fmt: skip
+"""Bytes of what indexes hold: PostgreSQL's have room for 2,700 a row."""
+_DEEPEST = 64
+"""Levels of JSON data. What is deeper may be read here and be too deep for who reads it next."""
+_FIRST_YEAR, _LAST_YEAR = 1970, 9000  # in any time zone a time that Python can hold
 
 
 @dataclass(frozen=True)
@@ -93,7 +102,7 @@ def _line(**values: Any) -> bytes:
     head = {"v": VERSION, "kind": values.pop("kind"), **_COMMON}
     try:
         text = json.dumps(head | values, separators=(",", ":"), allow_nan=False)
-    except (TypeError, ValueError) as e:
+    except (TypeError, ValueError, RecursionError) as e:
         raise RecordError(f"not JSON data ({e}): {str(values)[:200]}") from e
     return text.encode("ascii") + b"\n"
 
@@ -134,6 +143,8 @@ class _Values:
             self._refuse(key, "a string")
         if value != storable_text(value):
             self._refuse(key, "text that can be stored")
+        if key in _LONGEST and len(value.encode()) > _LONGEST[key]:
+            self._refuse(key, f"at most {_LONGEST[key]} bytes")
         return value
 
     def optional_text(self, key: str) -> str | None:
@@ -174,19 +185,28 @@ class _Values:
         value = self._data.get(key)
         if not isinstance(value, list):
             self._refuse(key, "an array")
+        if not _is_shallow(value):
+            self._refuse(key, f"at most {_DEEPEST} levels")
         return value
 
     def integers(self, key: str) -> dict[str, int]:
         value = self._data.get(key)
         if not isinstance(value, dict) or not all(type(n) is int for n in value.values()):
             self._refuse(key, "an object of integers")
+        if not all(abs(n) < _DECISION_LIMIT for n in value.values()):
+            self._refuse(key, "integers of 64 bits")
+        if any(name != storable_text(name) for name in value):
+            self._refuse(key, "names that can be stored")
         return value
 
     def time(self, key: str) -> datetime:
         try:
-            return datetime.fromisoformat(self.text(key))
+            time = datetime.fromisoformat(self.text(key))
         except ValueError:
             self._refuse(key, "a time in ISO 8601")
+        if not _FIRST_YEAR < time.year < _LAST_YEAR:
+            self._refuse(key, f"a year from {_FIRST_YEAR + 1} to {_LAST_YEAR - 1}")
+        return time
 
     def present(self, key: str) -> bool:
         return self._data.get(key) is not None
@@ -198,6 +218,19 @@ class _Values:
     def _refuse(self, key: str, expected: str) -> NoReturn:
         found = "nothing" if key not in self._data else repr(self._data[key])[:60]
         raise RecordError(f"{key}: expected {expected}, found {found}")
+
+
+def _is_shallow(value: list[Any]) -> bool:
+    """Whether JSON data has at most _DEEPEST levels."""
+    level: list[Any] = [value]
+    for _ in range(_DEEPEST):
+        inner: list[Any] = []
+        for one in level:
+            inner += one.values() if type(one) is dict else one
+        level = [one for one in inner if type(one) in (list, dict)]
+        if not level:
+            return True
+    return False
 
 
 def _workload(values: _Values) -> Workload:

@@ -6,7 +6,7 @@ The best of a workload is looked up in `ix_records_best` alone.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -18,13 +18,42 @@ from sqlalchemy import (
     bindparam,
     func,
     select,
+    tuple_,
     union_all,
 )
 
-from records.ranking import Scope, Standing, Tally
-from records.rows import select_records
+from records.ranking import Scope, Standing, Tally, candidate, choose_scope, no_record, pick
+from records.rows import chunks, select_records
 from records.schema import RecordRow
-from records.types import OK, TRIAL, CurvePoint, Filters
+from records.traces import Traces
+from records.types import OK, TRIAL, CurvePoint, Filters, Record, RecordKey
+
+
+def best(
+    connection: Connection,
+    traces: Traces,
+    workload_key: str,
+    target: str | None,
+    device: str | None,
+    exclude: Collection[int],
+) -> Record:
+    """The fastest valid record measured here, but for the ids to `exclude`.
+
+    Raises NoRecord, saying why, if there is none.
+    """
+    if target is None or device is None:
+        found = scopes(connection, workload_key)
+        target, device = choose_scope(workload_key, target, device, found)
+    asked: dict[str, Any] = {"workload_key": workload_key, "target": target, "device": device}
+    if exclude:
+        asked["exclude"] = list(exclude)
+    firsts = traces.fetch(connection, first_records(exclude=bool(exclude)), asked)
+    chosen = pick([one for one in map(candidate, firsts) if one])
+    if chosen is None:
+        scope = target, device
+        counted = tally(connection, workload_key, scope)
+        raise no_record(workload_key, scope, counted, scopes(connection, workload_key))
+    return next(record for record in firsts if record.id == chosen.id)
 
 
 def firsts(*, exclude: bool) -> CompoundSelect[Any]:
@@ -56,6 +85,21 @@ def first_records(*, exclude: bool) -> Select[Any]:
     """Selects the records that `firsts` finds. Made once: that takes longer than the answer."""
     found = firsts(exclude=exclude).subquery()
     return select_records().join(found, found.c.id == RecordRow.id)
+
+
+def places(connection: Connection, keys: Collection[RecordKey]) -> dict[RecordKey, Any]:
+    """The `id`, `status`, `workload_key` and `program_hash` of those records that are stored."""
+    return {
+        RecordKey(row.job_id, row.round, row.slot): row
+        for chunk in chunks(dict.fromkeys(keys))
+        for row in connection.execute(_PLACES, {"keys": chunk})
+    }
+
+
+_KEY = (RecordRow.job_id, RecordRow.round, RecordRow.slot)
+_PLACES = select(
+    *_KEY, RecordRow.id, RecordRow.status, RecordRow.workload_key, RecordRow.program_hash
+).where(tuple_(*_KEY).in_(bindparam("keys", expanding=True)))
 
 
 def scopes(connection: Connection, workload_key: str) -> list[Scope]:

@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Connection, func, select, update
 
 from records.jobs import best_seconds
-from records.rows import ranking_columns, trace_hash
+from records.measurements import held
+from records.rows import ranking_columns
 from records.schema import JobRow, MeasurementRow, RecordRow, TraceRow
+from records.traces import trace_hash
 from records.types import LOCAL, OK, STALE, TRIAL, Measurement, Record
 
 if TYPE_CHECKING:
@@ -119,7 +121,7 @@ def _rank(store: Store, batch: list[Record], report: RepairReport, dry_run: bool
 def _rank_one(store: Store, record_id: int, report: RepairReport, dry_run: bool) -> None:
     """Look again, with the record held, since it may have been measured meanwhile."""
     with store._db.transaction(writes=not dry_run) as connection:
-        record = store._locked(connection, record_id)
+        record = held(connection, store._traces, record_id)
         query = select(MeasurementRow.seconds, MeasurementRow.origin)
         rows = connection.execute(query.where(MeasurementRow.record_id == record_id))
         found = [Measurement(seconds=row.seconds, origin=row.origin) for row in rows]

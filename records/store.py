@@ -5,35 +5,23 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
+from contextlib import contextmanager
 from datetime import datetime
-from statistics import median
 from types import TracebackType
 from typing import Any, Self, Unpack
 
-from sqlalchemy import Connection, Integer, bindparam, func, insert, select, update
+from sqlalchemy import Connection
 
-from records import jobs, lookup, trials
-from records.database import Database, address
-from records.errors import NoRecord, RecordError
+from records import events, jobs, lookup, measurements, trials, workloads
+from records.database import BUSY_SECONDS, Database, address
+from records.errors import NoRecord
+from records.insertion import Inserter
 from records.leases import check_lease
-from records.ranking import Scope, candidate, choose_scope, no_record, pick
-from records.rows import (
-    Traces,
-    chunks,
-    columns,
-    insert_record_rows,
-    put_workload,
-    ranking_columns,
-    select_records,
-    select_values,
-)
-from records.schema import EventRow, JobRow, MeasurementRow, RecordRow, WorkloadRow, database_time
+from records.ranking import Scope
+from records.traces import Traces
 from records.trials import Tallied, TrialPoint
 from records.types import (
     LOCAL,
-    OK,
-    STATUSES,
     CurvePoint,
     Event,
     Filters,
@@ -47,7 +35,6 @@ from records.types import (
     RecordKey,
     Workload,
     new_job_id,
-    storable_text,
 )
 
 PAGE = 500
@@ -56,6 +43,7 @@ WINDOW = 1_000
 """Records that one page looks through for those that its filters select."""
 WIDEST_WINDOW = 64_000
 """As many, in a listing that finds few."""
+_TITLES_KEPT = 10_000
 
 
 class Store:
@@ -66,12 +54,18 @@ class Store:
     threads and processes may use one database at once; a store must not be carried into a forked
     process. The read side is that of `RecordSource`.
 
+    A call that writes to an SQLite file waits `busy_seconds` for others who do.
+
     Raises RecordError for what cannot be used, StoreUnavailable where the database is busy or away.
     """
 
-    def __init__(self, url_or_path: str | os.PathLike[str]) -> None:
-        self._db = Database(address(url_or_path))
+    def __init__(
+        self, url_or_path: str | os.PathLike[str], busy_seconds: float = BUSY_SECONDS
+    ) -> None:
+        self._db = Database(address(url_or_path), busy_seconds=busy_seconds)
         self._traces = Traces()
+        self._inserter = Inserter(self._traces)
+        self._titles: dict[str, tuple[str, Sequence[Any] | None]] = {}
 
     @property
     def name(self) -> str:
@@ -96,6 +90,14 @@ class Store:
     ) -> None:
         self.close()
 
+    @contextmanager
+    def _writing(self, lease: Lease | None = None) -> Iterator[Connection]:
+        """A transaction that changes something. Raises LeaseLost if `lease` is over."""
+        with self._db.transaction(writes=True) as connection:
+            if lease is not None:
+                check_lease(connection, lease)
+            yield connection
+
     # Workloads
 
     def put_workload(self, workload: Workload) -> None:
@@ -104,38 +106,36 @@ class Store:
 
         Raises RecordError if another script has that key.
         """
-        with self._db.transaction(writes=True) as connection:
-            put_workload(connection, workload)
+        with self._writing() as connection:
+            workloads.put(connection, workload)
 
     def workload(self, key: str) -> Workload:
         """The workload of that key. Raises NoRecord if there is none."""
-        query = select_values(Workload).where(WorkloadRow.key == key)
         with self._db.transaction(writes=False) as connection:
-            row = connection.execute(query).first()
-        if row is None:
-            raise NoRecord(f"no workload {key} in {self.name}")
-        return Workload(**row._mapping)
+            found = workloads.find(connection, key)
+        if found is None:
+            raise NoRecord(f"no workload {key} in this store")
+        return found
 
     def workloads(self, after: str = "") -> Iterator[Workload]:
         """All workloads, in order of their keys, those after the key `after`."""
-        query = select_values(Workload).order_by(WorkloadRow.key).limit(PAGE)
-        last = after
         while True:
             with self._db.transaction(writes=False) as connection:
-                rows = connection.execute(query.where(WorkloadRow.key > last)).all()
-            yield from (Workload(**row._mapping) for row in rows)
-            if len(rows) < PAGE:
+                found = workloads.following(connection, after, PAGE)
+            yield from found
+            if len(found) < PAGE:
                 return
-            last = rows[-1].key
+            after = found[-1].key
 
     def titles(self, keys: Collection[str]) -> dict[str, tuple[str, Sequence[Any] | None]]:
-        """Names and arguments of the workloads with those keys."""
-        found: dict[str, tuple[str, Sequence[Any] | None]] = {}
-        query = select(WorkloadRow.key, WorkloadRow.name, WorkloadRow.args)
-        with self._db.transaction(writes=False) as connection:
-            for chunk in chunks(sorted(set(keys))):
-                for row in connection.execute(query.where(WorkloadRow.key.in_(chunk))):
-                    found[row.key] = row.name, row.args
+        """Names and arguments of the workloads with those keys. They never change, so they are
+        asked for once."""
+        known = self._titles if len(self._titles) <= _TITLES_KEPT else {}
+        found = {key: known[key] for key in keys if key in known}
+        if missing := set(keys).difference(found):
+            with self._db.transaction(writes=False) as connection:
+                found |= workloads.titles(connection, missing)
+            self._titles = known | found
         return found
 
     # Jobs
@@ -161,7 +161,7 @@ class Store:
         and it is returned.
         """
         self.workload(workload_key)
-        with self._db.transaction(writes=True) as connection:
+        with self._writing() as connection:
             return jobs.create(
                 connection,
                 id=job_id or new_job_id(),
@@ -204,18 +204,13 @@ class Store:
         with self._db.transaction(writes=False) as connection:
             return jobs.counts(connection, client)
 
-    def find_job(self, workload_key: str, target: str, seed: int) -> Job | None:
-        """The newest job made here of that workload, target and seed: the one to resume."""
-        query = (
-            select_values(Job)
-            .where(JobRow.workload_key == workload_key, JobRow.target == target)
-            .where(JobRow.seed == seed, JobRow.origin == LOCAL)
-            .order_by(JobRow.created_at.desc(), JobRow.id.desc())
-            .limit(1)
-        )
+    def find_job(
+        self, workload_key: str, target: str, seed: int, device: str | None = None
+    ) -> Job | None:
+        """The newest job made here of that workload, target and seed (and device, if given): the
+        one to resume."""
         with self._db.transaction(writes=False) as connection:
-            row = connection.execute(query).first()
-        return None if row is None else Job(**row._mapping)
+            return jobs.newest(connection, workload_key, target, seed, device)
 
     def update_job(
         self, job_id: str, *, lease: Lease | None = None, **changes: Unpack[JobChanges]
@@ -224,16 +219,8 @@ class Store:
 
         Raises LeaseLost if `lease` is given and is not the job's any more.
         """
-        if "state" in changes:
-            jobs.check_state(changes["state"])
-        if (error := changes.get("error")) is not None:
-            changes["error"] = storable_text(error)
-        values: dict[str, Any] = {**changes, "updated_at": database_time()}
-        with self._db.transaction(writes=True) as connection:
-            if lease is not None:
-                check_lease(connection, lease)
-            connection.execute(update(JobRow).where(JobRow.id == job_id).values(values))
-            return jobs.job_of(connection, job_id)
+        with self._writing(lease) as connection:
+            return jobs.change(connection, job_id, changes)
 
     # Events
 
@@ -242,39 +229,23 @@ class Store:
     ) -> Event:
         """Notes that something happened to a job. Raises NoRecord if there is no such job, and
         LeaseLost if `lease` is given and is not the job's any more."""
-        row = {"job_id": job_id, "kind": kind, "data": data, "created_at": database_time()}
-        with self._db.transaction(writes=True) as connection:
-            # One at a time: an id that is seen means that the job's smaller ones were seen.
+        with self._writing() as connection:
             jobs.job_of(connection, job_id, lock=True)
             if lease is not None:
                 check_lease(connection, lease)
-            added = insert(EventRow).values(row).returning(EventRow.id)
-            event_id = connection.execute(added).scalar_one()
-            found = connection.execute(select_values(Event).where(EventRow.id == event_id)).one()
-        return Event(**found._mapping)
+            return events.add(connection, job_id, kind, data)
 
     def events(
         self, job_id: str, *, after_id: int = 0, limit: int = PAGE, kind: str | None = None
     ) -> list[Event]:
         """The first `limit` events of a job after the one of id `after_id`, in order."""
-        query = _EVENTS
-        asked: dict[str, Any] = {"job_id": job_id, "after_id": after_id, "most": limit}
-        if kind is not None:
-            query = _EVENTS_OF_KIND
-            asked["kind"] = kind
         with self._db.transaction(writes=False) as connection:
-            rows = connection.execute(query, asked).all()
-        return [Event(**row._mapping) for row in rows]
+            return events.following(connection, job_id, after_id=after_id, limit=limit, kind=kind)
 
     def last_events(self, job_ids: Collection[str]) -> dict[str, int]:
         """The id of the last event of each of these jobs; 0 for one without events."""
-        last = select(func.max(EventRow.id)).where(EventRow.job_id == JobRow.id).scalar_subquery()
-        found: dict[str, int] = {}
         with self._db.transaction(writes=False) as connection:
-            for chunk in chunks(sorted(set(job_ids))):
-                query = select(JobRow.id, func.coalesce(last, 0)).where(JobRow.id.in_(chunk))
-                found.update((row[0], row[1]) for row in connection.execute(query))
-        return found
+            return events.last_ids(connection, job_ids)
 
     # Records
 
@@ -294,50 +265,19 @@ class Store:
         """`add_records`, telling with each record whether it was new."""
         if not records:
             return []
-        first: dict[RecordKey, Record] = {}
-        for record in records:
-            first.setdefault(record.key, replace(record, remeasured_seconds=None))
-        with self._db.transaction(writes=True) as connection:
-            if lease is not None:
-                check_lease(connection, lease)
-            _check_known(connection, first.values())
-            rows = self._traces.rows_of(connection, list(first.values()))
-            ids = insert_record_rows(connection, rows)
-            stored = self._traces.by_keys(connection, [key for key in first if key not in ids])
-            stored |= {key: replace(first[key], id=row_id) for key, row_id in ids.items()}
-            jobs.count_trials(connection, (stored[key] for key in ids))
-        answer = []
-        for record in records:
-            answer.append((stored[record.key], record.key in ids))
-            ids.pop(record.key, None)
-        return answer
+        with self._writing(lease) as connection:
+            return self._inserter.insert(connection, records)
 
     def add_measurements(
-        self, record_id: int, measurements: Sequence[Measurement], *, lease: Lease | None = None
+        self, record_id: int, timings: Sequence[Measurement], *, lease: Lease | None = None
     ) -> Record:
         """Adds repeated timings to an ok record; those of local origin decide its rank from now on.
 
         One that is there already (same time and result) is not added again. Returns the record as
         it is now. Raises LeaseLost if `lease` is given and is not the job's any more.
         """
-        with self._db.transaction(writes=True) as connection:
-            if lease is not None:
-                check_lease(connection, lease)
-            record = self._locked(connection, record_id)
-            if record.status != OK:
-                raise RecordError(f"record {record_id} is {record.status}: its time means nothing")
-            known = {m.identity: m for m in _measurements(connection, [record_id])}
-            for measurement in measurements:
-                if measurement.identity in known:
-                    continue
-                row = columns(replace(measurement, record_id=record_id))
-                del row["id"]
-                connection.execute(insert(MeasurementRow).values(row))
-                known[measurement.identity] = measurement
-            local = [m.seconds for m in known.values() if m.origin == LOCAL]
-            record = replace(record, remeasured_seconds=median(local) if local else None)
-            _update_record(connection, record)
-        return record
+        with self._writing(lease) as connection:
+            return measurements.add(connection, self._traces, record_id, timings)
 
     def invalidate(self, record_id: int, status: str, error: str) -> Record:
         """Withdraws a record that was found bad after its trial, with the reason.
@@ -345,19 +285,16 @@ class Store:
         `status` is "stale" for one whose replay gives another program, or that of a failure. The
         record keeps its times and is never handed out again.
         """
-        if status == OK or status not in STATUSES:
-            raise RecordError(f"status {status!r} does not withdraw a record")
-        with self._db.transaction(writes=True) as connection:
-            record = replace(self._locked(connection, record_id), status=status, error=error)
-            _update_record(connection, record)
-            best = {"best_seconds": jobs.best_seconds(connection, record.job_id)}
-            connection.execute(update(JobRow).where(JobRow.id == record.job_id).values(best))
-        return record
+        with self._writing() as connection:
+            return measurements.invalidate(connection, self._traces, record_id, status, error)
 
     def get(self, record_id: int) -> Record:
         """The record of that id. Raises NoRecord if there is none."""
         with self._db.transaction(writes=False) as connection:
-            return self._get(connection, record_id)
+            found = measurements.find(connection, self._traces, record_id)
+        if found is None:
+            raise NoRecord(f"no record {record_id} in this store")
+        return found
 
     def records(self, **filters: Unpack[Filters]) -> Iterator[Record]:
         """The records selected by `filters`, in order of their ids, those after `after_id`."""
@@ -395,11 +332,8 @@ class Store:
 
     def measurements(self, *record_ids: int) -> list[Measurement]:
         """The repeated timings of some records, in order of their own ids."""
-        found: list[Measurement] = []
         with self._db.transaction(writes=False) as connection:
-            for chunk in chunks(record_ids):
-                found += _measurements(connection, chunk)
-        return sorted(found, key=lambda measurement: measurement.id)
+            return measurements.of_records(connection, record_ids)
 
     def find_records(self, keys: Collection[RecordKey]) -> dict[RecordKey, Record]:
         """Those of the records named by `keys` that are stored."""
@@ -443,68 +377,4 @@ class Store:
     ) -> Record:
         """The fastest valid record measured here; see `RecordSource.best`."""
         with self._db.transaction(writes=False) as connection:
-            if target is None or device is None:
-                scopes = lookup.scopes(connection, workload_key)
-                target, device = choose_scope(workload_key, target, device, scopes)
-            scope = target, device
-            asked: dict[str, Any] = {
-                "workload_key": workload_key,
-                "target": target,
-                "device": device,
-            }
-            if exclude:
-                asked["exclude"] = list(exclude)
-            query = lookup.first_records(exclude=bool(exclude))
-            found = {r.id: r for r in self._traces.fetch(connection, query, asked)}
-            best = pick([one for one in map(candidate, found.values()) if one])
-            if best is None:
-                tally = lookup.tally(connection, workload_key, scope)
-                scopes = lookup.scopes(connection, workload_key)
-                raise no_record(workload_key, scope, tally, scopes)
-            return found[best.id]
-
-    def _get(self, connection: Connection, record_id: int) -> Record:
-        if not (found := self._traces.fetch(connection, _BY_ID, {"record_id": record_id})):
-            raise NoRecord(f"no record {record_id} in {self.name}")
-        return found[0]
-
-    def _locked(self, connection: Connection, record_id: int) -> Record:
-        """A record that nobody else changes until the transaction ends."""
-        row = select(RecordRow.id).where(RecordRow.id == record_id).with_for_update()
-        connection.execute(row)
-        return self._get(connection, record_id)
-
-
-_EVENTS = (
-    select_values(Event)
-    .where(EventRow.job_id == bindparam("job_id"), EventRow.id > bindparam("after_id"))
-    .order_by(EventRow.id)
-    .limit(bindparam("most", type_=Integer))
-)
-_EVENTS_OF_KIND = _EVENTS.where(EventRow.kind == bindparam("kind"))
-_BY_ID = select_records().where(RecordRow.id == bindparam("record_id"))
-
-
-def _check_known(connection: Connection, records: Collection[Record]) -> None:
-    """Raises RecordError if a job or workload of the records is not stored."""
-    for what, column, wanted in (
-        ("job", JobRow.id, {record.job_id for record in records}),
-        ("workload", WorkloadRow.key, {record.workload_key for record in records}),
-    ):
-        for chunk in chunks(sorted(wanted)):
-            wanted.difference_update(
-                connection.execute(select(column).where(column.in_(chunk))).scalars()
-            )
-        if wanted:
-            raise RecordError(f"records of {what} {min(wanted)}, which is not in the store")
-
-
-def _measurements(connection: Connection, record_ids: Sequence[int]) -> list[Measurement]:
-    query = select_values(Measurement).where(MeasurementRow.record_id.in_(record_ids))
-    rows = connection.execute(query.order_by(MeasurementRow.id))
-    return [Measurement(**row._mapping) for row in rows]
-
-
-def _update_record(connection: Connection, record: Record) -> None:
-    values = ranking_columns(record) | {"status": record.status, "error": record.error}
-    connection.execute(update(RecordRow).where(RecordRow.id == record.id).values(values))
+            return lookup.best(connection, self._traces, workload_key, target, device, exclude)

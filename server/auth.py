@@ -141,7 +141,7 @@ def check_scope(client: Client | None, scope: str) -> Client:
     return client
 
 
-def _client(request: Request) -> Client:
+async def _client(request: Request) -> Client:  # a plain function would be called in a thread
     client: Client = request.scope["autosched.client"]
     return client
 

@@ -17,7 +17,8 @@ from autosched.cli.status import INTERRUPTED
 from autosched.errors import TuningError
 from autosched.tuning import RecordToFile, RecordToStore, TuningOptions
 from autosched.tuning.callbacks import JobInfo, MeasureCallback
-from autosched.tuning.pools import LOCAL, PoolAddress
+from autosched.tuning.pools import LOCAL, PoolAddress, cluster_pool
+from measure.pool import Pool
 from records import Record, RecordError, Workload
 from records.opening import is_store
 
@@ -27,6 +28,7 @@ examples:
   autosched tune softmax 4096 1024 --trials 32 --db softmax.json
   autosched tune my_ops.py:attention 128 64 --trials 256 --db tuning.db
   autosched tune matmul_add 1024 1024 1024 --trials 256 --resume
+  autosched tune matmul_add 1024 1024 1024 --trials 256 --target cuda
 
 Every measurement is in the records as soon as it is made. Ctrl-C ends a run at any time; with
 --resume, and a store for --db, the next one goes on where it stopped.
@@ -37,6 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
     parser.epilog = _EPILOG
     add_workload(parser)
+    parser.set_defaults(target=None)  # the pool's
     add_db(parser, "takes the records")
     positive = at_least(1)
     parser.add_argument(
@@ -56,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--resume",
         action="store_true",
-        help="go on with the last job of this workload, target and seed in the store; "
+        help="go on with the last job of this workload, target, seed and device in the store; "
         "--trials is then its total",
     )
     parser.add_argument(
@@ -81,9 +84,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--pool",
         default=LOCAL,
         metavar="ADDRESS",
-        help="where to measure: local (this machine); tls://HOST:PORT, the workers of a "
+        help="where to measure: local (this machine; local?device=1 is its second GPU); tls://HOST:PORT, the workers of a "
         "scheduler; replay:model or replay:RECORDS, which run nothing and answer from a model or "
-        "from what was recorded, for trying things out (default: %(default)s)",
+        "from what was recorded, for trying things out (default: %(default)s). Without --target "
+        "programs are for the devices of the pool",
     )
     output = parser.add_mutually_exclusive_group()
     output.add_argument(
@@ -99,7 +103,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Tune and print what was found."""
-    pool = PoolAddress.parse(options.pool)
+    address = PoolAddress.parse(options.pool)
+    if options.target is None and address.is_cluster:
+        with cluster_pool(address, None, options.seed) as pool:
+            options.target = str(pool.target)
+            return _tune(options, address, pool)
+    options.target = options.target or "llvm"
+    return _tune(options, address, options.pool)
+
+
+def _tune(options: argparse.Namespace, address: PoolAddress, pool: Pool | str) -> int:
     task = make_task(options)
     callbacks: list[MeasureCallback] = [_keeper(options.db, options.resume)]
     if options.json:
@@ -112,7 +125,7 @@ def run(options: argparse.Namespace) -> int:
         num_measures_per_round=options.per_round,
         time_budget_s=options.time_budget,
         measure_callbacks=callbacks,
-        pool=options.pool,
+        pool=pool,
         resume=options.resume,
         seed=options.seed,
         verbose=0 if options.json or options.quiet else 1,
@@ -126,7 +139,7 @@ def run(options: argparse.Namespace) -> int:
             text += "; the same command with --resume goes on from there"
         print(text, file=sys.stderr)
         return INTERRUPTED
-    report = Report(task, result, options.db, pool, limits=not options.no_limits)
+    report = Report(task, result, options.db, address, limits=not options.no_limits)
     print(json.dumps(report.as_json()) if options.json else report.as_text())
     return 0
 

@@ -66,9 +66,12 @@ zero:
   ret i32 0
 }
 
-; Take pieces of the current loop until there are none left; or a thread's part in a team.
-define internal void @work(i32 %thread) {
+; Take pieces of the current loop until there are none left; or a thread's part in a team. Bodies
+; find the stack at the end of a page: see `call_ir`.
+define internal void @work(i32 %thread) noinline {
 entry:
+  %page = alloca i64, align 4096
+  store volatile i64 0, ptr %page
   %body = load ptr, ptr getelementptr (%pool, ptr @pool, i32 0, i32 5)
   %context = load ptr, ptr getelementptr (%pool, ptr @pool, i32 0, i32 6)
   %extent = load i64, ptr getelementptr (%pool, ptr @pool, i32 0, i32 7)
@@ -77,7 +80,7 @@ entry:
   br i1 %team, label %part, label %take
 part:
   %rank = zext i32 %thread to i64
-  call void %body(ptr %context, i64 %rank, i64 %extent, i32 %thread)
+  notail call void %body(ptr %context, i64 %rank, i64 %extent, i32 %thread)
   ret void
 take:
   %begin = atomicrmw add ptr getelementptr (%pool, ptr @pool, i32 0, i32 3), i64 %chunk monotonic
@@ -91,6 +94,15 @@ run:
   call void %body(ptr %context, i64 %begin, i64 %end, i32 %thread)
   br label %take
 done:
+  ret void
+}
+
+; A loop, or a team, of the caller alone.
+define internal void @alone(ptr %body, ptr %context, i64 %extent) noinline {
+  %page = alloca i64, align 4096
+  store volatile i64 0, ptr %page
+  %number = call i32 @own_number()
+  notail call void %body(ptr %context, i64 0, i64 %extent, i32 %number)
   ret void
 }
 
@@ -299,8 +311,7 @@ share:
   %shared = call i1 @share(ptr %body, ptr %context, i64 %extent, i64 %chunk, i32 %want)
   br i1 %shared, label %return, label %serial
 serial:
-  %number = call i32 @own_number()
-  call void %body(ptr %context, i64 0, i64 %extent, i32 %number)
+  call void @alone(ptr %body, ptr %context, i64 %extent)
   ret void
 return:
   ret void

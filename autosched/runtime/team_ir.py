@@ -39,8 +39,7 @@ try:
   %shared = call i1 @share(ptr %body, ptr %context, i64 0, i64 0, i32 %want)
   br i1 %shared, label %done, label %alone
 alone:
-  %number = call i32 @own_number()
-  call void %body(ptr %context, i64 0, i64 1, i32 %number)
+  call void @alone(ptr %body, ptr %context, i64 1)
   ret void
 done:
   ret void

@@ -9,8 +9,8 @@ import numpy as np
 
 from autosched.errors import NotBatchable, ScheduleError
 from autosched.tir import expr as ex
-from autosched.tir.affine import Affine, Digit, Extents
-from autosched.tir.expr import Expr, Slot, Var
+from autosched.tir.affine import Affine, Digit, Extents, Int, is_zero
+from autosched.tir.expr import Call, Expr, Slot, Var
 from autosched.tir.nodes import Access, Block, Buffer, Index
 
 Inline = Callable[[tuple[Index, ...]], Expr]
@@ -46,6 +46,35 @@ def to_expr(index: Index) -> Expr:
     if has_arrays(index):
         raise NotBatchable("an index that differs by candidate has no place in an expression")
     return index.to_expr()
+
+
+def value_expr(form: Affine) -> Expr:
+    """An affine number as a value in a body, where its numbers may differ by candidate.
+
+    Those stand in it as variables without a value: nothing that a population is asked evaluates a
+    body, and its operations are the same for all candidates. Raises NotBatchable where they are
+    not: a factor of 0 or 1 for some, or digits.
+    """
+    if not has_arrays(form):
+        return form.to_expr()
+    plain: list[tuple[Var, Int]] = []
+    for atom, c in form.terms:
+        if not isinstance(atom, Var) or (isinstance(c, np.ndarray) and (c < 2).any()):
+            raise NotBatchable("operations on an axis's value differ by candidate")
+        plain.append((atom, c))
+    offset = form.const
+    if isinstance(offset, np.ndarray):
+        if (offset != offset[0]).any():
+            raise NotBatchable("an offset of an axis's value differs by candidate")
+        offset = int(offset[0])
+    terms = [
+        atom * Var("each") if isinstance(c, np.ndarray) else Affine.of(atom, c).to_expr()
+        for atom, c in plain
+    ]
+    total = terms[0]
+    for term in terms[1:]:
+        total = total + term
+    return total if is_zero(offset) else total + Affine(offset).to_expr()
 
 
 def has_arrays(form: Affine) -> bool:
@@ -85,6 +114,14 @@ class Rewriter:
         self.extents = extents
         self.inlined = dict(inlined or {})
         self.slots: dict[int, Expr] = {}
+        # A condition may be decided when a candidate is lowered, by numbers that must be there.
+        conditions = (
+            e
+            for body in block.body
+            for e in ex.walk(body)
+            if isinstance(e, Call) and e.dtype == "bool"
+        )
+        self.deciding = {x for e in conditions for x in ex.walk(e) if isinstance(x, Var)}
 
     def expr(self, e: Expr) -> Expr:
         """An expression of the block, rewritten."""
@@ -111,7 +148,10 @@ class Rewriter:
                 self.slots[e.index] = self._read(self.block.reads[e.index])
             return self.slots[e.index]
         if isinstance(e, Var) and e in self.axes:
-            return to_expr(self.axes[e])
+            form = self.axes[e]
+            if isinstance(form, Affine) and e not in self.deciding:
+                return value_expr(form)
+            return to_expr(form)
         return None
 
     def _read(self, access: Access) -> Expr:

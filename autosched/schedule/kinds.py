@@ -33,6 +33,7 @@ from autosched.tir.nodes import (
     For,
     PrimFunc,
     Site,
+    chained,
     kind_vars,
     loops_of,
     path_to,
@@ -95,11 +96,13 @@ def bind(func: PrimFunc, loop: Var, thread: str) -> PrimFunc:
         thread: blockIdx, threadIdx or vthread with .x, .y or .z.
 
     A threadIdx loop may stand below another one bound to the same axis: the work inside is shared
-    out anew (cooperative fetching). A reduction loop may be bound to threadIdx; its partial
-    results are then combined across threads.
+    out anew (cooperative fetching). Directly nested loops that blocks below use may all be bound to
+    one axis, outermost first: together they are one iteration space, as if fused. A reduction loop
+    may be bound to threadIdx; its partial results are then combined across threads.
 
     Legality: as for `parallel`, but for such a reduction loop, which must hold one block, with a
-    reducer; below two loops bound to one axis no block uses the outer one.
+    reducer; below two loops bound to one axis that are not directly nested no block uses the outer
+    one.
 
     rewrite:
         for i in T.serial(8):  ->  for i in T.thread_binding(8, thread="blockIdx.x"):
@@ -114,8 +117,11 @@ def bind(func: PrimFunc, loop: Var, thread: str) -> PrimFunc:
 
 
 def check_shared_out(outer: For, inner: For, thread: str) -> None:
-    """Raise ScheduleError unless what stands in `inner` is the same work in each iteration of
-    `outer`, bound to the same axis: only then threads may share it out."""
+    """Raise ScheduleError unless the two loops, bound to one axis, are parts of one iteration
+    space, or what stands in `inner` is the same work in each iteration of `outer`: only then
+    threads may share it out."""
+    if chained(outer, inner):
+        return
     for site in sites(inner):
         block = site.block
         forms = [*block.bindings, *(p.form for p in block.predicates)]

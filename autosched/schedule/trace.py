@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import isfinite
+from operator import is_
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -56,6 +57,8 @@ class Step:
     args: tuple[Any, ...] = ()
     kwargs: tuple[tuple[str, Any], ...] = ()
     outs: tuple[str, ...] = ()
+    _json: str = field(default="", init=False, compare=False, repr=False)
+    # Kept, since the candidates of a variant have most of their steps in common.
 
     def values(self) -> Iterator[Any]:
         """Every leaf among the arguments."""
@@ -64,9 +67,23 @@ class Step:
             yield from _leaves(value)
 
     def map(self, change: Callable[[Any], Any]) -> Step:
-        """This step with every leaf among the arguments changed."""
-        args = tuple(_map(a, change) for a in self.args)
-        return replace(self, args=args, kwargs=tuple((k, _map(v, change)) for k, v in self.kwargs))
+        """This step with every leaf among the arguments changed; itself, where none is another."""
+        args, kwargs = _map(self.args, change), self.kwargs
+        if kwargs:
+            values = tuple(v for _, v in kwargs)
+            changed = _map(values, change)
+            if changed is not values:
+                kwargs = tuple((k, v) for (k, _), v in zip(kwargs, changed, strict=True))
+        if args is self.args and kwargs is self.kwargs:
+            return self
+        return replace(self, args=args, kwargs=kwargs)
+
+    def to_json(self) -> str:
+        """As it stands in a trace's JSON. Raises ScheduleError where it holds an array."""
+        if not self._json:
+            form = [self.op, self.args, dict(self.kwargs), self.outs]
+            object.__setattr__(self, "_json", _ENCODER.encode(form))
+        return self._json
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,10 +138,8 @@ class Trace:
 
     def to_json(self) -> str:
         """One line of JSON. Raises ScheduleError where a step holds an array."""
-        steps = [[s.op, s.args, dict(s.kwargs), s.outs] for s in self.steps]
-        return json.dumps(
-            {"dialect": DIALECT, "steps": steps}, separators=(",", ":"), default=_encode
-        )
+        steps = ",".join([s._json or s.to_json() for s in self.steps])
+        return f'{{"dialect":{DIALECT},"steps":[{steps}]}}'
 
     @staticmethod
     def from_json(text: str) -> Trace:
@@ -199,8 +214,10 @@ def _leaves(value: Any) -> Iterator[Any]:
 
 
 def _map(value: Any, change: Callable[[Any], Any]) -> Any:
+    """`value` with its leaves changed; itself, where none is another."""
     if isinstance(value, tuple):
-        return tuple(_map(v, change) for v in value)
+        changed = tuple([_map(v, change) for v in value])
+        return value if all(map(is_, changed, value)) else changed
     return change(value)
 
 
@@ -228,6 +245,9 @@ def _encode(value: Any) -> Any:
             "pass a Decision instead and give the array to Schedule(decisions=…)"
         )
     raise TypeError(f"a step holds {type(value).__name__}, which JSON has no form for")
+
+
+_ENCODER = json.JSONEncoder(separators=(",", ":"), default=_encode)
 
 
 def _decode(value: Any) -> Any:

@@ -17,6 +17,7 @@ Per block (`BlockStats`)
     stores        vector stores in one iteration (a reduction stores once an entry, see below)
     entries       times that the innermost reduction loops are entered and their results stored
     waste         points computed per point of the domain: tails and recomputation
+Per kernel, on a GPU: see `search/gpu.py`
 Per stage (`StageStats`, a root of the program)
     degree, share parallel iterations; share of the work that the slowest thread has
     forks         parallel regions started
@@ -42,6 +43,7 @@ from autosched.search.footprint import (
     reduction_loops,
     site_uses,
 )
+from autosched.search.gpu import BlockWork, KernelStats, kernel_stats
 from autosched.sketch.analysis import cost
 from autosched.sketch.decisions import Mask
 from autosched.target import Target
@@ -130,11 +132,19 @@ class Analysis:
     tree: LoopTree
     homes: dict[int, int]
     """By a buffer's id, how many loops stand around its allocation."""
+    kernels: tuple[KernelStats, ...] = ()
+    """On a GPU, one a stage."""
 
     @property
     def valid(self) -> Mask:
         """Whether a candidate is worth building: bounded code and scratch. Shape () or (size,)."""
-        ok = (self.scratch_bytes <= MAX_SCRATCH_BYTES) & (self.thread_bytes <= MAX_THREAD_BYTES)
+        ok: Mask = (self.scratch_bytes <= MAX_SCRATCH_BYTES) & (
+            self.thread_bytes <= MAX_THREAD_BYTES
+        )
+        if self.kernels:
+            for kernel in self.kernels:
+                ok = ok & kernel.valid
+            return ok
         for name, stats in self.blocks.items():
             ok = ok & (stats.copies <= self.facts[name].max_copies)
         return ok
@@ -151,6 +161,8 @@ class Analysis:
                 found[f"{name}/{field.name}"] = getattr(stats, field.name)
         found.update(zip(("l1_lines", "l2_lines", "l3_lines"), self.traffic.missed, strict=True))
         found["pages"] = self.traffic.pages
+        for n, kernel in enumerate(self.kernels):
+            found.update({f"kernel{n}/{k}": v for k, v in kernel.figures().items()})
         for key in ("scratch_bytes", "thread_bytes", "resident_lines", "packed_bytes"):
             found[key] = getattr(self, key)
         return found
@@ -179,6 +191,11 @@ def analyse(func: PrimFunc, target: Target, size: int = 1) -> Analysis:
     stages = tuple(_stage(n, t, target) for n, t in zip(func.body, walks, strict=True))
     traffic = tree.total(walks, limits, TLB_PAGES)
     scratch, private = _scratch(func, uses, tree)
+    kernels: tuple[KernelStats, ...] = ()
+    if target.is_gpu:
+        work = {n: _work(stats, facts[n]) for n, stats in blocks.items()}
+        by_id = {id(u.site.block): u for u in uses}
+        kernels = tuple(kernel_stats(n, by_id, work, tree, homes, target) for n in func.body)
     resident = tree.foot([s.site.block for s in uses], 0).lines
     return Analysis(
         size=size,
@@ -194,7 +211,15 @@ def analyse(func: PrimFunc, target: Target, size: int = 1) -> Analysis:
         sites=tuple(uses),
         tree=tree,
         homes=homes,
+        kernels=kernels,
     )
+
+
+def _work(stats: BlockStats, facts: BlockFacts) -> BlockWork:
+    """A block as the analysis of kernels asks for it."""
+    points = stats.waste * facts.points
+    operands = np.minimum(stats.loads, 2.0 * np.maximum(stats.live - stats.accumulators, 1.0))
+    return BlockWork(points, facts.ops, stats.copies, operands)
 
 
 def _facts(block: Block, target: Target) -> BlockFacts:

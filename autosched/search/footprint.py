@@ -6,7 +6,7 @@ with its unit loops and the lowered one without them have equal figures.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,7 +27,7 @@ from autosched.tir.nodes import (
     sites,
     strides,
 )
-from autosched.tir.region import home, placements
+from autosched.tir.region import home, placements, shared_by
 
 Floats = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
@@ -101,7 +101,7 @@ def site_uses(func: PrimFunc, homes: Mapping[int, int]) -> list[SiteUses]:
     every = list(sites(func))
     out = []
     for site in every:
-        extents = tuple(floats(loop.extent) for loop in site.loops)
+        extents = tuple(floats(1.0 if idle(loop, site) else loop.extent) for loop in site.loops)
         values, sizes = site.block.values(), site.extents()
         depth = {id(loop.var): d for d, loop in enumerate(site.loops)}
         uses = []
@@ -111,10 +111,28 @@ def site_uses(func: PrimFunc, homes: Mapping[int, int]) -> list[SiteUses]:
                     i.substitute(values, sizes) if isinstance(i, Affine) else None
                     for i in access.indices
                 )
-                levels = _levels(access, forms, extents, depth, homes[id(access.buffer)])
+                inside = _inside(access.buffer, site, homes[id(access.buffer)])
+                levels = _levels(access, forms, extents, depth, inside)
                 uses.append(Use(access, written, levels, forms))
         out.append(SiteUses(site, extents, tuple(uses), *_register_loops(site, extents)))
     return out
+
+
+def idle(loop: For, site: Site) -> bool:
+    """Whether a loop bound to threads does nothing for a block, which does not use it: what all
+    iterations of it would do alike is done once, by all threads together or by one."""
+    if loop.thread is None or loop.thread.startswith("blockIdx"):
+        return False
+    block = site.block
+    return not any(
+        form.uses([loop.var]) for form in (*block.bindings, *(p.form for p in block.predicates))
+    )
+
+
+def _inside(buffer: Buffer, site: Site, home: int) -> list[bool]:
+    """Of each loop, whether its iterations have the buffer together."""
+    together = {id(v) for v in shared_by(buffer.scope, site.loops)}
+    return [d >= home or id(loop.var) in together for d, loop in enumerate(site.loops)]
 
 
 def _register_loops(
@@ -149,11 +167,12 @@ def _levels(
     forms: tuple[Affine | None, ...],
     extents: tuple[Floats, ...],
     depth: Mapping[int, int],
-    home: int,
+    inside: Sequence[bool],
 ) -> tuple[Widths, ...]:
     """Widths with the loops from depth d inwards running, for d = 0 … number of loops.
 
-    An intermediate that lives inside `home` loops is as large outside of them as within.
+    An intermediate is as large outside of the loops that it lives in as within; of a shared one,
+    the loops `inside` are those of the threads too.
     """
     count = len(extents)
     shape = [floats(n) for n in access.buffer.shape]
@@ -174,7 +193,7 @@ def _levels(
         }
         running: Floats = floats(1.0)
         for d in range(count - 1, -1, -1):
-            if d in moves and d >= home:
+            if d in moves and inside[d]:
                 if d in step:
                     running = running + step[d] * (extents[d] - 1.0)
                 total = running

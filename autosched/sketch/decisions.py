@@ -16,7 +16,7 @@ import numpy.typing as npt
 from autosched.tir.affine import IntArray
 
 Mask = npt.NDArray[np.bool_]
-Role = Literal["vector", "rows", "reduce", "outer"]
+Role = Literal["vector", "rows", "reduce", "outer", "tile", "steps", "threads", "lanes"]
 DRAWS = 6
 """Factors drawn for one place, of which one with little waste is kept."""
 WASTE_SCALE = 0.04
@@ -43,7 +43,8 @@ class TileSpec:
     `names` are the decisions from the outer to the inner level; the level outside of them has
     `ceil(extent / product)` iterations. `role` says what the innermost level becomes: "vector" (in
     lanes of `lanes` elements), "rows" (unrolled), "reduce" (copies of the reduction, unrolled),
-    "outer" (serial).
+    "outer" (serial). On GPUs: "tile" (elements of a thread, unrolled; the level before the last but
+    one is its threads), "steps" (terms of a reduction, unrolled), "threads", "lanes" (a vector).
     Vector and row levels of one block share its registers. `default` is what the default schedule
     takes.
     """
@@ -265,7 +266,12 @@ def mutate_tile(spec: TileSpec, factors: IntArray, rng: np.random.Generator) -> 
     level = rng.integers(0, levels, size=n)
     size = np.where(level == levels - 1, unit, 1) * rng.choice([-1, 1], size=n)
     nudged[rows, level] = np.maximum(nudged[rows, level] + size, 1)
-    cap = np.full(n, {"rows": 16, "reduce": MAX_TAPS}.get(spec.role, spec.extent))
+    cap = np.full(
+        n,
+        {"rows": 16, "reduce": MAX_TAPS, "tile": 16, "steps": MAX_TAPS, "lanes": 8}.get(
+            spec.role, spec.extent
+        ),
+    )
     inner = np.where(rng.random(n) < 0.5, out[:, -1], spec.sample_inner(rng, cap))
     fresh = spec.sample_outer(rng, inner)
     kind: npt.NDArray[np.float64] = rng.random((n, 1))

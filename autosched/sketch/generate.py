@@ -10,6 +10,7 @@ from autosched.schedule import Schedule
 from autosched.sketch.analysis import elementwise_consumer
 from autosched.sketch.digits import separate_digits
 from autosched.sketch.rules import CPU_RULES, INLINE_RULES
+from autosched.sketch.rules.gpu import GPU_INLINE_RULES, GPU_RULES
 from autosched.sketch.space import Space, Variant
 from autosched.sketch.state import Rule, State, Verdict
 from autosched.target import Target
@@ -34,15 +35,11 @@ def generate_states(
     func: PrimFunc, target: Target, custom_rules: Sequence[Rule] = (), limit: int = MAX_VARIANTS
 ) -> list[State]:
     """The finished sketches, the most usual first; at most `limit`."""
-    if target.is_gpu:
-        raise TuningError(
-            f"there are no sketch rules for {target.kind} yet, so nothing to search; schedule by "
-            "hand, or with sketch.default.default_schedule, and build for it with at.build"
-        )
     schedule = Schedule(func)
     separate_digits(schedule)
     states = [State(schedule, target)]
-    for rules in (custom_rules, INLINE_RULES, CPU_RULES):
+    inline, main = (GPU_INLINE_RULES, GPU_RULES) if target.is_gpu else (INLINE_RULES, CPU_RULES)
+    for rules in (custom_rules, inline, main):
         states = _walk(states, rules, limit)
     if option_of(func) is LayoutRewriteOption.NO_REWRITE:
         states = [s for s in states if not transforms(s.schedule.func)]

@@ -10,11 +10,12 @@ block, whose threads share out each stage.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 
 from autosched.errors import ScheduleError
 from autosched.gpu_target import limits_of
-from autosched.schedule import BlockRV, LoopRV, Schedule
+from autosched.schedule import BlockRV, Decision, LoopRV, Schedule
 from autosched.sketch.analysis import analyse_blocks
 from autosched.target import Target
 from autosched.tir.nodes import PrimFunc, kind_vars, sites
@@ -44,13 +45,17 @@ def default_gpu_schedule(func: PrimFunc, target: Target) -> Schedule:
     schedule = _chunked(_inlined(Schedule(func)))
     threads = min(THREADS, limits_of(target).max_threads)
     for root in schedule.func.body:
-        together = [s.block.name for s in sites(root)]
-        if len(together) == 1:
-            _spread(schedule, together[0], threads)
-        else:
-            for name in together:
-                _share(schedule, name, threads)
+        schedule_nest(schedule, [s.block.name for s in sites(root)], threads)
     return schedule
+
+
+def schedule_nest(schedule: Schedule, names: Sequence[str], threads: int | Decision) -> None:
+    """Bind the nest of the blocks `names`, with so many threads of a block."""
+    if len(names) == 1:
+        _spread(schedule, names[0], threads)
+        return
+    for name in names:
+        _share(schedule, name, threads)
 
 
 def _inlined(schedule: Schedule) -> Schedule:
@@ -109,7 +114,7 @@ def _extent(schedule: Schedule, loops: list[LoopRV]) -> int:
     return prod(int(schedule.get(x).extent) for x in loops)
 
 
-def _spread(schedule: Schedule, name: str, threads: int) -> None:
+def _spread(schedule: Schedule, name: str, threads: int | Decision) -> None:
     """Bind a nest that holds one block."""
     rv = schedule.get_block(name)
     spatial, reduced, steps = _loops(schedule, rv)
@@ -132,12 +137,13 @@ def _spread(schedule: Schedule, name: str, threads: int) -> None:
         schedule.bind(lane, "threadIdx.x")
         return
     if spatial:
-        outer, inner = schedule.split(_fused(schedule, spatial), [None, min(threads, count)])
+        fits = min(threads, count) if isinstance(threads, int) else threads
+        outer, inner = schedule.split(_fused(schedule, spatial), [None, fits])
         schedule.bind(outer, "blockIdx.x")
         schedule.bind(inner, "threadIdx.x")
 
 
-def _share(schedule: Schedule, name: str, threads: int) -> None:
+def _share(schedule: Schedule, name: str, threads: int | Decision) -> None:
     """Bind one block of a nest with several: the threads of one GPU block share out its elements,
     again and again."""
     rv = schedule.get_block(name)

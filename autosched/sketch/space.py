@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from autosched.errors import TuningError
+from autosched.gpu_target import limits_of
 from autosched.sketch.decisions import (
     DecisionSpec,
     Mask,
@@ -24,6 +25,7 @@ from autosched.sketch.decisions import (
     mutate_tile,
     sample_block,
 )
+from autosched.sketch.gpu_decisions import sample_gpu_block
 from autosched.target import Target
 from autosched.tir.affine import Int, IntArray
 from autosched.tir.nodes import PrimFunc
@@ -308,7 +310,11 @@ class Space:
         values = np.zeros((n, len(self.names)), dtype=np.int64)
         for block in dict.fromkeys(s.block for s in self.specs):
             mine = tuple(s for s in self.specs if s.block == block)
-            for name, column in sample_block(mine, rng, n, self.target.vector_registers).items():
+            if self.target.is_gpu:
+                columns = sample_gpu_block(mine, rng, n, limits_of(self.target))
+            else:
+                columns = sample_block(mine, rng, n, self.target.vector_registers)
+            for name, column in columns.items():
                 values[:, self.column[name]] = column
         return values
 

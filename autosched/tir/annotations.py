@@ -44,6 +44,9 @@ DOUBLE_BUFFER = "double_buffer"
 """On a block: what it writes alternates between two buffers (see `schedule.double_buffer`)."""
 KEYS: dict[str, Key] = {
     "FLOP": Key("block", "the number of operations, from 0 up", is_flop),
+    "cooperative": Key(
+        "block", "the elements that a thread copies at once, as one vector", is_count
+    ),
     "chunk": Key("loop", "iterations of a parallel loop handed out at a time", is_count),
     DOUBLE_BUFFER: Key("block", "whether it fills two buffers in turn", _is_bool),
     "streaming": Key("block", "whether stores go past the caches", _is_bool),

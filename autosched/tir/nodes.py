@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Union
 
 from autosched.errors import ScheduleError
-from autosched.tir.affine import Affine, Int
+from autosched.tir.affine import Affine, Int, same_int
 from autosched.tir.expr import Expr, Var
 from autosched.tir.size import Size, SizeVar
 
@@ -144,6 +144,22 @@ class Block:
     def annotation(self, key: str, default: Any = None) -> Any:
         """Value of an annotation."""
         return dict(self.annotations).get(key, default)
+
+
+def chained(outer: For, inner: For) -> bool:
+    """Whether `inner`, bound to the axis that `outer` is bound to, continues its iteration space:
+    nothing but loops bound to that axis stands between, and blocks below use both, or `outer` has
+    one iteration."""
+    node: Node = outer
+    while node is not inner:
+        if not isinstance(node, For) or len(node.body) != 1 or node.thread != outer.thread:
+            return False
+        (node,) = node.body
+    return same_int(outer.extent, 1) or any(
+        form.uses([outer.var])
+        for s in sites(inner)
+        for form in (*s.block.bindings, *(p.form for p in s.block.predicates))
+    )
 
 
 def kind_vars(block: Block, kind: IterKind) -> set[Var]:

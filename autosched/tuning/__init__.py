@@ -7,10 +7,12 @@ from autosched.tuning.callbacks import MeasureCallback, RecordToFile, RecordToSt
 from autosched.tuning.options import TuningOptions
 from autosched.tuning.result import TuningResult
 from autosched.tuning.scheduler import SchedulerResult, TaskScheduler
+from autosched.tuning.scheduler_callbacks import LogEstimatedLatency, TaskSchedulerCallback
 from autosched.tuning.task import SearchTask
 from records import RecordReader
 
 __all__ = [
+    "LogEstimatedLatency",
     "MeasureCallback",
     "RecordReader",
     "RecordToFile",
@@ -18,6 +20,7 @@ __all__ = [
     "SchedulerResult",
     "SearchTask",
     "TaskScheduler",
+    "TaskSchedulerCallback",
     "TuningOptions",
     "TuningResult",
     "load_best_record",

@@ -12,6 +12,9 @@ from records import Job, JsonlWriter, Measurement, Record, RecordKey, Workload
 if TYPE_CHECKING:
     from records.store import Store
 
+LISTED = 5
+"""Jobs that a run names where there is none to resume."""
+
 
 @dataclass(frozen=True)
 class JobInfo:
@@ -112,14 +115,21 @@ class RecordToStore(MeasureCallback):
     def on_finish(self, job: JobInfo, state: str, error: str | None) -> None:
         self.open().update_job(job.id, state=state, error=error)
 
-    def history(self, workload_key: str, target: str, seed: int) -> tuple[Job, list[Record]] | None:
-        """The newest job of that workload, target and seed, and its records; None without one."""
-        job = self.open().find_job(workload_key, target, seed)
+    def history(
+        self, workload_key: str, target: str, seed: int, device: str
+    ) -> tuple[Job, list[Record]] | None:
+        """The newest job of that workload, target, seed and device, and its records; None without
+        one."""
+        job = self.open().find_job(workload_key, target, seed, device)
         if job is None:
             return None
         records = list(self.open().records(job_id=job.id))
         self._ids.update({r.key: r.id for r in records})
         return job, records
+
+    def others(self, workload_key: str) -> list[Job]:
+        """The newest jobs of that workload, at most `LISTED`."""
+        return list(self.open().jobs(workload_key=workload_key, limit=LISTED).jobs)
 
     def close(self) -> None:
         if self._store is not None:

@@ -29,8 +29,9 @@ class TuningOptions:
     - `measure_callbacks`: receivers of the records, `RecordToFile` and `RecordToStore` among them.
     - `builder`, `runner`: options of the local pool; `pool`: an open pool to use instead, or the
       address of one (`autosched.tuning.pools`), which is opened for the run and closed after it.
-    - `resume`: go on with the newest job of the same workload, target and seed in the first
-      `RecordToStore`; none there starts one, and at its total the recorded result is returned.
+    - `resume`: go on with the newest job of the same workload, target, seed and device in the first
+      `RecordToStore`; none there starts one and says so, and at its total the recorded result is
+      returned.
     - `seed`: governs proposals and input data; the same seed and records give the same proposals.
     - `finalists`: how many of the best are measured again, in turns, before one is declared.
     - `verbose`: 0 silent, 1 progress.

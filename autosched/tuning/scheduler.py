@@ -15,9 +15,10 @@ from typing import Literal
 
 from autosched.errors import AutoschedError, TuningError
 from autosched.tuning.options import TuningOptions
-from autosched.tuning.policy import SketchPolicy
+from autosched.tuning.policies import PolicyFor, SearchPolicies, policies_of
 from autosched.tuning.pools import pool_of
 from autosched.tuning.result import TuningResult
+from autosched.tuning.scheduler_callbacks import TaskSchedulerCallback
 from autosched.tuning.session import Session
 from autosched.tuning.table import Table
 from autosched.tuning.task import SearchTask
@@ -25,8 +26,6 @@ from autosched.tuning.task import SearchTask
 Strategy = Literal["gradient", "round-robin"]
 Objective = Callable[[Sequence[float]], float]
 """Seconds of each task -> what is to be made small."""
-PolicyFor = Callable[[SearchTask], SketchPolicy]
-"""How a task is to be searched."""
 STEP = 1e-4
 """Relative step of the numerical derivative of an objective."""
 GOLDEN = 1.618
@@ -97,6 +96,7 @@ class TaskScheduler:
         alpha, beta, backward_window_size: of the gradient: weight of the past against the future,
             how much faster a similar task may promise to be, rounds of past that count.
         early_stopping_task: a task without gain in so many trials gets no more.
+        callbacks: are told before and after each round.
 
     Raises TuningError on wrong arguments.
     """
@@ -112,6 +112,7 @@ class TaskScheduler:
         beta: float = 2.0,
         backward_window_size: int = 3,
         early_stopping_task: int | None = None,
+        callbacks: Sequence[TaskSchedulerCallback] = (),
     ) -> None:
         if not tasks:
             raise TuningError("a TaskScheduler needs at least one task")
@@ -139,7 +140,14 @@ class TaskScheduler:
                 "expected 0 <= alpha <= 1, beta > 0 and backward_window_size >= 1; found "
                 f"{alpha}, {beta}, {backward_window_size}"
             )
-        self._policy_for: PolicyFor | None = None
+        for callback in callbacks:
+            if not isinstance(callback, TaskSchedulerCallback):
+                raise TuningError(
+                    f"callbacks holds {callback!r}; expected a TaskSchedulerCallback (receivers of "
+                    "records are measure_callbacks, of the options)"
+                )
+        self.callbacks = tuple(callbacks)
+        self._policy_for: PolicyFor
         self.strategy, self.alpha, self.beta = strategy, alpha, beta
         self.window, self.patience = backward_window_size, early_stopping_task
         self.states = [
@@ -150,19 +158,21 @@ class TaskScheduler:
         )
 
     def tune(
-        self, options: TuningOptions | None = None, search_policy: PolicyFor | None = None
+        self, options: TuningOptions | None = None, search_policy: SearchPolicies = None
     ) -> SchedulerResult:
         """Spend `num_measure_trials` over all tasks; with `resume`, the total of their jobs.
 
-        `search_policy` makes the policy of each task, such as `lambda task: SketchPolicy(task,
-        model)`; a task's is made when its first round begins.
+        `search_policy` is a name ("default", "sketch.xgb", "sketch.random"), a list with a
+        SketchPolicy for each task, or a function that makes them, such as `lambda task:
+        SketchPolicy(task, model)`; a task's is made when its first round begins.
 
         `early_stopping` and `time_budget_s` hold for the whole; a task that fails takes no other
         with it, and what it leaves of the budget goes to the others. Raises TuningError if no task
         has a right program, and KeyboardInterrupt, everything recorded, on Ctrl-C.
         """
         options = options or TuningOptions()
-        self._policy_for = search_policy
+        tasks = [s.task for s in self.states]
+        self._policy_for = policies_of(search_policy, tasks, options.seed)
         started = time.perf_counter()
         table = Table(self.states, options.verbose)
         with pool_of(options, self.states[0].task.target) as pool:
@@ -205,18 +215,22 @@ class TaskScheduler:
     ) -> None:
         budget, patience = options.time_budget_s, options.early_stopping
         best, since = math.inf, 0
-        while self._behind() or self._trials() < options.num_measure_trials:
-            left = options.num_measure_trials - self._trials()
+        while self._behind() or self.trials() < options.num_measure_trials:
+            left = options.num_measure_trials - self.trials()
             chosen = self._next()
             if chosen is None:
                 table.note("no task has anything left to measure")
                 return
-            before = self._trials()
-            self._round(self.states[chosen], own, left)
-            value = self._value()
-            since = since + self._trials() - before if value >= best else 0
+            before = self.trials()
+            for callback in self.callbacks:
+                callback.pre_tune(self, chosen)
+            self._round(self.states[chosen], own, left, table)
+            for callback in self.callbacks:
+                callback.post_tune(self, chosen)
+            value = self.value()
+            since = since + self.trials() - before if value >= best else 0
             best = min(best, value)
-            table.show(self._trials(), options.num_measure_trials, value)
+            table.show(self.trials(), options.num_measure_trials, value)
             if budget is not None and time.perf_counter() - started >= budget:
                 table.note("time budget reached")
                 return
@@ -224,14 +238,16 @@ class TaskScheduler:
                 table.note(f"no better objective in {since} trials")
                 return
 
-    def _round(self, state: TaskState, own: TuningOptions, left: int) -> None:
+    def _round(self, state: TaskState, own: TuningOptions, left: int, table: Table) -> None:
         """One more round of a task; whatever is wrong with it stays its own."""
         assert own.pool is not None and not isinstance(own.pool, str)  # noqa: PT018
         try:
             if state.session is None:
-                policy = None if self._policy_for is None else self._policy_for(state.task)
+                policy = self._policy_for(state.task)
                 state.session = Session(state.task, own, own.pool, policy)
                 known = state.session.start()
+                if state.session.notice is not None:
+                    table.note(f"{state.task.title}: {state.session.notice}")
                 state.history.append(math.inf)
                 if known is not None:
                     state.result, state.dead = known, "its job is complete"
@@ -306,10 +322,11 @@ class TaskScheduler:
         slow = state.flop / state.best < other.flop / other.best / self.beta
         return not (slow and state.rounds > other.rounds + PATIENCE)
 
-    def _trials(self) -> int:
+    def trials(self) -> int:
+        """Candidates measured so far, of all tasks."""
         return sum(s.trials for s in self.states)
 
-    def _value(self) -> float:
+    def value(self) -> float:
         """The objective now; infinite while a task that may still be measured has no time."""
         seconds = [s.best for s in self.states]
         if any(not math.isfinite(s.best) and s.dead is None for s in self.states):
@@ -344,7 +361,7 @@ class TaskScheduler:
             results=tuple(s.result for s in self.states),
             dead=tuple(s.dead for s in self.states),
             objective=float(self.objective(times)),
-            trials=self._trials(),
+            trials=self.trials(),
             elapsed_s=elapsed,
         )
 

@@ -19,7 +19,8 @@ from autosched.schedule.portable import decode_trace, encode_trace
 from autosched.search.evolution import EvolutionarySearch, Measured
 from autosched.sketch.default import default_schedule
 from autosched.sketch.space import Space
-from autosched.tuning.callbacks import JobInfo, MeasureCallback, RecordToStore
+from autosched.tuning.callbacks import JobInfo, MeasureCallback
+from autosched.tuning.finale import remeasure
 from autosched.tuning.history import Reading
 from autosched.tuning.interrupt import interrupts_deferred
 from autosched.tuning.models import TimedModel
@@ -32,8 +33,9 @@ from autosched.tuning.result import (
     decided,
     result_of,
 )
+from autosched.tuning.resume import SUCCEEDED, start_of
 from measure.pool import measures_elsewhere
-from records import BASELINE, BASELINE_ROUND, OK, TRIAL, Measurement, Record, new_job_id
+from records import BASELINE, BASELINE_ROUND, OK, TRIAL, Measurement, Record
 
 if TYPE_CHECKING:
     from autosched.sketch.space import Candidate
@@ -42,11 +44,8 @@ if TYPE_CHECKING:
     from measure.pool import JobHandle, Pool
     from measure.status import Distribution, MeasureResult
 
-SUCCEEDED = "succeeded"
 AHEAD = "autosched-propose"
 """Name of the thread that proposes while other machines measure."""
-FINAL_ROUNDS = 6
-"""Interleaved timings of each finalist."""
 
 
 class Session:
@@ -75,7 +74,10 @@ class Session:
         self.records: dict[tuple[int, int], Record] = {}
         self.phases: defaultdict[str, float] = defaultdict(float)
         self.started = time.perf_counter()
+        self.patient_from = 0
+        """Trials before it do not count for early stopping: the job had ended, and was resumed."""
         self.round = 0
+        self.notice: str | None = None
         self.job: JobInfo
         self.space: Space
         self.reading: Reading
@@ -84,7 +86,6 @@ class Session:
         self.preloaded: list[Measured] = []
         self._handle: JobHandle | None = None
         self._told: list[MeasureCallback] = []
-        self._ended = False
         self._thread: ThreadPoolExecutor | None = None
         self._next: tuple[int, Future[list[Candidate]]] | None = None
 
@@ -114,10 +115,18 @@ class Session:
 
         Returns the recorded result of a job that is complete already.
         """
-        self.job = self._job(str(self.pool.device.fingerprint))
+        begin = start_of(
+            self.options,
+            self.callbacks,
+            self.task.workload_key,
+            str(self.task.target),
+            str(self.pool.device.fingerprint),
+        )
+        self.job = begin.job
+        self.records = {(r.round, r.slot): r for r in begin.records}
         best = decided(self.records.values())
         # A run that was killed among its finalists has measured some of them again, and not all.
-        if best is not None and self._ended and len(self.trials()) >= self.job.trials:
+        if best is not None and begin.ended and len(self.trials()) >= self.job.trials:
             return self._result(best)
         with self._phase("proposing"):
             self.policy = self._given or SketchPolicy(self.task, seed=self.options.seed)
@@ -126,6 +135,9 @@ class Session:
             self.records = {k: self.reading.shared(r) for k, r in self.records.items()}
         self.progress = Progress(self.task, self.job, self.options.verbose)
         self.progress.known(self.records.values())
+        self.notice = begin.note
+        if begin.note is not None:
+            self.progress.note(begin.note)
         self._note_strangers()
         self.callbacks.append(self.progress)
         for callback in self.callbacks:
@@ -214,43 +226,6 @@ class Session:
                 handle, self._handle = self._handle, None
                 handle.close()
 
-    def _job(self, device: str) -> JobInfo:
-        """A new job, or the one to go on with, whose records are taken over."""
-        options = self.options
-        job = JobInfo(
-            id=new_job_id(),
-            target=str(self.task.target),
-            device=device,
-            seed=options.seed,
-            trials=options.num_measure_trials,
-            round_size=options.round_size,
-            resumed=False,
-        )
-        if not options.resume:
-            return job
-        stores = [c for c in self.callbacks if isinstance(c, RecordToStore)]
-        if not stores:
-            raise TuningError(
-                "resume needs a store to resume from, such as RecordToStore('tuning.db') among the "
-                "measure_callbacks; a log does not keep jobs"
-            )
-        found = stores[0].history(self.task.workload_key, job.target, options.seed)
-        if found is None:
-            return job
-        known, records = found
-        foreign = {r.device for r in records} - {device}
-        if foreign:
-            raise TuningError(
-                f"job {known.id} was measured on device {', '.join(sorted(foreign))}, and this is "
-                f"device {device}: times of two devices do not compare; start a new job (without "
-                "resume), or go on where it was begun"
-            )
-        self.records = {(r.round, r.slot): r for r in records}
-        self._ended = known.state == SUCCEEDED
-        # Rounds of another size would be other rounds.
-        size = int(known.options.get("round_size", job.round_size))
-        return replace(job, id=known.id, round_size=size, resumed=True)
-
     # Rounds ---------------------------------------------------------------------------------
 
     def _count(self, before: int) -> int:
@@ -282,10 +257,10 @@ class Session:
             return False
         trials = [self.records[k] for k in sorted(self.records) if k[0] >= 0]
         best, since = float("inf"), 0
-        for r in trials:
+        for number, r in enumerate(trials):
             if r.status == OK and r.seconds is not None and r.seconds < best:
                 best, since = r.seconds, 0
-            else:
+            elif number >= self.patient_from:
                 since += 1
         return since >= patience
 
@@ -310,13 +285,13 @@ class Session:
         default = default_schedule(self.task.prim_func, self.task.target).trace
         if (BASELINE_ROUND, UNTRANSFORMED) not in self.records:
             trace = encode_trace(self.task.prim_func, handle.baseline_trace)
-            self._keep(self._record(BASELINE_ROUND, UNTRANSFORMED, trace, {}, handle.baseline))
+            self._keep([self._record(BASELINE_ROUND, UNTRANSFORMED, trace, {}, handle.baseline)])
         if (BASELINE_ROUND, DEFAULT) not in self.records:
             with self._phase("measuring"):
                 (result,) = pool.measure(handle, [default])
             self._clock(result)
             trace = encode_trace(self.task.prim_func, default)
-            self._keep(self._record(BASELINE_ROUND, DEFAULT, trace, {}, result))
+            self._keep([self._record(BASELINE_ROUND, DEFAULT, trace, {}, result)])
 
     def _measure(
         self, pool: Pool, handle: JobHandle, round_: int, proposed: Sequence[Candidate]
@@ -327,15 +302,18 @@ class Session:
             return
         traces = [self.space.trace(*proposed[n]) for n in slots]
 
-        def on_result(place: int, result: MeasureResult) -> None:
-            self._clock(result)
-            slot = slots[place]
-            variant, values = proposed[slot]
-            trace = self.reading.traces[variant]
-            self._keep(self._record(round_, slot, trace, values, result))
+        def on_results(found: Sequence[tuple[int, MeasureResult]]) -> None:
+            records = []
+            for place, result in found:
+                self._clock(result)
+                slot = slots[place]
+                variant, values = proposed[slot]
+                trace = self.reading.traces[variant]
+                records.append(self._record(round_, slot, trace, values, result))
+            self._keep(records)
 
         with self._phase("measuring"):
-            pool.measure(handle, traces, self.best_seconds(), on_result)
+            pool.measure(handle, traces, self.best_seconds(), on_results)
 
     def _record(
         self,
@@ -373,9 +351,10 @@ class Session:
         self.phases["verifying"] += result.verify_seconds
         self.phases["waiting"] += result.queue_seconds
 
-    def _keep(self, record: Record) -> None:
-        self.records[record.round, record.slot] = record
-        self._tell(lambda callback: callback.on_records([record]))
+    def _keep(self, records: Sequence[Record]) -> None:
+        """Hand over what came together: a store commits it as one."""
+        self.records.update(((r.round, r.slot), r) for r in records)
+        self._tell(lambda callback: callback.on_records(records))
 
     def _tell(self, event: Callable[[MeasureCallback], None]) -> None:
         """Hand an event to all receivers: none loses it by an interrupt or another's failure."""
@@ -406,7 +385,7 @@ class Session:
         self.progress.note(f"measuring {len(finalists)} finalists again, in turns")
         traces = [self._trace_of(r) for r in finalists]
         with self._phase("finalists"):
-            timings = pool.remeasure(handle, traces, FINAL_ROUNDS)
+            timings = remeasure(pool, handle, traces, [r.seconds or 0.0 for r in finalists])
         final: list[Record] = []
         for record, timing in zip(finalists, timings, strict=True):
             if timing.status == OK and timing.seconds is not None:

@@ -22,7 +22,7 @@ from autosched.tir.nodes import PrimFunc
 from measure.build import LocalBuilder
 from measure.devices import Device
 from measure.local import LocalPool
-from measure.pool import OnResult, Pool
+from measure.pool import OnResults, Pool
 from measure.replay import ReplayJob, ReplayPool, modelled
 from measure.slot import LocalRunner
 from measure.status import MeasureResult, Status
@@ -76,7 +76,7 @@ class PacedPool(ReplayPool):
         job: ReplayJob,
         traces: Sequence[Trace],
         best_seconds: float | None = None,
-        on_result: OnResult | None = None,
+        on_results: OnResults | None = None,
         cancel: threading.Event | None = None,
     ) -> list[MeasureResult]:
         results = []
@@ -85,8 +85,8 @@ class PacedPool(ReplayPool):
                 time.sleep(self.each)
             (result,) = super().measure(job, [trace], best_seconds, None, cancel)
             results.append(result := self.spoil(job, result))
-            if on_result is not None:
-                on_result(place, result)
+            if on_results is not None:
+                on_results([(place, result)])
         return results
 
     def spoil(self, job: ReplayJob, result: MeasureResult) -> MeasureResult:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 
 import pytest
 from cluster_doubles import candidates, misfit, vector_add
@@ -45,12 +46,13 @@ class PoolContract:
         told: dict[int, MeasureResult] = {}
         threads = set()
 
-        def on_result(place: int, result: MeasureResult) -> None:
-            assert place not in told
-            told[place] = result
+        def on_results(found: Sequence[tuple[int, MeasureResult]]) -> None:
+            assert found
+            assert not told.keys() & {place for place, _ in found}
+            told.update(found)
             threads.add(threading.current_thread())
 
-        results = pool.measure(job, traces, None, on_result)
+        results = pool.measure(job, traces, None, on_results)
         assert [told[n] for n in range(9)] == results
         assert threads == {threading.current_thread()}
         assert [r.status for r in results] == [Status.OK] * 9
@@ -91,7 +93,7 @@ class PoolContract:
         stop.set()
         told: list[int] = []
         results = pool.measure(
-            job, candidates(func, 5), None, lambda n, _: told.append(n), cancel=stop
+            job, candidates(func, 5), None, lambda f: told.extend(n for n, _ in f), cancel=stop
         )
         assert [r.status for r in results] == [Status.CANCELLED] * 5
         assert sorted(told) == list(range(5))
@@ -113,11 +115,11 @@ class PoolContract:
     def test_pool_goes_on_after_an_error_of_the_callers(
         self, pool: Pool, job: JobHandle, func: PrimFunc
     ) -> None:
-        def on_result(place: int, result: MeasureResult) -> None:
+        def on_results(found: Sequence[tuple[int, MeasureResult]]) -> None:
             raise KeyError("the caller's own")
 
         with pytest.raises(KeyError, match="the caller's own"):
-            pool.measure(job, candidates(func, 6), None, on_result)
+            pool.measure(job, candidates(func, 6), None, on_results)
         results = pool.measure(job, candidates(func, 3))
         assert [r.status for r in results] == [Status.OK] * 3
 

@@ -216,7 +216,7 @@ def test_two_pools_never_run_or_build_while_the_other_runs(tmp_path: Path) -> No
             job = pool.open_job(vector_add())
             both.wait()
             results[number] = pool.measure(
-                job, alone, on_result=lambda *_: ends.append((time.monotonic(), number))
+                job, alone, on_results=lambda *_: ends.append((time.monotonic(), number))
             )
 
     threads = [threading.Thread(target=measure, args=(n,)) for n in range(2)]

@@ -6,7 +6,7 @@ import dataclasses
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -24,6 +24,7 @@ from measure.slot import LocalRunner
 from measure.status import MeasureResult, Status
 
 GOOD = Double("right")
+Found = Sequence[tuple[int, MeasureResult]]
 
 
 @pytest.fixture(scope="module")
@@ -156,9 +157,7 @@ def test_local_result_is_complete(pool: LocalPool, job: JobHandle) -> None:
 def test_local_reports_each_result_once_as_it_comes(pool: LocalPool, job: JobHandle) -> None:
     names = ["right", "segfault", "build_raises", "right", "wrong_result"] * 3
     seen: list[tuple[int, MeasureResult]] = []
-    results = pool.measure(
-        job, [Double(n) for n in names], on_result=lambda n, r: seen.append((n, r))
-    )
+    results = pool.measure(job, [Double(n) for n in names], on_results=seen.extend)
     assert sorted(n for n, _ in seen) == list(range(15))
     assert all(results[n] is r for n, r in seen)
     assert [str(r.status) for r in results[:5]] == [
@@ -178,22 +177,22 @@ def test_local_nothing_to_measure(pool: LocalPool, job: JobHandle) -> None:
 def test_local_cancel(pool: LocalPool, job: JobHandle) -> None:
     cancel = threading.Event()
 
-    def stop(place: int, result: MeasureResult) -> None:
-        if result.ok:
+    def stop(found: Found) -> None:
+        if any(result.ok for _, result in found):
             cancel.set()
 
-    results = pool.measure(job, [GOOD] * 20, on_result=stop, cancel=cancel)
+    results = pool.measure(job, [GOOD] * 20, on_results=stop, cancel=cancel)
     assert [str(r.status) for r in results] == ["ok"] + ["cancelled"] * 19
     assert "before it was timed" in results[1].error
     assert "before it was built" in results[19].error
 
 
 def test_local_interrupt_leaves_all_usable(pool: LocalPool, job: JobHandle) -> None:
-    def interrupt(place: int, result: MeasureResult) -> None:
+    def interrupt(found: Found) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        pool.measure(job, [GOOD] * 3, on_result=interrupt)
+        pool.measure(job, [GOOD] * 3, on_results=interrupt)
     assert pool.measure(job, [GOOD])[0].ok
 
 

@@ -102,7 +102,7 @@ class Simulation:
         if self.calls[batch] == self.call and self.dispatcher.wants(batch):
             self.first.setdefault(item, batch)
         self.answered[batch].add(item)
-        self.dispatcher.answer(batch, item, (self.calls[batch], item, batch), self.now)
+        self.dispatcher.answers(batch, [(item, (self.calls[batch], item, batch))], self.now)
         self.take()
 
     def serve(self, name: str) -> None:
@@ -188,7 +188,7 @@ def act(s: Simulation, action: str, name: str, number: int) -> None:
         s.take()
         s.begin(1 + number)
     elif action == "stray":
-        d.answer(10_000 + number, number, "nobody asked", s.now)
+        d.answers(10_000 + number, [(number, "nobody asked")], s.now)
     elif batch is not None:
         command = s.sent[batch]
         assert isinstance(command, Send)
@@ -196,7 +196,7 @@ def act(s: Simulation, action: str, name: str, number: int) -> None:
         if action == "answer" and item not in s.answered[batch]:
             s.answer(batch, item)
         elif action == "answer":
-            d.answer(batch, item, "a second answer", s.now)
+            d.answers(batch, [(item, "a second answer")], s.now)
         elif action == "end":
             d.ended(batch, None, s.now)
         elif action == "fail":
@@ -378,7 +378,7 @@ def test_after_a_malformed_answer_nothing_of_the_batch_counts() -> None:
     (send,) = sends(s.go())
     s.answer(send.batch, send.items[0])
     s.dispatcher.garbage(send.batch, "seconds = nan", s.now)
-    s.dispatcher.answer(send.batch, send.items[1], "lies", s.now)
+    s.dispatcher.answers(send.batch, [(send.items[1], "lies")], s.now)
     s.take()
     assert sorted(s.outcomes) == [send.items[0]]
     assert s.registry["a"].state is State.JOINING
@@ -391,9 +391,9 @@ def test_cancelling_decides_at_once_and_later_answers_are_dropped() -> None:
     s.dispatcher.cancel()
     assert Stop(send.batch, "a", forget=False) in s.go()
     assert sum(isinstance(o, Cancelled) for o in s.outcomes.values()) == 9
-    s.dispatcher.answer(send.batch, send.items[1], "late", s.now)
+    s.dispatcher.answers(send.batch, [(send.items[1], "late")], s.now)
     s.begin(3)
-    s.dispatcher.answer(send.batch, send.items[0], "of the call before", s.now)
+    s.dispatcher.answers(send.batch, [(send.items[0], "of the call before")], s.now)
     assert s.go() == []  # the device still has the batch
     s.dispatcher.ended(send.batch, None, s.now)
     assert [c.name for c in sends(s.go())] == ["a"]

@@ -89,7 +89,8 @@ CASES: dict[str, tuple[Callable[[], PrimFunc], Callable[[Schedule], object], str
     "unknown key": (
         add_one,
         lambda s: s.annotate(s.get_block("B"), "steaming", True),
-        "a block has no key 'steaming'; expected one of FLOP, double_buffer, streaming, or a hint",
+        "a block has no key 'steaming'; expected one of FLOP, cooperative, double_buffer, "
+        "streaming, or a hint",
     ),
     "key of a loop": (
         add_one,
@@ -205,7 +206,10 @@ CASES: dict[str, tuple[Callable[[], PrimFunc], Callable[[Schedule], object], str
     "thread name": (add_one, lambda s: s.bind(loops(s, "B")[0], "warp"), "no thread axis 'warp'"),
     "thread twice": (
         matmul,
-        lambda s: [s.bind(x, "blockIdx.x") for x in loops(s, "C")[:2]],
+        lambda s: [
+            s.bind(x, "blockIdx.x")
+            for x in (loops(s, "C")[0], s.split(loops(s, "C")[1], [None, 2])[1])
+        ],
         "is bound to blockIdx.x already",
     ),
     "compute_at output": (

@@ -28,6 +28,9 @@ WORKLOADS = [
     ("softmax", (7, 19)),
     ("cumsum", (200, 300)),
     ("gru", (9, 4, 30, 40)),
+    ("matmul_add", (300, 70, 3)),
+    ("argmax", (64, 1000)),
+    ("argmax", (3, 100_003)),
 ]
 ROWS = 125
 ALONE = 25
@@ -56,8 +59,8 @@ def same(keys: list[str], mine: Floats, theirs: Any, exact: bool, where: str) ->
 def test_tape_equals_batch_equals_one_by_one_equals_lowered(
     name: str, args: tuple[int, ...]
 ) -> None:
-    """Ten workloads of 125 rows: 1,250 candidates, divisor and non-divisor tiles, 189 features a
-    block: the tape's columns are the array program's; for 250 of them, those of the candidate alone
+    """Thirteen workloads of 125 rows: divisor and non-divisor tiles, 189 features a block: the
+    tape's columns are the array program's; for 325 of them, those of the candidate alone
     and those read off its lowered program too."""
     space = generate_space(prim_func_of(name, args), TARGET)
     population = space.sample(np.random.default_rng(1), ROWS)

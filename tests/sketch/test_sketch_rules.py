@@ -22,6 +22,7 @@ from autosched.tir.nodes import PrimFunc, loops_of, outputs_of, site_of, sites
 from autosched.workloads import prim_func_of
 
 TARGET = Target("llvm -num-cores=2")
+WIDE = Target("llvm -mcpu=x86-64-v4 -num-cores=2")
 
 
 def column_sum(n: int, m: int) -> PrimFunc:
@@ -270,6 +271,54 @@ def test_blocks_of_few_long_rows_run_apart() -> None:
     longer = choices(prim_func_of("softmax", (1, 10_000_000)))
     assert longer[0][0] == "softmax.apart"  # such a row does not stay in cache anyway
     assert choices(prim_func_of("softmax", (64, 100_000)))[0][:1] != ("softmax.apart",)
+
+
+def matvec(n: int, m: int) -> PrimFunc:
+    a, x = te.placeholder((n, m), name="A"), te.placeholder((m,), name="x")
+    k = te.reduce_axis((0, m), name="k")
+    return create_prim_func([a, x, te.compute((n,), lambda i: te.sum(a[i, k] * x[k], k), name="y")])
+
+
+def against_rows(n: int, k: int, m: int) -> PrimFunc:
+    """Rows of A times rows of B."""
+    a, b = te.placeholder((n, k), name="A"), te.placeholder((m, k), name="B")
+    r = te.reduce_axis((0, k), name="r")
+    return create_prim_func(
+        [a, b, te.compute((n, m), lambda i, j: te.sum(a[i, r] * b[j, r], axis=r), name="C")]
+    )
+
+
+FEW_RESULTS: dict[str, tuple[Callable[[], PrimFunc], str]] = {
+    "vector": (lambda: matvec(200, 300), "y.lanes"),
+    "one column": (library("matmul", 200, 300, 1), "C.lanes"),  # a column of one lies dense
+    "columns": (library("matmul", 200, 300, 3), "C.lanes+B.root"),
+    "fused": (library("matmul_add", 200, 300, 3), "matmul.lanes+B.root"),
+    "one row against rows": (lambda: against_rows(1, 300, 200), "C.lanes"),
+    "channels": (library("conv2d", 9, 8, 64, 3, 3, 1, 1), "conv2d.lanes+weight.root"),
+}
+
+
+@pytest.mark.parametrize("program", FEW_RESULTS)
+def test_few_results_of_what_lies_along_the_reduction_have_lanes_there(program: str) -> None:
+    make, name = FEW_RESULTS[program]
+    found = generate_space(make(), WIDE).variants[0]
+    assert found.name.split("+pad")[0] == name
+    func = found.trace.apply(make(), values=dict(generate_space(make(), WIDE).default()[1])).func
+    block = name.split(".")[0]
+    loop = site_of(func, block).loops[-1]
+    assert (loop.kind, loop.extent) == ("vectorized", 16)
+    assert any(loop.var.name.startswith(n) for n in ("k", "rc", "r"))
+
+
+@pytest.mark.parametrize(
+    ("n", "k", "m"), [(200, 300, 8), (1, 300, 200), (200, 15, 3)], ids=["wide", "row", "short"]
+)
+def test_others_keep_vectors_over_the_result(n: int, k: int, m: int) -> None:
+    space = generate_space(prim_func_of("matmul", (n, k, m)), WIDE)
+    assert not any("lanes" in v.name for v in space.variants)
+    assert not any(
+        "lanes" in v.name for v in generate_space(against_rows(64, 300, 64), WIDE).variants
+    )
 
 
 def test_large_results_may_be_streamed() -> None:

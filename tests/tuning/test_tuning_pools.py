@@ -64,7 +64,7 @@ def test_addresses(text: str, found: tuple[str, str, dict[str, str]]) -> None:
         ("local:2", "no pool's address"),
         ("replay:", "no pool's address"),
         ("tls:host", "no pool's address"),
-        ("local?seconds=1", "unknown option seconds; it has none"),
+        ("local?seconds=1", "unknown option seconds; it has device"),
         ("replay:model?second=1", "unknown option second; it has seconds"),
         ("replay:model?seconds", "expected options as name=value"),
         ("replay:model?seconds=soon", "seconds is 'soon'; expected what a candidate takes"),

@@ -133,12 +133,52 @@ def test_resume_needs_a_store(task: at.SearchTask, tmp_path: Path) -> None:
     assert not pool.jobs
 
 
-def test_resume_on_another_device_is_refused(task: at.SearchTask, tmp_path: Path) -> None:
+def test_resume_goes_on_with_this_devices_job(
+    task: at.SearchTask, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    db, one, two = tmp_path / "a.db", FakePool("one"), FakePool("two")
+    first = tune(task, one, 8, db)
+    began = _tune_aloud(task, two, 8, db)
+    said = capsys.readouterr().err
+    assert began.best.job_id != first.best.job_id
+    assert f"has no job of this workload with seed 0 on {task.target}, device" in said
+    assert (
+        f"job {first.best.job_id}: seed 0, {task.target}, device {one.device.fingerprint}" in said
+    )
+    # The newest job is the other device's; each goes on with its own.
+    for pool, mine in ((one, first), (two, began)):
+        again = _tune_aloud(task, pool, 16, db)
+        assert (again.best.job_id, again.trials) == (mine.best.job_id, 16)
+    assert "nothing to resume" not in capsys.readouterr().err
+    assert len({r.job_id for r in stored(db)}) == 2
+
+
+def _tune_aloud(task: at.SearchTask, pool: FakePool, trials: int, db: Path) -> TuningResult:
+    return task.tune(
+        at.TuningOptions(
+            num_measure_trials=trials,
+            measure_callbacks=[at.RecordToStore(db)],
+            pool=pool,
+            resume=True,
+        )
+    )
+
+
+class _Named(at.RecordToStore):
+    """Goes on with one certain job, as a service does."""
+
+    def history(self, workload_key: str, target: str, seed: int, device: str) -> Any:
+        job = self.open().find_job(workload_key, target, seed)
+        assert job is not None
+        return job, list(self.open().records(job_id=job.id))
+
+
+def test_a_job_of_another_device_is_refused(task: at.SearchTask, tmp_path: Path) -> None:
     db = tmp_path / "a.db"
     tune(task, FakePool("one"), 8, db)
     other = FakePool("two")
     with pytest.raises(TuningError, match="times of two devices do not compare") as caught:
-        tune(task, other, 16, db, resume=True)
+        tune(task, other, 16, _Named(db), resume=True)
     for device in (FakePool("one").device, other.device):
         assert device.fingerprint in str(caught.value)
     assert len(trials_of(db)) == 8

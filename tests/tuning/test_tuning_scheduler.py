@@ -8,11 +8,20 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tuning_doubles import FakeJob, FakePool
+from tuning_doubles import FakeJob, FakePool, Recorder, proposals
 
+import autosched as at
 from autosched.errors import MeasureError, TuningError
 from autosched.tir.nodes import PrimFunc
-from autosched.tuning import RecordToStore, SearchTask, TaskScheduler, TuningOptions
+from autosched.tuning import (
+    LogEstimatedLatency,
+    RecordToStore,
+    SearchTask,
+    TaskScheduler,
+    TaskSchedulerCallback,
+    TuningOptions,
+)
+from autosched.tuning.policy import SketchPolicy
 from autosched.tuning.scheduler import SchedulerResult, TaskState, similarity_group
 from measure.status import Status
 from records.store import Store
@@ -182,6 +191,74 @@ def test_similar_tasks_tell_what_can_be_reached() -> None:
 def test_wrong_arguments_are_refused(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(TuningError, match=message):
         TaskScheduler(**{"tasks": tasks(32, 64), **changes})
+
+
+@pytest.mark.parametrize("name", ["default", "sketch.random"])
+def test_policies_by_name_and_as_objects_search_alike(name: str) -> None:
+    def tuned(policies: Any) -> list[list[Any]]:
+        keep = Recorder()
+        scheduler = TaskScheduler(tasks(32, 64), strategy="round-robin")
+        scheduler.tune(options(num_measure_trials=16, measure_callbacks=[keep]), policies)
+        keys = [s.task.workload_key for s in scheduler.states]
+        return [proposals([r for r in keep.records if r.workload_key == k]) for k in keys]
+
+    model = at.RandomModel if name == "sketch.random" else at.XGBModel
+    by_name = tuned(name)
+    assert by_name == tuned([SketchPolicy(t, model(0)) for t in reversed(tasks(32, 64))])
+    assert by_name == tuned(lambda task: SketchPolicy(task, model(0)))
+    (alone,) = tasks(64)
+    keep = Recorder()
+    more = {"num_measure_trials": 8, "measure_callbacks": [keep]}
+    alone.tune(options(**more), name)
+    assert proposals(keep.records) == by_name[1][:8]
+
+
+@pytest.mark.parametrize(
+    ("policies", "message"),
+    [
+        ("sketch.best", "no search policy 'sketch.best'; expected one of default, sketch.xgb"),
+        (3, "search_policy is 3; expected a name"),
+        ([1, 2], r"search_policy is \[1, 2\]"),
+        ([SketchPolicy(t) for t in tasks(32)], r"1 search policies, for matmul\(32, 32, 32\)"),
+        ([SketchPolicy(t) for t in tasks(32, 48)], r"expected one for each task: .*matmul\(64"),
+        (lambda task: "sketch.xgb", r"gave 'sketch.xgb' for matmul\(32, 32, 32\)"),
+    ],
+    ids=["name", "number", "numbers", "too few", "of another task", "function"],
+)
+def test_wrong_policies_are_refused(policies: Any, message: str) -> None:
+    with pytest.raises(TuningError, match=message):
+        TaskScheduler(tasks(32, 64)).tune(options(), policies)
+
+
+class _Rounds(TaskSchedulerCallback):
+    def __init__(self) -> None:
+        self.seen: list[tuple[str, int, int]] = []
+
+    def pre_tune(self, scheduler: TaskScheduler, task_id: int) -> None:
+        self.seen.append(("pre", task_id, scheduler.states[task_id].trials))
+
+    def post_tune(self, scheduler: TaskScheduler, task_id: int) -> None:
+        self.seen.append(("post", task_id, scheduler.states[task_id].trials))
+
+
+def test_callbacks_are_told_of_each_round_and_the_log_grows(tmp_path: Path) -> None:
+    log, rounds = tmp_path / "total_latency.tsv", _Rounds()
+    log.write_text("of an earlier run\n", encoding="utf-8")
+    scheduler = TaskScheduler(
+        tasks(32, 64), strategy="round-robin", callbacks=[rounds, LogEstimatedLatency(log)]
+    )
+    result = scheduler.tune(options(num_measure_trials=16))
+    turns = [(0, 0, 4), (1, 0, 4), (0, 4, 8), (1, 4, 8)]
+    assert rounds.seen == [x for n, a, b in turns for x in (("pre", n, a), ("post", n, b))]
+    first, *lines = log.read_text(encoding="utf-8").splitlines()
+    assert first == "of an earlier run"
+    # After the first round the second task has no time yet, and so the objective has none.
+    fields = [line.split("\t") for line in lines]
+    assert [f[0::2] for f in fields] == [["ElapsedTime(s)", "EstimatedLatency(ms)", "Trials"]] * 3
+    assert [int(f[5]) for f in fields] == [8, 12, 16]
+    assert float(fields[-1][3]) == pytest.approx(result.objective * 1e3, abs=1e-3)
+    with pytest.raises(TuningError, match="expected a TaskSchedulerCallback"):
+        TaskScheduler(tasks(32), callbacks=[print])  # type: ignore[list-item]
 
 
 def test_interrupting_leaves_every_job_cancelled(tmp_path: Path) -> None:

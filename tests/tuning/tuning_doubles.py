@@ -60,15 +60,15 @@ class FakePool:
         job: FakeJob,
         traces: Sequence[Trace],
         best_seconds: float | None = None,
-        on_result: Callable[[int, MeasureResult], None] | None = None,
+        on_results: Callable[[Sequence[tuple[int, MeasureResult]]], None] | None = None,
         cancel: Event | None = None,
     ) -> list[MeasureResult]:
         results = []
         for n, trace in enumerate(traces):
             self.measured.append(trace)
             results.append(self._measure(job, trace))
-            if on_result is not None:
-                on_result(n, results[-1])
+            if on_results is not None:
+                on_results([(n, results[-1])])
         return results
 
     def remeasure(

@@ -1,6 +1,7 @@
 """From loops bound to GPU axes to threads: one variable an axis, whatever loops are bound to it.
 
-All nests of a kernel run on the same threads, so loops that are bound to one axis have one extent.
+All nests of a kernel run on the same threads, so loops that are bound to one axis have one extent;
+directly nested ones are one iteration space and have it together (`nodes.chained`).
 Below two loops bound to one axis the inner one counts (cooperative fetching): as the program is
 written, each iteration of the outer one does all of that work; threads do it once, together. A
 block that does the same whatever the value of an axis is done by thread (or block) 0 of it, or,
@@ -11,12 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 
-from autosched.codegen.gpu.kernel import AXES, BLOCKS, allocated_in, without_allocs
+from autosched.codegen.gpu.cooperative import share_out
+from autosched.codegen.gpu.kernel import AXES, BLOCKS, THREADS, allocated_in, without_allocs
 from autosched.errors import CodegenError
-from autosched.tir.affine import Affine
+from autosched.tir.affine import Affine, Digit
 from autosched.tir.expr import Expr, Var, walk
-from autosched.tir.nodes import Block, Buffer, For, Node, Predicate
+from autosched.tir.nodes import Block, Buffer, For, Node, Predicate, chained
 from autosched.tir.simplify import substitute_loops
 
 NAMES = {
@@ -45,25 +48,28 @@ class Threaded:
 def thread(nodes: Sequence[Node], around: Sequence[Buffer] = ()) -> Threaded:
     """What each thread does of a root nest of a lowered program, given as `nodes` in which the
     buffers `around` live. Raises CodegenError."""
-    found: dict[str, For] = {}
-    for loop in (x for node in nodes for x in _bound(node)):
-        assert loop.thread is not None
-        first = found.setdefault(loop.thread, loop)
-        if first.extent != loop.extent:
+    chains = [c for node in nodes for c in _chains(node)]
+    found: dict[str, tuple[For, ...]] = {}
+    for chain in chains:
+        name = chain[0].thread
+        assert name is not None
+        first = found.setdefault(name, chain)
+        if _extent(first) != _extent(chain):
             raise CodegenError(
-                f"loops {first.var.name} and {loop.var.name} of one kernel are bound to "
-                f"{loop.thread} with {first.extent} and {loop.extent} iterations; all nests of a "
+                f"loops {_names(first)} and {_names(chain)} of one kernel are bound to "
+                f"{name} with {_extent(first)} and {_extent(chain)} iterations; all nests of a "
                 "kernel run on the same threads: split both alike"
             )
     axes = {
-        name: For(Var(NAMES[name]), found[name].extent, (), "thread", name)
+        name: For(Var(NAMES[name]), _extent(found[name]), (), "thread", name)
         for name in AXES
-        if name in found and found[name].extent != 1
+        if name in found and _extent(found[name]) != 1
     }
     allocs = (*around, *(b for node in nodes for b in allocated_in(node)))
     check_homes(nodes, around)
     own = _own(nodes, axes)
-    run = _Threads(axes, {b for b in allocs if b.scope == "local"} | own, set(allocs))
+    values = {v: form for chain in chains for v, form in _digits(chain, axes).items()}
+    run = _Threads(axes, {b for b in allocs if b.scope == "local"} | own, set(allocs), values)
     body = tuple(x for n in nodes for x in run.node(without_allocs(n), {}, {}, frozenset()))
     return Threaded(body, axes, allocs, frozenset(own))
 
@@ -80,7 +86,7 @@ def _own(nodes: Sequence[Node], axes: Mapping[str, For]) -> set[Buffer]:
             if len(set(around)) < len(around):
                 shared_out.update(a.buffer for a in node.writes)
             return
-        if node.thread in axes:
+        if node.thread in axes and _next(node) is None:
             assert node.thread is not None
             around = (*around, node.thread)
         if threads <= set(around):
@@ -119,23 +125,67 @@ def check_homes(nodes: Sequence[Node], around: Sequence[Buffer]) -> None:
         visit(node, dict.fromkeys(around, ()), ())
 
 
-def _bound(node: Node) -> Iterator[For]:
+def _next(loop: For) -> For | None:
+    """The loop that continues the iteration space of a bound one."""
+    inner = loop.body[0] if len(loop.body) == 1 else None
+    if isinstance(inner, For) and inner.thread == loop.thread and chained(loop, inner):
+        return inner
+    return None
+
+
+def _chains(node: Node) -> Iterator[tuple[For, ...]]:
+    """The loops bound to an axis, those of one iteration space together."""
     if isinstance(node, For):
         if node.thread in AXES:
-            yield node
+            chain = [node]
+            while (inner := _next(chain[-1])) is not None:
+                chain.append(inner)
+            yield tuple(chain)
+            node = chain[-1]
         for child in node.body:
-            yield from _bound(child)
+            yield from _chains(child)
+
+
+def _extent(chain: Sequence[For]) -> int:
+    return prod(int(x.extent) for x in chain)
+
+
+def _names(chain: Sequence[For]) -> str:
+    return "+".join(x.var.name for x in chain)
+
+
+def _digits(chain: Sequence[For], axes: Mapping[str, For]) -> dict[Var, Affine]:
+    """The loops' variables as digits of the thread axis."""
+    axis = axes.get(chain[0].thread or "")
+    out = {x.var: Affine(0) for x in chain}
+    moving = [x for x in chain if x.extent != 1]
+    below = 1
+    for x in reversed(moving):
+        assert axis is not None
+        form = Affine.of(axis.var)
+        if len(moving) > 1:
+            mod = None if x is moving[0] else x.extent
+            form = Affine.of(Digit(form, below, mod))
+        out[x.var] = form
+        below *= int(x.extent)
+    return out
 
 
 class _Threads:
-    def __init__(self, axes: dict[str, For], private: set[Buffer], inside: set[Buffer]) -> None:
-        self.axes, self.private, self.inside = axes, private, inside
+    def __init__(
+        self,
+        axes: dict[str, For],
+        private: set[Buffer],
+        inside: set[Buffer],
+        bound: Mapping[Var, Affine],
+    ) -> None:
+        self.axes, self.private, self.inside, self.bound = axes, private, inside, bound
 
     def node(
         self,
         node: Node,
         values: Mapping[Var, Affine],
-        open_axes: Mapping[str, Var],
+        open_axes: Mapping[str, tuple[For, ...]],
         hidden: frozenset[Var],
     ) -> tuple[Node, ...]:
         """The nodes in place of `node`."""
@@ -144,13 +194,18 @@ class _Threads:
         bound = node.thread in AXES
         if bound:
             assert node.thread is not None
-            outer = open_axes.get(node.thread)
-            hidden = hidden if outer is None else hidden | {outer}
-            open_axes = {**open_axes, node.thread: node.var}
-            axis = self.axes.get(node.thread)
-            values = {**values, node.var: Affine(0) if axis is None else Affine.of(axis.var)}
+            outer = open_axes.get(node.thread, ())
+            if outer and _next(outer[-1]) is not node:
+                hidden, outer = hidden | {x.var for x in outer}, ()
+            open_axes = {**open_axes, node.thread: (*outer, node)}
+            values = {**values, node.var: self.bound[node.var]}
+        else:
+            node = share_out(node, [self.axes[n] for n in THREADS if n in self.axes])
+        unit = node.extent == 1
+        if unit and not bound:  # what lowering has left: virtual threads, steps of a fetch
+            values = {**values, node.var: Affine(0)}
         body = tuple(x for child in node.body for x in self.node(child, values, open_axes, hidden))
-        return body if bound else (replace(node, body=body),)
+        return body if bound or unit else (replace(node, body=body),)
 
     def block(
         self,

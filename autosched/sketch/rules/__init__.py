@@ -5,6 +5,7 @@ from __future__ import annotations
 from autosched.sketch.rules.constant import ConstantMatrices
 from autosched.sketch.rules.default import DefaultRule
 from autosched.sketch.rules.inline import AlwaysInline
+from autosched.sketch.rules.lanes import LaneTiling
 from autosched.sketch.rules.location import ComputeLocation
 from autosched.sketch.rules.recurrence import Recurrence
 from autosched.sketch.rules.rfactor import AddRfactor
@@ -17,6 +18,7 @@ CPU_RULES: tuple[Rule, ...] = (
     Recurrence(),
     ConstantMatrices(),
     AddRfactor(),
+    LaneTiling(),
     MultiLevelTiling(),
     ComputeLocation(),
     DefaultRule(),

@@ -1,0 +1,134 @@
+"""Multi-level tiling "SSSRRSRS" on GPUs, with the elementwise consumer that stores the tile.
+
+    S0 blockIdx.x | S1 vthread | S2 threadIdx.x | R0 | R1 serial | S3 | R2 | S4 unrolled
+
+The loops of one level are bound to one axis together. Accumulators are local: S3 and S4 are a
+thread's register tile. Inputs in shared memory are fetched at the last loop of R0 by all threads of
+a block together; the consumer is computed at the last loop of S2, where the tile is complete.
+"""
+
+from __future__ import annotations
+
+from autosched.schedule import BlockRV, Decision, LoopRV, Schedule
+from autosched.sketch.analysis import BlockInfo, elementwise_consumer
+from autosched.sketch.decisions import ChoiceSpec, Role, TileSpec
+from autosched.sketch.rules.constant import constant_axes
+from autosched.sketch.rules.default import axis_loops
+from autosched.sketch.state import State, TiledNest, Verdict
+from autosched.tir.nodes import Iter
+
+WIDTHS = (4, 1, 2)
+"""Values for the elements that a thread fetches at once into shared memory."""
+DEFAULT_THREADS, DEFAULT_TILE, DEFAULT_STEPS = 128, 4, 8
+"""Of the default schedule: threads of a block, elements of an axis a thread, steps of a fetch."""
+
+
+class MultiLevelTiling:
+    """Tiles a reduction with reuse and fuses what stores its tile; one sketch."""
+
+    name = "multi-level-tiling"
+
+    def condition(self, state: State, block: str) -> Verdict:
+        """A reduction that reads data more than once and has an elementwise consumer: one of the
+        program's (MultiLevelTilingWithFusion of Ansor), or the copy of a cache write."""
+        if block in state.handled:
+            return Verdict.PASS
+        info = state.blocks()[block]
+        return Verdict.APPLY_AND_SKIP_REST if is_tiled(info) else Verdict.PASS
+
+    def apply(self, state: State, block: str) -> list[State]:
+        """Split, order and bind the loops, then place what belongs to the tile."""
+        blocks = state.blocks()
+        info = blocks[block]
+        consumer = storing(state, info)
+        assert consumer is not None  # without one, AddCacheWrite has made one
+        copies = [
+            blocks[p] for p in info.producers if blocks[p].block.writes[0].buffer.scope == "shared"
+        ]
+        schedule = state.fork()
+        specs = tile_specs(info)
+        fetches = tuple(ChoiceSpec(block, f"{c.name}.fetch", WIDTHS) for c in copies)
+        state.declare(schedule, (*specs, *fetches))
+        rv = schedule.get_block(block)
+        if info.block.writes[0].buffer.scope != "local":
+            schedule.set_scope(rv, 0, "local")
+        levels = split_levels(schedule, rv, info, specs)
+        for level, axis in zip(levels, ("blockIdx.x", "vthread.x", "threadIdx.x"), strict=False):
+            for loop in level:
+                schedule.bind(loop, axis)
+        store = schedule.get_block(consumer.name)
+        _place_store(schedule, store, levels[2][-1])
+        for copy, fetch in zip(copies, fetches, strict=True):
+            fetched = schedule.get_block(copy.name)
+            schedule.compute_at(fetched, levels[3][-1])
+            schedule.annotate(fetched, "cooperative", Decision(fetch.name))
+        for loop in (*levels[5], *levels[6], *levels[7]):
+            schedule.unroll(loop)
+        handled = (block, consumer.name, *(c.name for c in copies))
+        nest = TiledNest(block, levels[2][-1])
+        return [state.advance(schedule, handled, (*specs, *fetches), block, (nest,))]
+
+
+def is_tiled(info: BlockInfo) -> bool:
+    """Whether a block is tiled: its result must have one axis a dimension, as a copy of a tile
+    has. Products with constant matrices are not."""
+    return info.needs_tiling and info.writes_identity and not constant_axes(info)
+
+
+def storing(state: State, info: BlockInfo) -> BlockInfo | None:
+    """The elementwise consumer that can store the tile: one that no rule has placed."""
+    found = elementwise_consumer(info, state.blocks())
+    return None if found is None or found.name in state.handled else found
+
+
+def tile_specs(info: BlockInfo) -> tuple[TileSpec, ...]:
+    """Four factors of a spatial axis (S1 to S4), two of a reduction axis (R1, R2)."""
+    found: list[TileSpec] = []
+    threads, steps = DEFAULT_THREADS, DEFAULT_STEPS
+    defaults: dict[int, tuple[int, ...]] = {}
+    tiled = [a for a in reversed(info.spatial) if int(a.extent) > 1][:2]
+    for axis in reversed(info.block.iters):
+        extent = int(axis.extent)
+        if axis.kind == "reduce":
+            taken = min(extent, max(steps, 1))
+            defaults[id(axis.var)], steps = (taken, 1), steps // taken
+            continue
+        tile = min(DEFAULT_TILE, extent) if axis in tiled else 1
+        most = min(threads, -(-extent // tile), 16 if axis in tiled else 4)
+        power = 1 << (most.bit_length() - 1)
+        defaults[id(axis.var)], threads = (1, power, 1, tile), threads // power
+    for axis in info.block.iters:
+        found.append(_spec(info, axis, defaults[id(axis.var)]))
+    return tuple(found)
+
+
+def _spec(info: BlockInfo, axis: Iter, default: tuple[int, ...]) -> TileSpec:
+    name, extent = axis.var.name, int(axis.extent)
+    names = tuple(f"{info.name}.{name}.{n + 1}" for n in range(len(default)))
+    role: Role = "steps" if axis.kind == "reduce" else "tile"
+    return TileSpec(info.name, name, names, extent, role, 1, default)
+
+
+def split_levels(
+    schedule: Schedule, block: BlockRV, info: BlockInfo, specs: tuple[TileSpec, ...]
+) -> list[list[LoopRV]]:
+    """Split and reorder all loops of a block into S0 S1 S2 R0 R1 S3 R2 S4."""
+    by_axis = axis_loops(schedule, block)
+    levels: list[list[LoopRV]] = [[] for _ in range(8)]
+    for axis, spec in zip(info.block.iters, specs, strict=True):
+        parts = schedule.split(by_axis[id(axis)], [None, *(Decision(n) for n in spec.names)])
+        places = (3, 4, 6) if axis.kind == "reduce" else (0, 1, 2, 5, 7)
+        for part, place in zip(parts, places, strict=True):
+            levels[place].append(part)
+    schedule.reorder(*(loop for level in levels for loop in level))
+    return levels
+
+
+def _place_store(schedule: Schedule, store: BlockRV, at: LoopRV) -> None:
+    """Compute the consumer at the end of a thread's tile, its neighbours stored as vectors."""
+    own = len(schedule.get_loops(store))
+    schedule.reverse_compute_at(store, at)
+    loops = schedule.get_loops(store)[-own:]
+    for loop in loops[:-1]:
+        schedule.unroll(loop)
+    schedule.vectorize(loops[-1])

@@ -1,0 +1,54 @@
+"""The end of a run: the finalists' times, which decide."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from records import OK
+
+if TYPE_CHECKING:
+    from autosched.schedule import Trace
+    from measure.pool import JobHandle, Pool
+    from measure.status import Distribution
+
+ROUNDS = 6
+"""Interleaved timings of each finalist."""
+SLOW = 1.3
+"""How much slower than before the finalist that kept its time best may be."""
+ATTEMPTS = 4
+"""Times that finalists are measured in the worst case."""
+
+
+def remeasure(
+    pool: Pool, handle: JobHandle, traces: Sequence[Trace], before: Sequence[float]
+) -> list[Distribution]:
+    """The finalists measured again, in turns; `before` are their times so far, in seconds.
+
+    A time that is chosen because it is small is likely to be too small, but only by its noise.
+    Where every finalist is slower than before by more than that, it is the machine that is slower
+    now: the two threads of a virtual machine may share a core for seconds, and nothing inside it
+    says so. Then all are measured once more, `ATTEMPTS` times at most, and the attempt that is
+    nearest to what was measured before counts.
+    """
+    best: list[Distribution] = []
+    least = math.inf
+    for _ in range(ATTEMPTS):
+        timings = pool.remeasure(handle, traces, ROUNDS)
+        slowness = _slowness(timings, before)
+        if not best or slowness < least:
+            best, least = timings, slowness
+        if math.isinf(slowness) or least <= SLOW:
+            break
+    return best
+
+
+def _slowness(timings: Sequence[Distribution], before: Sequence[float]) -> float:
+    """How much slower the finalist that kept its time best is; infinite where none was right."""
+    ratios = (
+        timing.seconds / seconds
+        for timing, seconds in zip(timings, before, strict=True)
+        if timing.status == OK and timing.seconds is not None
+    )
+    return min(ratios, default=math.inf)

@@ -1,0 +1,216 @@
+"""Taking jobs into the queue, many in one transaction: what that costs is mostly the commit.
+
+Whoever submits holds the queue's entrance until it commits (the only writer of an SQLite file does;
+in PostgreSQL it is a lock), so a key is taken once and the bounds on waiting jobs hold exactly.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from sqlalchemy import Connection, bindparam, func, insert, select, tuple_
+
+from records import workloads
+from records.errors import KeyReused, QueueFull, RecordError
+from records.rows import chunks, select_values
+from records.schema import EventRow, JobRow, SubmissionRow, database_time
+from records.types import (
+    LOCAL,
+    QUEUED,
+    STATE,
+    Job,
+    SubmissionKey,
+    Workload,
+    new_job_id,
+    state_event,
+)
+
+_ENTRANCE = 7310580
+"""The number of PostgreSQL's lock."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Submission:
+    """A job to be queued, with its workload. A request that is repeated under the same `key` gives
+    the job of the first time."""
+
+    workload: Workload
+    target: str
+    seed: int | None
+    trials_requested: int
+    options: Mapping[str, Any] = field(default_factory=dict)
+    priority: int = 0
+    client: str = ""
+    key: SubmissionKey | None = None
+
+
+class Bounds(NamedTuple):
+    """How many jobs may wait, of all clients and of one; None: any number."""
+
+    waiting: int | None = None
+    waiting_of_client: int | None = None
+
+
+class Entrance:
+    """The queue's entrance, held until the transaction ends; counts the jobs that wait."""
+
+    def __init__(self, connection: Connection, bounds: Bounds) -> None:
+        self._bounds = bounds
+        self._waiting: Counter[str] = Counter()
+        if connection.dialect.name == "postgresql":
+            connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_ENTRANCE})")
+        if bounds != Bounds():
+            self._waiting.update({row.client: row[1] for row in connection.execute(_WAITING)})
+
+    def check(self, client: str) -> None:
+        """Raises QueueFull if no other job of `client` may wait."""
+        for whose, found, most in (
+            ("", self._waiting.total(), self._bounds.waiting),
+            (f" of {client or 'nobody'}", self._waiting[client], self._bounds.waiting_of_client),
+        ):
+            if most is not None and found >= most:
+                raise QueueFull(
+                    f"{found} jobs{whose} wait, and at most {most} may; try again when some ran"
+                )
+
+    def add(self, client: str) -> None:
+        """Counts a job that waits from now on."""
+        self._waiting[client] += 1
+
+
+def take(
+    connection: Connection,
+    submissions: Sequence[Submission],
+    bounds: Bounds,
+    stored: dict[str, Workload],
+) -> list[tuple[Job, bool] | RecordError]:
+    """For each submission its job, as it is now, and whether it is new; or why it was refused.
+
+    `stored` has workloads that are in the database, by key; those that are not yet are stored and
+    entered. Any other error is the transaction's: then nothing was taken, nor is `stored` true.
+    """
+    taking = _Taking(connection, submissions, bounds, stored)
+    answers: list[tuple[str, bool] | RecordError] = []
+    for submission in submissions:
+        try:
+            answers.append(taking.take(submission))
+        except RecordError as e:
+            answers.append(e)
+    taking.store()
+    jobs = _jobs(connection, {found[0] for found in answers if isinstance(found, tuple)})
+    return [
+        found if isinstance(found, RecordError) else (jobs[found[0]], found[1]) for found in answers
+    ]
+
+
+class _Taking:
+    """What becomes of some submissions: their rows are collected, and stored together."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        submissions: Sequence[Submission],
+        bounds: Bounds,
+        stored: dict[str, Workload],
+    ) -> None:
+        self._connection, self._stored = connection, stored
+        self._entrance = Entrance(connection, bounds)
+        self._known = _known(connection, [s.key[:2] for s in submissions if s.key is not None])
+        self._made: dict[str, Submission] = {}
+
+    def take(self, submission: Submission) -> tuple[str, bool]:
+        """The id of its job, and whether it is new. Raises KeyReused, QueueFull, or RecordError for
+        a workload that contradicts the stored one."""
+        key = submission.key
+        if key is not None and (known := self._known.get(key[:2])) is not None:
+            job_id, digest = known
+            if digest != key.digest:
+                raise KeyReused(
+                    f"the key {key.key!r} was used before, for another request (job {job_id}); "
+                    "use a new key for each request"
+                )
+            return job_id, False
+        self._entrance.check(submission.client)
+        workload = submission.workload
+        if self._stored.get(workload.key) != workload:
+            workloads.put(self._connection, workload)
+            self._stored[workload.key] = workload
+        self._entrance.add(submission.client)
+        job_id = new_job_id()
+        self._made[job_id] = submission
+        if key is not None:
+            self._known[key[:2]] = job_id, key.digest
+        return job_id, True
+
+    def store(self) -> None:
+        """Insert the rows of the new jobs, of their keys, and the events that tell of them."""
+        if not self._made:
+            return
+        rows = {job_id: _row(job_id, submission) for job_id, submission in self._made.items()}
+        keys = [
+            {**s.key._asdict(), "job_id": job_id}
+            for job_id, s in self._made.items()
+            if s.key is not None
+        ]
+        events = [
+            {"job_id": row["id"], "data": state_event("submitted", row)} for row in rows.values()
+        ]
+        self._connection.execute(_INSERT_JOB, list(rows.values()))
+        if keys:
+            self._connection.execute(_INSERT_KEY, keys)
+        self._connection.execute(_INSERT_EVENT, events)
+
+
+def _row(job_id: str, submission: Submission) -> dict[str, Any]:
+    return {
+        "id": job_id,
+        "workload_key": submission.workload.key,
+        "target": submission.target,
+        "device": None,
+        "seed": submission.seed,
+        "options": dict(submission.options),
+        "state": QUEUED,
+        "trials_requested": submission.trials_requested,
+        "trials_done": 0,
+        "best_seconds": None,
+        "error": None,
+        "origin": LOCAL,
+        "priority": submission.priority,
+        "client": submission.client,
+    }
+
+
+def _known(
+    connection: Connection, names: Sequence[tuple[str, str]]
+) -> dict[tuple[str, str], tuple[str, str]]:
+    """(client, key) -> (id of the job, digest of the request) of those that were taken before."""
+    found: dict[tuple[str, str], tuple[str, str]] = {}
+    for chunk in chunks(sorted(set(names))):
+        for row in connection.execute(_KEYS, {"names": chunk}):
+            found[row.client, row.key] = row.job_id, row.digest
+    return found
+
+
+def _jobs(connection: Connection, ids: set[str]) -> dict[str, Job]:
+    found: dict[str, Job] = {}
+    for chunk in chunks(sorted(ids)):
+        for row in connection.execute(_JOBS, {"ids": chunk}):
+            found[row.id] = Job(**row._mapping)
+    return found
+
+
+_WAITING = (
+    select(JobRow.client, func.count())
+    .where(JobRow.state == QUEUED, JobRow.origin == LOCAL)
+    .group_by(JobRow.client)
+)
+_KEYS = select(
+    SubmissionRow.client, SubmissionRow.key, SubmissionRow.job_id, SubmissionRow.digest
+).where(tuple_(SubmissionRow.client, SubmissionRow.key).in_(bindparam("names", expanding=True)))
+_JOBS = select_values(Job).where(JobRow.id.in_(bindparam("ids", expanding=True)))
+_INSERT_JOB = insert(JobRow).values(created_at=database_time(), updated_at=database_time())
+_INSERT_KEY = insert(SubmissionRow).values(created_at=database_time())
+_INSERT_EVENT = insert(EventRow).values(kind=STATE, created_at=database_time())

@@ -1,0 +1,128 @@
+"""A batch of a log's entries, entered in a store by one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+
+from sqlalchemy import Connection
+
+from records import insertion, jobs, lookup, measurements, workloads
+from records.errors import RecordError
+from records.intake import ImportReport
+from records.lines import Entry, LoggedMeasurement
+from records.traces import Traces
+from records.types import IMPORT, LOCAL, OK, Measurement, Record, RecordKey, Workload
+
+
+class Taking:
+    """Enters entries, marked as of `origin` (None: as they are), by the transaction at hand.
+
+    `seen` are workloads and jobs that are known to be stored, and `found` those met here, which are
+    if the transaction is committed. What is refused for good reason is in the report; an error is
+    the transaction's.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        traces: Traces,
+        origin: str | None,
+        seen: Collection[tuple[str, str]],
+    ) -> None:
+        self.report = ImportReport()
+        self.found: set[tuple[str, str]] = set()
+        self._connection = connection
+        self._traces = traces
+        self._origin = origin
+        self._seen = seen
+
+    def take(self, batch: Sequence[tuple[int, Entry]]) -> None:
+        """Enter workloads first, then records, then measurements of them."""
+        records: list[tuple[int, Record]] = []
+        timings: list[tuple[int, LoggedMeasurement]] = []
+        for number, entry in batch:
+            match entry:
+                case Workload():
+                    self._take_workload(number, entry)
+                case Record():
+                    records.append((number, entry))
+                case LoggedMeasurement():
+                    timings.append((number, entry))
+        self._take_records([(n, r) for n, r in records if self._is_of_known_workload(n, r)])
+        self._take_measurements(timings)
+
+    def _take_workload(self, number: int, workload: Workload) -> None:
+        if self._is_known("workload", workload.key) and workload.text is None:
+            return
+        try:
+            workloads.put(self._connection, workload)
+        except RecordError as e:
+            self.report.refuse(number, str(e))
+        else:
+            self.found.add(("workload", workload.key))
+
+    def _is_of_known_workload(self, number: int, record: Record) -> bool:
+        key = record.workload_key
+        if not self._is_known("workload", key):
+            if workloads.find(self._connection, key) is None:
+                reason = f"workload {key} is neither in the store nor in the lines before"
+                self.report.refuse(number, reason)
+                return False
+            self.found.add(("workload", key))
+        return True
+
+    def _is_known(self, what: str, name: str) -> bool:
+        return (what, name) in self._seen or (what, name) in self.found
+
+    def _take_records(self, numbered: Sequence[tuple[int, Record]]) -> None:
+        first: dict[RecordKey, Record] = {}
+        for _, record in numbered:
+            first.setdefault(record.key, record.stored_as(0, self._origin))
+            self._make_job_of(record)
+        new = insertion.put(self._connection, self._traces, first) if first else {}
+        there = lookup.places(self._connection, [key for key in first if key not in new])
+        programs = {key: (r.workload_key, r.program_hash) for key, r in first.items()}
+        programs |= {key: (r.workload_key, r.program_hash) for key, r in there.items()}
+        for number, record in numbered:
+            if new.pop(record.key, None) is not None:
+                self.report.new += 1
+            elif programs[record.key] == (record.workload_key, record.program_hash):
+                self.report.known += 1
+            else:
+                reason = "another program is stored under the same job, round and slot"
+                self.report.refuse(number, reason)
+
+    def _make_job_of(self, record: Record) -> None:
+        """A record needs a job; one that comes without is known by its id and its records."""
+        if self._is_known("job", record.job_id):
+            return
+        jobs.create(
+            self._connection,
+            id=record.job_id,
+            workload_key=record.workload_key,
+            target=record.target,
+            device=record.device,
+            seed=None,
+            options={},
+            state="succeeded",
+            trials_requested=0,
+            origin=IMPORT,
+        )
+        self.found.add(("job", record.job_id))
+
+    def _take_measurements(self, numbered: Sequence[tuple[int, LoggedMeasurement]]) -> None:
+        places = lookup.places(self._connection, [entry.of for _, entry in numbered])
+        taken: list[Measurement] = []
+        for number, entry in numbered:
+            place = places.get(entry.of)
+            if place is None or place.status != OK:
+                why = "that is not in the store" if place is None else f"that is {place.status}"
+                self.report.refuse(number, f"a measurement of a record {why}")
+                continue
+            origin = entry.measurement.origin if self._origin is None else self._origin
+            taken.append(replace(entry.measurement, origin=origin, record_id=place.id))
+        measurements.add_new(self._connection, taken)
+        for record_id in sorted({m.record_id for m in taken if m.origin == LOCAL}):
+            # What this transaction stored is not to be remembered: it may be taken back.
+            measurements.rank(self._connection, Traces(), record_id)
