@@ -54,7 +54,8 @@ def real_pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalPool]:
 
 def children_of_template(pool: LocalPool) -> set[int]:
     process = pool._template._process
-    assert process is not None
+    if process is None:  # an interrupt in the middle of a fork ends it, and all children with it
+        return set()
     text = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()
     return {int(word) for word in text.split()}
 
@@ -239,7 +240,8 @@ def test_local_interrupt_while_waiting(pool: LocalPool, job: JobHandle, name: st
     timer.join()
     children = (*pool._builders.children, pool._slot.child)
     assert not any(child.busy for child in children)
-    assert children_of_template(pool) == set(pool.processes)
+    ended = pool._template._process is None
+    assert children_of_template(pool) == (set() if ended else set(pool.processes))
     assert len(pool.processes) <= 2 if name == "endless_loop" else len(pool.processes) <= 1
     assert pool.measure(job, [GOOD])[0].ok
 
