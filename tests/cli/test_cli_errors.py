@@ -80,7 +80,7 @@ MISUSES: list[tuple[tuple[object, ...], str]] = [
     ((*TUNE, "--time-budget", "inf"), "found 'inf'"),
     ((*TUNE, "--json", "--quiet"), "not allowed with argument --json"),
     ((*TUNE, "--nothing"), "unrecognized arguments: --nothing"),
-    (("best", *WORKLOAD, "--as", "cuda"), "invalid choice: 'cuda'"),
+    (("best", *WORKLOAD, "--as", "wasm"), "invalid choice: 'wasm'"),
     (("show", "three"), "argument ID: invalid int value: 'three'"),
     (("records",), "required: ACTION"),
     (("records", "export"), "required: file"),
