@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from math import prod
 
 from autosched.codegen.gpu.across import ReductionWriter
+from autosched.codegen.gpu.carry import Carried, carried_by
 from autosched.codegen.gpu.dialect import Dialect
 from autosched.codegen.gpu.exprs import Exprs, wrap
 from autosched.codegen.gpu.helpers import Helpers
@@ -48,8 +49,7 @@ class _KernelText(ReductionWriter):
         for b in (*kernel.shared, *kernel.local):
             self.emit(self.array(b))
         place = len(self.lines)
-        for node in kernel.body:
-            self.node(node)
+        self.sequence(kernel.body)
         self.lines[place:place] = self.scratch
         return "\n".join([head, *self.lines, "}"]) + "\n"
 
@@ -59,9 +59,32 @@ class _KernelText(ReductionWriter):
         space = f"{d.shared} {d.align} " if b.scope == "shared" else ""
         return f"{space}{kind} {self.buffer(b)}[{count}];"
 
+    def sequence(self, nodes: Sequence[Node]) -> None:
+        """Nodes one after the other; those under the same conditions in one branch."""
+        left = list(nodes)
+        while left:
+            if id(left[0]) in self.kernel.barriers:
+                self.emit(self.dialect.barrier(self.kernel.barriers[id(left[0])]))
+            asked, together = self.asked(left[0]), 1
+            while together < len(left) and id(left[together]) not in self.kernel.barriers:
+                if not asked or not _same_predicates(asked, self.asked(left[together])):
+                    break
+                together += 1
+            branch = asked if together > 1 else []
+            with self.inside(self.when(branch)):
+                self.active += branch
+                for node in left[:together]:
+                    self.node(node)
+                del self.active[len(self.active) - len(branch) :]
+            del left[:together]
+
+    def asked(self, node: Node) -> list[Predicate]:
+        """What is asked before anything of a node runs, and is not yet."""
+        if isinstance(node, Block) and not self.waits(node):
+            return self.left(node.predicates)
+        return self.common(node)
+
     def node(self, node: Node) -> None:
-        if id(node) in self.kernel.barriers:
-            self.emit(self.dialect.barrier(self.kernel.barriers[id(node)]))
         common = self.common(node)
         with self.inside(self.when(common)):
             self.active += common
@@ -76,10 +99,13 @@ class _KernelText(ReductionWriter):
             self.block(node)
         elif node.kind == "vectorized" and (v := self.vectors(node)) is not None:
             self.vectorized(v)
+        elif not self.waits(node) and (
+            c := carried_by(node, {**self.extents, node.var: node.extent})
+        ):
+            self.carried(c)
         else:
             with self.loops([node]):
-                for child in node.body:
-                    self.node(child)
+                self.sequence(node.body)
 
     def common(self, node: Node) -> list[Predicate]:
         """Predicates that all blocks below share and that no loop of `node` moves: asked once,
@@ -110,6 +136,27 @@ class _KernelText(ReductionWriter):
                         self.store(exprs, a, exprs.text(e)[0])
             old = [self.load(exprs, a) for a in block.writes]
             self.assign(block, exprs, self.combined(block, exprs, old))
+
+    def carried(self, c: Carried) -> None:
+        """Steps with their state in a register; whoever reads it later finds it in memory."""
+        block, access = c.block, c.block.reads[c.read]
+        always_asked = [p for p in block.predicates if not p.form.uses([c.loop.var])]
+        with self.inside(self.when(self.left([*always_asked, *c.at_first()]))):
+            self.active += always_asked
+            state = self.fresh("state")
+            before = self.exprs(_at(block, c.loop.var, Affine(0)))
+            first = self.load(before, before.block.reads[c.read])
+            self.emit(f"{self.dialect.value_type(access.buffer.dtype)} {state} = {first};")
+            with self.loops([c.loop]), self.inside(self.when(self.left(c.of_steps()))):
+                exprs = Exprs(
+                    block,
+                    self.dialect,
+                    self.forms,
+                    lambda a: state if a is access else self.load(exprs, a),
+                )
+                self.emit(f"{state} = {exprs.text(block.body[0])[0]};")
+                self.store(exprs, block.writes[0], state)
+            del self.active[len(self.active) - len(always_asked) :]
 
     def vectors(self, loop: For) -> Vectors | None:
         extents = {**self.extents, loop.var: loop.extent}
@@ -166,6 +213,10 @@ class _KernelText(ReductionWriter):
         memory = b.scope if b.scope in ("shared", "local") else "global"
         const = "const " if constant else ""
         return kind, self.dialect.vector_pointer(const + kind, memory)
+
+
+def _same_predicates(some: Sequence[Predicate], others: Sequence[Predicate]) -> bool:
+    return len(some) == len(others) and all(map(same_predicate, some, others))
 
 
 def _at(block: Block, v: Var, value: Affine) -> Block:

@@ -8,6 +8,7 @@ from autosched.schedule.check import (
     Condition,
     accesses,
     contained,
+    injective,
     iterations_apart,
     loop_vars,
     ordered_vars,
@@ -15,7 +16,14 @@ from autosched.schedule.check import (
     require,
     required,
 )
-from autosched.schedule.recurrence import earlier_step, is_step, same_iteration, steps_outside
+from autosched.schedule.recurrence import (
+    earlier_step,
+    is_step,
+    same_axes,
+    same_iteration,
+    steps_outside,
+)
+from autosched.tir.affine import always
 from autosched.tir.expr import Var
 from autosched.tir.intrin import KEY, TensorIntrin, match
 from autosched.tir.nodes import (
@@ -269,7 +277,16 @@ def _apart(reader: Site, read: Access, writer: Site, write: Access, node: For) -
     if steps_outside(writer.block, inner) and earlier_step(reader.block, read, writer.block):
         return True
     outside = loop_vars(writer.loops[:place])
-    return same_iteration(reader, read, writer, write, [node.var], outside)
+    if same_iteration(reader, read, writer, write, [node.var], outside):
+        return True
+    if reader.block is not writer.block:
+        return False
+    # In chunks of a recurrence the axes tell the chunk, and these the iteration.
+    block = reader.block
+    axes = same_axes(block, read, write)
+    forms = [b for it, b in zip(block.iters, block.bindings, strict=True) if it.var in axes]
+    used = [v for v in inner if v is node.var or any(f.uses([v]) for f in forms)]
+    return always(injective(forms, used, writer.extents()))
 
 
 def _region(site: Site, access: Access, node: For) -> Region:

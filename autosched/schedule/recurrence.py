@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from autosched.schedule.check import names, refuse
-from autosched.tir.affine import Affine, always, imax, same_int
+from autosched.tir.affine import Affine, Extents, always, imax, same_int
 from autosched.tir.expr import Var
 from autosched.tir.nodes import Access, Block, Site, kind_vars
 
@@ -70,7 +70,13 @@ def same_iteration(
     pairs = list(_forms(reader.block, read, writer.block, write))
     while left:
         found = next(
-            (v for v in left for x, y in pairs if _same_digit(x, y, v, known, writer, reader)), None
+            (
+                v
+                for v in left
+                for x, y in pairs
+                if _same_digit(x, y, v, known, writer.extents(), reader.extents())
+            ),
+            None,
         )
         if found is None:
             return False
@@ -79,10 +85,32 @@ def same_iteration(
     return True
 
 
+def same_axes(block: Block, read: Access, write: Access) -> set[Var]:
+    """The axes of a block that are the same in two points of which one reads what the other one
+    writes."""
+    extents = {it.var: it.extent for it in block.iters}
+    known: set[int] = set()
+    found: set[Var] = set()
+    left = [it.var for it in block.iters]
+    while True:
+        new = [
+            v
+            for v in left
+            for x, y in zip(write.indices, read.indices, strict=True)
+            if isinstance(x, Affine) and isinstance(y, Affine)
+            if _same_digit(x, y, v, known, extents, extents)
+        ]
+        if not new:
+            return found
+        found.add(new[0])
+        known.add(id(new[0]))
+        left.remove(new[0])
+
+
 def _same_digit(
-    x: Affine, y: Affine, v: Var, known: Collection[int], writer: Site, reader: Site
+    x: Affine, y: Affine, v: Var, known: Collection[int], of_x: Extents, of_y: Extents
 ) -> bool:
-    """Whether x on the writer's side equals y on the reader's only if both have one `v`."""
+    """Whether x on one side equals y on the other only if both have one `v`."""
     c = x.coefficient(v)
     if not always(c != 0) or not same_int(c, y.coefficient(v)):
         return False
@@ -91,8 +119,8 @@ def _same_digit(
         for a, p in x.terms
         if isinstance(a, Var) and (a is v or id(a) in known) and same_int(p, y.coefficient(a))
     ]
-    low_x, high_x = _without(x, gone).span(writer.extents())
-    low_y, high_y = _without(y, gone).span(reader.extents())
+    low_x, high_x = _without(x, gone).span(of_x)
+    low_y, high_y = _without(y, gone).span(of_y)
     return always(imax(high_x - low_y, high_y - low_x) < imax(c, -c))
 
 

@@ -2,7 +2,8 @@
 
 Cheap intermediates are inlined. Every nest that is left is a kernel: its spatial loops, fused, are
 bound to blocks and threads, a reduction runs in its thread; where there are few elements and long
-reductions, a block of threads reduces one element. In a recurrence the loops that are independent
+reductions, a block of threads reduces one element. Long recurrences of few elements that only
+combine, such as cumulative sums, go in chunks. In any other the loops that are independent
 of the steps move outside and are bound alike; stages that need all of the step before run in one
 block, whose threads share out each stage.
 """
@@ -25,6 +26,12 @@ MIN_REDUCED = 256
 """Points of a reduction from which on a block of threads may share it."""
 MAX_SHARED = 2048
 """Elements up to which it does: with more of them there are threads enough."""
+MIN_STEPS = 256
+"""Of a recurrence, from which on its chunks may run in parallel."""
+SCANNED = 1 << 15
+"""Threads that are wanted then; with half as many elements each keeps its own steps."""
+CHUNK = 16
+"""Steps of a chunk, at least: less is not worth the steps from chunk to chunk."""
 
 
 def default_gpu_schedule(func: PrimFunc, target: Target) -> Schedule:
@@ -35,7 +42,7 @@ def default_gpu_schedule(func: PrimFunc, target: Target) -> Schedule:
     if func.sizes:
         names = ", ".join(v.name for v in func.sizes)
         raise ScheduleError(f"{func.name} has the symbolic sizes {names}: specialize it first")
-    schedule = _inlined(Schedule(func))
+    schedule = _chunked(_inlined(Schedule(func)))
     threads = min(THREADS, limits_of(target).max_threads)
     for root in schedule.func.body:
         schedule_nest(schedule, [s.block.name for s in sites(root)], threads)
@@ -67,6 +74,28 @@ def _inlined(schedule: Schedule) -> Schedule:
         except ScheduleError:
             continue
         schedule = trial
+    return schedule
+
+
+def _chunked(schedule: Schedule) -> Schedule:
+    """`schedule` with long recurrences of few elements in chunks, and so is what carries from chunk
+    to chunk, where that is long."""
+    waiting = list(schedule.get_blocks())
+    while waiting:
+        rv = waiting.pop()
+        if not kind_vars(schedule.get(rv), "sequential"):
+            continue
+        spatial, _, steps = _loops(schedule, rv)
+        count, length = _extent(schedule, spatial), _extent(schedule, steps)
+        if length < MIN_STEPS or 2 * count > SCANNED:
+            continue
+        trial = schedule.copy()
+        try:
+            _, carry = trial.parallel_scan(rv, max(CHUNK, -(-length * count // SCANNED)))
+        except ScheduleError:  # it does more than combine
+            continue
+        schedule = trial
+        waiting.append(carry)
     return schedule
 
 

@@ -196,7 +196,14 @@ class Scheduler:
             self.attempt(shared)
 
 
-REFUSALS = ("is local, but", "both write", "nothing orders", "must stand innermost", "bound to")
+REFUSALS = (
+    "is local, but",
+    "both write",
+    "nothing orders",
+    "must stand innermost",
+    "bound to",
+    "no double",
+)
 
 
 def examples(seeds: range) -> None:

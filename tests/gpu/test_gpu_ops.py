@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gpu_run import check, cuda, opencl, program, random_inputs, run, source
+from gpu_run import barriers, check, cuda, opencl, program, random_inputs, run, source
 
 from autosched import te
 from autosched.codegen.cuda import compile_cuda
@@ -121,6 +121,27 @@ def test_long_reductions_are_shared_by_threads(name: str) -> None:
     text = source(sch, cuda())
     assert "__shfl_down_sync" in text
     assert "exchange" in source(sch)
+
+
+BARRIERS = {
+    # A block of threads reduces: one in the loop of its tree, one between its warps.
+    "norm": 1,
+    "argmax": 1,
+    "softmax": 2,
+    "layer_norm": 2,
+    # A step waits for the one before, and where gates are shared by threads for these.
+    "rnn": 1,
+    "lstm": 2,
+    "gru": 2,
+}
+"""Of the default schedule, in both languages; any other operator has none."""
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_barriers_are_those_that_are_needed(name: str) -> None:
+    _, sch = scheduled(name, CASES[name])
+    expected = BARRIERS.get(name, 0)
+    assert (barriers(source(sch)), barriers(source(sch, cuda()))) == (expected, expected)
 
 
 def test_launches_cover_a_large_convolution() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scan_programs import cumsum
 from schedule_fuzz import concurrent
 from schedule_programs import (
     add_one,
@@ -208,6 +209,14 @@ def transform_layout_padded(s: Schedule) -> None:
     s.parallel(i)
 
 
+def parallel_scan(s: Schedule) -> None:
+    """Chunks of four of twelve steps, in parallel."""
+    step = s.get_block("step")
+    total, _ = s.parallel_scan(step, 4)
+    for block in (total, step):
+        s.parallel(s.get_loops(block)[0])
+
+
 def tensorize(s: Schedule) -> None:
     """Twelve rows in register tiles of eight, the last one half empty."""
     tile(s, VNNI, rows=8, panels=1)
@@ -279,6 +288,7 @@ CASES: dict[str, tuple[PrimFunc, Callable[[Schedule], None]]] = {
     "transform_layout": (add_one(18), transform_layout),
     "transform_layout_fused": (matmul_add(5, 7, 3), transform_layout_fused),
     "transform_layout_padded": (matmul_add(5, 7, 3), transform_layout_padded),
+    "parallel_scan": (cumsum(13, 3, "int32"), parallel_scan),
     "tensorize": (dot_matmul(VNNI, 12, 32, 8), tensorize),
     "rows": (softmax(), rows),
     "rows_reverse": (softmax(), rows_reverse),

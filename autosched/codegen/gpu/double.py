@@ -1,68 +1,168 @@
-"""Double buffering: what a block shares alternates between two buffers, step by step.
+"""Double buffering: what a block shares is fetched a step ahead, into two buffers in turn.
 
-The threads then write the next step's elements while others still read this one's, so that one
-barrier a step is enough (`barriers.py` finds out by itself).
+The first step's elements are fetched before the loop; in the loop the threads fetch those of the
+next step and compute this one, so that one barrier a step is enough (`barriers.py` finds out by
+itself).
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from autosched.errors import CodegenError
 from autosched.schedule.annotate import STEPS
 from autosched.tir.affine import Affine, Digit
 from autosched.tir.annotations import DOUBLE_BUFFER
-from autosched.tir.nodes import Access, Block, Buffer, For, Node, map_blocks, sites
+from autosched.tir.expr import Var
+from autosched.tir.nodes import (
+    Access,
+    Block,
+    Buffer,
+    For,
+    Node,
+    Predicate,
+    buffers_of,
+    map_blocks,
+    sites,
+)
+from autosched.tir.simplify import substitute_loops
 
 COPIES = 2
+AHEAD = "ahead"
+"""Annotation of loops that fetch a step ahead."""
 
 
-def double_buffers(node: Node) -> Node:
-    """`node`, of a lowered program, with the buffers that annotated blocks write twice as large;
-    which half an iteration uses, the loop of steps around says. What lives in no such loop, since
-    it had one step, stays as it is."""
+def double_buffers(root: Node) -> tuple[tuple[Node, ...], tuple[Buffer, ...]]:
+    """The nodes in place of `root`, of a lowered program, and the buffers that lived in it and now
+    live around them. A buffer that no loop of steps holds, since that had one step, stays as it is.
+
+    Raises CodegenError where what a step needs cannot be fetched in the step before.
+    """
     marked = {
         a.buffer
-        for s in sites(node)
+        for s in sites(root)
         if s.block.annotation(DOUBLE_BUFFER, False)
         for a in s.block.writes
         if a.buffer.scope == "shared"
     }
-    return _visit(node, marked, None)[0] if marked else node
+    return _Doubling(marked).node(root, None) if marked else ((root,), ())
 
 
-def _visit(node: Node, marked: set[Buffer], step: For | None) -> tuple[Node, tuple[Buffer, ...]]:
-    """The node, a part of the loop of steps `step`, and the buffers of its loops that `step` is to
-    alternate."""
-    if isinstance(node, Block):
-        return node, ()
-    inside = node if node.kind in STEPS else step
-    parts = [_visit(child, marked, inside) for child in node.body]
-    moved = tuple(b for _, buffers in parts for b in buffers)
-    mine = tuple(b for b in node.allocs if b in marked)
-    kept = tuple(b for b in node.allocs if b not in marked)
-    new = replace(node, body=tuple(x for x, _ in parts), allocs=kept)
-    if inside is None:
-        return replace(new, allocs=node.allocs), ()
-    if inside is not node:
-        return new, (*moved, *mine)
-    wide = {
-        b: replace(
-            b,
-            shape=(COPIES, *b.shape),
-            align=tuple((axis + 1, factor, offset) for axis, factor, offset in b.align),
-        )
-        for b in (*moved, *mine)
-    }
-    half = Affine.of(Digit(Affine.of(node.var), 1, COPIES))
+class _Doubling:
+    def __init__(self, marked: set[Buffer]) -> None:
+        self.marked = marked
+        self.found: dict[Var, list[Buffer]] = {}
+        """Buffers by the variable of the loop of steps that holds them."""
+
+    def node(self, node: Node, step: Var | None) -> tuple[tuple[Node, ...], tuple[Buffer, ...]]:
+        """See `double_buffers`; `step` is the loop of steps around."""
+        if isinstance(node, Block):
+            return (node,), ()
+        inside = node.var if node.kind in STEPS else step
+        own = [b for b in node.allocs if b in self.marked and inside is not None]
+        if inside is not None:
+            self.found.setdefault(inside, []).extend(own)
+        parts = [self.node(child, inside) for child in node.body]
+        body = tuple(x for nodes, _ in parts for x in nodes)
+        allocs = tuple(b for b in node.allocs if b not in own)
+        allocs += tuple(b for _, buffers in parts for b in buffers)
+        loop = replace(node, body=body, allocs=allocs)
+        mine = self.found.get(node.var, [])
+        return _alternating(loop, mine) if mine else ((loop,), ())
+
+
+def _alternating(loop: For, mine: Sequence[Buffer]) -> tuple[tuple[Node, ...], tuple[Buffer, ...]]:
+    """The fetching of the first step, then `loop`, and the buffers of both."""
+    ahead = _fetching(loop, mine)
+    wide = {b: _twice(b) for b in mine}
+    first, following = Affine(0), Affine.of(loop.var) + 1
+    before = tuple(_at(x, loop.var, first, wide) for x in ahead)
+    exists = Predicate(following, loop.extent)
+    fetches = tuple(
+        map_blocks(_at(x, loop.var, following, wide), lambda b: _where(b, exists)) for x in ahead
+    )
+    others = tuple(
+        map_blocks(x, lambda b: _through(b, wide, Affine.of(loop.var)))
+        for x in loop.body
+        if x not in ahead
+    )
+    around = (*loop.allocs, *wide.values())
+    return (*before, replace(loop, body=(*fetches, *others), allocs=())), around
+
+
+def _fetching(loop: For, mine: Sequence[Buffer]) -> list[Node]:
+    """The nodes of the loop's body that fill the buffers `mine`, and what is there for them alone.
+
+    Raises CodegenError if they need what the rest of the body computes.
+    """
+    written = {id(x): {a.buffer for s in sites(x) for a in s.block.writes} for x in loop.body}
+    used = {id(x): set(buffers_of(x)) for x in loop.body}
+    chosen = [x for x in loop.body if written[id(x)] & set(mine)]
+    while True:
+        needed = {b for x in chosen for b in used[id(x)]}
+        more = [x for x in loop.body if x not in chosen and written[id(x)] & needed - set(mine)]
+        if not more:
+            break
+        chosen += more
+    rest = [x for x in loop.body if x not in chosen]
+    for x in chosen:
+        for b in written[id(x)] - set(mine):
+            if b not in loop.allocs and not _lives_in(x, b):
+                raise CodegenError(_no_ahead(loop, mine, f"writes {b.name}, which lives outside"))
+            if any(b in used[id(y)] for y in rest):
+                raise CodegenError(_no_ahead(loop, mine, f"shares {b.name} with the rest of it"))
+    if not rest:
+        raise CodegenError(_no_ahead(loop, mine, "stands in one nest with all that reads it"))
+    return [x for x in loop.body if x in chosen]
+
+
+def _no_ahead(loop: For, mine: Sequence[Buffer], why: str) -> str:
+    names = ", ".join(b.name for b in mine)
+    return (
+        f"{names}: no double buffer, since a step of loop {loop.var.name} cannot be fetched in the "
+        f"one before: what fills it {why}; compute it by itself at loop {loop.var.name}, from what "
+        "no step changes"
+    )
+
+
+def _lives_in(node: Node, b: Buffer) -> bool:
+    return isinstance(node, For) and (b in node.allocs or any(_lives_in(x, b) for x in node.body))
+
+
+def _twice(b: Buffer) -> Buffer:
+    align = tuple((axis + 1, factor, offset) for axis, factor, offset in b.align)
+    return replace(b, shape=(COPIES, *b.shape), align=align)
+
+
+def _at(node: Node, v: Var, step: Affine, wide: Mapping[Buffer, Buffer]) -> Node:
+    """A copy of `node`, with loops of its own, that does what is to be done in a step."""
+
+    def copy(node: Node, values: Mapping[Var, Affine]) -> Node:
+        if isinstance(node, Block):
+            return _through(substitute_loops(node, values), wide, step)
+        new = Var(node.var.name)
+        inside = {**values, node.var: Affine.of(new)}
+        body = tuple(copy(x, inside) for x in node.body)
+        return replace(node, var=new, body=body, annotations=((AHEAD, True),))
+
+    return copy(node, {v: step})
+
+
+def _through(block: Block, wide: Mapping[Buffer, Buffer], step: Affine) -> Block:
+    """The block with its accesses of doubled buffers in the half of a step."""
+    half = Affine.of(Digit(step, 1, COPIES)) if step.terms else Affine(step.const % COPIES)
 
     def access(a: Access) -> Access:
         found = wide.get(a.buffer)
         return a if found is None else Access(found, (half, *a.indices))
 
-    def block(b: Block) -> Block:
-        if not any(a.buffer in wide for a in (*b.reads, *b.writes)):
-            return b
-        return replace(b, reads=tuple(map(access, b.reads)), writes=tuple(map(access, b.writes)))
+    if not any(a.buffer in wide for a in (*block.reads, *block.writes)):
+        return block
+    return replace(
+        block, reads=tuple(map(access, block.reads)), writes=tuple(map(access, block.writes))
+    )
 
-    body = tuple(map_blocks(x, block) for x in new.body)
-    return replace(new, body=body, allocs=(*kept, *wide.values())), ()
+
+def _where(block: Block, p: Predicate) -> Block:
+    return replace(block, predicates=(*block.predicates, p))

@@ -8,6 +8,7 @@ from math import isinf, isnan
 import numpy as np
 
 from autosched.codegen.gpu.dialect import Dialect
+from autosched.codegen.gpu.digits import simpler
 from autosched.codegen.gpu.helpers import Helpers
 from autosched.errors import CodegenError
 from autosched.tir import dtypes
@@ -50,6 +51,7 @@ class Forms:
 
     def text(self, form: Affine) -> Text:
         """A form: the positive terms first, then the others."""
+        form = simpler(form, self.extents)
         parts: list[tuple[bool, Text]] = []
         for atom, c in sorted(form.terms, key=lambda t: t[1] < 0):
             base = (self.names[atom], ATOM) if isinstance(atom, Var) else self._digit(atom)

@@ -60,7 +60,10 @@ def kernels_of(func: PrimFunc, limits: Limits) -> Program:
 
 def _kernel(func: PrimFunc, root: Node, number: int, limits: Limits) -> tuple[Kernel, list[Buffer]]:
     """One kernel and the workspaces that are for its blocks alone."""
-    nodes, allocs = sink_virtual(double_buffers(root))
+    sunk, allocs = sink_virtual(root)
+    doubled = [double_buffers(node) for node in sunk]
+    nodes = tuple(x for some, _ in doubled for x in some)
+    allocs = (*allocs, *(b for _, around in doubled for b in around))
     threaded = thread(nodes, allocs)
     name = re.sub(r"\W", "_", f"{func.name}_kernel{number if len(func.body) > 1 else ''}")
     kernel = place_buffers(

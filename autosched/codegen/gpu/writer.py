@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from autosched.codegen.gpu.dialect import Dialect
+from autosched.codegen.gpu.double import AHEAD
 from autosched.codegen.gpu.exprs import Exprs, Forms
 from autosched.codegen.gpu.helpers import Helpers
 from autosched.codegen.gpu.kernel import Kernel
@@ -83,15 +84,15 @@ class Writer:
         return f"if ({self.forms.conditions(predicates)})" if predicates else ""
 
     def waits(self, node: Node) -> bool:
-        """Whether threads wait for each other in `node`."""
-        if id(node) in self.kernel.barriers:
-            return True
+        """Whether threads wait for each other in `node`; not whether they do before it."""
         chain = chain_at(node, self.kernel.axes)
         if chain is not None:
             return bool(chain.lanes)
-        return isinstance(node, For) and any(
-            id(child) in self.kernel.barriers or self.waits(child) for child in node.body
-        )
+        return isinstance(node, For) and self.waits_between(node)
+
+    def waits_between(self, loop: For) -> bool:
+        """Whether there are barriers in the body of a loop."""
+        return any(id(x) in self.kernel.barriers or self.waits(x) for x in loop.body)
 
     def is_active(self, p: Predicate) -> bool:
         return any(same_predicate(p, q) for q in self.active)
@@ -107,8 +108,10 @@ class Writer:
         for x in loops:
             self.vars[x.var], self.extents[x.var] = self.fresh(x.var.name), x.extent
             v = self.vars[x.var]
-            # PoCL's work-item loops break where a loop with barriers is unrolled.
-            if x.kind in ("unrolled", "vectorized") and not any(map(self.waits, x.body)):
+            # PoCL's work-item loops break where a loop with barriers is unrolled, or one that
+            # fetches ahead under a condition.
+            breaks = self.waits_between(x) or (x.annotation(AHEAD) and not self.dialect.shuffle)
+            if x.kind in ("unrolled", "vectorized") and not breaks:
                 self.emit("#pragma unroll")
             self.emit(f"for ({kind} {v} = 0; {v} < {x.extent}; ++{v}) {{")
             self.depth += 1

@@ -1,8 +1,9 @@
-"""A matrix product on an OpenCL device: tiles in shared memory, virtual threads, vector loads.
+"""A matrix product on a GPU: tiles in shared memory, fetched a step ahead, virtual threads.
 
-    python examples/matmul_opencl.py [N]
+    python examples/matmul_gpu.py [N] [--target "cuda -arch=sm_90"] [--compile-only]
 
-N is a multiple of 64. Without a GPU it runs on PoCL (Debian: pocl-opencl-icd).
+N is a multiple of 64. The target is opencl if none is given, which also runs on PoCL (Debian:
+pocl-opencl-icd), and CUDA compiles with --compile-only.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ import numpy as np
 
 import autosched as at
 from autosched import te
-from autosched.runtime.opencl import default_queue
 
 
 def matmul(n):
@@ -48,22 +48,28 @@ def matmul(n):
         s[copy].bind(y, threads["y"])
         s[copy].bind(x, threads["x"])
         s[copy].vectorize(lanes)
+        s[copy].double_buffer()
     return s, [A, B, C]
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("n", nargs="?", type=int, default=256)
-    n = parser.parse_args().n
+    parser.add_argument("--target", default="opencl")
+    parser.add_argument("--compile-only", action="store_true", help="do not run it")
+    options = parser.parse_args()
+    n = options.n
     s, args = matmul(n)
-    func = at.build(s, args, "opencl", name="matmul")
+    func = at.build(s, args, options.target, name="matmul", compile_only=options.compile_only)
     print(func.source)
+    if options.compile_only:
+        return
     a, b = (np.random.default_rng(x).random((n, n), np.float32) for x in (0, 1))
     c = np.empty((n, n), np.float32)
     func(a, b, c)
     np.testing.assert_allclose(c, a @ b, rtol=1e-4)
     seconds = func.time_evaluator(repeat=3)(a, b, c).median
-    print(f"{default_queue().name}: {2 * n**3 / seconds * 1e-9:.1f} GFLOP/s")
+    print(f"{func.target}: {2 * n**3 / seconds * 1e-9:.1f} GFLOP/s")
 
 
 if __name__ == "__main__":
