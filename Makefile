@@ -16,7 +16,7 @@ PYTEST_ARGS ?=
 WORKERS ?= 2
 PYTEST := $(VENV)/bin/python -m pytest -n $(WORKERS)
 
-.PHONY: setup test test-long test-oldest fuzz lint format tune bench bench-setup metaschedule-setup clean
+.PHONY: setup test test-long test-oldest fuzz lint format tune bench bench-gpu bench-setup metaschedule-setup clean
 
 setup: $(STAMP)
 
@@ -71,6 +71,11 @@ metaschedule-setup:
 	test -x $(TVM)/bin/python || $(PYTHON) -m venv $(TVM)
 	$(TVM)/bin/python -m pip install --quiet --disable-pip-version-check \
 		-r benchmarks/requirements-metaschedule.txt
+
+# Needs a CUDA device, and an interpreter with a CUDA build of torch (TORCH_PYTHON).
+TORCH_PYTHON ?= $(BENCH)/bin/python
+bench-gpu: $(STAMP)
+	$(VENV)/bin/python benchmarks/gpu.py --torch-python $(TORCH_PYTHON)
 
 bench: $(STAMP) $(BENCH_STAMP)
 	$(VENV)/bin/python benchmarks/run.py

@@ -34,7 +34,8 @@ class Finalist:
         samples = [s for turn in self.turns for s in turn.samples]
         paces = [s for turn in self.turns for s in turn.pacer_samples]
         nominal = pace.nominal(pace.threads_of(self.artifact))
-        whole = estimate(samples, paces, nominal, sum(turn.runs for turn in self.turns))
+        least = min(turn.noise for turn in self.turns)
+        whole = estimate(samples, paces, nominal, sum(turn.runs for turn in self.turns), least)
         return Distribution(
             Status.OK,
             seconds=whole.seconds,

@@ -2,8 +2,9 @@
 
 Candidates go through in small groups. A group is built by all builder children at once, under the
 shared side of the slot's lock; then its members are timed one after the other by the runner child,
-under the exclusive side. So no core idles, nothing is ever built while something is timed, and no
-other process on this host times or builds meanwhile.
+under the exclusive side, and after them those of the groups before that need another visit. So no
+core idles, nothing is ever built while something is timed, and no other process on this host times
+or builds meanwhile.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from math import inf
 from typing import Any
 
 from autosched.codegen.artifact import Artifact
@@ -37,11 +39,13 @@ from measure.pool import OnResults
 from measure.slot import PACE_TIMEOUT, LocalRunner, Slot
 from measure.status import Distribution, MeasureResult, Status
 from measure.timing import Estimate
+from measure.visits import Noise, Visited
 from measure.warm import Template
 
 __all__ = ["LocalPool", "LocalRunner"]
 
 PRELOAD = ("numpy", "llvmlite.binding", "measure.build", "measure.runner", "measure.pacer")
+PAUSE_SECONDS = 0.1
 GPU_PRELOAD = ("measure.gpu_machine", "measure.gpu_pacer")
 DRIVERS = {
     "cuda": ("cuda.bindings.driver", "cuda.core", "autosched.runtime.cuda"),
@@ -83,6 +87,7 @@ class LocalPool(Closing):
         self._builders = Builders(template, self.target, self.builder, cores, where)
         threads = self.runner.threads or self._host.num_cores
         self._slot = Slot(template, self.runner, threads, self._make_pacer, where)
+        self._noise = Noise()
         self._opened = 0
         self._jobs: list[Job] = []
 
@@ -134,22 +139,63 @@ class LocalPool(Closing):
         """See `Pool.measure`."""
         results: dict[int, MeasureResult] = {}
         size = GROUP * len(self._builders.children)
+        best = inf if best_seconds is None else best_seconds
+        waiting: list[Visited] = []
+
+        def settle() -> None:
+            """Report those that need no more visits."""
+            stopped = cancel is not None and cancel.is_set()
+            found = []
+            for visited in list(waiting):
+                if stopped or not visited.unsettled(best, self._slot.plan):
+                    waiting.remove(visited)
+                    results[visited.place] = self._noise.note(visited)
+                    found.append((visited.place, results[visited.place]))
+            if found and on_results is not None:
+                on_results(found)
+
         with self._consistent():
             for start in range(0, len(traces), size):
                 places = range(start, min(start + size, len(traces)))
-                started, began = time.time(), time.monotonic()
-                work = [self._work(job, traces[n], "search") for n in places]
-                replies = dict(zip(places, self._build(work, cancel), strict=True))
-                # Those that failed to build are known already.
-                for place in sorted(places, key=lambda n: replies[n].artifact is not None):
-                    result = self._run(job, replies[place], best_seconds, cancel)
-                    finished = started + time.monotonic() - began
-                    results[place] = replace(result, started_at=started, finished_at=finished)
-                    if result.seconds is not None:
-                        best_seconds = min(result.seconds, best_seconds or result.seconds)
-                    if on_results is not None:
-                        on_results([(place, results[place])])
+                for visited in self._first_visits(job, traces, places, best, cancel):
+                    best = min(best, visited.result.seconds or inf)
+                    waiting.append(visited)
+                    settle()
+                self._visit(job, [v for v in waiting if v.place < start])
+                settle()
+            while waiting:
+                before = sum(len(v.quiet) for v in waiting)
+                self._visit(job, waiting)
+                if sum(len(v.quiet) for v in waiting) == before:
+                    time.sleep(PAUSE_SECONDS)  # what disturbed all of them may pass
+                settle()
         return [results[n] for n in range(len(traces))]
+
+    def _first_visits(
+        self,
+        job: Job,
+        traces: Sequence[Trace],
+        places: Sequence[int],
+        best: float,
+        cancel: threading.Event | None,
+    ) -> Iterator[Visited]:
+        """Build a group, then verify and time its members, one after the other."""
+        started, began = time.time(), time.monotonic()
+        work = [self._work(job, traces[n], "search") for n in places]
+        replies = dict(zip(places, self._build(work, cancel), strict=True))
+        # Those that failed to build are known already.
+        for place in sorted(places, key=lambda n: replies[n].artifact is not None):
+            result = self._run(job, replies[place], None if best == inf else best, cancel)
+            best = min(best, result.seconds or inf)
+            finished = started + time.monotonic() - began
+            result = replace(result, started_at=started, finished_at=finished)
+            yield Visited(place, replies[place].artifact, result)
+
+    def _visit(self, job: Job, waiting: Sequence[Visited]) -> None:
+        """One more visit to each."""
+        for visited in waiting:
+            if visited.artifact is not None:
+                visited.add(*self._slot.turn(job, visited.artifact))
 
     def remeasure(
         self,
@@ -238,7 +284,7 @@ class LocalPool(Closing):
             finalist.status = Status.CANCELLED
             finalist.error = "cancelled while finalists were timed"
             return
-        found = self._slot.turn(job, finalist.artifact)
+        found, _ = self._slot.turn(job, finalist.artifact)
         if isinstance(found, Estimate):
             finalist.turns.append(found)
         elif found is not None:

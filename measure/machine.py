@@ -53,6 +53,10 @@ class Arguments(Protocol):
         """Inputs as they were, outputs poisoned."""
         ...
 
+    def fill(self) -> None:
+        """`reset`, where this memory has not held the inputs yet."""
+        ...
+
     def check(self, workspace: Checked, inputs: bool = True) -> tuple[Status, str]:
         """Whether a run left everything as it should be."""
         ...

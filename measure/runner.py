@@ -22,9 +22,17 @@ from measure.inputs import InputSpec, Recipe, fill, quality
 from measure.kernel import Kernel, param_bytes
 from measure.machine import GPU, Arguments, Code, Machine, Runnable, Waiting, machine
 from measure.status import Status
-from measure.timing import MAX_DRIFT, Estimate, Samples, TimingPlan, estimate, time_kernel
+from measure.timing import (
+    MAX_DRIFT,
+    Estimate,
+    Samples,
+    TimingPlan,
+    drift,
+    estimate,
+    time_kernel,
+)
 from measure.verification import Guarded, Tolerance, same_bytes
-from measure.yardstick import Yardstick
+from measure.witness import APART, APART_NOISE, barrier_seconds, crowding, witness_seconds
 
 Array = npt.NDArray[Any]
 PAGE = 4096
@@ -32,7 +40,7 @@ KERNELS_KEPT = 32
 PACES = 200
 PACE_SECONDS = 0.5
 SETTLE_SECONDS = 0.1
-TURN_SECONDS = 0.015
+TURN_SECONDS = 0.008
 TURN_PATIENCE = 4
 
 
@@ -81,6 +89,10 @@ class Pace:
     threads: int
     serial: float = 0.0
     parallel: float = 0.0
+    alone: float = 0.0
+    """The witness's time on cores that nobody shares; 0 where that is not looked for."""
+    barrier: float = 0.0
+    """The best time of a barrier between all threads on this host; 0 where there is one thread."""
 
     def threads_of(self, kernel: Code) -> int:
         """Number of threads on which the pacer runs along with a kernel."""
@@ -120,14 +132,13 @@ class _Runner:
         self._kernels: OrderedDict[tuple[str, KernelInfo], Runnable] = OrderedDict()
         self._pacers: dict[int, Runnable] = {}
         self.threads = machine.threads
-        self.yardstick = Yardstick()
+        self.barrier = inf
 
     def arguments(self, job: JobSpec, fd: int) -> Arguments:
         """The job's arguments; those of the job before are given up."""
         if self._arguments is None or self._key != job.key:
             self._kernels.clear()
             self._arguments = None
-            self.yardstick = Yardstick()
             values = _views(job, fd, writable=False)
             self._arguments = self.machine.buffers(job.params, values, job.tolerance)
             self._key = job.key
@@ -160,6 +171,28 @@ class _Runner:
             return kernel.call()
 
         return pace
+
+    def crowding(self, pace: Pace, threads: int) -> Callable[[float], float]:
+        """A function of the pacer's last time: by what share cores are slower for being shared. It
+        times a barrier as well."""
+        nominal = pace.nominal(threads)
+        self.barrier = inf
+
+        def now(seconds: float) -> float:
+            rate = drift([seconds], nominal)
+            if threads == pace.threads and pace.barrier:
+                self.barrier = min(self.barrier, barrier_seconds(threads) * rate)
+            return crowding(lambda: witness_seconds(threads) * rate, pace.alone)
+
+        return now
+
+
+def placed(found: Estimate, barrier: float, pace: Pace) -> Estimate:
+    """An estimate with what barriers told about where the host had put the cores meanwhile: the
+    best took `barrier` seconds, infinity where none was timed."""
+    apart = APART * pace.barrier < barrier < inf
+    noise = max(found.noise, APART_NOISE) if apart else found.noise
+    return replace(found, noise=noise, barrier_seconds=barrier)
 
 
 def _settle(pacer: Runnable, nominal: float, threads: Waiting) -> None:
@@ -248,7 +281,6 @@ def _run(
     if status is not Status.OK:
         return RunReply(status, text, verify_seconds=verified)
     runner.threads.follow()
-    noise = runner.yardstick.noise()
     found = time_kernel(
         lambda n: kernel.call(n, plan.flush_cache),
         pacer,
@@ -257,6 +289,7 @@ def _run(
         pace.nominal(threads),
         best_seconds,
         runner.threads.waited,
+        runner.crowding(pace, threads),
     )
     began = time.perf_counter()
     status, text = arguments.check(kernel.workspace, inputs=False)
@@ -264,17 +297,17 @@ def _run(
     if status is not Status.OK:
         text = f"the first call was right, a later one was not:\n{text}"
         return RunReply(status, text, verify_seconds=verified)
-    runner.yardstick.offer(kernel, found.raw_seconds)
-    found = replace(found, noise=max(noise, found.noise))
+    found = placed(found, runner.barrier, pace)
     return RunReply(Status.OK, estimate=found, verify_seconds=verified)
 
 
 def sample(
     job: JobSpec, artifact: Code, plan: TimingPlan, pace: Pace, count: int, fds: list[int]
 ) -> Estimate:
-    """One turn of a verified finalist: `count` samples, fewer of a long kernel, after a warm-up."""
+    """A turn of a verified candidate: `count` samples, fewer of a long kernel, after a warm-up."""
     runner = _runner(job.where)
     kernel = runner.kernel(artifact, job, fds[0])
+    runner.arguments(job, fds[0]).fill()
     threads = pace.threads_of(artifact)
     pacer = runner.pacer(pace.artifact, threads, pace.nominal(threads))
     warm = kernel.call(1, plan.flush_cache)
@@ -283,22 +316,28 @@ def sample(
     number = plan.number or max(1, round(plan.min_repeat_ms * 1e-3 / warm))
     runner.threads.follow()
     samples = Samples(lambda n: kernel.call(n, plan.flush_cache), runner.threads.waited)
+    crowd = runner.crowding(pace, threads)
     paces: list[float] = []
-    while not _turn_is_over(samples, count):
-        samples.take(number)
+
+    def after() -> float:
         paces.append(pacer())
+        return crowd(paces[-1])
+
+    while not _turn_is_over(samples, count):
+        samples.take(number, after)
     steady = samples.clean or samples.all
-    return estimate(steady, paces, pace.nominal(threads), samples.runs, samples.noise)
+    found = estimate(steady, paces, pace.nominal(threads), samples.runs, samples.noise)
+    return placed(found, runner.barrier, pace)
 
 
 def _turn_is_over(samples: Samples, count: int) -> bool:
     """Whether a turn has `count` clean samples, fewer of a long kernel, or took too long."""
     if len(samples.all) < 2:
-        return False
+        return samples.spent >= TURN_PATIENCE * TURN_SECONDS
     clean = len(samples.clean) >= count or samples.clean_spent >= TURN_SECONDS
     # Kernels of a device may be shorter than launching them.
     spent = max(samples.spent, samples.wall / 2)
-    return clean or spent >= TURN_PATIENCE * TURN_SECONDS
+    return clean or samples.all_crowded or spent >= TURN_PATIENCE * TURN_SECONDS
 
 
 def pace_nominal(

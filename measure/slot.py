@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from measure.warm import Limits, Template
 
 RETRIES = 2
 PACE_TIMEOUT = 60.0
+BARRIER_TRIES = 100
 OPEN_TIMEOUT = 60.0
 CPU = "cpu"
 TURN_SAMPLES = 5
@@ -56,7 +58,7 @@ class LocalRunner:
     number: int = 0
     repeat: int = 20
     min_repeat_ms: float = 0.2
-    budget_ms: float = 30.0
+    budget_ms: float = 10.0
     cooldown_ms: float = 0.0
     flush_cache: bool = False
     reference_timeout: float = 120.0
@@ -140,7 +142,13 @@ class Slot:
                 serial = parallel = min(self._paces(pacer, 1, 0.0))
                 if self.threads > 1:
                     parallel = min(self._paces(pacer, self.threads, serial))
-            self._pace = Pace(pacer, self.threads, serial, parallel)
+                alone = barrier = 0.0
+                if self.where is None:
+                    alone = self._witnessed("measure.witness:alone_seconds")
+                if self.threads > 1:
+                    ask = "measure.witness:barrier_seconds"
+                    barrier = self._best_barrier(self._witnessed(ask, self.threads, BARRIER_TRIES))
+            self._pace = Pace(pacer, self.threads, serial, parallel, alone, barrier)
         return self._pace
 
     def noise(self) -> float:
@@ -187,16 +195,19 @@ class Slot:
         # The clock on the wall may be set meanwhile; it is read once.
         return replace(result, finished_at=started + time.monotonic() - began)
 
-    def turn(self, job: Job, artifact: Code) -> Estimate | MeasureResult | None:
-        """One turn of a verified finalist: times, the failure, or None if the device was lost."""
+    def turn(self, job: Job, artifact: Code) -> tuple[Estimate | MeasureResult | None, float]:
+        """One turn of a verified candidate: times, the failure, or None if the device was lost; and
+        the seconds that the runner took."""
         outcome, _ = self._call(
             job, "measure.runner:sample", artifact, self.plan, self.pace(), TURN_SAMPLES
         )
         if isinstance(outcome.value, Estimate):
-            return outcome.value
+            self._learn(artifact, outcome.value)
+            return outcome.value, outcome.wall_seconds
         if self.where is not None:
             self.child.kill()  # what a kernel does to a GPU's context stays
-        return None if outcome.kind == "lost" else _result(MeasureResult(Status.OK), outcome)
+        failed = None if outcome.kind == "lost" else _result(MeasureResult(Status.OK), outcome)
+        return failed, outcome.wall_seconds
 
     def close(self) -> None:
         """End the child and give up the lock."""
@@ -235,7 +246,7 @@ class Slot:
                 break
         result = replace(result, run_wall_seconds=outcome.wall_seconds)
         if isinstance(outcome.value, RunReply) and outcome.value.estimate is not None:
-            self._learn_pace(pace.threads_of(artifact), min(outcome.value.estimate.pacer_samples))
+            self._learn(artifact, outcome.value.estimate)
         return _result(result, outcome)
 
     def _call(
@@ -269,6 +280,30 @@ class Slot:
         if outcome.kind != "value":
             raise MeasureError(f"the pacer cannot be timed: {outcome.text}")
         return tuple(outcome.value)
+
+    def _witnessed(self, function: str, *args: int) -> float:
+        outcome = self.child.call(function, *args, timeout=PACE_TIMEOUT)
+        if outcome.kind != "value":
+            raise MeasureError(f"the witness cannot be timed: {outcome.text}")
+        return float(outcome.value)
+
+    def _best_barrier(self, found: float) -> float:
+        """The least of `found` and what any slot of this host ever found, which is noted."""
+        path = self._slot_lock().path.with_suffix(f".barrier-{self.threads}")
+        try:
+            known = float(path.read_text())
+        except (FileNotFoundError, ValueError):  # never written, or not to its end
+            known = inf
+        if found < known:
+            path.write_text(f"{found!r}\n")
+        return min(found, known)
+
+    def _learn(self, artifact: Code, found: Estimate) -> None:
+        """What a visit saw that was better than the times taken at the start."""
+        pace = self.pace()
+        self._learn_pace(pace.threads_of(artifact), min(found.pacer_samples))
+        if found.barrier_seconds < pace.barrier:
+            self._pace = replace(self.pace(), barrier=self._best_barrier(found.barrier_seconds))
 
     def _learn_pace(self, threads: int, best: float) -> None:
         """Correct a nominal time that was taken while other work kept the pacer from its cores."""

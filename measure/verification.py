@@ -255,6 +255,11 @@ class Buffers:
                 self.memory[n].arm()
         self._dirty = False
 
+    def fill(self) -> None:
+        """`reset`, where this memory has not held the inputs yet."""
+        if self._dirty:
+            self.reset()
+
     def array(self, n: int) -> Array:
         """Argument number `n` as it is now."""
         found: Array = self.arrays[n]

@@ -9,8 +9,10 @@ Keys that are not known are left alone, so that later versions may add some.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
@@ -28,6 +30,10 @@ from records.types import (
 )
 
 VERSION = 1
+
+_HASHED = re.compile("1-[0-9a-f]{24}")
+"""Keys of this version: 24 digits of the hash of the script (`autosched.tir.canonical`). Others are
+taken as they are."""
 
 WORKLOAD = "workload"
 MEASUREMENT = "measurement"
@@ -234,10 +240,14 @@ def _is_shallow(value: list[Any]) -> bool:
 
 
 def _workload(values: _Values) -> Workload:
+    key, script = values.text("key"), values.text("script")
+    if _HASHED.fullmatch(key) and key[2:] != hashlib.sha256(script.encode()).hexdigest()[:24]:
+        # Else a stranger could take the key, and the true workload would be refused from then on.
+        raise RecordError(f"workload {key}: the key is not the hash of the script")
     return Workload(
-        key=values.text("key"),
+        key=key,
         name=values.text("name"),
-        script=values.text("script"),
+        script=script,
         text=values.text("text") if values.present("text") else None,
         args=values.array("args") if values.present("args") else None,
         flop=values.number("flop", 0.0),

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from autosched.codegen.build import generate_ir
 from autosched.codegen.llvm.assemble import assembly, compile_ir, optimised_ir
 from autosched.errors import BuildError
+from autosched.sketch.generate import generate_space
 from autosched.target import Target
+from autosched.workloads import prim_func_of
 
 SQUARES = """
 define void @squares(ptr noalias %a, ptr noalias %b, i64 %n) {
@@ -116,3 +119,17 @@ def test_verifier_errors_show_the_line() -> None:
 def test_unknown_level() -> None:
     with pytest.raises(BuildError, match="unknown level 'best' of optimisation; expected 'search'"):
         compile_ir(SQUARES, Target("llvm"), "best")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("taps", "spills"), [(3, True), (1, False)])
+def test_code_that_spills_at_the_full_level_is_that_of_the_search(taps: int, spills: bool) -> None:
+    """Nine taps of seven rows: O3 loads more at once than there are registers."""
+    target = Target("llvm -mcpu=x86-64-v4 -num-cores=1")
+    name, sizes = "depthwise_conv2d", (56, 56, 128, 3, 2, 1)
+    space = generate_space(prim_func_of(name, sizes), target)
+    tile: dict[str, tuple[int, ...]] = {"vy": (2, 14, 1), "vx": (1, 1, 7), "vc": (4, 1, 32)}
+    tile |= {"vry": (3 // taps, taps), "vrx": (3 // taps, taps)}
+    values = {f"{name}.{a}.{n}": f for a, t in tile.items() for n, f in enumerate(t, 1)}
+    ir = generate_ir(space.schedule(0, values).func, target).ir
+    assert (compile_ir(ir, target, "full") == compile_ir(ir, target, "search")) is spills
+    assert (assembly(ir, target, "full") == assembly(ir, target, "search")) is spills

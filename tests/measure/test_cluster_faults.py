@@ -13,9 +13,11 @@ from dataclasses import replace
 import pytest
 from cluster_doubles import DEVICE, OTHER, candidates, seconds_of, vector_add
 from cluster_processes import QUICK, Cluster, slot_processes, wait_ready
+from distributed import Client
 
 from autosched.errors import MeasureError
 from measure.cluster import ClusterPool
+from measure.cluster_settings import STOP
 from measure.registry import DeviceStatus, State
 from measure.status import MeasureResult, Status
 
@@ -183,6 +185,16 @@ def test_cluster_device_that_joins_in_the_middle_gets_work(cluster: Cluster) -> 
         results = pool.measure(job, candidates(FUNC, 80), None, Disturbed(1, join))
         assert {r.status for r in results} == {Status.OK}
         assert sum(d.seconds_each is not None for d in of_label(pool, "join")) == 3
+
+
+def test_cluster_word_that_a_batch_is_unwanted_reaches_who_is_there(cluster: Cluster) -> None:
+    with cluster.work("word", "quick_engine"), cluster.pool("word") as pool:
+        pool.open_job(FUNC)
+        (device,) = of_label(pool, "word")
+        with Client(cluster.address, set_as_default=False) as client:
+            tell = getattr(client.scheduler, STOP)
+            assert client.sync(tell, worker=device.address, batch="any") == "OK"
+            assert client.sync(tell, worker="tcp://127.0.0.1:9", batch="any") == "gone"
 
 
 def test_cluster_slot_is_served_by_one_worker_only(cluster: Cluster) -> None:

@@ -10,6 +10,7 @@ from gpu_doubles import BUILD_FUNC
 from measure_doubles import Double, vector_add
 
 import autosched as at
+from autosched.codegen.artifact import Artifact, KernelInfo
 from autosched.errors import MeasureError
 from autosched.schedule import Schedule
 from autosched.sketch.default import default_schedule
@@ -20,6 +21,7 @@ from measure.local import LocalPool, runs
 from measure.lock import SlotLock
 from measure.machine import GPU
 from measure.pool import JobHandle
+from measure.runner import Pace
 from measure.slot import LocalRunner, gpu_slot
 from measure.status import Status
 
@@ -101,6 +103,11 @@ def test_devices_that_are_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
         pytest.raises(MeasureError, match="no device 77 here; it has 0 "),
     ):
         made.open_job(vector_add())
+    with LocalPool("opencl", runner=LocalRunner(device=77)) as made:
+        pacer = Pace(Artifact(b"", KernelInfo("pacer", ()), "opencl"), 1)
+        outcome = made._slot._get_ready(pacer)
+        assert outcome is not None
+        assert (outcome.kind, outcome.text[:27]) == ("lost", "the GPU cannot be opened: T")
     with pytest.raises(MeasureError, match="device 1 is a GPU's number, and the target is llvm"):
         LocalPool("llvm", runner=LocalRunner(device=1))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-5,3")

@@ -14,6 +14,7 @@ from cluster_doubles import DEVICE, candidates, vector_add
 from autosched.codegen.build import toolchain
 from autosched.errors import MeasureError
 from autosched.schedule import Trace
+from measure import driver
 from measure.cluster import ClusterPool
 from measure.dispatch import Limits
 from measure.registry import Hello, Sighting
@@ -189,6 +190,17 @@ def test_driver_devices_go_on_while_results_are_dealt_with() -> None:
     # All that came while the first was dealt with came together.
     assert len(bunches) <= 2
     assert max(map(len, bunches)) >= 32
+
+
+def test_driver_hands_over_so_many_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver, "MOST_TOGETHER", 10)
+    bunches: list[int] = []
+    with pool_of(Played()) as pool:
+        job = pool.open_job(FUNC)
+        results = pool.measure(job, candidates(FUNC, 64), None, lambda f: bunches.append(len(f)))
+    assert seconds_of(results) == [n + 1.0 for n in range(64)]
+    assert sum(bunches) == 64
+    assert max(bunches) == 10
 
 
 def test_driver_nothing_of_a_malformed_message_counts() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import io
 import json
 import random
@@ -207,6 +208,17 @@ def test_values_that_would_harm_later_are_refused(tmp_path, change, reason):
     report = JsonlReport()
     assert list(read_jsonl(io.BytesIO(line), report)) == []
     assert reason in report.skipped[0][1]
+
+
+def test_a_workload_is_not_taken_under_the_key_of_another():
+    script = "def main(): ..."
+    key = f"1-{hashlib.sha256(script.encode()).hexdigest()[:24]}"
+    right = Workload(key=key, name="f", script=script)
+    report = JsonlReport()
+    lines = encode_line(right) + encode_line(replace(right, script="def main(): pass"))
+    assert list(read_jsonl(io.BytesIO(lines), report)) == [right]
+    [(number, reason)] = report.skipped
+    assert (number, reason) == (2, f"workload {key}: the key is not the hash of the script")
 
 
 def test_distilling_a_log_holds_no_records(tmp_path):

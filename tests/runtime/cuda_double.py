@@ -151,7 +151,7 @@ class DriverDouble:
         return (OK if known else CUresult.CUDA_ERROR_NOT_FOUND), name.decode()
 
     def cuLaunchKernel(self, function: str, *rest: Any) -> tuple[Any]:
-        grid, block, shared, stream, params, extra = rest[:3], rest[3:6], *rest[6:]
+        grid, block, shared, _, params, extra = rest[:3], rest[3:6], *rest[6:]
         assert (shared, extra) == (0, 0)
         if function == "hold":
             (address,) = (ctypes.c_void_p * 1).from_address(params)

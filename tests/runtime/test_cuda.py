@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cuda_double import CUresult, DriverDouble
+from cuda_double import ATTRIBUTES, CUresult, DriverDouble
 
 import autosched as at
 from autosched.codegen.artifact import KernelInfo, Param
@@ -17,7 +17,7 @@ from autosched.codegen.cuda import compile_cuda, nvrtc_version
 from autosched.codegen.gpu.generate import GPUArtifact, Launch
 from autosched.errors import ArgumentError, BuildError, DeviceError, TargetError
 from autosched.runtime.cuda import HOLD, CUDAFunction, CUDAQueue
-from autosched.runtime.cuda_driver import Driver
+from autosched.runtime.cuda_driver import GONE, STICKY, WRONG_CODE, Driver
 
 N = 64
 SIZE = 4 * N
@@ -174,7 +174,64 @@ def test_without_a_device() -> None:
     try:
         here = architecture()
     except BuildError:
-        with pytest.raises(TargetError, match="names its architecture.*no device to ask: running"):
+        with pytest.raises(TargetError, match=r"names its architecture.*no device to ask: running"):
             at.Target("cuda")
     else:
         assert at.Target("cuda").mcpu == here
+
+
+def _arguments(driver: Any) -> list[tuple[Any, ...]]:
+    """Every call that the runtime makes, with arguments of the kinds that it gives."""
+    host, words = np.zeros(4, np.float32), (ctypes.c_void_p * 2)()
+    device, event = driver.CUdevice(0), driver.CUevent(0)
+    attribute = driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE
+    grid = block = (1, 1, 1)
+    return [
+        ("cuDeviceGetCount",),
+        ("cuDeviceGet", 0),
+        ("cuDevicePrimaryCtxRetain", device),
+        ("cuCtxSetCurrent", driver.CUcontext(0)),
+        ("cuDeviceGetAttribute", attribute, device),
+        ("cuDeviceGetName", 256, device),
+        ("cuDriverGetVersion",),
+        ("cuDeviceTotalMem", device),
+        ("cuMemAlloc", 100),
+        ("cuMemFree", 4096),
+        ("cuMemcpyHtoDAsync", 4096, host.ctypes.data, host.nbytes, 1),
+        ("cuMemcpyDtoHAsync", host.ctypes.data, 4096, host.nbytes, 1),
+        ("cuMemsetD32Async", 4096, 0xFFFFFFFF, 4, 1),
+        ("cuModuleLoadData", b"cubin"),
+        ("cuModuleGetFunction", driver.CUmodule(0), b"kernel"),
+        ("cuModuleUnload", driver.CUmodule(0)),
+        ("cuLaunchKernel", driver.CUfunction(0), *grid, *block, 0, 1, ctypes.addressof(words), 0),
+        ("cuStreamSynchronize", 1),
+        ("cuStreamWaitEvent", 1, event, 0),
+        ("cuEventCreate", 0),
+        ("cuEventRecord", event, 1),
+        ("cuEventSynchronize", event),
+        ("cuEventElapsedTime", event, event),
+        ("cuGetErrorString", driver.CUresult.CUDA_ERROR_NO_DEVICE),
+    ]
+
+
+def test_the_bindings_take_what_the_double_takes() -> None:
+    """They convert arguments before they look for the driver: where there is none, that alone is
+    what they complain of."""
+    from cuda.bindings import driver
+
+    try:
+        driver.cuInit(0)
+    except Exception as e:
+        missing = type(e)
+    else:
+        pytest.skip("this machine has NVIDIA's driver, which such arguments would harm")
+    calls = _arguments(driver)
+    for name, *arguments in calls:
+        with pytest.raises(missing, match="driver"):
+            getattr(driver, name)(*arguments)
+    asked = {n for n in vars(DriverDouble) if n.startswith("cu")}
+    assert asked == {name for name, *_ in calls}
+    for names in (GONE, STICKY, WRONG_CODE):
+        assert all(hasattr(driver.CUresult, name) for name in names)
+    for name in ATTRIBUTES:
+        assert hasattr(driver.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}")

@@ -3,6 +3,8 @@
 "search" is what a candidate is built with: the code generator has already made the loops and the
 vectors, so promoting tiles to registers and removing redundant arithmetic is all that is left.
 "full" is LLVM's O3 without its loop unroller and vectorisers, which would undo the register tiles.
+Where it keeps more values than there are registers, it writes them to memory and reads them again:
+code that grows so is up to 2.7 times as slow, and "full" then gives what "search" does.
 """
 
 from __future__ import annotations
@@ -16,6 +18,9 @@ from autosched.errors import BuildError
 from autosched.target import Target, initialize_llvm
 
 Level = Literal["search", "full"]
+GROWTH = 1.2
+"""How much larger the code of "full" may be; without spilling it is smaller, or larger by a few per
+cent."""
 _PLACE = re.compile(r"<string>:(\d+):\d+")
 
 
@@ -30,14 +35,25 @@ class _Toolchain:
 
 def compile_ir(ir_text: str, target: Target, level: Level = "search") -> bytes:
     """Object file bytes, position independent. Raises BuildError: LLVM's message, the line."""
-    tools, module = _optimise(ir_text, target, level)
-    return bytes(tools.machine.emit_object(module))
+    code = _object(ir_text, target, level)
+    if level == "full":
+        plain = _object(ir_text, target, "search")
+        return plain if len(code) > GROWTH * len(plain) else code
+    return code
 
 
 def assembly(ir_text: str, target: Target, level: Level = "search") -> str:
     """Assembly text of what `compile_ir` makes."""
+    if level == "full" and compile_ir(ir_text, target, level) != _object(ir_text, target, level):
+        level = "search"
     tools, module = _optimise(ir_text, target, level)
     return str(tools.machine.emit_assembly(module))
+
+
+def _object(ir_text: str, target: Target, level: Level) -> bytes:
+    """Object file bytes of one level's pipeline, whatever comes of it."""
+    tools, module = _optimise(ir_text, target, level)
+    return bytes(tools.machine.emit_object(module))
 
 
 def optimised_ir(ir_text: str, target: Target, level: Level = "search") -> str:

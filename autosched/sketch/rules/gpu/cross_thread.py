@@ -48,7 +48,8 @@ class CrossThreadReduction:
         if is_tiled(info):
             space = prod(int(a.extent) for a in info.spatial)
             few = space <= limits_of(state.target).max_threads and space < _terms(info)
-            copied = any(a.buffer.scope == "shared" for a in info.block.reads)
+            accesses = (*info.block.reads, *info.block.writes)
+            copied = any(a.buffer.scope != "global" for a in accesses)
             return Verdict.APPLY if few and not copied else Verdict.PASS
         group, _ = members(block, blocks, state.handled)
         long = [n for n in group if _terms(blocks[n]) > WARP and not is_tiled(blocks[n])]

@@ -1,0 +1,188 @@
+"""Tuned kernels beside PyTorch's (cuBLAS, cuDNN) and the copy bandwidth, on one CUDA device.
+
+    python benchmarks/gpu.py [--trials 512] [--only GMM-1024,C2D] [--torch-python PYTHON]
+
+Each workload is tuned; the best program, timed again in turns with the other finalists, stands
+beside what PyTorch takes just before and just after (the faster of the two), float32 with TF32 off.
+PyTorch runs in a process of its own, of an interpreter that has a CUDA build of it. Ends with one
+line of JSON; on a machine without a CUDA device it says so and exits with status 3.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import autosched as at
+from autosched.errors import AutoschedError, BuildError
+
+NO_DEVICE = 3
+"""Exit status on a machine without a CUDA device."""
+PEER = Path(__file__).resolve().parent / "peers" / "gpu_torch.py"
+BENCH_PYTHON = Path(__file__).resolve().parents[1] / ".bench-venv" / "bin" / "python"
+ROWS = (65536, 1024)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A workload of the library, what of PyTorch it is compared with, and the bar: how many times
+    as fast as that it must be."""
+
+    name: str
+    workload: str
+    args: tuple[int, ...]
+    op: str
+    op_args: tuple[int, ...]
+    bar: float
+
+
+def _same(name: str, workload: str, args: tuple[int, ...], bar: float) -> Case:
+    return Case(name, workload, args, workload, args, bar)
+
+
+CASES = (
+    _same("GMM-1024", "matmul", (1024, 1024, 1024), 0.85),
+    _same("GMM-4096", "matmul", (4096, 4096, 4096), 0.85),
+    _same("C2D", "conv2d", (224, 224, 3, 64, 7, 2, 3), 1.0),
+    _same("C2D-R50", "conv2d", (56, 56, 64, 64, 3, 1, 1), 1.0),
+    _same("DEP", "depthwise_conv2d", (112, 112, 32, 3, 1, 1), 1.0),
+    _same("GRP", "conv2d", (56, 56, 64, 128, 3, 2, 1, 1, 4), 1.0),
+    _same("CBR", "conv2d_bias_relu", (224, 224, 3, 64, 7, 2, 3), 1.0),
+    Case("softmax", "softmax", ROWS, "copy", ROWS, 0.9),
+    Case("layer_norm", "layer_norm", ROWS, "copy", ROWS, 0.9),
+    Case("cumsum", "cumsum", ROWS, "copy", ROWS, 0.8),
+)
+TRIALS_A_SECOND = 4.0
+
+
+class Torch:
+    """PyTorch in a process of its own. Use as a context. Raises RuntimeError, with its words."""
+
+    def __init__(self, python: Path) -> None:
+        self._process = subprocess.Popen(
+            [str(python), str(PEER)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        try:
+            self.about = str(self._answer("ready"))
+        except RuntimeError:
+            self.__exit__()
+            raise
+
+    def __enter__(self) -> Torch:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.close()
+        self._process.wait(60)
+        self._process.stdout.close()
+
+    def seconds(self, op: str, args: Sequence[int]) -> float:
+        """What a call takes, in seconds."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps({"op": op, "args": list(args)}) + "\n")
+        self._process.stdin.flush()
+        return float(self._answer("seconds"))
+
+    def _answer(self, field: str) -> Any:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        found = json.loads(line) if line else {"error": "it ended without a word"}
+        if field not in found:
+            raise RuntimeError(f"PyTorch: {found.get('error', found)}")
+        return found[field]
+
+
+def run(case: Case, target: at.Target, trials: int, seed: int, torch: Torch) -> dict[str, Any]:
+    """One row of the table."""
+    task = at.SearchTask(case.workload, case.args, target=target)
+    before = torch.seconds(case.op, case.op_args)
+    start = time.perf_counter()
+    result = task.tune(at.TuningOptions(num_measure_trials=trials, seed=seed, verbose=0))
+    elapsed = time.perf_counter() - start
+    peer = min(before, torch.seconds(case.op, case.op_args))
+    ratio = peer / result.best_seconds
+    return {
+        "name": case.name,
+        "seconds": result.best_seconds,
+        "gflops": result.gflops,
+        "default_seconds": result.baseline_seconds,
+        "torch_seconds": peer,
+        "beside": case.op,
+        "ratio": ratio,
+        "bar": case.bar,
+        "met": ratio >= case.bar,
+        "trials": result.trials,
+        "statuses": result.statuses,
+        "trials_a_second": result.trials / elapsed,
+    }
+
+
+def main() -> int:
+    """Tune, compare, print."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--trials", type=int, default=512)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only", help="names, separated by commas")
+    parser.add_argument("--torch-python", type=Path, default=BENCH_PYTHON)
+    options = parser.parse_args()
+    only = options.only.split(",") if options.only else [c.name for c in CASES]
+    unknown = set(only) - {c.name for c in CASES}
+    if unknown:
+        parser.error(f"unknown: {', '.join(sorted(unknown))}")
+    from autosched.runtime.cuda import architecture, open_cuda
+
+    try:
+        target = at.Target(f"cuda -arch={architecture()}")
+        device = open_cuda().name
+    except BuildError as e:
+        print(f"no CUDA device on this machine, so nothing is measured: {e}")
+        return NO_DEVICE
+    rows: list[dict[str, Any]] = []
+    errors: dict[str, str] = {}
+    with Torch(options.torch_python) as torch:
+        print(f"{device}; {torch.about}")
+        for case in (c for c in CASES if c.name in only):
+            try:
+                row = run(case, target, options.trials, options.seed, torch)
+            except (AutoschedError, RuntimeError) as e:
+                errors[case.name] = str(e)
+                print(f"{case.name:<12}{e}", flush=True)
+                continue
+            rows.append(row)
+            print(
+                f"{row['name']:<12}{row['seconds'] * 1e6:10.1f} us  {row['beside']:<18}"
+                f"{row['torch_seconds'] * 1e6:10.1f} us  ratio {row['ratio']:.3f} "
+                f"(bar {row['bar']:.2f})  {row['trials_a_second']:.1f} trials/s",
+                flush=True,
+            )
+        about = torch.about
+    speed = min((r["trials_a_second"] for r in rows), default=0.0)
+    met = not errors and all(r["met"] for r in rows) and speed >= TRIALS_A_SECOND
+    print(
+        json.dumps(
+            {
+                "benchmark": "gpu",
+                "device": device,
+                "peer": about,
+                "rows": rows,
+                "errors": errors,
+                "trials_a_second": speed,
+                "trials_a_second_bar": TRIALS_A_SECOND,
+                "bars_met": met,
+            }
+        )
+    )
+    return 1 if errors else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
