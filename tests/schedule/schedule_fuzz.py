@@ -326,6 +326,7 @@ ACTIONS: tuple[Action, ...] = (
     lambda s, c: s.unroll(_loop(s, c)),
     _transform_layout,
     _storage_align,
+    lambda s, c: s.parallel_scan(_block(s, c), 2 + c.next(3)),
     _tensorize,
     lambda s, c: s.reverse_compute_at(_block(s, c), _loop(s, c)),
     _reorder,
