@@ -11,6 +11,7 @@ AutoschedError
 ├── CodegenError           a program that the code generator cannot express
 ├── ArgumentError          arrays handed to a built function that do not fit its signature
 ├── BuildError             LLVM or a toolchain refused the generated code
+├── DeviceError            a GPU failed while it ran generated code, or went away
 ├── MeasureError           measuring itself failed (a failing candidate is a status)
 └── TuningError            a tuning run that cannot start or found nothing
 
@@ -70,6 +71,18 @@ class ArgumentError(AutoschedError):
 
 class BuildError(AutoschedError):
     """The toolchain refused the generated code."""
+
+
+class DeviceError(AutoschedError):
+    """A GPU failed while it worked. `lost`: it went away, whatever code ran on it. What this
+    process has on the device may be unusable from then on."""
+
+    def __init__(self, message: str, lost: bool = False) -> None:
+        super().__init__(message, lost)
+        self.lost = lost
+
+    def __str__(self) -> str:
+        return str(self.args[0])
 
 
 class MeasureError(AutoschedError):

@@ -14,7 +14,7 @@ from autosched.target import Target
 from autosched.tir.nodes import PrimFunc
 
 if TYPE_CHECKING:
-    from autosched.runtime.opencl import OpenCLFunction
+    from autosched.runtime.device import DeviceFunction
 
 
 class BuiltGPUFunction(BuiltFunction):
@@ -22,8 +22,8 @@ class BuiltGPUFunction(BuiltFunction):
 
     `source` is the generated CUDA or OpenCL, `launches` says what is launched, `artifact.code` is
     machine code (of CUDA: a cubin) or, where the driver compiles, empty. With OpenCL, arrays are
-    those of `pyopencl.array`, or NumPy arrays, which are copied to the device and back. What is
-    built for CUDA is source and machine code: nothing here launches it yet.
+    those of `pyopencl.array`, with CUDA those of CuPy, PyTorch or others with `__dlpack__` or
+    `__cuda_array_interface__`. NumPy arrays are copied to the device and back.
     """
 
     def __init__(
@@ -32,7 +32,7 @@ class BuiltGPUFunction(BuiltFunction):
         artifact = Artifact(kernels.code, kernels.info, kernels.target)
         super().__init__(name, artifact, kernels.source, target, layout_free=layout_free)
         self.kernels = kernels
-        self._opencl: OpenCLFunction | None = None
+        self._on_device: DeviceFunction | None = None
 
     @property
     def launches(self) -> tuple[Any, ...]:
@@ -40,24 +40,17 @@ class BuiltGPUFunction(BuiltFunction):
         return self.kernels.launches
 
     @property
-    def on_device(self) -> OpenCLFunction:
+    def on_device(self) -> DeviceFunction:
         """The function on this machine's device. Raises BuildError if it cannot run here."""
-        if self._opencl is None:
-            if self.target.kind != "opencl":
-                raise BuildError(
-                    f"built for {self.target}; functions for CUDA are compiled and not yet run: "
-                    "build for opencl to run, or pass compile_only=True"
-                )
-            from autosched.runtime.opencl import OpenCLFunction
-
-            self._opencl = OpenCLFunction(self.kernels)
-        return self._opencl
+        if self._on_device is None:
+            self._on_device = _loaded(self.kernels, self.target)
+        return self._on_device
 
     def __call__(self, *arrays: Any) -> None:
         self.on_device(*arrays)
 
     def time_evaluator(self, **options: Any) -> Any:
-        """See `autosched.runtime.opencl.OpenCLFunction.time_evaluator`."""
+        """See `autosched.runtime.device.DeviceFunction.time_evaluator`."""
         return self.on_device.time_evaluator(**options)
 
     @property
@@ -81,14 +74,31 @@ class BuiltGPUFunction(BuiltFunction):
         raise BuildError(f"{self.name}, built for {self.target}, {why}")
 
 
-def build_gpu(func: PrimFunc, target: Target, compile_only: bool) -> BuiltGPUFunction:
-    """Kernels of a scheduled function; CUDA down to machine code. Raises CodegenError or
-    BuildError."""
+def _loaded(kernels: GPUArtifact, target: Target) -> DeviceFunction:
+    if target.kind == "cuda":
+        from autosched.runtime.cuda import CUDAFunction
+
+        return CUDAFunction(kernels)
+    from autosched.runtime.opencl import OpenCLFunction
+
+    return OpenCLFunction(kernels)
+
+
+def compile_kernels(func: PrimFunc, target: Target) -> GPUArtifact:
+    """Source and launches of a scheduled function; of CUDA the machine code too. Raises
+    CodegenError or BuildError."""
     kernels = generate(func, target)
     if target.kind == "cuda":
         from autosched.codegen.cuda import compile_cuda
 
         kernels = replace(kernels, code=compile_cuda(kernels.source, target.mcpu))
+    return kernels
+
+
+def build_gpu(func: PrimFunc, target: Target, compile_only: bool) -> BuiltGPUFunction:
+    """Kernels of a scheduled function; CUDA down to machine code. Raises CodegenError or
+    BuildError."""
+    kernels = compile_kernels(func, target)
     built = BuiltGPUFunction(func.name, kernels, target, func.attr("layout_free", ()))
     if not compile_only:
         built.on_device  # noqa: B018 - compiles now, so that errors show here

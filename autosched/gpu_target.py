@@ -1,7 +1,9 @@
 """Targets that are GPUs: `cuda -arch=sm_90` and `opencl`, and what a block may use there.
 
     opencl [-max-threads-per-block=256] [-max-shared-memory-per-block=32768]
-    cuda -arch=sm_90 [the same two]
+    cuda [-arch=sm_90] [the same two]
+
+Plain `cuda` is this machine's first device.
 
 The limits of `opencl` are what any GPU grants. CUDA's are those of all architectures without asking
 for more when a kernel is launched.
@@ -14,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from autosched.errors import TargetError
+from autosched.errors import BuildError, TargetError
 
 if TYPE_CHECKING:
     from autosched.codegen.gpu.kernel import Limits
@@ -80,9 +82,12 @@ def options(kind: str) -> tuple[str, ...]:
 def fields(kind: str, given: Mapping[str, str]) -> tuple[str, str]:
     """(architecture, limits that differ from the usual ones, as text). Raises TargetError."""
     arch = given.get("arch", "")
+    if kind == "cuda" and not arch:
+        arch = _arch_here()
     if kind == "cuda" and not _ARCH.fullmatch(arch):
-        found = f"found -arch={arch}" if arch else "found none"
-        raise TargetError(f"a cuda target names its architecture, as in -arch=sm_90; {found}")
+        raise TargetError(
+            f"a cuda target names its architecture, as in -arch=sm_90; found -arch={arch}"
+        )
     limits = []
     for name in (THREADS, SHARED):
         value = given.get(name)
@@ -93,6 +98,19 @@ def fields(kind: str, given: Mapping[str, str]) -> tuple[str, str]:
         if int(value) != _DEFAULT[kind][name]:
             limits.append(f"-{name}={int(value)}")
     return arch, " ".join(limits)
+
+
+def _arch_here() -> str:
+    """The architecture of this machine's first CUDA device. Raises TargetError."""
+    from autosched.runtime.cuda import architecture
+
+    try:
+        return architecture()
+    except BuildError as e:
+        raise TargetError(
+            "a cuda target names its architecture, as in -arch=sm_90; found none, and no device to "
+            f"ask: {e}"
+        ) from e
 
 
 def text(kind: str, arch: str, limits: str) -> str:

@@ -284,7 +284,7 @@ def kills(seconds: float = 120.0, every: float = 5.0) -> dict[str, Any]:
         "lost": lost,
         "repeats": repeats,
         "repeats_per_kill": round(repeats / max(1, killed), 2),
-        "largest_batch": largest,
+        "repeats_allowed": killed * largest,
     }
 
 

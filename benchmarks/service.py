@@ -64,8 +64,8 @@ uvicorn.run(app, port=int(sys.argv[1]), log_level="warning", access_log=False)
 
 
 @contextmanager
-def empty_server() -> Iterator[str]:
-    """The URL of a server with one route that does nothing, as ours do it: in a thread."""
+def empty_server() -> Iterator[tuple[str, int]]:
+    """URL and process of a server with one route that does nothing, as ours do it: in a thread."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -77,7 +77,7 @@ def empty_server() -> Iterator[str]:
             time.sleep(0.05)
         else:
             raise RuntimeError(f"the empty server ended with status {process.returncode}")
-        yield f"http://127.0.0.1:{port}"
+        yield f"http://127.0.0.1:{port}", process.pid
     finally:
         process.kill()
         process.wait()
@@ -90,7 +90,12 @@ def p99(seconds: list[float]) -> float:
 
 def under_load(db: str, folder: Path, seconds: float) -> dict[str, Any]:
     """Part 1 on one database."""
-    with ServerProcess(folder, db, POOL, **_NO_LIMITS) as server, empty_server() as nothing:
+    with (
+        ServerProcess(folder, db, POOL, **_NO_LIMITS) as server,
+        empty_server() as (nothing, nothing_pid),
+    ):
+        assert server.process is not None
+        pids = server.process.pid, nothing_pid
         with Client(server.url) as client:
             jobs = [
                 client.submit("matmul", (64, 64, 64), trials=100_000, seed=n, priority=100)
@@ -99,11 +104,12 @@ def under_load(db: str, folder: Path, seconds: float) -> dict[str, Any]:
             for job in jobs:  # the first trial of each is there: there is a best
                 next(e for e in client.follow(job.id) if e.data.get("best_seconds"))
             before = [client.job(job.id).trials_done for job in jobs]
-            began = time.monotonic()
+            began, cpu = time.monotonic(), [_cpu(pid) for pid in pids]
             clients = Clients({"service": server.url, "nothing": nothing})
             acknowledged: set[str] = set()
             asyncio.run(clients.run(CLIENTS, seconds, _turns(jobs, acknowledged)))
             took = time.monotonic() - began
+            cpu = [_cpu(pid) - then for pid, then in zip(pids, cpu, strict=True)]
             trials = sum(client.job(job.id).trials_done for job in jobs) - sum(before)
         log = server.log.read_text()
     with Store(db) as store:
@@ -125,6 +131,8 @@ def under_load(db: str, folder: Path, seconds: float) -> dict[str, Any]:
         "empty_p50_s": statistics.median(nothing_s),
         "empty_p99_s": p99(nothing_s),
         "p99_ratio": p99(answers) / p99(nothing_s),
+        "cpu_s": cpu[0] / len(answers),
+        "cpu_ratio": cpu[0] / len(answers) / (cpu[1] / len(nothing_s)),
     }
 
 
@@ -216,6 +224,12 @@ async def _read(url: str, path: str, pid: int, seconds: float) -> tuple[int, int
     return told, peak
 
 
+def _cpu(pid: int) -> float:
+    """Seconds of processor time that a process has used, without its children's."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def _resident(pid: int) -> int:
     """Bytes of memory that a process has."""
     pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
@@ -262,7 +276,10 @@ def bars(loads: dict[str, Any], streams: dict[str, Any], cost: dict[str, Any]) -
     for name, found in loads.items():
         bad = found["errors"] + found["lost"]
         rows.append(common.bar(f"{name}: errors, and jobs lost", "0", str(bad), bad == 0))
-        shown = f"{found['p99_s'] * 1e3:.0f} ms, {found['p99_ratio']:.1f} of an empty route's"
+        shown = (
+            f"{found['p99_s'] * 1e3:.0f} ms, {found['p99_ratio']:.1f} of an empty route's; "
+            f"processor {found['cpu_s'] * 1e3:.2f} ms, {found['cpu_ratio']:.1f} of it"
+        )
         met = found["p99_s"] < P99_S
         rows.append(common.bar(f"{name}: p99 of {CLIENTS} clients", "< 250 ms", shown, met))
     each = streams["bytes_a_stream"]

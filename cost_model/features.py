@@ -2,9 +2,9 @@
 
 `FEATURES` is the table of names, units and formulas. Groups 1 to 5 are those of Ansor (Zheng et
 al., OSDI 2020, and `auto_scheduler`'s `feature.cc`); group 6 is what this code generator makes
-true, group 7 what a GPU makes of the store's kernel. All are functions of the scheduled program, of ints or of a population's columns, and equal
-to those of the lowered program: unit loops count nowhere. Values are not scaled,
-since trees only compare.
+true, group 7 what a GPU makes of the store's kernel. All are functions of the scheduled program, of
+ints or of a population's columns; groups 1 to 6 are equal to those of the lowered program. Unit
+loops count nowhere. Values are not scaled, since trees only compare.
 
 Words of the table: *points* are the points of the block that are computed, tails and recomputation
 included; *loops* are those with more than one iteration; *inside loop d* means one iteration of it;

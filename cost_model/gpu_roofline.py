@@ -50,7 +50,7 @@ def _kernel_parts(kernel: KernelStats, analysis: Analysis, device: Device) -> li
     resident = np.maximum(kernel.occupancy * device.threads, 1.0) * np.where(
         busy < 1.0, 1.0, np.maximum(filled, 0.5)
     )
-    chains = 0.0
+    chains = floats(1.0)
     for name in kernel.blocks_of:
         stats = analysis.blocks[name]
         chains = np.maximum(chains, np.minimum(np.maximum(stats.copies, 1.0), 16.0))

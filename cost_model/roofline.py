@@ -79,8 +79,7 @@ class Prediction:
 def roofline(analysis: Analysis, target: Target) -> Prediction:
     """What the model says of every candidate of an analysis, each of shape () or (N,)."""
     if target.is_gpu:
-        seconds, parts = gpu_roofline(analysis, device_of(target))
-        return Prediction(seconds, parts)
+        return Prediction(*gpu_roofline(analysis, device_of(target)))
     machine = machine_of(target)
     registers = float(target.vector_registers)
     lines = analysis.resident_lines * float(LINE)

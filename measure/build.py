@@ -1,7 +1,8 @@
 """Building: what runs in builder children. Compiling happens nowhere else.
 
 `build` is the default builder. A user's own, named "module:function", has its first three arguments
-and returns an Artifact, or (object file bytes, entry name) for a kernel without a workspace.
+and returns an Artifact, or (object file bytes, entry name) for a kernel without a workspace; for a
+GPU a `codegen.gpu.generate.GPUArtifact`.
 """
 
 from __future__ import annotations
@@ -11,12 +12,14 @@ import pickle
 import time
 import traceback
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
 from autosched.codegen.artifact import Artifact, KernelInfo, Param
 from autosched.codegen.build import build_artifact
+from autosched.codegen.cuda import compile_cuda
+from autosched.codegen.gpu.generate import GPUArtifact, generate
 from autosched.codegen.llvm.assemble import Level, compile_ir
 from autosched.errors import BuildError
 from autosched.runtime import parallel
@@ -26,7 +29,9 @@ from autosched.schedule import Trace
 from autosched.target import Target
 from autosched.tir.canonical import program_hash
 from autosched.tir.nodes import PrimFunc, outputs_of
+from measure import witness
 from measure.kernel import poison_stack
+from measure.machine import GPU, Code
 from measure.protocol import resolve
 from measure.status import Status
 
@@ -60,23 +65,53 @@ class BuildReply:
     """What a builder child answers. Without an artifact, `status` and `error` say why."""
 
     status: Status
-    artifact: Artifact | None = None
+    artifact: Code | None = None
     error: str = ""
     program_hash: str = ""
     seconds: float = 0.0
 
 
-def build(func: PrimFunc, trace: Trace | None, target: Target, level: Level = "search") -> Artifact:
-    """Replay `trace` on `func` (None: as it stands), lower, generate and compile.
+def build(
+    func: PrimFunc,
+    trace: Trace | None,
+    target: Target,
+    level: Level = "search",
+    where: GPU | None = None,
+) -> Code:
+    """Replay `trace` on `func` (None: as it stands), lower, generate and compile; OpenCL with the
+    driver of the device `where`.
 
     Raises ScheduleError if the trace does not fit, CodegenError, BuildError.
     """
     scheduled = func if trace is None else trace.apply(func).func
-    return build_artifact(scheduled, target, level)
+    return _built(scheduled, target, level, where)
+
+
+def _built(scheduled: PrimFunc, target: Target, level: Level, where: GPU | None) -> Code:
+    if not target.is_gpu:
+        return build_artifact(scheduled, target, level)
+    return compiled(generate(scheduled, target), target, where or GPU(target.kind))
+
+
+def compiled(kernels: GPUArtifact, target: Target, where: GPU) -> GPUArtifact:
+    """The same with machine code: of CUDA by NVRTC, of OpenCL by the device's driver, so that
+    nothing is compiled where candidates run. Raises BuildError."""
+    if target.kind == "cuda":
+        return replace(kernels, code=compile_cuda(kernels.source, target.mcpu))
+    from autosched.runtime.opencl import open_queue
+
+    queue = open_queue(where.index)
+    queue.check(kernels)
+    return replace(kernels, code=queue.compile(kernels.source))
 
 
 def run_builder(
-    func_pickle: bytes, trace: Trace | None, target: Target, build_func: str, level: Level
+    func_pickle: bytes,
+    trace: Trace | None,
+    target: Target,
+    build_func: str,
+    level: Level,
+    where: GPU | None = None,
 ) -> BuildReply:
     """In a builder child: build one candidate; every failure becomes a status."""
     began = time.perf_counter()
@@ -90,7 +125,7 @@ def run_builder(
         return BuildReply(Status.INSTANTIATION_ERROR, error=traceback.format_exc())
     try:
         if build_func == DEFAULT_BUILD_FUNC:
-            artifact = build_artifact(scheduled, target, level)
+            artifact = _built(scheduled, target, level, where)
         else:
             made = resolve(build_func)(func, trace, target)
             artifact = as_artifact(made, func, target, build_func)
@@ -102,12 +137,13 @@ def run_builder(
     return BuildReply(Status.OK, artifact, program_hash=name, seconds=time.perf_counter() - began)
 
 
-def as_artifact(made: Any, func: PrimFunc, target: Target, build_func: str) -> Artifact:
+def as_artifact(made: Any, func: PrimFunc, target: Target, build_func: str) -> Code:
     """What a builder returned, as an Artifact. Raises BuildError if it has neither form."""
-    if isinstance(made, Artifact):
+    if isinstance(made, GPUArtifact if target.is_gpu else Artifact):
         return made
     if (
-        isinstance(made, tuple)
+        not target.is_gpu
+        and isinstance(made, tuple)
         and len(made) == 2
         and isinstance(made[0], bytes)
         and isinstance(made[1], str)
@@ -115,7 +151,8 @@ def as_artifact(made: Any, func: PrimFunc, target: Target, build_func: str) -> A
         return Artifact(made[0], KernelInfo(made[1], params_of(func), parallel=True), str(target))
     raise BuildError(
         f"{build_func} returned {type(made).__name__}; "
-        "expected an Artifact or (object bytes, entry name)"
+        "expected "
+        + ("a GPUArtifact" if target.is_gpu else "an Artifact or (object bytes, entry name)")
     )
 
 
@@ -128,7 +165,7 @@ def params_of(func: PrimFunc) -> tuple[Param, ...]:
     )
 
 
-def _check_params(artifact: Artifact, func: PrimFunc) -> None:
+def _check_params(artifact: Code, func: PrimFunc) -> None:
     """Code is called with the program's arguments, whoever made it."""
     found = [(p.shape, p.dtype, p.written) for p in artifact.given]
     if found != [(p.shape, p.dtype, p.written) for p in params_of(func)]:
@@ -153,8 +190,12 @@ def _load(func_pickle: bytes) -> PrimFunc:
     return func
 
 
-def code_key(artifact: Artifact) -> str:
-    """Hash of the object code: equal for candidates that became the same machine code."""
+def code_key(artifact: Code) -> str:
+    """Hash of the object code: equal for candidates that became the same machine code. Of a GPU's
+    of what it was made from, and how it is launched: drivers' binaries differ each time."""
+    if isinstance(artifact, GPUArtifact):
+        made = (artifact.source, artifact.launches, artifact.workspaces)
+        return hashlib.sha256(repr(made).encode()).hexdigest()
     return hashlib.sha256(artifact.code).hexdigest()
 
 
@@ -168,3 +209,4 @@ def warm() -> None:
     library = link(code, ("warm",))
     time_calls(library["warm"], 0, 0, 1, 1)
     poison_stack()
+    witness.load()

@@ -12,6 +12,7 @@ from autosched.schedule import Trace
 from autosched.target import Target
 from measure.build import BuildReply, LocalBuilder
 from measure.child import Child, Outcome, wait_any
+from measure.machine import GPU
 from measure.status import Status
 from measure.warm import Limits, Template
 
@@ -27,23 +28,34 @@ FAILURES = {
 
 @dataclass(frozen=True)
 class BuildWork:
-    """One program to build: `func_pickle` is the workload, `trace` None for it as it stands."""
+    """One program to build: `func_pickle` is the workload, `trace` None for it as it stands.
+
+    `target`: None for that of the builders.
+    """
 
     func_pickle: bytes
     trace: Trace | None
     level: Level
     build_func: str
+    target: Target | None = None
 
 
 class Builders:
     """`count` builder children, started when there is work for them."""
 
     def __init__(
-        self, template: Template, target: Target, options: LocalBuilder, count: int
+        self,
+        template: Template,
+        target: Target,
+        options: LocalBuilder,
+        count: int,
+        where: GPU | None = None,
     ) -> None:
         self.target = target
         self.options = options
-        limits = Limits(memory_bytes=options.memory_bytes)
+        self.where = where
+        # OpenCL is compiled by the device's driver, which may reserve any address space.
+        limits = Limits(memory_bytes=0 if target.kind == "opencl" else options.memory_bytes)
         self.children = [Child(template, limits) for _ in range(count)]
 
     def build(
@@ -84,9 +96,10 @@ class Builders:
             "measure.build:run_builder",
             work.func_pickle,
             work.trace,
-            self.target,
+            work.target or self.target,
             work.build_func,
             work.level,
+            self.where,
             timeout=self.options.timeout,
         )
 

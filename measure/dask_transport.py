@@ -24,6 +24,7 @@ from measure.wire import JsonDict, explained
 ROSTER_SECONDS = 1.0
 SILENCE_SECONDS = 15.0
 CONNECT_SECONDS = 5.0
+TELL_SECONDS = 10.0
 PAUSE_SECONDS = 0.5
 MOST_MESSAGES = 100_000
 
@@ -191,9 +192,8 @@ class DaskTransport:
     @staticmethod
     async def _tell(client: Client, address: str, key: str) -> None:
         with contextlib.suppress(OSError, asyncio.TimeoutError, RuntimeError, ValueError):
-            message = {"op": STOP, "batch": key}
-            call = getattr(client.scheduler, "proxy")(msg=message, worker=address)  # noqa: B009
-            await asyncio.wait_for(call, CONNECT_SECONDS)
+            call = getattr(client.scheduler, STOP)(worker=address, batch=key)
+            await asyncio.wait_for(call, TELL_SECONDS)
 
 
 def _on_loop(client: Client, call: Callable[..., Any], *arguments: Any) -> None:

@@ -1,4 +1,4 @@
-"""What this machine is: the fingerprint under which measurements are kept apart."""
+"""What is measured on: the fingerprint under which measurements are kept apart."""
 
 from __future__ import annotations
 
@@ -8,15 +8,18 @@ import platform
 from dataclasses import dataclass
 from pathlib import Path
 
+from autosched.runtime.queue import QueueInfo
 from autosched.target import available_cores
 
 
 @dataclass(frozen=True)
 class Device:
-    """One CPU device. Two with equal fingerprints may share a ranking; any others never do.
+    """One device. Two with equal fingerprints may share a ranking; any others never do.
 
-    `caches`: "L1d 48K" and so on, one core's, in order of level. `features` is a hash of the
-    processor's feature flags. `cores` are those that this process may use.
+    Of a CPU: `caches` are "L1d 48K" and so on, one core's, in order of level; `features` is a hash
+    of the processor's feature flags; `cores` are those that this process may use. Of a GPU: `arch`
+    is its compute capability, or the version of OpenCL; `cores` are its multiprocessors; `features`
+    are the versions of its driver and, of CUDA, of NVRTC.
     """
 
     model: str
@@ -35,6 +38,12 @@ class Device:
         caches = ", ".join(self.caches)
         has = f"{self.cores} cores, {caches}, features {self.features}"
         return f"{self.model}, {has} [{self.fingerprint}]"
+
+
+def gpu_device(info: QueueInfo) -> Device:
+    """A GPU."""
+    caches = (f"L2 {info.cache_bytes >> 10}K",)
+    return Device(info.model, info.version, info.units, caches, info.driver)
 
 
 def this_device(

@@ -22,6 +22,8 @@ LOOK_SECONDS = 0.1
 """How soon a cancellation is noticed."""
 TOGETHER_SECONDS = 0.05
 """How long what is decided may wait for more to be handed over with it."""
+MOST_TOGETHER = 1000
+"""So what a crash loses before it was committed, and how long others wait, has a bound."""
 
 Decode = Callable[[int, Any], Any]
 """Checks the answer to an item; raises WireError."""
@@ -51,12 +53,13 @@ class _Call:
             self.more.notify()
 
     def take(self) -> list[tuple[int, Outcome]]:
-        """All that was decided since the last time, at least one. Raises what went wrong."""
+        """What was decided since the last time, at least one. Raises what went wrong."""
         with self.more:
             self.more.wait_for(lambda: self.decided or self.error)
             if self.taken:
                 self.more.wait_for(self._complete, TOGETHER_SECONDS)
-            found, self.decided = self.decided, []
+            found = self.decided[:MOST_TOGETHER]
+            del self.decided[:MOST_TOGETHER]
             self.taken += len(found)
         if not found:
             assert self.error is not None

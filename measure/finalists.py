@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import inf
 
-from autosched.codegen.artifact import Artifact
 from autosched.codegen.llvm.assemble import Level
+from measure.machine import Code
 from measure.runner import Pace
 from measure.status import Distribution, Status
 from measure.timing import Estimate, estimate
@@ -21,7 +21,7 @@ class Finalist:
     """A build at `level`, with what its turns gave so far."""
 
     level: Level
-    artifact: Artifact | None = None
+    artifact: Code | None = None
     status: Status = Status.OK
     error: str = ""
     turns: list[Estimate] = field(default_factory=list)
@@ -34,7 +34,8 @@ class Finalist:
         samples = [s for turn in self.turns for s in turn.samples]
         paces = [s for turn in self.turns for s in turn.pacer_samples]
         nominal = pace.nominal(pace.threads_of(self.artifact))
-        whole = estimate(samples, paces, nominal, sum(turn.runs for turn in self.turns))
+        least = min(turn.noise for turn in self.turns)
+        whole = estimate(samples, paces, nominal, sum(turn.runs for turn in self.turns), least)
         return Distribution(
             Status.OK,
             seconds=whole.seconds,

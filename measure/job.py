@@ -57,7 +57,7 @@ def prepare(job: Job, slot: Slot, reference: BuildReply, baseline: BuildReply) -
     Raises MeasureError if one was not built or does not run, or if they disagree.
     """
     maker = reference.artifact
-    if maker is None or baseline.artifact is None:
+    if not isinstance(maker, Artifact) or baseline.artifact is None:
         error = reference.error or baseline.error
         raise MeasureError(f"the untransformed {job.func.name} does not build: {error}")
     params = maker.given
@@ -68,8 +68,14 @@ def prepare(job: Job, slot: Slot, reference: BuildReply, baseline: BuildReply) -
         params=params,
         inputs=input_specs(job.func, params),
         tolerance=tolerance_of(job.func),
-        threads=slot.threads,
+        threads=slot.host_threads,
+        where=slot.where,
     )
+    if slot.where is not None and job.spec.size > slot.gpu().memory_bytes:
+        raise MeasureError(
+            f"the arrays of {job.func.name} take {job.spec.size / 2**30:.4g} GiB, and "
+            f"{slot.gpu().model} has {slot.gpu().memory_bytes / 2**30:.4g} GiB; tune a smaller size"
+        )
     there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     if job.spec.size > there:
         raise MeasureError(

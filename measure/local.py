@@ -2,8 +2,9 @@
 
 Candidates go through in small groups. A group is built by all builder children at once, under the
 shared side of the slot's lock; then its members are timed one after the other by the runner child,
-under the exclusive side. So no core idles, nothing is ever built while something is timed, and no
-other process on this host times or builds meanwhile.
+under the exclusive side, and after them those of the groups before that need another visit. So no
+core idles, nothing is ever built while something is timed, and no other process on this host times
+or builds meanwhile.
 """
 
 from __future__ import annotations
@@ -14,11 +15,15 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from math import inf
+from typing import Any
 
 from autosched.codegen.artifact import Artifact
+from autosched.codegen.gpu.generate import GPUArtifact
 from autosched.codegen.llvm.assemble import Level
 from autosched.errors import MeasureError
 from autosched.schedule import Trace
+from autosched.sketch.default import default_schedule
 from autosched.sketch.reference import reference_schedule
 from autosched.target import Target, available_cores
 from autosched.tir.nodes import PrimFunc
@@ -26,23 +31,33 @@ from measure.baseline import memory_order
 from measure.build import DEFAULT_BUILD_FUNC, BuildReply, LocalBuilder
 from measure.builders import Builders, BuildWork
 from measure.closing import Closing
-from measure.devices import Device, this_device
+from measure.devices import Device, gpu_device, this_device
 from measure.finalists import Finalist, contenders
 from measure.job import Job, prepare
+from measure.machine import GPU, Code
 from measure.pool import OnResults
 from measure.slot import PACE_TIMEOUT, LocalRunner, Slot
 from measure.status import Distribution, MeasureResult, Status
 from measure.timing import Estimate
+from measure.visits import Noise, Visited
 from measure.warm import Template
 
 __all__ = ["LocalPool", "LocalRunner"]
 
 PRELOAD = ("numpy", "llvmlite.binding", "measure.build", "measure.runner", "measure.pacer")
+PAUSE_SECONDS = 0.1
+GPU_PRELOAD = ("measure.gpu_machine", "measure.gpu_pacer")
+DRIVERS = {
+    "cuda": ("cuda.bindings.driver", "cuda.core", "autosched.runtime.cuda"),
+    "opencl": ("pyopencl", "autosched.runtime.opencl"),
+}
+"""What a GPU's children import; importing touches no device."""
 GROUP = 4  # candidates a builder and turn: results flow, and builders seldom wait for the last
 
 
 class LocalPool(Closing):
-    """This machine's CPU as a pool of one device; see `measure.pool.Pool`. A context manager.
+    """This machine's CPU, or a GPU of it, as a pool of one device; see `measure.pool.Pool`. A
+    context manager.
 
     Processes are started by the first job. Raises MeasureError, when a job is opened, if this
     machine cannot run the target's code. For one thread at a time.
@@ -59,40 +74,48 @@ class LocalPool(Closing):
         self.builder = builder or LocalBuilder()
         self.runner = runner or LocalRunner()
         self.seed = seed
-        template = Template(PRELOAD, "measure.build:warm", self.builder.pass_env)
+        where = GPU(self.target.kind, self.runner.device) if self.target.is_gpu else None
+        if where is None and self.runner.device is not None:
+            raise MeasureError(
+                f"device {self.runner.device} is a GPU's number, and the target is {self.target}"
+            )
+        self._host = Target("llvm") if self.target.is_gpu else self.target
+        preload = PRELOAD + ((*GPU_PRELOAD, *DRIVERS[self.target.kind]) if where else ())
+        template = Template(preload, "measure.build:warm", self.builder.pass_env)
         cores = self.builder.n_parallel or available_cores()
         self._template = template
-        self._builders = Builders(template, self.target, self.builder, cores)
-        threads = self.runner.threads or self.target.num_cores
-        self._slot = Slot(template, self.runner, threads, self._make_pacer)
+        self._builders = Builders(template, self.target, self.builder, cores, where)
+        threads = self.runner.threads or self._host.num_cores
+        self._slot = Slot(template, self.runner, threads, self._make_pacer, where)
+        self._noise = Noise()
         self._opened = 0
         self._jobs: list[Job] = []
 
     @property
     def device(self) -> Device:
-        """This machine."""
-        return this_device()
+        """This machine's processor, or the GPU. Raises MeasureError if there is none."""
+        return gpu_device(self._slot.gpu()) if self.target.is_gpu else this_device()
 
     @property
     def processes(self) -> tuple[int, ...]:
         """Ids of the children that are alive."""
-        children = (*self._builders.children, self._slot.child)
+        children = (*self._builders.children, *self._slot.children)
         return tuple(c.pid for c in children if c.pid is not None)
 
     def open_job(self, func: PrimFunc, seed: int | None = None) -> Job:
         """See `Pool.open_job`; `seed` is the pool's where left out."""
-        missing = self.target.missing_here()
-        if missing:
-            lacks = ", ".join(missing)
-            raise MeasureError(f"this machine cannot run {self.target}: it lacks {lacks}")
+        self._check_target()
         self._opened += 1
         func_pickle = pickle.dumps(func, protocol=pickle.HIGHEST_PROTOCOL)
         with self._consistent():
             self._slot.pace()
-            baseline = memory_order(func)
-            traces = (reference_schedule(func, self.target).trace, baseline)
+            baseline = self._baseline(func)
+            works = (
+                (reference_schedule(func, self._host).trace, self._host),
+                (baseline, self.target),
+            )
             replies = self._build(
-                [BuildWork(func_pickle, t, "full", DEFAULT_BUILD_FUNC) for t in traces]
+                [BuildWork(func_pickle, t, "full", DEFAULT_BUILD_FUNC, where) for t, where in works]
             )
             job = Job(
                 func=func,
@@ -116,22 +139,63 @@ class LocalPool(Closing):
         """See `Pool.measure`."""
         results: dict[int, MeasureResult] = {}
         size = GROUP * len(self._builders.children)
+        best = inf if best_seconds is None else best_seconds
+        waiting: list[Visited] = []
+
+        def settle() -> None:
+            """Report those that need no more visits."""
+            stopped = cancel is not None and cancel.is_set()
+            found = []
+            for visited in list(waiting):
+                if stopped or not visited.unsettled(best, self._slot.plan):
+                    waiting.remove(visited)
+                    results[visited.place] = self._noise.note(visited)
+                    found.append((visited.place, results[visited.place]))
+            if found and on_results is not None:
+                on_results(found)
+
         with self._consistent():
             for start in range(0, len(traces), size):
                 places = range(start, min(start + size, len(traces)))
-                started, began = time.time(), time.monotonic()
-                work = [self._work(job, traces[n], "search") for n in places]
-                replies = dict(zip(places, self._build(work, cancel), strict=True))
-                # Those that failed to build are known already.
-                for place in sorted(places, key=lambda n: replies[n].artifact is not None):
-                    result = self._run(job, replies[place], best_seconds, cancel)
-                    finished = started + time.monotonic() - began
-                    results[place] = replace(result, started_at=started, finished_at=finished)
-                    if result.seconds is not None:
-                        best_seconds = min(result.seconds, best_seconds or result.seconds)
-                    if on_results is not None:
-                        on_results([(place, results[place])])
+                for visited in self._first_visits(job, traces, places, best, cancel):
+                    best = min(best, visited.result.seconds or inf)
+                    waiting.append(visited)
+                    settle()
+                self._visit(job, [v for v in waiting if v.place < start])
+                settle()
+            while waiting:
+                before = sum(len(v.quiet) for v in waiting)
+                self._visit(job, waiting)
+                if sum(len(v.quiet) for v in waiting) == before:
+                    time.sleep(PAUSE_SECONDS)  # what disturbed all of them may pass
+                settle()
         return [results[n] for n in range(len(traces))]
+
+    def _first_visits(
+        self,
+        job: Job,
+        traces: Sequence[Trace],
+        places: Sequence[int],
+        best: float,
+        cancel: threading.Event | None,
+    ) -> Iterator[Visited]:
+        """Build a group, then verify and time its members, one after the other."""
+        started, began = time.time(), time.monotonic()
+        work = [self._work(job, traces[n], "search") for n in places]
+        replies = dict(zip(places, self._build(work, cancel), strict=True))
+        # Those that failed to build are known already.
+        for place in sorted(places, key=lambda n: replies[n].artifact is not None):
+            result = self._run(job, replies[place], None if best == inf else best, cancel)
+            best = min(best, result.seconds or inf)
+            finished = started + time.monotonic() - began
+            result = replace(result, started_at=started, finished_at=finished)
+            yield Visited(place, replies[place].artifact, result)
+
+    def _visit(self, job: Job, waiting: Sequence[Visited]) -> None:
+        """One more visit to each."""
+        for visited in waiting:
+            if visited.artifact is not None:
+                visited.add(*self._slot.turn(job, visited.artifact))
 
     def remeasure(
         self,
@@ -168,6 +232,27 @@ class LocalPool(Closing):
         self._slot.close()
         self._template.close()
 
+    def _check_target(self) -> None:
+        """Raise MeasureError if the device cannot run the target's code."""
+        if not self.target.is_gpu:
+            missing = self.target.missing_here()
+            if missing:
+                lacks = ", ".join(missing)
+                raise MeasureError(f"this machine cannot run {self.target}: it lacks {lacks}")
+            return
+        gpu = self._slot.gpu()
+        if self.target.kind == "cuda" and not runs(self.target.mcpu, gpu.version):
+            raise MeasureError(
+                f"{gpu.model} is {gpu.version} and cannot run {self.target}; "
+                f"tune for cuda -arch={gpu.version}"
+            )
+
+    def _baseline(self, func: PrimFunc) -> Trace:
+        """The untransformed program, or what comes nearest to it on a GPU: it needs threads."""
+        if self.target.is_gpu:
+            return default_schedule(func, self.target).trace
+        return memory_order(func)
+
     def _work(self, job: Job, trace: Trace, level: Level) -> BuildWork:
         return BuildWork(job.func_pickle, trace, level, self.builder.build_func)
 
@@ -199,17 +284,19 @@ class LocalPool(Closing):
             finalist.status = Status.CANCELLED
             finalist.error = "cancelled while finalists were timed"
             return
-        found = self._slot.turn(job, finalist.artifact)
+        found, _ = self._slot.turn(job, finalist.artifact)
         if isinstance(found, Estimate):
             finalist.turns.append(found)
         elif found is not None:
             finalist.status, finalist.error = found.status, found.error
 
-    def _make_pacer(self) -> Artifact:
-        built = self._builders.children[0].call(
-            "measure.pacer:build_pacer", self.target, self._slot.threads, timeout=PACE_TIMEOUT
-        )
-        if not isinstance(built.value, Artifact):
+    def _make_pacer(self) -> Code:
+        builder, where = self._builders.children[0], self._slot.where
+        name, rest = "measure.pacer:build_pacer", tuple[Any, ...]((self._slot.threads,))
+        if where is not None:
+            name, rest = "measure.gpu_pacer:build_pacer", (where, self._slot.gpu())
+        built = builder.call(name, self.target, *rest, timeout=PACE_TIMEOUT)
+        if not isinstance(built.value, Artifact | GPUArtifact):
             raise MeasureError(f"the pacer cannot be built: {built.text}")
         return built.value
 
@@ -219,7 +306,16 @@ class LocalPool(Closing):
         try:
             yield
         except BaseException:
-            for child in (*self._builders.children, self._slot.child):
+            for child in (*self._builders.children, *self._slot.children):
                 if child.busy:
                     child.kill()
             raise
+
+
+def runs(built_for: str, device: str) -> bool:
+    """Whether machine code for one compute capability runs on another: the same generation, no
+    newer; code for "sm_90a" on nothing else."""
+    made, has = (arch.removeprefix("sm_") for arch in (built_for, device))
+    if not made.isdigit():
+        return made.rstrip("af") == has
+    return made[:-1] == has[:-1] and int(made) <= int(has)

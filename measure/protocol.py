@@ -83,11 +83,22 @@ def send_request(
 def serve(sock: socket.socket) -> None:
     """In the child: answer requests until the other side closes."""
     while True:
+        _occupy_standard()
         request = _receive(sock)
         if request is None:
             return
         (function, args), fds = request
         sock.sendall(_answer(function, args, fds))
+
+
+def _occupy_standard() -> None:
+    """Where a kernel has closed a standard stream, keep its number from what is opened next: the
+    kernel will close that number again when it is called again."""
+    for fd in (0, 1, 2):
+        try:
+            os.fstat(fd)
+        except OSError:  # closed, so this is the lowest free number
+            os.open(os.devnull, os.O_RDWR)
 
 
 def _receive(sock: socket.socket) -> tuple[tuple[str, tuple[Any, ...]], list[int]] | None:

@@ -15,16 +15,24 @@ import numpy as np
 import numpy.typing as npt
 
 from autosched.codegen.artifact import Artifact, KernelInfo, Param
-from autosched.errors import BuildError
+from autosched.errors import BuildError, DeviceError
 from autosched.tir import dtypes
 from measure.build import code_key
 from measure.inputs import InputSpec, Recipe, fill, quality
-from measure.kernel import Kernel, param_bytes, poison_stack
+from measure.kernel import Kernel, param_bytes
+from measure.machine import GPU, Arguments, Code, Machine, Runnable, Waiting, machine
 from measure.status import Status
-from measure.threads import Threads
-from measure.timing import MAX_DRIFT, Estimate, Samples, TimingPlan, estimate, time_kernel
-from measure.verification import Buffers, Guarded, Tolerance, same_bytes
-from measure.yardstick import Yardstick
+from measure.timing import (
+    MAX_DRIFT,
+    Estimate,
+    Samples,
+    TimingPlan,
+    drift,
+    estimate,
+    time_kernel,
+)
+from measure.verification import Guarded, Tolerance, same_bytes
+from measure.witness import APART, APART_NOISE, barrier_seconds, crowding, witness_seconds
 
 Array = npt.NDArray[Any]
 PAGE = 4096
@@ -32,7 +40,7 @@ KERNELS_KEPT = 32
 PACES = 200
 PACE_SECONDS = 0.5
 SETTLE_SECONDS = 0.1
-TURN_SECONDS = 0.015
+TURN_SECONDS = 0.008
 TURN_PATIENCE = 4
 
 
@@ -41,7 +49,8 @@ class JobSpec:
     """One job's program, as far as a runner has to know it.
 
     `key` is unique in the life of a pool. The job's memory file holds every argument at its offset:
-    inputs, and the reference's outputs.
+    inputs, and the reference's outputs. `threads`: of kernels of this machine's processor. `where`:
+    what candidates run on, None for that processor.
     """
 
     key: str
@@ -51,6 +60,7 @@ class JobSpec:
     inputs: tuple[InputSpec, ...]
     tolerance: Tolerance
     threads: int
+    where: GPU | None = None
 
     @property
     def offsets(self) -> tuple[int, ...]:
@@ -75,12 +85,16 @@ class Pace:
     is nothing to a kernel of one thread, and clocks depend on how many cores are busy.
     """
 
-    artifact: Artifact
+    artifact: Code
     threads: int
     serial: float = 0.0
     parallel: float = 0.0
+    alone: float = 0.0
+    """The witness's time on cores that nobody shares; 0 where that is not looked for."""
+    barrier: float = 0.0
+    """The best time of a barrier between all threads on this host; 0 where there is one thread."""
 
-    def threads_of(self, kernel: Artifact) -> int:
+    def threads_of(self, kernel: Code) -> int:
         """Number of threads on which the pacer runs along with a kernel."""
         return self.threads if kernel.info.parallel else 1
 
@@ -109,41 +123,45 @@ class ReferenceReply:
 
 
 class _Runner:
-    """The state of a runner child: the job at hand, linked kernels, the pacer."""
+    """The state of a runner child: the machine, the job at hand, loaded kernels, the pacer."""
 
-    def __init__(self) -> None:
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
         self._key = ""
-        self._buffers: Buffers | None = None
-        self._kernels: OrderedDict[tuple[str, KernelInfo], Kernel] = OrderedDict()
-        self._pacers: dict[int, Kernel] = {}
-        self.threads = Threads()
-        self.yardstick = Yardstick()
+        self._arguments: Arguments | None = None
+        self._kernels: OrderedDict[tuple[str, KernelInfo], Runnable] = OrderedDict()
+        self._pacers: dict[int, Runnable] = {}
+        self.threads = machine.threads
+        self.barrier = inf
 
-    def buffers(self, job: JobSpec, fd: int) -> Buffers:
+    def arguments(self, job: JobSpec, fd: int) -> Arguments:
         """The job's arguments; those of the job before are given up."""
-        if self._buffers is None or self._key != job.key:
+        if self._arguments is None or self._key != job.key:
             self._kernels.clear()
-            self._buffers = None
-            self.yardstick = Yardstick()
+            self._arguments = None
             values = _views(job, fd, writable=False)
-            self._buffers, self._key = Buffers(job.params, values, job.tolerance), job.key
-        return self._buffers
+            self._arguments = self.machine.buffers(job.params, values, job.tolerance)
+            self._key = job.key
+        return self._arguments
 
-    def kernel(self, artifact: Artifact, job: JobSpec, fd: int) -> Kernel:
-        """The linked code, from the last few used or new."""
-        memory = self.buffers(job, fd).memory
+    def kernel(self, artifact: Code, job: JobSpec, fd: int) -> Runnable:
+        """The loaded code, from the last few used or new."""
+        memory = self.arguments(job, fd).memory
         key = code_key(artifact), artifact.info
-        found = self._kernels.pop(key, None) or Kernel(artifact, memory, job.threads)
+        found = self._kernels.pop(key, None)
+        if found is None:
+            found = self.machine.kernel(artifact, memory, job.threads)
         self._kernels[key] = found
         while len(self._kernels) > KERNELS_KEPT:
             self._kernels.popitem(last=False)
         return found
 
-    def pacer(self, artifact: Artifact, threads: int, nominal: float) -> Callable[[], float]:
+    def pacer(self, artifact: Code, threads: int, nominal: float) -> Callable[[], float]:
         """A function that times the pacer once; `nominal` is its time if known, else 0."""
         if threads not in self._pacers:
             out = artifact.info.params[0]
-            self._pacers[threads] = Kernel(artifact, [Guarded(out.name, param_bytes(out))], threads)
+            memory = [self.machine.scratch(out.name, param_bytes(out))]
+            self._pacers[threads] = self.machine.kernel(artifact, memory, threads)
             _settle(self._pacers[threads], nominal, self.threads)
         kernel = self._pacers[threads]
 
@@ -154,8 +172,30 @@ class _Runner:
 
         return pace
 
+    def crowding(self, pace: Pace, threads: int) -> Callable[[float], float]:
+        """A function of the pacer's last time: by what share cores are slower for being shared. It
+        times a barrier as well."""
+        nominal = pace.nominal(threads)
+        self.barrier = inf
 
-def _settle(pacer: Kernel, nominal: float, threads: Threads) -> None:
+        def now(seconds: float) -> float:
+            rate = drift([seconds], nominal)
+            if threads == pace.threads and pace.barrier:
+                self.barrier = min(self.barrier, barrier_seconds(threads) * rate)
+            return crowding(lambda: witness_seconds(threads) * rate, pace.alone)
+
+        return now
+
+
+def placed(found: Estimate, barrier: float, pace: Pace) -> Estimate:
+    """An estimate with what barriers told about where the host had put the cores meanwhile: the
+    best took `barrier` seconds, infinity where none was timed."""
+    apart = APART * pace.barrier < barrier < inf
+    noise = max(found.noise, APART_NOISE) if apart else found.noise
+    return replace(found, noise=noise, barrier_seconds=barrier)
+
+
+def _settle(pacer: Runnable, nominal: float, threads: Waiting) -> None:
     """Run new threads until the system has given each a core of its own, if it does so soon."""
     end = time.monotonic() + SETTLE_SECONDS
     pacer.call(2)
@@ -165,8 +205,8 @@ def _settle(pacer: Kernel, nominal: float, threads: Threads) -> None:
 
 
 @cache
-def _runner() -> _Runner:
-    return _Runner()
+def _runner(where: GPU | None) -> _Runner:
+    return _Runner(machine(where))
 
 
 def make_reference(
@@ -199,30 +239,48 @@ def make_reference(
     return ReferenceReply(quality(outputs), seconds)
 
 
+def get_ready(pace: Pace, where: GPU) -> None:
+    """Open a GPU and run the pacer, so that a candidate finds both done."""
+    _runner(where).pacer(pace.artifact, 1, pace.nominal(1))()
+
+
 def run(
     job: JobSpec,
-    artifact: Artifact,
+    artifact: Code,
     plan: TimingPlan,
     pace: Pace,
     best_seconds: float | None,
     fds: list[int],
 ) -> RunReply:
-    """Link a candidate, verify its first call, time it, verify the last call."""
-    runner = _runner()
-    buffers = runner.buffers(job, fds[0])
+    """Load a candidate, verify its first call, time it, verify the last call."""
     try:
-        kernel = runner.kernel(artifact, job, fds[0])
+        return _run(job, artifact, plan, pace, best_seconds, fds[0])
+    except DeviceError as e:
+        return RunReply(Status.DEVICE_LOST if e.lost else Status.RUNTIME_ERROR, str(e))
+
+
+def _run(
+    job: JobSpec,
+    artifact: Code,
+    plan: TimingPlan,
+    pace: Pace,
+    best_seconds: float | None,
+    fd: int,
+) -> RunReply:
+    runner = _runner(job.where)
+    arguments = runner.arguments(job, fd)
+    try:
+        kernel = runner.kernel(artifact, job, fd)
     except BuildError as e:
         return RunReply(Status.RUNTIME_ERROR, f"the code cannot be linked: {e}")
     threads = pace.threads_of(artifact)
     pacer = runner.pacer(pace.artifact, threads, pace.nominal(threads))
     began = time.perf_counter()
-    first, status, text = _verified_call(kernel, buffers)
+    first, status, text = _verified_call(kernel, arguments, runner.machine, pace.artifact)
     verified = time.perf_counter() - began - first
     if status is not Status.OK:
         return RunReply(status, text, verify_seconds=verified)
     runner.threads.follow()
-    noise = runner.yardstick.noise()
     found = time_kernel(
         lambda n: kernel.call(n, plan.flush_cache),
         pacer,
@@ -231,24 +289,25 @@ def run(
         pace.nominal(threads),
         best_seconds,
         runner.threads.waited,
+        runner.crowding(pace, threads),
     )
     began = time.perf_counter()
-    status, text = buffers.check(kernel.workspace, inputs=False)
+    status, text = arguments.check(kernel.workspace, inputs=False)
     verified += time.perf_counter() - began
     if status is not Status.OK:
         text = f"the first call was right, a later one was not:\n{text}"
         return RunReply(status, text, verify_seconds=verified)
-    runner.yardstick.offer(kernel, found.raw_seconds)
-    found = replace(found, noise=max(noise, found.noise))
+    found = placed(found, runner.barrier, pace)
     return RunReply(Status.OK, estimate=found, verify_seconds=verified)
 
 
 def sample(
-    job: JobSpec, artifact: Artifact, plan: TimingPlan, pace: Pace, count: int, fds: list[int]
+    job: JobSpec, artifact: Code, plan: TimingPlan, pace: Pace, count: int, fds: list[int]
 ) -> Estimate:
-    """One turn of a verified finalist: `count` samples, fewer of a long kernel, after a warm-up."""
-    runner = _runner()
+    """A turn of a verified candidate: `count` samples, fewer of a long kernel, after a warm-up."""
+    runner = _runner(job.where)
     kernel = runner.kernel(artifact, job, fds[0])
+    runner.arguments(job, fds[0]).fill()
     threads = pace.threads_of(artifact)
     pacer = runner.pacer(pace.artifact, threads, pace.nominal(threads))
     warm = kernel.call(1, plan.flush_cache)
@@ -257,28 +316,38 @@ def sample(
     number = plan.number or max(1, round(plan.min_repeat_ms * 1e-3 / warm))
     runner.threads.follow()
     samples = Samples(lambda n: kernel.call(n, plan.flush_cache), runner.threads.waited)
+    crowd = runner.crowding(pace, threads)
     paces: list[float] = []
-    while not _turn_is_over(samples, count):
-        samples.take(number)
+
+    def after() -> float:
         paces.append(pacer())
+        return crowd(paces[-1])
+
+    while not _turn_is_over(samples, count):
+        samples.take(number, after)
     steady = samples.clean or samples.all
-    return estimate(steady, paces, pace.nominal(threads), samples.runs, samples.noise)
+    found = estimate(steady, paces, pace.nominal(threads), samples.runs, samples.noise)
+    return placed(found, runner.barrier, pace)
 
 
 def _turn_is_over(samples: Samples, count: int) -> bool:
     """Whether a turn has `count` clean samples, fewer of a long kernel, or took too long."""
     if len(samples.all) < 2:
-        return False
+        return samples.spent >= TURN_PATIENCE * TURN_SECONDS
     clean = len(samples.clean) >= count or samples.clean_spent >= TURN_SECONDS
-    return clean or samples.spent >= TURN_PATIENCE * TURN_SECONDS
+    # Kernels of a device may be shorter than launching them.
+    spent = max(samples.spent, samples.wall / 2)
+    return clean or samples.all_crowded or spent >= TURN_PATIENCE * TURN_SECONDS
 
 
-def pace_nominal(artifact: Artifact, threads: int, serial: float) -> tuple[float, ...]:
+def pace_nominal(
+    artifact: Code, threads: int, serial: float, where: GPU | None = None
+) -> tuple[float, ...]:
     """Times of the pacer, in seconds: the minimum is nominal, the rest is the machine's noise.
 
     `serial`: the time on one thread, near which that on several must come; 0 for one thread.
     """
-    pacer = _runner().pacer(artifact, threads, serial)
+    pacer = _runner(where).pacer(artifact, threads, serial)
     times: list[float] = []
     end = time.monotonic() + PACE_SECONDS
     best, since = inf, 0
@@ -292,13 +361,15 @@ def pace_nominal(artifact: Artifact, threads: int, serial: float) -> tuple[float
     return tuple(times)
 
 
-def _verified_call(kernel: Kernel, buffers: Buffers) -> tuple[float, Status, str]:
+def _verified_call(
+    kernel: Runnable, arguments: Arguments, machine: Machine, pacer: Code
+) -> tuple[float, Status, str]:
     """(seconds, status, error) of a first call, on poisoned outputs, workspace and stack."""
-    buffers.reset()
+    arguments.reset()
     kernel.workspace.poison()
-    poison_stack()
+    machine.poison(pacer)
     seconds = kernel.call()
-    return (seconds, *buffers.check(kernel.workspace))
+    return (seconds, *arguments.check(kernel.workspace))
 
 
 def _views(job: JobSpec, fd: int, writable: bool) -> Sequence[Array]:

@@ -7,15 +7,18 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from math import inf
 from pathlib import Path
 from typing import Any
 
 from autosched.codegen.artifact import Artifact
 from autosched.errors import MeasureError
+from autosched.runtime.queue import QueueInfo
 from measure.build import BuildReply
 from measure.child import Child, Outcome
 from measure.job import Job
 from measure.lock import SlotLock
+from measure.machine import GPU, Code
 from measure.runner import Pace, ReferenceReply, RunReply
 from measure.status import MeasureResult, Status
 from measure.timing import MAX_DRIFT, Estimate, TimingPlan, relative_range
@@ -23,6 +26,9 @@ from measure.warm import Limits, Template
 
 RETRIES = 2
 PACE_TIMEOUT = 60.0
+BARRIER_TRIES = 100
+OPEN_TIMEOUT = 60.0
+CPU = "cpu"
 TURN_SAMPLES = 5
 FAILURES = {
     "error": Status.RUNTIME_ERROR,
@@ -40,8 +46,11 @@ class LocalRunner:
     `timeout`: seconds for one candidate's calls (data handling comes on top); `reference_timeout`,
     `baseline_timeout`: for those of the reference and of the baseline. `threads`: of a kernel
     (None: the target's cores). `memory_bytes`: address space that a runner may use beyond what it
-    starts with (None: three quarters of the machine's memory). `slot` names the device for the
-    host-wide lock, whose folder is `lock_folder` (None: the user's). The rest is the timing
+    starts with (None: three quarters of the machine's memory, and for a GPU's runner any). `slot`
+    names the device for the host-wide lock, whose folder is `lock_folder` (None: the user's); a
+    GPU is "cuda/0" there where nothing else is said.
+    `device`: number of the GPU (None: the first; of OpenCL the first that is no CPU, if there is
+    one), of those that CUDA_VISIBLE_DEVICES names or that OpenCL lists. The rest is the timing
     protocol: see `measure.timing.TimingPlan`.
     """
 
@@ -49,15 +58,16 @@ class LocalRunner:
     number: int = 0
     repeat: int = 20
     min_repeat_ms: float = 0.2
-    budget_ms: float = 30.0
+    budget_ms: float = 10.0
     cooldown_ms: float = 0.0
     flush_cache: bool = False
     reference_timeout: float = 120.0
     baseline_timeout: float = 2.0
     threads: int | None = None
     memory_bytes: int | None = None
-    slot: str = "cpu"
+    slot: str = CPU
     lock_folder: Path | None = None
+    device: int | None = None
 
     def plan(self) -> TimingPlan:
         """The timing protocol's parameters. Raises MeasureError on values that mean nothing."""
@@ -78,7 +88,8 @@ class LocalRunner:
 class Slot:
     """Runs and times what was built, one at a time, under the host-wide lock.
 
-    `make_pacer` builds the pacer when it is first needed.
+    `make_pacer` builds the pacer when it is first needed. `where` is the GPU that candidates run
+    on, None for this machine's processor, which computes references in any case.
     """
 
     def __init__(
@@ -86,20 +97,42 @@ class Slot:
         template: Template,
         options: LocalRunner,
         threads: int,
-        make_pacer: Callable[[], Artifact],
+        make_pacer: Callable[[], Code],
+        where: GPU | None = None,
     ) -> None:
         self.options = options
-        self.threads = threads
+        self.host_threads = threads
+        self.threads = threads if where is None else 1
+        self.where = where
         self.plan = options.plan()
-        self.child = Child(template, _limits(options))
+        self.child = Child(template, _limits(options, where))
+        host = Child(template, _limits(options, None))
+        self._host = self.child if where is None else host
+        self._info: QueueInfo | None = None
         self._make_pacer = make_pacer
         self._lock: SlotLock | None = None
+        self._cpu: SlotLock | None = None
         self._pace: Pace | None = None
         self._used_start = 0
 
+    @property
+    def children(self) -> tuple[Child, ...]:
+        """Its processes: the runner, and on a GPU the one that computes references."""
+        return (self.child,) if self._host is self.child else (self.child, self._host)
+
+    def gpu(self) -> QueueInfo:
+        """What the slot's GPU is. Raises MeasureError if it is not there."""
+        if self._info is None:
+            ask = "measure.gpu_machine:describe"
+            asked = self.child.call(ask, self.where, timeout=OPEN_TIMEOUT)
+            if not isinstance(asked.value, QueueInfo):
+                raise MeasureError(f"no GPU can be used here: {asked.value or asked.text}")
+            self._info = asked.value
+        return self._info
+
     def building(self) -> AbstractContextManager[float]:
-        """Keep the slot, and others on this host, from timing."""
-        return self._slot_lock().building()
+        """Keep this machine's processor, and so the slot if it is that one, from timing."""
+        return self._cpu_lock().building()
 
     def pace(self) -> Pace:
         """The pacer with its nominal times, made and taken on first use. Raises MeasureError."""
@@ -109,7 +142,13 @@ class Slot:
                 serial = parallel = min(self._paces(pacer, 1, 0.0))
                 if self.threads > 1:
                     parallel = min(self._paces(pacer, self.threads, serial))
-            self._pace = Pace(pacer, self.threads, serial, parallel)
+                alone = barrier = 0.0
+                if self.where is None:
+                    alone = self._witnessed("measure.witness:alone_seconds")
+                if self.threads > 1:
+                    ask = "measure.witness:barrier_seconds"
+                    barrier = self._best_barrier(self._witnessed(ask, self.threads, BARRIER_TRIES))
+            self._pace = Pace(pacer, self.threads, serial, parallel, alone, barrier)
         return self._pace
 
     def noise(self) -> float:
@@ -120,15 +159,17 @@ class Slot:
 
     def make_reference(self, job: Job, artifact: Artifact) -> ReferenceReply:
         """Fill the job's memory by running `artifact`; failures are the reply's `error`."""
-        outcome, _ = self._call(
-            job,
-            "measure.runner:make_reference",
-            artifact,
-            job.recipe,
-            timeout=self.options.reference_timeout,
-        )
+        with self._cpu_lock().timing():
+            outcome = self._host.call(
+                "measure.runner:make_reference",
+                job.spec,
+                artifact,
+                job.recipe,
+                timeout=self.options.reference_timeout + job.handling_seconds,
+                fds=(job.fd,),
+            )
         # Its writable view of the memory goes with the process, whatever still refers to it.
-        self.child.kill()
+        self._host.kill()
         if isinstance(outcome.value, ReferenceReply):
             return outcome.value
         return ReferenceReply(error=outcome.text or "no answer")
@@ -154,26 +195,33 @@ class Slot:
         # The clock on the wall may be set meanwhile; it is read once.
         return replace(result, finished_at=started + time.monotonic() - began)
 
-    def turn(self, job: Job, artifact: Artifact) -> Estimate | MeasureResult | None:
-        """One turn of a verified finalist: times, the failure, or None if the device was lost."""
+    def turn(self, job: Job, artifact: Code) -> tuple[Estimate | MeasureResult | None, float]:
+        """One turn of a verified candidate: times, the failure, or None if the device was lost; and
+        the seconds that the runner took."""
         outcome, _ = self._call(
             job, "measure.runner:sample", artifact, self.plan, self.pace(), TURN_SAMPLES
         )
         if isinstance(outcome.value, Estimate):
-            return outcome.value
-        return None if outcome.kind == "lost" else _result(MeasureResult(Status.OK), outcome)
+            self._learn(artifact, outcome.value)
+            return outcome.value, outcome.wall_seconds
+        if self.where is not None:
+            self.child.kill()  # what a kernel does to a GPU's context stays
+        failed = None if outcome.kind == "lost" else _result(MeasureResult(Status.OK), outcome)
+        return failed, outcome.wall_seconds
 
     def close(self) -> None:
         """End the child and give up the lock."""
         self.child.kill()
-        if self._lock is not None:
-            self._lock.close()
-            self._lock = None
+        self._host.kill()
+        for lock in (self._lock, self._cpu):
+            if lock is not None:
+                lock.close()
+        self._lock = self._cpu = None
 
     def _attempts(
         self,
         job: Job,
-        artifact: Artifact,
+        artifact: Code,
         best_seconds: float | None,
         result: MeasureResult,
         timeout: float | None,
@@ -192,13 +240,13 @@ class Slot:
             # Code that does one thing wrong may have done more to the process it ran in. So that
             # ends, and what may be the fault of others before is believed of a fresh one only.
             self.child.kill()
-            if outcome.kind == "lost" and lost < RETRIES:
+            if _is_lost(outcome) and lost < RETRIES:
                 lost += 1
             elif fresh or outcome.kind not in ("crash", "memory"):
                 break
         result = replace(result, run_wall_seconds=outcome.wall_seconds)
         if isinstance(outcome.value, RunReply) and outcome.value.estimate is not None:
-            self._learn_pace(pace.threads_of(artifact), min(outcome.value.estimate.pacer_samples))
+            self._learn(artifact, outcome.value.estimate)
         return _result(result, outcome)
 
     def _call(
@@ -206,17 +254,56 @@ class Slot:
     ) -> tuple[Outcome, float]:
         """One call in the runner child, alone on the device; also the seconds waited for that."""
         seconds = (self.options.timeout if timeout is None else timeout) + job.handling_seconds
+        pace = self.pace()
         with self._slot_lock().timing() as waited:
+            unready = self._get_ready(pace)
+            if unready is not None:
+                return unready, waited
             outcome = self.child.call(function, job.spec, *args, timeout=seconds, fds=(job.fd,))
         return outcome, waited
 
-    def _paces(self, pacer: Artifact, threads: int, near: float) -> Sequence[float]:
+    def _get_ready(self, pace: Pace) -> Outcome | None:
+        """Have a new process open the GPU, which takes long, before a candidate's time begins. None
+        if it is ready, else what the candidate's outcome is: the device is to blame."""
+        if self.where is None or self.child.pid is not None:
+            return None
+        found = self.child.call("measure.runner:get_ready", pace, self.where, timeout=OPEN_TIMEOUT)
+        if found.kind == "value":
+            return None
+        self.child.kill()
+        return replace(found, kind="lost", text=f"the GPU cannot be opened: {found.text}")
+
+    def _paces(self, pacer: Code, threads: int, near: float) -> Sequence[float]:
         outcome = self.child.call(
-            "measure.runner:pace_nominal", pacer, threads, near, timeout=PACE_TIMEOUT
+            "measure.runner:pace_nominal", pacer, threads, near, self.where, timeout=PACE_TIMEOUT
         )
         if outcome.kind != "value":
             raise MeasureError(f"the pacer cannot be timed: {outcome.text}")
         return tuple(outcome.value)
+
+    def _witnessed(self, function: str, *args: int) -> float:
+        outcome = self.child.call(function, *args, timeout=PACE_TIMEOUT)
+        if outcome.kind != "value":
+            raise MeasureError(f"the witness cannot be timed: {outcome.text}")
+        return float(outcome.value)
+
+    def _best_barrier(self, found: float) -> float:
+        """The least of `found` and what any slot of this host ever found, which is noted."""
+        path = self._slot_lock().path.with_suffix(f".barrier-{self.threads}")
+        try:
+            known = float(path.read_text())
+        except (FileNotFoundError, ValueError):  # never written, or not to its end
+            known = inf
+        if found < known:
+            path.write_text(f"{found!r}\n")
+        return min(found, known)
+
+    def _learn(self, artifact: Code, found: Estimate) -> None:
+        """What a visit saw that was better than the times taken at the start."""
+        pace = self.pace()
+        self._learn_pace(pace.threads_of(artifact), min(found.pacer_samples))
+        if found.barrier_seconds < pace.barrier:
+            self._pace = replace(self.pace(), barrier=self._best_barrier(found.barrier_seconds))
 
     def _learn_pace(self, threads: int, best: float) -> None:
         """Correct a nominal time that was taken while other work kept the pacer from its cores."""
@@ -227,8 +314,25 @@ class Slot:
 
     def _slot_lock(self) -> SlotLock:
         if self._lock is None:
-            self._lock = SlotLock(self.options.slot, self.options.lock_folder)
+            self._lock = SlotLock(self._name(), self.options.lock_folder)
         return self._lock
+
+    def _cpu_lock(self) -> SlotLock:
+        """That of the processor, for what is built and computed there."""
+        if self.where is None or self.gpu().is_cpu:
+            return self._slot_lock()
+        if self._cpu is None:
+            self._cpu = SlotLock(CPU, self.options.lock_folder)
+        return self._cpu
+
+    def _name(self) -> str:
+        """What the device is called for the lock; kernels of PoCL keep the processor busy."""
+        given = self.options.slot
+        if self.where is None:
+            return given
+        if self.gpu().is_cpu:
+            return given if given.startswith(CPU) else CPU
+        return gpu_slot(self.where) if given == CPU else given
 
 
 def _result(result: MeasureResult, outcome: Outcome) -> MeasureResult:
@@ -256,9 +360,42 @@ def _result(result: MeasureResult, outcome: Outcome) -> MeasureResult:
     )
 
 
-def _limits(options: LocalRunner) -> Limits:
-    """A kernel may start threads, of the runtime's pool, and never a process."""
-    return Limits(options.memory_bytes or _three_quarters(), processes=0, urgent=True)
+def _is_lost(outcome: Outcome) -> bool:
+    """Whether the device went away, or the process did, for no fault of the candidate."""
+    reply = outcome.value
+    gone = isinstance(reply, RunReply) and reply.status is Status.DEVICE_LOST
+    return gone or outcome.kind == "lost"
+
+
+def gpu_slot(where: GPU) -> str:
+    """What a GPU is called on this host, whatever CUDA_VISIBLE_DEVICES is: "cuda/1"."""
+    index = where.index or 0
+    return f"{where.kind}/{_visible(index) if where.kind == 'cuda' else index}"
+
+
+def _visible(index: int) -> str:
+    """What CUDA_VISIBLE_DEVICES calls device number `index`. Raises MeasureError."""
+    given = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if given is None:
+        return str(index)
+    names = [name.strip() for name in given.split(",") if name.strip()]
+    if index >= len(names):
+        raise MeasureError(f"there is no GPU {index}: CUDA_VISIBLE_DEVICES is {given!r}")
+    return names[index]
+
+
+def _limits(options: LocalRunner, where: GPU | None) -> Limits:
+    """A kernel may start threads, of the runtime's pool, and never a process.
+
+    A GPU's runner runs no code of candidates itself. It sees one CUDA device, so that none other
+    can be used by mistake.
+    """
+    if where is None:
+        return Limits(options.memory_bytes or _three_quarters(), processes=0, urgent=True)
+    env: tuple[tuple[str, str], ...] = ()
+    if where.kind == "cuda":
+        env = (("CUDA_VISIBLE_DEVICES", _visible(where.index or 0)),)
+    return Limits(options.memory_bytes or 0, urgent=True, env=env)
 
 
 def _three_quarters() -> int:

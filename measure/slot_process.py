@@ -24,6 +24,7 @@ import dask
 from distributed import Worker, get_worker
 
 from autosched.errors import MeasureError
+from autosched.target import Target
 from measure.cluster_settings import (
     EXTENSION,
     NO_DASHBOARD,
@@ -48,11 +49,11 @@ CLOSE_SECONDS = 5
 
 @dataclass(frozen=True)
 class SlotOptions:
-    """One slot. `name` is unique in the cluster, `slot` on this host (it names the lock).
+    """One slot. `name` is unique in the cluster, `slot` on this host (it names the lock, or a GPU).
 
     `cores`: what the process may use, empty for all. `engine`: "module:function" that makes the
     pool which measures (see `measure.worker.Engine`). `host`: the address that the scheduler and
-    this worker reach each other by, None to find out.
+    this worker reach each other by, None to find out. `target`: what its canary is built for.
     """
 
     scheduler: str
@@ -63,6 +64,7 @@ class SlotOptions:
     engine: str = "measure.worker:local_engine"
     tls_dir: str | None = None
     host: str | None = None
+    target: str = "llvm"
 
     def to_json(self) -> str:
         """One line of JSON."""
@@ -192,12 +194,16 @@ def main(argv: list[str]) -> int:
         os.sched_setaffinity(0, options.cores)
     try:
         engine: Any = resolve(options.engine)
-        with claimed(options.slot), Service(engine, options.slot) as service, _dask():
+        with claimed(options.slot), _service(engine, options) as service, _dask():
             asyncio.run(_serve(options, service))
     except MeasureError as e:
         _say(options, str(e))
         return CLAIMED
     return 0
+
+
+def _service(engine: Any, options: SlotOptions) -> Service:
+    return Service(engine, options.slot, Target(options.target))
 
 
 @contextlib.contextmanager

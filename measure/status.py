@@ -33,14 +33,16 @@ class Status(StrEnum):
 class MeasureResult:
     """One measurement of one candidate. Times are in seconds.
 
-    `seconds` is the estimate for one call: the minimum over the runs, scaled by what the clock did
-    meanwhile (see `measure.timing`); `raw_seconds` is that minimum as read from the clock. `spread`
-    is the interquartile range of the samples as a fraction of their minimum. `noise` is the
-    machine's unrest meanwhile, as a fraction: the largest of the same range of the pacer, timed in
-    between (the clock), that of the job's fastest kernel, timed before each of the last candidates
-    (memory and caches), and what the least disturbed sample waited for a core. Differences below it
-    say nothing. All four are None unless the status is `ok`. `runs` counts the timed calls;
-    `samples` are seconds a call, drift not cancelled.
+    `seconds` is the estimate for one call: the least that a visit gave, which is its minimum
+    scaled by what the clock did meanwhile (see `measure.timing`, `measure.visits`); `raw_seconds`
+    is the minimum of all samples as read from the clock. `spread` is the interquartile range of the
+    samples as a fraction of that. `noise` is the machine's unrest, as a fraction: the larger of
+    what is known of the least disturbed visit (the pacer's interquartile range; how long even the
+    best sample waited for a core, or how crowded it was; 0.5 where the host had put the cores
+    apart, see `measure.witness`) and how far the two best visits of a candidate lie apart, for nine
+    in ten of the last candidates. Differences below it say nothing. All four are None unless the
+    status is `ok`. `runs` counts the timed calls; `samples` are seconds a call, of all visits,
+    drift not cancelled.
 
     `build_seconds`, `queue_seconds` (waiting for the device) and `run_wall_seconds` (all that the
     runner did: linking, verifying, timing; of which `verify_seconds`) are separate clocks.

@@ -48,6 +48,14 @@ def slots_of_cpu(common: SlotOptions, count: int) -> list[SlotOptions]:
     ]
 
 
+def slots_of_gpus(common: SlotOptions, kind: str, devices: Sequence[int]) -> list[SlotOptions]:
+    """One slot a GPU: of OpenCL or CUDA, by their numbers."""
+    slots = [f"{kind}/{n}" for n in devices]
+    return [
+        replace(common, name=f"{common.label}@{common.name}:{slot}", slot=slot) for slot in slots
+    ]
+
+
 def slots_of_engine(common: SlotOptions, count: int) -> list[SlotOptions]:
     """`count` slots of a user's engine, which knows itself what they stand for."""
     names = [f"{common.label}@{common.name}:{n}" for n in range(count)]

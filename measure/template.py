@@ -146,13 +146,17 @@ def _become_child(request: dict[str, Any], fds: list[int], folder: Path, templat
     faulthandler.enable(open(fds[2], "wb", buffering=0), all_threads=False)  # noqa: SIM115
     os.chdir(folder)
     os.environ["TMPDIR"] = str(folder)
+    # PoCL writes what it compiles to files: here, so that they go with the process.
+    os.environ |= {"POCL_CACHE_DIR": str(folder), "POCL_KERNEL_CACHE": "0", **dict(request["env"])}
     tempfile.tempdir = str(folder)
     if request["urgent"]:
         containment.take_priority()
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     containment.limit(resource.RLIMIT_CORE, 0)
     containment.limit(resource.RLIMIT_FSIZE, request["file_bytes"])
-    containment.limit(resource.RLIMIT_AS, pages * resource.getpagesize() + request["memory_bytes"])
+    if request["memory_bytes"]:
+        most = pages * resource.getpagesize() + request["memory_bytes"]
+        containment.limit(resource.RLIMIT_AS, most)
     if request["processes"]:
         containment.limit_processes(request["processes"])
     else:

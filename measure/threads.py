@@ -14,15 +14,16 @@ class Threads:
     A process that goes before all others (`containment.take_priority`) and has a thread for every
     core that it may use gives each a core of its own, since the system may else queue a worker
     behind its caller for milliseconds while other cores do less urgent work. With fewer threads, or
-    without that priority, they stay free to go where a core is idle.
+    without that priority, they stay free to go where a core is idle. So do those that a library
+    has started and places itself, which are all that there are if they are not our `own`.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, own: bool = True) -> None:
         self._cores = sorted(os.sched_getaffinity(0))
-        self._pin = os.getpriority(os.PRIO_PROCESS, 0) < 0
+        self._pin = own and os.getpriority(os.PRIO_PROCESS, 0) < 0
         self._counts: dict[str, int] = {}
         # Threads that were there before any kernel ran are of some library, and asleep.
-        self._strangers = set(os.listdir(_TASKS)) - {str(os.getpid())}
+        self._strangers = set(os.listdir(_TASKS)) - {str(os.getpid())} if own else set()
         self.follow()
 
     def follow(self) -> None:

@@ -15,8 +15,10 @@ to say so.
 Other work on the machine only ever makes a sample slower, and the system says when it did: how long
 a process's threads have waited for a core (`measure.threads`). A sample during which they waited
 for more than `CLEAN` of it is disturbed. It does not count towards what ends sampling or puts a
-candidate out of the race, only towards `patience_ms`. Where no sample was clean, the noise figure
-is at least what the fastest one waited.
+candidate out of the race, only towards `patience_ms`. Nor does one after which the cores turn out
+to be shared with someone (`measure.witness`); such times last, so a visit that finds nothing else
+ends, and the candidate is visited later. Where no sample was clean, the noise figure is at least
+what the least disturbed one waited, or how crowded its cores were.
 """
 
 from __future__ import annotations
@@ -42,24 +44,34 @@ class TimingPlan:
     `chances` calls or `give_up_ms`, since one slow call may be the system's fault. A kernel
     slower than the budget is timed by its second call alone if it is above `near_race`, or takes
     more than `long_factor` budgets. All this counts clean calls and samples; with disturbed ones
-    sampling ends after `patience_ms`. `cooldown_ms` is slept before every sample; with
-    `flush_cache` the arguments are out of the caches before every call.
+    sampling ends after `patience_ms`, and in any case after `wall_ms` on this machine's clock,
+    where launching takes longer than what is launched. `cooldown_ms` is slept before every sample;
+    with `flush_cache` the arguments are out of the caches before every call.
+
+    All that is one visit. A candidate in the race gets at least two, with others in between; up to
+    `most_visits` until its two best are within `agreement`; and `near_visits` where it is within
+    `near_best` times the best, or where all were disturbed: see `measure.visits`.
     """
 
     number: int = 0
     min_repeat_ms: float = 0.2
     repeats: int = 20
     min_repeats: int = 5
-    budget_ms: float = 30.0
+    budget_ms: float = 10.0
     precision: float = 0.002
     out_of_race: float = 3.0
     near_race: float = 1.5
     chances: int = 5
     give_up_ms: float = 20.0
     patience_ms: float = 120.0
-    long_factor: float = 10.0
+    wall_ms: float = 500.0
+    long_factor: float = 30.0
     cooldown_ms: float = 0.0
     flush_cache: bool = False
+    agreement: float = 0.01
+    near_best: float = 1.05
+    near_visits: int = 3
+    most_visits: int = 4
 
 
 @dataclass(frozen=True)
@@ -73,6 +85,8 @@ class Estimate:
     runs: int
     samples: tuple[float, ...]
     pacer_samples: tuple[float, ...]
+    barrier_seconds: float = inf
+    """The fastest barrier between threads that was seen meanwhile."""
 
 
 class Samples:
@@ -84,26 +98,38 @@ class Samples:
         self.clean: list[float] = []
         self.clean_spent = 0.0
         self.spent = 0.0
+        self.wall = 0.0
         self.runs = 0
-        self.least_wait = inf
+        self.crowded = 0
+        self._least = inf
 
-    def take(self, number: int = 1) -> None:
-        """One sample of `number` calls."""
-        before = self._waited()
+    def take(self, number: int = 1, crowding: Callable[[], float] = lambda: 0.0) -> None:
+        """One sample of `number` calls; `crowding()` says afterwards how crowded the cores are."""
+        before, began = self._waited(), time.monotonic()
         total = self._call(number)
-        share = (self._waited() - before) / total
+        wall = time.monotonic() - began
+        # A device's clock runs while its kernels do; what keeps us waiting takes longer.
+        share = (self._waited() - before) / max(total, wall)
+        self.wall += wall
+        crowd = crowding()
         self.all.append(total / number)
         self.spent += total
         self.runs += number
-        if share <= CLEAN:
+        self.crowded += crowd > 0
+        if max(share, crowd) <= CLEAN:
             self.clean.append(total / number)
             self.clean_spent += total
-        self.least_wait = min(self.least_wait, share)
+        self._least = min(self._least, max(share, crowd))
+
+    @property
+    def all_crowded(self) -> bool:
+        """Whether there are samples and none found the cores free."""
+        return 0 < self.crowded == len(self.all)
 
     @property
     def noise(self) -> float:
-        """What the least disturbed sample waited, as a fraction of it; 0 if one was clean."""
-        return 0.0 if self.clean or not self.all else self.least_wait
+        """How disturbed the least disturbed sample was, as a fraction; 0 if one was clean."""
+        return 0.0 if self.clean or not self.all else self._least
 
 
 def time_kernel(
@@ -114,11 +140,14 @@ def time_kernel(
     nominal: float,
     best_seconds: float | None = None,
     waited: Callable[[], float] = lambda: 0.0,
+    crowding: Callable[[float], float] = lambda pace: 0.0,
 ) -> Estimate:
     """Time a kernel that has been called once, which took `first_seconds`.
 
     `call(n)` makes n calls and gives their seconds together; `pacer()` times the pacer once;
-    `waited()` is for how many seconds this process's threads have waited for a core so far.
+    `waited()` is for how many seconds this process's threads have waited for a core so far;
+    `crowding(pace)`, after the pacer took `pace`, by what share the cores are slower for being
+    shared.
     """
     race = best_seconds if best_seconds is not None else inf
     budget = plan.budget_ms * 1e-3
@@ -132,16 +161,19 @@ def time_kernel(
     paces = [pacer() for _ in range(3)]
     slow = quick > budget and quick > min(plan.near_race * race, plan.long_factor * budget)
     if slow or quick > plan.out_of_race * race:
-        return estimate(warm.all or [quick], paces, nominal, max(1, warm.runs), warm.noise)
+        noise = max(warm.noise, crowding(paces[-1]))
+        return estimate(warm.all or [quick], paces, nominal, max(1, warm.runs), noise)
     number = plan.number or max(1, ceil(plan.min_repeat_ms * 1e-3 / quick))
     samples = Samples(call, waited)
-    pacing = 0.0
-    while not _enough(samples, pacing, plan, race):
+
+    def after() -> float:
+        paces.append(pacer())
+        return crowding(paces[-1])
+
+    while not _enough(samples, sum(paces), plan, race):
         if plan.cooldown_ms:
             time.sleep(plan.cooldown_ms * 1e-3)
-        samples.take(number)
-        paces.append(pacer())
-        pacing += paces[-1]
+        samples.take(number, after)
     steady = samples.clean if len(samples.clean) >= 2 else samples.all
     return estimate(steady, paces, nominal, samples.runs, samples.noise)
 
@@ -160,6 +192,10 @@ def _enough(samples: Samples, pacing: float, plan: TimingPlan, race: float) -> b
     """Whether sampling may end; `pacing` seconds went to the pacer."""
     every, n = len(samples.all), len(samples.clean)
     if every >= 2 and samples.spent + pacing >= plan.patience_ms * 1e-3:
+        return True
+    if samples.all_crowded and every >= plan.min_repeats:
+        return True
+    if every >= 2 and samples.wall >= plan.wall_ms * 1e-3:
         return True
     if n >= plan.repeats or (n >= 2 and samples.clean_spent + pacing >= plan.budget_ms * 1e-3):
         return True

@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from math import prod, sqrt
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -75,6 +75,18 @@ def _is_exact(combine: Sequence[Expr]) -> bool:
     return all(e.op in _EXACT_OPS for x in combine for e in walk(x) if isinstance(e, Call))
 
 
+class Checked(Protocol):
+    """Memory that shows what was written next to it."""
+
+    def poison(self) -> None:
+        """Fill it with what is NaN in every float type."""
+        ...
+
+    def broken(self) -> str:
+        """What was written next to it; empty if nothing was."""
+        ...
+
+
 class Guarded:
     """Memory of `nbytes` bytes, aligned to 64, between two guard zones."""
 
@@ -86,9 +98,7 @@ class Guarded:
         self.bytes = self._raw[self._start : self._start + nbytes]
         self._before = self._raw[self._start - GUARD_BYTES : self._start]
         self._after = self._raw[self._start + nbytes : self._start + nbytes + GUARD_BYTES]
-        # Different next to every buffer: copying past the end of two of them must show.
-        rng = np.random.default_rng(list(name.encode()))
-        self._canary = rng.integers(0, 256, (2, GUARD_BYTES), np.uint8)
+        self._canary = canary(name, GUARD_BYTES)
         self.arm()
 
     def poison(self) -> None:
@@ -113,15 +123,30 @@ class Guarded:
         """What was written next to the memory; empty if nothing was."""
         if same_bytes(self._before, self._canary[0]) and same_bytes(self._after, self._canary[1]):
             return ""
-        words = []
-        before = np.flatnonzero(self._before != self._canary[0])
-        after = np.flatnonzero(self._after != self._canary[1])
-        if before.size:
-            nearest = GUARD_BYTES - before[-1]
-            words.append(f"{before.size} bytes before its start, the nearest {nearest} away")
-        if after.size:
-            words.append(f"{after.size} bytes after its end, the first {after[0]} away")
-        return f"{self.name} ({self.nbytes} bytes): {' and '.join(words)}, were overwritten"
+        zones = (self._before, self._canary[0]), (self._after, self._canary[1])
+        return damage(self.name, self.nbytes, *zones)
+
+
+def canary(name: str, nbytes: int) -> Array:
+    """What stands in the two guard zones of a buffer, (2, nbytes): different next to every buffer,
+    since copying past the end of two of them must show."""
+    rng = np.random.default_rng(list(name.encode()))
+    return rng.integers(0, 256, (2, nbytes), np.uint8)
+
+
+def damage(name: str, nbytes: int, before: tuple[Array, Array], after: tuple[Array, Array]) -> str:
+    """What was written next to memory: (found, expected) of the zones; empty if nothing was."""
+    words = []
+    first = np.flatnonzero(before[0] != before[1])
+    last = np.flatnonzero(after[0] != after[1])
+    if first.size:
+        nearest = before[0].size - first[-1]
+        words.append(f"{first.size} bytes before its start, the nearest {nearest} away")
+    if last.size:
+        words.append(f"{last.size} bytes after its end, the first {last[0]} away")
+    if not words:
+        return ""
+    return f"{name} ({nbytes} bytes): {' and '.join(words)}, were overwritten"
 
 
 class Expected:
@@ -158,6 +183,11 @@ class Expected:
         self._poison = (
             np.where(nan, 0, np.nan).astype(reference.dtype) if nan.any() else np.asarray(np.nan)
         )
+
+    @property
+    def poison_is_nan(self) -> bool:
+        """Whether any NaN in every element poisons the output."""
+        return bool(self.rtol) and self._poison.ndim == 0
 
     def poison(self, out: Array) -> None:
         """Fill an output with values that are wrong in every element."""
@@ -205,7 +235,9 @@ class Buffers:
     ) -> None:
         self.params = tuple(params)
         self.values = tuple(values)
-        self.memory = [Guarded(p.name, prod(p.shape) * dtypes.itemsize(p.dtype)) for p in params]
+        self.memory: list[Any] = [
+            Guarded(p.name, prod(p.shape) * dtypes.itemsize(p.dtype)) for p in params
+        ]
         self.arrays = [m.array(p.shape, p.dtype) for m, p in zip(self.memory, params, strict=True)]
         self.expected = {
             n: Expected(p, values[n], tolerance) for n, p in enumerate(params) if p.written
@@ -223,19 +255,29 @@ class Buffers:
                 self.memory[n].arm()
         self._dirty = False
 
-    def check(self, workspace: Guarded, inputs: bool = True) -> tuple[Status, str]:
+    def fill(self) -> None:
+        """`reset`, where this memory has not held the inputs yet."""
+        if self._dirty:
+            self.reset()
+
+    def array(self, n: int) -> Array:
+        """Argument number `n` as it is now."""
+        found: Array = self.arrays[n]
+        return found
+
+    def check(self, workspace: Checked, inputs: bool = True) -> tuple[Status, str]:
         """Whether a run left everything as it should be; `inputs`: these too."""
         status, text = self._check(workspace, inputs)
         self._dirty |= status is not Status.OK
         return status, text
 
-    def _check(self, workspace: Guarded, inputs: bool) -> tuple[Status, str]:
+    def _check(self, workspace: Checked, inputs: bool) -> tuple[Status, str]:
         broken = [text for m in (*self.memory, workspace) if (text := m.broken())]
         if broken:
             return Status.OUT_OF_BOUNDS, "\n".join(broken)
-        wrong = [text for n, e in self.expected.items() if (text := e.mismatch(self.arrays[n]))]
+        wrong = [text for n, e in self.expected.items() if (text := e.mismatch(self.array(n)))]
         for n, param in enumerate(self.params):
-            if inputs and not param.written and not same_bytes(self.arrays[n], self.values[n]):
+            if inputs and not param.written and not same_bytes(self.array(n), self.values[n]):
                 wrong.append(f"input {param.name} was changed")
         return (Status.WRONG_RESULT, "\n".join(wrong)) if wrong else (Status.OK, "")
 

@@ -21,6 +21,7 @@ from measure.folders import own_folder, sweep
 _PASSED = """
 PATH HOME USER LOGNAME LANG LANGUAGE TZ TMPDIR LD_LIBRARY_PATH VIRTUAL_ENV XDG_CACHE_HOME
 PYTHONHASHSEED PYTHONHOME PYTHONDONTWRITEBYTECODE PYTHONPYCACHEPREFIX CUDA_VISIBLE_DEVICES CUDA_HOME
+CUDA_DEVICE_ORDER OCL_ICD_VENDORS OCL_ICD_FILENAMES
 """
 PASSED_ENV = frozenset(_PASSED.split())
 ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
@@ -31,16 +32,19 @@ END_SECONDS = 5.0
 
 @dataclass(frozen=True)
 class Limits:
-    """What one child may use. `memory_bytes` is address space beyond what it starts with.
+    """What one child may use. `memory_bytes` is address space beyond what it starts with, 0 for
+    any: drivers of GPUs reserve more than they ever use.
 
     `processes`: tasks that it may start (with 0 threads only); see `measure.containment` for what
-    systems enforce. `urgent`: it goes before all other work on the machine, where we may.
+    systems enforce. `urgent`: it goes before all other work on the machine, where we may. `env`:
+    environment variables that it gets.
     """
 
     memory_bytes: int = 8 << 30
     file_bytes: int = 1 << 30
     processes: int = 256
     urgent: bool = False
+    env: tuple[tuple[str, str], ...] = ()
 
 
 class TemplateLost(MeasureError):

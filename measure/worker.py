@@ -61,13 +61,23 @@ SUSPECT = frozenset(
     }
 )
 CANARY_SIDE = 48
+GPUS = ("cuda", "opencl")
 
 
 def local_engine(target: Target, slot: str) -> Pool:
-    """The cores that this process may use, as a device.
+    """The cores that this process may use, or a GPU (a slot such as "cuda/0"), as a device.
 
     Raises MeasureError if they are too few for the target, or of another kind.
     """
+    kind, _, number = slot.partition("/")
+    if kind in GPUS or target.is_gpu:
+        if kind != target.kind:
+            has = f"a device of {kind}" if kind in GPUS else "a processor"
+            raise MeasureError(
+                f"the slot {slot} is {has} and cannot run {target}; workers of a GPU are started "
+                "with autosched worker --target"
+            )
+        return LocalPool(target, runner=LocalRunner(device=int(number)))
     missing = target.missing_here()
     if missing:
         raise MeasureError(

@@ -9,6 +9,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from records.distilling import distill
 from records.errors import (
     KeyReused,
     LeaseLost,
@@ -18,7 +19,7 @@ from records.errors import (
     SchemaVersionError,
     StoreUnavailable,
 )
-from records.exchange import distill, export_jsonl, export_lines, import_jsonl, merge
+from records.exchange import export_jsonl, export_lines, import_jsonl, merge
 from records.intake import ImportReport
 from records.jsonl import JsonlReport, JsonlWriter, read_jsonl
 from records.opening import open_records

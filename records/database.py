@@ -39,12 +39,22 @@ from records.types import canonical_json
 BUSY_SECONDS = 30.0
 """How long a writer waits for another one to finish before it gives up."""
 
+LOOK_SECONDS = 0.001
+"""How often it looks whether the other one has."""
+
 POOL_SECONDS = 10.0
 """How long a thread waits for one of the connections to a server."""
 REST_SECONDS = 1.0
 """A connection that was not used for so long is tried before it is used again."""
 
+CACHE_KB = 8_000
+LOG_PAGES = 8_000
+"""Of SQLite's write-ahead log (32 MB), after which it is moved into the file. The indexes of many
+records are changed all over, each page by many batches: moved together they are moved once. At two
+million records a batch of 500 took 1.5 times as long with SQLite's own numbers, 2 MB and 1,000."""
+
 _WRITES = "records_writes"
+_BUSY_TIMEOUT = f"PRAGMA busy_timeout = {int(BUSY_SECONDS * 1000)}"
 # A statement that psycopg has prepared is planned for any LIMIT, and then PostgreSQL reads a whole
 # table for a page of it. (Nor would poolers such as PgBouncer like them.)
 _NOT_PREPARED = {"prepare_threshold": None}
@@ -83,8 +93,11 @@ class Database:
     reached, and RecordError for what is not a database of records.
     """
 
-    def __init__(self, url: URL, *, any_version: bool = False) -> None:
+    def __init__(
+        self, url: URL, *, any_version: bool = False, busy_seconds: float = BUSY_SECONDS
+    ) -> None:
         self.name = _name(url)
+        self._busy_seconds = busy_seconds
         try:
             self.engine: Engine = create_engine(
                 url,
@@ -105,7 +118,7 @@ class Database:
         self._writer = threading.Lock()
         if self.is_sqlite:
             event.listen(self.engine, "connect", _prepare_sqlite)
-            event.listen(self.engine, "begin", _begin_sqlite)
+            event.listen(self.engine, "begin", self._begin_sqlite)
         else:
             event.listen(self.engine, "checkin", _note_use)
             event.listen(self.engine, "checkout", partial(_ping_after_rest, self.engine))
@@ -143,19 +156,45 @@ class Database:
         if not (writes and self.is_sqlite):
             yield
             return
-        if not self._writer.acquire(timeout=BUSY_SECONDS):
+        if not self._writer.acquire(timeout=self._busy_seconds):
             raise StoreUnavailable(
                 f"{self.name} cannot be used now: other threads have been writing to it for "
-                f"{BUSY_SECONDS:.0f} s"
+                f"{self._busy_seconds:g} s"
             )
         try:
             yield
         finally:
             self._writer.release()
 
+    def _begin_sqlite(self, connection: Connection) -> None:
+        """Begin a transaction; one that writes waits for those of other processes.
+
+        SQLite would wait by itself, but look again less and less often, up to ten times a second,
+        and whoever came later would go first.
+        """
+        raw: Any = connection.connection.driver_connection
+        if not connection.get_execution_options().get(_WRITES, False):
+            raw.execute("BEGIN")
+            return
+        deadline = time.monotonic() + self._busy_seconds
+        raw.execute("PRAGMA busy_timeout = 0")
+        try:
+            while True:
+                try:
+                    raw.execute("BEGIN IMMEDIATE")
+                    return
+                except sqlite3.OperationalError as e:
+                    if "locked" not in str(e) or time.monotonic() > deadline:
+                        raise StoreUnavailable(f"{self.name} cannot be used now: {e}") from e
+                time.sleep(LOOK_SECONDS)
+        finally:
+            raw.execute(_BUSY_TIMEOUT)
+
     def _translated(self, error: SQLAlchemyError) -> RecordError:
         reason = str(error.orig) if isinstance(error, DBAPIError) else str(error)
         if isinstance(error, IntegrityError):
+            return RecordError(f"{self.name} refused the rows: {reason}")
+        if _too_much(error):
             return RecordError(f"{self.name} refused the rows: {reason}")
         if isinstance(error, OperationalError | InterfaceError | PoolTimeout):
             return StoreUnavailable(f"{self.name} cannot be used now: {reason}")
@@ -183,6 +222,13 @@ class Database:
         self.engine.dispose()
 
 
+def _too_much(error: SQLAlchemyError) -> bool:
+    """Whether PostgreSQL says that a value is too large or too deep: class 54 of its codes, which
+    the driver takes for trouble of the server."""
+    found = getattr(error.orig, "sqlstate", None) if isinstance(error, DBAPIError) else None
+    return isinstance(found, str) and found.startswith("54")
+
+
 def _name(url: URL) -> str:
     """The URL for messages: without a password, wherever it stands, and without the driver."""
     plain = url.difference_update_query(["password"])
@@ -193,9 +239,11 @@ def _name(url: URL) -> str:
 
 def _prepare_sqlite(connection: sqlite3.Connection, entry: ConnectionPoolEntry) -> None:
     connection.isolation_level = None  # transactions begin where _begin_sqlite says, only there
-    connection.execute(f"PRAGMA busy_timeout = {int(BUSY_SECONDS * 1000)}")
+    connection.execute(_BUSY_TIMEOUT)
     connection.execute("PRAGMA foreign_keys = ON")
     connection.execute("PRAGMA synchronous = FULL")
+    connection.execute(f"PRAGMA cache_size = {-CACHE_KB}")
+    connection.execute(f"PRAGMA wal_autocheckpoint = {LOG_PAGES}")
     # Turning the write-ahead log on does not wait for others who do the same, whatever the timeout.
     deadline = time.monotonic() + BUSY_SECONDS
     while True:
@@ -224,8 +272,3 @@ def _ping_after_rest(engine: Engine, connection: Any, entry: ConnectionPoolEntry
         raise DisconnectionError(str(e)) from e
     if not alive:
         raise DisconnectionError("the connection is closed")
-
-
-def _begin_sqlite(connection: Connection) -> None:
-    writes: Any = connection.get_execution_options().get(_WRITES, False)
-    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")

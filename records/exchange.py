@@ -1,4 +1,4 @@
-"""Moving records between stores and logs: export, import, merge, distill."""
+"""Moving records between stores and logs: export, import, merge."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from itertools import islice
 from typing import IO, TYPE_CHECKING, Unpack, cast
 
-from records.errors import NoRecord, RecordError
+from records.errors import RecordError
 from records.intake import BATCH, ImportReport, take_in
 from records.jsonl import JsonlReport, JsonlWriter, numbered_entries
 from records.lines import Entry, LoggedMeasurement, encode_line, logged
@@ -35,7 +35,7 @@ def export_jsonl(
 
     Raises RecordError if the file is there already or cannot be written.
     """
-    return _write(path_or_stream, entries(source, source.records(**filters)))
+    return write_entries(path_or_stream, entries(source, source.records(**filters)))
 
 
 def import_jsonl(store: Store, log: str | os.PathLike[str] | IO[bytes]) -> ImportReport:
@@ -97,23 +97,6 @@ def _read_off(
     return report
 
 
-def distill(source: str | os.PathLike[str], destination: str | os.PathLike[str]) -> int:
-    """Writes the best record of each workload, target and device to a new store or log.
-
-    Returns how many there are. Raises RecordError if the destination is there already.
-    """
-    with open_records(source) as opened:
-        best = entries(opened, _bests(opened))
-        if not is_store(destination):
-            return _write(destination, best)
-        from records.store import Store
-
-        with Store(destination) as store:
-            if next(store.records(limit=1), None) is not None:
-                raise RecordError(f"{store.name} holds records already; name a new store")
-            return take_in(store, enumerate(best, 1), None).new
-
-
 def entries(source: RecordSource, records: Iterable[Record] | None = None) -> Iterator[Entry]:
     """`records` of a source (all of them if None) as the entries of a log.
 
@@ -132,21 +115,14 @@ def entries(source: RecordSource, records: Iterable[Record] | None = None) -> It
             yield logged(by_id[measurement.record_id], measurement)
 
 
-def _bests(source: RecordSource) -> Iterator[Record]:
-    for workload in source.workloads():
-        for target, device in source.devices(workload.key):
-            try:
-                yield source.best(workload.key, target, device)
-            except NoRecord:
-                continue  # nothing valid there, and nothing to distill
-
-
-def _write(path_or_stream: str | os.PathLike[str] | IO[bytes], all_entries: Iterator[Entry]) -> int:
+def write_entries(
+    path_or_stream: str | os.PathLike[str] | IO[bytes], all_entries: Iterator[Entry]
+) -> int:
     """Writes entries to a stream or a file that is made; returns how many were records."""
     if isinstance(path_or_stream, str | os.PathLike):
         try:
             with open(path_or_stream, "xb") as stream:
-                return _write(stream, all_entries)
+                return write_entries(stream, all_entries)
         except FileExistsError as e:
             raise RecordError(f"{path_or_stream} is there already; name a new file") from e
         except OSError as e:

@@ -22,8 +22,16 @@ from records.errors import RecordError
 from records.lines import Entry, decode_line, encode_line, logged
 from records.types import Measurement, Record, Workload
 
-MAX_LINE = 1 << 26
-"""Bytes of the longest line that is decoded; what is longer is no line of a log of records."""
+MAX_LINE = 1 << 23
+"""Bytes of the longest line that is decoded; what is longer is no line of a log of records. (As
+Python values JSON takes twenty times as much.)"""
+
+_OTHER_FORMS = {
+    b"\x1f\x8b": "compressed; unpack it first, as by `gunzip -c FILE | autosched records import -`",
+    b"\xff\xfe": "text in UTF-16; convert it first, as by `iconv -f UTF-16 -t UTF-8 FILE`",
+    b"\xfe\xff": "text in UTF-16; convert it first, as by `iconv -f UTF-16 -t UTF-8 FILE`",
+}
+"""What a file begins with of which no line could be read."""
 
 LISTED = 1_000
 """Lines that a report lists at most, whatever else there is in a file of millions."""
@@ -122,19 +130,25 @@ def read_jsonl(
     """The workloads, records and measurements of a log, in its order, one at a time.
 
     Lines that cannot be used are skipped, entered in `report`, and mentioned in one warning to the
-    logger `records.jsonl`; blank lines are no lines. Raises RecordError if the log cannot be read.
+    logger `records.jsonl`; blank lines are no lines. Raises RecordError if the log cannot be read,
+    or is compressed or in UTF-16.
     """
     return (entry for _, entry in numbered_entries(log, report))
 
 
 def numbered_entries(
-    log: str | os.PathLike[str] | IO[bytes], report: JsonlReport | None = None
+    log: str | os.PathLike[str] | IO[bytes],
+    report: JsonlReport | None = None,
+    *,
+    quiet: bool = False,
 ) -> Iterator[tuple[int, Entry]]:
-    """`read_jsonl`, with the number of each line."""
+    """`read_jsonl`, with the number of each line; `quiet`: without the warning."""
     report = JsonlReport() if report is None else report
     name = getattr(log, "name", "stream") if isinstance(log, io.IOBase) else log
     try:
         for number, line in _lines(log):
+            if number == 1 and (form := _OTHER_FORMS.get(line[:2])) is not None:
+                raise RecordError(f"{name} is {form}")
             try:
                 if len(line) > MAX_LINE:
                     raise RecordError(f"longer than {MAX_LINE} bytes")
@@ -147,7 +161,7 @@ def numbered_entries(
     except OSError as e:
         raise RecordError(f"cannot read {name}: {e}") from e
     finally:
-        if report.skipped:
+        if report.skipped and not quiet:
             number, reason = report.skipped[0]
             _log.warning(
                 "%s: %d line(s) skipped, the first is line %d: %s",

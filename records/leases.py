@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
 RESUMED = "resumed"
 """The reason of the state event with which a job that had ended goes on."""
+_WORKLOADS_KEPT = 1000
 MOST_TRIALS = 10_000_000
 """Trials of one job, however often it is resumed."""
 
@@ -71,6 +72,12 @@ class JobQueue:
     def __init__(self, store: Store, bounds: Bounds = Bounds()) -> None:  # noqa: B008 - frozen
         self._db: Database = store._db
         self._bounds = bounds
+        self._stored: dict[str, Workload] = {}
+
+    @property
+    def store_name(self) -> str:
+        """The URL of the store, without its password."""
+        return self._db.name
 
     def submit(
         self,
@@ -112,9 +119,12 @@ class JobQueue:
         Raises StoreUnavailable, and then none was taken. Of rows that the database refuses only
         the submissions are refused that they belong to.
         """
+        stored = dict(self._stored) if len(self._stored) <= _WORKLOADS_KEPT else {}
         try:
             with self._db.transaction(writes=True) as connection:
-                return take(connection, submissions, self._bounds)
+                answers = take(connection, submissions, self._bounds, stored)
+            self._stored = stored
+            return answers
         except StoreUnavailable:
             raise
         except RecordError as e:

@@ -9,8 +9,10 @@ Keys that are not known are left alone, so that later versions may add some.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
@@ -29,10 +31,23 @@ from records.types import (
 
 VERSION = 1
 
+_HASHED = re.compile("1-[0-9a-f]{24}")
+"""Keys of this version: 24 digits of the hash of the script (`autosched.tir.canonical`). Others are
+taken as they are."""
+
 WORKLOAD = "workload"
 MEASUREMENT = "measurement"
 
 _INT_LIMIT = 1 << 31  # what an INTEGER column of PostgreSQL holds
+_DECISION_LIMIT = 1 << 63  # columns of populations are int64
+_LONGEST: Mapping[str, int] = {
+    "job_id": 64, "key": 128, "workload_key": 128, "target": 1000, "device": 1000,
+    "program_hash": 128,
+}  # fmt: skip
+"""Bytes of what indexes hold: PostgreSQL's have room for 2,700 a row."""
+_DEEPEST = 64
+"""Levels of JSON data. What is deeper may be read here and be too deep for who reads it next."""
+_FIRST_YEAR, _LAST_YEAR = 1970, 9000  # in any time zone a time that Python can hold
 
 
 @dataclass(frozen=True)
@@ -93,7 +108,7 @@ def _line(**values: Any) -> bytes:
     head = {"v": VERSION, "kind": values.pop("kind"), **_COMMON}
     try:
         text = json.dumps(head | values, separators=(",", ":"), allow_nan=False)
-    except (TypeError, ValueError) as e:
+    except (TypeError, ValueError, RecursionError) as e:
         raise RecordError(f"not JSON data ({e}): {str(values)[:200]}") from e
     return text.encode("ascii") + b"\n"
 
@@ -134,6 +149,8 @@ class _Values:
             self._refuse(key, "a string")
         if value != storable_text(value):
             self._refuse(key, "text that can be stored")
+        if key in _LONGEST and len(value.encode()) > _LONGEST[key]:
+            self._refuse(key, f"at most {_LONGEST[key]} bytes")
         return value
 
     def optional_text(self, key: str) -> str | None:
@@ -174,19 +191,28 @@ class _Values:
         value = self._data.get(key)
         if not isinstance(value, list):
             self._refuse(key, "an array")
+        if not _is_shallow(value):
+            self._refuse(key, f"at most {_DEEPEST} levels")
         return value
 
     def integers(self, key: str) -> dict[str, int]:
         value = self._data.get(key)
         if not isinstance(value, dict) or not all(type(n) is int for n in value.values()):
             self._refuse(key, "an object of integers")
+        if not all(abs(n) < _DECISION_LIMIT for n in value.values()):
+            self._refuse(key, "integers of 64 bits")
+        if any(name != storable_text(name) for name in value):
+            self._refuse(key, "names that can be stored")
         return value
 
     def time(self, key: str) -> datetime:
         try:
-            return datetime.fromisoformat(self.text(key))
+            time = datetime.fromisoformat(self.text(key))
         except ValueError:
             self._refuse(key, "a time in ISO 8601")
+        if not _FIRST_YEAR < time.year < _LAST_YEAR:
+            self._refuse(key, f"a year from {_FIRST_YEAR + 1} to {_LAST_YEAR - 1}")
+        return time
 
     def present(self, key: str) -> bool:
         return self._data.get(key) is not None
@@ -200,11 +226,28 @@ class _Values:
         raise RecordError(f"{key}: expected {expected}, found {found}")
 
 
+def _is_shallow(value: list[Any]) -> bool:
+    """Whether JSON data has at most _DEEPEST levels."""
+    level: list[Any] = [value]
+    for _ in range(_DEEPEST):
+        inner: list[Any] = []
+        for one in level:
+            inner += one.values() if type(one) is dict else one
+        level = [one for one in inner if type(one) in (list, dict)]
+        if not level:
+            return True
+    return False
+
+
 def _workload(values: _Values) -> Workload:
+    key, script = values.text("key"), values.text("script")
+    if _HASHED.fullmatch(key) and key[2:] != hashlib.sha256(script.encode()).hexdigest()[:24]:
+        # Else a stranger could take the key, and the true workload would be refused from then on.
+        raise RecordError(f"workload {key}: the key is not the hash of the script")
     return Workload(
-        key=values.text("key"),
+        key=key,
         name=values.text("name"),
-        script=values.text("script"),
+        script=script,
         text=values.text("text") if values.present("text") else None,
         args=values.array("args") if values.present("args") else None,
         flop=values.number("flop", 0.0),

@@ -18,11 +18,10 @@ from records.types import LOCAL, OK, STATUSES, Measurement, Record
 
 def of_records(connection: Connection, record_ids: Iterable[int]) -> list[Measurement]:
     """The repeated timings of some records, in order of their own ids."""
-    query = select_values(Measurement)
     found = [
         Measurement(**row._mapping)
         for chunk in chunks(record_ids)
-        for row in connection.execute(query.where(MeasurementRow.record_id.in_(chunk)))
+        for row in connection.execute(_OF_RECORDS, {"ids": chunk})
     ]
     return sorted(found, key=lambda measurement: measurement.id)
 
@@ -98,6 +97,9 @@ def held(connection: Connection, traces: Traces, record_id: int) -> Record:
     return record
 
 
+_OF_RECORDS = select_values(Measurement).where(
+    MeasurementRow.record_id.in_(bindparam("ids", expanding=True))
+)
 _BY_ID = select_records().where(RecordRow.id == bindparam("record_id"))
 
 

@@ -13,7 +13,7 @@ from typing import Any, Self, Unpack
 from sqlalchemy import Connection
 
 from records import events, jobs, lookup, measurements, trials, workloads
-from records.database import Database, address
+from records.database import BUSY_SECONDS, Database, address
 from records.errors import NoRecord
 from records.insertion import Inserter
 from records.leases import check_lease
@@ -54,11 +54,15 @@ class Store:
     threads and processes may use one database at once; a store must not be carried into a forked
     process. The read side is that of `RecordSource`.
 
+    A call that writes to an SQLite file waits `busy_seconds` for others who do.
+
     Raises RecordError for what cannot be used, StoreUnavailable where the database is busy or away.
     """
 
-    def __init__(self, url_or_path: str | os.PathLike[str]) -> None:
-        self._db = Database(address(url_or_path))
+    def __init__(
+        self, url_or_path: str | os.PathLike[str], busy_seconds: float = BUSY_SECONDS
+    ) -> None:
+        self._db = Database(address(url_or_path), busy_seconds=busy_seconds)
         self._traces = Traces()
         self._inserter = Inserter(self._traces)
         self._titles: dict[str, tuple[str, Sequence[Any] | None]] = {}
@@ -110,7 +114,7 @@ class Store:
         with self._db.transaction(writes=False) as connection:
             found = workloads.find(connection, key)
         if found is None:
-            raise NoRecord(f"no workload {key} in {self.name}")
+            raise NoRecord(f"no workload {key} in this store")
         return found
 
     def workloads(self, after: str = "") -> Iterator[Workload]:
@@ -289,7 +293,7 @@ class Store:
         with self._db.transaction(writes=False) as connection:
             found = measurements.find(connection, self._traces, record_id)
         if found is None:
-            raise NoRecord(f"no record {record_id} in {self.name}")
+            raise NoRecord(f"no record {record_id} in this store")
         return found
 
     def records(self, **filters: Unpack[Filters]) -> Iterator[Record]:

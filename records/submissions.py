@@ -69,7 +69,7 @@ class Entrance:
         """Raises QueueFull if no other job of `client` may wait."""
         for whose, found, most in (
             ("", self._waiting.total(), self._bounds.waiting),
-            (f" of {client}", self._waiting[client], self._bounds.waiting_of_client),
+            (f" of {client or 'nobody'}", self._waiting[client], self._bounds.waiting_of_client),
         ):
             if most is not None and found >= most:
                 raise QueueFull(
@@ -82,13 +82,17 @@ class Entrance:
 
 
 def take(
-    connection: Connection, submissions: Sequence[Submission], bounds: Bounds
+    connection: Connection,
+    submissions: Sequence[Submission],
+    bounds: Bounds,
+    stored: dict[str, Workload],
 ) -> list[tuple[Job, bool] | RecordError]:
     """For each submission its job, as it is now, and whether it is new; or why it was refused.
 
-    Any other error is the transaction's, and nothing was taken.
+    `stored` has workloads that are in the database, by key; those that are not yet are stored and
+    entered. Any other error is the transaction's: then nothing was taken, nor is `stored` true.
     """
-    taking = _Taking(connection, submissions, bounds)
+    taking = _Taking(connection, submissions, bounds, stored)
     answers: list[tuple[str, bool] | RecordError] = []
     for submission in submissions:
         try:
@@ -106,12 +110,15 @@ class _Taking:
     """What becomes of some submissions: their rows are collected, and stored together."""
 
     def __init__(
-        self, connection: Connection, submissions: Sequence[Submission], bounds: Bounds
+        self,
+        connection: Connection,
+        submissions: Sequence[Submission],
+        bounds: Bounds,
+        stored: dict[str, Workload],
     ) -> None:
-        self._connection = connection
+        self._connection, self._stored = connection, stored
         self._entrance = Entrance(connection, bounds)
         self._known = _known(connection, [s.key[:2] for s in submissions if s.key is not None])
-        self._workloads: dict[str, Workload] = {}
         self._made: dict[str, Submission] = {}
 
     def take(self, submission: Submission) -> tuple[str, bool]:
@@ -128,9 +135,9 @@ class _Taking:
             return job_id, False
         self._entrance.check(submission.client)
         workload = submission.workload
-        if self._workloads.get(workload.key) != workload:
+        if self._stored.get(workload.key) != workload:
             workloads.put(self._connection, workload)
-            self._workloads[workload.key] = workload
+            self._stored[workload.key] = workload
         self._entrance.add(submission.client)
         job_id = new_job_id()
         self._made[job_id] = submission

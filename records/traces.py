@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Row, Select, select, tuple_
+from sqlalchemy import Connection, Row, Select, bindparam, select, tuple_
 
 from records.rows import chunks, insert_new, select_records
 from records.schema import RecordRow, TraceRow
@@ -63,20 +63,29 @@ class Traces:
         rows = connection.execute(query, parameters).all()
         traces = self._by_id if len(self._by_id) <= _KEPT else {}
         for chunk in chunks({row.trace_id for row in rows if row.trace_id not in traces}):
-            found = select(TraceRow.id, TraceRow.dialect, TraceRow.data)
-            for trace in connection.execute(found.where(TraceRow.id.in_(chunk))):
+            for trace in connection.execute(_BY_IDS, {"ids": chunk}):
                 traces[trace.id] = trace.dialect, trace.data
         self._by_id = traces
         return [_record(row, traces) for row in rows]
 
     def by_keys(self, connection: Connection, keys: Iterable[RecordKey]) -> dict[RecordKey, Record]:
         """Committed records by what names them."""
-        named = tuple_(RecordRow.job_id, RecordRow.round, RecordRow.slot)
         found: dict[RecordKey, Record] = {}
         for chunk in chunks(keys):
-            query = select_records().where(named.in_(chunk))
-            found.update((record.key, record) for record in self.fetch(connection, query))
+            records = self.fetch(connection, _BY_KEYS, {"keys": chunk})
+            found.update((record.key, record) for record in records)
         return found
+
+
+_BY_IDS = select(TraceRow.id, TraceRow.dialect, TraceRow.data).where(
+    TraceRow.id.in_(bindparam("ids", expanding=True))
+)
+_BY_HASHES = select(TraceRow.hash, TraceRow.id).where(
+    TraceRow.hash.in_(bindparam("hashes", expanding=True))
+)
+_BY_KEYS = select_records().where(
+    tuple_(RecordRow.job_id, RecordRow.round, RecordRow.slot).in_(bindparam("keys", expanding=True))
+)
 
 
 def _hashes(records: Sequence[Record]) -> list[str]:
@@ -93,8 +102,8 @@ def _ids_of(connection: Connection, hashes: Iterable[str]) -> dict[str, int]:
     """Hash -> id of the traces that are there."""
     found: dict[str, int] = {}
     for chunk in chunks(hashes):
-        query = select(TraceRow.hash, TraceRow.id).where(TraceRow.hash.in_(chunk))
-        found.update((row.hash, row.id) for row in connection.execute(query))
+        rows = connection.execute(_BY_HASHES, {"hashes": chunk})
+        found.update((row.hash, row.id) for row in rows)
     return found
 
 

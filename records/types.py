@@ -224,6 +224,9 @@ class Record:
             raise RecordError(f"slot {self.slot}: slots count from 0")
         if self.status == OK:
             _positive("seconds of an ok record", self.seconds)
+        for name in ("seconds", "spread", "noise", "build_seconds"):
+            _finite(name, getattr(self, name))
+        _finite("runs", self.runs)
         _aware("created_at of a record", self.created_at)
         if self.error is not None:
             object.__setattr__(self, "error", storable_text(self.error))
@@ -270,6 +273,9 @@ class Measurement:
     def __post_init__(self) -> None:
         _one_of("origin", self.origin, ORIGINS)
         _positive("seconds of a measurement", self.seconds)
+        _finite("spread", self.spread)
+        _finite("noise", self.noise)
+        _finite("runs", self.runs)
         _aware("created_at of a measurement", self.created_at)
 
     @property
@@ -340,6 +346,11 @@ def _one_of(what: str, value: str, known: tuple[str, ...]) -> None:
 def _positive(what: str, seconds: float | None) -> None:
     if seconds is None or not math.isfinite(seconds) or seconds <= 0:
         raise RecordError(f"{what}: expected a positive number, found {seconds!r}")
+
+
+def _finite(what: str, value: float | None) -> None:
+    if value is not None and not 0 <= value < math.inf:
+        raise RecordError(f"{what}: expected a number that is finite and not negative: {value!r}")
 
 
 def _aware(what: str, time: datetime) -> None:

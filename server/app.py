@@ -46,7 +46,9 @@ def create_app(settings: Settings) -> FastAPI:
     # The last one added is the outermost: what the gate refuses is shown to browsers as a page.
     app.add_middleware(Gate, settings, app.state.metrics)
     app.add_middleware(ProblemPages)
-    app.add_middleware(GZipMiddleware, minimum_size=1000)
+    # Others wait while a long answer is compressed: the highest level takes several times as long
+    # for a few percent.
+    app.add_middleware(GZipMiddleware, minimum_size=1000, compresslevel=4)
     for module in (jobs, events, exchange, records, texts, workloads, workers, health):
         app.include_router(module.router)
     add_pages(app)

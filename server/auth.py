@@ -94,6 +94,18 @@ class Authenticator:
             raise unauthorized("the token is not valid: unknown, expired or revoked")
         return Client(token.name, token.scope, token.id)
 
+    def knows(self, headers: Headers) -> bool:
+        """Whether it can be told at once that somebody may ask: their token was valid a moment ago,
+        or none is required and none presented."""
+        try:
+            text = presented(headers)
+        except ProblemError:
+            return False
+        if text is None:
+            return not self.required
+        until, _ = self._seen.get(text, (0.0, None))
+        return time.monotonic() < until
+
     async def _check(self, text: str) -> Token | None:
         now = time.monotonic()
         until, token = self._seen.get(text, (0.0, None))
@@ -141,7 +153,7 @@ def check_scope(client: Client | None, scope: str) -> Client:
     return client
 
 
-def _client(request: Request) -> Client:
+async def _client(request: Request) -> Client:  # a plain function would be called in a thread
     client: Client = request.scope["autosched.client"]
     return client
 

@@ -20,6 +20,9 @@ _log = logging.getLogger(__name__)
 START_SECONDS = 60.0
 """A child that has not answered its first question after these, on top of its own, is lost."""
 
+KEPT, KEPT_CHARACTERS = 256, 4096
+"""What was examined last is not examined again: so many questions of so many characters."""
+
 
 @dataclass(frozen=True)
 class Examined:
@@ -36,6 +39,7 @@ class Examiner:
         self.limits = limits
         self._turns = asyncio.Semaphore(processes)
         self._idle: list[Process] = []
+        self._known: dict[str, Examined] = {}
         self._asked = 0
         self._most = processes + waiting
         self._closed = False
@@ -46,8 +50,16 @@ class Examiner:
         Raises ProblemError: 422 for what is none, beyond limits, or takes too long to tell; 503
         where too many questions wait.
         """
-        found = await self.ask(question)
-        return Examined(found["workload"], found["target"])
+        asked = json.dumps(question)
+        known = self._known.get(asked)
+        if known is None:
+            found = await self.ask(question)
+            known = Examined(found["workload"], found["target"])
+            if len(asked) <= KEPT_CHARACTERS:
+                self._known[asked] = known
+                if len(self._known) > KEPT:
+                    del self._known[next(iter(self._known))]
+        return known
 
     async def ask(self, question: Mapping[str, Any]) -> dict[str, Any]:
         """The answer to any question that `server.examine.answer` knows. Raises ProblemError."""

@@ -158,14 +158,15 @@ class Gate:
         return await self._body(passage, receive)
 
     async def _identify(self, passage: _Passage) -> None:
-        """Find out who asks, and count it: a request without a valid token by its address."""
+        """Find out who asks, and count it: by the client, or by the address where the database must
+        be asked whether it is one, before that: a flood of tokens shall not reach it."""
         authenticator: auth.Authenticator = passage.scope["app"].state.authenticator
-        key = passage.address
-        try:
-            passage.client = await authenticator.client(passage.headers, passage.address)
-            key = passage.client.key if passage.client else key
-        finally:
-            self.rates.take(key)
+        known = authenticator.knows(passage.headers)
+        if not known:
+            self.rates.take(passage.address)
+        passage.client = await authenticator.client(passage.headers, passage.address)
+        if known and passage.client is not None:
+            self.rates.take(passage.client.key)
 
     async def _body(self, passage: _Passage, receive: Receive) -> Receive:
         headers, limits = passage.headers, self.limits

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from autosched.tuning.callbacks import JobInfo, RecordToStore
 from records import OK, TRIAL, Job, Lease, Measurement, Record, StoreUnavailable, Workload
@@ -19,6 +19,14 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 RETRY_SECONDS = 0.25
+
+
+class Before(NamedTuple):
+    """Of a job that goes on: the seconds that earlier runs took since it was submitted or last
+    resumed, and the trials that it had then."""
+
+    seconds: float
+    trials: int
 
 
 class Keeper(RecordToStore):
@@ -93,19 +101,19 @@ class Keeper(RecordToStore):
     def close(self) -> None:
         """The store is the runner's."""
 
-    def spent_seconds(self) -> float:
-        """How long the job was worked on before, since it was submitted or resumed."""
-        spent, since, after = 0.0, None, 0
+    def before(self) -> Before:
+        """What the job had when it was submitted or resumed, and was worked on since."""
+        spent, trials, since, after = 0.0, 0, None, 0
         while events := self._store.events(self._lease.job_id, kind=STATE, after_id=after):
             for event in events:
                 if since is not None:
                     spent += _seconds(since, event.created_at)
                 if event.data["reason"] == RESUMED:
-                    spent = 0.0
+                    spent, trials = 0.0, event.data["trials_done"]
                 busy = event.data["state"] in ("running", "cancelling")
                 since = event.created_at if busy else None
             after = events[-1].id
-        return spent
+        return Before(spent, trials)
 
     def _count(self, record: Record) -> None:
         if record.kind != TRIAL:

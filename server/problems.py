@@ -8,6 +8,7 @@ anywhere below a route; `install` turns it, and the errors of the packages under
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -18,13 +19,24 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from autosched.errors import AutoschedError
-from records.errors import LeaseLost, NoRecord, RecordError, SchemaVersionError, StoreUnavailable
+from records.errors import (
+    LeaseLost,
+    NoRecord,
+    QueueFull,
+    RecordError,
+    SchemaVersionError,
+    StoreUnavailable,
+)
 from server import logs
 from server.schemas import Problem, ProblemItem
+
+_log = logging.getLogger("autosched.requests")
 
 MEDIA_TYPE = "application/problem+json"
 RETRY_SECONDS = 2
 """What is unavailable now is worth another try after this many seconds."""
+FULL_SECONDS = 10
+"""So is a queue that is full."""
 
 
 @dataclass(frozen=True)
@@ -143,14 +155,16 @@ def problem_of(error: Exception) -> ProblemError | None:
         case ProblemError():
             return error
         case StoreUnavailable() | SchemaVersionError():
-            return unavailable(str(error))
+            return _of_database(error)
+        case QueueFull():
+            return refused("queue-full", str(error), headers=retry_after(FULL_SECONDS))
         case NoRecord():
             return refused("not-found", str(error))
         case LeaseLost():
             return refused("conflict", str(error))
         case RecordError():
             if isinstance(error.__cause__, SQLAlchemyError):
-                return unavailable(str(error))
+                return _of_database(error)
             return refused("conflict", str(error))
         case AutoschedError():
             return refused("invalid-workload", str(error))
@@ -159,6 +173,12 @@ def problem_of(error: Exception) -> ProblemError | None:
         case HTTPException():
             return _of_status(error)
     return None
+
+
+def _of_database(error: Exception) -> ProblemError:
+    """Trouble with the database, whose address is for the log only."""
+    _log.warning("a request could not use the database: %s", error)
+    return unavailable("the database cannot be used now; try again")
 
 
 def _of_validation(error: RequestValidationError) -> ProblemError:

@@ -96,7 +96,9 @@ def _attempt(assignment: Assignment, store: Store, keeper: Keeper) -> tuple[str,
         _tune(assignment, store, keeper)
     except (LeaseLost, StoreUnavailable):
         raise
-    except (AutoschedError, RecordError) as e:
+    except RecordError as e:
+        return "failed", str(e).replace(store.name, "the store")
+    except AutoschedError as e:
         return "failed", str(e)
     except Exception as e:
         traceback.print_exc()
@@ -116,7 +118,9 @@ def _tune(assignment: Assignment, store: Store, keeper: Keeper) -> None:
     builder = LocalBuilder(timeout=assignment.build_seconds) if local else None
     with closing(pool_from(assignment.pool, task.target, builder, seed=job.seed or 0)) as pool:
         session = Session(task, _options(job, keeper, pool), pool)
-        session.started -= keeper.spent_seconds()
+        before = keeper.before()
+        session.started -= before.seconds
+        session.patient_from = before.trials
         session.run()
 
 

@@ -63,6 +63,9 @@ class Settings(BaseModel):
     lease_seconds: float = Field(
         30.0, gt=0, description="without a sign of life for so long, a job goes to another server"
     )
+    readers: int = Field(
+        4, ge=1, le=64, description="threads that ask the database; more help where it is far away"
+    )
     poll_seconds: float = Field(0.5, gt=0, description="how often queue and events are looked at")
     grace_seconds: float = Field(10.0, gt=0, description="time to stop in, after SIGTERM")
 

@@ -12,6 +12,7 @@ from fastapi import Depends, Request
 
 from records.leases import JobQueue
 from records.store import Store
+from records.submissions import Bounds
 from server.events import EventHub
 from server.examine import WorkloadLimits
 from server.examiner import Examiner
@@ -19,6 +20,10 @@ from server.settings import Settings
 from server.supervisor import Supervisor
 from server.texts import Texts
 from server.workers import Workers
+from server.writing import Writing
+
+BUSY_SECONDS = 5.0
+"""How long a request waits for other writers before it is answered with 503."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +38,7 @@ class Service:
     examiner: Examiner
     texts: Texts
     workers: Workers
+    writing: Writing
 
     def begin_to_stop(self) -> None:
         """End event streams and begin to park jobs, without waiting for it."""
@@ -47,9 +53,10 @@ async def running(settings: Settings) -> AsyncIterator[Service]:
     Raises RecordError or SchemaVersionError for a database, TuningError for a pool's address, that
     cannot be used.
     """
-    store = await anyio.to_thread.run_sync(Store, settings.db)
+    anyio.to_thread.current_default_thread_limiter().total_tokens = settings.readers
+    store = await anyio.to_thread.run_sync(Store, settings.db, BUSY_SECONDS)
     try:
-        queue = JobQueue(store)
+        queue = JobQueue(store, Bounds(settings.jobs_queued, settings.jobs_queued_per_client))
         events = EventHub(store, settings.poll_seconds / 2)
         supervisor = Supervisor(queue, settings)
         examiner = Examiner(_limits(settings), settings.examine_processes)
@@ -59,7 +66,17 @@ async def running(settings: Settings) -> AsyncIterator[Service]:
         workers.start()
         try:
             texts = Texts(store, examiner)
-            yield Service(settings, store, queue, events, supervisor, examiner, texts, workers)
+            yield Service(
+                settings=settings,
+                store=store,
+                queue=queue,
+                events=events,
+                supervisor=supervisor,
+                examiner=examiner,
+                texts=texts,
+                workers=workers,
+                writing=Writing(store, queue),
+            )
         finally:
             await events.stop()
             await examiner.close()
@@ -81,7 +98,7 @@ def _limits(settings: Settings) -> WorkloadLimits:
     )
 
 
-def _service(request: Request) -> Service:
+async def _service(request: Request) -> Service:  # a plain function would be called in a thread
     service: Service = request.app.state.service
     return service
 

@@ -30,6 +30,8 @@ FORGET_SECONDS = 7 * 86400.0
 """How long a repeated submission is known by its key."""
 START_SECONDS = 30.0
 """What a process may take until it looks after its lease itself."""
+STOPPED_SECONDS = 10.0
+"""A process that is stopped for so long, or for the time of a lease, is killed."""
 STALLED_SECONDS = 60.0
 """A supervisor that did not look after its jobs for so long is not healthy."""
 
@@ -41,6 +43,8 @@ class Running:
     assignment: Assignment
     process: subprocess.Popen[bytes]
     errors: IO[bytes]
+    stopped_at: float | None = None
+    """When it was first found stopped; None while it runs."""
 
     @staticmethod
     def start(assignment: Assignment) -> Running:
@@ -70,6 +74,15 @@ class Running:
             return self.process.poll()
         self.kill()
         return self.process.wait()
+
+    def stopped_seconds(self, now: float) -> float:
+        """For how long it has been found stopped, as by SIGSTOP; 0 for one that runs."""
+        with contextlib.suppress(ChildProcessError):
+            if os.waitid(os.P_PID, self.process.pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT):
+                self.stopped_at = now if self.stopped_at is None else self.stopped_at
+                return now - self.stopped_at
+        self.stopped_at = None
+        return 0.0
 
     def terminate(self) -> None:
         """Ask it to park the job."""
@@ -143,10 +156,12 @@ class Supervisor:
 
     def _look(self) -> None:
         """One look at the processes and at the queue."""
+        now = time.monotonic()
         for running in list(self._running.values()):
             if (status := running.ended()) is not None:
                 self._bury(running, status)
-        now = time.monotonic()
+            elif running.stopped_seconds(now) > min(self.settings.lease_seconds, STOPPED_SECONDS):
+                self._end_stopped(running)
         if now >= self._reap_at:
             for late in self.queue.reap():
                 _log.warning("job %s: its lease was over", late.id, extra={"job_id": late.id})
@@ -173,12 +188,22 @@ class Supervisor:
         self._running[job.id] = Running.start(assignment)
         _log.info("job %s: started", job.id, extra={"job_id": job.id})
 
+    def _end_stopped(self, running: Running) -> None:
+        """Kill a process that was stopped, and put its job back: it may hold SQLite's only writer,
+        and the database would write for nobody."""
+        job_id = running.assignment.job_id
+        _log.warning("job %s: its process was stopped", job_id, extra={"job_id": job_id})
+        running.kill()
+        running.process.wait()
+        self._give_back(running)
+
     def _bury(self, running: Running, status: int) -> None:
         """Settle the job of a process that has ended."""
         assignment = running.assignment
         words = running.last_words()
         if status not in (DONE, UNAVAILABLE):
             how = f"signal {-status}" if status < 0 else f"status {status}"
+            words = words.replace(self.queue.store_name, "the store")
             error = f"the job's process ended by {how}" + (f":\n{words}" if words else "")
             _log.error("job %s: %s", assignment.job_id, error, extra={"job_id": assignment.job_id})
             with contextlib.suppress(LeaseLost):  # it had come to its end before

@@ -45,6 +45,8 @@ class Report:
     slot: dict[str, Any]
     granted: dict[str, bool]
     limits: Limits | None
+    company: tuple[float, float] | None
+    """Of `measure.witness.watch`: how much of a second a core was shared; a barrier's time."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -79,6 +81,7 @@ def examine(target: Target, measured: bool = True) -> Report:
         slot=_slot(),
         granted=_granted(),
         limits=measure_limits(target) if measured else None,
+        company=_company(target.num_cores) if measured else None,
     )
 
 
@@ -105,6 +108,8 @@ def as_text(report: Report) -> str:
     ]
     if report.limits is not None:
         rows += _limit_rows(report.limits)
+    if report.company is not None:
+        rows += _company_rows(report.company)
     width = max(len(name) for name, _ in rows)
     return "\n".join(f"{name:<{width}}  {value}" for name, value in rows)
 
@@ -150,6 +155,29 @@ def _granted() -> dict[str, bool]:
     finally:
         child.kill()
         template.close()
+
+
+def _company(threads: int) -> tuple[float, float]:
+    """Asked in a child that goes before other work, as runners do."""
+    template = Template(warm="measure.build:warm")
+    child = Child(template, ChildLimits(urgent=True))
+    try:
+        outcome = child.call("measure.witness:watch", threads, 1.0, timeout=30)
+        if outcome.kind != "value":
+            raise MeasureError(f"the cores cannot be watched: {outcome.text}")
+        shared, barrier = outcome.value
+        return float(shared), float(barrier)
+    finally:
+        child.kill()
+        template.close()
+
+
+def _company_rows(company: tuple[float, float]) -> list[tuple[str, str]]:
+    shared, barrier = company
+    rows = [("shared cores", f"{shared:.0%} of a second: somebody else on the same core")]
+    if barrier:
+        rows.append(("barrier", f"{barrier * 1e9:.0f} ns between all threads"))
+    return rows
 
 
 def _granted_rows(granted: dict[str, bool]) -> list[tuple[str, str]]:

@@ -29,7 +29,7 @@ class Report:
         self.schedule = schedule_of(task.prim_func, result.best)
         self.record, self.faster = _stored(result.best, db)
         self.beside: Beside | None = None
-        if limits and pool.is_local:
+        if limits and pool.is_local and not task.target.is_gpu:
             from autosched.cli.rivals import measure_beside
 
             self.beside = measure_beside(task, self.schedule)
@@ -79,7 +79,8 @@ class Report:
         errors = ", ".join(f"{n} {s}" for s, n in sorted(r.statuses.items())) or "none"
         lines.append(f"search     {r.trials} trials ({errors}) in {r.elapsed_s:.1f} s")
         lines.append(f"records    {self.db}, workload {self.task.workload_key}")
-        lines.append(f"           autosched show {self.record.id} --db {self.db} --as asm")
+        form = self.task.target.kind if self.task.target.is_gpu else "asm"
+        lines.append(f"           autosched show {self.record.id} --db {self.db} --as {form}")
         if self.faster is not None and self.faster.final_seconds is not None:
             time = format_seconds(self.faster.final_seconds)
             lines.append(f"           record {self.faster.id} there, of another run, took {time}")

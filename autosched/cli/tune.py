@@ -28,6 +28,7 @@ examples:
   autosched tune softmax 4096 1024 --trials 32 --db softmax.json
   autosched tune my_ops.py:attention 128 64 --trials 256 --db tuning.db
   autosched tune matmul_add 1024 1024 1024 --trials 256 --resume
+  autosched tune matmul_add 1024 1024 1024 --trials 256 --target cuda
 
 Every measurement is in the records as soon as it is made. Ctrl-C ends a run at any time; with
 --resume, and a store for --db, the next one goes on where it stopped.
@@ -83,10 +84,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--pool",
         default=LOCAL,
         metavar="ADDRESS",
-        help="where to measure: local (this machine); tls://HOST:PORT, the workers of a "
-        "scheduler; replay:model or replay:RECORDS, which run nothing and answer from a model or "
-        "from what was recorded, for trying things out (default: %(default)s). Without --target "
-        "programs are for the devices of the pool",
+        help="where to measure: local (this machine; local?device=1 is its second GPU); "
+        "tls://HOST:PORT, the workers of a scheduler; replay:model or replay:RECORDS, which run "
+        "nothing and answer from a model or from what was recorded, for trying things out "
+        "(default: %(default)s). Without --target programs are for the devices of the pool",
     )
     output = parser.add_mutually_exclusive_group()
     output.add_argument(

@@ -11,14 +11,18 @@ from dataclasses import replace
 
 from autosched.cli.common import at_least
 from autosched.cli.scheduler import add_tls
+from autosched.errors import MeasureError
 
 _EPILOG = """\
 A slot is a device that measures one candidate at a time. By default this machine's processor is one
 slot, and kernels may use all its cores. With --slots N its cores are divided into N slots, each
 pinned to its own: N candidates are measured at a time, of kernels for that many cores.
 
+With --target "cuda -arch=sm_90" or --target opencl a slot is a GPU, and --device says which.
+
 examples:
   autosched worker --scheduler tcp://127.0.0.1:8786 --label cpu
+  autosched worker --scheduler tls://10.0.0.1:8786 --label h200 --target cuda --device 0 --device 1
   autosched worker --scheduler tls://10.0.0.1:8786 --label cpu-znver5 --slots 2 --tls-dir certs
 
 A slot whose process dies is started again; one that loses the scheduler waits for it. Two workers
@@ -46,6 +50,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--slots", type=at_least(1), default=1, metavar="N", help="default: %(default)s"
     )
     parser.add_argument(
+        "--target", default="llvm", help="what the slots run (default: this machine's processor)"
+    )
+    parser.add_argument(
+        "--device",
+        type=at_least(0),
+        action="append",
+        metavar="N",
+        help="with a GPU's target: number of the GPU, once for each (default: 0)",
+    )
+    parser.add_argument(
         "--host", help="this machine's address as the scheduler sees it (default: found out)"
     )
     parser.add_argument(
@@ -67,17 +81,26 @@ def run(options: argparse.Namespace) -> int:
     require_dask()
     check_address(options.scheduler, options.tls_dir)
     security(options.tls_dir, "worker")
+    from autosched.target import Target
     from measure.slot_process import SlotOptions
-    from measure.supervisor import Supervisor, slots_of_cpu, slots_of_engine
+    from measure.supervisor import Supervisor, slots_of_cpu, slots_of_engine, slots_of_gpus
 
+    target = Target(options.target)
+    if options.device is not None and not target.is_gpu:
+        raise MeasureError(f"--device is a GPU's number, and the target is {target}")
     common = SlotOptions(
         scheduler=options.scheduler,
         label=options.label,
         name=options.name or socket.gethostname(),
         tls_dir=None if options.tls_dir is None else str(options.tls_dir.absolute()),
         host=options.host,
+        target=str(target),
     )
-    if options.engine is None:
+    if options.engine is None and target.is_gpu:
+        if options.slots != 1:
+            raise MeasureError("--slots divides a processor; of GPUs each --device is a slot")
+        slots = slots_of_gpus(common, target.kind, options.device or [0])
+    elif options.engine is None:
         slots = slots_of_cpu(common, options.slots)
     else:
         slots = slots_of_engine(replace(common, engine=options.engine), options.slots)

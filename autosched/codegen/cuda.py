@@ -136,3 +136,19 @@ def compile_cuda(source: str, arch: str) -> bytes:
     except Exception as e:  # the binding's errors have no public root class
         raise BuildError(f"NVRTC refused the generated code for {arch}:\n{e}") from e
     return bytes(code)
+
+
+def nvrtc_version() -> str:
+    """Version of the compiler, such as "13.0". Raises BuildError if it is not installed."""
+    try:
+        from cuda.bindings import nvrtc
+    except ImportError as e:
+        raise BuildError(
+            "compiling CUDA needs NVRTC; install it with pip install 'autosched[cuda]'"
+        ) from e
+    _load_nvrtc()
+    try:
+        _, major, minor = nvrtc.nvrtcVersion()
+    except Exception as e:  # the binding's errors have no public root class
+        raise BuildError(f"NVRTC cannot be loaded: {e}") from e
+    return f"{major}.{minor}"

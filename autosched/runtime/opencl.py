@@ -1,49 +1,166 @@
 """Running generated OpenCL: device, queue, arguments and times. Needs the extra `opencl`.
 
-Arrays and buffers of pyopencl are used where they are. NumPy arrays are copied to the device
-before a call, and outputs back after it; the first time a note on this goes to the log.
+Arrays and buffers of pyopencl are used where they are.
 """
 
 from __future__ import annotations
 
-import logging
+import contextlib
 import re
 import warnings
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from math import prod
 from typing import Any
 
-import numpy as np
-
 from autosched.codegen.gpu.generate import GPUArtifact
-from autosched.errors import ArgumentError, BuildError
+from autosched.errors import ArgumentError, BuildError, DeviceError
 from autosched.runtime.arguments import check_apart, check_array, check_count, place_of
-from autosched.runtime.timing import Protocol, Timing
+from autosched.runtime.device import Bound, DeviceFunction
+from autosched.runtime.queue import Array, Launcher, Memory, Queue, QueueInfo
 from autosched.tir.dtypes import array_dtype, itemsize
 
-_log = logging.getLogger(__name__)
+_INSTALL = "install a GPU's driver, or PoCL, which runs on CPUs (Debian: pocl-opencl-icd)"
+MOST_PENDING = 100
+"""Calls whose events are kept at a time."""
+_NO_ROOM = ("MEM_OBJECT_ALLOCATION_FAILURE", "OUT_OF_HOST_MEMORY", "INVALID_BUFFER_SIZE")
+_GONE = ("DEVICE_NOT_FOUND", "DEVICE_NOT_AVAILABLE")
 
 
-@dataclass(frozen=True, eq=False)
-class Queue:
-    """A device with a command queue that takes times."""
+class OpenCLQueue(Queue):
+    """A device of OpenCL with a command queue that takes times."""
 
-    cl: Any
-    device: Any
-    context: Any
-    queue: Any
+    def __init__(self, cl: Any, device: Any) -> None:
+        self.cl, self.device = cl, device
+        self.context = cl.Context([device])
+        profiling = cl.command_queue_properties.PROFILING_ENABLE
+        self.queue = cl.CommandQueue(self.context, properties=profiling)
+        is_cpu = bool(device.type & cl.device_type.CPU)
+        version = " ".join(device.version.split()[:2])
+        self.info = QueueInfo(
+            kind="opencl",
+            model=device.name.strip(),
+            version=version,
+            driver=f"{device.platform.name.strip()} {device.driver_version.strip()}",
+            units=device.max_compute_units,
+            cache_bytes=device.global_mem_cache_size,
+            memory_bytes=device.global_mem_size,
+            shared_bytes=device.local_mem_size,
+            max_threads=device.max_work_group_size,
+            align=max(1, device.mem_base_addr_align // 8),
+            is_cpu=is_cpu,
+        )
 
     @property
     def name(self) -> str:
-        """Platform and device, for people."""
-        return f"{self.device.platform.name.strip()}: {self.device.name.strip()}"
+        """Platform and device."""
+        return f"{self.device.platform.name.strip()}: {self.info.model}"
+
+    def compile(self, source: str) -> bytes:
+        """The program as the driver's binary. Raises BuildError."""
+        (code,) = self._built(source).get_info(self.cl.program_info.BINARIES)
+        return bytes(code)
+
+    def load(self, artifact: GPUArtifact) -> Sequence[Any]:
+        """From the driver's binary where there is one, else from the source."""
+        program = self._built(artifact.code or artifact.source)
+        return [self.cl.Kernel(program, launch.name) for launch in artifact.launches]
+
+    def _built(self, code: str | bytes) -> Any:
+        cl = self.cl
+        if isinstance(code, str):
+            code = source_for(code, self.device.platform.name)
+        try:
+            with warnings.catch_warnings():  # of remarks by the device's compiler
+                warnings.simplefilter("ignore", cl.CompilerWarning)
+                if isinstance(code, str):
+                    return cl.Program(self.context, code).build(cache_dir=False)
+                return cl.Program(self.context, [self.device], [code]).build()
+        except cl.Error as e:
+            raise BuildError(f"{self.name} refused the generated code:\n{e}") from e
+
+    def allocate(self, nbytes: int) -> Memory:
+        """A buffer that kernels read and write."""
+        with self._errors(f"allocating {nbytes} bytes"):
+            return self.cl.Buffer(self.context, self.cl.mem_flags.READ_WRITE, max(1, nbytes))
+
+    def part(self, memory: Memory, start: int, nbytes: int) -> Memory:
+        """A sub-buffer."""
+        with self._errors("dividing a buffer"):
+            return memory.get_sub_region(start, max(1, nbytes))
+
+    def write(self, memory: Memory, host: Array, start: int = 0) -> None:
+        """See `Queue.write`."""
+        if host.nbytes:
+            with self._errors("copying to the device"):
+                self.cl.enqueue_copy(self.queue, memory, host, dst_offset=start)
+
+    def read(self, host: Array, memory: Memory, start: int = 0) -> None:
+        """See `Queue.read`."""
+        if host.nbytes:
+            with self._errors("copying from the device"):
+                self.cl.enqueue_copy(self.queue, host, memory, src_offset=start)
+
+    def fill(self, memory: Memory, start: int, nbytes: int, byte: int) -> None:
+        """See `Queue.fill`."""
+        if nbytes:
+            pattern = bytes([byte]) * 4
+            with self._errors("filling a buffer"):
+                self.cl.enqueue_fill_buffer(self.queue, memory, pattern, start, nbytes)
+
+    def launcher(
+        self, kernel: Any, grid: Sequence[int], block: Sequence[int], memory: Sequence[Memory]
+    ) -> Launcher:
+        """What it returns is the launch's event."""
+        size = tuple(g * b for g, b in zip(grid, block, strict=True))
+        local, args = tuple(block), tuple(memory)
+        enqueue, queue = self.cl.enqueue_nd_range_kernel, self.queue
+
+        def launch() -> Any:
+            kernel.set_args(*args)
+            return enqueue(queue, kernel, size, local)
+
+        return launch
+
+    def seconds(
+        self, launchers: Sequence[Launcher], number: int, before: Callable[[], Any] | None = None
+    ) -> float:
+        """The time that kernels ran, by their own events; gaps between them are left out."""
+        with self._errors("running kernels"):
+            total, left = 0, number
+            while left:
+                events = []
+                for _ in range(min(left, MOST_PENDING)):
+                    if before is not None:
+                        before()
+                    events += [launch() for launch in launchers]
+                    left -= 1
+                self.queue.finish()
+                total += sum(e.profile.end - e.profile.start for e in events)
+        return max(total, 1) * 1e-9
+
+    def finish(self) -> None:
+        """See `Queue.finish`."""
+        with self._errors("running kernels"):
+            self.queue.finish()
+
+    @contextlib.contextmanager
+    def _errors(self, doing: str) -> Iterator[None]:
+        cl = self.cl
+        try:
+            yield
+        except cl.Error as e:
+            text = f"{self.name}, {doing}: {e}"
+            if e.code in [getattr(cl.status_code, name) for name in _NO_ROOM]:
+                raise MemoryError(text) from e
+            lost = e.code in [getattr(cl.status_code, name) for name in _GONE]
+            raise DeviceError(text, lost) from e
 
 
 @cache
-def default_queue() -> Queue:
-    """The first GPU that OpenCL has here, or else its first device; one queue a process.
+def open_queue(index: int | None = None) -> OpenCLQueue:
+    """Device number `index` of all that OpenCL has here, platform after platform; None: the first
+    GPU, or else the first device. One queue a process and device.
 
     Raises BuildError if there is none, or pyopencl is not installed.
     """
@@ -59,10 +176,18 @@ def default_queue() -> Queue:
         raise BuildError(f"OpenCL finds no platform here ({e}); {_INSTALL}") from e
     if not devices:
         raise BuildError(f"OpenCL finds no device here; {_INSTALL}")
-    device = next((d for d in devices if d.type & cl.device_type.GPU), devices[0])
-    context = cl.Context([device])
-    profiling = cl.command_queue_properties.PROFILING_ENABLE
-    return Queue(cl, device, context, cl.CommandQueue(context, properties=profiling))
+    if index is None:
+        gpus = [n for n, d in enumerate(devices) if d.type & cl.device_type.GPU]
+        return open_queue(gpus[0] if gpus else 0)
+    if not 0 <= index < len(devices):
+        there = ", ".join(f"{n} {d.name.strip()}" for n, d in enumerate(devices))
+        raise BuildError(f"OpenCL has no device {index} here; it has {there}")
+    return OpenCLQueue(cl, devices[index])
+
+
+def default_queue() -> OpenCLQueue:
+    """The first GPU that OpenCL has here, or else its first device. Raises BuildError."""
+    return open_queue()
 
 
 def source_for(source: str, platform: str) -> str:
@@ -77,124 +202,39 @@ def source_for(source: str, platform: str) -> str:
     return re.sub(r"const int ([bt][xyz]) = get_", r"volatile const int \1 = get_", source)
 
 
-_INSTALL = "install a GPU's driver, or PoCL, which runs on CPUs (Debian: pocl-opencl-icd)"
+class OpenCLFunction(DeviceFunction):
+    """A function on a device of OpenCL; see `DeviceFunction`."""
 
+    arrays = "arrays or buffers of pyopencl"
 
-class OpenCLFunction:
-    """Kernels of one function, compiled for a device: call it with one array a parameter.
+    def __init__(self, artifact: GPUArtifact, queue: OpenCLQueue | None = None) -> None:
+        opened = queue or default_queue()
+        super().__init__(artifact, opened)
+        self._cl, self._context = opened.cl, opened.context
 
-    Workspaces are allocated once; calls of one function must not overlap. Raises BuildError if the
-    device refuses the source, or grants a block less than the target does.
-    """
-
-    def __init__(self, artifact: GPUArtifact, queue: Queue | None = None) -> None:
-        self.artifact, self.info = artifact, artifact.info
-        self.queue = queue or default_queue()
-        cl, device = self.queue.cl, self.queue.device
-        for launch in artifact.launches:
-            threads = launch.block[0] * launch.block[1] * launch.block[2]
-            if threads > device.max_work_group_size:
-                raise BuildError(
-                    f"kernel {launch.name} has {threads} threads a block; {self.queue.name} allows "
-                    f"{device.max_work_group_size}: build for a target with "
-                    f"-max-threads-per-block={device.max_work_group_size}"
-                )
-        try:
-            with warnings.catch_warnings():  # of remarks by the device's compiler
-                warnings.simplefilter("ignore", cl.CompilerWarning)
-                source = source_for(artifact.source, device.platform.name)
-                program = cl.Program(self.queue.context, source).build(cache_dir=False)
-        except cl.RuntimeError as e:
-            raise BuildError(f"{self.queue.name} refused the generated code:\n{e}") from e
-        self._kernels = [cl.Kernel(program, launch.name) for launch in artifact.launches]
-        self._spaces = [
-            self._buffer(count * array_dtype(dtype).itemsize)
-            for count, dtype in artifact.workspaces
-        ]
-
-    def __call__(self, *arrays: Any) -> None:
-        """Run on arrays or buffers of pyopencl, which stay where they are, once what they wait for
-        is done, and on NumPy arrays, which are copied. Returns when it is done."""
-        buffers, back = self._bind(arrays)
-        events = [e for array in arrays for e in getattr(array, "events", ())]
-        if events:
-            self.queue.cl.wait_for_events(events)
-        self._enqueue(buffers)
-        for array, buffer in back:
-            self.queue.cl.enqueue_copy(self.queue.queue, array, buffer)
-        self.queue.queue.finish()
-
-    def time_evaluator(
-        self,
-        number: int = 1,
-        repeat: int = 1,
-        min_repeat_ms: float = 0,
-        cooldown_ms: float = 0,
-        flush_cache: bool = False,
-    ) -> Callable[..., Timing]:
-        """A function of the arrays that times this one by the device's own events: the seconds that
-        kernels run, without copies and waiting; see `Function.time_evaluator`."""
-        if flush_cache:
-            raise ArgumentError("flush_cache is for CPU functions; the caches of a device stay")
-        protocol = Protocol(number, repeat, min_repeat_ms, cooldown_ms)
-
-        def evaluate(*arrays: Any) -> Timing:
-            buffers, _ = self._bind(arrays)
-
-            def measure(count: int) -> float:
-                total = 0
-                for _ in range(count):
-                    events = self._enqueue(buffers)
-                    self.queue.queue.finish()
-                    total += sum(e.profile.end - e.profile.start for e in events)
-                return total * 1e-9
-
-            return protocol.take(measure)
-
-        return evaluate
-
-    def _enqueue(self, buffers: Sequence[Any]) -> list[Any]:
-        """Launch the kernels in order; the events of each."""
-        memory = [*buffers, *self._spaces]
-        events = []
-        for launch, kernel in zip(self.artifact.launches, self._kernels, strict=True):
-            kernel.set_args(*(memory[n] for n in launch.args))
-            size = tuple(g * b for g, b in zip(launch.grid, launch.block, strict=True))
-            enqueue = self.queue.cl.enqueue_nd_range_kernel
-            events.append(enqueue(self.queue.queue, kernel, size, launch.block))
-        return events
-
-    def _buffer(self, count: int) -> Any:
-        cl = self.queue.cl
-        return cl.Buffer(self.queue.context, cl.mem_flags.READ_WRITE, max(1, count))
-
-    def _bind(self, arrays: Sequence[Any]) -> tuple[list[Any], list[tuple[Any, Any]]]:
-        """A buffer for each argument, and the (array, buffer) pairs to copy back."""
+    def _bind(self, arrays: Sequence[Any]) -> Bound:
         check_count(self.info, arrays)
-        buffers: list[Any] = []
+        found: list[Any] = []
         spans: list[tuple[object, int, int]] = []
-        back = []
-        for n, (param, array) in enumerate(zip(self.info.params, arrays, strict=True)):
-            if isinstance(array, self.queue.cl.Buffer) or hasattr(array, "base_data"):
-                buffers.append(self._on_device(n, array))
-                spans.append(("device", buffers[-1].int_ptr, buffers[-1].size))
-                continue
-            host = check_array(self.info, n, array)
-            _note()
-            buffers.append(self._buffer(host.nbytes))
-            spans.append(("host", host.ctypes.data, host.nbytes))
-            # Outputs too: a program may leave elements as they are.
-            self.queue.cl.enqueue_copy(self.queue.queue, buffers[-1], np.ascontiguousarray(host))
-            if param.written:
-                back.append((host, buffers[-1]))
+        events: list[Any] = []
+        for n, array in enumerate(arrays):
+            if isinstance(array, self._cl.Buffer) or hasattr(array, "base_data"):
+                found.append(self._on_device(n, array))
+                spans.append(("device", found[-1].int_ptr, found[-1].size))
+                events += getattr(array, "events", ())
+            else:
+                found.append(check_array(self.info, n, array))
+                spans.append(("host", found[-1].ctypes.data, found[-1].nbytes))
         check_apart(self.info, spans)
-        return buffers, back
+        if events:
+            self._cl.wait_for_events(events)
+        return Bound(tuple(found), contextlib.nullcontext())
 
     def _on_device(self, n: int, array: Any) -> Any:
         """The buffer of an array of pyopencl, or a buffer, which says only how long it is."""
         param, where = self.info.params[n], place_of(self.info, n)
         data = array
-        if not isinstance(array, self.queue.cl.Buffer):
+        if not isinstance(array, self._cl.Buffer):
             if tuple(array.shape) != param.shape or array.dtype != array_dtype(param.dtype):
                 raise ArgumentError(
                     f"{where} is {array.dtype.name}{list(array.shape)}; expected "
@@ -211,17 +251,9 @@ class OpenCLFunction:
                 f"{where} is a buffer of {data.size} bytes; expected at least {needed}, for "
                 f"{param.dtype}{list(param.shape)}"
             )
-        if data.context != self.queue.context:
+        if data.context != self._context:
             raise ArgumentError(
                 f"{where} belongs to another OpenCL context; make it in that of "
                 "autosched.runtime.opencl.default_queue()"
             )
         return data
-
-
-@cache
-def _note() -> None:
-    _log.info(
-        "NumPy arrays are copied to the device and back at every call; pass arrays of "
-        "pyopencl.array to leave them there"
-    )

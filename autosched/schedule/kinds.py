@@ -109,9 +109,9 @@ def bind(func: PrimFunc, loop: Var, thread: str) -> PrimFunc:
 
 
 def check_shared_out(outer: For, inner: For, thread: str) -> None:
-    """Raise ScheduleError unless the two loops, bound to one axis, are parts of one iteration space,
-    or what stands in `inner` is the same work in each iteration of `outer`: only then threads may
-    share it out."""
+    """Raise ScheduleError unless the two loops, bound to one axis, are parts of one iteration
+    space, or what stands in `inner` is the same work in each iteration of `outer`: only then
+    threads may share it out."""
     if chained(outer, inner):
         return
     for site in sites(inner):

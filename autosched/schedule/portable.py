@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from autosched.errors import ScheduleError
 from autosched.schedule.trace import Trace
 from autosched.tir.canonical import block_order
 from autosched.tir.nodes import PrimFunc
@@ -25,7 +26,10 @@ def decode_trace(func: PrimFunc, steps: Any, decisions: Mapping[str, int], diale
     Raises ScheduleError if the steps are malformed or of another dialect.
     """
     names = {f"#{n}": name for n, name in enumerate(block_order(func))}
-    renamed = [_rename(step, names) for step in steps]
+    try:
+        renamed = [_rename(step, names) for step in steps]
+    except (TypeError, ValueError, KeyError) as e:  # records of strangers may say anything
+        raise ScheduleError(f"not the steps of a trace: {e}; found {str(steps)[:80]}") from e
     return Trace.from_json(json.dumps({"dialect": dialect, "steps": renamed})).bind(dict(decisions))
 
 

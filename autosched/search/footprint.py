@@ -101,9 +101,7 @@ def site_uses(func: PrimFunc, homes: Mapping[int, int]) -> list[SiteUses]:
     every = list(sites(func))
     out = []
     for site in every:
-        extents = tuple(
-            floats(1.0 if idle(loop, site) else loop.extent) for loop in site.loops
-        )
+        extents = tuple(floats(1.0 if idle(loop, site) else loop.extent) for loop in site.loops)
         values, sizes = site.block.values(), site.extents()
         depth = {id(loop.var): d for d, loop in enumerate(site.loops)}
         uses = []

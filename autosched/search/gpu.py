@@ -240,9 +240,7 @@ def _of_thread(buffer: Buffer, around: Sequence[For]) -> bool:
     return any((x.thread or "").startswith("threadIdx") for x in around)
 
 
-def _traffic(
-    places: Sequence[SiteUses], tree: LoopTree
-) -> tuple[Floats, Floats, Floats, Floats]:
+def _traffic(places: Sequence[SiteUses], tree: LoopTree) -> tuple[Floats, Floats, Floats, Floats]:
     """(bytes requested of global memory, sectors, words read from shared memory, words times the
     repetitions of their requests)."""
     requested, sectors, words, repeated = (floats(0.0) for _ in range(4))
@@ -301,9 +299,7 @@ def _step(use: Use, loop: For, tree: LoopTree) -> Floats:
     """Elements between neighbouring iterations of a loop."""
     buffer = use.access.buffer
     total = floats(0.0)
-    for form, stride in zip(
-        use.forms, strides(tree.shapes[id(buffer)], buffer.align), strict=True
-    ):
+    for form, stride in zip(use.forms, strides(tree.shapes[id(buffer)], buffer.align), strict=True):
         if form is None:
             return floats(BANKS + 1.0)  # data decide: anywhere
         for atom, c in form.terms:

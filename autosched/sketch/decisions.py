@@ -266,7 +266,12 @@ def mutate_tile(spec: TileSpec, factors: IntArray, rng: np.random.Generator) -> 
     level = rng.integers(0, levels, size=n)
     size = np.where(level == levels - 1, unit, 1) * rng.choice([-1, 1], size=n)
     nudged[rows, level] = np.maximum(nudged[rows, level] + size, 1)
-    cap = np.full(n, {"rows": 16, "reduce": MAX_TAPS, "tile": 16, "steps": MAX_TAPS, "lanes": 8}.get(spec.role, spec.extent))
+    cap = np.full(
+        n,
+        {"rows": 16, "reduce": MAX_TAPS, "tile": 16, "steps": MAX_TAPS, "lanes": 8}.get(
+            spec.role, spec.extent
+        ),
+    )
     inner = np.where(rng.random(n) < 0.5, out[:, -1], spec.sample_inner(rng, cap))
     fresh = spec.sample_outer(rng, inner)
     kind: npt.NDArray[np.float64] = rng.random((n, 1))

@@ -11,6 +11,8 @@ from autosched.sketch.analysis import elementwise_consumer
 from autosched.sketch.digits import separate_digits
 from autosched.sketch.rules import CPU_RULES, INLINE_RULES
 from autosched.sketch.rules.gpu import GPU_INLINE_RULES, GPU_RULES
+from autosched.sketch.rules.gpu.cache_write import prepared
+from autosched.sketch.rules.gpu.tiling import storing
 from autosched.sketch.space import Space, Variant
 from autosched.sketch.state import Rule, State, Verdict
 from autosched.target import Target
@@ -35,8 +37,11 @@ def generate_states(
     func: PrimFunc, target: Target, custom_rules: Sequence[Rule] = (), limit: int = MAX_VARIANTS
 ) -> list[State]:
     """The finished sketches, the most usual first; at most `limit`."""
-    schedule = Schedule(func)
-    separate_digits(schedule)
+    if target.is_gpu:
+        schedule = prepared(func)
+    else:
+        schedule = Schedule(func)
+        separate_digits(schedule)
     states = [State(schedule, target)]
     inline, main = (GPU_INLINE_RULES, GPU_RULES) if target.is_gpu else (INLINE_RULES, CPU_RULES)
     for rules in (custom_rules, inline, main):
@@ -113,7 +118,10 @@ def _taken_along(state: State, block: str, rules: Sequence[Rule]) -> bool:
     for name in blocks[block].producers:
         if name in state.handled:
             continue
-        consumer = elementwise_consumer(blocks[name], blocks)
+        if state.target.is_gpu:
+            consumer = storing(state, blocks[name])
+        else:
+            consumer = elementwise_consumer(blocks[name], blocks)
         if consumer is None or consumer.name != block:
             continue
         if any(

@@ -91,7 +91,8 @@ def _draw(
     most: int | None = None,
 ) -> IntArray:
     """One of `values` for each candidate, none above `most`."""
-    allowed = np.array([v for v in values if most is None or v <= most] or [most], dtype=np.int64)
+    fits = [v for v in values if most is None or v <= most]
+    allowed = np.array(fits or [min(values)], dtype=np.int64)
     chances = np.array(weights[: len(allowed)])
     drawn: IntArray = rng.choice(allowed, size=n, p=chances / chances.sum())
     return drawn

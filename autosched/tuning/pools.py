@@ -2,7 +2,7 @@
 
 | address | pool |
 |---|---|
-| `local` | this machine: `measure.local.LocalPool` |
+| `local`, `local?device=1` | this machine, or a GPU of it: `measure.local.LocalPool` |
 | `replay:model` | nothing is built or timed: every program gets the seconds of a made-up machine |
 | `replay:RECORDS` | the same from a log, a SQLite file or a database URL, by program |
 | `tls://HOST:PORT`, `tcp://HOST:PORT` | the workers of a scheduler: `measure.cluster.ClusterPool` |
@@ -17,7 +17,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl
 
@@ -64,7 +64,7 @@ class PoolAddress:
         if not known.get(scheme, False):
             raise TuningError(f"{text!r} is no pool's address; expected {FORMS}")
         address = PoolAddress(text, scheme, rest, options)
-        own = {"local": (), "replay": ("seconds",)}.get(scheme, CLUSTER_OPTIONS)
+        own = {"local": ("device",), "replay": ("seconds",)}.get(scheme, CLUSTER_OPTIONS)
         wrong = [name for name in options if name not in own]
         if wrong:
             has = f"it has {', '.join(own)}" if own else "it has none"
@@ -113,7 +113,10 @@ def pool_from(
         from measure.build import LocalBuilder
         from measure.local import LocalPool, LocalRunner
 
-        return LocalPool(target, builder or LocalBuilder(), runner or LocalRunner(), seed)
+        runner = runner or LocalRunner()
+        if "device" in parsed.options:
+            runner = replace(runner, device=_device(parsed))
+        return LocalPool(target, builder or LocalBuilder(), runner, seed)
     if builder is not None or runner is not None:
         raise TuningError(
             f"builder and runner are options of the local pool; pool {address} has none"
@@ -149,6 +152,13 @@ def _replay(address: PoolAddress, target: Target) -> Pool:
 
     with open_records(address.rest) as source:
         return ReplayPool(device, recorded(source.records(target=str(target))), delay)
+
+
+def _device(address: PoolAddress) -> int:
+    text = address.options["device"]
+    if not (text.isascii() and text.isdigit()):
+        raise TuningError(f"pool {address.text}: device is {text!r}; expected a GPU's number")
+    return int(text)
 
 
 def _seconds(address: PoolAddress) -> float:

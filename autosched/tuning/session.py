@@ -74,6 +74,8 @@ class Session:
         self.records: dict[tuple[int, int], Record] = {}
         self.phases: defaultdict[str, float] = defaultdict(float)
         self.started = time.perf_counter()
+        self.patient_from = 0
+        """Trials before it do not count for early stopping: the job had ended, and was resumed."""
         self.round = 0
         self.notice: str | None = None
         self.job: JobInfo
@@ -255,10 +257,10 @@ class Session:
             return False
         trials = [self.records[k] for k in sorted(self.records) if k[0] >= 0]
         best, since = float("inf"), 0
-        for r in trials:
+        for number, r in enumerate(trials):
             if r.status == OK and r.seconds is not None and r.seconds < best:
                 best, since = r.seconds, 0
-            else:
+            elif number >= self.patient_from:
                 since += 1
         return since >= patience
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from heapq import nsmallest
 from typing import TYPE_CHECKING
 
-from autosched.errors import AutoschedError, ScheduleError, TuningError
+from autosched.errors import AutoschedError, TuningError
 from autosched.tuning.best import schedule_of
 from autosched.tuning.stored import program_of
 from records import BASELINE, OK, STALE, Measurement, Record, RecordError, Workload
@@ -62,14 +63,18 @@ def verify(
 
 def _imported(store: Store, key: str, target: str, device: str, top: int) -> list[Record]:
     """Baselines and the fastest trials that have not been measured here."""
-    found = [
-        r
-        for r in store.records(workload_key=key, target=target, device=device, status=OK)
-        if r.origin != "local" and r.remeasured_seconds is None
-    ]
-    baselines = [r for r in found if r.kind == BASELINE]
-    trials = sorted((r for r in found if r.kind != BASELINE), key=lambda r: (r.seconds or 0, r.id))
-    return baselines + trials[:top]
+    baselines: list[Record] = []
+
+    def trials() -> Iterator[Record]:
+        for r in store.records(workload_key=key, target=target, device=device, status=OK):
+            if r.origin != "local" and r.remeasured_seconds is None:
+                if r.kind != BASELINE:
+                    yield r
+                else:
+                    baselines.append(r)
+
+    fastest = nsmallest(top, trials(), key=lambda r: (r.seconds or 0, r.id))
+    return baselines + fastest
 
 
 def _verify_workload(
@@ -86,7 +91,7 @@ def _verify_workload(
             replayed.append((record, schedule_of(func, record).trace))
         except TuningError as e:
             _withdraw(store, record, STALE, str(e), report)
-        except ScheduleError as e:
+        except AutoschedError as e:
             _withdraw(store, record, "instantiation_error", str(e), report)
     if not replayed:
         return

@@ -6,12 +6,13 @@ from typing import Annotated, Any
 
 import anyio.to_thread
 from fastapi import APIRouter, Header, Query, Request, Response
-from fastapi.responses import JSONResponse, StreamingResponse
+from fastapi.responses import StreamingResponse
 
+from records import Store
 from records.types import ENDED
 from server.limits import EVENT_STREAM, wants_stream
 from server.problems import ProblemError
-from server.routes.common import JobId, answers
+from server.routes.common import JobId, answers, written
 from server.schemas import Event, EventPage
 from server.state import ServiceOf
 
@@ -57,17 +58,9 @@ async def get_events(
     `last_id` as `after`.
     """
     start = _start(after, last_event_id)
-    job = await anyio.to_thread.run_sync(service.store.job, job_id)
     if not wants_stream(request.headers):
-        found = await anyio.to_thread.run_sync(
-            lambda: service.store.events(job_id, after_id=start, limit=limit)
-        )
-        page = EventPage(
-            items=[Event.model_validate(event) for event in found],
-            last_id=found[-1].id if found else start,
-            ended=job.state in ENDED and len(found) < limit,
-        )
-        return JSONResponse(page.model_dump(mode="json"), headers={"Vary": "Accept"})
+        return await anyio.to_thread.run_sync(_page, service.store, job_id, start, limit)
+    job = await anyio.to_thread.run_sync(service.store.job, job_id)
     if job.state in ENDED:
         last = await anyio.to_thread.run_sync(service.store.last_events, [job_id])
         if last[job_id] <= start:
@@ -75,6 +68,18 @@ async def get_events(
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no", "Vary": "Accept"}
     stream = service.events.stream(job_id, start)
     return StreamingResponse(stream, media_type=EVENT_STREAM, headers=headers)
+
+
+def _page(store: Store, job_id: str, start: int, limit: int) -> Response:
+    """What is there. The job first: of one that has ended then, all events are there."""
+    job = store.job(job_id)
+    found = store.events(job_id, after_id=start, limit=limit)
+    page = EventPage(
+        items=[Event.model_validate(event) for event in found],
+        last_id=found[-1].id if found else start,
+        ended=job.state in ENDED and len(found) < limit,
+    )
+    return written(page, headers={"Vary": "Accept"})
 
 
 def _start(after: int | None, last_event_id: str | None) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
+from functools import partial
 from itertools import chain, islice
 from typing import IO, Any
 
@@ -89,7 +90,7 @@ async def import_records(request: Request, service: ServiceOf) -> ImportReport:
             else:
                 spool.write(part)
         await run_sync(spool.seek, 0)
-        return await run_sync(_take, service.store, spool)
+        return await service.writing.do(partial(_take, service.store, spool))
 
 
 def _take(store: Store, spool: IO[bytes]) -> ImportReport:

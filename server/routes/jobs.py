@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields
 from typing import Annotated, TypeVar
 
-from anyio import from_thread
-from anyio.to_thread import run_sync
-from fastapi import APIRouter, Header, Query, Request, Response
+from fastapi import APIRouter, Header, Query, Response
 
-from records import Job as StoredJob
-from records import Store
 from records.types import STATE
 from server import submission
-from server.auth import Client, ClientOf
+from server.auth import ClientOf
 from server.heartbeat import PROGRESS
+from server.jobs import shown
 from server.paging import decode_cursor, encode_cursor
-from server.routes.common import Cursor, JobId, Limit, answers
+from server.routes.common import Cursor, JobId, Limit, ModelRoute, answers, written
 from server.schemas import Curve, CurvePoint, Job, JobRequest, JobState, Page, ResumeRequest
-from server.state import Service, ServiceOf
+from server.state import ServiceOf
 
 IdempotencyKey = Annotated[
     str | None,
@@ -32,7 +28,7 @@ IdempotencyKey = Annotated[
 ]
 Points = Annotated[int, Query(ge=2, le=10_000, description="points of the curve at most")]
 
-router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
+router = APIRouter(prefix="/v1/jobs", tags=["jobs"], route_class=ModelRoute)
 
 
 @router.get("", operation_id="list_jobs", responses=answers(400))
@@ -51,28 +47,26 @@ def list_jobs(
     return Page(items=items, next_cursor=encode_cursor(page.before))
 
 
-@router.post("", operation_id="submit_job", status_code=201, responses=answers(400, 409, 429))
+@router.post(
+    "",
+    operation_id="submit_job",
+    status_code=201,
+    response_model=Job,
+    responses=answers(400, 409, 429),
+)
 async def submit_job(
     service: ServiceOf,
     client: ClientOf,
     request: JobRequest,
-    response: Response,
     idempotency_key: IdempotencyKey = None,
-) -> Job:
+) -> Response:
     """Queue a job. The answer means that it is stored.
 
     A request that is repeated with the same `Idempotency-Key` is answered with the job of the first
     time; with another body it is refused.
     """
     job = await submission.submit(service, client.name, request, idempotency_key)
-    response.headers["Location"] = f"/v1/jobs/{job.id}"
-    return (await run_sync(shown, service.store, [job]))[0]
-
-
-def submit(service: Service, request: Request, body: JobRequest, key: str | None) -> StoredJob:
-    """`submit_job` for a route that runs in a thread."""
-    client: Client = request.scope["autosched.client"]
-    return from_thread.run(submission.submit, service, client.name, body, key)
+    return written(job, 201, {"Location": f"/v1/jobs/{job.id}"})
 
 
 @router.get("/{job_id}", operation_id="get_job", responses=answers(404))
@@ -82,19 +76,29 @@ def get_job(service: ServiceOf, job_id: JobId) -> Job:
 
 
 @router.post("/{job_id}/cancel", operation_id="cancel_job", responses=answers(404))
-def cancel_job(service: ServiceOf, client: ClientOf, job_id: JobId) -> Job:
+async def cancel_job(service: ServiceOf, client: ClientOf, job_id: JobId) -> Job:
     """Cancel a job. One that waits is cancelled at once, one that runs becomes `cancelling` until
     its process has left it; one that has ended stays as it is. Jobs of others are for admins."""
-    client.check_change(service.store.job(job_id))
-    return shown(service.store, [service.queue.cancel(job_id)])[0]
+
+    def cancel() -> Job:
+        client.check_change(service.store.job(job_id))
+        return shown(service.store, [service.queue.cancel(job_id)])[0]
+
+    return await service.writing.do(cancel)
 
 
-@router.post("/{job_id}/resume", operation_id="resume_job", responses=answers(404, 409))
-def resume_job(service: ServiceOf, client: ClientOf, job_id: JobId, request: ResumeRequest) -> Job:
+@router.post("/{job_id}/resume", operation_id="resume_job", responses=answers(404, 409, 429))
+async def resume_job(
+    service: ServiceOf, client: ClientOf, job_id: JobId, request: ResumeRequest
+) -> Job:
     """Put a job that has ended back into the queue, with more trials: it goes on where it was.
     Jobs of others are for admins."""
-    client.check_change(service.store.job(job_id))
-    return shown(service.store, [service.queue.resume(job_id, request.additional_trials)])[0]
+
+    def resume() -> Job:
+        client.check_change(service.store.job(job_id))
+        return shown(service.store, [service.queue.resume(job_id, request.additional_trials)])[0]
+
+    return await service.writing.do(resume)
 
 
 @router.get("/{job_id}/curve", operation_id="get_job_curve", responses=answers(404))
@@ -130,14 +134,3 @@ def thinned(items: Sequence[T], most: int) -> list[T]:
         return list(items)
     last = len(items) - 1
     return [items[round(n * last / (most - 1))] for n in range(most)]
-
-
-def shown(store: Store, jobs: list[StoredJob]) -> list[Job]:
-    """Jobs as they go over the wire."""
-    titles = store.titles([job.workload_key for job in jobs])
-    answer = []
-    for job in jobs:
-        name, args = titles[job.workload_key]
-        values = {f.name: getattr(job, f.name) for f in fields(job)}
-        answer.append(Job.model_validate(values | {"workload_name": name, "workload_args": args}))
-    return answer

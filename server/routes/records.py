@@ -11,11 +11,11 @@ from autosched.errors import TargetError
 from autosched.target import Target
 from server.etags import tagged_json
 from server.paging import decode_id, encode_cursor
-from server.routes.common import PRINTABLE, Cursor, Limit, RecordId, answers
+from server.routes.common import PRINTABLE, Cursor, Limit, ModelRoute, RecordId, answers
 from server.schemas import Kind, Measurement, Page, Record, RecordDetail, Status
 from server.state import Service, ServiceOf
 
-router = APIRouter(prefix="/v1", tags=["records"])
+router = APIRouter(prefix="/v1", tags=["records"], route_class=ModelRoute)
 
 Text = Annotated[str | None, Query(pattern=PRINTABLE, max_length=1000)]
 StatusOf = Annotated[Status | None, Query(description="how the measurement ended")]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from server.routes.common import answers
+from server.routes.common import ModelRoute, answers
 from server.schemas import Page, Worker
 from server.state import ServiceOf
 
-router = APIRouter(prefix="/v1/workers", tags=["workers"])
+router = APIRouter(prefix="/v1/workers", tags=["workers"], route_class=ModelRoute)
 
 
 @router.get("", operation_id="list_workers", responses=answers())

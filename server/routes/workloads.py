@@ -9,11 +9,11 @@ from fastapi.responses import Response
 
 from server.etags import tagged_json
 from server.paging import decode_cursor, encode_cursor
-from server.routes.common import Cursor, Limit, WorkloadKey, answers
+from server.routes.common import Cursor, Limit, ModelRoute, WorkloadKey, answers
 from server.schemas import Page, Workload, WorkloadDetail
 from server.state import ServiceOf
 
-router = APIRouter(prefix="/v1/workloads", tags=["workloads"])
+router = APIRouter(prefix="/v1/workloads", tags=["workloads"], route_class=ModelRoute)
 
 
 @router.get("", operation_id="list_workloads", responses=answers(400))

@@ -114,14 +114,14 @@ def plot(service: ServiceOf, glances: GlancesOf, job_id: JobId) -> JSONResponse:
 
 
 @router.post("/jobs/{job_id}/cancel")
-def cancel(service: ServiceOf, client: ClientOf, job_id: JobId) -> RedirectResponse:
+async def cancel(service: ServiceOf, client: ClientOf, job_id: JobId) -> RedirectResponse:
     """The button."""
-    api.cancel_job(service, client, job_id)
+    await api.cancel_job(service, client, job_id)
     return RedirectResponse(f"/jobs/{job_id}", 303)
 
 
 @router.post("/jobs/{job_id}/resume")
-def resume(
+async def resume(
     service: ServiceOf,
     client: ClientOf,
     job_id: JobId,
@@ -129,7 +129,7 @@ def resume(
 ) -> RedirectResponse:
     """The button."""
     more = whole_number(fields, "additional_trials", 0, 1_000_000)
-    api.resume_job(service, client, job_id, ResumeRequest(additional_trials=more))
+    await api.resume_job(service, client, job_id, ResumeRequest(additional_trials=more))
     return RedirectResponse(f"/jobs/{job_id}", 303)
 
 

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import pytest
-from cluster_doubles import DEVICE, OTHER, candidates, vector_add
+from cluster_doubles import DEVICE, OTHER, candidates, seconds_of, vector_add
 from cluster_processes import QUICK, Cluster, slot_processes, wait_ready
+from distributed import Client
 
 from autosched.errors import MeasureError
 from measure.cluster import ClusterPool
+from measure.cluster_settings import STOP
 from measure.registry import DeviceStatus, State
 from measure.status import MeasureResult, Status
 
@@ -95,6 +99,82 @@ def test_cluster_silent_worker_is_given_up_and_comes_back(cluster: Cluster) -> N
 
 
 @pytest.mark.long
+@pytest.mark.timeout(400)
+def test_cluster_one_of_four_workers_killed_again_and_again(cluster: Cluster) -> None:
+    """One every 5 seconds for two minutes: nothing is lost, and at most the batch that it had is
+    measured once more."""
+    every, kills, rng = 5.0, 24, random.Random(0)
+    traces = candidates(FUNC, 64) * 4
+    expected = [seconds_of(t.apply(FUNC).func) for t in traces]
+    with cluster.work("kills", "paced_engine", 4) as worker, cluster.pool("kills") as pool:
+        job = pool.open_job(FUNC)
+        wait_ready(pool, 4)
+        over = threading.Event()
+        killed: list[int] = []
+
+        def kill() -> None:
+            while len(killed) < kills and not over.wait(every):
+                if victims := slot_processes(worker):
+                    killed.append(rng.choice(victims))
+                    os.kill(killed[-1], signal.SIGKILL)
+
+        killer = threading.Thread(target=kill)
+        killer.start()
+        try:
+            while killer.is_alive():
+                before, dead = pool.counters["repeats"], len(killed)
+                told = Disturbed(0, None)
+                results = pool.measure(job, traces, None, told)
+                assert [r.seconds for r in results] == expected
+                assert sorted(told.told) == list(range(len(traces)))
+                # One that died at the end of the call before may be missed in this one.
+                deaths = len(killed) - dead + 1
+                assert pool.counters["repeats"] - before <= deaths * QUICK.batch_items
+        finally:
+            over.set()
+            killer.join()
+        assert len(killed) == kills
+        assert pool.counters["repeats"] <= kills * QUICK.batch_items
+        wait_ready(pool, 4)
+
+
+@pytest.mark.long
+def test_cluster_worker_that_wakes_after_its_batch_was_given_away(cluster: Cluster) -> None:
+    patience = replace(QUICK, silence=2.5)
+    traces = candidates(FUNC, 40)
+    with (
+        cluster.work("wakes", "slow_engine", slots=2) as worker,
+        cluster.pool("wakes", patience) as pool,
+    ):
+        job = pool.open_job(FUNC)
+        wait_ready(pool, 2)
+        victim = slot_processes(worker)[0]
+
+        def wake() -> None:
+            end = time.monotonic() + 60
+            while not pool.counters["repeats"] and time.monotonic() < end:
+                time.sleep(0.01)
+            os.kill(victim, signal.SIGCONT)
+
+        waker = threading.Thread(target=wake)
+        waker.start()
+        disturbed = Disturbed(3, lambda: os.kill(victim, signal.SIGSTOP))
+        results = pool.measure(job, traces, None, disturbed)
+        waker.join()
+        assert [r.seconds for r in results] == [seconds_of(t.apply(FUNC).func) for t in traces]
+        assert sorted(disturbed.told) == list(range(40))
+        assert 0 < pool.counters["repeats"] <= QUICK.batch_items
+        # The one that it had in work is answered, to whom nobody waits for any more, or first.
+        end = time.monotonic() + 30
+        while not pool.counters["late"] + pool.counters["dropped"]:
+            assert time.monotonic() < end
+            pool.devices()
+            time.sleep(0.05)
+        again = pool.measure(job, traces[:10])
+        assert [r.seconds for r in again] == [r.seconds for r in results[:10]]
+
+
+@pytest.mark.long
 def test_cluster_device_that_joins_in_the_middle_gets_work(cluster: Cluster) -> None:
     with cluster.work("join", "slow_engine"), cluster.pool("join") as pool:
         job = pool.open_job(FUNC)
@@ -105,6 +185,16 @@ def test_cluster_device_that_joins_in_the_middle_gets_work(cluster: Cluster) -> 
         results = pool.measure(job, candidates(FUNC, 80), None, Disturbed(1, join))
         assert {r.status for r in results} == {Status.OK}
         assert sum(d.seconds_each is not None for d in of_label(pool, "join")) == 3
+
+
+def test_cluster_word_that_a_batch_is_unwanted_reaches_who_is_there(cluster: Cluster) -> None:
+    with cluster.work("word", "quick_engine"), cluster.pool("word") as pool:
+        pool.open_job(FUNC)
+        (device,) = of_label(pool, "word")
+        with Client(cluster.address, set_as_default=False) as client:
+            tell = getattr(client.scheduler, STOP)
+            assert client.sync(tell, worker=device.address, batch="any") == "OK"
+            assert client.sync(tell, worker="tcp://127.0.0.1:9", batch="any") == "gone"
 
 
 def test_cluster_slot_is_served_by_one_worker_only(cluster: Cluster) -> None:

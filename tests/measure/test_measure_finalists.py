@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from autosched.codegen.artifact import Artifact, KernelInfo
 from measure.finalists import Finalist, contenders
 from measure.runner import Pace
@@ -35,6 +37,11 @@ def test_finalists_clearly_behind_get_no_more_turns() -> None:
 def test_finalists_turns_count_together() -> None:
     found = finalist(1.5, 1.6).distribution(PACE)
     assert (found.level, found.seconds, found.rounds, found.runs) == ("full", 1.5, (1.5, 1.6), 4)
+    apart = finalist(1.5, 1.6)
+    apart.turns = [
+        replace(turn, noise=noise) for turn, noise in zip(apart.turns, (0.5, 0.2), strict=True)
+    ]
+    assert apart.distribution(PACE).noise == 0.2
     wrong = finalist(1.5)
     wrong.status, wrong.error = Status.WRONG_RESULT, "o[0] is 1, expected 2"
     failed = wrong.distribution(PACE)

@@ -169,6 +169,38 @@ def test_local_reports_each_result_once_as_it_comes(pool: LocalPool, job: JobHan
     ]
 
 
+def test_local_cancel_keeps_what_was_timed(pool: LocalPool, job: JobHandle) -> None:
+    cancel = threading.Event()
+    results = pool.measure(job, [GOOD] * 40, on_results=lambda _: cancel.set(), cancel=cancel)
+    statuses = [str(r.status) for r in results]
+    assert statuses == ["ok"] * statuses.count("ok") + ["cancelled"] * statuses.count("cancelled")
+    assert 0 < statuses.count("ok") < 40
+
+
+def test_local_visits_a_candidate_again_and_counts_all_of_it(
+    pool: LocalPool, job: JobHandle
+) -> None:
+    runner = pool._slot.plan
+    (once,) = pool.measure(job, [GOOD])
+    pool._slot.plan = dataclasses.replace(runner, most_visits=1)
+    try:
+        (alone,) = pool.measure(job, [GOOD])
+    finally:
+        pool._slot.plan = runner
+    assert once.ok
+    assert alone.ok
+    assert len(once.samples) > len(alone.samples)
+    assert once.runs > alone.runs
+    assert once.raw_seconds == min(once.samples)
+
+
+def test_local_visits_go_on_in_a_new_process(pool: LocalPool, job: JobHandle) -> None:
+    """Between two visits another candidate crashed: memory is filled again."""
+    doubles = [GOOD, *[Double("segfault")] * 3, GOOD] * 4
+    results = pool.measure(job, doubles)
+    assert [r.ok for r in results] == [d.name == "right" for d in doubles]
+
+
 def test_local_nothing_to_measure(pool: LocalPool, job: JobHandle) -> None:
     assert pool.measure(job, []) == []
     assert pool.remeasure(job, [], rounds=1) == []
@@ -178,11 +210,12 @@ def test_local_cancel(pool: LocalPool, job: JobHandle) -> None:
     cancel = threading.Event()
 
     def stop(found: Found) -> None:
-        if any(result.ok for _, result in found):
-            cancel.set()
+        cancel.set()
 
-    results = pool.measure(job, [GOOD] * 20, on_results=stop, cancel=cancel)
-    assert [str(r.status) for r in results] == ["ok"] + ["cancelled"] * 19
+    # A failure is known before anything of its group is timed.
+    doubles = [Double("build_raises"), *[GOOD] * 19]
+    results = pool.measure(job, doubles, on_results=stop, cancel=cancel)
+    assert [str(r.status) for r in results] == ["build_error"] + ["cancelled"] * 19
     assert "before it was timed" in results[1].error
     assert "before it was built" in results[19].error
 

@@ -59,7 +59,7 @@ def test_timing_stays_within_its_budget() -> None:
         clock = Clock(seconds)
         found = clock.time()
         assert clock.spent < 0.06
-        assert len(found.samples) >= 3
+        assert len(found.samples) >= 2
 
 
 def test_timing_ends_early_when_samples_agree() -> None:
@@ -158,3 +158,40 @@ def test_timing_gives_disturbed_calls_another_chance_in_the_race() -> None:
     assert len(found.samples) >= PLAN.min_repeats
     lost = Shared(9e-3, dict.fromkeys(range(1000), 0.009))
     assert lost.time(best=1e-3).runs < 10
+
+
+class Crowded(Clock):
+    """On cores that someone shares while the calls listed are made."""
+
+    def __init__(self, seconds: float, crowd: range) -> None:
+        super().__init__(seconds, slow=dict.fromkeys(crowd, 1.5 * seconds))
+        self.crowd = crowd
+
+    def time(self, plan: TimingPlan = PLAN, best: float | None = None) -> Estimate:
+        first = self.slow.get(0, self.seconds)
+        return time_kernel(
+            self.call,
+            self.pacer,
+            first,
+            plan,
+            NOMINAL,
+            best,
+            crowding=lambda pace: 0.7 if self.calls - 1 in self.crowd else 0.0,
+        )
+
+
+def test_timing_does_not_count_samples_on_shared_cores() -> None:
+    clock = Crowded(1e-3, range(4))
+    found = clock.time()
+    assert found.seconds == pytest.approx(1e-3)
+    assert found.noise == 0.0
+    assert len(found.samples) == len(Clock(1e-3).time().samples)
+
+
+def test_timing_on_shared_cores_ends_soon_and_says_so() -> None:
+    clock = Crowded(1e-3, range(1000))
+    found = clock.time()
+    assert found.noise == pytest.approx(0.7)
+    assert len(found.samples) == PLAN.min_repeats
+    lost = Crowded(1e-3, range(1000)).time(best=1e-4)
+    assert lost.noise == pytest.approx(0.7)

@@ -18,11 +18,13 @@ from records import (
     LeaseLost,
     Measurement,
     NoRecord,
+    QueueFull,
     RecordError,
     Store,
     SubmissionKey,
     new_job_id,
 )
+from records.submissions import Bounds, Submission
 
 SHORT = 0.05
 """Seconds of a lease that is to run out."""
@@ -318,3 +320,73 @@ class QueueContract:
         assert store.events("nobody") == []
         with pytest.raises(NoRecord, match="no job nobody"):
             store.add_event("nobody", "x", {})
+
+    # Submissions together, and bounds
+
+    def test_submissions_together_are_each_answered(self, store, queue):
+        key = SubmissionKey("ann", "k1", "d1")
+        first, _ = self.submit(queue, key=key, client="ann")
+        other = replace(WORKLOAD, key="w2", script="other")
+        answers = queue.submit_many(
+            [
+                self.submission(key=key, client="ann"),
+                self.submission(key=key._replace(digest="d2"), client="ann"),
+                self.submission(workload=replace(WORKLOAD, script="changed")),
+                self.submission(workload=other, client="bob", priority=7),
+                self.submission(key=key._replace(key="k2")),
+                self.submission(key=key._replace(key="k2")),
+                self.submission(key=key._replace(key="k2", digest="d9")),
+            ]
+        )
+        known, reused, contradicts, new, once, again, not_again = answers
+        assert known == (first, False)
+        assert isinstance(reused, KeyReused)
+        assert "stored with another script" in str(contradicts)
+        assert new[1]
+        assert new[0] == store.job(new[0].id)
+        assert (new[0].client, new[0].priority, new[0].state) == ("bob", 7, "queued")
+        assert store.workload("w2") == other
+        assert (once[1], again[1], once[0]) == (True, False, again[0])
+        assert isinstance(not_again, KeyReused)
+        told = [event.data for event in store.events(new[0].id)]
+        assert [(d["state"], d["reason"]) for d in told] == [("queued", "submitted")]
+        assert len(store.jobs().jobs) == 4
+
+    def submission(self, **values):
+        given = {"workload": WORKLOAD, "target": TARGET, "seed": 0, "trials_requested": 10}
+        return Submission(**given | values)
+
+    def test_rows_that_the_database_refuses_take_no_other_submission_with_them(self, store, queue):
+        answers = queue.submit_many(
+            [self.submission(), self.submission(client=None), self.submission()]
+        )
+        assert [isinstance(a, RecordError) for a in answers] == [False, True, False]
+        assert len(store.jobs().jobs) == 3
+
+    def test_no_more_jobs_wait_than_may(self, store):
+        """However many come at once, by however many queues."""
+        queues = [JobQueue(store, Bounds(6, 3)) for _ in range(4)]
+
+        def submit(n):
+            try:
+                return self.submit(queues[n % 4], client=f"client {n % 3}")[1]
+            except QueueFull:
+                return False
+
+        with ThreadPoolExecutor(8) as pool:
+            taken = list(pool.map(submit, range(24)))
+        assert sum(taken) == 5, "one waited before"
+        assert store.count_jobs()["queued"] == 6
+        answers = queues[0].submit_many([self.submission(client="new") for _ in range(2)])
+        assert all(isinstance(a, QueueFull) for a in answers)
+        with pytest.raises(QueueFull, match="6 jobs wait, and at most 6 may"):
+            self.submit(queues[0], client="new")
+
+    def test_a_resumed_job_waits_as_any_other(self, store, queue):
+        queue.cancel(JOB)
+        narrow = JobQueue(store, Bounds(None, 1))
+        job, _ = self.submit(narrow)
+        with pytest.raises(QueueFull, match="1 jobs of nobody wait, and at most 1 may"):
+            narrow.resume(JOB)
+        queue.cancel(job.id)
+        assert narrow.resume(JOB).state == "queued"

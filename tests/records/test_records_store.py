@@ -50,6 +50,7 @@ class TestSqliteStore(StoreContract, QueueContract, RepairContract):
 
             assert (pragma("journal_mode"), pragma("foreign_keys")) == ("wal", 1)
             assert (pragma("synchronous"), pragma("busy_timeout")) == (2, 30_000)
+            assert (pragma("cache_size"), pragma("wal_autocheckpoint")) == (-8_000, 8_000)
 
     def test_readers_do_not_wait_for_a_writer(self, store, address):
         store.add_records([trial(0)])

@@ -190,3 +190,23 @@ def test_jobs_of_others_are_for_admins(guarded: Guarded) -> None:
         path.replace("cancel", "resume"), json={}, headers=bearer(guarded, ADMIN)
     )
     assert again.json()["state"] == "queued"
+
+
+def test_a_flood_of_invalid_tokens_does_not_reach_the_database(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+    check = Tokens.check
+    monkeypatch.setattr(Tokens, "check", lambda self, text: asked.append(text) or check(self, text))
+    settings = Settings(
+        db=str(tmp_path / "x.db"), require_tokens=True, jobs_at_once=0,
+        requests_per_second=0.001, request_burst=5,
+    )  # fmt: skip
+    with serving(settings) as client:
+        found = []
+        for n in range(12):
+            headers = {"Authorization": f"Bearer as_{n:012x}_{'x' * 43}"}
+            found.append(client.get("/v1/jobs", headers=headers).status_code)
+    # One of the five was taken by who asked whether the server is up.
+    assert found == [401] * 4 + [429] * 8
+    assert len(asked) == 4

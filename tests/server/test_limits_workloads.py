@@ -204,14 +204,14 @@ def test_a_process_answers_one_question_after_another() -> None:
 def test_a_question_that_takes_too_long_costs_its_process(monkeypatch: pytest.MonkeyPatch) -> None:
     async def run() -> None:
         async with examining(WorkloadLimits(seconds=0.5), processes=1) as made:
-            await made.examine(QUESTION)
+            await made.ask(QUESTION)
             (child,) = made._idle
             os.kill(child.pid, signal.SIGSTOP)
             with pytest.raises(ProblemError, match=r"more than 0\.5 seconds") as caught:
-                await made.examine(QUESTION)
+                await made.ask(QUESTION)
             assert caught.value.kind.name == "workload-too-large"
             assert child.returncode == -signal.SIGKILL
-            await made.examine(QUESTION)
+            await made.ask(QUESTION)
 
     asyncio.run(run())
 
@@ -219,15 +219,29 @@ def test_a_question_that_takes_too_long_costs_its_process(monkeypatch: pytest.Mo
 def test_a_question_that_kills_its_process(caplog: pytest.LogCaptureFixture) -> None:
     async def run() -> None:
         async with examining(processes=1) as made:
-            await made.examine(QUESTION)
+            await made.ask(QUESTION)
             (child,) = made._idle
             child.kill()
             with pytest.raises(ProblemError, match="memory or the stack"):
-                await made.examine(QUESTION)
-            await made.examine(QUESTION)
+                await made.ask(QUESTION)
+            await made.ask(QUESTION)
 
     asyncio.run(run())
     assert "a process that examined a workload ended" in caplog.messages
+
+
+def test_what_is_known_is_not_examined_again() -> None:
+    async def run() -> None:
+        async with examining(processes=1) as made:
+            first = await made.examine(QUESTION)
+            (child,) = made._idle
+            os.kill(child.pid, signal.SIGSTOP)
+            assert await made.examine(dict(QUESTION)) is first
+            os.kill(child.pid, signal.SIGCONT)
+            other = await made.examine({**QUESTION, "args": [16, 16, 16]})
+            assert other.workload["key"] != first.workload["key"]
+
+    asyncio.run(run())
 
 
 def test_memory_is_bounded() -> None:

@@ -16,7 +16,14 @@ from sqlalchemy.exc import DatabaseError
 from starlette.exceptions import HTTPException
 
 from autosched.errors import ScriptError
-from records import LeaseLost, NoRecord, RecordError, SchemaVersionError, StoreUnavailable
+from records import (
+    LeaseLost,
+    NoRecord,
+    QueueFull,
+    RecordError,
+    SchemaVersionError,
+    StoreUnavailable,
+)
 from records.database import Database
 from server import problems
 from server.problems import KINDS, ProblemError, printable, problem_of
@@ -181,6 +188,7 @@ def test_a_database_that_is_damaged(tmp_path: Path) -> None:
         (NoRecord("none"), "not-found"),
         (LeaseLost("late"), "conflict"),
         (RecordError("in that state"), "conflict"),
+        (QueueFull("3 jobs wait"), "queue-full"),
         (ScriptError("line 1", 1, 1), "invalid-workload"),
         (ProblemError(409, "so"), "conflict"),
         (ProblemError(418, "teapot"), "malformed-request"),
@@ -202,6 +210,16 @@ def test_errors_of_the_database_itself_are_not_the_clients() -> None:
     found = problem_of(error)
     assert found is not None
     assert (found.status, found.headers) == (503, {"Retry-After": "2"})
+
+
+@pytest.mark.parametrize("error", [StoreUnavailable, SchemaVersionError])
+def test_where_the_database_is_is_for_the_log_only(
+    error: type[Exception], caplog: pytest.LogCaptureFixture
+) -> None:
+    found = problem_of(error("sqlite:////home/ann/x.db cannot be used now: locked"))
+    assert found is not None
+    assert "x.db" not in found.detail
+    assert "sqlite:////home/ann/x.db" in caplog.text
 
 
 def test_texts_of_problems_are_printable() -> None:

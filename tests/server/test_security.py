@@ -12,6 +12,7 @@ import socket
 import ssl
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -269,12 +270,41 @@ def test_rates_are_bounded(tmp_path: Path) -> None:
 
 
 def test_queues_are_bounded(tmp_path: Path) -> None:
-    settings = Settings(db=str(tmp_path / "x.db"), jobs_at_once=0, jobs_queued_per_client=2)
+    """However many submissions come at once, exactly as many are taken as may wait."""
+    settings = Settings(db=str(tmp_path / "x.db"), jobs_at_once=0, jobs_queued_per_client=7)
     with serving(settings) as client:
-        for seed in range(2):
-            client.post("/v1/jobs", json=JOB | {"options": {"seed": seed}}).raise_for_status()
-        problem = check_problem(client.post("/v1/jobs", json=JOB), 429)
+
+        def submit(seed: int) -> httpx.Response:
+            return client.post("/v1/jobs", json=JOB | {"options": {"seed": seed}})
+
+        with ThreadPoolExecutor(24) as pool:
+            answers = list(pool.map(submit, range(24)))
+        assert sorted(a.status_code for a in answers) == [201] * 7 + [429] * 17
+        problem = check_problem(submit(99), 429)
         assert problem["type"].endswith(":queue-full")
+        assert len(client.get("/v1/jobs").json()["items"]) == 7
+        job_id = next(a.json()["id"] for a in answers if a.status_code == 201)
+        client.post(f"/v1/jobs/{job_id}/cancel").raise_for_status()
+        assert submit(100).status_code == 201
+        again = client.post(f"/v1/jobs/{job_id}/resume", json={})
+        assert check_problem(again, 429)["type"].endswith(":queue-full")
+
+
+def test_one_submission_repeated_at_once_is_one_job(tmp_path: Path) -> None:
+    settings = Settings(db=str(tmp_path / "x.db"), jobs_at_once=0)
+    with serving(settings) as client:
+
+        def submit(n: int) -> httpx.Response:
+            body = JOB if n % 3 else JOB | {"priority": 1}
+            return client.post("/v1/jobs", json=body, headers={"Idempotency-Key": "the same"})
+
+        with ThreadPoolExecutor(24) as pool:
+            answers = list(pool.map(submit, range(24)))
+        assert len({a.json()["id"] for a in answers if a.status_code == 201}) == 1
+        taken = {n % 3 == 0 for n, a in enumerate(answers) if a.status_code == 201}
+        assert len(taken) == 1, "of two requests under one key, one was taken"
+        assert {a.status_code for a in answers} == {201, 409}
+        assert len(client.get("/v1/jobs").json()["items"]) == 1
 
 
 # Bodies and parameters

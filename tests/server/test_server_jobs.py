@@ -159,3 +159,13 @@ def test_a_time_budget_is_kept_over_an_interruption(client: httpx.Client) -> Non
     ended = wait_for(client, job["id"], "succeeded", seconds=60)
     assert ended["trials_done"] < 1000
     assert time.monotonic() - began < 60
+
+
+def test_early_stopping_begins_anew_with_a_resumed_job(client: httpx.Client) -> None:
+    """What had no better program at the end of one run may have one in the next."""
+    job = submit(client, 400, options={"early_stopping": 12})
+    first = wait_for(client, job["id"], "succeeded", "failed")
+    assert 12 < first["trials_done"] < 400
+    client.post(f"/v1/jobs/{job['id']}/resume", json={"additional_trials": 0}).raise_for_status()
+    again = wait_for(client, job["id"], "succeeded", "failed", trials=first["trials_done"] + 12)
+    assert (again["state"], again["error"]) == ("succeeded", None)

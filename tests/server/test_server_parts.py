@@ -120,18 +120,19 @@ def test_writing_waits_for_the_database_as_long_as_the_lease_lasts(work: Work) -
 
 
 def test_the_time_of_earlier_runs_is_told_by_the_states(work: Work) -> None:
-    assert work.keeper.spent_seconds() == 0.0  # the run that asks does not count
+    assert work.keeper.before().seconds == 0.0  # the run that asks does not count
     time.sleep(0.05)
     work.queue.park(work.lease)
-    spent = work.keeper.spent_seconds()
+    spent = work.keeper.before().seconds
     assert spent >= 0.05
     time.sleep(0.05)
     work.queue.claim("another", 30.0)
-    assert work.keeper.spent_seconds() == spent  # waiting costs nothing
+    assert work.keeper.before().seconds == spent  # waiting costs nothing
     work.queue.finish(Lease(work.job.id, 2), "cancelled")
-    assert work.keeper.spent_seconds() > spent
+    assert work.keeper.before().seconds > spent
+    assert work.keeper.before().trials == 0
     work.queue.resume(work.job.id)
-    assert work.keeper.spent_seconds() == 0.0
+    assert work.keeper.before() == (0.0, 0)
 
 
 def test_the_devices_of_a_cluster_are_its_own() -> None:

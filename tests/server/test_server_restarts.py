@@ -238,3 +238,43 @@ def test_a_database_that_goes_away_costs_nothing(tmp_path: Path) -> None:
             assert store.job(job["id"]).lease_epoch == 1  # the same process
     finally:
         cluster.stop()
+
+
+def test_a_runner_that_is_stopped_in_mid_write_holds_up_nobody_for_long(tmp_path: Path) -> None:
+    """It holds SQLite's only writer until the supervisor kills it; its job goes on elsewhere."""
+    db = str(tmp_path / "x.db")
+    with (
+        ServerProcess(tmp_path, db, SLOWER, lease_seconds=3.0) as server,
+        server.client() as client,
+    ):
+        job = submit(client, TRIALS)
+        wait_for(client, job["id"], "running", trials=4)
+        (pid,) = runners_of(job["id"])
+        stop_in_mid_write(pid, db)
+        answers = []
+        while not answers or answers[-1].status_code == 503:
+            assert len(answers) < 6, "each waits for five seconds"
+            body = {"workload": {"name": "matmul", "args": [16, 16, 16]}, "priority": -1}
+            answers.append(client.post("/v1/jobs", json=body))
+        assert answers[-1].status_code == 201
+        assert all("Retry-After" in a.headers and db not in a.text for a in answers[:-1])
+        wait_for(client, job["id"], "succeeded", "failed")
+        assert pid not in runners_of(job["id"])
+    with Store(db) as store:
+        check_finished(store, job["id"])
+
+
+def stop_in_mid_write(pid: int, db: str) -> None:
+    """Stop a process at an instant at which it holds SQLite's lock."""
+    deadline = time.monotonic() + 60
+    while True:
+        os.kill(pid, signal.SIGSTOP)
+        with closing(sqlite3.connect(db, timeout=0.1, isolation_level=None)) as connection:
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+                connection.execute("ROLLBACK")
+            except sqlite3.OperationalError:
+                return
+        os.kill(pid, signal.SIGCONT)
+        assert time.monotonic() < deadline, "it was never found writing"
+        time.sleep(0.003)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tuning_doubles import Recorder
+from tuning_doubles import FakePool, Recorder, proposals
 
 import autosched as at
 from autosched.errors import AutoschedError, TuningError
@@ -18,7 +18,8 @@ from autosched.tuning.session import AHEAD
 from measure.local import LocalPool
 from measure.pool import Pool
 from measure.replay import ReplayPool
-from records import RecordError
+from measure.status import MeasureResult
+from records import RecordError, Store
 
 TARGET = Target("llvm -mcpu=x86-64-v3 -num-cores=2")
 TASK = at.SearchTask("matmul", (24, 20, 36), target=TARGET)
@@ -64,7 +65,7 @@ def test_addresses(text: str, found: tuple[str, str, dict[str, str]]) -> None:
         ("local:2", "no pool's address"),
         ("replay:", "no pool's address"),
         ("tls:host", "no pool's address"),
-        ("local?seconds=1", "unknown option seconds; it has none"),
+        ("local?seconds=1", "unknown option seconds; it has device"),
         ("replay:model?second=1", "unknown option second; it has seconds"),
         ("replay:model?seconds", "expected options as name=value"),
         ("replay:model?seconds=soon", "seconds is 'soon'; expected what a candidate takes"),
@@ -93,6 +94,43 @@ def test_the_local_pool_by_address() -> None:
     assert isinstance(pool, LocalPool)
     assert (pool.builder, pool.seed) == (builder, 3)
     pool.close()
+
+
+class _Together(FakePool):
+    """Hands over what it measured seven at a time."""
+
+    def measure(self, job: Any, traces: Any, *rest: Any, **more: Any) -> list[MeasureResult]:
+        best_seconds, on_results = rest if rest else (None, None)
+        results = super().measure(job, traces, best_seconds)
+        found = list(enumerate(results))
+        for start in range(0, len(found) if on_results else 0, 7):
+            on_results(found[start : start + 7])
+        return results
+
+
+def test_results_that_come_together_are_stored_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored: list[list[tuple[int, int]]] = []
+    add_records = Store.add_records
+
+    def counted(store: Store, records: Any, **more: Any) -> Any:
+        stored.append([(r.round, r.slot) for r in records])
+        return add_records(store, records, **more)
+
+    monkeypatch.setattr(Store, "add_records", counted)
+    recorders = Recorder(), Recorder()
+    for pool, recorder in zip((_Together(), FakePool()), recorders, strict=True):
+        before = len(stored)
+        options = at.TuningOptions(
+            num_measure_trials=24, num_measures_per_round=12, pool=pool, verbose=0,
+            measure_callbacks=[at.RecordToStore(tmp_path / f"{before}.db"), recorder],
+        )  # fmt: skip
+        TASK.tune(options)
+    together, singly = stored[:6], stored[6:]
+    assert [len(s) for s in together] == [1, 1, 7, 5, 7, 5]
+    assert [key for some in together for key in some] == [key for (key,) in singly]
+    assert proposals(recorders[0].records) == proposals(recorders[1].records)
 
 
 def test_a_model_answers_the_same_in_every_pool(tmp_path: Path) -> None:

@@ -17,7 +17,8 @@ from autosched.tuning.best import (
     schedule_of,
 )
 from autosched.tuning.stored import program_of, stored_task
-from records import NoRecord, RecordReader, Store
+from records import NoRecord, RecordError, RecordReader, Store
+from records.lines import decode_line, encode_line
 
 OPERATORS = [
     ("matmul_add", (8, 12, 16)),
@@ -111,3 +112,11 @@ def test_the_nearest_compatible_target_goes_first() -> None:
     ]
     found = compatible_scopes(scopes, at.Target(target("x86-64-v4", 4)))
     assert [device for _, device in found] == ["c", "a", "b"]
+
+
+def test_a_log_holds_a_workload_only_under_the_key_of_its_script():
+    workload = at.SearchTask("softmax", (4, 24), target="llvm").workload
+    assert decode_line(encode_line(workload)) == workload
+    other = replace(workload, script=workload.script + " ")
+    with pytest.raises(RecordError, match="the key is not the hash of the script"):
+        decode_line(encode_line(other))

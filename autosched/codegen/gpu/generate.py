@@ -38,6 +38,11 @@ class GPUArtifact:
     target: str
     code: bytes = b""
 
+    @property
+    def given(self) -> tuple[Param, ...]:
+        """The parameters; no weight is prepared for a GPU."""
+        return self.info.params
+
 
 def generate(func: PrimFunc, target: Target) -> GPUArtifact:
     """Source and launches of a scheduled function. Raises CodegenError."""

@@ -48,7 +48,8 @@ class CrossThreadReduction:
         if is_tiled(info):
             space = prod(int(a.extent) for a in info.spatial)
             few = space <= limits_of(state.target).max_threads and space < _terms(info)
-            copied = any(a.buffer.scope == "shared" for a in info.block.reads)
+            accesses = (*info.block.reads, *info.block.writes)
+            copied = any(a.buffer.scope != "global" for a in accesses)
             return Verdict.APPLY if few and not copied else Verdict.PASS
         group, _ = members(block, blocks, state.handled)
         long = [n for n in group if _terms(blocks[n]) > WARP and not is_tiled(blocks[n])]
@@ -151,7 +152,9 @@ def share(
     loop = _one(schedule, info, moving, count)
     others = [x for x in moving if x is not loop and _exists(schedule, x)]
     if spatial and info.name in lanes:
-        outer, lane, vector = schedule.split(loop, [None, Decision(threads), Decision(lanes[info.name])])
+        outer, lane, vector = schedule.split(
+            loop, [None, Decision(threads), Decision(lanes[info.name])]
+        )
         schedule.reorder(*others, outer, lane, vector)
         schedule.bind(lane, "threadIdx.x")
         schedule.vectorize(vector)

@@ -1,17 +1,24 @@
 """Recurrences on GPUs: independent axes on threads and blocks, or one block that shares out steps.
 
-The structure is that of the default schedule; the threads of a block are a decision.
+The structure is that of the default schedule; the threads of a block are a decision. A long
+recurrence that only combines (a cumulative sum) may also be cut into chunks that do not wait for
+each other: what they come to, and then their steps, are computed in parallel.
 """
 
 from __future__ import annotations
 
+from autosched.errors import ScheduleError
 from autosched.gpu_target import limits_of
-from autosched.schedule import Decision
+from autosched.schedule import Decision, Schedule
 from autosched.sketch.decisions import ChoiceSpec
 from autosched.sketch.gpu_default import schedule_nest
 from autosched.sketch.state import State, Verdict
-from autosched.tir.nodes import sites
+from autosched.tir.nodes import kind_vars, sites
 
+CHUNKS = (32, 64, 16, 128)
+"""Values for the steps of a chunk."""
+MIN_CHUNKS = 4
+"""Chunks below which cutting is not worth reading everything twice."""
 THREADS = (128, 64, 32, 256, 512, 1024)
 """Values for the threads of a block."""
 
@@ -28,16 +35,55 @@ class Recurrence:
         return Verdict.APPLY_AND_SKIP_REST
 
     def apply(self, state: State, block: str) -> list[State]:
-        """One sketch."""
+        """One sketch; a second one in chunks, where the recurrence has that form and is long."""
+        found = [self._steps(state, block)]
+        chunked = self._chunked(state, block)
+        return found if chunked is None else [*found, chunked]
+
+    def _chunked(self, state: State, block: str) -> State | None:
+        """The state with the recurrence cut into chunks, its blocks still to be bound."""
+        info = state.blocks()[block]
+        steps = next(int(a.extent) for a in info.block.iters if a.kind == "sequential")
+        sizes = tuple(c for c in CHUNKS if c * MIN_CHUNKS <= steps)
+        if block in state.factored or not sizes:
+            return None
+        schedule = state.fork()
+        spec = ChoiceSpec(block, f"{block}.chunk", sizes)
+        state.declare(schedule, (spec,))
+        try:
+            total, carry = schedule.parallel_scan(schedule.get_block(block), Decision(spec.name))
+        except ScheduleError:
+            return None  # of another form, or in a nest with others
+        names = frozenset({block, schedule.get(total).name, schedule.get(carry).name})
+        after = state.advance(schedule, specs=(spec,), choice=f"{block}.chunks")
+        return after.with_factored(names)
+
+    def _steps(self, state: State, block: str) -> State:
         schedule = state.fork()
         root = next(
-            node
-            for node in schedule.func.body
-            if any(s.block.name == block for s in sites(node))
+            node for node in schedule.func.body if any(s.block.name == block for s in sites(node))
         )
         names = tuple(s.block.name for s in sites(root))
         limit = limits_of(state.target).max_threads
         spec = ChoiceSpec(block, f"{block}.threads", tuple(t for t in THREADS if t <= limit))
         state.declare(schedule, (spec,))
-        schedule_nest(schedule, names, Decision(spec.name))
-        return [state.advance(schedule, names, (spec,), f"{block}.steps")]
+        if block in state.factored:
+            _bind_apart(schedule, block, Decision(spec.name))
+        else:
+            schedule_nest(schedule, names, Decision(spec.name))
+        return state.advance(schedule, names, (spec,), f"{block}.steps")
+
+
+def _bind_apart(schedule: Schedule, name: str, threads: Decision) -> None:
+    """Bind the independent loops of one block, chunks among them: the last one to threads."""
+    rv = schedule.get_block(name)
+    steps = kind_vars(schedule.get(rv), "sequential")
+    loops = schedule.get_loops(rv)
+    apart = [x for x in loops if schedule.get(x).var not in steps]
+    if not apart:
+        return
+    schedule.reorder(*apart, *(x for x in loops if x not in apart))
+    outer, inner = schedule.split(apart[-1], [None, threads])
+    for loop in (*apart[:-1], outer):
+        schedule.bind(loop, "blockIdx.x")
+    schedule.bind(inner, "threadIdx.x")

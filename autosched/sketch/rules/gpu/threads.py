@@ -72,11 +72,9 @@ def thread_specs(info: BlockInfo, axes: list[Iter]) -> tuple[TileSpec, ...]:
         taken, left = most, left // most
         label = f"{info.name}.{name}"
         if vectors:
-            names, role, default = (f"{label}.threads", f"{label}.lanes"), "lanes", (taken, lanes)
-            found.append(TileSpec(info.name, name, names, extent, role, 1, default))
+            names = (f"{label}.threads", f"{label}.lanes")
+            found.append(TileSpec(info.name, name, names, extent, "lanes", 1, (taken, lanes)))
         else:
-            spec = TileSpec(
-                info.name, name, (f"{label}.threads",), extent, "threads", 1, (taken,)
-            )
+            spec = TileSpec(info.name, name, (f"{label}.threads",), extent, "threads", 1, (taken,))
             found.append(spec)
     return tuple(reversed(found))

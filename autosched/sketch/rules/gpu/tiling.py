@@ -10,8 +10,8 @@ a block together; the consumer is computed at the last loop of S2, where the til
 from __future__ import annotations
 
 from autosched.schedule import BlockRV, Decision, LoopRV, Schedule
-from autosched.sketch.analysis import BlockInfo, elementwise_consumer
-from autosched.sketch.decisions import ChoiceSpec, TileSpec
+from autosched.sketch.analysis import BlockInfo, numbered_axes
+from autosched.sketch.decisions import ChoiceSpec, Role, TileSpec
 from autosched.sketch.rules.constant import constant_axes
 from autosched.sketch.rules.default import axis_loops
 from autosched.sketch.state import State, TiledNest, Verdict
@@ -70,15 +70,21 @@ class MultiLevelTiling:
 
 
 def is_tiled(info: BlockInfo) -> bool:
-    """Whether a block is tiled: its result must have one axis a dimension, as a copy of a tile
-    has. Products with constant matrices are not."""
-    return info.needs_tiling and info.writes_identity and not constant_axes(info)
+    """Whether a block is tiled. Products with constant matrices are not."""
+    return info.needs_tiling and not constant_axes(info)
 
 
 def storing(state: State, info: BlockInfo) -> BlockInfo | None:
-    """The elementwise consumer that can store the tile: one that no rule has placed."""
-    found = elementwise_consumer(info, state.blocks())
-    return None if found is None or found.name in state.handled else found
+    """The elementwise consumer that can store the tile: one that no rule has placed, of a result
+    with one axis a dimension, as a tile has. (The consumer's own may be numbered by several.)"""
+    found = info.dag.elementwise_consumer(info.name)
+    if found is None or found.name in state.handled or not info.writes_identity:
+        return None
+    blocks = state.blocks()
+    consumer = blocks[found.name]
+    last = [name for name in blocks if name in consumer.producers][-1]
+    whole = all(numbered_axes(a, consumer.spatial) for a in consumer.block.writes)
+    return consumer if consumer.is_injective and whole and last == info.name else None
 
 
 def tile_specs(info: BlockInfo) -> tuple[TileSpec, ...]:
@@ -105,7 +111,7 @@ def tile_specs(info: BlockInfo) -> tuple[TileSpec, ...]:
 def _spec(info: BlockInfo, axis: Iter, default: tuple[int, ...]) -> TileSpec:
     name, extent = axis.var.name, int(axis.extent)
     names = tuple(f"{info.name}.{name}.{n + 1}" for n in range(len(default)))
-    role = "steps" if axis.kind == "reduce" else "tile"
+    role: Role = "steps" if axis.kind == "reduce" else "tile"
     return TileSpec(info.name, name, names, extent, role, 1, default)
 
 
@@ -132,4 +138,3 @@ def _place_store(schedule: Schedule, store: BlockRV, at: LoopRV) -> None:
     for loop in loops[:-1]:
         schedule.unroll(loop)
     schedule.vectorize(loops[-1])
-

@@ -1,0 +1,87 @@
+"""The pacer of a GPU: fixed multiply-adds on every multiprocessor, and a kernel that fills shared
+memory with NaN, printed by hand in both languages."""
+
+from __future__ import annotations
+
+from autosched.codegen.artifact import KernelInfo, Param
+from autosched.codegen.gpu.generate import GPUArtifact, Launch
+from autosched.runtime.queue import QueueInfo
+from autosched.target import Target
+from measure.machine import GPU
+
+THREADS = 128
+BLOCKS = 4
+"""A multiprocessor: 512 threads of four chains hide the latency of a multiply-add."""
+ITERATIONS = {"cuda": 5000, "opencl": 500}
+"""About 50 microseconds of a GPU; PoCL's processors are slower."""
+MOST_SHARED = 48 << 10
+
+_SOURCE = """\
+{kernel} pacer({memory}float *out) {{
+  float a = 1.0f, b = 1.0625f, c = 1.125f, d = 1.1875f;
+  for (int i = 0; i < {iterations}; ++i) {{
+    a = fma(a, 0.5f, 0.5f);
+    b = fma(b, 0.5f, 0.5f);
+    c = fma(c, 0.5f, 0.5f);
+    d = fma(d, 0.5f, 0.5f);
+  }}
+  out[{block} * {threads} + {thread}] = a + b + c + d;
+}}
+{kernel} poison({memory}float *out) {{
+  {shared} float all[{count}];
+  for (int i = {thread}; i < {count}; i += {threads}) all[i] = NAN_VALUE;
+  {barrier}
+  out[{block} * {threads} + {thread}] = all[{count} - 1 - {thread}];
+}}
+"""
+_OPENCL = {
+    "kernel": f"__kernel __attribute__((reqd_work_group_size({THREADS}, 1, 1))) void",
+    "memory": "__global ",
+    "shared": "__local",
+    "barrier": "barrier(CLK_LOCAL_MEM_FENCE);",
+    "block": "get_group_id(0)",
+    "thread": "get_local_id(0)",
+}
+_CUDA = {
+    "kernel": f'extern "C" __global__ void __launch_bounds__({THREADS})',
+    "memory": "",
+    "shared": "__shared__",
+    "barrier": "__syncthreads();",
+    "block": "blockIdx.x",
+    "thread": "threadIdx.x",
+}
+
+
+def pacer_source(kind: str, shared_bytes: int) -> str:
+    """Text of the two kernels."""
+    words = _CUDA if kind == "cuda" else _OPENCL
+    text = _SOURCE.format(
+        **words,
+        iterations=ITERATIONS[kind],
+        threads=THREADS,
+        count=min(shared_bytes, MOST_SHARED) // 4,
+    )
+    nan = "__int_as_float(-1)" if kind == "cuda" else "as_float(-1)"
+    return text.replace("fma(", "fmaf(" if kind == "cuda" else "fma(").replace("NAN_VALUE", nan)
+
+
+def build_pacer(target: Target, where: GPU, info: QueueInfo) -> GPUArtifact:
+    """The pacer for a device, compiled. Its one argument takes what the threads have computed, so
+    that it is computed. Raises BuildError."""
+    from measure.build import compiled
+
+    blocks = BLOCKS * info.units
+    out = Param("out", (blocks * THREADS,), "float32", True)
+    artifact = GPUArtifact(
+        pacer_source(where.kind, info.shared_bytes),
+        KernelInfo("pacer", (out,)),
+        (Launch("pacer", (blocks, 1, 1), (THREADS, 1, 1), (0,)),),
+        (),
+        str(target),
+    )
+    return compiled(artifact, target, where)
+
+
+def poisoning(blocks: int) -> Launch:
+    """The launch that fills shared memory, of a source that `pacer_source` made."""
+    return Launch("poison", (blocks, 1, 1), (THREADS, 1, 1), (0,))

@@ -1,0 +1,138 @@
+"""Visits: who gets another one, what they give together, and the noise figure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from autosched.codegen.artifact import Artifact, KernelInfo
+from measure.status import MeasureResult, Status
+from measure.timing import Estimate, TimingPlan, estimate
+from measure.visits import Noise, Visited
+
+CODE = Artifact(b"", KernelInfo("kernel", ()), "llvm")
+PLAN = TimingPlan()
+
+
+def times(seconds: float, pace: float = 1.0) -> Estimate:
+    """A visit whose clock ran `pace` times as slow as nominal."""
+    return estimate([seconds * pace, 1.1 * seconds * pace], [pace], 1.0, 2)
+
+
+def first(seconds: float) -> Visited:
+    found = times(seconds)
+    result = MeasureResult(
+        Status.OK,
+        seconds=found.seconds,
+        raw_seconds=found.raw_seconds,
+        spread=found.spread,
+        noise=found.noise,
+        runs=found.runs,
+        samples=found.samples,
+        run_wall_seconds=0.5,
+    )
+    return Visited(0, CODE, result)
+
+
+def visited(*seconds: float) -> Visited:
+    made = first(seconds[0])
+    for s in seconds[1:]:
+        made.add(times(s), 0.25)
+    return made
+
+
+def test_visits_count_together() -> None:
+    found = visited(1.2e-3, 1.0e-3, 1.1e-3).result
+    assert (found.seconds, found.raw_seconds) == (1.0e-3, 1.0e-3)
+    assert found.runs == len(found.samples) == 6
+    assert found.run_wall_seconds == pytest.approx(1.0)
+    assert found.spread
+    assert found.spread > 0.1
+
+
+def test_visits_are_compared_without_the_drift_of_the_clock() -> None:
+    made = first(1e-3)
+    made.add(times(1e-3, pace=1.2), 0.1)
+    assert made.gap == pytest.approx(0.0)
+    assert made.result.seconds == pytest.approx(1e-3)
+
+
+def test_visits_go_on_until_the_two_best_agree() -> None:
+    assert first(2e-3).unsettled(1e-3, PLAN)
+    assert not visited(2e-3, 2.01e-3).unsettled(1e-3, PLAN)
+    assert visited(2e-3, 2.4e-3).unsettled(1e-3, PLAN)
+    assert not visited(2.4e-3, 2e-3, 2.01e-3).unsettled(1e-3, PLAN)
+    restless = visited(*[2e-3 * 1.1**n for n in range(PLAN.most_visits)])
+    assert not restless.unsettled(1e-3, PLAN)
+
+
+def test_visits_are_more_where_the_order_counts() -> None:
+    near = visited(1.02e-3, 1.02e-3)
+    assert near.unsettled(1e-3, PLAN)
+    near.add(times(1.02e-3), 0.1)
+    assert not near.unsettled(1e-3, PLAN)
+
+
+def test_visits_are_for_those_in_the_race() -> None:
+    assert not first(1e-3 * PLAN.out_of_race * 1.01).unsettled(1e-3, PLAN)
+    assert not first(PLAN.long_factor * PLAN.budget_ms * 1.1e-3).unsettled(1.0, PLAN)
+    failed = Visited(0, None, MeasureResult(Status.BUILD_ERROR, error="no"))
+    assert not failed.unsettled(1e-3, PLAN)
+
+
+def test_visits_that_were_disturbed_do_not_count() -> None:
+    made = first(1.5e-3)
+    made.result = replace(made.result, noise=0.7)
+    made.quiet.clear()
+    made.add(times(1e-3), 0.1)
+    assert made.unsettled(0.5e-3, PLAN)
+    assert made.gap is None
+    made.add(replace(times(1.4e-3), noise=0.7), 0.1)
+    assert made.unsettled(0.5e-3, PLAN)
+    made.add(times(1.004e-3), 0.1)
+    assert not made.unsettled(0.5e-3, PLAN)
+    assert made.gap == pytest.approx(0.004)
+    assert made.result.noise == 0.0
+    restless = first(1e-3)
+    restless.result = replace(restless.result, noise=0.7)
+    restless.quiet.clear()
+    while restless.unsettled(1e-3, PLAN):
+        restless.add(replace(times(1e-3), noise=0.6), 0.1)
+    assert restless.tried == PLAN.near_visits
+    assert Noise().note(restless).noise == 0.6
+
+
+def test_visits_that_fail_make_the_candidate_fail() -> None:
+    made = first(1e-3)
+    made.add(MeasureResult(Status.RUNTIME_ERROR, error="killed by SIGSEGV"), 0.1)
+    found = Noise().note(made)
+    assert (found.status, found.error) == (Status.RUNTIME_ERROR, "killed by SIGSEGV")
+    assert (found.seconds, found.raw_seconds, found.spread, found.noise) == (None,) * 4
+    assert not made.unsettled(1e-3, PLAN)
+
+
+def test_visits_lost_with_the_device_are_not_without_end() -> None:
+    made = first(1e-3)
+    while made.unsettled(1e-3, PLAN):
+        made.add(None, 0.0)
+    assert made.tried == PLAN.most_visits
+    assert made.result.ok
+
+
+def test_noise_is_how_far_visits_of_one_candidate_lie_apart() -> None:
+    noise = Noise()
+    assert noise.figure() == 0.0
+    assert noise.note(first(1e-3)).noise == 0.0
+    for _ in range(8):
+        noise.note(visited(1e-3, 1.002e-3))
+    assert noise.figure() == pytest.approx(0.002)
+    for _ in range(8):
+        noise.note(visited(1e-3, 1.2e-3))
+    assert noise.figure() == pytest.approx(0.2)
+    for _ in range(100):
+        last = noise.note(visited(1e-3, 1.002e-3))
+    assert last.noise == pytest.approx(0.002)
+    loud = visited(1e-3, 1e-3)
+    loud.result = replace(loud.result, noise=0.3)
+    assert noise.note(loud).noise == 0.3

@@ -1,0 +1,90 @@
+"""The witness: whether somebody shares a core."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import inf
+from pathlib import Path
+
+import pytest
+
+from autosched.codegen.artifact import Artifact, KernelInfo
+from autosched.codegen.llvm.assemble import assembly
+from autosched.target import Target
+from measure import witness
+from measure.runner import Pace, placed
+from measure.slot import LocalRunner, Slot
+from measure.timing import estimate
+from measure.warm import Template
+from measure.witness import APART_NOISE, CROWDED, TRIES, crowding, shares_cores
+
+CODE = Artifact(b"", KernelInfo("kernel", ()), "llvm")
+
+
+def runs(*seconds: float):  # type: ignore[no-untyped-def]
+    times = iter(seconds)
+    return lambda: next(times)
+
+
+def test_witness_says_how_much_slower_a_shared_core_is() -> None:
+    assert crowding(runs(1.0), 1.0) == 0.0
+    assert crowding(runs(CROWDED), 1.0) == 0.0
+    assert crowding(runs(*[1.75] * TRIES), 1.0) == pytest.approx(0.75)
+    assert crowding(runs(1.9, 1.75, 1.8), 1.0) == pytest.approx(0.75)
+
+
+def test_witness_does_not_take_a_moments_absence_for_a_crowd() -> None:
+    assert crowding(runs(2.0, 1.01), 1.0) == 0.0
+
+
+def test_witness_is_a_loop_that_nobody_removed() -> None:
+    target = Target("llvm -mtriple=x86_64-unknown-linux-gnu -mcpu=x86-64-v3")
+    text = assembly(witness._IR, target)
+    assert text.count("xorq") >= witness.LINKS
+    assert f"${witness.ITERATIONS}" in text
+
+
+def test_witness_runs_on_all_threads_and_takes_time() -> None:
+    assert witness.witness_seconds(1) > 0
+    assert witness.witness_seconds(2) > 0
+    assert witness.alone_seconds() >= 0
+    assert 0 < witness.barrier_seconds(2) < 1
+
+
+def test_witness_is_silent_where_sharing_is_usual(tmp_path: Path) -> None:
+    for number, text in enumerate(["0,2", "1,3", "0,2", "1,3"]):
+        (tmp_path / f"{number}").write_text(text + "\n")
+    files = str(tmp_path / "{}")
+    assert not shares_cores([0, 1], files)
+    assert shares_cores([0, 1, 2], files)
+    (tmp_path / "0").write_text("0-1\n")
+    assert shares_cores([0, 1], files)
+    assert not shares_cores([0], files)
+    assert not shares_cores([7, 8], files)
+
+
+def test_witness_remembers_the_best_barrier_of_this_host(tmp_path: Path) -> None:
+    def slot(threads: int) -> Slot:
+        template = Template([])
+        options = LocalRunner(lock_folder=tmp_path)
+        return Slot(template, options, threads, lambda: CODE)
+
+    first = slot(2)
+    assert first._best_barrier(190e-9) == 190e-9
+    assert first._best_barrier(37e-9) == 37e-9
+    other = slot(2)
+    assert other._best_barrier(190e-9) == 37e-9
+    assert slot(4)._best_barrier(400e-9) == 400e-9
+    for path in tmp_path.glob("*.barrier-2"):
+        path.write_text("")
+    assert other._best_barrier(50e-9) == 50e-9
+    first.close()
+    other.close()
+
+
+@pytest.mark.parametrize(("barrier", "noise"), [(40e-9, 0.01), (190e-9, APART_NOISE), (inf, 0.01)])
+def test_witness_says_when_cores_lie_apart(barrier: float, noise: float) -> None:
+    pace = Pace(CODE, 2, 1.0, 1.0, alone=1.0, barrier=37e-9)
+    found = placed(replace(estimate([1.0], [1.0], 1.0, 1), noise=0.01), barrier, pace)
+    assert found.noise == noise
+    assert found.barrier_seconds == barrier

@@ -1,0 +1,97 @@
+"""What is written for clients: submissions share transactions, and fail alone."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from autosched.tuning import SearchTask
+from records import JobQueue, KeyReused, Store, StoreUnavailable, SubmissionKey
+from records.submissions import Submission
+from server.writing import TOGETHER, Writing
+
+
+class SlowQueue(JobQueue):
+    """Notes how many submissions it takes at a time; the first time it waits to be released."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.sizes: list[int] = []
+        self.release = threading.Event()
+
+    def submit_many(self, submissions: Sequence[Submission]) -> Any:
+        self.sizes.append(len(submissions))
+        assert self.release.wait(60)
+        return super().submit_many(submissions)
+
+
+class Place(NamedTuple):
+    db: Path
+    store: Store
+    queue: SlowQueue
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Place]:
+    db = tmp_path / "x.db"
+    with Store(db, busy_seconds=0.2) as store:
+        yield Place(db, store, SlowQueue(store))
+
+
+def submission(key: str | None = None, digest: str = "d") -> Submission:
+    return Submission(
+        workload=SearchTask("softmax", (8, 16)).workload,
+        target="llvm",
+        seed=0,
+        trials_requested=8,
+        key=None if key is None else SubmissionKey("", key, digest),
+    )
+
+
+def test_submissions_that_arrive_together_are_stored_together(place: Place) -> None:
+    async def main() -> list[Any]:
+        writing = Writing(place.store, place.queue)
+        tasks = [asyncio.create_task(writing.submit(submission())) for _ in range(TOGETHER + 10)]
+        while not place.queue.sizes:
+            await asyncio.sleep(0.001)
+        tasks += [asyncio.create_task(writing.submit(submission("k", str(n)))) for n in range(2)]
+        await asyncio.sleep(0)
+        tasks[0].cancel()  # its client has gone: it was sent, so it is taken
+        place.queue.release.set()
+        return await asyncio.gather(*tasks, return_exceptions=True)
+
+    answers = asyncio.run(main())
+    assert place.queue.sizes == [TOGETHER, 12]
+    assert isinstance(answers[0], asyncio.CancelledError)
+    assert isinstance(answers[-1], KeyReused)
+    jobs = [job.id for job in answers[1:-1]]
+    assert len(set(jobs)) == TOGETHER + 10
+    assert set(jobs) <= {job.id for job in place.store.jobs().jobs}
+    assert place.store.count_jobs()["queued"] == TOGETHER + 11
+
+
+def test_whoever_waits_for_a_database_that_is_busy_is_told_at_once(place: Place) -> None:
+    """Not one batch after the other, each as late as the writer's patience lasts."""
+
+    async def main() -> list[Any]:
+        writing = Writing(place.store, place.queue)
+        tasks = [asyncio.create_task(writing.submit(submission())) for _ in range(3 * TOGETHER)]
+        place.queue.release.set()
+        found = await asyncio.gather(*tasks, return_exceptions=True)
+        holder.execute("ROLLBACK")
+        return [*found, await writing.submit(submission())]
+
+    with closing(sqlite3.connect(place.db, isolation_level=None)) as holder:
+        holder.execute("BEGIN IMMEDIATE")
+        answers = asyncio.run(main())
+    assert {type(a) for a in answers[:-1]} == {StoreUnavailable}
+    assert answers[-1].state == "queued"
+    assert place.queue.sizes == [TOGETHER, 1]
+    assert place.store.count_jobs()["queued"] == 1

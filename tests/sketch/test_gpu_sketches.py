@@ -1,0 +1,235 @@
+"""Sketches for GPUs: which there are, and that what the analysis says of a candidate is what the
+code generator then makes of it.
+
+The predecessor's counts are those of `cuda` in the tests of TVM 0.12.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+import pytest
+from sketch_workloads import (
+    conv2d_bn_relu,
+    double_matmul,
+    matmul,
+    max_pool2d,
+    row_min,
+    softmax,
+    zero_rank,
+)
+
+import autosched as at
+from autosched.codegen.gpu.lower import kernels_of
+from autosched.codegen.gpu.reduce import exchange_bytes
+from autosched.errors import CodegenError
+from autosched.gpu_target import limits_of
+from autosched.lowering import lower
+from autosched.ops import OPERATORS
+from autosched.schedule import Schedule
+from autosched.script.parser import parse
+from autosched.search.analysis import analyse
+from autosched.search.evaluate import legal
+from autosched.sketch.generate import generate_space
+from autosched.sketch.space import Space
+from autosched.tir.nodes import PrimFunc
+from autosched.workloads import prim_func_of
+from cost_model.evaluation import evaluator_of
+
+CUDA, OPENCL = at.Target("cuda -arch=sm_90"), at.Target("opencl")
+SMALL: dict[str, tuple[int, ...]] = {
+    "matmul": (45, 37, 53),
+    "matmul_add": (45, 37, 53),
+    "batch_matmul": (2, 19, 24, 15),
+    "matmul_bias_gelu": (15, 37, 23),
+    "transpose_batch_matmul": (15, 2, 13),
+    "transpose_batch_matmul_softmax": (14, 2, 13),
+    "two_matmuls": (13, 14, 15, 12),
+    "mul_add_relu": (40, 50),
+    "conv1d": (29, 13, 14, 3, 2, 1),
+    "conv2d": (9, 9, 8, 12, 3, 1, 1, 1, 2),
+    "conv2d_bias_relu": (15, 16, 3, 8, 3, 1, 1, 1, 1),
+    "conv2d_bn_relu": (15, 16, 3, 8, 3, 1, 1, 1, 1),
+    "conv2d_capsule": (5, 4, 2, 3, 3, 2, 1, 2),
+    "conv2d_transpose": (4, 3, 5, 6, 4, 2, 1),
+    "conv3d": (3, 4, 5, 2, 3, 2, 1, 1),
+    "depthwise_conv2d": (17, 16, 8, 3, 2, 1),
+    "max_pool2d": (17, 16, 8, 3, 2, 1),
+    "winograd_conv2d": (8, 6, 3, 2, 1),
+    "norm": (37, 19),
+    "softmax": (13, 300),
+    "layer_norm": (13, 300),
+    "argmax": (13, 300),
+    "cumsum": (5, 150),
+    "ema": (6, 40),
+    "rnn": (4, 2, 13, 15),
+    "lstm": (4, 2, 3, 5),
+    "gru": (4, 2, 3, 5),
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    func: Callable[[], PrimFunc]
+    theirs: int
+    ours: list[str]
+    why: str
+
+
+ROWWISE = ["softmax.cross", "total.cross+top.cross", "total.cross", "top.cross", "default"]
+TABLE = {
+    "matmul 512": Row(lambda: matmul(512, 512, 512), 1, ["C"], "the same"),
+    "matmul 8 x 8 x 1024": Row(lambda: matmul(8, 8, 1024), 2, ["C.cross", "C"], "the same"),
+    "two matmuls 512": Row(lambda: double_matmul(512), 1, ["E+D"], "the same"),
+    "conv2d + bn + relu": Row(
+        lambda: conv2d_bn_relu(1, 56, 512, 512, 3, 1), 1, ["conv"], "the same"
+    ),
+    "max_pool2d": Row(lambda: max_pool2d(1, 56, 512, 1), 1, ["default"], "the same"),
+    "min of 10 x 1024": Row(lambda: row_min(10, 1024), 2, ["B.cross", "default"], "the same"),
+    "softmax 1 x 12 x 128 x 128": Row(
+        lambda: softmax(1, 12, 128, 128),
+        4,
+        ROWWISE,
+        "each of two reductions across threads or not, as theirs, and all of it in one kernel",
+    ),
+    "winograd nhwc": Row(
+        lambda: prim_func_of("winograd_conv2d", (28, 28, 128, 128, 1)),
+        1,
+        ["inverse.constant+bgemm+data_pack.constant"],
+        "the same",
+    ),
+    "zero rank 128": Row(lambda: zero_rank(128), 2, ["B.cross", "default"], "the same"),
+}
+
+
+@pytest.mark.parametrize("workload", TABLE)
+def test_the_sketches_by_name(workload: str) -> None:
+    row = TABLE[workload]
+    found = [v.name for v in generate_space(row.func(), CUDA).variants]
+    assert found == row.ours, f"the predecessor has {row.theirs}: {row.why}"
+
+
+def space_of(name: str, target: at.Target) -> Space:
+    return generate_space(prim_func_of(name, (*SMALL[name], "float32")), target)
+
+
+def check_kernels(schedule: Schedule, target: at.Target) -> bool:
+    """Hold the analysis of a candidate against its kernels; whether it is valid."""
+    found = analyse(schedule.func, target)
+    if not found.valid:
+        return False
+    limits = limits_of(target)
+    program = kernels_of(lower(schedule.func), limits)  # refuses races and what exceeds the limits
+    assert len(program.kernels) == len(found.kernels)
+    for mine, real in zip(found.kernels, program.kernels, strict=True):
+        assert float(mine.blocks) == prod(real.grid)
+        assert float(mine.threads) == prod(real.block)
+        asked = sum(b.scope == "shared" for b in real.shared)
+        exchanged = exchange_bytes(real, 1)
+        if asked and not any(s.block.name.startswith("step") for s in real.sites()):
+            assert float(mine.shared_bytes) == real.shared_bytes + exchanged
+    return True
+
+
+def test_every_operator_has_sizes_here() -> None:
+    assert set(SMALL) == set(OPERATORS)
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_defaults_and_random_candidates_are_what_the_analysis_says(name: str) -> None:
+    space = space_of(name, OPENCL)
+    assert check_kernels(space.schedule(*space.default()), OPENCL)
+    drawn = space.sample(np.random.default_rng(0), 4)
+    for k in range(len(drawn)):
+        check_kernels(space.schedule(*space.candidate(drawn, k)), OPENCL)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", SMALL)
+def test_many_random_candidates_are_what_the_analysis_says(name: str) -> None:
+    for target in (OPENCL, CUDA):
+        space = space_of(name, target)
+        drawn = space.sample(np.random.default_rng(1), 8)
+        ok = [
+            check_kernels(space.schedule(*space.candidate(drawn, k)), target)
+            for k in range(len(drawn))
+        ]
+        assert sum(ok) >= len(ok) // 4
+
+
+LARGE: dict[str, tuple[int, ...]] = {
+    "matmul": (512, 512, 512),
+    "conv2d": (56, 56, 64, 64, 3, 1, 1),
+    "softmax": (4096, 1000),
+    "mul_add_relu": (1000, 1000),
+    "depthwise_conv2d": (56, 56, 64, 3, 1, 1),
+}
+
+
+@pytest.mark.parametrize("name", LARGE)
+@pytest.mark.parametrize("target", [OPENCL, CUDA], ids=["opencl", "cuda"])
+def test_a_population_is_its_candidates(name: str, target: at.Target) -> None:
+    space = generate_space(prim_func_of(name, (*LARGE[name],)), target)
+    population = space.sample(np.random.default_rng(0), 24)
+    ok = legal(space, population)
+    for variant, rows in population.groups():
+        columns = space.decisions(variant, population, rows)
+        batch = analyse(space.replay(variant, columns), target, len(rows)).columns()
+        for k, row in enumerate(rows):
+            one = analyse(space.schedule(*space.candidate(population, int(row))).func, target)
+            assert bool(one.valid) == ok[row]
+            for key, value in one.columns().items():
+                np.testing.assert_allclose(batch[key][k], value[0], rtol=1e-9, err_msg=key)
+
+
+@pytest.mark.parametrize("name", ["matmul", "conv2d", "softmax", "mul_add_relu"])
+def test_populations_are_scored_by_a_tape(name: str) -> None:
+    space = generate_space(prim_func_of(name, LARGE[name]), CUDA)
+    evaluator = evaluator_of(space)
+    population = space.sample(np.random.default_rng(0), 256)
+    parts = evaluator.parts(population)
+    assert sum(len(p.rows) for p in parts) == len(population)
+    assert all(evaluator._tape(v) is not None for v in range(len(space.variants)))
+    valid = np.concatenate([p.results[1] for p in parts])
+    assert valid.mean() > 0.25
+
+
+@pytest.mark.parametrize("step", ["mutate", "crossover"])
+def test_steps_of_the_search_keep_candidates_canonical(step: str) -> None:
+    space, rng = space_of("conv2d_bias_relu", CUDA), np.random.default_rng(3)
+    a, b = space.sample(rng, 200), space.sample(rng, 200)
+    found = space.mutate(a, rng, 0.2) if step == "mutate" else space.crossover(a, b, rng)
+    for spec in space.specs:
+        values = found.values[:, space.columns_of(spec)]
+        assert (spec.repair(values) == values).all()
+    assert sum(x != y for x, y in zip(a.keys(), found.keys(), strict=True)) > 50
+    assert legal(space, found).mean() > 0.25
+
+
+def test_what_exceeds_the_device_is_invalid_and_refused_when_built() -> None:
+    space = generate_space(matmul(512, 512, 512), OPENCL)
+    values = dict(space.default()[1])
+    values.update({"C.vi.2": 32, "C.vj.2": 32})  # 1,024 threads, of 256 allowed
+    schedule = space.schedule(0, values)
+    assert not analyse(schedule.func, OPENCL).valid
+    with pytest.raises(CodegenError, match="1024 threads a block"):
+        kernels_of(lower(schedule.func), limits_of(OPENCL))
+    values.update({"C.vi.2": 8, "C.vj.2": 8, "C.vi.4": 8, "C.vj.4": 8, "C.vk.1": 256})
+    schedule = space.schedule(0, values)  # 2 x 64 x 256 floats in 32 KiB
+    assert not analyse(schedule.func, OPENCL).valid
+    with pytest.raises(CodegenError, match="bytes of shared memory"):
+        kernels_of(lower(schedule.func), limits_of(OPENCL))
+
+
+def test_a_task_has_a_space_and_its_candidates_print() -> None:
+    task = at.SearchTask("matmul", (64, 64, 64), target="opencl")
+    population = task.space.sample(np.random.default_rng(0), 2)
+    variant, values = task.space.candidate(population, 0)
+    trace = task.space.trace(variant, values)
+    func = task.space.schedule(variant, values).func
+    assert "threadIdx.x" in str(trace)
+    assert "'cooperative'" in func.script()
+    assert parse(func.script()).script() == func.script()
