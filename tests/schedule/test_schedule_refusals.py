@@ -7,11 +7,13 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from schedule_fuzz import assert_same_program
 from schedule_programs import add_one, argmax, matmul, matmul_add, padded_conv, row_sum, softmax
 
 from autosched import te
 from autosched.errors import NotBatchable, ScheduleError
 from autosched.schedule import BlockRV, Decision, LoopRV, Schedule
+from autosched.schedule.population import candidate
 from autosched.tir.affine import Affine
 from autosched.tir.expr import Slot, Var
 from autosched.tir.nodes import Access, Block, Buffer, For, Iter, PrimFunc
@@ -445,13 +447,15 @@ def test_a_condition_that_some_candidates_break() -> None:
         schedule.rfactor(lanes)
 
 
-def test_an_axis_in_the_body_cannot_be_an_array() -> None:
-    """argmax names its axis in the body, where no array can stand."""
-    schedule = Schedule(argmax(), {"f": np.array([2, 3])})
+def test_an_axis_in_the_body_may_be_an_array() -> None:
+    """argmax names its axis in the body; what its partial results read of it differs by candidate."""
+    factors = np.array([2, 3])
+    schedule = Schedule(argmax(), {"f": factors})
     _, k = loops(schedule, "best")
-    k0, _ = schedule.split(k, [None, Decision("f")])
-    with pytest.raises(NotBatchable):
-        schedule.rfactor(k0)
+    schedule.rfactor(schedule.split(k, [None, Decision("f")])[0])
+    for n, factor in enumerate(factors):
+        alone = schedule.trace.apply(argmax(), {"f": int(factor)})
+        assert_same_program(candidate(schedule.func, n), alone.func)
 
 
 def test_parallel_is_checked_again_when_blocks_move() -> None:
