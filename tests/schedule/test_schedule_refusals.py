@@ -448,7 +448,7 @@ def test_a_condition_that_some_candidates_break() -> None:
 
 
 def test_an_axis_in_the_body_may_be_an_array() -> None:
-    """argmax names its axis in the body; what its partial results read of it differs by candidate."""
+    """argmax names its axis in the body; its partial results read what differs by candidate."""
     factors = np.array([2, 3])
     schedule = Schedule(argmax(), {"f": factors})
     _, k = loops(schedule, "best")
