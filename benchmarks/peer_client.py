@@ -46,7 +46,7 @@ class Peer:
         threads: int,
         weights: Weights = "run-time",
         command: Sequence[str] = (),
-        open_seconds: float = _OPEN_SECONDS,
+        open_seconds: float | None = None,
     ) -> None:
         if not command and not PEER_PYTHON.exists():
             raise PeerError(f"{PEER_PYTHON} does not exist; `make bench-setup` makes it")
@@ -66,7 +66,7 @@ class Peer:
         )
         self._left = b""
         try:
-            hello = self._answer(open_seconds)
+            hello = self._answer(open_seconds or _OPEN_SECONDS)
         except PeerError:
             self.close()
             raise

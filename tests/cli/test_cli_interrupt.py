@@ -28,6 +28,16 @@ def start(folder: Path, *more: str, **options: Any) -> subprocess.Popen[str]:
     )
 
 
+def rest(tune: subprocess.Popen[str]) -> tuple[str, str]:
+    """What else it writes until it ends, lines that are read already and not taken among it."""
+    assert tune.stdout is not None
+    assert tune.stderr is not None
+    with tune.stdout, tune.stderr:
+        found = tune.stdout.read(), tune.stderr.read()
+    tune.wait(60)
+    return found
+
+
 def children_of(pid: int) -> set[int]:
     """Living descendants, by the parents in /proc."""
     parents: dict[int, int] = {}
@@ -61,7 +71,7 @@ def test_a_signal_ends_a_run_in_order(tmp_path: Path, number: signal.Signals, st
     processes = children_of(tune.pid)
     assert len(processes) >= 3  # what children are forked from, builders, the runner
     tune.send_signal(number)
-    out, err = tune.communicate(timeout=60)
+    out, err = rest(tune)
     seen += map(json.loads, out.splitlines())
     assert tune.returncode == status
     assert "Traceback" not in err
@@ -128,12 +138,16 @@ def test_a_full_disk_is_one_message(tmp_path: Path) -> None:
 
 def test_a_log_keeps_everything_too(tmp_path: Path) -> None:
     tune = subprocess.Popen(
-        [*TUNE, "--db", "a.json", "--json"], cwd=tmp_path, stdout=subprocess.PIPE, text=True
+        [*TUNE, "--db", "a.json", "--json"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     assert tune.stdout is not None
     seen = [json.loads(tune.stdout.readline()) for _ in range(8)]
     tune.send_signal(signal.SIGINT)
-    out, _ = tune.communicate(timeout=60)
+    out, _ = rest(tune)
     seen += map(json.loads, out.splitlines())
     assert tune.returncode == 130
     with open_records(tmp_path / "a.json") as log:

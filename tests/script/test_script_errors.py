@@ -378,7 +378,11 @@ def test_escapes_that_none_are(text: str) -> None:
         ('"tensorize": 3', "", "a loop has no key 'tensorize'"),
         ("", '"streaming": 1', "block 'b': streaming is whether"),
         ("", '"FLOP": "x"', "block 'b': FLOP is the number of operations"),
-        ("", '"note": 1', "block 'b': a block has no key 'note'; expected one of FLOP, streaming"),
+        (
+            "",
+            '"note": 1',
+            "block 'b': a block has no key 'note'; expected one of FLOP, cooperative,",
+        ),
     ],
 )
 def test_annotations_that_mean_nothing_are_refused(loop: str, block: str, message: str) -> None:

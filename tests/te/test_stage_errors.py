@@ -160,8 +160,9 @@ def _bind_text(e: Any) -> None:
 
 def _bind_twice(e: Any) -> None:
     tx = te.thread_axis("threadIdx.x")
-    e.s[e.d].bind(e.d.op.axis[0], tx)
-    e.s[e.d].bind(e.d.op.axis[1], tx)
+    x, y = e.d.op.axis
+    e.s[e.d].bind(e.s[e.d].split(x, factor=4)[0], tx)
+    e.s[e.d].bind(y, tx)
 
 
 def _too_many_virtual(e: Any) -> None:
@@ -317,7 +318,7 @@ MISUSE: dict[Callable[[Any], None], str] = {
     _parallel_reduction: r"s\[C\].parallel\(k\): loop k runs over a reduction axis of C",
     _vectorize_outside: r"s\[D\].vectorize\(x\): vectorize: loop x has the serial loop y below",
     _bind_text: r"s\[D\].bind\(x\): expected an axis made by te.thread_axis, found 'threadIdx.x'",
-    _bind_twice: r"s\[D\].bind\(y, threadIdx.x\): .* loop x around y is bound to threadIdx.x",
+    _bind_twice: r"s\[D\].bind\(y, threadIdx.x\): .* loop x_0 around y is bound to threadIdx.x",
     _too_many_virtual: r"s\[D\].bind\(y.inner, vthread\): there are three virtual thread axes",
     _bad_tag: "thread_axis: no tag 'warp.x'; expected one of blockIdx.x",
     _bad_domain: "thread_axis: a thread axis begins at 0; found 1",

@@ -96,7 +96,9 @@ def test_a_scheduler_searches_by_the_policies_it_is_given() -> None:
 
 def test_a_policy_for_another_task_is_refused() -> None:
     policy = at.SketchPolicy(OTHER)
-    with pytest.raises(TuningError, match=r"for softmax\(16, 24\), and the task is matmul\(24, 20"):
+    with pytest.raises(
+        TuningError, match=r"for softmax\(16, 24\); expected one for each task: matmul\(24, 20"
+    ):
         TASK.tune(at.TuningOptions(pool="replay:model", verbose=0), policy)
 
 
