@@ -12,8 +12,8 @@ TRIALS ?= 64
 # The checkout itself on the path: packages added later are found without another install.
 EDITABLE := --config-settings editable_mode=compat
 PYTEST_ARGS ?=
-# Processes that run tests side by side.
-WORKERS ?= 2
+# Processes that run tests side by side: many tests wait for other processes or for the clock.
+WORKERS ?= 3
 PYTEST := $(VENV)/bin/python -m pytest -n $(WORKERS)
 
 .PHONY: setup test test-long test-oldest fuzz lint format tune bench bench-gpu bench-setup metaschedule-setup clean
