@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -292,10 +293,12 @@ class Slot:
         path = self._slot_lock().path.with_suffix(f".barrier-{self.threads}")
         try:
             known = float(path.read_text())
-        except (FileNotFoundError, ValueError):  # never written, or not to its end
+        except (OSError, ValueError):  # never written, or not to its end
             known = inf
         if found < known:
-            path.write_text(f"{found!r}\n")
+            # The folder goes with the user's session, on many systems; a search may outlive that.
+            with contextlib.suppress(OSError):
+                path.write_text(f"{found!r}\n")
         return min(found, known)
 
     def _learn(self, artifact: Code, found: Estimate) -> None:
