@@ -98,6 +98,7 @@ class Database:
     ) -> None:
         self.name = _name(url)
         self._busy_seconds = busy_seconds
+        self._bound = f"SET LOCAL lock_timeout = {max(1, round(busy_seconds * 1000))}"
         try:
             self.engine: Engine = create_engine(
                 url,
@@ -136,7 +137,9 @@ class Database:
         """One transaction: committed on leaving, rolled back on an exception.
 
         What only reads a server needs none: each statement sees what is committed, as it would
-        inside a transaction there, and two exchanges with the server are saved.
+        inside a transaction there, and two exchanges with the server are saved. What writes waits
+        `busy_seconds` for each lock there, as it does for SQLite's writer: whoever holds one may
+        have been stopped.
         """
         options: dict[str, Any] = {_WRITES: writes}
         if not writes and not self.is_sqlite:
@@ -145,6 +148,9 @@ class Database:
             with self._turn(writes), self.engine.connect() as connection:
                 connection = connection.execution_options(**options)
                 with connection.begin():
+                    if writes and not self.is_sqlite:
+                        # By transaction: a pooler may give the connection to others in between.
+                        connection.exec_driver_sql(self._bound)
                     yield connection
         except SQLAlchemyError as e:
             raise self._translated(e) from e
@@ -212,7 +218,9 @@ class Database:
         """
         with self.transaction(writes=True) as connection:
             if not self.is_sqlite:
-                # Two servers that start on one empty database: the second waits for the first.
+                # Two servers that start on one empty database: the second waits for the first,
+                # however long that takes.
+                connection.exec_driver_sql("SET LOCAL lock_timeout = 0")
                 connection.exec_driver_sql("SELECT pg_advisory_xact_lock(7310579)")
             before = versions.found(connection, self.name)
             versions.upgrade(connection, before, self.name)
