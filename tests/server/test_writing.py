@@ -77,6 +77,27 @@ def test_submissions_that_arrive_together_are_stored_together(place: Place) -> N
     assert place.store.count_jobs()["queued"] == TOGETHER + 11
 
 
+def test_what_was_stored_is_not_said_to_be_refused(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A database that goes away after the commit: nothing more is asked of it."""
+    stored = place.queue.submit_many
+
+    def away(keys: object) -> Any:
+        raise StoreUnavailable("away")
+
+    def store(submissions: Sequence[Submission]) -> Any:
+        try:
+            return stored(submissions)
+        finally:
+            monkeypatch.setattr(place.store, "titles", away)
+
+    place.queue.release.set()
+    monkeypatch.setattr(place.queue, "submit_many", store)
+    job = asyncio.run(Writing(place.store, place.queue).submit(submission()))
+    assert (job.workload_name, job.workload_args) == ("softmax", [8, 16])
+
+
 def test_imports_keep_nobody_from_writing(place: Place) -> None:
     over = threading.Event()
 
