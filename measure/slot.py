@@ -217,7 +217,7 @@ class Slot:
                 self.child.kill()  # what a kernel does to a GPU's context stays
             if not again:
                 break
-        failed = None if outcome.kind == "lost" else _result(MeasureResult(Status.OK), outcome)
+        failed = None if _is_lost(outcome) else _result(MeasureResult(Status.OK), outcome)
         return failed, spent
 
     def close(self) -> None:

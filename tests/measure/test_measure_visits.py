@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from autosched.codegen.artifact import Artifact, KernelInfo
+from autosched.errors import DeviceError
+from measure import runner
 from measure.child import Outcome, OutcomeKind
 from measure.runner import Pace
 from measure.slot import LocalRunner, Slot
@@ -194,3 +196,23 @@ def test_visits_that_may_fail_for_others_are_believed_of_a_fresh_process(
     assert len(child.kinds) == left
     assert getattr(found, "status", None) == status
     assert not (slot._is_fresh and child.pid is not None), "a candidate has run there"
+
+
+@pytest.mark.parametrize("lost", [True, False])
+def test_visits_of_a_device_that_goes_away_blame_nobody(
+    lost: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gone(where: object) -> object:
+        raise DeviceError("the GPU fell off the bus", lost)
+
+    monkeypatch.setattr(runner, "_runner", gone)
+    job: Any = SimpleNamespace(handling_seconds=0.0, spec=SimpleNamespace(where=None), fd=0)
+    pace = Pace(CODE, 1, 1.0, 1.0)
+    slot = Slot(Template([]), LocalRunner(lock_folder=tmp_path), 1, lambda: CODE)
+    slot._pace = pace
+    child = Shared("value")
+    reply = runner.sample(job.spec, CODE, PLAN, pace, 5, [0])
+    monkeypatch.setattr(child, "call", lambda *args, **options: Outcome("value", reply))
+    monkeypatch.setattr(slot, "child", child)
+    found, _ = slot.turn(job, CODE)
+    assert getattr(found, "status", None) == (None if lost else Status.RUNTIME_ERROR)
