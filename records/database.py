@@ -53,7 +53,7 @@ LOG_PAGES = 8_000
 records are changed all over, each page by many batches: moved together they are moved once. At two
 million records a batch of 500 took 1.5 times as long with SQLite's own numbers, 2 MB and 1,000."""
 
-_WRITES = "records_writes"
+_WRITES_UNTIL = "records_writes_until"
 _BUSY_TIMEOUT = f"PRAGMA busy_timeout = {int(BUSY_SECONDS * 1000)}"
 # A statement that psycopg has prepared is planned for any LIMIT, and then PostgreSQL reads a whole
 # table for a page of it. (Nor would poolers such as PgBouncer like them.)
@@ -141,7 +141,9 @@ class Database:
         `busy_seconds` for each lock there, as it does for SQLite's writer: whoever holds one may
         have been stopped.
         """
-        options: dict[str, Any] = {_WRITES: writes}
+        # Other threads and other processes are waited for, by one and the same time.
+        until = time.monotonic() + self._busy_seconds
+        options: dict[str, Any] = {_WRITES_UNTIL: until if writes else None}
         if not writes and not self.is_sqlite:
             options["isolation_level"] = "AUTOCOMMIT"
         try:
@@ -179,10 +181,10 @@ class Database:
         and whoever came later would go first.
         """
         raw: Any = connection.connection.driver_connection
-        if not connection.get_execution_options().get(_WRITES, False):
+        deadline = connection.get_execution_options().get(_WRITES_UNTIL)
+        if deadline is None:
             raw.execute("BEGIN")
             return
-        deadline = time.monotonic() + self._busy_seconds
         raw.execute("PRAGMA busy_timeout = 0")
         try:
             while True:
