@@ -160,6 +160,9 @@ class Driver:
                     self._carry_out()
         except BaseException as e:
             call.hand_over((), e)  # and raised by whoever waits
+        else:
+            # Who is given what was decided closed the pool: nothing more will come.
+            call.hand_over((), MeasureError("the pool was closed while it measured"))
 
     def _pursue(self, call: _Call) -> None:
         dispatcher, left = self._dispatcher, call.count

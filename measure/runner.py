@@ -256,7 +256,7 @@ def run(
     try:
         return _run(job, artifact, plan, pace, best_seconds, fds[0])
     except DeviceError as e:
-        return RunReply(Status.DEVICE_LOST if e.lost else Status.RUNTIME_ERROR, str(e))
+        return _failed(e)
 
 
 def _run(
@@ -303,8 +303,22 @@ def _run(
 
 def sample(
     job: JobSpec, artifact: Code, plan: TimingPlan, pace: Pace, count: int, fds: list[int]
+) -> Estimate | RunReply:
+    """A turn of a verified candidate: `count` samples, fewer of a long kernel, after a warm-up; or
+    what the device says went wrong."""
+    try:
+        return _sample(job, artifact, plan, pace, count, fds)
+    except DeviceError as e:
+        return _failed(e)
+
+
+def _failed(error: DeviceError) -> RunReply:
+    return RunReply(Status.DEVICE_LOST if error.lost else Status.RUNTIME_ERROR, str(error))
+
+
+def _sample(
+    job: JobSpec, artifact: Code, plan: TimingPlan, pace: Pace, count: int, fds: list[int]
 ) -> Estimate:
-    """A turn of a verified candidate: `count` samples, fewer of a long kernel, after a warm-up."""
     runner = _runner(job.where)
     kernel = runner.kernel(artifact, job, fds[0])
     runner.arguments(job, fds[0]).fill()

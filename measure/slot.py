@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -37,6 +38,8 @@ FAILURES = {
     "crash": Status.RUNTIME_ERROR,
     "lost": Status.DEVICE_LOST,
 }
+_OF_OTHERS = ("crash", "memory")
+"""What may be the fault of a candidate that ran before in the same process."""
 
 
 @dataclass(frozen=True)
@@ -198,16 +201,24 @@ class Slot:
     def turn(self, job: Job, artifact: Code) -> tuple[Estimate | MeasureResult | None, float]:
         """One turn of a verified candidate: times, the failure, or None if the device was lost; and
         the seconds that the runner took."""
-        outcome, _ = self._call(
-            job, "measure.runner:sample", artifact, self.plan, self.pace(), TURN_SAMPLES
-        )
-        if isinstance(outcome.value, Estimate):
-            self._learn(artifact, outcome.value)
-            return outcome.value, outcome.wall_seconds
-        if self.where is not None:
-            self.child.kill()  # what a kernel does to a GPU's context stays
-        failed = None if outcome.kind == "lost" else _result(MeasureResult(Status.OK), outcome)
-        return failed, outcome.wall_seconds
+        spent = 0.0
+        while True:
+            fresh = self._is_fresh
+            outcome, _ = self._call(
+                job, "measure.runner:sample", artifact, self.plan, self.pace(), TURN_SAMPLES
+            )
+            self._used_start = self.child.starts
+            spent += outcome.wall_seconds
+            if isinstance(outcome.value, Estimate):
+                self._learn(artifact, outcome.value)
+                return outcome.value, spent
+            again = outcome.kind in _OF_OTHERS and not fresh
+            if again or self.where is not None:
+                self.child.kill()  # what a kernel does to a GPU's context stays
+            if not again:
+                break
+        failed = None if _is_lost(outcome) else _result(MeasureResult(Status.OK), outcome)
+        return failed, spent
 
     def close(self) -> None:
         """End the child and give up the lock."""
@@ -217,6 +228,11 @@ class Slot:
             if lock is not None:
                 lock.close()
         self._lock = self._cpu = None
+
+    @property
+    def _is_fresh(self) -> bool:
+        """Whether no candidate has run yet in the process that runs the next one."""
+        return self.child.pid is None or self._used_start != self.child.starts
 
     def _attempts(
         self,
@@ -229,7 +245,7 @@ class Slot:
         pace = self.pace()
         lost = 0
         while True:
-            fresh = self.child.pid is None or self._used_start != self.child.starts
+            fresh = self._is_fresh
             outcome, waited = self._call(
                 job, "measure.runner:run", artifact, self.plan, pace, best_seconds, timeout=timeout
             )
@@ -242,7 +258,7 @@ class Slot:
             self.child.kill()
             if _is_lost(outcome) and lost < RETRIES:
                 lost += 1
-            elif fresh or outcome.kind not in ("crash", "memory"):
+            elif fresh or outcome.kind not in _OF_OTHERS:
                 break
         result = replace(result, run_wall_seconds=outcome.wall_seconds)
         if isinstance(outcome.value, RunReply) and outcome.value.estimate is not None:
@@ -292,10 +308,12 @@ class Slot:
         path = self._slot_lock().path.with_suffix(f".barrier-{self.threads}")
         try:
             known = float(path.read_text())
-        except (FileNotFoundError, ValueError):  # never written, or not to its end
+        except (OSError, ValueError):  # never written, or not to its end
             known = inf
         if found < known:
-            path.write_text(f"{found!r}\n")
+            # The folder goes with the user's session, on many systems; a search may outlive that.
+            with contextlib.suppress(OSError):
+                path.write_text(f"{found!r}\n")
         return min(found, known)
 
     def _learn(self, artifact: Code, found: Estimate) -> None:

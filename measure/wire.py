@@ -19,10 +19,12 @@ PROTOCOL = 1
 """Version of everything in this module."""
 LONGEST_ERROR = 16_384
 LONGEST_TEXT = 1_000
+LONGEST_HASH = 128
 MOST_SAMPLES = 100_000
 LONGEST_SECONDS = 1e12
 """More than any time of day. A larger integer may have no float."""
-LARGEST_COUNT = 2**53
+LARGEST_COUNT = 2**31 - 1
+"""What a column of a database holds: what cannot be recorded would end the search."""
 
 JsonDict = dict[str, Any]
 
@@ -69,6 +71,16 @@ def _text(limit: int) -> Callable[[Any], bool]:
     return lambda v: isinstance(v, str) and len(v) <= limit
 
 
+def _is_hash(value: Any) -> bool:
+    """Whether it is text that any database stores."""
+    return (
+        isinstance(value, str)
+        and len(value) <= LONGEST_HASH
+        and value.isascii()
+        and value.isprintable()
+    )
+
+
 def is_seconds(value: Any) -> bool:
     """Whether it is a number from 0 to LONGEST_SECONDS."""
     kind = type(value)
@@ -113,7 +125,7 @@ _RESULT = _COMMON | {
     "queue_seconds": is_seconds,
     "run_wall_seconds": is_seconds,
     "verify_seconds": is_seconds,
-    "program_hash": _text(LONGEST_TEXT),
+    "program_hash": _is_hash,
     "started_at": is_seconds,
     "finished_at": is_seconds,
     "retries": is_count,

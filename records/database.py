@@ -53,7 +53,7 @@ LOG_PAGES = 8_000
 records are changed all over, each page by many batches: moved together they are moved once. At two
 million records a batch of 500 took 1.5 times as long with SQLite's own numbers, 2 MB and 1,000."""
 
-_WRITES = "records_writes"
+_WRITES_UNTIL = "records_writes_until"
 _BUSY_TIMEOUT = f"PRAGMA busy_timeout = {int(BUSY_SECONDS * 1000)}"
 # A statement that psycopg has prepared is planned for any LIMIT, and then PostgreSQL reads a whole
 # table for a page of it. (Nor would poolers such as PgBouncer like them.)
@@ -98,6 +98,7 @@ class Database:
     ) -> None:
         self.name = _name(url)
         self._busy_seconds = busy_seconds
+        self._bound = f"SET LOCAL lock_timeout = {max(1, round(busy_seconds * 1000))}"
         try:
             self.engine: Engine = create_engine(
                 url,
@@ -136,15 +137,22 @@ class Database:
         """One transaction: committed on leaving, rolled back on an exception.
 
         What only reads a server needs none: each statement sees what is committed, as it would
-        inside a transaction there, and two exchanges with the server are saved.
+        inside a transaction there, and two exchanges with the server are saved. What writes waits
+        `busy_seconds` for each lock there, as it does for SQLite's writer: whoever holds one may
+        have been stopped.
         """
-        options: dict[str, Any] = {_WRITES: writes}
+        # Other threads and other processes are waited for, by one and the same time.
+        until = time.monotonic() + self._busy_seconds
+        options: dict[str, Any] = {_WRITES_UNTIL: until if writes else None}
         if not writes and not self.is_sqlite:
             options["isolation_level"] = "AUTOCOMMIT"
         try:
             with self._turn(writes), self.engine.connect() as connection:
                 connection = connection.execution_options(**options)
                 with connection.begin():
+                    if writes and not self.is_sqlite:
+                        # By transaction: a pooler may give the connection to others in between.
+                        connection.exec_driver_sql(self._bound)
                     yield connection
         except SQLAlchemyError as e:
             raise self._translated(e) from e
@@ -173,10 +181,10 @@ class Database:
         and whoever came later would go first.
         """
         raw: Any = connection.connection.driver_connection
-        if not connection.get_execution_options().get(_WRITES, False):
+        deadline = connection.get_execution_options().get(_WRITES_UNTIL)
+        if deadline is None:
             raw.execute("BEGIN")
             return
-        deadline = time.monotonic() + self._busy_seconds
         raw.execute("PRAGMA busy_timeout = 0")
         try:
             while True:
@@ -212,7 +220,9 @@ class Database:
         """
         with self.transaction(writes=True) as connection:
             if not self.is_sqlite:
-                # Two servers that start on one empty database: the second waits for the first.
+                # Two servers that start on one empty database: the second waits for the first,
+                # however long that takes.
+                connection.exec_driver_sql("SET LOCAL lock_timeout = 0")
                 connection.exec_driver_sql("SELECT pg_advisory_xact_lock(7310579)")
             before = versions.found(connection, self.name)
             versions.upgrade(connection, before, self.name)

@@ -130,7 +130,19 @@ class JobQueue:
         except RecordError as e:
             if len(submissions) == 1:
                 return [e]
-            return [answer for one in submissions for answer in self.submit_many([one])]
+            return self._submit_each(submissions)
+
+    def _submit_each(
+        self, submissions: Sequence[Submission]
+    ) -> list[tuple[Job, bool] | RecordError]:
+        """A transaction for each; where the database goes away, that is the answer of the rest."""
+        answers: list[tuple[Job, bool] | RecordError] = []
+        for number, one in enumerate(submissions):
+            try:
+                answers += self.submit_many([one])
+            except StoreUnavailable as e:
+                return answers + [e] * (len(submissions) - number)
+        return answers
 
     def forget_submissions(self, seconds: float) -> int:
         """Keys of submissions older than that may be used anew; returns how many there were."""

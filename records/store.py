@@ -54,7 +54,7 @@ class Store:
     threads and processes may use one database at once; a store must not be carried into a forked
     process. The read side is that of `RecordSource`.
 
-    A call that writes to an SQLite file waits `busy_seconds` for others who do.
+    A call that writes waits `busy_seconds` for others who do (a server's: for each lock).
 
     Raises RecordError for what cannot be used, StoreUnavailable where the database is busy or away.
     """
@@ -328,7 +328,14 @@ class Store:
             if len(found) >= limit:
                 return Page(found, found[-1].id if found else filters.get("after_id"))
             rows, last = connection.execute(query.looked_at, query.parameters).one()
-        return Page(found, last if rows == query.parameters["size"] else None)
+            if rows < query.parameters["size"]:
+                return Page(found, None)
+            if not self._db.is_sqlite:
+                # A server's statements see what was committed in between: the window may have been
+                # filled by records that the first one did not find.
+                found = self._traces.fetch(connection, query.records, query.parameters)
+                last = found[-1].id if len(found) >= limit else last
+        return Page(found, last)
 
     def measurements(self, *record_ids: int) -> list[Measurement]:
         """The repeated timings of some records, in order of their own ids."""

@@ -95,16 +95,20 @@ class Authenticator:
         return Client(token.name, token.scope, token.id)
 
     def knows(self, headers: Headers) -> bool:
-        """Whether it can be told at once that somebody may ask: their token was valid a moment ago,
-        or none is required and none presented."""
+        """Whether somebody may ask, as far as can be told at once: their token was valid when the
+        database was last asked, or none is required and none presented.
+
+        However long ago that was: who shares an address with a flood of tokens (behind a proxy all
+        do) is not to be refused for it every few seconds. One that is not valid any more is asked
+        for once, and forgotten.
+        """
         try:
             text = presented(headers)
         except ProblemError:
             return False
         if text is None:
             return not self.required
-        until, _ = self._seen.get(text, (0.0, None))
-        return time.monotonic() < until
+        return text in self._seen
 
     async def _check(self, text: str) -> Token | None:
         now = time.monotonic()

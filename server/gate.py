@@ -158,15 +158,19 @@ class Gate:
         return await self._body(passage, receive)
 
     async def _identify(self, passage: _Passage) -> None:
-        """Find out who asks, and count it: by the client, or by the address where the database must
-        be asked whether it is one, before that: a flood of tokens shall not reach it."""
+        """Find out who asks, and count it: by the client, or by the address where nothing is known
+        of one, before the database is asked: a flood of tokens shall not reach it."""
         authenticator: auth.Authenticator = passage.scope["app"].state.authenticator
         known = authenticator.knows(passage.headers)
         if not known:
             self.rates.take(passage.address)
-        passage.client = await authenticator.client(passage.headers, passage.address)
-        if known and passage.client is not None:
-            self.rates.take(passage.client.key)
+        key = passage.address
+        try:
+            passage.client = await authenticator.client(passage.headers, passage.address)
+            key = passage.client.key if passage.client is not None else key
+        finally:
+            if known:
+                self.rates.take(key)
 
     async def _body(self, passage: _Passage, receive: Receive) -> Receive:
         headers, limits = passage.headers, self.limits

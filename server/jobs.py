@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from records import Job as StoredJob
 from records import RecordError, Store
@@ -10,10 +11,15 @@ from records.leases import JobQueue
 from records.submissions import Submission
 from server.schemas import Job
 
+Titles = Mapping[str, tuple[str, Sequence[Any] | None]]
+"""Key of a workload -> its name and arguments."""
 
-def shown(store: Store, jobs: Sequence[StoredJob]) -> list[Job]:
-    """Jobs of the store, as they are answered."""
-    titles = store.titles([job.workload_key for job in jobs])
+
+def shown(store: Store, jobs: Sequence[StoredJob], known: Titles | None = None) -> list[Job]:
+    """Jobs of the store, as they are answered; the titles that are not `known` are asked for."""
+    titles = dict(known or {})
+    if missing := {job.workload_key for job in jobs}.difference(titles):
+        titles |= store.titles(missing)
     answer = []
     for job in jobs:
         name, args = titles[job.workload_key]
@@ -30,6 +36,10 @@ def submitted(
 
     Raises StoreUnavailable, and then none was taken.
     """
+    # Asked before: when the jobs are stored nothing may fail any more.
+    own = {s.workload.key: (s.workload.name, s.workload.args) for s in submissions}
+    titles = own | store.titles(own)
     answers = queue.submit_many(submissions)
-    jobs = iter(shown(store, [found[0] for found in answers if isinstance(found, tuple)]))
+    taken = [found[0] for found in answers if isinstance(found, tuple)]
+    jobs = iter(shown(store, taken, titles))
     return [found if isinstance(found, RecordError) else next(jobs) for found in answers]

@@ -25,6 +25,8 @@ T = TypeVar("T")
 WRITERS = 4
 """Threads that wait for the database's writer at a time: however long, they keep nobody from
 reading."""
+LONG_WRITERS = 2
+"""Threads besides for what writes in many transactions and may take minutes."""
 TOGETHER = 64
 """Submissions of one transaction."""
 WAITING = 1024
@@ -41,11 +43,16 @@ class Writing:
         self._waiting: deque[tuple[Submission, _Taken]] = deque()
         self._taking: asyncio.Task[None] | None = None
         self._limiter = CapacityLimiter(WRITERS)
+        self._long_limiter = CapacityLimiter(LONG_WRITERS)
         self._entrance = CapacityLimiter(1)
 
     async def do(self, write: Callable[[], T]) -> T:
         """What `write` returns, called in a thread."""
         return await anyio.to_thread.run_sync(write, limiter=self._limiter)
+
+    async def do_long(self, write: Callable[[], T]) -> T:
+        """The same for an import: however many there are, they keep nobody from cancelling."""
+        return await anyio.to_thread.run_sync(write, limiter=self._long_limiter)
 
     async def submit(self, submission: Submission) -> Job:
         """The job of a submission, which is stored.

@@ -90,7 +90,7 @@ async def import_records(request: Request, service: ServiceOf) -> ImportReport:
             else:
                 spool.write(part)
         await run_sync(spool.seek, 0)
-        return await service.writing.do(partial(_take, service.store, spool))
+        return await service.writing.do_long(partial(_take, service.store, spool))
 
 
 def _take(store: Store, spool: IO[bytes]) -> ImportReport:

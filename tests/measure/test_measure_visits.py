@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from autosched.codegen.artifact import Artifact, KernelInfo
+from autosched.errors import DeviceError
+from measure import runner
+from measure.child import Outcome, OutcomeKind
+from measure.runner import Pace
+from measure.slot import LocalRunner, Slot
 from measure.status import MeasureResult, Status
 from measure.timing import Estimate, TimingPlan, estimate
 from measure.visits import Noise, Visited
+from measure.warm import Template
 
 CODE = Artifact(b"", KernelInfo("kernel", ()), "llvm")
 PLAN = TimingPlan()
@@ -136,3 +145,74 @@ def test_noise_is_how_far_visits_of_one_candidate_lie_apart() -> None:
     loud = visited(1e-3, 1e-3)
     loud.result = replace(loud.result, noise=0.3)
     assert noise.note(loud).noise == 0.3
+
+
+class Shared:
+    """A runner child in which calls end as told; a crash ends the process."""
+
+    def __init__(self, *kinds: OutcomeKind) -> None:
+        self.kinds = list(kinds)
+        self.pid: int | None = 1
+        self.starts = 1
+
+    def call(self, *args: Any, **options: Any) -> Outcome:
+        if self.pid is None:
+            self.pid, self.starts = 1, self.starts + 1
+        kind = self.kinds.pop(0)
+        if kind == "crash":
+            self.pid = None
+        return Outcome(kind, times(1.0) if kind == "value" else None, kind, wall_seconds=0.25)
+
+    def kill(self) -> None:
+        self.pid = None
+
+
+@pytest.mark.parametrize(
+    ("kinds", "used", "status", "left"),
+    [
+        (("crash", "value"), True, None, 0),
+        (("memory", "value"), True, None, 0),
+        (("crash", "crash"), True, Status.RUNTIME_ERROR, 0),
+        (("crash", "value"), False, Status.RUNTIME_ERROR, 1),
+        (("timeout", "value"), True, Status.RUN_TIMEOUT, 1),
+    ],
+)
+def test_visits_that_may_fail_for_others_are_believed_of_a_fresh_process(
+    kinds: tuple[OutcomeKind, ...],
+    used: bool,
+    status: Status | None,
+    left: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    slot = Slot(Template([]), LocalRunner(lock_folder=tmp_path), 1, lambda: CODE)
+    child = Shared(*kinds)
+    monkeypatch.setattr(slot, "child", child)
+    slot._pace = Pace(CODE, 1, 1.0, 1.0)
+    slot._used_start = child.starts if used else 0
+    job: Any = SimpleNamespace(handling_seconds=0.0, spec=None, fd=0)
+    found, seconds = slot.turn(job, CODE)
+    assert seconds == 0.25 * (len(kinds) - left)
+    assert len(child.kinds) == left
+    assert getattr(found, "status", None) == status
+    assert not (slot._is_fresh and child.pid is not None), "a candidate has run there"
+
+
+@pytest.mark.parametrize("lost", [True, False])
+def test_visits_of_a_device_that_goes_away_blame_nobody(
+    lost: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gone(where: object) -> object:
+        raise DeviceError("the GPU fell off the bus", lost)
+
+    monkeypatch.setattr(runner, "_runner", gone)
+    job: Any = SimpleNamespace(handling_seconds=0.0, spec=SimpleNamespace(where=None), fd=0)
+    pace = Pace(CODE, 1, 1.0, 1.0)
+    slot = Slot(Template([]), LocalRunner(lock_folder=tmp_path), 1, lambda: CODE)
+    slot._pace = pace
+    child = Shared("value")
+    reply = runner.sample(job.spec, CODE, PLAN, pace, 5, [0])
+    monkeypatch.setattr(child, "call", lambda *args, **options: Outcome("value", reply))
+    monkeypatch.setattr(slot, "child", child)
+    found, _ = slot.turn(job, CODE)
+    assert getattr(found, "status", None) == (None if lost else Status.RUNTIME_ERROR)

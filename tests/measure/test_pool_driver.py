@@ -248,6 +248,20 @@ def test_driver_interrupted_caller_leaves_a_usable_pool() -> None:
         assert seconds_of(results) == [1.0, 2.0, 3.0, 4.0, 5.0]
 
 
+def test_driver_pool_that_is_closed_while_it_measures_says_so() -> None:
+    played = Played()
+
+    def play(batch: int, device: str, request: JsonDict) -> None:
+        if device == "a":  # of the other one nothing is heard
+            played.measure(batch, device, request)
+
+    played.play = play
+    with pool_of(played) as pool:
+        job = pool.open_job(FUNC)
+        with pytest.raises(MeasureError, match="closed while it measured"):
+            pool.measure(job, candidates(FUNC, 40), None, lambda found: pool.close())
+
+
 def test_driver_asks_large_pools_for_fewer_messages() -> None:
     asked: list[float] = []
     for count in (1, 700):

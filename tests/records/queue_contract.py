@@ -21,6 +21,7 @@ from records import (
     QueueFull,
     RecordError,
     Store,
+    StoreUnavailable,
     SubmissionKey,
     new_job_id,
 )
@@ -362,6 +363,27 @@ class QueueContract:
         )
         assert [isinstance(a, RecordError) for a in answers] == [False, True, False]
         assert len(store.jobs().jobs) == 3
+
+    def test_who_was_taken_before_the_database_went_away_is_told_so(
+        self, store, queue, monkeypatch
+    ):
+        sizes = []
+
+        def transaction(*, writes):
+            sizes.append(writes)
+            if len(sizes) > 3:
+                raise StoreUnavailable("away")
+            return whole(writes=writes)
+
+        whole = queue._db.transaction
+        monkeypatch.setattr(queue._db, "transaction", transaction)
+        refused = self.submission(client=None)
+        answers = queue.submit_many([self.submission(), refused, *[self.submission()] * 3])
+        monkeypatch.undo()
+        assert answers[0][1]
+        assert [type(a) for a in answers[1:]] == [RecordError, *[StoreUnavailable] * 3]
+        assert len(sizes) == 4, "nobody waits for it once more"
+        assert len(store.jobs().jobs) == 2
 
     def test_no_more_jobs_wait_than_may(self, store):
         """However many come at once, by however many queues."""

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from queue_contract import QueueContract
-from records_factory import DEVICE, JOB, KEY, TARGET, WORKLOAD, slots, trial, with_job
+from records_factory import DEVICE, JOB, KEY, TARGET, WORKLOAD, failure, slots, trial, with_job
 from repair_contract import RepairContract
 from store_contract import StoreContract
 
@@ -22,6 +22,7 @@ from records import (
     new_job_id,
 )
 from records.leases import check_lease
+from records.submissions import Bounds, Entrance
 
 
 class TestPostgresStore(StoreContract, QueueContract, RepairContract):
@@ -68,6 +69,36 @@ class TestPostgresStore(StoreContract, QueueContract, RepairContract):
             with pytest.raises(LeaseLost):
                 check_lease(connection, lease)
             assert queue.claim("second", 60).id == other.id, "it waited for, or took, a locked job"
+
+    def test_nobody_waits_forever_for_who_holds_the_entrance(self, store, address):
+        """As a server may that was stopped."""
+        with Store(address, busy_seconds=0.2) as other:
+            queue = JobQueue(other)
+            with store._db.transaction(writes=True) as connection:
+                Entrance(connection, Bounds())
+                with pytest.raises(StoreUnavailable, match="lock timeout"):
+                    queue.submit(WORKLOAD, TARGET, seed=0, trials_requested=1)
+            assert queue.submit(WORKLOAD, TARGET, seed=0, trials_requested=1)[1]
+
+    def test_a_page_passes_over_nothing_that_is_stored_meanwhile(self, store, monkeypatch):
+        monkeypatch.setattr("records.store.WINDOW", 4)
+        store.add_records([failure(n) for n in range(3)])
+        fetch = store._traces.fetch
+        late = [trial(3)]
+
+        def overtaken(connection, query, parameters=None):
+            found = fetch(connection, query, parameters)
+            if late and query is not None and "most" in (parameters or {}):
+                store.add_records([late.pop()])
+            return found
+
+        monkeypatch.setattr(store._traces, "fetch", overtaken)
+        page = store.page(job_id=JOB, status="ok", limit=4)
+        seen = [record.slot for record in page.records]
+        while page.after_id is not None:
+            page = store.page(job_id=JOB, status="ok", limit=4, after_id=page.after_id)
+            seen += [record.slot for record in page.records]
+        assert seen == [3]
 
     def test_the_best_is_looked_up_in_its_index(self, store):
         store.add_records([trial(0)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -12,6 +13,7 @@ from records_factory import (
     JOB,
     KEY,
     TARGET,
+    WORKLOAD,
     slots,
     trial,
     with_job,
@@ -35,6 +37,23 @@ class TestSqliteStore(StoreContract, QueueContract, RepairContract):
     @pytest.fixture
     def address(self, tmp_path):
         return tmp_path / "tuning.db"
+
+    def test_threads_and_processes_are_waited_for_together(self, store, address):
+        """Not so long for the one and then as long for the other."""
+        busy = 1.5
+        with Store(address, busy_seconds=busy) as mine, ThreadPoolExecutor(1) as pool:
+            other = sqlite3.connect(address, isolation_level=None)
+            other.execute("BEGIN IMMEDIATE")
+            mine._db._writer.acquire()
+            began = time.monotonic()
+            writing = pool.submit(mine.put_workload, WORKLOAD)
+            time.sleep(0.8 * busy)
+            mine._db._writer.release()
+            with pytest.raises(StoreUnavailable, match="cannot be used now"):
+                writing.result()
+            assert time.monotonic() - began < 1.6 * busy
+            other.execute("ROLLBACK")
+            other.close()
 
     def test_a_url_names_the_same_file(self, store, address):
         store.add_records([trial(0)])

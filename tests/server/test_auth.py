@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,11 +14,13 @@ import pytest
 from every_route import ROUTES, Route
 from problem_shape import check_problem
 from serving import serving
+from starlette.datastructures import Headers
 
 from records import Store, StoreUnavailable
 from records.database import Database
 from records.tokens import ADMIN, READ, SCOPES, SUBMIT, Tokens
 from server import auth
+from server.problems import ProblemError
 from server.settings import Settings
 
 
@@ -210,3 +213,19 @@ def test_a_flood_of_invalid_tokens_does_not_reach_the_database(
     # One of the five was taken by who asked whether the server is up.
     assert found == [401] * 4 + [429] * 8
     assert len(asked) == 4
+
+
+def test_a_token_that_was_valid_is_known_until_it_is_not(tmp_path: Path) -> None:
+    """Else whoever floods the server from the same address has it refused."""
+    with Store(tmp_path / "x.db") as store:
+        tokens = Tokens(store)
+        text, token = tokens.create("ann", READ, None)
+        authenticator = auth.Authenticator(tokens, required=True, remembered_seconds=0.0)
+        headers = Headers({"authorization": f"Bearer {text}"})
+        assert not authenticator.knows(headers)
+        assert asyncio.run(authenticator.client(headers, "a")) is not None
+        assert authenticator.knows(headers)
+        tokens.revoke(token.id)
+        with pytest.raises(ProblemError):
+            asyncio.run(authenticator.client(headers, "a"))
+        assert not authenticator.knows(headers)

@@ -15,7 +15,7 @@ import pytest
 from autosched.tuning import SearchTask
 from records import JobQueue, KeyReused, Store, StoreUnavailable, SubmissionKey
 from records.submissions import Submission
-from server.writing import TOGETHER, Writing
+from server.writing import TOGETHER, WRITERS, Writing
 
 
 class SlowQueue(JobQueue):
@@ -75,6 +75,45 @@ def test_submissions_that_arrive_together_are_stored_together(place: Place) -> N
     assert len(set(jobs)) == TOGETHER + 10
     assert set(jobs) <= {job.id for job in place.store.jobs().jobs}
     assert place.store.count_jobs()["queued"] == TOGETHER + 11
+
+
+def test_what_was_stored_is_not_said_to_be_refused(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A database that goes away after the commit: nothing more is asked of it."""
+    stored = place.queue.submit_many
+
+    def away(keys: object) -> Any:
+        raise StoreUnavailable("away")
+
+    def store(submissions: Sequence[Submission]) -> Any:
+        try:
+            return stored(submissions)
+        finally:
+            monkeypatch.setattr(place.store, "titles", away)
+
+    place.queue.release.set()
+    monkeypatch.setattr(place.queue, "submit_many", store)
+    job = asyncio.run(Writing(place.store, place.queue).submit(submission()))
+    assert (job.workload_name, job.workload_args) == ("softmax", [8, 16])
+
+
+def test_imports_keep_nobody_from_writing(place: Place) -> None:
+    over = threading.Event()
+
+    async def main() -> str:
+        writing = Writing(place.store, place.queue)
+        imports = [
+            asyncio.create_task(writing.do_long(lambda: over.wait(60))) for _ in range(2 * WRITERS)
+        ]
+        await asyncio.sleep(0)
+        try:
+            return await asyncio.wait_for(writing.do(lambda: "cancelled"), 10)
+        finally:
+            over.set()
+            await asyncio.gather(*imports)
+
+    assert asyncio.run(main()) == "cancelled"
 
 
 def test_whoever_waits_for_a_database_that_is_busy_is_told_at_once(place: Place) -> None:
