@@ -4,9 +4,9 @@ Two hardware threads of one core share what fetches and retires instructions. Wh
 is busy, with work of this machine or of another guest of its host, kernels take 1.1 to 1.7 times
 as long, sample for sample, for tenths of a second to tens of seconds; no system counts that, and
 the pacer, whose few instructions wait for one another, does not feel it. A loop of one taken branch
-does: alone on its core it takes a cycle an iteration, on every processor that we know of, else 1.5
-to 1.9 (Zen 4). How long a cycle is, a chain of exclusive ors tells, which takes one each in any
-company.
+does: alone on its core it takes a cycle an iteration, else 1.5 to 1.9 (Zen 4). How long a cycle is,
+a chain of exclusive ors tells, which takes one each in any company. A processor on which the loop
+takes longer even alone is not watched.
 
 Where this process may itself run on both threads of a core, sharing is nothing out of the ordinary,
 and it is not looked for.
@@ -39,6 +39,7 @@ CROWDED = 1.25
 CHAIN, LINKS = 1_000, 64
 RUNS = 200
 TRIES = 3
+CALIBRATION = 100
 BARRIERS = 200
 APART = 2.5
 """Times as long as the best, from which on cores count as lying apart."""
@@ -115,12 +116,19 @@ def witness_seconds(threads: int) -> float:
 
 
 def alone_seconds() -> float:
-    """What a run takes on cores that nobody shares; 0 where sharing them is usual."""
+    """What a run takes on cores that nobody shares; 0 where sharing them is usual, or where the
+    loop never takes a cycle an iteration: on such a processor it says nothing."""
     if shares_cores(sorted(os.sched_getaffinity(0))):
         return 0.0
     chain = load()["chain"]
     best = min(time_calls(chain, 0, 0, 1, 1) for _ in range(RUNS))
-    return best * 1e-9 / (CHAIN * LINKS) * ITERATIONS
+    alone = best * 1e-9 / (CHAIN * LINKS) * ITERATIONS
+    return alone if usable(lambda: witness_seconds(1), alone) else 0.0
+
+
+def usable(run: Callable[[], float], alone: float) -> bool:
+    """Whether one of `CALIBRATION` runs takes about as long as it should."""
+    return any(run() <= CROWDED * alone for _ in range(CALIBRATION))
 
 
 def barrier_seconds(threads: int, tries: int = TRIES) -> float:

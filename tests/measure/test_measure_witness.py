@@ -17,7 +17,7 @@ from measure.runner import Pace, placed
 from measure.slot import LocalRunner, Slot
 from measure.timing import estimate
 from measure.warm import Template
-from measure.witness import APART_NOISE, CROWDED, TRIES, crowding, shares_cores
+from measure.witness import APART_NOISE, CALIBRATION, CROWDED, TRIES, crowding, shares_cores, usable
 
 CODE = Artifact(b"", KernelInfo("kernel", ()), "llvm")
 
@@ -91,3 +91,9 @@ def test_witness_says_when_cores_lie_apart(barrier: float, noise: float) -> None
     found = placed(replace(estimate([1.0], [1.0], 1.0, 1), noise=0.01), barrier, pace)
     assert found.noise == noise
     assert found.barrier_seconds == barrier
+
+
+def test_a_processor_whose_branches_take_longer_is_not_watched() -> None:
+    assert not usable(lambda: 2.0, 1.0)
+    seen = iter([*[2.0] * (CALIBRATION - 1), 1.0])
+    assert usable(lambda: next(seen), 1.0)
