@@ -54,8 +54,12 @@ class Builders:
         self.target = target
         self.options = options
         self.where = where
-        # OpenCL is compiled by the device's driver, which may reserve any address space.
-        limits = Limits(memory_bytes=0 if target.kind == "opencl" else options.memory_bytes)
+        # OpenCL is compiled by the device's driver, which may reserve any address space. NVRTC
+        # needs no device, but opens one that it sees, which takes long and more than the limit.
+        limits = Limits(
+            memory_bytes=0 if target.kind == "opencl" else options.memory_bytes,
+            env=(("CUDA_VISIBLE_DEVICES", ""),) if target.kind == "cuda" else (),
+        )
         self.children = [Child(template, limits) for _ in range(count)]
 
     def build(

@@ -26,6 +26,8 @@ from measure.warm import Limits, NotStarted, Template, TemplateLost
 
 TAIL = 4096
 DYING_SECONDS = 1.0
+GROW_BYTES = 512 << 20
+"""Beyond what a child had at its first answer; above that it is replaced."""
 OutcomeKind = Literal["value", "error", "memory", "timeout", "crash", "lost"]
 
 
@@ -49,7 +51,7 @@ class Outcome:
 class Child:
     """One contained process that answers one call at a time."""
 
-    def __init__(self, template: Template, limits: Limits, grow_bytes: int = 512 << 20) -> None:
+    def __init__(self, template: Template, limits: Limits, grow_bytes: int = GROW_BYTES) -> None:
         self.template = template
         self.limits = limits
         self.grow_bytes = grow_bytes

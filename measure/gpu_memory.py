@@ -86,7 +86,7 @@ class DeviceBuffers(Buffers):
         self.params = tuple(params)
         self.values = tuple(values)
         self.memory = [DeviceGuarded(queue, p.name, param_bytes(p)) for p in params]
-        self.arrays = [np.empty(p.shape, dtypes.array_dtype(p.dtype)) for p in params]
+        self.arrays = [queue.host_array(p.shape, dtypes.array_dtype(p.dtype)) for p in params]
         self.expected = {
             n: Expected(p, values[n], tolerance) for n, p in enumerate(params) if p.written
         }

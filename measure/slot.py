@@ -16,7 +16,7 @@ from autosched.codegen.artifact import Artifact
 from autosched.errors import MeasureError
 from autosched.runtime.queue import QueueInfo
 from measure.build import BuildReply
-from measure.child import Child, Outcome
+from measure.child import GROW_BYTES, Child, Outcome
 from measure.job import Job
 from measure.lock import SlotLock
 from measure.machine import GPU, Code
@@ -31,6 +31,9 @@ BARRIER_TRIES = 100
 OPEN_TIMEOUT = 60.0
 CPU = "cpu"
 TURN_SAMPLES = 5
+DATA_COPIES = 8
+"""Times a job's data that a runner may hold: values, guarded memory, what is compared, packed
+weights."""
 FAILURES = {
     "error": Status.RUNTIME_ERROR,
     "memory": Status.OUT_OF_MEMORY,
@@ -271,6 +274,8 @@ class Slot:
         """One call in the runner child, alone on the device; also the seconds waited for that."""
         seconds = (self.options.timeout if timeout is None else timeout) + job.handling_seconds
         pace = self.pace()
+        # A child keeps the data of the job at hand, which large ones must not be replaced for.
+        self.child.grow_bytes = GROW_BYTES + DATA_COPIES * job.spec.size
         with self._slot_lock().timing() as waited:
             unready = self._get_ready(pace)
             if unready is not None:
@@ -412,7 +417,9 @@ def _limits(options: LocalRunner, where: GPU | None) -> Limits:
         return Limits(options.memory_bytes or _three_quarters(), processes=0, urgent=True)
     env: tuple[tuple[str, str], ...] = ()
     if where.kind == "cuda":
-        env = (("CUDA_VISIBLE_DEVICES", _visible(where.index or 0)),)
+        # Kernels are loaded when they are given to the device, not within their first, timed call.
+        visible = _visible(where.index or 0)
+        env = (("CUDA_VISIBLE_DEVICES", visible), ("CUDA_MODULE_LOADING", "EAGER"))
     return Limits(options.memory_bytes or 0, urgent=True, env=env)
 
 

@@ -6,17 +6,20 @@ The text follows the loop nest: a loop is a `for`, an accumulator a variable, a 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from math import prod
 
 from autosched.codegen.gpu.across import ReductionWriter
 from autosched.codegen.gpu.carry import Carried, carried_by
 from autosched.codegen.gpu.dialect import Dialect
+from autosched.codegen.gpu.double import AHEAD, IN_STEP
 from autosched.codegen.gpu.exprs import Exprs, wrap
 from autosched.codegen.gpu.helpers import Helpers
 from autosched.codegen.gpu.kernel import Kernel
 from autosched.codegen.gpu.reduce import chain_at, is_first
 from autosched.codegen.gpu.vectors import Vectors, vectors_of
 from autosched.codegen.gpu.writer import same_predicate
+from autosched.tir import dtypes
 from autosched.tir.affine import Affine
 from autosched.tir.expr import Slot, Var
 from autosched.tir.nodes import Access, Block, Buffer, For, Node, Predicate, allocated, sites
@@ -33,10 +36,21 @@ def c_source(kernels: Sequence[Kernel], dialect: Dialect, warp: int) -> str:
 
 
 class _KernelText(ReductionWriter):
+    @cached_property
+    def written(self) -> set[Buffer]:
+        """What the kernel writes."""
+        return {a.buffer for s in self.kernel.sites() for a in s.block.writes}
+
+    @cached_property
+    def asynchronous(self) -> bool:
+        """Whether copies may be under way at a barrier."""
+        loops = (x for s in self.kernel.sites() for x in s.loops)
+        return bool(self.dialect.asynchronous) and any(_in_step(x) for x in loops)
+
     def text(self) -> str:
         """The whole kernel."""
         kernel, d = self.kernel, self.dialect
-        written = {a.buffer for s in kernel.sites() for a in s.block.writes}
+        written = self.written
         params = ", ".join(
             d.pointer(d.stored_type(b.dtype), self.buffer(b), "global", b not in written)
             for b in kernel.params
@@ -64,6 +78,8 @@ class _KernelText(ReductionWriter):
         left = list(nodes)
         while left:
             if id(left[0]) in self.kernel.barriers:
+                if self.asynchronous:
+                    self.emit(f"{self.helpers.asynchronous('copied')}();")
                 self.emit(self.dialect.barrier(self.kernel.barriers[id(left[0])]))
             asked, together = self.asked(left[0]), 1
             while together < len(left) and id(left[together]) not in self.kernel.barriers:
@@ -104,8 +120,12 @@ class _KernelText(ReductionWriter):
         ):
             self.carried(c)
         else:
+            before = self.steps_wait
+            if not _in_step(node):
+                self.steps_wait = any(id(x) in self.kernel.barriers for x in node.body)
             with self.loops([node]):
                 self.sequence(node.body)
+            self.steps_wait = before
 
     def common(self, node: Node) -> list[Predicate]:
         """Predicates that all blocks below share and that no loop of `node` moves: asked once,
@@ -173,6 +193,13 @@ class _KernelText(ReductionWriter):
                 self.extents[outer.var] = pieces
                 loaded: dict[int, str] = {}
                 first = self.exprs(_at(block, v.loop.var, start))
+                copy = self.asynchronous_copy(v)
+                if copy:
+                    body = first.block.body[0]
+                    assert isinstance(body, Slot)
+                    source = self.element(first, first.block.reads[body.index])
+                    self.emit(f"{copy}(&{self.element(first, first.block.writes[0])}, &{source});")
+                    return
                 for n in v.loads:
                     loaded[n] = self.fresh(f"{block.reads[n].buffer.name}_vec")
                     kind, pointer = self.vector(block.reads[n].buffer, v.width, True)
@@ -189,6 +216,22 @@ class _KernelText(ReductionWriter):
                 for lane in range(v.width):
                     self.lane(v, start + lane, lane, loaded, result)
                 self.emit(f"{place} = {result};")
+
+    def asynchronous_copy(self, v: Vectors) -> str:
+        """The helper by which `v` goes from global to shared memory while its thread goes on; empty
+        where it does not. What is fetched for the next step may: a barrier stands between, before
+        which everything is waited for."""
+        block, body = v.block, v.block.body[0]
+        if not (self.asynchronous and self.steps_wait and _in_step(v.loop)):
+            return ""
+        if not isinstance(body, Slot) or body.index not in v.loads:
+            return ""
+        source, target = block.reads[body.index].buffer, block.writes[0].buffer
+        nbytes = v.width * dtypes.itemsize(target.dtype)
+        fits = source.dtype == target.dtype and target.scope == "shared" and nbytes in (8, 16)
+        if not fits or source in self.written or source not in self.kernel.params:
+            return ""
+        return self.helpers.asynchronous(f"copy_{nbytes}")
 
     def lane(self, v: Vectors, at: Affine, lane: int, loaded: dict[int, str], result: str) -> None:
         block = _at(v.block, v.loop.var, at)
@@ -217,6 +260,11 @@ class _KernelText(ReductionWriter):
 
 def _same_predicates(some: Sequence[Predicate], others: Sequence[Predicate]) -> bool:
     return len(some) == len(others) and all(map(same_predicate, some, others))
+
+
+def _in_step(loop: For) -> bool:
+    """Whether a loop fetches for the next step, inside of this one."""
+    return bool(loop.annotation(AHEAD) == IN_STEP)
 
 
 def _at(block: Block, v: Var, value: Affine) -> Block:

@@ -27,6 +27,31 @@ __device__ __forceinline__ unsigned short f16_store(float value) {
 }
 __device__ __forceinline__ float f16_round(float value) { return f16_load(f16_store(value)); }
 """
+_ASYNCHRONOUS = """\
+__device__ __forceinline__ void copy_16(void *to, const void *from) {
+#if __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;"
+               :: "r"((unsigned int)__cvta_generic_to_shared(to)),
+                  "l"(__cvta_generic_to_global(from)) : "memory");
+#else
+  *(float4 *)to = *(const float4 *)from;
+#endif
+}
+__device__ __forceinline__ void copy_8(void *to, const void *from) {
+#if __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 8;"
+               :: "r"((unsigned int)__cvta_generic_to_shared(to)),
+                  "l"(__cvta_generic_to_global(from)) : "memory");
+#else
+  *(float2 *)to = *(const float2 *)from;
+#endif
+}
+__device__ __forceinline__ void copied() {
+#if __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.wait_all;" ::: "memory");
+#endif
+}
+"""
 
 
 def _math(op: str, dtype: str) -> str:
@@ -102,6 +127,7 @@ CUDA = Dialect(
     lanes=_lanes,
     vector_name=lambda kind: _VECTORS[kind],
     shuffle=True,
+    asynchronous=_ASYNCHRONOUS,
 )
 
 

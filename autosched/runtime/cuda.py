@@ -13,7 +13,11 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
+from math import prod
 from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from autosched.codegen.cuda import compile_cuda, nvrtc_version
 from autosched.codegen.gpu.generate import GPUArtifact, Launch
@@ -138,7 +142,10 @@ class CUDAQueue(Queue):
             module = self._module(artifact.code)
             return [self._kernel(module, launch) for launch in artifact.launches]
         except BuildError as e:
-            raise BuildError(f"{e}; built for {artifact.target}, and this is {self.name}") from e
+            raise BuildError(
+                f"{e}; built for {artifact.target}, and this is {self.name}, {self.info.driver} "
+                "(code of one NVRTC needs a driver of its major version or later)"
+            ) from e
 
     def _module(self, code: bytes) -> Any:
         self._enter()
@@ -159,6 +166,22 @@ class CUDAQueue(Queue):
         freed = weakref.finalize(found, _free, self.driver.module, self._context, found.address)
         freed.atexit = False
         return CUDAMemory(found.address, found)
+
+    def host_array(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array:
+        """See `Queue.host_array`. Of pages that stay where they are: the device writes to them,
+        where for others the driver copies through some of its own, at a fraction of the rate."""
+        count = prod(shape)
+        nbytes = max(1, count * np.dtype(dtype).itemsize)
+        self._enter()
+        try:
+            address = int(self.driver("cuMemHostAlloc", nbytes, 0))
+        except (MemoryError, DeviceError):
+            return super().host_array(shape, dtype)
+        memory: Any = (ctypes.c_uint8 * nbytes).from_address(address)
+        freed = weakref.finalize(memory, _free_host, self.driver.module, self._context, address)
+        freed.atexit = False
+        flat: Array = np.frombuffer(memory, dtype, count)
+        return flat.reshape(shape)
 
     def part(self, memory: Memory, start: int, nbytes: int) -> Memory:
         """See `Queue.part`."""
@@ -277,6 +300,11 @@ def _free(module: Any, context: Any, address: int) -> None:
     """Give up memory. After an error that sticks this fails too, and nothing can be done."""
     module.cuCtxSetCurrent(context)
     module.cuMemFree(address)
+
+
+def _free_host(module: Any, context: Any, address: int) -> None:
+    module.cuCtxSetCurrent(context)
+    module.cuMemFreeHost(address)
 
 
 def _unload(module: Any, context: Any, handle: Any) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
 from autosched.codegen.gpu.generate import GPUArtifact
@@ -60,6 +61,10 @@ class Queue(ABC):
     @abstractmethod
     def allocate(self, nbytes: int) -> Memory:
         """New memory; at least one byte. It is given up with the object."""
+
+    def host_array(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array:
+        """A new array of the host, its elements anything, that `read` fills fast."""
+        return np.empty(shape, dtype)
 
     @abstractmethod
     def part(self, memory: Memory, start: int, nbytes: int) -> Memory:

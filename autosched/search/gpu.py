@@ -30,6 +30,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from autosched.gpu_target import device_of, limits_of
+from autosched.schedule.annotate import STEPS
 from autosched.search.footprint import (
     Floats,
     LoopTree,
@@ -42,6 +43,7 @@ from autosched.sketch.decisions import Mask
 from autosched.target import Target
 from autosched.tir import dtypes
 from autosched.tir.affine import Digit
+from autosched.tir.annotations import DOUBLE_BUFFER
 from autosched.tir.nodes import Buffer, For, Node, sites, strides
 
 WARP = 32.0
@@ -223,7 +225,8 @@ def _memories(
             seen.add(id(buffer))
             around = loops[: homes[id(buffer)]]
             if buffer.scope == "shared":
-                shared = shared + tree.allocated(buffer) * size
+                halves = _halves(place, around)
+                shared = shared + halves * tree.allocated(buffer) * size
             elif buffer.scope == "local" or _of_thread(buffer, around):
                 own = floats(1.0)
                 for loop in around:
@@ -233,6 +236,15 @@ def _memories(
             elif block.is_reduction:
                 local = local + 1.0
     return shared, local
+
+
+def _halves(place: SiteUses, around: Sequence[For]) -> Floats:
+    """Buffers that what a block writes alternates between: one where there is one step."""
+    steps = floats(1.0)
+    for loop in around:
+        if loop.kind in STEPS:
+            steps = steps * floats(loop.extent)
+    return np.where(steps > 1.0, 1.0 + bool(place.site.block.annotation(DOUBLE_BUFFER)), 1.0)
 
 
 def _of_thread(buffer: Buffer, around: Sequence[For]) -> bool:

@@ -10,8 +10,10 @@ from gpu_programs import plain_matmul, shared_rows, tiled_matmul, transposed
 from gpu_run import barriers, check, cuda, program, source
 
 from autosched import te
+from autosched.codegen.cuda import compile_cuda
 from autosched.errors import CodegenError, ScheduleError
 from autosched.schedule import Schedule
+from autosched.sketch.generate import generate_space
 
 
 @pytest.mark.parametrize(("doubled", "expected"), [("", 2), ("A", 2), ("AB", 1)])
@@ -29,6 +31,30 @@ def test_tiles_that_overhang(size: tuple[int, int, int]) -> None:
     """Of odd sizes, and of two steps, whose number is the half itself."""
     plain, func = tiled_matmul(*size, doubled="AB")
     assert barriers(check(func, plain)) == 1
+
+
+@pytest.mark.parametrize(("doubled", "copies"), [("", 0), ("A", 1), ("AB", 2)])
+def test_cuda_fetches_while_it_computes(doubled: str, copies: int) -> None:
+    """In the steps, not before them; every barrier waits for what is under way."""
+    _, func = tiled_matmul(doubled=doubled)
+    lines = [x.strip() for x in source(func, cuda()).splitlines()]
+    assert sum(x.startswith("copy_16(&") for x in lines) == copies
+    places = [n for n, x in enumerate(lines) if x == "__syncthreads();"]
+    assert all((lines[n - 1] == "copied();") == bool(doubled) for n in places)
+    assert "copy_16" not in source(func)
+    assert compile_cuda("\n".join(lines), "sm_90")
+
+
+def test_what_is_computed_while_it_is_fetched_is_no_copy() -> None:
+    a, b, _ = plain_matmul(64, 64, 64)
+    twice = te.compute(a.shape, lambda i, j: a[i, j] * 2, name="twice")
+    k = te.reduce_axis((0, 64), name="k")
+    c = te.compute((64, 64), lambda i, j: te.sum(twice[i, k] * b[k, j], axis=k), name="C")
+    space = generate_space(te.create_prim_func([a, b, c]), cuda())
+    (ahead,) = [n for n, v in enumerate(space.variants) if v.name == "C.ahead"]
+    text = source(space.schedule(ahead, space.default()[1]).func, cuda())
+    assert text.count("copy_16(&") == 1
+    assert "&B[" in text
 
 
 def test_one_step_has_one_buffer() -> None:

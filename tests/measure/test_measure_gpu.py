@@ -10,6 +10,7 @@ from gpu_doubles import BUILD_FUNC
 from measure_doubles import Double, vector_add
 
 import autosched as at
+from autosched import te
 from autosched.codegen.artifact import Artifact, KernelInfo
 from autosched.errors import MeasureError
 from autosched.schedule import Schedule
@@ -184,3 +185,22 @@ def _product() -> PrimFunc:
     a = te.placeholder((1000,), name="a")
     b = te.placeholder((1000,), name="b")
     return te.create_prim_func([a, b, te.compute((1000,), lambda i: a[i] * b[i], name="out")])
+
+
+def test_large_data_is_no_leak(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A runner that holds a job's data is not replaced for it."""
+    monkeypatch.setattr("measure.slot.GROW_BYTES", 200 << 20)
+    x = te.placeholder((1 << 24,), name="x")
+    func = te.create_prim_func([x, te.compute(x.shape, lambda i: x[i] + 1, name="y")])
+    folder = tmp_path_factory.mktemp("lock")
+    runner = LocalRunner(baseline_timeout=20, budget_ms=2, lock_folder=folder)
+    builder = LocalBuilder(timeout=60, n_parallel=1)
+    with LocalPool("opencl", builder=builder, runner=runner) as pool:
+        job = pool.open_job(func)
+        begun = pool._slot.child.starts
+        (result,) = pool.measure(job, [job.baseline_trace])
+        assert result.ok, result.error
+        assert pool._slot.child.starts == begun
+        assert pool._slot.child.pid is not None

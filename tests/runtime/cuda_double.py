@@ -50,6 +50,7 @@ class DriverDouble:
         self.memory_bytes = memory_bytes
         self.launch_microseconds = 3
         self.allocated: dict[int, Any] = {}
+        self.pinned: dict[int, Any] = {}
         self.kernels: dict[str, tuple[int, Callable[..., None]]] = {}
         self.calls: list[tuple[Any, ...]] = []
         self.sticky: CUresult | None = None
@@ -109,6 +110,16 @@ class DriverDouble:
         raw = (ctypes.c_char * size)()
         self.allocated[ctypes.addressof(raw)] = raw
         return OK, ctypes.addressof(raw)
+
+    def cuMemHostAlloc(self, size: int, flags: int) -> tuple[Any, int]:
+        assert size > 0
+        raw = (ctypes.c_char * size)()
+        self.pinned[ctypes.addressof(raw)] = raw
+        return OK, ctypes.addressof(raw)
+
+    def cuMemFreeHost(self, address: int) -> tuple[Any]:
+        del self.pinned[address]
+        return (OK,)
 
     def cuMemFree(self, address: int) -> tuple[Any]:
         del self.allocated[address]

@@ -197,6 +197,8 @@ def _arguments(driver: Any) -> list[tuple[Any, ...]]:
         ("cuDeviceTotalMem", device),
         ("cuMemAlloc", 100),
         ("cuMemFree", 4096),
+        ("cuMemHostAlloc", 100, 0),
+        ("cuMemFreeHost", 4096),
         ("cuMemcpyHtoDAsync", 4096, host.ctypes.data, host.nbytes, 1),
         ("cuMemcpyDtoHAsync", host.ctypes.data, 4096, host.nbytes, 1),
         ("cuMemsetD32Async", 4096, 0xFFFFFFFF, 4, 1),

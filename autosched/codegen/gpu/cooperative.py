@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
 
+from autosched.codegen.gpu.double import AHEAD
 from autosched.errors import CodegenError
 from autosched.schedule.loops import substitute_loops
 from autosched.tir.affine import Affine, Digit
@@ -63,5 +64,7 @@ def share_out(node: For, threads: Sequence[For]) -> For:
     (inner,) = body
     assert isinstance(inner, Block)
     left = tuple((k, v) for k, v in inner.annotations if k != KEY)
-    lane = For(vector, lanes, (replace(inner, annotations=left),), "vectorized")
-    return For(step, steps, (lane,), allocs=node.allocs)
+    ahead = tuple(a for a in node.annotations if a[0] == AHEAD)
+    mine = (replace(inner, annotations=left),)
+    lane = For(vector, lanes, mine, "vectorized", annotations=ahead)
+    return For(step, steps, (lane,), annotations=ahead, allocs=node.allocs)

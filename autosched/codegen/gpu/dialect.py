@@ -48,6 +48,9 @@ class Dialect:
     """What vectors of a stored type are called, without their width."""
     shuffle: bool = False
     """Whether the threads of a warp can exchange values."""
+    asynchronous: str = ""
+    """Helpers `copy_16(to, from)` and `copy_8` that begin a copy from global to shared memory, and
+    `copied()`, which waits for those of this thread; empty where there are none."""
 
     def value_type(self, dtype: str) -> str:
         """The C type of a value."""

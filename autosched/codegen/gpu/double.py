@@ -30,7 +30,8 @@ from autosched.tir.simplify import substitute_loops
 
 COPIES = 2
 AHEAD = "ahead"
-"""Annotation of loops that fetch a step ahead."""
+"""Annotation of loops that fetch a step ahead: BEFORE the loop of steps or IN_STEP."""
+BEFORE, IN_STEP = "before", "in step"
 
 
 def double_buffers(root: Node) -> tuple[tuple[Node, ...], tuple[Buffer, ...]]:
@@ -77,10 +78,11 @@ def _alternating(loop: For, mine: Sequence[Buffer]) -> tuple[tuple[Node, ...], t
     ahead = _fetching(loop, mine)
     wide = {b: _twice(b) for b in mine}
     first, following = Affine(0), Affine.of(loop.var) + 1
-    before = tuple(_at(x, loop.var, first, wide) for x in ahead)
+    before = tuple(_at(x, loop.var, first, wide, BEFORE) for x in ahead)
     exists = Predicate(following, loop.extent)
     fetches = tuple(
-        map_blocks(_at(x, loop.var, following, wide), lambda b: _where(b, exists)) for x in ahead
+        map_blocks(_at(x, loop.var, following, wide, IN_STEP), lambda b: _where(b, exists))
+        for x in ahead
     )
     others = tuple(
         map_blocks(x, lambda b: _through(b, wide, Affine.of(loop.var)))
@@ -135,7 +137,7 @@ def _twice(b: Buffer) -> Buffer:
     return replace(b, shape=(COPIES, *b.shape), align=align)
 
 
-def _at(node: Node, v: Var, step: Affine, wide: Mapping[Buffer, Buffer]) -> Node:
+def _at(node: Node, v: Var, step: Affine, wide: Mapping[Buffer, Buffer], where: str) -> Node:
     """A copy of `node`, with loops of its own, that does what is to be done in a step."""
 
     def copy(node: Node, values: Mapping[Var, Affine]) -> Node:
@@ -144,7 +146,7 @@ def _at(node: Node, v: Var, step: Affine, wide: Mapping[Buffer, Buffer]) -> Node
         new = Var(node.var.name)
         inside = {**values, node.var: Affine.of(new)}
         body = tuple(copy(x, inside) for x in node.body)
-        return replace(node, var=new, body=body, annotations=((AHEAD, True),))
+        return replace(node, var=new, body=body, annotations=((AHEAD, where),))
 
     return copy(node, {v: step})
 

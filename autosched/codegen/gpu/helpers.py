@@ -108,6 +108,11 @@ class Helpers:
         self.found.setdefault("half", self.dialect.half)
         return name
 
+    def asynchronous(self, name: str) -> str:
+        """`copy_16`, `copy_8` or `copied`."""
+        self.found.setdefault("asynchronous", self.dialect.asynchronous)
+        return name
+
     def bfloat16(self, name: str) -> str:
         """`bf16_load` (bits to float) or `bf16_store` (float to bits, to nearest, ties to even)."""
         bits, value = self.dialect.bits

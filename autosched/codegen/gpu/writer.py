@@ -24,6 +24,7 @@ void volatile while bool true false uchar ushort uint ulong size_t kernel global
 private barrier min max abs exp log sin cos floor ceil rint round sqrt rsqrt tanh erf fma pow fmod
 fabs select clamp step sign mix dot cross length bx by bz tx ty tz class template this new delete
 operator namespace asm read_only write_only y0 y1 yn j0 j1 jn image event sampler not and or xor
+copy_16 copy_8 copied
 """
 _RESERVED = frozenset(_WORDS.split())
 
@@ -42,6 +43,8 @@ class Writer:
         self.active: list[Predicate] = []
         self.forms = Forms(self.vars, self.extents, helpers)
         self.scratch: list[str] = []
+        self.steps_wait = False
+        """Whether there is a barrier in each step of the loop around."""
 
     def index_type(self) -> str:
         """int, or a type of 64 bits where elements are numbered beyond it."""

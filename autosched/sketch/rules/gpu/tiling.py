@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from autosched.schedule import BlockRV, Decision, LoopRV, Schedule
 from autosched.sketch.analysis import BlockInfo, numbered_axes
-from autosched.sketch.decisions import ChoiceSpec, Role, TileSpec
+from autosched.sketch.decisions import ChoiceSpec, DecisionSpec, Role, TileSpec
 from autosched.sketch.rules.constant import constant_axes
 from autosched.sketch.rules.default import axis_loops
 from autosched.sketch.state import State, TiledNest, Verdict
@@ -24,7 +24,7 @@ DEFAULT_THREADS, DEFAULT_TILE, DEFAULT_STEPS = 128, 4, 8
 
 
 class MultiLevelTiling:
-    """Tiles a reduction with reuse and fuses what stores its tile; one sketch."""
+    """Tiles a reduction with reuse and fuses what stores its tile."""
 
     name = "multi-level-tiling"
 
@@ -37,7 +37,8 @@ class MultiLevelTiling:
         return Verdict.APPLY_AND_SKIP_REST if is_tiled(info) else Verdict.PASS
 
     def apply(self, state: State, block: str) -> list[State]:
-        """Split, order and bind the loops, then place what belongs to the tile."""
+        """Split, order and bind the loops, then place what belongs to the tile; for CUDA once more
+        with what is shared fetched a step ahead."""
         blocks = state.blocks()
         info = blocks[block]
         consumer = storing(state, info)
@@ -66,7 +67,15 @@ class MultiLevelTiling:
             schedule.unroll(loop)
         handled = (block, consumer.name, *(c.name for c in copies))
         nest = TiledNest(block, levels[2][-1])
-        return [state.advance(schedule, handled, (*specs, *fetches), block, (nest,))]
+        decided: tuple[DecisionSpec, ...] = (*specs, *fetches)
+        found = [state.advance(schedule, handled, decided, block, (nest,))]
+        if copies and state.target.kind == "cuda":
+            # Copies for the next step are under way while this one is computed; OpenCL waits.
+            ahead = schedule.copy()
+            for copy in copies:
+                ahead.double_buffer(ahead.get_block(copy.name))
+            found.append(state.advance(ahead, handled, decided, f"{block}.ahead", (nest,)))
+        return found
 
 
 def is_tiled(info: BlockInfo) -> bool:
