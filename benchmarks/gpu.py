@@ -66,6 +66,8 @@ class Torch:
     """PyTorch in a process of its own. Use as a context. Raises RuntimeError, with its words."""
 
     def __init__(self, python: Path) -> None:
+        if not python.exists():
+            raise RuntimeError(f"{python} does not exist; TORCH_PYTHON names Python with PyTorch")
         self._process = subprocess.Popen(
             [str(python), str(PEER)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )

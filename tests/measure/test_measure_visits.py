@@ -190,7 +190,7 @@ def test_visits_that_may_fail_for_others_are_believed_of_a_fresh_process(
     monkeypatch.setattr(slot, "child", child)
     slot._pace = Pace(CODE, 1, 1.0, 1.0)
     slot._used_start = child.starts if used else 0
-    job: Any = SimpleNamespace(handling_seconds=0.0, spec=None, fd=0)
+    job: Any = SimpleNamespace(handling_seconds=0.0, spec=SimpleNamespace(size=0), fd=0)
     found, seconds = slot.turn(job, CODE)
     assert seconds == 0.25 * (len(kinds) - left)
     assert len(child.kinds) == left
@@ -206,7 +206,7 @@ def test_visits_of_a_device_that_goes_away_blame_nobody(
         raise DeviceError("the GPU fell off the bus", lost)
 
     monkeypatch.setattr(runner, "_runner", gone)
-    job: Any = SimpleNamespace(handling_seconds=0.0, spec=SimpleNamespace(where=None), fd=0)
+    job: Any = SimpleNamespace(handling_seconds=0.0, spec=SimpleNamespace(where=None, size=0), fd=0)
     pace = Pace(CODE, 1, 1.0, 1.0)
     slot = Slot(Template([]), LocalRunner(lock_folder=tmp_path), 1, lambda: CODE)
     slot._pace = pace
