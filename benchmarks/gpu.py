@@ -66,8 +66,6 @@ class Torch:
     """PyTorch in a process of its own. Use as a context. Raises RuntimeError, with its words."""
 
     def __init__(self, python: Path) -> None:
-        if not python.exists():
-            raise RuntimeError(f"{python} does not exist; TORCH_PYTHON names Python with PyTorch")
         self._process = subprocess.Popen(
             [str(python), str(PEER)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
@@ -148,6 +146,11 @@ def main() -> int:
     except BuildError as e:
         print(f"no CUDA device on this machine, so nothing is measured: {e}")
         return NO_DEVICE
+    if not options.torch_python.exists():
+        parser.error(
+            f"{options.torch_python} does not exist; expected a Python that has a CUDA build of "
+            "PyTorch (make bench-gpu TORCH_PYTHON=…)"
+        )
     rows: list[dict[str, Any]] = []
     errors: dict[str, str] = {}
     with Torch(options.torch_python) as torch:
