@@ -151,6 +151,7 @@ class Supervisor:
             except RecordError as e:
                 _log.warning("the queue cannot be looked at: %s", e)
             except Exception:
+                # One look that fails must not leave all jobs without anybody to look after them.
                 _log.exception("looking after jobs failed")
         self._park_all()
 

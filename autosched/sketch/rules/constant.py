@@ -56,10 +56,20 @@ class ConstantMatrices:
             if matrix.is_injective and not matrix.block.reads and matrix.consumers == (block,):
                 schedule.compute_inline(schedule.get_block(name))
         info = state.advance(schedule).blocks()[block]
-        specs = constant_specs(info)
+        specs = self.specs(info)
         state.declare(schedule, specs)
-        nest = TiledNest(block, _tile(schedule, info, specs, state.target))
+        nest = TiledNest(block, self.tile(state, schedule, info, specs))
         return [state.advance(schedule, (block,), specs, f"{block}.constant", (nest,))]
+
+    def specs(self, info: BlockInfo) -> tuple[TileSpec, ...]:
+        """The sizes to choose."""
+        return constant_specs(info)
+
+    def tile(
+        self, state: State, schedule: Schedule, info: BlockInfo, specs: tuple[TileSpec, ...]
+    ) -> LoopRV:
+        """Split and order the loops; the one that the nest stands at."""
+        return _tile(schedule, info, specs, state.target)
 
 
 def constant_axes(info: BlockInfo) -> list[Iter]:

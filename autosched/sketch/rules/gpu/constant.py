@@ -13,25 +13,21 @@ from autosched.sketch.rules.constant import ConstantMatrices as CPUConstantMatri
 from autosched.sketch.rules.constant import constant_axes
 from autosched.sketch.rules.default import axis_loops
 from autosched.sketch.rules.gpu.threads import DEFAULT_THREADS
-from autosched.sketch.state import State, TiledNest
+from autosched.sketch.state import State
 
 
 class ConstantMatrices(CPUConstantMatrices):
     """Unrolls what indexes constant matrices (Ansor's SimplifyComputeWithConstTensor)."""
 
-    def apply(self, state: State, block: str) -> list[State]:
-        """One sketch, the constant matrices inlined."""
-        schedule = state.fork()
-        blocks = state.blocks()
-        for name in blocks[block].producers:
-            matrix = blocks[name]
-            if matrix.is_injective and not matrix.block.reads and matrix.consumers == (block,):
-                schedule.compute_inline(schedule.get_block(name))
-        info = state.advance(schedule).blocks()[block]
-        specs = constant_specs(info)
-        state.declare(schedule, specs)
-        nest = TiledNest(block, _bind(schedule, info, specs))
-        return [state.advance(schedule, (block,), specs, f"{block}.constant", (nest,))]
+    def specs(self, info: BlockInfo) -> tuple[TileSpec, ...]:
+        """Threads of the axes that are not constant."""
+        return constant_specs(info)
+
+    def tile(
+        self, state: State, schedule: Schedule, info: BlockInfo, specs: tuple[TileSpec, ...]
+    ) -> LoopRV:
+        """Bind to threads."""
+        return _bind(schedule, info, specs)
 
 
 def constant_specs(info: BlockInfo) -> tuple[TileSpec, ...]:
