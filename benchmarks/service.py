@@ -70,13 +70,14 @@ def empty_server() -> Iterator[tuple[str, int]]:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     process = subprocess.Popen([sys.executable, "-c", _EMPTY, str(port)])
+    end = time.monotonic() + 60
     try:
-        while process.poll() is None:
+        while process.poll() is None and time.monotonic() < end:
             with suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
                 break
             time.sleep(0.05)
         else:
-            raise RuntimeError(f"the empty server ended with status {process.returncode}")
+            raise RuntimeError(f"the empty server does not answer; its status: {process.poll()}")
         yield f"http://127.0.0.1:{port}", process.pid
     finally:
         process.kill()
