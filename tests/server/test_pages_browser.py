@@ -142,6 +142,29 @@ def test_submit_watch_open_the_best_copy_its_schedule_and_run_it(browser, tmp_pa
     assert "right result" in done.stdout
 
 
+def test_an_operator_chosen_before_the_scripts_arrive_is_followed(opened):
+    """As on a slow line: the form is there and is used before what listens to it."""
+    with opened("/") as tab:
+        page, held = tab.page, []
+        page.route("**/static/page.js", lambda route: held.append(route))
+        page.goto("/submit", wait_until="commit")
+        page.get_by_label("Operator").select_option("softmax")
+        page.wait_for_timeout(50)
+        expect(page.get_by_role("group", name="Arguments of matmul")).to_be_visible()
+        held[0].continue_()
+        expect(page.get_by_role("group", name="Arguments of softmax")).to_be_visible()
+
+
+def test_arguments_that_do_not_arrive_are_asked_for_as_a_page(opened):
+    with opened("/submit") as tab:
+        page = tab.page
+        tab.expected.append("net::ERR_FAILED")
+        page.route("**/submit?operator=*", lambda route: route.abort(), times=1)
+        page.get_by_label("Operator").select_option("softmax")
+        expect(page.get_by_role("group", name="Arguments of softmax")).to_be_visible()
+        assert page.url.endswith("/submit?operator=softmax")
+
+
 def test_a_running_job_is_followed_without_a_reload(browser, database, tmp_path):
     """Trials appear as they are stored, what is focused stays so, and a server that is gone is
     told of."""

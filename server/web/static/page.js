@@ -56,16 +56,27 @@ for (const details of document.querySelectorAll("details.code")) {
 const choice = document.querySelector("select[data-swaps]");
 if (choice) {
   let newest = 0;
-  choice.addEventListener("change", async () => {
+  const chosen = async () => {
     const turn = ++newest;
     const url = new URL(choice.form.action);
     url.searchParams.set(choice.name, choice.value);
-    const response = await fetch(url, { headers: { Accept: "text/html" } });
-    if (!response.ok || turn !== newest) return;
-    swap(await response.text(), (region) => region.id === choice.dataset.swaps);
+    let html;
+    try {
+      const response = await fetch(url, { headers: { Accept: "text/html" } });
+      if (!response.ok) throw new Error(`it answered ${response.status}`);
+      html = await response.text();
+    } catch (error) {
+      if (turn === newest) location.assign(url); // a page of its own, or the browser's word on why there is none
+      return;
+    }
+    if (turn !== newest) return;
+    swap(html, (region) => region.id === choice.dataset.swaps);
     history.replaceState(null, "", url);
     announce(`Arguments of ${choice.value}`);
-  });
+  };
+  choice.addEventListener("change", chosen);
+  // Someone may have chosen before this script arrived, or the browser may have restored an earlier choice.
+  if (!choice.selectedOptions[0]?.defaultSelected) chosen();
 }
 
 follow();
