@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import replace
 from math import inf
 from pathlib import Path
@@ -14,9 +13,7 @@ from autosched.codegen.llvm.assemble import assembly
 from autosched.target import Target
 from measure import witness
 from measure.runner import Pace, placed
-from measure.slot import LocalRunner, Slot
 from measure.timing import estimate
-from measure.warm import Template
 from measure.witness import APART_NOISE, CALIBRATION, CROWDED, TRIES, crowding, shares_cores, usable
 
 CODE = Artifact(b"", KernelInfo("kernel", ()), "llvm")
@@ -62,27 +59,6 @@ def test_witness_is_silent_where_sharing_is_usual(tmp_path: Path) -> None:
     assert shares_cores([0, 1], files)
     assert not shares_cores([0], files)
     assert not shares_cores([7, 8], files)
-
-
-def test_witness_remembers_the_best_barrier_of_this_host(tmp_path: Path) -> None:
-    def slot(threads: int) -> Slot:
-        template = Template([])
-        options = LocalRunner(lock_folder=tmp_path)
-        return Slot(template, options, threads, lambda: CODE)
-
-    first = slot(2)
-    assert first._best_barrier(190e-9) == 190e-9
-    assert first._best_barrier(37e-9) == 37e-9
-    other = slot(2)
-    assert other._best_barrier(190e-9) == 37e-9
-    assert slot(4)._best_barrier(400e-9) == 400e-9
-    for path in tmp_path.glob("*.barrier-2"):
-        path.write_text("")
-    assert other._best_barrier(50e-9) == 50e-9
-    shutil.rmtree(tmp_path)  # as where a user's session has ended, and the search goes on
-    assert other._best_barrier(30e-9) == 30e-9
-    first.close()
-    other.close()
 
 
 @pytest.mark.parametrize(("barrier", "noise"), [(40e-9, 0.01), (190e-9, APART_NOISE), (inf, 0.01)])
