@@ -172,7 +172,7 @@ class _Runner:
         def now(seconds: float) -> float:
             rate = drift([seconds], nominal)
             if threads == pace.threads and pace.barrier:
-                self.barrier = min(self.barrier, barrier_seconds(threads) * rate)
+                self.barrier = min(self.barrier, barrier_seconds(threads))
             return crowding(lambda: witness_seconds(threads) * rate, pace.alone)
 
         return now

@@ -14,9 +14,9 @@ from typing import Any
 from autosched.codegen.artifact import Artifact
 from autosched.errors import MeasureError
 from autosched.runtime.queue import QueueInfo
-from measure.barriers import BestBarrier
 from measure.build import BuildReply
 from measure.child import GROW_BYTES, Child, Outcome
+from measure.host import BestBarrier, is_watchable
 from measure.job import Job
 from measure.lock import SlotLock
 from measure.machine import GPU, Code
@@ -151,7 +151,7 @@ class Slot:
                     parallel = min(self._paces(pacer, self.threads, serial))
                 alone = barrier = 0.0
                 if self.where is None:
-                    alone = self._witnessed("measure.witness:alone_seconds")
+                    alone = self._alone()
                 if self.threads > 1:
                     ask = "measure.witness:barrier_seconds"
                     barrier = self._best_barrier(self._witnessed(ask, self.threads, BARRIER_TRIES))
@@ -313,11 +313,21 @@ class Slot:
             raise MeasureError(f"the pacer cannot be timed: {outcome.text}")
         return tuple(outcome.value)
 
-    def _witnessed(self, function: str, *args: int) -> float:
+    def _witnessed(self, function: str, *args: float) -> float:
         outcome = self.child.call(function, *args, timeout=PACE_TIMEOUT)
         if outcome.kind != "value":
             raise MeasureError(f"the witness cannot be timed: {outcome.text}")
         return float(outcome.value)
+
+    def _alone(self) -> float:
+        """The witness's time on cores that nobody shares; 0 where it says nothing."""
+        alone = self._witnessed("measure.witness:alone_seconds")
+        path = self._slot_lock().path.with_suffix(".watched")
+
+        def ask() -> bool:
+            return bool(self._witnessed("measure.witness:is_right", alone))
+
+        return alone if alone and is_watchable(path, ask) else 0.0
 
     def _best_barrier(self, found: float) -> float:
         """The best barrier of this machine, by which one of `found` seconds is to be judged."""

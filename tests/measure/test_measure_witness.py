@@ -14,7 +14,16 @@ from autosched.target import Target
 from measure import witness
 from measure.runner import Pace, placed
 from measure.timing import estimate
-from measure.witness import APART_NOISE, CALIBRATION, CROWDED, TRIES, crowding, shares_cores, usable
+from measure.witness import (
+    APART_NOISE,
+    ATTEMPTS,
+    CALIBRATION,
+    CROWDED,
+    TRIES,
+    crowding,
+    is_right,
+    shares_cores,
+)
 
 CODE = Artifact(b"", KernelInfo("kernel", ()), "llvm")
 
@@ -70,6 +79,8 @@ def test_witness_says_when_cores_lie_apart(barrier: float, noise: float) -> None
 
 
 def test_a_processor_whose_branches_take_longer_is_not_watched() -> None:
-    assert not usable(lambda: 2.0, 1.0)
-    seen = iter([*[2.0] * (CALIBRATION - 1), 1.0])
-    assert usable(lambda: next(seen), 1.0)
+    waits: list[float] = []
+    assert not is_right(1.0, lambda: 2.0, waits.append)
+    assert len(waits) == ATTEMPTS
+    seen = iter([*[2.0] * (3 * CALIBRATION - 1), 1.0])
+    assert is_right(1.0, lambda: next(seen), waits.append)

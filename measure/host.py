@@ -1,4 +1,5 @@
-"""The best time of a barrier on this machine, by which cores that lie apart are known."""
+"""What is known of this machine beyond one process, in files beside the slot's lock: the best time
+of a barrier, by which cores that lie apart are known, and whether the witness can be believed."""
 
 from __future__ import annotations
 
@@ -82,3 +83,21 @@ def this_machine() -> str:
     """This machine since it was started."""
     boot = _BOOT.read_text().strip() if _BOOT.exists() else ""
     return f"{this_device().fingerprint} {boot}"
+
+
+def is_watchable(path: Path, ask: Callable[[], bool], machine: str | None = None) -> bool:
+    """Whether the witness says anything on this processor, noted in the file `path` once it did.
+
+    `ask()` tries it, which fails as long as somebody else uses the cores: so that is not noted, and
+    a pool that is opened in such a time watches its cores nonetheless.
+    """
+    machine = this_device().fingerprint if machine is None else machine
+    try:
+        known = path.read_text().strip() == machine
+    except OSError:  # never written
+        known = False
+    if known or not ask():
+        return known
+    with contextlib.suppress(OSError):
+        path.write_text(machine)
+    return True

@@ -1,11 +1,11 @@
-"""The best barrier of this machine: what is remembered, and what is forgotten."""
+"""What is known of this machine: what is remembered, and what is forgotten."""
 
 from __future__ import annotations
 
 import shutil
 from pathlib import Path
 
-from measure.barriers import AGE, FRESH, BestBarrier, this_machine
+from measure.host import AGE, FRESH, BestBarrier, is_watchable, this_machine
 from measure.slot import LocalRunner, Slot
 from measure.warm import Template
 
@@ -82,3 +82,12 @@ def test_barriers_of_a_slot_are_by_the_number_of_threads(tmp_path: Path) -> None
     assert slots[2]._best_barrier(400e-9) == 400e-9
     for slot in slots:
         slot.close()
+
+
+def test_witness_that_was_right_once_is_believed_from_then_on(tmp_path: Path) -> None:
+    path = tmp_path / "watched"
+    assert not is_watchable(path, lambda: False, "here")
+    assert is_watchable(path, lambda: True, "here")
+    assert is_watchable(path, lambda: False, "here")
+    assert not is_watchable(path, lambda: False, "there")
+    assert is_watchable(tmp_path / "gone" / "watched", lambda: True, "here")
