@@ -57,7 +57,30 @@ class Connection(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def send_400_response(self, msg: str) -> None:
-        self._answer("malformed-request", msg, {})
+        detail = "the request is not HTTP/1.1, or has a method that HTTP does not know"
+        self._answer("malformed-request", detail, {})
+
+    def on_message_begin(self) -> None:
+        self._in_head = True
+        super().on_message_begin()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        # What follows a body in parts (its trailers) is not a header: the gate has let the request
+        # pass without it.
+        if self._in_head:
+            super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        self._in_head, self._unseen = False, 0
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        self._unseen = 0
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self._unseen = 0
+        super().on_message_complete()
 
     def on_message_begin(self) -> None:
         self._in_head = True
