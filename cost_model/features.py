@@ -155,6 +155,7 @@ _GPU = (
     ("waves", "passes", "of warps through shared memory"),
     ("turns", "times", "that the innermost serial loop goes round, over all threads"),
     ("steps", "times", "that a block fetches into shared memory"),
+    ("exposed", "times", "that it waits for what it fetches, since no step before did"),
     ("guarded", "points", "asked for in an unrolled body"),
     ("flop", "operations", "arithmetic of the kernel"),
     ("intensity", "FLOP / byte", "flop / requested: reuse within a block"),

@@ -92,8 +92,9 @@ def _stalls(kernel: KernelStats, issued: Floats, device: Device) -> Floats:
     rounds = np.where(kernel.waves > 0.0, (mine + LOAD_CYCLES) / (mine * warps), 1.0)
     cycles = np.maximum(issued / device.lanes / np.maximum(kernel.blocks, 1.0), 1.0)
     step = cycles / np.maximum(kernel.steps, 1.0)
-    left = np.where(kernel.exposed > 0.0, FETCH_CYCLES, np.maximum(FETCH_CYCLES - step, 0.0))
-    waited = np.where(kernel.steps > 0.0, left * kernel.steps, 0.0)
+    hidden = kernel.steps - kernel.exposed
+    left = np.maximum(FETCH_CYCLES - step, 0.0) * hidden
+    waited = FETCH_CYCLES * kernel.exposed + left
     fetches = (1.0 + waited / cycles) / resident
     stalls: Floats = np.maximum(rounds, 1.0) + np.maximum(fetches, 1.0) - 1.0
     return stalls

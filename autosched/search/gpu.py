@@ -19,8 +19,8 @@ threads that a block does not use have one iteration for it (`footprint.idle`).
                                because lanes meet in a bank, averaged over them (a proxy: from the
                                step along the innermost loop of the threads)
     requests, waves, turns,    instructions that load and store, passes through shared memory, runs
-    steps, exposed, guarded    of the innermost loop, fetches waited for; see `gpu_issue.py`.
-                               `exposed`: the steps of which none is fetched ahead
+    steps, exposed, guarded    of the innermost loop, fetches and what is waited for; see
+                               `gpu_issue.py`
     flop                       arithmetic of the kernel, in operations
     intensity                  flop for each byte requested of global memory: reuse in a block
 """
@@ -172,7 +172,7 @@ def kernel_stats(
         waves=issue.waves,
         turns=issue.turns,
         steps=issue.steps,
-        exposed=np.where(issue.ahead, 0.0, issue.steps),
+        exposed=issue.exposed,
         guarded=issue.guarded,
         flop=flop,
         intensity=flop / np.maximum(requested, 1.0),

@@ -47,8 +47,7 @@ class Issue:
     turns: Floats
     steps: Floats
     guarded: Floats
-    ahead: bool
-    """Whether a step's data are fetched in the step before."""
+    exposed: Floats
 
 
 def issue_of(
@@ -58,8 +57,7 @@ def issue_of(
     iterations: Mapping[str, Floats],
 ) -> Issue:
     """Of the blocks of a kernel; `iterations` of each, by name, are runs of its unrolled body."""
-    requests, waves, turns, steps, guarded = (floats(0.0) for _ in range(5))
-    ahead = False
+    requests, waves, turns, steps, guarded, exposed = (floats(0.0) for _ in range(6))
     for place in places:
         block, points = place.site.block, floats(1.0)
         for extent in place.extents:
@@ -68,9 +66,10 @@ def issue_of(
         if vector is None:
             turns = turns + iterations[block.name]
         else:
-            own = _steps(place, homes[id(block.writes[0].buffer)])
+            own, inner = _steps(place, homes[id(block.writes[0].buffer)])
             steps = np.maximum(steps, own)
-            ahead = ahead or bool(block.annotation(DOUBLE_BUFFER))
+            ahead = bool(block.annotation(DOUBLE_BUFFER))
+            exposed = np.maximum(exposed, own / inner if ahead else own)
         asked = _asked(place)
         guarded = guarded + np.where(asked, points, 0.0)
         for use in place.uses:
@@ -84,7 +83,7 @@ def issue_of(
             requests = requests + each * count / width
             if buffer.scope == "shared" and not use.written:
                 waves = waves + count / width / WARP * _passes(use, place, tree, width, size)
-    return Issue(requests, waves, turns, steps, guarded, ahead)
+    return Issue(requests, waves, turns, steps, guarded, exposed)
 
 
 def count_of(use: Use, place: SiteUses, points: Floats) -> Floats:
@@ -119,12 +118,14 @@ def step_of(use: Use, loop: For, tree: LoopTree) -> Floats:
     return total
 
 
-def _steps(place: SiteUses, home: int) -> Floats:
-    total = floats(1.0)
-    for loop in place.site.loops[:home]:
+def _steps(place: SiteUses, home: int) -> tuple[Floats, Floats]:
+    """(steps of all loops around a shared array, those of the innermost that has several)."""
+    total, inner = floats(1.0), floats(1.0)
+    for loop in reversed(place.site.loops[:home]):
         if loop.kind in STEPS:
             total = total * floats(loop.extent)
-    return total
+            inner = np.where(inner > 1.0, inner, floats(loop.extent))
+    return total, inner
 
 
 def _asked(place: SiteUses) -> Floats:
