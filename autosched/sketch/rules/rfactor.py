@@ -1,9 +1,9 @@
 """Add-rfactor: partial results where elements alone make a reduction neither parallel nor wide.
 
 Two forms. *Outer*: a few long pieces of the reduction run on the threads, each with partial results
-of its own. *Inner*: a reducer whose lanes the code generator cannot combine by itself (arg max, any
-of the user's own) keeps one partial result a lane, so that the loop over contiguous data runs in
-vectors. A second block reduces the partial results.
+of its own. *Inner*: a reducer that is none of the known ones (arg max, any of the user's own) keeps
+one partial result a lane of one to four vectors, so that the loop over contiguous data runs in
+vectors. A second block reduces the partial results, its lanes too.
 """
 
 from __future__ import annotations
@@ -54,7 +54,8 @@ class AddRfactor:
         if inner is not None:
             item = dtypes.itemsize(info.block.reads[0].buffer.dtype)
             lanes = max(state.target.vector_bytes // item, 1)
-            counts = tuple(m * lanes for m in (1, 2, 4) if m == 1 or m * lanes <= int(inner.extent))
+            # Several vectors at once: a comparison and two choices have latency, too.
+            counts = tuple(m * lanes for m in (4, 2, 1) if m == 1 or m * lanes <= int(inner.extent))
             found += self._factor(state, info, inner, counts, "inner")
         return found
 
@@ -98,7 +99,7 @@ def _outer_axis(state: State, info: BlockInfo) -> Iter | None:
 
 
 def _inner_axis(info: BlockInfo) -> Iter | None:
-    """The reduction axis over contiguous data, if its reducer has no lanes of its own."""
+    """The reduction axis over contiguous data, if its reducer is none of the known ones."""
     block = info.block
     assert block.reducer is not None
     if block.reducer.name in LANE_REDUCERS and len(block.writes) == 1:
