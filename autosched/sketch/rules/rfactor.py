@@ -54,8 +54,7 @@ class AddRfactor:
         if inner is not None:
             item = dtypes.itemsize(info.block.reads[0].buffer.dtype)
             lanes = max(state.target.vector_bytes // item, 1)
-            # Several vectors at once: a comparison and two choices have latency, too.
-            counts = tuple(m * lanes for m in (4, 2, 1) if m == 1 or m * lanes <= int(inner.extent))
+            counts = tuple(m * lanes for m in (1, 2, 4) if m == 1 or m * lanes <= int(inner.extent))
             found += self._factor(state, info, inner, counts, "inner")
         return found
 
