@@ -20,7 +20,7 @@ from records.errors import (
     StoreUnavailable,
 )
 from records.exchange import export_jsonl, export_lines, import_jsonl, merge
-from records.intake import ImportReport
+from records.import_report import ImportReport
 from records.jsonl import JsonlReport, JsonlWriter, read_jsonl
 from records.opening import open_records
 from records.reader import RecordReader

@@ -10,7 +10,7 @@ from itertools import islice
 from typing import IO, TYPE_CHECKING, Unpack, cast
 
 from records.errors import RecordError
-from records.intake import BATCH, ImportReport, take_in
+from records.import_report import BATCH, ImportReport
 from records.jsonl import JsonlReport, JsonlWriter, numbered_entries
 from records.lines import Entry, LoggedMeasurement, encode_line, logged
 from records.opening import file_of, is_store, open_records
@@ -44,6 +44,8 @@ def import_jsonl(store: Store, log: str | os.PathLike[str] | IO[bytes]) -> Impor
     Doing it again changes nothing. Imported records are never the best until they are measured
     again here. Lines that cannot be used are refused one by one, and the others taken.
     """
+    from records.intake import take_in
+
     skipped = JsonlReport()
     report = take_in(store, numbered_entries(log, skipped), IMPORT)
     report.add_skipped(skipped)
@@ -65,6 +67,7 @@ def merge(
             opened.append(_opened(source))
             stack.enter_context(opened[-1])
         if is_store(destination):
+            from records.intake import take_in
             from records.store import Store
 
             store = stack.enter_context(Store(destination))

@@ -286,6 +286,84 @@ def test_a_device_gets_work_after_its_canary_and_one_batch_at_a_time() -> None:
     assert not set(other.items) & set(send.items)
 
 
+def two_in_flight(s: Simulation) -> tuple[Send, Send]:
+    """The only device has a batch in work, and the next one waits behind it."""
+    (first,) = sends(s.go())
+    s.dispatcher.beat(first.batch, s.now)
+    (second,) = sends(s.go())
+    assert first.name == second.name
+    assert not set(first.items) & set(second.items)
+    assert sends(s.go()) == []
+    return first, second
+
+
+def test_a_device_gets_its_next_batch_shortly_before_it_wants_it() -> None:
+    s = ready(100, "a")
+    s.registry.did("a", 1, 0.5)  # 8 take 4 seconds
+    (first,) = sends(s.go())
+    s.dispatcher.beat(first.batch, s.now)
+    s.now += 1.9
+    assert sends(s.go()) == []
+    s.now += 0.2
+    (second,) = sends(s.go())
+    s.now += 1.9
+    assert sends(s.go()) == []
+    s.serve("a")
+    assert len(s.outcomes) == 16
+    assert s.registry["a"].seconds_each == pytest.approx(0.25)  # the second took no time at all
+    assert second.name == "a"
+
+
+@pytest.mark.parametrize("which_is_told", [0, 1])
+def test_who_dies_repeats_the_batch_in_work_and_not_what_waits_behind(which_is_told: int) -> None:
+    s = ready(40, "a")
+    flights = two_in_flight(s)
+    s.answer(flights[0].batch, flights[0].items[0])
+    s.dispatcher.ended(flights[which_is_told].batch, "KilledWorker", s.now)
+    s.dispatcher.ended(flights[1 - which_is_told].batch, "KilledWorker", s.now)
+    s.at_work["a"].clear()
+    assert (s.registry["a"].faults, s.registry["a"].strikes) == (1, 1)
+    for _ in range(40):
+        s.go()
+        s.serve("a")
+    assert s.dispatcher.done
+    assert s.dispatcher.counters.repeats == len(flights[0].items) - 1
+    again = {n for n, o in s.outcomes.items() if isinstance(o, Answer) and o.retries}
+    assert again == set(flights[0].items[1:])
+
+
+def test_what_waits_behind_a_slow_batch_is_done_by_who_has_nothing_to_do() -> None:
+    s = ready(16, "a")
+    slow, waiting = two_in_flight(s)
+    s.join("b")
+    s.look()
+    stops: list[Command] = []
+    while len(s.outcomes) < 16 - len(slow.items) and s.now < 10.0:
+        s.now += 0.6
+        s.dispatcher.beat(slow.batch, s.now)
+        stops += [c for c in s.go() if isinstance(c, Stop)]
+        s.serve("b")
+    assert stops == [Stop(waiting.batch, "a", forget=True)]
+    assert {o.name for o in s.outcomes.values() if isinstance(o, Answer)} == {"b"}
+    assert set(s.outcomes) == set(range(16)) - set(slow.items)
+    s.at_work["a"].remove(waiting.batch)
+    s.serve("a")
+    assert s.dispatcher.done
+    assert s.dispatcher.counters.repeats == 0
+    assert s.registry["a"].faults == 0
+
+
+def test_a_device_that_is_unwell_does_not_begin_what_waits() -> None:
+    s = ready(40, "a")
+    first, second = two_in_flight(s)
+    s.dispatcher.unfit(first.batch, first.items[0], "its canary failed", s.now)
+    assert Stop(second.batch, "a", forget=True) in s.go()
+    s.at_work["a"].remove(second.batch)
+    s.answered[first.batch].add(first.items[0])
+    s.serve("a")
+    assert [type(c) for c in s.go()] == [Check]
+
+
 def test_batches_shrink_towards_the_end_and_with_slow_candidates() -> None:
     s = ready(24)
     sizes = []

@@ -142,17 +142,19 @@ class QueueContract:
 
     # Submission
 
-    def submit(self, queue, *, seed=0, trials_requested=10, **values):
+    def submit(self, queue, workload=WORKLOAD, *, seed=0, trials_requested=10, **values):
         return queue.submit(
-            WORKLOAD, TARGET, seed=seed, trials_requested=trials_requested, **values
-        )
+            Submission(
+                workload=workload, target=TARGET, seed=seed, trials_requested=trials_requested,
+                **values,
+            )
+        )  # fmt: skip
 
     def test_what_is_submitted_waits(self, store, queue):
         workload = replace(WORKLOAD, key="w1", script="other", text="def main(a): ...")
-        job, new = queue.submit(
-            workload, TARGET, seed=3, trials_requested=10,
-            options={"finalists": 4}, priority=2, client="ann",
-        )  # fmt: skip
+        job, new = self.submit(
+            queue, workload, seed=3, options={"finalists": 4}, priority=2, client="ann"
+        )
         assert new
         assert (job.state, job.seed, job.priority, job.client) == ("queued", 3, 2, "ann")
         assert job.options == {"finalists": 4}
@@ -195,10 +197,9 @@ class QueueContract:
     def test_a_refused_submission_leaves_nothing(self, store, queue):
         before = store.jobs()
         with pytest.raises(RecordError, match="stored with another script"):
-            queue.submit(
-                replace(WORKLOAD, script="changed"), TARGET, seed=0, trials_requested=1,
-                key=SubmissionKey("ann", "k1", "d1"),
-            )  # fmt: skip
+            self.submit(
+                queue, replace(WORKLOAD, script="changed"), key=SubmissionKey("ann", "k1", "d1")
+            )
         assert store.jobs() == before
         assert self.submit(queue, key=SubmissionKey("ann", "k1", "d2"))[1]
 

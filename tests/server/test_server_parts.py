@@ -14,6 +14,7 @@ from autosched.tuning import SearchTask
 from measure.devices import Device, this_device
 from measure.registry import DeviceStatus, State
 from records import Job, JobQueue, Lease, Store, StoreUnavailable
+from records.submissions import Submission
 from server.heartbeat import Heartbeat
 from server.keeper import Keeper
 from server.leaving import Exit, Why
@@ -67,7 +68,7 @@ def work(tmp_path: Path) -> Any:
     with Store(tmp_path / "x.db") as store:
         queue = JobQueue(store)
         task = SearchTask("softmax", (8, 16))
-        queue.submit(task.workload, "llvm", seed=0, trials_requested=8)
+        queue.submit(Submission(workload=task.workload, target="llvm", seed=0, trials_requested=8))
         job = queue.claim("test", 30.0)
         assert job is not None
         yield Work(store, queue, job)
