@@ -34,6 +34,8 @@ CPU = "cpu"
 DATA_COPIES = 8
 """Times a job's data that a runner may hold: values, guarded memory, what is compared, packed
 weights."""
+PRINTED_BYTES = 64 << 20
+"""What a candidate may print, which is held in memory; its runner writes no file."""
 FAILURES = {
     "error": Status.RUNTIME_ERROR,
     "memory": Status.OUT_OF_MEMORY,
@@ -429,7 +431,7 @@ def _limits(options: LocalRunner, where: GPU | None) -> Limits:
     can be used by mistake.
     """
     if where is None:
-        return Limits(options.memory_bytes or _three_quarters(), processes=0, urgent=True)
+        return Limits(options.memory_bytes or _three_quarters(), PRINTED_BYTES, 0, urgent=True)
     env: tuple[tuple[str, str], ...] = ()
     if where.kind == "cuda":
         # Kernels are loaded when they are given to the device, not within their first, timed call.
