@@ -222,7 +222,7 @@ def _work(stats: BlockStats, facts: BlockFacts) -> BlockWork:
     """A block as the analysis of kernels asks for it."""
     points = stats.waste * facts.points
     operands = np.minimum(stats.loads, 2.0 * np.maximum(stats.live - stats.accumulators, 1.0))
-    return BlockWork(points, facts.ops, stats.copies, operands)
+    return BlockWork(points, facts.ops, stats.copies, operands, stats.iterations)
 
 
 def _facts(block: Block, target: Target) -> BlockFacts:
