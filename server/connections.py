@@ -97,6 +97,28 @@ class Connection(HttpToolsProtocol):
         self._unseen = 0
         super().on_message_complete()
 
+    def on_message_begin(self) -> None:
+        self._in_head = True
+        super().on_message_begin()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        # What follows a body in parts (its trailers) is not a header: the gate has let the request
+        # pass without it.
+        if self._in_head:
+            super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        self._in_head, self._unseen = False, 0
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        self._unseen = 0
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self._unseen = 0
+        super().on_message_complete()
+
     def _await_head(self) -> None:
         if self._deadline is None:
             self._deadline = self.loop.call_later(self.head_seconds, self._too_slow)

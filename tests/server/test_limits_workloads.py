@@ -201,13 +201,13 @@ def test_a_process_answers_one_question_after_another() -> None:
     asyncio.run(run())
 
 
-def test_a_question_that_takes_too_long_costs_its_process(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_question_that_takes_too_long_costs_its_process() -> None:
     async def run() -> None:
-        async with examining(WorkloadLimits(seconds=0.5), processes=1) as made:
+        async with examining(WorkloadLimits(seconds=3.0), processes=1) as made:
             await made.ask(QUESTION)
             (child,) = made._idle
             os.kill(child.pid, signal.SIGSTOP)
-            with pytest.raises(ProblemError, match=r"more than 0\.5 seconds") as caught:
+            with pytest.raises(ProblemError, match="more than 3 seconds") as caught:
                 await made.ask(QUESTION)
             assert caught.value.kind.name == "workload-too-large"
             assert child.returncode == -signal.SIGKILL
