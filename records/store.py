@@ -250,6 +250,17 @@ class Store:
         with self._db.transaction(writes=False) as connection:
             return events.following(connection, job_id, after_id=after_id, limit=limit, kind=kind)
 
+    def job_and_events(
+        self, job_id: str, *, after_id: int = 0, limit: int = PAGE
+    ) -> tuple[Job, list[Event]]:
+        """A job, and the first `limit` of its events after the one of id `after_id`; of a job that
+        has ended all events are there. Raises NoRecord if there is no such job."""
+        with self._db.transaction(writes=False) as connection:
+            job = jobs.job_of(connection, job_id)
+            return job, events.following(
+                connection, job_id, after_id=after_id, limit=limit, kind=None
+            )
+
     def last_events(self, job_ids: Collection[str]) -> dict[str, int]:
         """The id of the last event of each of these jobs; 0 for one without events."""
         with self._db.transaction(writes=False) as connection:

@@ -90,6 +90,11 @@ class Cluster:
         self._made = 0
         self._wait()
 
+    @property
+    def pid(self) -> int:
+        """The number of the server's first process."""
+        return self._server.pid
+
     def _run(self, command: Sequence[str | Path]) -> None:
         done = subprocess.run(
             [*self._become, *command], capture_output=True, text=True, check=False,
