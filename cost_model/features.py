@@ -151,6 +151,12 @@ _GPU = (
     ("coalesced", "ratio", "requested / (32 x sectors)"),
     ("shared_loads", "words", "read from shared memory"),
     ("conflicts", "times", "that a request of shared memory is repeated, a proxy from its step"),
+    ("requests", "instructions", "of threads, that load and store"),
+    ("waves", "passes", "of warps through shared memory"),
+    ("turns", "times", "that the innermost serial loop goes round, over all threads"),
+    ("steps", "times", "that a block fetches into shared memory"),
+    ("exposed", "times", "that it waits for what it fetches, since no step before did"),
+    ("guarded", "points", "asked for in an unrolled body"),
     ("flop", "operations", "arithmetic of the kernel"),
     ("intensity", "FLOP / byte", "flop / requested: reuse within a block"),
 )

@@ -21,10 +21,14 @@ LATENCY = 4.0
 """Cycles of a multiply-add: independent ones that a lane needs at a time."""
 IN_FLIGHT = 24.0
 """Threads of a lane that hide the latency of memory."""
-BANK_BYTES = 128.0
-"""Bytes that a processor reads from its shared memory in a cycle."""
-ISSUE = 0.35
-"""Multiply-adds that an instruction of another kind costs: addresses, loads, loops."""
+WARP, SCHEDULERS = 32.0, 4.0
+"""Threads of a warp; parts of a processor that issue one of its instructions a cycle each."""
+TURN = 6.0
+"""Instructions of a round of a loop: its counter and the addresses of its loads."""
+LOAD_CYCLES = 30.0
+"""That the first multiply-adds of a round wait for their operands from shared memory."""
+FETCH_CYCLES = 700.0
+"""From asking memory for a tile to having it, with the barriers."""
 
 
 def gpu_roofline(analysis: Analysis, device: Device) -> tuple[Floats, tuple[Floats, ...]]:
@@ -55,15 +59,11 @@ def _kernel_parts(kernel: KernelStats, analysis: Analysis, device: Device) -> li
         stats = analysis.blocks[name]
         chains = np.maximum(chains, np.minimum(np.maximum(stats.copies, 1.0), 16.0))
     hidden = np.minimum(resident * chains / (device.lanes * LATENCY), 1.0)
-    others = floats(0.0)
-    for name in kernel.blocks_of:
-        stats, facts = analysis.blocks[name], analysis.facts[name]
-        loads = stats.loads + stats.stores + 2.0
-        others = others + stats.waste * facts.points * ISSUE * loads / np.maximum(stats.copies, 1.0)
+    others = kernel.requests + TURN * kernel.turns + 2.0 * kernel.guarded
     rate = processors * device.lanes * device.clock * busy * kernel.warp_share
-    arithmetic = (kernel.flop + others) / (rate * np.maximum(hidden, 1e-3))
-    shared = kernel.shared_loads * kernel.conflicts * 4.0
-    shared = shared / (processors * BANK_BYTES * device.clock * busy)
+    issued = kernel.flop + others
+    arithmetic = issued / (rate * np.maximum(hidden, 1e-3)) * _stalls(kernel, issued, device)
+    shared = kernel.waves / (processors * device.clock * busy)
     near = np.minimum(resident / (device.lanes * IN_FLIGHT / 4.0), 1.0)
     spread = np.maximum(busy * near, 1e-3)
     moved = kernel.sectors * SECTOR
@@ -78,3 +78,23 @@ def _kernel_parts(kernel: KernelStats, analysis: Analysis, device: Device) -> li
         memory / (device.memory * spread),
         floats(device.launch),
     ]
+
+
+def _stalls(kernel: KernelStats, issued: Floats, device: Device) -> Floats:
+    """Times as long as issuing takes, with what the warps at hand cannot hide: operands at the
+    beginning of each round of the innermost loop, and fetches into shared memory."""
+    per_block = np.maximum(np.ceil(kernel.threads / WARP), 1.0)
+    there = np.ceil(kernel.blocks / device.processors)
+    most = np.floor(kernel.occupancy * device.threads / (per_block * WARP) + 1e-6)
+    resident = np.maximum(np.minimum(most, there), 1.0)
+    mine = issued / np.maximum(kernel.turns, 1.0)
+    warps = np.maximum(resident * per_block / SCHEDULERS, 1.0)
+    rounds = np.where(kernel.waves > 0.0, (mine + LOAD_CYCLES) / (mine * warps), 1.0)
+    cycles = np.maximum(issued / device.lanes / np.maximum(kernel.blocks, 1.0), 1.0)
+    step = cycles / np.maximum(kernel.steps, 1.0)
+    hidden = kernel.steps - kernel.exposed
+    left = np.maximum(FETCH_CYCLES - step, 0.0) * hidden
+    waited = FETCH_CYCLES * kernel.exposed + left
+    fetches = (1.0 + waited / cycles) / resident
+    stalls: Floats = np.maximum(rounds, 1.0) + np.maximum(fetches, 1.0) - 1.0
+    return stalls

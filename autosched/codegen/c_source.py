@@ -17,11 +17,11 @@ from autosched.codegen.gpu.exprs import Exprs, wrap
 from autosched.codegen.gpu.helpers import Helpers
 from autosched.codegen.gpu.kernel import Kernel
 from autosched.codegen.gpu.reduce import chain_at, is_first
-from autosched.codegen.gpu.vectors import Vectors, vectors_of
+from autosched.codegen.gpu.vectors import Vectors, is_vector, vectors_of
 from autosched.codegen.gpu.writer import same_predicate
 from autosched.tir import dtypes
 from autosched.tir.affine import Affine
-from autosched.tir.expr import Slot, Var
+from autosched.tir.expr import Call, Const, Expr, Slot, Var, walk
 from autosched.tir.nodes import Access, Block, Buffer, For, Node, Predicate, allocated, sites
 from autosched.tir.simplify import substitute_loops
 
@@ -120,12 +120,14 @@ class _KernelText(ReductionWriter):
         ):
             self.carried(c)
         else:
-            before = self.steps_wait
-            if not _in_step(node):
+            before = self.steps_wait, self.fetching
+            if _in_step(node):
+                self.fetching = True
+            else:
                 self.steps_wait = any(id(x) in self.kernel.barriers for x in node.body)
             with self.loops([node]):
                 self.sequence(node.body)
-            self.steps_wait = before
+            self.steps_wait, self.fetching = before
 
     def common(self, node: Node) -> list[Predicate]:
         """Predicates that all blocks below share and that no loop of `node` moves: asked once,
@@ -146,6 +148,14 @@ class _KernelText(ReductionWriter):
         exprs = self.exprs(block)
         with self.inside(self.when(self.left(block.predicates))):
             if block.reducer is None:
+                copied = _copied(block)
+                if (
+                    self.fetching
+                    and copied is not None
+                    and (name := self.asynchronous_copy(block, 1))
+                ):
+                    self.copy(name, exprs, *copied)
+                    return
                 self.assign(block, exprs, [exprs.text(e)[0] for e in block.body])
                 return
             first = is_first(block)
@@ -185,53 +195,98 @@ class _KernelText(ReductionWriter):
     def vectorized(self, v: Vectors) -> None:
         """Loads and stores of `v.width` elements at once, the computation a lane at a time."""
         block = v.block
-        with self.inside(self.when(self.left(block.predicates))):
+        always_asked = [p for p in block.predicates if not p.form.uses([v.loop.var])]
+        with self.inside(self.when(self.left(always_asked))):
             pieces = int(v.loop.extent) // v.width
             outer = For(Var(v.loop.var.name), pieces, (), "unrolled")
             with self.loops([outer] if pieces > 1 else []):
                 start = Affine.of(outer.var, v.width) if pieces > 1 else Affine(0)
                 self.extents[outer.var] = pieces
-                loaded: dict[int, str] = {}
                 first = self.exprs(_at(block, v.loop.var, start))
-                copy = self.asynchronous_copy(v)
-                if copy:
-                    body = first.block.body[0]
-                    assert isinstance(body, Slot)
-                    source = self.element(first, first.block.reads[body.index])
-                    self.emit(f"{copy}(&{self.element(first, first.block.writes[0])}, &{source});")
-                    return
-                for n in v.loads:
-                    loaded[n] = self.fresh(f"{block.reads[n].buffer.name}_vec")
-                    kind, pointer = self.vector(block.reads[n].buffer, v.width, True)
-                    place = self.element(first, first.block.reads[n])
-                    self.emit(f"const {kind} {loaded[n]} = *({pointer})&{place};")
-                kind, pointer = self.vector(block.writes[0].buffer, v.width, False)
-                place = f"*({pointer})&{self.element(first, first.block.writes[0])}"
-                body = block.body[0]
-                if isinstance(body, Slot) and body.index in loaded:
-                    self.emit(f"{place} = {loaded[body.index]};")
-                    return
-                result = self.fresh("result")
-                self.emit(f"{kind} {result};")
-                for lane in range(v.width):
-                    self.lane(v, start + lane, lane, loaded, result)
-                self.emit(f"{place} = {result};")
+                # Neighbours exist together, so the first of them decides.
+                both = zip(block.predicates, first.block.predicates, strict=True)
+                mine = [at for p, at in both if p.form.uses([v.loop.var])]
+                with self.inside(self.when(self.left(mine))):
+                    self.vector_of(v, start, first)
 
-    def asynchronous_copy(self, v: Vectors) -> str:
-        """The helper by which `v` goes from global to shared memory while its thread goes on; empty
-        where it does not. What is fetched for the next step may: a barrier stands between, before
-        which everything is waited for."""
-        block, body = v.block, v.block.body[0]
-        if not (self.asynchronous and self.steps_wait and _in_step(v.loop)):
+    def vector_of(self, v: Vectors, start: Affine, first: Exprs) -> None:
+        """One vector, from the lane at `start`, of which `first` has the expressions."""
+        block = v.block
+        loaded: dict[int, str] = {}
+        copied = _copied(first.block)
+        if copied is not None and self.stays(v, start, *copied):
+            before, self.fetching = self.fetching, self.fetching or _in_step(v.loop)
+            name = self.asynchronous_copy(block, v.width)
+            self.fetching = before
+            if name:
+                self.copy(name, first, *copied)
+                return
+            if copied[0] is not None:
+                self.padded(v, first, copied[0], copied[1])
+                return
+        for n in v.loads:
+            loaded[n] = self.fresh(f"{block.reads[n].buffer.name}_vec")
+            kind, pointer = self.vector(block.reads[n].buffer, v.width, True)
+            place = self.element(first, first.block.reads[n])
+            self.emit(f"const {kind} {loaded[n]} = *({pointer})&{place};")
+        kind, pointer = self.vector(block.writes[0].buffer, v.width, False)
+        place = f"*({pointer})&{self.element(first, first.block.writes[0])}"
+        body = block.body[0]
+        if isinstance(body, Slot) and body.index in loaded:
+            self.emit(f"{place} = {loaded[body.index]};")
+            return
+        result = self.fresh("result")
+        self.emit(f"{kind} {result};")
+        for lane in range(v.width):
+            self.lane(v, start + lane, lane, loaded, result)
+        self.emit(f"{place} = {result};")
+
+    def stays(self, v: Vectors, start: Affine, condition: Expr | None, source: Access) -> bool:
+        """Whether the lanes of a copy are neighbours at their source, and there under a condition
+        that is the same for all."""
+        extents = {**self.extents, v.loop.var: v.loop.extent}
+        place = next(a for a in v.block.reads if a.buffer is source.buffer)
+        if not is_vector(place, v.block, v.loop, v.width, extents, self.dialect):
+            return False
+        blocks = [_at(v.block, v.loop.var, start + lane) for lane in range(v.width)]
+        texts = {self.exprs(b).text(c)[0] for b in blocks if (c := _condition(b)) is not None}
+        return condition is None or len(texts) == 1
+
+    def padded(self, v: Vectors, first: Exprs, condition: Expr, source: Access) -> None:
+        """A vector of what is there, of zeros where that does not exist."""
+        target = first.block.writes[0]
+        kind, pointer = self.vector(target.buffer, v.width, False)
+        result = self.fresh("result")
+        self.emit(f"{kind} {result};")
+        self.emit(" = ".join(f"{result}.{x}" for x in "xyzw"[: v.width]) + " = 0;")
+        _, constant = self.vector(source.buffer, v.width, True)
+        with self.inside(f"if ({first.text(condition)[0]})"):
+            self.emit(f"{result} = *({constant})&{self.element(first, source)};")
+        self.emit(f"*({pointer})&{self.element(first, target)} = {result};")
+
+    def copy(self, name: str, exprs: Exprs, condition: Expr | None, source: Access) -> None:
+        """Begin a copy that the helper `name` makes."""
+        places = (exprs.block.writes[0], source)
+        args = [f"&{self.element(exprs, a)}" for a in places]
+        if condition is None:
+            self.emit(f"{self.helpers.asynchronous(name)}({', '.join(args)});")
+            return
+        args.append(exprs.text(condition)[0])
+        self.emit(f"{self.helpers.asynchronous(name + '_where')}({', '.join(args)});")
+
+    def asynchronous_copy(self, block: Block, width: int) -> str:
+        """The helper by which a copy of `width` elements goes from global to shared memory while
+        its thread goes on; empty where it does not. What is fetched for the next step may: a
+        barrier stands between, before which everything is waited for."""
+        copied = _copied(block)
+        if not (self.asynchronous and self.steps_wait and self.fetching) or copied is None:
             return ""
-        if not isinstance(body, Slot) or body.index not in v.loads:
-            return ""
-        source, target = block.reads[body.index].buffer, block.writes[0].buffer
-        nbytes = v.width * dtypes.itemsize(target.dtype)
-        fits = source.dtype == target.dtype and target.scope == "shared" and nbytes in (8, 16)
+        source, target = copied[1].buffer, block.writes[0].buffer
+        nbytes = width * dtypes.itemsize(target.dtype)
+        fits = source.dtype == target.dtype and target.scope == "shared" and nbytes in (4, 8, 16)
         if not fits or source in self.written or source not in self.kernel.params:
             return ""
-        return self.helpers.asynchronous(f"copy_{nbytes}")
+        return f"copy_{nbytes}"
 
     def lane(self, v: Vectors, at: Affine, lane: int, loaded: dict[int, str], result: str) -> None:
         block = _at(v.block, v.loop.var, at)
@@ -260,6 +315,33 @@ class _KernelText(ReductionWriter):
 
 def _same_predicates(some: Sequence[Predicate], others: Sequence[Predicate]) -> bool:
     return len(some) == len(others) and all(map(same_predicate, some, others))
+
+
+def _copied(block: Block) -> tuple[Expr | None, Access] | None:
+    """(the condition under which there is something to copy, else zeros; what is copied) of a block
+    that only copies: None for always, and for another block."""
+    body = block.body[0]
+    if len(block.body) != 1 or len(block.writes) != 1:
+        return None
+    if isinstance(body, Slot):
+        return None, block.reads[body.index]
+    condition = _condition(block)
+    if condition is None or not isinstance(body, Call) or not isinstance(body.args[1], Slot):
+        return None
+    if block.writes[0].buffer.dtype in ("bool", "bfloat16", "float16"):
+        return None
+    return condition, block.reads[body.args[1].index]
+
+
+def _condition(block: Block) -> Expr | None:
+    """Of a body `if_then_else(condition on axes, element, 0)`."""
+    body = block.body[0]
+    if not isinstance(body, Call) or body.op != "if_then_else":
+        return None
+    condition, value, other = body.args
+    zero = isinstance(other, Const) and str(other.value) in ("0", "0.0")
+    plain = not any(isinstance(e, Slot) for e in walk(condition))
+    return condition if zero and plain and isinstance(value, Slot) else None
 
 
 def _in_step(loop: For) -> bool:

@@ -27,31 +27,39 @@ __device__ __forceinline__ unsigned short f16_store(float value) {
 }
 __device__ __forceinline__ float f16_round(float value) { return f16_load(f16_store(value)); }
 """
-_ASYNCHRONOUS = """\
-__device__ __forceinline__ void copy_16(void *to, const void *from) {
-#if __CUDA_ARCH__ >= 800
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;"
-               :: "r"((unsigned int)__cvta_generic_to_shared(to)),
-                  "l"(__cvta_generic_to_global(from)) : "memory");
-#else
-  *(float4 *)to = *(const float4 *)from;
-#endif
-}
-__device__ __forceinline__ void copy_8(void *to, const void *from) {
-#if __CUDA_ARCH__ >= 800
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 8;"
-               :: "r"((unsigned int)__cvta_generic_to_shared(to)),
-                  "l"(__cvta_generic_to_global(from)) : "memory");
-#else
-  *(float2 *)to = *(const float2 *)from;
-#endif
-}
-__device__ __forceinline__ void copied() {
-#if __CUDA_ARCH__ >= 800
-  asm volatile("cp.async.wait_all;" ::: "memory");
-#endif
-}
-"""
+
+
+def _copies() -> dict[str, str]:
+    """Helpers `copy_16`, `copy_8` and `copy_4`, each also `_where` something exists, with zeros
+    elsewhere, and `copied`."""
+    found = {}
+    for size, kind in ((16, "float4"), (8, "float2"), (4, "float")):
+        mode = "cg" if size == 16 else "ca"
+        for suffix, param, operand, source in (
+            ("", "", ("", ""), f"*(const {kind} *)from"),
+            (
+                "_where",
+                ", bool exists",
+                (", %2", f', "r"(exists ? {size} : 0)'),
+                f"exists ? *(const {kind} *)from : {kind}()",
+            ),
+        ):
+            found[f"copy_{size}{suffix}"] = (
+                f"__device__ __forceinline__ void copy_{size}{suffix}"
+                f"(void *to, const void *from{param}) {{\n"
+                "#if __CUDA_ARCH__ >= 800\n"
+                f'  asm volatile("cp.async.{mode}.shared.global [%0], [%1], {size}{operand[0]};"\n'
+                '               :: "r"((unsigned int)__cvta_generic_to_shared(to)),\n'
+                f'                  "l"(__cvta_generic_to_global(from)){operand[1]} : "memory");\n'
+                f"#else\n  *({kind} *)to = {source};\n#endif\n}}\n"
+            )
+    found["copied"] = (
+        "__device__ __forceinline__ void copied() {\n"
+        "#if __CUDA_ARCH__ >= 800\n"
+        '  asm volatile("cp.async.wait_all;" ::: "memory");\n'
+        "#endif\n}\n"
+    )
+    return found
 
 
 def _math(op: str, dtype: str) -> str:
@@ -127,7 +135,7 @@ CUDA = Dialect(
     lanes=_lanes,
     vector_name=lambda kind: _VECTORS[kind],
     shuffle=True,
-    asynchronous=_ASYNCHRONOUS,
+    asynchronous=_copies(),
 )
 
 

@@ -18,6 +18,9 @@ threads that a block does not use have one iteration for it (`footprint.idle`).
     shared_loads, conflicts    words read from shared memory; times that a request is repeated
                                because lanes meet in a bank, averaged over them (a proxy: from the
                                step along the innermost loop of the threads)
+    requests, waves, turns,    instructions that load and store, passes through shared memory, runs
+    steps, exposed, guarded    of the innermost loop, fetches and what is waited for; see
+                               `gpu_issue.py`
     flop                       arithmetic of the kernel, in operations
     intensity                  flop for each byte requested of global memory: reuse in a block
 """
@@ -39,12 +42,12 @@ from autosched.search.footprint import (
     floats,
     reduction_loops,
 )
+from autosched.search.gpu_issue import count_of, issue_of, step_of
 from autosched.sketch.decisions import Mask
 from autosched.target import Target
 from autosched.tir import dtypes
-from autosched.tir.affine import Digit
 from autosched.tir.annotations import DOUBLE_BUFFER
-from autosched.tir.nodes import Buffer, For, Node, sites, strides
+from autosched.tir.nodes import Buffer, For, Node, sites
 
 WARP = 32.0
 SECTOR = 32.0
@@ -75,6 +78,12 @@ class KernelStats:
     sectors: Floats
     shared_loads: Floats
     conflicts: Floats
+    requests: Floats
+    waves: Floats
+    turns: Floats
+    steps: Floats
+    exposed: Floats
+    guarded: Floats
     flop: Floats
     intensity: Floats
     valid: Mask
@@ -89,12 +98,13 @@ class KernelStats:
 @dataclass(frozen=True)
 class BlockWork:
     """What a kernel asks the analysis of one block: points computed, operations of one, vector
-    instructions written out, registers for one set of operands."""
+    instructions written out, registers for one set of operands, runs of what is unrolled."""
 
     points: Floats
     ops: float
     copies: Floats
     operands: Floats
+    iterations: Floats
 
 
 def kernel_stats(
@@ -130,6 +140,7 @@ def kernel_stats(
         flop = flop + mine.points * mine.ops
     registers = local + operands + ADDRESSES
     requested, sectors, words, repeated = _traffic(places, tree)
+    issue = issue_of(places, tree, homes, {n: w.iterations for n, w in work.items()})
     warps = np.ceil(threads / WARP)
     resident = np.minimum(
         np.minimum(np.floor(device.threads / (warps * WARP)), float(device.blocks)),
@@ -157,6 +168,12 @@ def kernel_stats(
         sectors=sectors,
         shared_loads=words,
         conflicts=repeated / np.maximum(words, 1.0),
+        requests=issue.requests,
+        waves=issue.waves,
+        turns=issue.turns,
+        steps=issue.steps,
+        exposed=issue.exposed,
+        guarded=issue.guarded,
         flop=flop,
         intensity=flop / np.maximum(requested, 1.0),
         valid=fits,
@@ -261,16 +278,13 @@ def _traffic(places: Sequence[SiteUses], tree: LoopTree) -> tuple[Floats, Floats
         points = floats(1.0)
         for extent in place.extents:
             points = points * extent
-        stored = points
-        if block.is_reduction:
-            stored = points / np.maximum(_reduced(place), 1.0)
         fetched = block.annotation("cooperative") is not None
         for use in place.uses:
             buffer = use.access.buffer
             if buffer.scope == "local" or not use.access.indices:
                 continue
             size = float(dtypes.itemsize(buffer.dtype))
-            count = stored if use.written else _distinct(points, use, place)
+            count = count_of(use, place, points)
             if buffer.scope == "shared":
                 if not use.written:
                     ways = _conflicts(use, place, tree, size)
@@ -283,52 +297,13 @@ def _traffic(places: Sequence[SiteUses], tree: LoopTree) -> tuple[Floats, Floats
     return requested, sectors, words, repeated
 
 
-def _reduced(place: SiteUses) -> Floats:
-    """Points that are summed up in one store: the reduction's loops in a thread and across
-    threads."""
-    moving = reduction_loops(place.site)
-    total = floats(1.0)
-    for loop, extent in zip(place.site.loops, place.extents, strict=True):
-        if id(loop.var) in moving:
-            total = total * extent
-    return total
-
-
-def _distinct(points: Floats, use: Use, place: SiteUses) -> Floats:
-    """Loads of an access: unrolled loops that do not move it reuse a register."""
-    total = points
-    for d, loop in enumerate(place.site.loops):
-        if loop.kind in ("unrolled", "vectorized") and not _moves(use, loop):
-            total = total / np.where(place.tile[d], place.extents[d], 1.0)
-    return total
-
-
-def _moves(use: Use, loop: For) -> bool:
-    return any(form is None or form.uses([loop.var]) for form in use.forms)
-
-
-def _step(use: Use, loop: For, tree: LoopTree) -> Floats:
-    """Elements between neighbouring iterations of a loop."""
-    buffer = use.access.buffer
-    total = floats(0.0)
-    for form, stride in zip(use.forms, strides(tree.shapes[id(buffer)], buffer.align), strict=True):
-        if form is None:
-            return floats(BANKS + 1.0)  # data decide: anywhere
-        for atom, c in form.terms:
-            if isinstance(atom, Digit):
-                total = total + (floats(stride) if atom.base.uses([loop.var]) else 0.0)
-            elif atom is loop.var:
-                total = total + np.abs(floats(c)) * stride
-    return total
-
-
 def _warp(use: Use, place: SiteUses, tree: LoopTree, size: float) -> Floats:
     """Sectors for each element that a thread asks for: from 1 / (elements of a sector) to 1."""
     lanes, spread = floats(1.0), floats(size)
     vector = floats(size)
     for d in range(len(place.site.loops) - 1, -1, -1):
         loop, extent = place.site.loops[d], place.extents[d]
-        step = _step(use, loop, tree) * size
+        step = step_of(use, loop, tree) * size
         if loop.kind == "vectorized":
             near = (step > 0.0) & (step <= size)
             vector = np.where(near, np.minimum(size * extent, 16.0), vector)
@@ -364,7 +339,7 @@ def _conflicts(use: Use, place: SiteUses, tree: LoopTree, size: float) -> Floats
         loop, extent = place.site.loops[d], place.extents[d]
         if loop.thread != "threadIdx.x":
             continue
-        step = _step(use, loop, tree) * (size / 4.0)
+        step = step_of(use, loop, tree) * (size / 4.0)
         meet = floats(1.0)
         for power in (2.0, 4.0, 8.0, 16.0, 32.0):
             meet = np.where((step > 0.0) & (np.floor(step / power) * power == step), power, meet)

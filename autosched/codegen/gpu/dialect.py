@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 from autosched.errors import CodegenError
 
@@ -48,8 +48,9 @@ class Dialect:
     """What vectors of a stored type are called, without their width."""
     shuffle: bool = False
     """Whether the threads of a warp can exchange values."""
-    asynchronous: str = ""
-    """Helpers `copy_16(to, from)` and `copy_8` that begin a copy from global to shared memory, and
+    asynchronous: Mapping[str, str] = field(default_factory=dict)
+    """Helpers `copy_16(to, from)`, `copy_8` and `copy_4` that begin a copy from global to shared
+    memory, with `_where` in their names of zeros unless their third argument holds, and
     `copied()`, which waits for those of this thread; empty where there are none."""
 
     def value_type(self, dtype: str) -> str:

@@ -109,8 +109,8 @@ class Helpers:
         return name
 
     def asynchronous(self, name: str) -> str:
-        """`copy_16`, `copy_8` or `copied`."""
-        self.found.setdefault("asynchronous", self.dialect.asynchronous)
+        """`copied`, or `copy_16` and its like."""
+        self.found.setdefault(name, self.dialect.asynchronous[name])
         return name
 
     def bfloat16(self, name: str) -> str:

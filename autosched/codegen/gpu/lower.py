@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from autosched.codegen.gpu.barriers import check_races, place_barriers
 from autosched.codegen.gpu.double import double_buffers
 from autosched.codegen.gpu.kernel import BLOCKS, Kernel, Limits, buffer_bytes, check_limits
+from autosched.codegen.gpu.overhang import unguarded
 from autosched.codegen.gpu.reduce import decompose, exchange_bytes
 from autosched.codegen.gpu.scopes import place_buffers
 from autosched.codegen.gpu.threads import thread
@@ -71,7 +72,7 @@ def _kernel(func: PrimFunc, root: Node, number: int, limits: Limits) -> tuple[Ke
     )
     asked = {b.name for b in threaded.allocs if b.scope == "shared"}
     kernel, own = _spilled(kernel, asked, limits)
-    kernel = decompose(kernel)
+    kernel = decompose(unguarded(kernel))
     check_races(kernel)
     kernel = place_barriers(kernel, limits.warp)
     mine = {*kernel.shared, *kernel.local}

@@ -33,19 +33,19 @@ def vectors_of(
     block = loop.body[0]
     if block.reducer is not None or len(block.writes) != 1:
         return None
-    if any(p.form.uses([loop.var]) for p in block.predicates):
-        return None
     store = block.writes[0]
     for width in dialect.lanes(dialect.stored_type(store.buffer.dtype)):
-        if not always(loop.extent % width == 0) or not _is_vector(
+        if not always(loop.extent % width == 0) or not is_vector(
             store, block, loop, width, extents, dialect
         ):
             continue
+        if any(_separated(p.form, loop.var, width).uses([loop.var]) for p in block.predicates):
+            continue  # some of the neighbours may exist, others not
         guarded = _guarded(block)
         loads = tuple(
             n
             for n, a in enumerate(block.reads)
-            if n not in guarded and _is_vector(a, block, loop, width, extents, dialect)
+            if n not in guarded and is_vector(a, block, loop, width, extents, dialect)
         )
         return Vectors(loop, block, width, loads)
     return None
@@ -61,7 +61,7 @@ def _guarded(block: Block) -> set[int]:
     return out
 
 
-def _is_vector(
+def is_vector(
     a: Access, block: Block, loop: For, width: int, extents: Mapping[Var, Int], dialect: Dialect
 ) -> bool:
     """Whether the lanes of `a` are neighbours that begin at a multiple of `width`."""

@@ -24,7 +24,7 @@ void volatile while bool true false uchar ushort uint ulong size_t kernel global
 private barrier min max abs exp log sin cos floor ceil rint round sqrt rsqrt tanh erf fma pow fmod
 fabs select clamp step sign mix dot cross length bx by bz tx ty tz class template this new delete
 operator namespace asm read_only write_only y0 y1 yn j0 j1 jn image event sampler not and or xor
-copy_16 copy_8 copied
+copy_16 copy_8 copy_4 copy_16_where copy_8_where copy_4_where copied
 """
 _RESERVED = frozenset(_WORDS.split())
 
@@ -45,6 +45,8 @@ class Writer:
         self.scratch: list[str] = []
         self.steps_wait = False
         """Whether there is a barrier in each step of the loop around."""
+        self.fetching = False
+        """Whether what is written now is for the next step of a loop."""
 
     def index_type(self) -> str:
         """int, or a type of 64 bits where elements are numbered beyond it."""

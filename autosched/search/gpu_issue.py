@@ -1,0 +1,203 @@
+"""What else than arithmetic a GPU's kernel issues, read off a population like the rest.
+
+requests   load and store instructions of threads: neighbours that unrolled loops touch at an
+           aligned place are one vector, what cooperating threads copy is some more for indices
+waves      passes of warps through shared memory: of words that lanes share, one is read; lanes
+           at steps of a power of two meet in a bank and come one after the other
+turns      times that the innermost loop that is not unrolled goes round, over all threads
+steps      times that a block waits for what it fetches, each for as long as memory takes
+guarded    points asked for in the innermost loops, since a tile overhangs along a reduction
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from autosched.schedule.annotate import STEPS
+from autosched.search.footprint import (
+    Floats,
+    LoopTree,
+    SiteUses,
+    Use,
+    floats,
+    reduction_loops,
+)
+from autosched.tir import dtypes
+from autosched.tir.affine import Digit
+from autosched.tir.annotations import DOUBLE_BUFFER
+from autosched.tir.nodes import For, strides
+
+WARP = 32.0
+VECTOR_BYTES = 16.0
+COPIED = 6.0
+"""Instructions for the place of a vector that is copied to shared memory."""
+WAVE_BYTES = 128.0
+"""Bytes that a warp reads from shared memory at once."""
+
+
+@dataclass(frozen=True)
+class Issue:
+    """Figures of one kernel, each of shape () or (N,); see the module."""
+
+    requests: Floats
+    waves: Floats
+    turns: Floats
+    steps: Floats
+    guarded: Floats
+    exposed: Floats
+
+
+def issue_of(
+    places: Sequence[SiteUses],
+    tree: LoopTree,
+    homes: Mapping[int, int],
+    iterations: Mapping[str, Floats],
+) -> Issue:
+    """Of the blocks of a kernel; `iterations` of each, by name, are runs of its unrolled body."""
+    requests, waves, turns, steps, guarded, exposed = (floats(0.0) for _ in range(6))
+    for place in places:
+        block, points = place.site.block, floats(1.0)
+        for extent in place.extents:
+            points = points * extent
+        vector = block.annotation("cooperative")
+        if vector is None:
+            turns = turns + iterations[block.name]
+        else:
+            own, inner = _steps(place, homes[id(block.writes[0].buffer)])
+            steps = np.maximum(steps, own)
+            ahead = bool(block.annotation(DOUBLE_BUFFER))
+            exposed = np.maximum(exposed, own / inner if ahead else own)
+        asked = _asked(place)
+        guarded = guarded + np.where(asked, points, 0.0)
+        for use in place.uses:
+            buffer = use.access.buffer
+            if buffer.scope == "local" or not use.access.indices:
+                continue
+            count = count_of(use, place, points)
+            size = float(dtypes.itemsize(buffer.dtype))
+            width = np.where(asked, 1.0, width_of(use, place, tree, homes, size, vector))
+            each = 1.0 if vector is None else 1.0 + COPIED / 2.0
+            requests = requests + each * count / width
+            if buffer.scope == "shared" and not use.written:
+                waves = waves + count / width / WARP * _passes(use, place, tree, width, size)
+    return Issue(requests, waves, turns, steps, guarded, exposed)
+
+
+def count_of(use: Use, place: SiteUses, points: Floats) -> Floats:
+    """Elements that threads load or store: a register is used again by unrolled copies."""
+    total = points
+    sums = place.site.block.is_reduction and use.written
+    moving = reduction_loops(place.site) if sums else frozenset()
+    for d, loop in enumerate(place.site.loops):
+        if id(loop.var) in moving:
+            total = total / np.maximum(place.extents[d], 1.0)
+        elif loop.kind in ("unrolled", "vectorized") and not _moves(use, loop):
+            total = total / np.where(place.tile[d], place.extents[d], 1.0)
+    return total
+
+
+def _moves(use: Use, loop: For) -> bool:
+    return any(form is None or form.uses([loop.var]) for form in use.forms)
+
+
+def step_of(use: Use, loop: For, tree: LoopTree) -> Floats:
+    """Elements between neighbouring iterations of a loop."""
+    buffer = use.access.buffer
+    total = floats(0.0)
+    for form, stride in zip(use.forms, strides(tree.shapes[id(buffer)], buffer.align), strict=True):
+        if form is None:
+            return floats(WARP + 1.0)  # data decide: anywhere
+        for atom, c in form.terms:
+            if isinstance(atom, Digit):
+                total = total + (floats(stride) if atom.base.uses([loop.var]) else 0.0)
+            elif atom is loop.var:
+                total = total + np.abs(floats(c)) * stride
+    return total
+
+
+def _steps(place: SiteUses, home: int) -> tuple[Floats, Floats]:
+    """(steps of all loops around a shared array, those of the innermost that has several)."""
+    total, inner = floats(1.0), floats(1.0)
+    for loop in reversed(place.site.loops[:home]):
+        if loop.kind in STEPS:
+            total = total * floats(loop.extent)
+            inner = np.where(inner > 1.0, inner, floats(loop.extent))
+    return total, inner
+
+
+def _asked(place: SiteUses) -> Floats:
+    """Whether a predicate that reduction loops of the unrolled body move may fail."""
+    found: Floats = np.asarray(False)
+    moving = reduction_loops(place.site)
+    extents = {id(x.var): e for x, e in zip(place.site.loops, place.extents, strict=True)}
+    for p in place.site.block.predicates:
+        if not any(id(v) in moving for v in p.form.variables()):
+            continue
+        high = floats(p.form.const)
+        for atom, c in p.form.terms:
+            most = extents.get(id(atom))
+            if most is None:
+                return np.asarray(True)
+            high = high + np.maximum(floats(c), 0.0) * (most - 1.0)
+        found = found | (high >= floats(p.bound))
+    return found
+
+
+def width_of(
+    use: Use,
+    place: SiteUses,
+    tree: LoopTree,
+    homes: Mapping[int, int],
+    size: float,
+    vector: object = None,
+) -> Floats:
+    """Elements of one instruction: 1, 2 or 4, neighbours along an unrolled loop, or, of copies by
+    `vector` elements, along the last one; everything else moves by multiples of it."""
+    shared = use.access.buffer.scope == "shared"
+    home = homes[id(use.access.buffer)] if shared else 0
+    out = floats(1.0)
+    for width in (2.0, 4.0):
+        if width * size > VECTOR_BYTES:
+            continue
+        fits: Floats = np.asarray(True)
+        found: Floats = np.asarray(False)
+        for d, loop in enumerate(place.site.loops):
+            if d < home and (loop.thread is None or loop.thread.startswith("blockIdx")):
+                continue  # a shared array begins where the block's tile does
+            extent, step = place.extents[d], step_of(use, loop, tree)
+            whole = np.floor(extent / width) * width == extent
+            last = vector is not None and d == len(place.site.loops) - 1
+            unrolled = place.tile[d] if vector is None else np.asarray(last)
+            run = (step == 1.0) & whole & unrolled
+            found = found | run
+            far = np.floor(step / width) * width == step
+            fits = fits & (run | far | (extent <= 1.0))
+        if vector is not None:
+            fits = fits & (floats(vector) >= width)  # type: ignore[arg-type]
+        out = np.where(fits & found, width, out)
+    return out
+
+
+def _passes(use: Use, place: SiteUses, tree: LoopTree, width: Floats, size: float) -> Floats:
+    """Passes of one instruction of a warp."""
+    lanes, distinct, ways, seen = floats(1.0), floats(1.0), floats(1.0), np.asarray(False)
+    for d in range(len(place.site.loops) - 1, -1, -1):
+        loop, extent = place.site.loops[d], place.extents[d]
+        if loop.thread != "threadIdx.x":
+            continue
+        step = step_of(use, loop, tree) * (size / 4.0)
+        taken = np.maximum(np.minimum(extent, WARP / lanes), 1.0)
+        distinct = np.where(step > 0.0, distinct * taken, distinct)
+        lanes = lanes * taken
+        meet = floats(1.0)
+        for power in (2.0, 4.0, 8.0, 16.0, 32.0):
+            meet = np.where((step > 0.0) & (np.floor(step / power) * power == step), power, meet)
+        here = (taken > 1.0) & (step > 0.0) & ~seen
+        most = np.minimum(meet * 4.0 / (width * size), taken)
+        ways = np.where(here, np.maximum(most, 1.0), ways)
+        seen = seen | here
+    passes: Floats = np.maximum(distinct * width * size / WAVE_BYTES, 1.0) * ways
+    return passes
