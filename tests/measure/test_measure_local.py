@@ -32,7 +32,7 @@ def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalPool]:
     builder = LocalBuilder(timeout=3, n_parallel=2, build_func=BUILD_FUNC, memory_bytes=4 << 30)
     # A folder of its own for the lock: other work on this machine must not hold up the tests.
     folder = tmp_path_factory.mktemp("lock")
-    runner = LocalRunner(timeout=0.3, budget_ms=2, memory_bytes=4 << 30, lock_folder=folder)
+    runner = LocalRunner(timeout=1.0, budget_ms=2, memory_bytes=4 << 30, lock_folder=folder)
     with LocalPool(builder=builder, runner=runner) as made:
         yield made
 
