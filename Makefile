@@ -15,6 +15,8 @@ PYTEST_ARGS ?=
 # Processes that run tests side by side: many tests wait for other processes or for the clock.
 WORKERS ?= 3
 PYTEST := $(VENV)/bin/python -m pytest -n $(WORKERS)
+# Long tests one by one to whoever is free, the longest of them first (tests/conftest.py).
+IN_ORDER := --dist load --maxschedchunk 1
 
 .PHONY: setup test test-long test-oldest fuzz lint format tune bench bench-gpu bench-setup metaschedule-setup clean
 
@@ -32,7 +34,7 @@ test: $(STAMP)
 	$(PYTEST) --dist loadfile -m "not long" $(PYTEST_ARGS)
 
 test-long: $(STAMP)
-	$(PYTEST) --dist worksteal -m long $(PYTEST_ARGS)
+	$(PYTEST) $(IN_ORDER) -m long $(PYTEST_ARGS)
 
 # The cost model with the oldest XGBoost that pyproject.toml admits, from its small CPU build.
 test-oldest: $(STAMP)
@@ -42,7 +44,7 @@ test-oldest: $(STAMP)
 
 # The long fuzzes on examples that no run has seen.
 fuzz: $(STAMP)
-	FUZZ_FRESH=1 $(PYTEST) --dist worksteal -m long $(PYTEST_ARGS)
+	FUZZ_FRESH=1 $(PYTEST) $(IN_ORDER) -m long $(PYTEST_ARGS)
 
 lint: $(STAMP)
 	$(VENV)/bin/ruff check .

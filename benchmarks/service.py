@@ -89,14 +89,17 @@ def p99(seconds: list[float]) -> float:
     return statistics.quantiles(seconds, n=100)[98]
 
 
-def under_load(db: str, folder: Path, seconds: float) -> dict[str, Any]:
-    """Part 1 on one database."""
+def under_load(
+    db: str, folder: Path, seconds: float, others: dict[str, int] | None = None
+) -> dict[str, Any]:
+    """Part 1 on one database; `others` are processes whose processor time is told besides, with
+    that of their children."""
+    others = others or {}
     with (
         ServerProcess(folder, db, POOL, **_NO_LIMITS) as server,
         empty_server() as (nothing, nothing_pid),
     ):
         assert server.process is not None
-        pids = server.process.pid, nothing_pid
         with Client(server.url) as client:
             jobs = [
                 client.submit("matmul", (64, 64, 64), trials=100_000, seed=n, priority=100)
@@ -105,12 +108,13 @@ def under_load(db: str, folder: Path, seconds: float) -> dict[str, Any]:
             for job in jobs:  # the first trial of each is there: there is a best
                 next(e for e in client.follow(job.id) if e.data.get("best_seconds"))
             before = [client.job(job.id).trials_done for job in jobs]
-            began, cpu = time.monotonic(), [_cpu(pid) for pid in pids]
+            parents = {"server": server.process.pid, "empty": nothing_pid} | others
+            began, cpu = time.monotonic(), _cpu_by_process(parents)
             clients = Clients({"service": server.url, "nothing": nothing})
             acknowledged: set[str] = set()
             asyncio.run(clients.run(CLIENTS, seconds, _turns(jobs, acknowledged)))
             took = time.monotonic() - began
-            cpu = [_cpu(pid) - then for pid, then in zip(pids, cpu, strict=True)]
+            cpu = {who: now - cpu.get(who, 0.0) for who, now in _cpu_by_process(parents).items()}
             trials = sum(client.job(job.id).trials_done for job in jobs) - sum(before)
         log = server.log.read_text()
     with Store(db) as store:
@@ -132,8 +136,9 @@ def under_load(db: str, folder: Path, seconds: float) -> dict[str, Any]:
         "empty_p50_s": statistics.median(nothing_s),
         "empty_p99_s": p99(nothing_s),
         "p99_ratio": p99(answers) / p99(nothing_s),
-        "cpu_s": cpu[0] / len(answers),
-        "cpu_ratio": cpu[0] / len(answers) / (cpu[1] / len(nothing_s)),
+        "cpu_s": cpu["server"] / len(answers),
+        "cpu_ratio": cpu["server"] / len(answers) / (cpu["empty"] / len(nothing_s)),
+        "cores_by_process": {who: seconds / took for who, seconds in cpu.items()},
     }
 
 
@@ -225,6 +230,22 @@ async def _read(url: str, path: str, pid: int, seconds: float) -> tuple[int, int
     return told, peak
 
 
+def _cpu_by_process(parents: dict[str, int]) -> dict[str, float]:
+    """Seconds of processor time of the clients (this process), of `parents`, and of the children of
+    each of these, by what they do."""
+    found = {"clients": _cpu(os.getpid())}
+    for who, pid in parents.items():
+        found[who] = _cpu(pid)
+        for child in Path(f"/proc/{pid}/task").glob("*/children"):
+            for number in map(int, child.read_text().split()):
+                with suppress(FileNotFoundError):  # it has just ended
+                    title = Path(f"/proc/{number}/cmdline").read_text()
+                    known = [n for n in ("runner", "examine") if f"server.{n}" in title]
+                    name = known[0] if known else f"{who}'s children"
+                    found[name] = found.get(name, 0.0) + _cpu(number)
+    return found
+
+
 def _cpu(pid: int) -> float:
     """Seconds of processor time that a process has used, without its children's."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
@@ -311,7 +332,8 @@ def main() -> None:
         elif options.only != "sqlite":
             cluster = postgres.Cluster(durable=True)
             try:
-                loads["postgresql"] = under_load(cluster.database(), folder, options.seconds)
+                database, pid = cluster.database(), {"postgresql": cluster.pid}
+                loads["postgresql"] = under_load(database, folder, options.seconds, pid)
             finally:
                 cluster.stop()
         for database, found in loads.items():

@@ -3,7 +3,9 @@
     python benchmarks/store.py [--records 10000000] [--only sqlite | postgresql] [--folder DIR]
 
 Builds the records in bulk, in SQLite and in a private PostgreSQL cluster (left out, and said so,
-where there are no server programs), then asks through `records.Store` as the service would.
+where there are no server programs), then asks through `records.Store` as the service would. With
+`--folder` the databases stay there, and those that are there are asked as they are: building ten
+million takes a quarter of an hour each. `benchmarks/records.py` is the same.
 """
 
 from __future__ import annotations
@@ -15,7 +17,8 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import IO, Any, cast
@@ -62,8 +65,8 @@ FROM (
 """
 
 
-def fill(store: Store, records: int) -> str:
-    """Put that many records into an empty store; returns a job of JOB trials."""
+def fill(store: Store, records: int) -> None:
+    """Put that many records into an empty store, in jobs of JOB trials."""
     together = max(1, min(TOGETHER, records // JOB))
     sqlite = store.name.startswith("sqlite")
     for n in range(WORKLOADS):
@@ -110,7 +113,6 @@ def fill(store: Store, records: int) -> str:
     if not sqlite:
         with store._db.engine.connect() as plain:
             plain.execution_options(isolation_level="AUTOCOMMIT").execute(text("VACUUM ANALYZE"))
-    return f"{0:032}"
 
 
 def _run(connection: Connection, statement: str) -> None:
@@ -147,13 +149,29 @@ def p99(seconds: Sequence[float]) -> float:
 
 
 def measure(name: str, store: Store, records: int) -> dict[str, Any]:
-    """Fill a store and ask it; the figures in seconds and bytes."""
+    """Fill a store, if it is empty, and ask it; the figures in seconds and bytes."""
     start = time.perf_counter()
-    job = fill(store, records)
+    if next(store.workloads(), None) is None:
+        fill(store, records)
     filled = time.perf_counter() - start
+    with store._db.transaction(writes=False) as connection:
+        found = connection.execute(text("SELECT count(*), max(id) FROM records")).one()
+    if found[0] < records:
+        raise SystemExit(f"{store.name} has {found[0]} records and is of another run; remove it")
     size = size_of(store)
-    print(f"{name}: {records:,} records made in {filled:.0f} s, {size / 1e9:.2f} GB", flush=True)
-    return {"fill_s": filled, "bytes": size} | ask(store, records, job)
+    print(f"{name}: {found[0]:,} records made in {filled:.0f} s, {size / 1e9:.2f} GB", flush=True)
+    return {"fill_s": filled, "bytes": size} | ask(store, *found, f"{0:032}")
+
+
+def processor_seconds(store: Store) -> float:
+    """Processor time of this process and, for PostgreSQL, of its server's processes for it."""
+    used = time.process_time()
+    if not store.name.startswith("sqlite"):
+        query = "SELECT pid FROM pg_stat_activity WHERE datname = current_database()"
+        with store._db.transaction(writes=False) as connection:
+            for pid in connection.execute(text(query)).scalars().all():
+                used += int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) * 1e-9
+    return used
 
 
 def size_of(store: Store) -> int:
@@ -166,14 +184,21 @@ def size_of(store: Store) -> int:
         return int(connection.execute(text(query)).scalar_one())
 
 
-def ask(store: Store, records: int, job: str) -> dict[str, Any]:
-    """Ask a filled store, and add to it."""
+def ask(store: Store, records: int, last: int, job: str) -> dict[str, Any]:
+    """Ask a filled store, whose last id is `last`, and add to it."""
     rng = random.Random(0)
     scopes = [(f"w{n}", *scope) for n in range(WORKLOADS) for scope in store.devices(f"w{n}")]
-    last = next(store.records(workload_key="w0", limit=1)).id + records
+    processor: dict[str, float] = {}
+
+    def timed(name: str, calls: Sequence[Callable[[], object]]) -> list[float]:
+        before = processor_seconds(store)
+        found = times(calls)
+        processor[f"{name}_cpu_s"] = (processor_seconds(store) - before) / len(calls)
+        return found
+
     # What a lookup by the primary key takes: the machine's own unrest shows in its 99th percentile.
-    one = times([partial(store.get, last - 2000 - n) for n in range(1000)])
-    best = times([partial(store.best, *rng.choice(scopes)) for _ in range(1000)])
+    one = timed("get", [partial(store.get, last - 2000 - n) for n in range(1000)])
+    best = timed("best", [partial(store.best, *rng.choice(scopes)) for _ in range(1000)])
     filters: list[Any] = [
         {"workload_key": "w3"}, {"workload_key": "w3", "status": "ok"}, {"job_id": job}, {},
         {"workload_key": scopes[0][0], "target": scopes[0][1], "device": scopes[0][2]},
@@ -183,8 +208,9 @@ def ask(store: Store, records: int, job: str) -> dict[str, Any]:
     def page(chosen: Any, after: int) -> None:
         store.page(**chosen, after_id=after, limit=100)
 
-    pages = times([partial(page, rng.choice(filters), rng.randrange(last)) for _ in range(500)])
-    curve = times([lambda: store.curve(job) for _ in range(7)])
+    asked = [partial(page, rng.choice(filters), rng.randrange(last)) for _ in range(500)]
+    pages = timed("page", asked)
+    curve = timed("curve", [lambda: store.curve(job) for _ in range(7)])
     points = len(store.curve(job))
     figures: dict[str, Any] = {
         "records": records, "get_p50_s": statistics.median(one),
@@ -194,21 +220,28 @@ def ask(store: Store, records: int, job: str) -> dict[str, Any]:
     }  # fmt: skip
     for size in (64, 500):
         batches = [
-            [record(slot, job, size + n) for slot in range(size)] for n in range(10_000 // size)
+            [record(slot, job, last + size + n) for slot in range(size)]
+            for n in range(10_000 // size)
         ]
-        took = sum(times([lambda b=b: store.add_records(b) for b in batches]))
+        add = [partial(store.add_records, batch) for batch in batches]
+        took = sum(timed(f"inserts_of_{size}", add))
         figures[f"inserts_per_s_of_{size}"] = len(batches) * size / took
+        processor[f"insert_of_{size}_cpu_s"] = processor.pop(f"inserts_of_{size}_cpu_s") / size
+    for name in ("get", "best", "page"):
+        p50, most = figures[f"{name}_p50_s"] * 1e3, figures[f"{name}_p99_s"] * 1e3
+        used = processor[f"{name}_cpu_s"] * 1e3
+        print(f"  {name}: p50 {p50:.2f} ms, p99 {most:.2f}, processor {used:.2f}")
     print(
-        f"  by id p50 {figures['get_p50_s'] * 1e3:.2f} ms, p99 {figures['get_p99_s'] * 1e3:.2f}; "
-        f"best p50 {figures['best_p50_s'] * 1e3:.2f} ms, p99 {figures['best_p99_s'] * 1e3:.2f}; "
-        f"page of 100 p50 {figures['page_p50_s'] * 1e3:.2f}, p99 "
-        f"{figures['page_p99_s'] * 1e3:.2f}; curve of {JOB:,} trials "
-        f"{figures['curve_s'] * 1e3:.0f} ms ({points} points); "
-        f"{figures['inserts_per_s_of_64']:,.0f} inserts a second in batches of 64, "
-        f"{figures['inserts_per_s_of_500']:,.0f} of 500",
-        flush=True,
+        f"  curve of {JOB:,} trials {figures['curve_s'] * 1e3:.0f} ms ({points} points), processor "
+        f"{processor['curve_cpu_s'] * 1e3:.0f}"
     )
-    return figures
+    for size in (64, 500):
+        print(
+            f"  {figures[f'inserts_per_s_of_{size}']:,.0f} inserts a second in batches of {size}, "
+            f"processor {processor[f'insert_of_{size}_cpu_s'] * 1e6:.0f} us each",
+            flush=True,
+        )
+    return figures | processor
 
 
 class Watched:
@@ -284,6 +317,28 @@ def bars(name: str, figures: dict[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
+@contextmanager
+def kept(folder: Path | None) -> Iterator[Path]:
+    """A folder for databases: the one given, or one that is removed."""
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+        yield folder
+        return
+    with tempfile.TemporaryDirectory() as made:
+        yield Path(made)
+
+
+@contextmanager
+def postgresql(folder: Path | None) -> Iterator[Store]:
+    """A store in a private cluster, in `folder/postgresql` if that is to stay."""
+    cluster = postgres.Cluster(durable=True, folder=folder and folder / "postgresql")
+    try:
+        with Store(cluster.database("records")) as store:
+            yield store
+    finally:
+        cluster.stop()
+
+
 def main() -> None:
     """Print and end with one JSON line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]
@@ -292,26 +347,22 @@ def main() -> None:
         "--lines", type=int, default=20_000, help="of a log written and read (bar: 1000000)"
     )
     parser.add_argument("--only", choices=["sqlite", "postgresql"])
-    parser.add_argument("--folder", type=Path, help="where to make the SQLite file")
+    parser.add_argument(
+        "--folder", type=Path, help="where to make the databases, which stay, or where they are"
+    )
     options = parser.parse_args()
     found: dict[str, dict[str, Any]] = {}
     if options.only != "postgresql":
-        with (
-            tempfile.TemporaryDirectory(dir=options.folder) as folder,
-            Store(Path(folder) / "records.db") as store,
-        ):
+        with kept(options.folder) as folder, Store(folder / "records.db") as store:
             found["sqlite"] = measure("sqlite", store, options.records)
-            lines = min(options.lines, options.records)
-            found["sqlite"]["exchange"] = exchange(store, Path(folder), lines)
+            if lines := min(options.lines, options.records):
+                with tempfile.TemporaryDirectory(dir=folder) as scratch:
+                    found["sqlite"]["exchange"] = exchange(store, Path(scratch), lines)
     if options.only != "sqlite" and (reason := postgres.missing()) is not None:
         print(f"postgresql: left out, {reason}")
     elif options.only != "sqlite":
-        cluster = postgres.Cluster(durable=True)
-        try:
-            with Store(cluster.database()) as store:
-                found["postgresql"] = measure("postgresql", store, options.records)
-        finally:
-            cluster.stop()
+        with postgresql(options.folder) as store:
+            found["postgresql"] = measure("postgresql", store, options.records)
     table = [row for name, figures in found.items() for row in bars(name, figures)]
     common.finish("store", {"databases": found, "bars": table})
 

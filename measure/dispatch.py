@@ -3,8 +3,10 @@
 It does no input or output and reads no clock. A transport tells it what happened, with the time;
 `commands` says what to send; `take` gives what is decided. The rules:
 
-- One batch in flight a device, never one queued behind it: what stands behind a worker that dies is
-  lost with it.
+- A device has one batch in work, and gets the next shortly before it is through, so that it need
+  not wait. What had not begun when its device was lost is put back, blames nobody and is no repeat:
+  a worker that dies repeats one batch at most. What waits behind a batch that takes longer than was
+  thought is taken back for a device that has nothing to do.
 - Each item of a call is decided exactly once: by the first answer to it, or as lost after RETRIES
   more attempts, or as cancelled. Whatever comes later is dropped.
 - A batch whose worker went silent is given up and its open items go to others; its answers still
@@ -15,6 +17,7 @@ It does no input or output and reads no clock. A transport tells it what happene
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -25,6 +28,8 @@ from measure.registry import Hello, Registry, Sighting, State
 
 RETRIES = 2
 LEAST_ITEMS = 8
+USUAL_SECONDS = 0.25
+"""What a candidate takes on a device of which nothing is known yet."""
 LOOK_SECONDS = 0.5  # between two looks for batches that are overdue
 
 
@@ -33,13 +38,15 @@ class Limits:
     """Sizes and patience; times in seconds.
 
     A batch is for `batch_seconds` of a device's time, and at most `batch_items`: enough that what
-    a batch costs to dispatch (2 ms) does not count, few enough that little is lost with it.
-    `silence`: without a sign of life a worker is taken for dead. `stall`: as long may a worker live
-    without an answer. `check`: for the canary.
+    a batch costs to dispatch (2 ms) does not count, few enough that little is lost with it. The
+    next one is sent `lead` before its end: as long may the way there take, and the dispatcher be
+    busy with other devices. `silence`: without a sign of life a worker is taken for dead. `stall`:
+    as long may a worker live without an answer. `check`: for the canary.
     """
 
     batch_seconds: float = 4.0
     batch_items: int = 32
+    lead: float = 2.0
     silence: float = 20.0
     stall: float = 600.0
     check: float = 120.0
@@ -101,13 +108,14 @@ Outcome = Answer | Lost | Cancelled
 
 @dataclass
 class _Flight:
-    """A batch that a device has. `items`: those not answered by it; empty for a canary."""
+    """A batch that a device has. `items`: those not answered by it; empty for a canary. `since`:
+    when it was sent, or the one before it ended."""
 
     batch: int
     name: str
     call: int
     items: set[int]
-    sent_at: float
+    since: float
     heard_at: float
     check: bool = False
     started: bool = False
@@ -123,6 +131,7 @@ class _Call:
     number: int
     open: set[int]
     fresh: deque[int]
+    alike: bool = True
     again: deque[int] = field(default_factory=deque)
     attempts: dict[int, int] = field(default_factory=dict)
 
@@ -150,7 +159,8 @@ class Dispatcher:
         self.counters = Counters()
         self._flights: dict[int, _Flight] = {}
         self._given_up: dict[int, _Flight] = {}
-        self._on: dict[str, int] = {}
+        self._on: dict[str, list[_Flight]] = {}  # what a device has, the one in work first
+        self._due: list[tuple[float, int]] = []  # when batches in work want one to follow them
         self._call = _Call(0, set(), deque())
         self._decided: list[tuple[int, Outcome]] = []
         self._stops: list[Stop] = []
@@ -159,12 +169,14 @@ class Dispatcher:
 
     # The call -------------------------------------------------------------------------------
 
-    def begin(self, count: int) -> None:
-        """Start a call of `count` items; what is left of the one before is nobody's any more."""
+    def begin(self, count: int, alike: bool = True) -> None:
+        """Start a call of `count` items; what is left of the one before is nobody's any more.
+
+        `alike`: whether they are candidates, by whose times a device's pace is known."""
         self.cancel()
         self._decided = []
         self._given_up.clear()
-        self._call = _Call(self._call.number + 1, set(range(count)), deque(range(count)))
+        self._call = _Call(self._call.number + 1, set(range(count)), deque(range(count)), alike)
 
     @property
     def done(self) -> bool:
@@ -191,14 +203,14 @@ class Dispatcher:
     def roster(self, seen: Mapping[str, Sighting], now: float) -> None:
         """The scheduler's listing of workers."""
         for name, why in self.registry.sight(seen, now).items():
-            flight = self._flights.get(self._on.get(name, -1))
-            if flight is None:
+            flights = self._on.get(name)
+            if not flights:
                 continue
-            self._stops.append(Stop(flight.batch, name, forget=True))
-            if flight.check:
-                self._forget(flight)  # it left before it was asked to do anything
+            self._unwanted(flights[0])
+            if flights[0].check:
+                self._forget(flights[0])  # it left before it was asked to do anything
             else:
-                self._lose(flight, why, now)
+                self._lose(flights[0], why, now)
 
     def disconnected(self, why: str, now: float) -> None:
         """Nobody can be reached. No candidate and no device is to blame."""
@@ -217,6 +229,9 @@ class Dispatcher:
             flight.heard_at = now
             if not flight.started:
                 flight.started, flight.moved_at = True, now
+                if flight.size:
+                    left = self._expected_end(flight) - self.limits.lead
+                    heapq.heappush(self._due, (left, batch))
 
     def wants(self, batch: int) -> bool:
         """Whether answers of this batch count."""
@@ -255,12 +270,14 @@ class Dispatcher:
         flight.items.discard(item)
         self.registry.fault(flight.name, why, now)
         self._again(item, f"{flight.name}: {why}", blame=True)
+        for other in [f for f in self._on[flight.name] if not f.started]:
+            self._take_back(other, why)  # first the device has to show that it is well
 
     def garbage(self, batch: int, why: str, now: float) -> None:
         """A message that is not as agreed: nothing of this batch is believed from here on."""
         flight = self._flights.get(batch)
         if flight is not None:
-            self._stops.append(Stop(batch, flight.name, forget=True))
+            self._unwanted(flight)
             self._lose(flight, f"its answer is malformed: {why}", now)
         self._given_up.pop(batch, None)
 
@@ -284,10 +301,15 @@ class Dispatcher:
             self._lose(flight, error, now)
             self._given_up.pop(batch, None)
             return
+        well = self.registry[flight.name].state is State.BUSY
         self._forget(flight)
-        self.registry.working(flight.name, busy=False)
-        if flight.size and not flight.void and self.registry[flight.name].state is State.READY:
-            self.registry.did(flight.name, flight.size, max(0.0, now - flight.sent_at))
+        if flight.size and not flight.void and well:
+            size = flight.size if self._call.alike else 0
+            self.registry.did(flight.name, size, max(0.0, now - flight.since))
+        if following := self._on.get(flight.name):
+            following[0].since = now
+        else:
+            self.registry.working(flight.name, busy=False)
 
     # What to do -----------------------------------------------------------------------------
 
@@ -296,6 +318,7 @@ class Dispatcher:
         if now >= self._look_again:
             self._look_again = now + LOOK_SECONDS
             self._give_up_overdue(now)
+            self._free_waiting(now)
         out: list[Command] = [*self._stops]
         self._stops.clear()
         for name in self.registry.unchecked(now, self.limits.silence):
@@ -303,9 +326,7 @@ class Dispatcher:
                 self.registry.checking(name)
                 out.append(Check(self._launch(name, (), now, check=True), name))
         if self._call.open:
-            for name in self.registry.named(State.READY):
-                if name in self._on:
-                    continue
+            for name in [*self._idle(), *self._soon_through(now)]:
                 items = self._pick(name)
                 if not items:
                     break
@@ -313,12 +334,45 @@ class Dispatcher:
                 out.append(Send(self._launch(name, items, now), name, items))
         return out
 
+    def _idle(self) -> list[str]:
+        """Devices that have nothing to do and could."""
+        return [n for n in self.registry.named(State.READY) if n not in self._on]
+
+    def _soon_through(self, now: float) -> list[str]:
+        """Devices that will soon be through with all that they have."""
+        out = []
+        while self._due and self._due[0][0] <= now:
+            flight = self._flights.get(heapq.heappop(self._due)[1])
+            if flight is None or self.registry[flight.name].state is not State.BUSY:
+                continue
+            if self._on[flight.name] == [flight] and not flight.void:
+                out.append(flight.name)
+        return out
+
+    def _expected_end(self, flight: _Flight) -> float:
+        """When a batch will be through, if its candidates take as long as those before."""
+        pace = self.registry[flight.name].seconds_each or USUAL_SECONDS
+        return flight.since + flight.size * pace
+
     def _give_up_overdue(self, now: float) -> None:
         for flight in list(self._flights.values()):
-            why = self._overdue(flight, now)
+            # What is lost takes along what stands behind it.
+            why = self._overdue(flight, now) if flight.batch in self._flights else ""
             if why:
-                self._stops.append(Stop(flight.batch, flight.name, forget=True))
+                self._unwanted(flight)
                 self._lose(flight, why, now)
+
+    def _free_waiting(self, now: float) -> None:
+        """Take back what waits behind a batch that takes too long, if others have nothing to do."""
+        call = self._call
+        if self._drop_decided(call.again) or self._drop_decided(call.fresh):
+            return
+        idle = len(self._idle())
+        for flights in list(self._on.values()) if idle else ():
+            late = now - self._expected_end(flights[0]) > self.limits.lead
+            if late and len(flights) > 1 and idle:
+                idle -= 1
+                self._take_back(flights[1], "it waited too long")
 
     def _pick(self, name: str) -> tuple[int, ...]:
         """The items of the next batch for a device."""
@@ -345,7 +399,7 @@ class Dispatcher:
 
     def _size(self, name: str, waiting: int) -> int:
         """Batches get smaller towards the end of a call, so that all devices end together."""
-        pace = self.registry[name].seconds_each or 0.25
+        pace = self.registry[name].seconds_each or USUAL_SECONDS
         by_time = self.limits.batch_seconds / max(pace, 1e-6)
         if pace < 1.0:
             # A dispatcher that cannot follow makes devices seem slow; smaller batches would make
@@ -359,10 +413,10 @@ class Dispatcher:
         self.counters.batches += not check
         call = self._call
         self.counters.repeats += sum(1 for i in items if call.attempts.get(i, 0))
-        self._flights[self._batches] = _Flight(
+        flight = self._flights[self._batches] = _Flight(
             self._batches, name, call.number, set(items), now, now, check, size=len(items)
         )
-        self._on[name] = self._batches
+        self._on.setdefault(name, []).append(flight)
         return self._batches
 
     def _overdue(self, flight: _Flight, now: float) -> str:
@@ -389,12 +443,26 @@ class Dispatcher:
             return None
         return flight
 
-    def _lose(self, flight: _Flight, why: str, now: float) -> None:
-        """A batch's device failed it."""
-        name = flight.name
-        self._give_up(flight)
+    def _lose(self, lost: _Flight, why: str, now: float) -> None:
+        """A batch's device failed it, and with it what else the device has."""
+        name = lost.name
+        flights = [*self._on[name]]
         self.registry.fault(name, why, now)
-        self._put_back(flight, f"{name}: {why}", blame=flight.started)
+        for flight in flights:
+            if flight is not lost:
+                self._unwanted(flight)
+            self._give_up(flight)
+            self._put_back(flight, f"{name}: {why}", blame=flight.started)
+
+    def _unwanted(self, flight: _Flight) -> None:
+        """Tell its device that nobody waits for it any more."""
+        self._stops.append(Stop(flight.batch, flight.name, forget=True))
+
+    def _take_back(self, flight: _Flight, why: str) -> None:
+        """Have others do what has not begun. Should it have begun just now, its answers count."""
+        self._unwanted(flight)
+        self._give_up(flight)
+        self._put_back(flight, why, blame=False)
 
     def _give_up(self, flight: _Flight) -> None:
         """Wait for it no longer; its answers may still come."""
@@ -404,7 +472,8 @@ class Dispatcher:
 
     def _forget(self, flight: _Flight) -> None:
         del self._flights[flight.batch]
-        if self._on.get(flight.name) == flight.batch:
+        self._on[flight.name].remove(flight)
+        if not self._on[flight.name]:
             del self._on[flight.name]
 
     def _put_back(self, flight: _Flight, why: str, blame: bool) -> None:

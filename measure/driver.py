@@ -104,7 +104,8 @@ class Driver:
         """
         self._end()  # an interrupt may have left it behind
         self.step(0.0)
-        self._dispatcher.begin(count)
+        # A single thing is opening a job, or a timing of all finalists.
+        self._dispatcher.begin(count, alike=on_decided is not None)
         outcomes: dict[int, Outcome] = {}
         call = self._call = _Call(count, request, decode, cancel or threading.Event())
         self._thread = threading.Thread(

@@ -214,10 +214,10 @@ class Registry:
     def did(self, name: str, count: int, seconds: float) -> None:
         """A batch went well: `count` candidates in `seconds`. Earlier faults are forgiven."""
         device = self._all[name]
-        pace = seconds / count
-        if device.seconds_each is not None:
-            pace = 0.5 * (pace + device.seconds_each)
-        device.seconds_each = pace
+        if count:
+            known = device.seconds_each
+            pace = seconds / count
+            device.seconds_each = pace if known is None else 0.5 * (pace + known)
         device.strikes = device.rests = 0
         device.rest_until = 0.0
 

@@ -1,7 +1,8 @@
 """Devices that exist in a process of their own only, for tests and benchmarks of the dispatcher.
 
-They take as long for a candidate as they are told to, and answer as a slot's worker does: that they
-have begun, then answers together now and then, then the end. All say the same of every candidate.
+They take as long for a candidate as they are told to, one batch after the other, and answer as a
+slot's worker does: that they have begun, then answers together now and then, then the end. All say
+the same of every candidate.
 What goes between the two processes is JSON, one value a line.
 """
 
@@ -17,6 +18,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import defaultdict, deque
 from collections.abc import Mapping
 from typing import Any
 
@@ -115,6 +117,10 @@ class SimulatedTransport:
                 text = text[self._process.stdin.write(text) or 0 :]
 
 
+_FREE = ""
+"""Due when a device is through with a batch: a line that is not sent."""
+
+
 class _Devices:
     """The devices' side: what is due when, as lines of JSON."""
 
@@ -128,21 +134,31 @@ class _Devices:
         self._order = itertools.count()
         self._stopped: set[int] = set()
         self._forgotten: set[int] = set()
+        self._queues: dict[str, deque[JsonDict]] = defaultdict(deque)  # the one in work is first
+        self._devices: dict[int, str] = {}
 
     def take(self, request: JsonDict) -> None:
         """Plan what comes of a request."""
-        batch, kind = request["batch"], request["kind"]
-        if kind == "stop":
-            (self._forgotten if request["forget"] else self._stopped).add(batch)
+        if request["kind"] == "stop":
+            (self._forgotten if request["forget"] else self._stopped).add(request["batch"])
             return
-        now = time.monotonic() + self._latency
-        self._post(now, batch, "[]")
+        device = self._devices[request["batch"]] = request["device"]
+        self._queues[device].append(request)
+        if len(self._queues[device]) == 1:
+            self._begin(request, time.monotonic() + self._latency)
+
+    def _begin(self, request: JsonDict, now: float) -> None:
+        """Plan what a device that is free says of a request."""
+        batch, kind = request["batch"], request["kind"]
+        said = now + self._latency
+        self._post(said, batch, "[]")
         if kind == "check":
-            self._post(now, batch, "[]", json.dumps(self._hellos[request["device"]]))
+            self._post(said, batch, "[]", json.dumps(self._hellos[request["device"]]))
         elif kind == "open":
-            self._post(now, batch, json.dumps([[0, self._baseline]]))
-        else:
+            self._post(said, batch, json.dumps([[0, self._baseline]]))
+        elif batch not in self._stopped | self._forgotten:
             now = self._work(batch, request, now)
+        self._at(now, batch, _FREE)
         self._at(now + self._latency, batch, str(batch))
 
     def _work(self, batch: int, request: JsonDict, now: float) -> float:
@@ -153,7 +169,7 @@ class _Devices:
             together.append(f"[{item},{self._result}]")
             then = now + n * self._each
             if then - said >= request["flush_seconds"] or n == len(request["items"]):
-                self._post(then, batch, f"[{','.join(together)}]")
+                self._post(then + self._latency, batch, f"[{','.join(together)}]")
                 together, said = [], then
         return now + len(request["items"]) * self._each
 
@@ -169,7 +185,13 @@ class _Devices:
         out: list[str] = []
         now = time.monotonic()
         while self._due and self._due[0][0] <= now:
-            _, _, batch, text = heapq.heappop(self._due)
+            then, _, batch, text = heapq.heappop(self._due)
+            if text == _FREE:
+                waiting = self._queues[self._devices.pop(batch)]
+                waiting.popleft()
+                if waiting:
+                    self._begin(waiting[0], then)
+                continue
             silent = self._forgotten if text == str(batch) else self._stopped | self._forgotten
             if batch not in silent:
                 out.append(text + "\n")

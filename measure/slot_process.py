@@ -171,7 +171,8 @@ async def _serve(options: SlotOptions, service: Service) -> None:
                 said = ""
             except asyncio.CancelledError:
                 return
-            except (TimeoutError, OSError, ValueError, RuntimeError) as e:
+            except (TimeoutError, OSError, ValueError, RuntimeError, MeasureError) as e:
+                # Certificates may have expired meanwhile: they are read anew each time.
                 text = f"cannot reach {options.scheduler} yet: {explained(e)}"
                 if text != said:
                     _say(options, text)

@@ -17,10 +17,11 @@ from records.errors import (
     QueueFull,
     RecordError,
     SchemaVersionError,
+    StoreDamaged,
     StoreUnavailable,
 )
 from records.exchange import export_jsonl, export_lines, import_jsonl, merge
-from records.intake import ImportReport
+from records.import_report import ImportReport
 from records.jsonl import JsonlReport, JsonlWriter, read_jsonl
 from records.opening import open_records
 from records.reader import RecordReader
@@ -85,6 +86,7 @@ __all__ = [
     "RepairReport",
     "SchemaVersionError",
     "Store",
+    "StoreDamaged",
     "StoreUnavailable",
     "SubmissionKey",
     "Workload",

@@ -11,11 +11,11 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import (
@@ -32,7 +32,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from records import versions
-from records.errors import RecordError, StoreUnavailable
+from records.errors import RecordError, StoreDamaged, StoreUnavailable
 from records.filesystem import refuse_network
 from records.types import canonical_json
 
@@ -52,6 +52,24 @@ LOG_PAGES = 8_000
 """Of SQLite's write-ahead log (32 MB), after which it is moved into the file. The indexes of many
 records are changed all over, each page by many batches: moved together they are moved once. At two
 million records a batch of 500 took 1.5 times as long with SQLite's own numbers, 2 MB and 1,000."""
+
+ATTEMPTS = 5
+"""How often a transaction is done that the server ends in favour of another one."""
+_DAMAGED = {
+    sqlite3.SQLITE_CORRUPT: "restore it from a copy, or save what can be read: "
+    "`sqlite3 FILE .recover | sqlite3 NEW.db`",
+    sqlite3.SQLITE_NOTADB: "expected the file of an SQLite database",
+}
+"""What to do about a file that SQLite cannot read, by its code."""
+_ADVICE = {
+    sqlite3.SQLITE_READONLY: "its file and its folder have to be writable, also for reading",
+    sqlite3.SQLITE_FULL: "make room on its disk",
+    sqlite3.SQLITE_CANTOPEN: "expected a file, in a folder that can be written",
+}
+_VICTIM = ("40001", "40P01")
+"""PostgreSQL's codes for that: a serialization failure, a deadlock."""
+
+T = TypeVar("T")
 
 _WRITES_UNTIL = "records_writes_until"
 _BUSY_TIMEOUT = f"PRAGMA busy_timeout = {int(BUSY_SECONDS * 1000)}"
@@ -80,7 +98,16 @@ def address(url_or_path: str | os.PathLike[str]) -> URL:
         refuse_network(Path(url.database))
     elif url.drivername in ("postgres", "postgresql"):
         url = url.set(drivername="postgresql+psycopg")
+    elif url.get_backend_name() != "postgresql":
+        raise RecordError(
+            f"{_name(url)}: no such kind of database; expected the path of an SQLite file, "
+            "sqlite:///PATH or postgresql://USER@HOST/NAME"
+        )
     return url
+
+
+class _Victim(StoreUnavailable):
+    """The server ended a transaction, so that others could go on."""
 
 
 class Database:
@@ -109,7 +136,7 @@ class Database:
                 connect_args=_NOT_PREPARED if url.drivername == "postgresql+psycopg" else {},
             )
         except NoSuchModuleError as e:
-            raise RecordError(f"{self.name}: no such kind of database: {e}") from e
+            raise RecordError(f"{self.name}: no such driver: {e}") from e
         except ModuleNotFoundError as e:
             raise RecordError(
                 f"{self.name}: the driver {e.name!r} is not installed: "
@@ -157,6 +184,21 @@ class Database:
         except SQLAlchemyError as e:
             raise self._translated(e) from e
 
+    def write(self, work: Callable[[Connection], T]) -> T:
+        """What `work` returns, done in a transaction that writes.
+
+        Two transactions that wait for each other are a deadlock, of which PostgreSQL ends one: that
+        one is done again, from the beginning, so `work` must change nothing but the database.
+        """
+        for left in reversed(range(ATTEMPTS)):
+            try:
+                with self.transaction(writes=True) as connection:
+                    return work(connection)
+            except _Victim:
+                if not left:
+                    raise
+        raise AssertionError("unreachable")
+
     @contextmanager
     def _turn(self, writes: bool) -> Iterator[None]:
         """Of this process's threads one at a time writes to an SQLite file. There is but one writer
@@ -200,9 +242,18 @@ class Database:
 
     def _translated(self, error: SQLAlchemyError) -> RecordError:
         reason = str(error.orig) if isinstance(error, DBAPIError) else str(error)
+        found = getattr(getattr(error, "orig", None), "sqlite_errorcode", 0) & 0xFF
+        if found in _DAMAGED:
+            return StoreDamaged(f"{self.name}: {reason}; {_DAMAGED[found]}")
+        if found in _ADVICE:
+            reason += f"; {_ADVICE[found]}"
         if isinstance(error, IntegrityError):
             return RecordError(f"{self.name} refused the rows: {reason}")
-        if _too_much(error):
+        code = getattr(error.orig, "sqlstate", None) if isinstance(error, DBAPIError) else None
+        if code in _VICTIM:
+            return _Victim(f"{self.name} cannot be used now: {reason}")
+        if str(code).startswith("54"):
+            # A value is too large or too deep, which the driver takes for trouble of the server.
             return RecordError(f"{self.name} refused the rows: {reason}")
         if isinstance(error, OperationalError | InterfaceError | PoolTimeout):
             return StoreUnavailable(f"{self.name} cannot be used now: {reason}")
@@ -230,13 +281,6 @@ class Database:
 
     def close(self) -> None:
         self.engine.dispose()
-
-
-def _too_much(error: SQLAlchemyError) -> bool:
-    """Whether PostgreSQL says that a value is too large or too deep: class 54 of its codes, which
-    the driver takes for trouble of the server."""
-    found = getattr(error.orig, "sqlstate", None) if isinstance(error, DBAPIError) else None
-    return isinstance(found, str) and found.startswith("54")
 
 
 def _name(url: URL) -> str:

@@ -10,7 +10,6 @@ from statistics import median
 
 from records.errors import NoRecord, RecordError
 from records.exchange import entries, write_entries
-from records.intake import take_in
 from records.jsonl import numbered_entries
 from records.lines import Entry, LoggedMeasurement, logged
 from records.opening import file_of, is_store, open_records
@@ -35,6 +34,7 @@ def distill(source: str | os.PathLike[str], destination: str | os.PathLike[str])
 def _write(best: Iterator[Entry], destination: str | os.PathLike[str]) -> int:
     if not is_store(destination):
         return write_entries(destination, best)
+    from records.intake import take_in
     from records.store import Store
 
     with Store(destination) as store:

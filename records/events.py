@@ -30,7 +30,7 @@ def following(
     if kind is not None:
         query = _OF_KIND
         asked["kind"] = kind
-    return [Event(**row._mapping) for row in connection.execute(query, asked)]
+    return [Event(**row._mapping) for row in connection.execute(query, asked).all()]
 
 
 _FOLLOWING = (

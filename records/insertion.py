@@ -14,7 +14,7 @@ from typing import Any
 
 from sqlalchemy import Connection, select, text
 
-from records import jobs
+from records import frontier, jobs
 from records.errors import RecordError
 from records.ranking import standing_of
 from records.rows import RECORD_COLUMNS, chunks
@@ -115,6 +115,7 @@ def _insert_new(
             dict(zip(_COLUMNS, (*_scalars(r, trace_id), r.decisions, _time(r) + "Z"), strict=True))
             for r, trace_id in zip(records, trace_ids, strict=True)
         ]
+        frontier.enter(connection)
         found = connection.execute(_INSERT_JSON, {"rows": canonical_json(data)})
     return {RecordKey(*row[1:]): row[0] for row in found}
 

@@ -44,7 +44,8 @@ def job_of(connection: Connection, job_id: str, *, lock: bool = False) -> Job:
 
 
 _BY_ID = select_values(Job).where(JobRow.id == bindparam("job_id"))
-_LOCKED = _BY_ID.with_for_update()
+# Of a kind that leaves those alone who insert rows that name the job.
+_LOCKED = _BY_ID.with_for_update(key_share=True)
 
 
 def create(connection: Connection, **values: Any) -> Job:

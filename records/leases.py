@@ -12,7 +12,7 @@ job (kind `state`), in the same transaction. States:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import ColumnElement, Connection, Select, delete, func, select, update
@@ -22,7 +22,7 @@ from records import events
 from records.errors import LeaseLost, RecordError, StoreUnavailable
 from records.jobs import job_of
 from records.schema import JobRow, SubmissionRow, database_time
-from records.submissions import Bounds, Entrance, Submission, take
+from records.submissions import Answers, Bounds, Entrance, Submission, take
 from records.types import (
     CANCELLING,
     ENDED,
@@ -32,7 +32,6 @@ from records.types import (
     STATE,
     Job,
     Lease,
-    SubmissionKey,
     Workload,
     state_event,
     storable_text,
@@ -54,7 +53,7 @@ def check_lease(connection: Connection, lease: Lease) -> None:
     """Raises LeaseLost unless the job is held under `lease`; holds the job until the end of the
     transaction."""
     query = select(JobRow.lease_epoch, JobRow.lease_owner).where(JobRow.id == lease.job_id)
-    found = connection.execute(query.with_for_update()).first()
+    found = connection.execute(query.with_for_update(key_share=True)).first()
     if found is None or found.lease_owner is None or found.lease_epoch != lease.epoch:
         raise LeaseLost(
             f"the lease of epoch {lease.epoch} of job {lease.job_id} is over: "
@@ -79,51 +78,30 @@ class JobQueue:
         """The URL of the store, without its password."""
         return self._db.name
 
-    def submit(
-        self,
-        workload: Workload,
-        target: str,
-        *,
-        seed: int | None,
-        trials_requested: int,
-        options: Mapping[str, Any] | None = None,
-        priority: int = 0,
-        client: str = "",
-        key: SubmissionKey | None = None,
-    ) -> tuple[Job, bool]:
+    def submit(self, submission: Submission) -> tuple[Job, bool]:
         """A new job that waits, with its workload, in one transaction; and whether it is new.
 
-        A request that is repeated under the same `key` gives the job of the first time, as it is
+        A request that is repeated under the same key gives the job of the first time, as it is
         now. Raises KeyReused if the key was used for another request, and QueueFull.
         """
-        submission = Submission(
-            workload=workload,
-            target=target,
-            seed=seed,
-            trials_requested=trials_requested,
-            options=dict(options or {}),
-            priority=priority,
-            client=client,
-            key=key,
-        )
         (answer,) = self.submit_many([submission])
         if isinstance(answer, RecordError):
             raise answer
         return answer
 
-    def submit_many(
-        self, submissions: Sequence[Submission]
-    ) -> list[tuple[Job, bool] | RecordError]:
+    def submit_many(self, submissions: Sequence[Submission]) -> Answers:
         """As many `submit`s in one transaction: each one's answer, or why it was refused.
 
         Raises StoreUnavailable, and then none was taken. Of rows that the database refuses only
         the submissions are refused that they belong to.
         """
-        stored = dict(self._stored) if len(self._stored) <= _WORKLOADS_KEPT else {}
+
+        def work(connection: Connection) -> tuple[Answers, dict[str, Workload]]:
+            stored = dict(self._stored) if len(self._stored) <= _WORKLOADS_KEPT else {}
+            return take(connection, submissions, self._bounds, stored), stored
+
         try:
-            with self._db.transaction(writes=True) as connection:
-                answers = take(connection, submissions, self._bounds, stored)
-            self._stored = stored
+            answers, self._stored = self._db.write(work)
             return answers
         except StoreUnavailable:
             raise
@@ -132,11 +110,9 @@ class JobQueue:
                 return [e]
             return self._submit_each(submissions)
 
-    def _submit_each(
-        self, submissions: Sequence[Submission]
-    ) -> list[tuple[Job, bool] | RecordError]:
+    def _submit_each(self, submissions: Sequence[Submission]) -> Answers:
         """A transaction for each; where the database goes away, that is the answer of the rest."""
-        answers: list[tuple[Job, bool] | RecordError] = []
+        answers: Answers = []
         for number, one in enumerate(submissions):
             try:
                 answers += self.submit_many([one])
@@ -147,8 +123,7 @@ class JobQueue:
     def forget_submissions(self, seconds: float) -> int:
         """Keys of submissions older than that may be used anew; returns how many there were."""
         old = delete(SubmissionRow).where(SubmissionRow.created_at < database_time(-seconds))
-        with self._db.transaction(writes=True) as connection:
-            return connection.execute(old).rowcount
+        return self._db.write(lambda connection: connection.execute(old).rowcount)
 
     def claim(self, owner: str, seconds: float) -> Job | None:
         """The next job, running under a new lease of `owner` for `seconds`; None if none waits.
@@ -156,7 +131,8 @@ class JobQueue:
         The highest priority first, then the client that has the fewest jobs running, of these the
         one whose turn is longest ago, then the oldest.
         """
-        with self._db.transaction(writes=True) as connection:
+
+        def work(connection: Connection) -> Job | None:
             job_id = connection.execute(_NEXT).scalar()
             if job_id is None:
                 return None
@@ -170,33 +146,41 @@ class JobQueue:
             }
             return _change(connection, job_id, values, "claimed")
 
+        return self._db.write(work)
+
     def renew(self, lease: Lease, seconds: float) -> Job:
         """The job, held for `seconds` from now; its state says whether it is to be cancelled.
 
         Raises LeaseLost.
         """
-        with self._db.transaction(writes=True) as connection:
+        values = {"lease_until": database_time(seconds)}
+        return self._leased(lease, lambda connection: _change(connection, lease.job_id, values))
+
+    def _leased(self, lease: Lease, work: Callable[[Connection], Job]) -> Job:
+        """What `work` makes of the job that is held under `lease`. Raises LeaseLost."""
+
+        def fenced(connection: Connection) -> Job:
             check_lease(connection, lease)
-            return _change(connection, lease.job_id, {"lease_until": database_time(seconds)})
+            return work(connection)
+
+        return self._db.write(fenced)
 
     def finish(self, lease: Lease, state: str, error: str | None = None) -> Job:
         """The job, ended in `state`. Raises LeaseLost; RecordError for a state that ends none."""
         if state not in ENDED:
             raise RecordError(f"a job ends as one of {', '.join(ENDED)}; found {state!r}")
-        with self._db.transaction(writes=True) as connection:
-            check_lease(connection, lease)
-            text = None if error is None else storable_text(error)
-            values = {"state": state, "error": text, **_FREE}
-            return _change(connection, lease.job_id, values, "ended")
+        text = None if error is None else storable_text(error)
+        values = {"state": state, "error": text, **_FREE}
+        return self._leased(
+            lease, lambda connection: _change(connection, lease.job_id, values, "ended")
+        )
 
     def park(self, lease: Lease) -> Job:
         """The job, back in the queue for anybody (cancelled, if that was asked for).
 
         Raises LeaseLost.
         """
-        with self._db.transaction(writes=True) as connection:
-            check_lease(connection, lease)
-            return _put_back(connection, lease.job_id, "parked")
+        return self._leased(lease, lambda connection: _put_back(connection, lease.job_id, "parked"))
 
     def reap(self) -> list[Job]:
         """Puts jobs back whose leases are over; returns them."""
@@ -204,11 +188,14 @@ class JobQueue:
             select(JobRow.id)
             .where(JobRow.state.in_((RUNNING, CANCELLING)), JobRow.lease_until < database_time())
             .order_by(JobRow.id)
-            .with_for_update(skip_locked=True)
+            .with_for_update(skip_locked=True, key_share=True)
         )
-        with self._db.transaction(writes=True) as connection:
+
+        def work(connection: Connection) -> list[Job]:
             jobs = connection.scalars(late).all()
             return [_put_back(connection, job_id, "lease over") for job_id in jobs]
+
+        return self._db.write(work)
 
     def cancel(self, job_id: str) -> Job:
         """The job, cancelled if nobody works on it under a lease, else cancelling; an ended one
@@ -216,7 +203,8 @@ class JobQueue:
 
         Raises NoRecord.
         """
-        with self._db.transaction(writes=True) as connection:
+
+        def work(connection: Connection) -> Job:
             job = job_of(connection, job_id, lock=True)
             # A run of the command line has no lease: it may be over long since, and nobody knows.
             if job.state == QUEUED or (job.state == RUNNING and job.lease_owner is None):
@@ -225,10 +213,13 @@ class JobQueue:
                 return _change(connection, job_id, {"state": CANCELLING}, "asked for")
             return job
 
+        return self._db.write(work)
+
     def resume(self, job_id: str, additional_trials: int = 0) -> Job:
         """An ended job, back in the queue, with more trials. Raises RecordError for others, and
         beyond MOST_TRIALS, and QueueFull."""
-        with self._db.transaction(writes=True) as connection:
+
+        def work(connection: Connection) -> Job:
             entrance = Entrance(connection, self._bounds)
             job = job_of(connection, job_id, lock=True)
             if job.state not in ENDED or job.origin != LOCAL or additional_trials < 0:
@@ -242,6 +233,8 @@ class JobQueue:
             entrance.check(job.client)
             values = {"state": QUEUED, "error": None, "trials_requested": trials}
             return _change(connection, job_id, values, RESUMED)
+
+        return self._db.write(work)
 
 
 def _next() -> Select[Any]:
@@ -264,7 +257,7 @@ def _next() -> Select[Any]:
             *(turn.asc().nulls_first(), JobRow.created_at, JobRow.id),
         )
         .limit(1)
-        .with_for_update(skip_locked=True, of=JobRow)
+        .with_for_update(skip_locked=True, key_share=True, of=JobRow)
     )
 
 

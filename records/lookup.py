@@ -103,12 +103,30 @@ _PLACES = select(
 
 
 def scopes(connection: Connection, workload_key: str) -> list[Scope]:
-    """The targets and devices with records of a workload, sorted: one index seek each."""
+    """The targets and devices with records of a workload, sorted: one index seek each.
+
+    Mostly there is one, which is the first and the last: that takes one statement.
+    """
+    ends = connection.execute(_ENDS, {"workload_key": workload_key}).all()
+    if not ends or ends[0] == ends[-1]:
+        return [(row.target, row.device) for row in ends[:1]]
     return [
         (target, device)
         for target in _distinct(connection, "target", workload_key=workload_key)
         for device in _distinct(connection, "device", workload_key=workload_key, target=target)
     ]
+
+
+def _ends() -> CompoundSelect[Any]:
+    """Selects the first and the last target and device of a workload."""
+    scope = RecordRow.target, RecordRow.device
+    of_workload = select(*scope).where(RecordRow.workload_key == bindparam("workload_key"))
+    first = of_workload.order_by(*scope).limit(1)
+    last = of_workload.order_by(*(column.desc() for column in scope)).limit(1)
+    return union_all(select(first.subquery()), select(last.subquery()))
+
+
+_ENDS = _ends()
 
 
 def _distinct(connection: Connection, name: str, **within: str) -> Iterator[str]:

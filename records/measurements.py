@@ -89,7 +89,7 @@ def find(connection: Connection, traces: Traces, record_id: int) -> Record | Non
 
 def held(connection: Connection, traces: Traces, record_id: int) -> Record:
     """A record that nobody else changes until the transaction ends. Raises NoRecord."""
-    row = select(RecordRow.id).where(RecordRow.id == record_id).with_for_update()
+    row = select(RecordRow.id).where(RecordRow.id == record_id).with_for_update(key_share=True)
     connection.execute(row)
     record = find(connection, traces, record_id)
     if record is None:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Self, Unpack
+from typing import Any, Self, TypeVar, Unpack
 
 from sqlalchemy import Connection
 
 from records import events, jobs, lookup, measurements, trials, workloads
 from records.database import BUSY_SECONDS, Database, address
 from records.errors import NoRecord
+from records.frontier import Frontier
 from records.insertion import Inserter
 from records.leases import check_lease
 from records.ranking import Scope
@@ -45,6 +45,8 @@ WIDEST_WINDOW = 64_000
 """As many, in a listing that finds few."""
 _TITLES_KEPT = 10_000
 
+T = TypeVar("T")
+
 
 class Store:
     """Everything that was measured; durable when the writing call returns.
@@ -65,6 +67,7 @@ class Store:
         self._db = Database(address(url_or_path), busy_seconds=busy_seconds)
         self._traces = Traces()
         self._inserter = Inserter(self._traces)
+        self._frontier = Frontier()
         self._titles: dict[str, tuple[str, Sequence[Any] | None]] = {}
 
     @property
@@ -90,13 +93,18 @@ class Store:
     ) -> None:
         self.close()
 
-    @contextmanager
-    def _writing(self, lease: Lease | None = None) -> Iterator[Connection]:
-        """A transaction that changes something. Raises LeaseLost if `lease` is over."""
-        with self._db.transaction(writes=True) as connection:
+    def _write(self, work: Callable[[Connection], T], lease: Lease | None = None) -> T:
+        """What `work` returns, done by a transaction, perhaps not at once (`Database.write`).
+
+        Raises LeaseLost if `lease` is over.
+        """
+
+        def fenced(connection: Connection) -> T:
             if lease is not None:
                 check_lease(connection, lease)
-            yield connection
+            return work(connection)
+
+        return self._db.write(fenced)
 
     # Workloads
 
@@ -106,8 +114,7 @@ class Store:
 
         Raises RecordError if another script has that key.
         """
-        with self._writing() as connection:
-            workloads.put(connection, workload)
+        self._write(lambda connection: workloads.put(connection, workload))
 
     def workload(self, key: str) -> Workload:
         """The workload of that key. Raises NoRecord if there is none."""
@@ -161,21 +168,20 @@ class Store:
         and it is returned.
         """
         self.workload(workload_key)
-        with self._writing() as connection:
-            return jobs.create(
-                connection,
-                id=job_id or new_job_id(),
-                workload_key=workload_key,
-                target=target,
-                device=device,
-                seed=seed,
-                options=dict(options or {}),
-                state=state,
-                trials_requested=trials_requested,
-                origin=origin,
-                priority=priority,
-                client=client,
-            )
+        row = {
+            "id": job_id or new_job_id(),
+            "workload_key": workload_key,
+            "target": target,
+            "device": device,
+            "seed": seed,
+            "options": dict(options or {}),
+            "state": state,
+            "trials_requested": trials_requested,
+            "origin": origin,
+            "priority": priority,
+            "client": client,
+        }
+        return self._write(lambda connection: jobs.create(connection, **row))
 
     def job(self, job_id: str) -> Job:
         """The job of that id. Raises NoRecord if there is none."""
@@ -219,8 +225,7 @@ class Store:
 
         Raises LeaseLost if `lease` is given and is not the job's any more.
         """
-        with self._writing(lease) as connection:
-            return jobs.change(connection, job_id, changes)
+        return self._write(lambda connection: jobs.change(connection, job_id, changes), lease)
 
     # Events
 
@@ -229,11 +234,14 @@ class Store:
     ) -> Event:
         """Notes that something happened to a job. Raises NoRecord if there is no such job, and
         LeaseLost if `lease` is given and is not the job's any more."""
-        with self._writing() as connection:
+
+        def add(connection: Connection) -> Event:
             jobs.job_of(connection, job_id, lock=True)
             if lease is not None:
                 check_lease(connection, lease)
             return events.add(connection, job_id, kind, data)
+
+        return self._write(add)
 
     def events(
         self, job_id: str, *, after_id: int = 0, limit: int = PAGE, kind: str | None = None
@@ -241,6 +249,17 @@ class Store:
         """The first `limit` events of a job after the one of id `after_id`, in order."""
         with self._db.transaction(writes=False) as connection:
             return events.following(connection, job_id, after_id=after_id, limit=limit, kind=kind)
+
+    def job_and_events(
+        self, job_id: str, *, after_id: int = 0, limit: int = PAGE
+    ) -> tuple[Job, list[Event]]:
+        """A job, and the first `limit` of its events after the one of id `after_id`; of a job that
+        has ended all events are there. Raises NoRecord if there is no such job."""
+        with self._db.transaction(writes=False) as connection:
+            job = jobs.job_of(connection, job_id)
+            return job, events.following(
+                connection, job_id, after_id=after_id, limit=limit, kind=None
+            )
 
     def last_events(self, job_ids: Collection[str]) -> dict[str, int]:
         """The id of the last event of each of these jobs; 0 for one without events."""
@@ -265,8 +284,7 @@ class Store:
         """`add_records`, telling with each record whether it was new."""
         if not records:
             return []
-        with self._writing(lease) as connection:
-            return self._inserter.insert(connection, records)
+        return self._write(lambda connection: self._inserter.insert(connection, records), lease)
 
     def add_measurements(
         self, record_id: int, timings: Sequence[Measurement], *, lease: Lease | None = None
@@ -276,8 +294,9 @@ class Store:
         One that is there already (same time and result) is not added again. Returns the record as
         it is now. Raises LeaseLost if `lease` is given and is not the job's any more.
         """
-        with self._writing(lease) as connection:
-            return measurements.add(connection, self._traces, record_id, timings)
+        return self._write(
+            lambda connection: measurements.add(connection, self._traces, record_id, timings), lease
+        )
 
     def invalidate(self, record_id: int, status: str, error: str) -> Record:
         """Withdraws a record that was found bad after its trial, with the reason.
@@ -285,8 +304,11 @@ class Store:
         `status` is "stale" for one whose replay gives another program, or that of a failure. The
         record keeps its times and is never handed out again.
         """
-        with self._writing() as connection:
-            return measurements.invalidate(connection, self._traces, record_id, status, error)
+        return self._write(
+            lambda connection: measurements.invalidate(
+                connection, self._traces, record_id, status, error
+            )
+        )
 
     def get(self, record_id: int) -> Record:
         """The record of that id. Raises NoRecord if there is none."""
@@ -316,25 +338,31 @@ class Store:
         """The first records (at most `limit`, 100 if it is left out) that `filters` select.
 
         However many records there are, this takes some milliseconds: it looks through so many and
-        no more, and a page may be short, or empty, and not the last.
+        no more, and a page may be short, or empty, and not the last. From page to page nothing is
+        passed over that is stored before the last one is asked for (`frontier.py`).
         """
         return self._page(Filters(**{"limit": 100, **filters}), WINDOW)
 
     def _page(self, filters: Filters, window: int) -> Page:
-        limit = filters["limit"] or 0
         with self._db.transaction(writes=False) as connection:
-            query = lookup.page(filters, window)
+            if self._db.is_sqlite or filters.get("job_id") is not None:
+                return self._look(connection, filters, window)
+            return self._frontier.page(connection, lambda: self._look(connection, filters, window))
+
+    def _look(self, connection: Connection, filters: Filters, window: int) -> Page:
+        limit = filters["limit"] or 0
+        query = lookup.page(filters, window)
+        found = self._traces.fetch(connection, query.records, query.parameters)
+        if len(found) >= limit:
+            return Page(found, found[-1].id if found else filters.get("after_id"))
+        rows, last = connection.execute(query.looked_at, query.parameters).one()
+        if rows < query.parameters["size"]:
+            return Page(found, None)
+        if not self._db.is_sqlite:
+            # A server's statements see what was committed in between: the window may have been
+            # filled by records that the first one did not find.
             found = self._traces.fetch(connection, query.records, query.parameters)
-            if len(found) >= limit:
-                return Page(found, found[-1].id if found else filters.get("after_id"))
-            rows, last = connection.execute(query.looked_at, query.parameters).one()
-            if rows < query.parameters["size"]:
-                return Page(found, None)
-            if not self._db.is_sqlite:
-                # A server's statements see what was committed in between: the window may have been
-                # filled by records that the first one did not find.
-                found = self._traces.fetch(connection, query.records, query.parameters)
-                last = found[-1].id if len(found) >= limit else last
+            last = found[-1].id if len(found) >= limit else last
         return Page(found, last)
 
     def measurements(self, *record_ids: int) -> list[Measurement]:

@@ -47,6 +47,10 @@ class Submission:
     key: SubmissionKey | None = None
 
 
+Answers = list[tuple[Job, bool] | RecordError]
+"""What becomes of submissions: the job and whether it is new, or why it was refused."""
+
+
 class Bounds(NamedTuple):
     """How many jobs may wait, of all clients and of one; None: any number."""
 
@@ -86,23 +90,25 @@ def take(
     submissions: Sequence[Submission],
     bounds: Bounds,
     stored: dict[str, Workload],
-) -> list[tuple[Job, bool] | RecordError]:
+) -> Answers:
     """For each submission its job, as it is now, and whether it is new; or why it was refused.
 
     `stored` has workloads that are in the database, by key; those that are not yet are stored and
     entered. Any other error is the transaction's: then nothing was taken, nor is `stored` true.
     """
     taking = _Taking(connection, submissions, bounds, stored)
-    answers: list[tuple[str, bool] | RecordError] = []
-    for submission in submissions:
+    answers: dict[int, tuple[str, bool] | RecordError] = {}
+    # By their keys: who else stores workloads now must not wait for this in a circle.
+    for number in sorted(range(len(submissions)), key=lambda n: submissions[n].workload.key):
         try:
-            answers.append(taking.take(submission))
+            answers[number] = taking.take(submissions[number])
         except RecordError as e:
-            answers.append(e)
+            answers[number] = e
     taking.store()
-    jobs = _jobs(connection, {found[0] for found in answers if isinstance(found, tuple)})
+    jobs = _jobs(connection, {found[0] for found in answers.values() if isinstance(found, tuple)})
     return [
-        found if isinstance(found, RecordError) else (jobs[found[0]], found[1]) for found in answers
+        found if isinstance(found, RecordError) else (jobs[found[0]], found[1])
+        for _, found in sorted(answers.items())
     ]
 
 

@@ -9,7 +9,7 @@ from sqlalchemy import Connection
 
 from records import insertion, jobs, lookup, measurements, workloads
 from records.errors import RecordError
-from records.intake import ImportReport
+from records.import_report import ImportReport
 from records.lines import Entry, LoggedMeasurement
 from records.traces import Traces
 from records.types import IMPORT, LOCAL, OK, Measurement, Record, RecordKey, Workload
@@ -39,16 +39,21 @@ class Taking:
 
     def take(self, batch: Sequence[tuple[int, Entry]]) -> None:
         """Enter workloads first, then records, then measurements of them."""
+        met: list[tuple[int, Workload]] = []
         records: list[tuple[int, Record]] = []
         timings: list[tuple[int, LoggedMeasurement]] = []
         for number, entry in batch:
             match entry:
                 case Workload():
-                    self._take_workload(number, entry)
+                    met.append((number, entry))
                 case Record():
                     records.append((number, entry))
                 case LoggedMeasurement():
                     timings.append((number, entry))
+        # Rows of each kind by their keys: several who take the same in must not wait for each other
+        # in a circle.
+        for number, workload in sorted(met, key=lambda numbered: numbered[1].key):
+            self._take_workload(number, workload)
         self._take_records([(n, r) for n, r in records if self._is_of_known_workload(n, r)])
         self._take_measurements(timings)
 
@@ -77,8 +82,11 @@ class Taking:
 
     def _take_records(self, numbered: Sequence[tuple[int, Record]]) -> None:
         first: dict[RecordKey, Record] = {}
+        job_of: dict[str, Record] = {}
         for _, record in numbered:
             first.setdefault(record.key, record.stored_as(0, self._origin))
+            job_of.setdefault(record.job_id, record)
+        for _, record in sorted(job_of.items()):
             self._make_job_of(record)
         new = insertion.put(self._connection, self._traces, first) if first else {}
         there = lookup.places(self._connection, [key for key in first if key not in new])

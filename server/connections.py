@@ -12,18 +12,24 @@ from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from server.problems import KINDS, MEDIA_TYPE, retry_after
 from server.settings import Settings
 
 
-class Connection(H11Protocol):
-    """uvicorn's protocol, with a deadline for heads of requests and a bound on connections."""
+class Connection(HttpToolsProtocol):
+    """uvicorn's protocol, with a deadline and a bound for heads of requests, and a bound on
+    connections."""
 
     head_seconds: float
+    head_bytes: int
     most: int
     _deadline: asyncio.TimerHandle | None = None
+    _in_head = True
+    _unseen = 0
+    """Bytes that arrived and that nobody was told of yet: of a head, or of what stands between the
+    parts of a body."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -36,7 +42,11 @@ class Connection(H11Protocol):
     def data_received(self, data: bytes) -> None:
         if self.transport.is_closing():
             return
+        self._unseen += len(data)
         super().data_received(data)
+        if self._unseen > self.head_bytes:
+            detail = f"expected a head of at most {self.head_bytes} bytes"
+            self._answer("headers-too-large", detail, {})
         if self.cycle is None or self.cycle.response_complete:
             self._await_head()  # the first part of the next head
         else:
@@ -47,7 +57,52 @@ class Connection(H11Protocol):
         super().connection_lost(exc)
 
     def send_400_response(self, msg: str) -> None:
-        self._answer("malformed-request", msg, {})
+        detail = "the request is not HTTP/1.1, or has a method that HTTP does not know"
+        self._answer("malformed-request", detail, {})
+
+    def on_message_begin(self) -> None:
+        self._in_head = True
+        super().on_message_begin()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        # What follows a body in parts (its trailers) is not a header: the gate has let the request
+        # pass without it.
+        if self._in_head:
+            super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        self._in_head, self._unseen = False, 0
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        self._unseen = 0
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self._unseen = 0
+        super().on_message_complete()
+
+    def on_message_begin(self) -> None:
+        self._in_head = True
+        super().on_message_begin()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        # What follows a body in parts (its trailers) is not a header: the gate has let the request
+        # pass without it.
+        if self._in_head:
+            super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        self._in_head, self._unseen = False, 0
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        self._unseen = 0
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self._unseen = 0
+        super().on_message_complete()
 
     def _await_head(self) -> None:
         if self._deadline is None:
@@ -67,6 +122,13 @@ class Connection(H11Protocol):
     def _answer(self, kind: str, detail: str, headers: dict[str, str]) -> None:
         """Write a problem and close: there is no request that an application could answer."""
         if self.transport.is_closing():
+            return
+        if (
+            self.cycle is not None
+            and self.cycle.response_started
+            and not self.cycle.response_complete
+        ):
+            self.transport.close()  # in the middle of another answer
             return
         found = KINDS[kind]
         problem: dict[str, Any] = {
@@ -93,12 +155,16 @@ class Connection(H11Protocol):
 
 def config(app: FastAPI, settings: Settings) -> uvicorn.Config:
     """How uvicorn serves `app`: these connections, no text that is not ours, no trusted proxies."""
-    bounds = {"head_seconds": settings.head_seconds, "most": settings.connections}
+    bounds = {
+        "head_seconds": settings.head_seconds,
+        # Larger heads than the gate allows, which answers with what was found.
+        "head_bytes": 2 * (settings.header_bytes + settings.url_bytes),
+        "most": settings.connections,
+    }
     return uvicorn.Config(
         app,
         http=type("BoundedConnection", (Connection,), bounds),
-        # Larger heads than the gate allows, which answers with what was expected.
-        h11_max_incomplete_event_size=2 * (settings.header_bytes + settings.url_bytes),
+        loop="uvloop",
         ws="none",
         lifespan="on",
         log_config=None,

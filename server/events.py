@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 import anyio.to_thread
 from fastapi.sse import format_sse_event
 
-from records import Event, RecordError, Store
+from records import Event, Job, RecordError, Store
 from records.types import ENDED
 from server.schemas import Event as EventOut
 
@@ -86,9 +86,7 @@ class EventHub:
             while not self.closed:
                 seen = watch.news
                 try:
-                    # The job first: of one that has ended then, all events are there now.
-                    job = await anyio.to_thread.run_sync(self.store.job, job_id)
-                    events = await anyio.to_thread.run_sync(self._next, job_id, after)
+                    job, events = await anyio.to_thread.run_sync(self._next, job_id, after)
                 except RecordError as e:
                     _log.warning("events of job %s: %s", job_id, e, extra={"job_id": job_id})
                     yield b": the database cannot be used now\n\n"
@@ -107,8 +105,8 @@ class EventHub:
                     except TimeoutError:
                         yield b": still here\n\n"
 
-    def _next(self, job_id: str, after: int) -> list[Event]:
-        return self.store.events(job_id, after_id=after, limit=PAGE)
+    def _next(self, job_id: str, after: int) -> tuple[Job, list[Event]]:
+        return self.store.job_and_events(job_id, after_id=after, limit=PAGE)
 
     @contextmanager
     def _watching(self, job_id: str) -> Iterator[_Watch]:

@@ -13,10 +13,11 @@ import secrets
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import anyio.to_thread
 from fastapi.routing import iter_route_contexts
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import Headers
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -41,7 +42,10 @@ _log = logging.getLogger("autosched.requests")
 STREAMED = frozenset({("POST", "/v1/records/import")})
 """(method, template) of routes that read their body part by part."""
 LARGE_JSON = 32 << 10
+PATHS_KEPT = 1024
+"""Paths whose routes are remembered."""
 EVENTS = "/v1/jobs/{job_id}/events"
+_HEADERS = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
 
 
 class RouteTable:
@@ -52,10 +56,15 @@ class RouteTable:
             (found.path_regex, found.path or "", frozenset(found.methods or ()))
             for found in iter_route_contexts(routes)
         ]
+        # Trying all patterns takes longer than the rest of the gate.
+        self._matching = lru_cache(PATHS_KEPT)(self._match)
 
     def matching(self, path: str) -> list[tuple[str, frozenset[str]]]:
         """Template and methods of the routes that have the path: those that spell it out go before
         all others, as `/v1/records/import` before `/v1/records/{record_id}`."""
+        return self._matching(path)
+
+    def _match(self, path: str) -> list[tuple[str, frozenset[str]]]:
         found = [
             (template, methods) for regex, template, methods in self.routes if regex.match(path)
         ]
@@ -203,10 +212,11 @@ class Gate:
         async def answer(message: Message) -> None:
             if message["type"] == "http.response.start":
                 passage.status = message["status"]
-                headers = MutableHeaders(scope=message)
-                for name, value in HEADERS.items():
-                    headers.setdefault(name, value)
-                headers["X-Request-ID"] = logs.request_id.get()
+                headers = list(message["headers"])
+                there = {name.lower() for name, _ in headers}
+                headers += [header for header in _HEADERS if header[0] not in there]
+                headers.append((b"x-request-id", logs.request_id.get().encode()))
+                message["headers"] = headers
             await send(message)
 
         return answer

@@ -24,6 +24,8 @@ _SECRETS = re.compile(
     r"|(?P<user>://[^\s:/@]*:)[^\s@/]+(?=@)"
     r"|(?P<query>[?&](?:password|token)=)[^\s&\"']+"
 )
+_MARKS = ("as_", "earer", "://", "password=", "token=")
+"""One of these stands in every text that has a secret: looking for them is faster."""
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {
     *("message", "asctime", "taskName"),
     "color_message",  # of uvicorn, for terminals
@@ -33,6 +35,8 @@ _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {
 
 def redact(text: str) -> str:
     """`text` without tokens and passwords."""
+    if not any(mark in text for mark in _MARKS):
+        return text
     return _SECRETS.sub(lambda m: f"{next(filter(None, m.groups()))}***", text)
 
 

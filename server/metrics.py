@@ -38,6 +38,8 @@ class Metrics:
     registry: CollectorRegistry = field(default_factory=CollectorRegistry)
     _last_id: int | None = None
     _reading: threading.Lock = field(default_factory=threading.Lock)
+    _counted: dict[tuple[str, str, int], tuple[Counter, Histogram]] = field(default_factory=dict)
+    """Of each route, method and status: as many as the registry has."""
 
     def __post_init__(self) -> None:
         kept = self.registry
@@ -78,8 +80,17 @@ class Metrics:
     def count_request(self, route: str | None, method: str, status: int, seconds: float) -> None:
         """Count an answered request of the route with that template."""
         route, method = route or UNMATCHED, method if method in _METHODS else "other"
-        self.requests.labels(route, method, str(status)).inc()
-        self.seconds.labels(route, method).observe(seconds)
+        key = route, method, status
+        counted = self._counted.get(key)
+        if counted is None:
+            # Looking them up by labels takes several times as long as counting.
+            counted = (
+                self.requests.labels(route, method, str(status)),
+                self.seconds.labels(route, method),
+            )
+            self._counted[key] = counted
+        counted[0].inc()
+        counted[1].observe(seconds)
 
     def read_database(self, store: Store) -> bool:
         """Bring what stands in the database up to date; False, and the old values stay, where it is

@@ -1,19 +1,22 @@
-"""What all tests share: comparison with golden files."""
+"""What all tests share: settings of hypothesis, signals, comparison with golden files."""
 
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable, Generator
 from pathlib import Path
 
 import bounded
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
-# The same examples every time, so that a change is all that a failure can come from; `make fuzz`
-# tries others.
-settings.register_profile("same", derandomize=True)
-settings.register_profile("fresh", derandomize=False)
+# No example is too slow on a machine that is busy with other things. The same examples every time,
+# so that a change is all that a failure can come from; `make fuzz` tries others.
+settings.register_profile(
+    "same", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.register_profile("fresh", settings.get_profile("same"), derandomize=False)
 settings.load_profile("fresh" if "FUZZ_FRESH" in os.environ else "same")
 
 
@@ -25,6 +28,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     bounded.capture = config.pluginmanager.getplugin("capturemanager")
+    # A shell's background jobs ignore Ctrl-C, and so would all that tests start and interrupt.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The long tests that may take longest come first, so that no process ends with one alone."""
+
+    def may_take(item: pytest.Item) -> float:
+        limit = item.get_closest_marker("timeout")
+        return limit.args[0] if limit and item.get_closest_marker("long") else 0.0
+
+    items.sort(key=may_take, reverse=True)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "import", help="read JSON lines into a store; doing it again changes nothing"
     )
     take.add_argument("file", help="log to read; - for standard input")
-    add_db(take, "takes them")
+    add_db(take, "takes them", logs=False)
     join = actions.add_parser("merge", help="take several stores or logs into one")
     join.add_argument("sources", nargs="+", metavar="SOURCE", help="stores or logs to read")
     join.add_argument("--into", required=True, metavar="URL", help="store or log to extend")
@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     check = actions.add_parser(
         "verify", help="measure imported records of this machine again, and withdraw bad ones"
     )
-    add_db(check)
+    add_db(check, logs=False)
     check.add_argument("--workload-key", metavar="KEY", help="only this workload")
     check.add_argument("--target", default="llvm", help="target of the records (default: llvm)")
     check.add_argument(
@@ -58,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="trials of each workload to measure, fastest first (default: %(default)s)",
     )  # fmt: skip
     mend = actions.add_parser("repair", help="check a whole store, and put right what can be")
-    add_db(mend)
+    add_db(mend, logs=False)
     mend.add_argument("--dry-run", action="store_true", help="say what is wrong, change nothing")
 
 
@@ -71,15 +71,14 @@ def run(options: argparse.Namespace) -> int:
             out = sys.stdout.buffer if options.file == "-" else options.file
             _say(f"{_counted(export_jsonl(source, out, **filters), 'record')} written")
     elif options.action == "import":
-        from records.store import Store
+        from records.opening import open_store
 
-        with Store(options.db) as store:
+        with open_store(options.db) as store:
             log = sys.stdin.buffer if options.file == "-" else options.file
-            _report(options.file, import_jsonl(store, log))
+            return _report(options.file, import_jsonl(store, log))
     elif options.action == "merge":
         reports = merge(options.sources, options.into)
-        for name, report in zip(options.sources, reports, strict=True):
-            _report(name, report)
+        return max(map(_report, options.sources, reports))
     elif options.action == "verify":
         return _verify(options)
     elif options.action == "repair":
@@ -93,10 +92,10 @@ def _verify(options: argparse.Namespace) -> int:
     from autosched.target import Target
     from autosched.tuning.verify import verify
     from measure.local import LocalPool
-    from records.store import Store
+    from records.opening import open_store
 
     target = Target(options.target)
-    with Store(options.db) as store, LocalPool(target) as pool:
+    with open_store(options.db, make=False) as store, LocalPool(target) as pool:
         report = verify(
             store, pool, str(target), key=options.workload_key, top=options.top,
             on_workload=lambda workload: _say(f"measuring {workload.name} ({workload.key})"),
@@ -112,9 +111,9 @@ def _verify(options: argparse.Namespace) -> int:
 def _repair(options: argparse.Namespace) -> int:
     """0 if all is well now, 1 if something is left to be done."""
     from records import repair
-    from records.store import Store
+    from records.opening import open_store
 
-    with Store(options.db) as store:
+    with open_store(options.db, make=False) as store:
         report = repair(store, dry_run=options.dry_run)
     for line in report.repaired:
         _say(("to repair: " if options.dry_run else "repaired: ") + line)
@@ -124,13 +123,15 @@ def _repair(options: argparse.Namespace) -> int:
     return FAILED if report.faults or (options.dry_run and report.repaired) else 0
 
 
-def _report(source: str, report: ImportReport) -> None:
+def _report(source: str, report: ImportReport) -> int:
+    """1 if there were lines, and none that could be used."""
     _say(f"{source}: {report.new} new, {report.known} known, {report.refused_count} refused")
     for reason, lines in report.by_reason().items():
         shown = ", ".join(map(str, lines[:10])) + (", …" if len(lines) > 10 else "")
         _say(f"  {_counted(len(lines), 'line')} ({shown}): {reason}")
     if more := report.refused_count - len(report.refused):
         _say(f"  and {_counted(more, 'line')} more")
+    return FAILED if report.refused_count and not report.new + report.known else 0
 
 
 def _counted(count: int, noun: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import gc
 import os
 import socket
 from typing import TYPE_CHECKING, Any
@@ -107,6 +108,10 @@ def _serve(settings: Settings, listening: socket.socket) -> int:
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
             await super().startup(sockets)
             if self.started:
+                # What is there now stays: looking through it for garbage would hold up everybody
+                # for a tenth of a second, again and again.
+                gc.collect()
+                gc.freeze()
                 print(f"autosched serves {url}/ (pages), {url}/v1/openapi.json (API)", flush=True)
 
     server = Telling(config(create_app(settings), settings))

@@ -108,7 +108,9 @@ def transpose_batch_matmul_softmax(
         scores.shape, lambda h, i, j: te.exp(scores[h, i, j] - maxelem[h, i]), name="exp"
     )
     expsum = te.compute(rows, lambda h, i: te.sum(exp[h, i, k2], axis=k2), name="expsum")
-    out = te.compute(scores.shape, lambda h, i, j: exp[h, i, j] / expsum[h, i], name="softmax")
+    out = te.compute(
+        scores.shape, lambda h, i, j: exp[h, i, j] * (1.0 / expsum[h, i]), name="softmax"
+    )
     return [query, key, out]
 
 

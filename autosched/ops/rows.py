@@ -10,7 +10,11 @@ from autosched.tir.expr import Expr
 
 @operator
 def softmax(N: int, M: int, dtype: str = "float32") -> list[Tensor]:
-    """softmax[i, j] = exp(data[i, j] - max of row i) / sum of these over the row; both (N, M)."""
+    """softmax[i, j] = exp(data[i, j] - max of row i) / sum of these over the row; both (N, M).
+
+    A row is multiplied by the reciprocal of its sum, which lies between 1 and M: one division a row
+    instead of one an element, for an error of 1.5 ulp instead of 0.5.
+    """
     require("softmax", 1, N=N, M=M)
     data = te.placeholder((N, M), name="data", dtype=dtype)
     k1 = te.reduce_axis((0, M), name="k1")
@@ -18,7 +22,7 @@ def softmax(N: int, M: int, dtype: str = "float32") -> list[Tensor]:
     maxelem = te.compute((N,), lambda i: te.max(data[i, k1], axis=k1), name="maxelem")
     exp = te.compute((N, M), lambda i, j: te.exp(data[i, j] - maxelem[i]), name="exp")
     expsum = te.compute((N,), lambda i: te.sum(exp[i, k2], axis=k2), name="expsum")
-    out = te.compute((N, M), lambda i, j: exp[i, j] / expsum[i], name="softmax")
+    out = te.compute((N, M), lambda i, j: exp[i, j] * (1.0 / expsum[i]), name="softmax")
     return [data, out]
 
 

@@ -17,9 +17,9 @@ from autosched.errors import ScriptError
 from autosched.script.functions import FunctionReader
 from autosched.script.limits import LIMITS, Budget, Limits, scan
 from autosched.script.source import Source
+from autosched.tir.inequalities import deadline
 from autosched.tir.module import IRModule
 from autosched.tir.nodes import PrimFunc
-from autosched.tir.prove import deadline
 from autosched.tir.verify import verify
 
 _FUNCTION, _MODULE = ("prim_func", "T.prim_func"), ("ir_module", "T.ir_module", "I.ir_module")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +22,7 @@ class HasSpace(Protocol):
         ...
 
 
+@runtime_checkable
 class CostModel(Protocol):
     """Scores candidates of a task; higher is better. Scores are only compared within one call."""
 

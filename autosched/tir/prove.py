@@ -1,28 +1,22 @@
 """Proving integer inequalities: is an index in bounds, is a predicate always true?
 
-`Facts` knows the ranges of variables and linear inequalities between them, and decides `form <= n`
-by intervals, then by eliminating variables with one inequality after the other (a few steps of
-Fourier-Motzkin). It is sound and incomplete: False means "not proved". Digits `(x // d) % m`
-count as variables tied to their base by inequalities; neighbouring digits of one base are put
-together again. What is not affine (a value read from memory, a minimum) is an opaque variable
-with a range. Populations are not proved, their members are. A symbolic size is one more variable,
-from 1 to MAX_SIZE; a product of it with something else is an opaque variable between products of
-bounds.
+`Facts` makes linear forms over atoms of what stands in a program, and knows inequalities between
+the atoms (`inequalities.py`). Digits `(x // d) % m` count as atoms tied to their base; neighbouring
+digits of one base are put together again. What is not affine (a value read from memory, a minimum)
+is an opaque atom with a range. Populations are not proved, their members are. A symbolic size is
+one more atom, from 1 to MAX_SIZE; a product of it with something else is an opaque atom between
+products of bounds.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from contextvars import ContextVar
-from dataclasses import dataclass
-from math import gcd
+from collections.abc import Iterable, Mapping
+from typing import Self
 
-from autosched.errors import VerifyError
 from autosched.tir import dtypes
 from autosched.tir.affine import Affine, Atom, Digit, Int, always
 from autosched.tir.expr import Call, Const, Expr, Slot, Var
+from autosched.tir.inequalities import INFINITE, Inequalities, check_time
 from autosched.tir.linear import (
     DigitKey,
     Key,
@@ -35,39 +29,8 @@ from autosched.tir.linear import (
 from autosched.tir.nodes import Access, Predicate
 from autosched.tir.size import MAX_SIZE, Quotient, Size, SizeVar, Undecided
 
-STEPS = 4
-"""Inequalities combined at most in one proof; bindings and guards in use need one or two."""
-BUDGET = 2000
-"""Combinations tried at most for one inequality: programs come from strangers, too."""
 
-_DEADLINE: ContextVar[float | None] = ContextVar("deadline of proofs", default=None)
-
-
-@contextmanager
-def deadline(seconds: float) -> Iterator[None]:
-    """Within it, proofs raise VerifyError once `seconds` have passed."""
-    token = _DEADLINE.set(time.monotonic() + seconds)
-    try:
-        yield
-    finally:
-        _DEADLINE.reset(token)
-
-
-def _check_time() -> None:
-    end = _DEADLINE.get()
-    if end is not None and time.monotonic() > end:
-        raise VerifyError("verifying the program takes too long; make it smaller")
-
-
-@dataclass(frozen=True, slots=True)
-class _AtMost:
-    """The inequality `sum(coefficient * atom) <= bound`."""
-
-    terms: dict[Key, int]
-    bound: int
-
-
-class Facts:
+class Facts(Inequalities):
     """What is known where an expression stands.
 
     `extents`: each variable runs over [0, extent). `values` binds further variables to forms of
@@ -80,18 +43,12 @@ class Facts:
         values: Mapping[Var, Affine] | None = None,
         reads: tuple[Access, ...] = (),
     ) -> None:
-        _check_time()
-        self._ranges: dict[Key, tuple[int, int]] = {}
-        self._tight: dict[Key, tuple[int, int]] = {}
-        self._cache: dict[Key, tuple[int, int]] = {}
-        self._known: list[_AtMost] = []
+        super().__init__()
         self._reads = reads
-        self._budget = 0
         self._values: dict[int, Linear] = {}
         self._tops: dict[Key, Size] = {}
         self.sizes: set[Key] = set()
         """Atoms that are symbolic sizes."""
-        self.impossible = False
         for v, n in extents.items():
             if isinstance(n, Size):
                 extent = self.size(n)
@@ -103,18 +60,11 @@ class Facts:
         for v, form in (values or {}).items():
             self._values[id(v)] = self.linear(form)
 
-    def copy(self) -> Facts:
+    def copy(self) -> Self:
         """Facts to which more can be added."""
-        new = Facts.__new__(Facts)
-        new._ranges = dict(self._ranges)
-        new._tight = dict(self._tight)
-        new._cache = {}
-        new._known = list(self._known)
-        new._reads = self._reads
-        new._budget = 0
-        new._values = self._values
+        new = super().copy()
+        new._reads, new._values = self._reads, self._values
         new._tops, new.sizes = self._tops, self.sizes
-        new.impossible = self.impossible
         return new
 
     # -- adding facts
@@ -151,26 +101,6 @@ class Facts:
                 self._add(plus(left, right, -1), -1 if op == "lt" else 0)
             if op in ("gt", "ge", "eq"):
                 self._add(plus(right, left, -1), -1 if op == "gt" else 0)
-
-    def _add(self, form: Linear, bound: int) -> None:
-        """Add `form <= bound`."""
-        bound -= form.const
-        if not form.terms:
-            self.impossible |= bound < 0
-            return
-        self._cache.clear()
-        if len(form.terms) > 1:
-            self._known.append(_AtMost(form.terms, bound))
-            return
-        ((key, c),) = form.terms.items()
-        low, high = self._tight.get(key, (-_INFINITE, _INFINITE))
-        if c > 0:
-            high = min(high, bound // c)
-        else:
-            low = max(low, -(bound // -c))
-        self._tight[key] = (low, high)
-        low, high = self.range(key)
-        self.impossible |= low > high
 
     # -- forms
 
@@ -263,7 +193,7 @@ class Facts:
         key: Key = SymbolicDigit(as_key(base), as_key(div), None if mod is None else as_key(mod))
         low, high = self.span(base)
         if low < 0:
-            self._ranges.setdefault(key, (-_INFINITE, _INFINITE))
+            self._ranges.setdefault(key, (-INFINITE, INFINITE))
             return Linear(0, {key: 1})
         if key not in self._ranges:
             self._ranges[key] = (0, high)
@@ -338,7 +268,7 @@ class Facts:
 
     def _choice(self, e: Call) -> Linear:
         """A choice reaches what its two values reach, each where the condition says so."""
-        _check_time()
+        check_time()
         condition, yes, no = e.args
         spans = []
         for value, truth in ((yes, True), (no, False)):
@@ -353,7 +283,7 @@ class Facts:
         return Linear(0, {key: 1})
 
     def _opaque(self, e: Expr) -> Linear:
-        _check_time()
+        check_time()
         key = ("opaque", *self._signature(e))
         low, high = dtypes.minimum(e.dtype), dtypes.maximum(e.dtype)
         self._ranges.setdefault(key, (int(low), int(high)))
@@ -442,36 +372,6 @@ class Facts:
 
     # -- answers
 
-    def range(self, key: Key) -> tuple[int, int]:
-        """Lowest and highest value of an atom, inclusive."""
-        found = self._cache.get(key)
-        if found is None:
-            if isinstance(key, DigitKey):
-                found = self._digit_range(key)
-            else:
-                found = self._ranges[key]
-            tight = self._tight.get(key)
-            if tight is not None:
-                found = (max(found[0], tight[0]), min(found[1], tight[1]))
-            self._cache[key] = found
-        return found
-
-    def _digit_range(self, key: DigitKey) -> tuple[int, int]:
-        low, high = self.span(key.base)
-        low, high = low // key.div, high // key.div
-        if key.mod is None or (low >= 0 and high < key.mod):
-            return low, high
-        return 0, key.mod - 1
-
-    def span(self, form: Linear) -> tuple[int, int]:
-        """Lowest and highest value by ranges alone."""
-        low = high = form.const
-        for key, c in form.terms.items():
-            a, b = self.range(key)
-            low += c * a if c > 0 else c * b
-            high += c * b if c > 0 else c * a
-        return low, high
-
     def inside(self, form: Linear, extent: Int) -> bool:
         """Whether `0 <= form < extent` is proved."""
         if len(form.terms) == 1 and not form.const:
@@ -486,77 +386,7 @@ class Facts:
         below = plus(form, self.size(extent), -1)
         return self.at_most(below, -1) and self.at_most(plus(Linear(0, {}), form, -1), 0)
 
-    def within(self, form: Linear, low: int, high: int) -> bool:
-        """Whether `low <= form <= high` is proved."""
-        if self.impossible:
-            return True
-        a, b = self.span(form)
-        if low <= a and b <= high:
-            return True
-        negated = Linear(-form.const, {k: -c for k, c in form.terms.items()})
-        return self.at_most(form, high) and self.at_most(negated, -low)
 
-    def at_most(self, form: Linear, bound: int) -> bool:
-        """Whether `form <= bound` is proved."""
-        if self.impossible:
-            return True
-        _check_time()
-        bound -= form.const
-        # Proof by contradiction: that the opposite holds is one more fact to combine.
-        opposite = _AtMost({k: -c for k, c in form.terms.items()}, -bound - 1)
-        self._budget = BUDGET
-        return self._prove(form.terms, bound, [*self._known, opposite], STEPS)
-
-    def _prove(self, terms: dict[Key, int], bound: int, known: list[_AtMost], steps: int) -> bool:
-        if not terms:
-            return bound >= 0
-        common = gcd(*terms.values())
-        if common > 1:  # rounding the bound down is what makes integers stronger than reals
-            terms = {k: c // common for k, c in terms.items()}
-            bound //= common
-        if self.span(Linear(0, terms))[1] <= bound:
-            return True
-        self._budget -= 1
-        if steps == 0 or self._budget < 0:
-            return False
-        for fact in (*known, *self._about(terms)):
-            for key, c in fact.terms.items():
-                mine = terms.get(key, 0)
-                if mine * c <= 0:
-                    continue
-                # |c| * terms - |mine| * fact has no `key` left.
-                p, q = abs(c), abs(mine)
-                left = {k: p * v for k, v in terms.items()}
-                for k, v in fact.terms.items():
-                    total = left.get(k, 0) - q * v
-                    if total:
-                        left[k] = total
-                    else:
-                        left.pop(k, None)
-                others = [f for f in known if f is not fact]
-                # An integer form is at most `bound` if p times it is less than p * (bound + 1).
-                if self._prove(left, p * bound + p - 1 - q * fact.bound, others, steps - 1):
-                    return True
-        return False
-
-    def _about(self, terms: dict[Key, int]) -> list[_AtMost]:
-        """What ties the digits among `terms` to their bases."""
-        out = []
-        for key in terms:
-            if isinstance(key, DigitKey):
-                base = key.base
-                if key.mod is None:  # d * x <= base <= d * x + d - 1
-                    below = plus(Linear(0, {key: key.div}), base, -1)
-                    out.append(_AtMost(below.terms, -below.const))
-                    above = plus(base, Linear(0, {key: key.div}), -1)
-                    out.append(_AtMost(above.terms, key.div - 1 - above.const))
-                elif key.div == 1 and self.span(base)[0] >= 0:  # x % m <= x
-                    below = plus(Linear(0, {key: 1}), base, -1)
-                    out.append(_AtMost(below.terms, -below.const))
-        return out
-
-
-_INFINITE = 1 << 80
 _NEGATED = {"lt": "ge", "ge": "lt", "gt": "le", "le": "gt", "eq": "ne", "ne": "eq"}
 _INTEGER_OPS = ("neg", "add", "sub", "mul", "floordiv", "floormod", "min", "max")
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from records import Job, JsonlWriter, Measurement, Record, RecordKey, Workload
+from records.types import ENDED, STATE, state_event
 
 if TYPE_CHECKING:
     from records.store import Store
@@ -92,7 +93,14 @@ class RecordToStore(MeasureCallback):
     def on_start(self, workload: Workload, job: JobInfo) -> None:
         self.open().put_workload(workload)
         if job.resumed:
-            self.open().update_job(job.id, state="running", trials_requested=job.trials, error=None)
+            from records.leases import RESUMED
+
+            ended = self.open().job(job.id).state in ENDED
+            changed = self.open().update_job(
+                job.id, state="running", trials_requested=job.trials, error=None
+            )
+            if ended:
+                self.open().add_event(job.id, STATE, state_event(RESUMED, vars(changed)))
         else:
             self.open().create_job(
                 workload.key,
@@ -126,6 +134,21 @@ class RecordToStore(MeasureCallback):
         records = list(self.open().records(job_id=job.id))
         self._ids.update({r.key: r.id for r in records})
         return job, records
+
+    def patient_from(self, job: Job) -> int:
+        """Trials that `job` had when it was resumed after an end; 0 where it never was. Of a job
+        that was killed, which is no end, it is what it was before."""
+        from records.leases import RESUMED
+
+        if job.state in ENDED:
+            return job.trials_done
+        found, after = 0, 0
+        while events := self.open().events(job.id, kind=STATE, after_id=after):
+            for event in events:
+                if event.data["reason"] == RESUMED:
+                    found = int(event.data["trials_done"])
+            after = events[-1].id
+        return found
 
     def others(self, workload_key: str) -> list[Job]:
         """The newest jobs of that workload, at most `LISTED`."""

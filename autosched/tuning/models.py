@@ -13,6 +13,7 @@ from autosched.search.model import CostModel, HasSpace, Scores, Seconds
 from autosched.sketch.space import Population
 from autosched.tir.canonical import workload_key
 from autosched.tuning.best import RecordsLike
+from autosched.tuning.checks import instance
 from cost_model.dataset import Dataset, dataset_of
 from cost_model.xgb import BoostedModel
 from records import TRIAL, RecordSource, Workload, open_records
@@ -37,6 +38,9 @@ class XGBModel(BoostedModel):
         Trials whose workload cannot be built again (a function that is not registered here) or
         whose trace no longer applies are left out, and their number is logged.
         """
+        from autosched.tuning.task import SearchTask
+
+        instance("exclude", exclude, (SearchTask, type(None)), "a SearchTask")
         data, lost = load_dataset(records, exclude)
         if lost:
             _log.warning("%d trials could not be learned from: not replayable here", lost)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from autosched.errors import TuningError
+from autosched.tuning.checks import at_least, instance, listed
 from autosched.tuning.pools import LOCAL, PoolAddress
 
 if TYPE_CHECKING:
@@ -22,7 +23,8 @@ class TuningOptions:
 
     - `num_measure_trials`: candidates to measure in this call; with `resume` the total of the job.
       Baselines are measured besides and are not trials.
-    - `early_stopping`: stop when this many trials in a row brought no better program.
+    - `early_stopping`: stop when this many trials in a row brought no better program. In a job
+      that had ended and is resumed, trials count from there; one that was killed counts on.
     - `num_measures_per_round`: candidates proposed and measured at a time; the search learns
       between rounds. Default: an eighth of the trials, at least 8 and at most 64.
     - `time_budget_s`: seconds of wall time after which no new round starts.
@@ -51,21 +53,38 @@ class TuningOptions:
     verbose: int = 1
 
     def __post_init__(self) -> None:
-        _at_least("num_measure_trials", self.num_measure_trials, 1)
-        _at_least("early_stopping", self.early_stopping, 1)
-        _at_least("num_measures_per_round", self.num_measures_per_round, 1)
-        _at_least("finalists", self.finalists, 1)
-        _at_least("seed", self.seed, 0)
+        instance("num_measure_trials", self.num_measure_trials, int, "an integer of at least 1")
+        at_least("num_measure_trials", self.num_measure_trials, 1)
+        at_least("early_stopping", self.early_stopping, 1)
+        at_least("num_measures_per_round", self.num_measures_per_round, 1)
+        at_least("finalists", self.finalists, 1)
+        at_least("seed", self.seed, 0)
+        instance("verbose", self.verbose, int, "0 or 1")
+        instance("resume", self.resume, bool, "True or False")
         budget = self.time_budget_s
-        if budget is not None and not (isinstance(budget, (int, float)) and budget > 0):
+        known = isinstance(budget, (int, float)) and not isinstance(budget, bool)
+        if budget is not None and not (known and budget > 0):
             raise TuningError(f"time_budget_s is {budget!r}; expected seconds > 0 or None")
-        _check_callbacks(self.measure_callbacks)
+        self._check_receivers_and_pool()
+
+    def _check_receivers_and_pool(self) -> None:
+        from autosched.tuning.callbacks import MeasureCallback
+        from measure.build import LocalBuilder
+        from measure.local import LocalRunner
+        from measure.pool import Pool
+
+        listed("measure_callbacks", self.measure_callbacks, MeasureCallback, "MeasureCallback")
         if isinstance(self.pool, str):
             PoolAddress.parse(self.pool)
         if self.pool not in (None, LOCAL) and (self.builder or self.runner):
             raise TuningError(
                 "builder and runner are options of the local pool; give them or a pool, not both"
             )
+        none = type(None)
+        instance("builder", self.builder, (LocalBuilder, none), "a LocalBuilder")
+        instance("runner", self.runner, (LocalRunner, none), "a LocalRunner")
+        expected = "an open pool, such as LocalPool(target), or the address of one"
+        instance("pool", self.pool, (str, Pool, none), expected)
 
     @property
     def round_size(self) -> int:
@@ -75,16 +94,8 @@ class TuningOptions:
         return max(8, min(64, self.num_measure_trials // 8))
 
 
-def _check_callbacks(callbacks: object) -> None:
-    from autosched.tuning.callbacks import MeasureCallback
-
-    if not isinstance(callbacks, Sequence):
-        raise TuningError(f"measure_callbacks is {callbacks!r}; expected a list of MeasureCallback")
-    for c in callbacks:
-        if not isinstance(c, MeasureCallback):
-            raise TuningError(f"measure_callbacks holds {c!r}; expected a MeasureCallback")
-
-
-def _at_least(name: str, value: int | None, low: int) -> None:
-    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < low):
-        raise TuningError(f"{name} is {value!r}; expected an integer of at least {low}")
+def checked(options: TuningOptions | None) -> TuningOptions:
+    """The options of a run, the default ones for None. Raises TuningError for what is none."""
+    expected = "TuningOptions, such as TuningOptions(num_measure_trials=64)"
+    instance("tune_option", options, (TuningOptions, type(None)), expected)
+    return options or TuningOptions()

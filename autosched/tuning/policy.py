@@ -15,6 +15,7 @@ from autosched.sketch.generate import generate_space
 from autosched.sketch.space import Candidate, Population, Space, Variant
 from autosched.sketch.state import State, Verdict
 from autosched.tuning.best import RecordsLike
+from autosched.tuning.checks import at_least, instance, listed
 from autosched.tuning.history import Reading
 from records import TRIAL, open_records
 
@@ -116,7 +117,8 @@ class SketchPolicy:
 
     `cost_model` is the default model where left out. `seed` governs everything random; tuning
     takes the seed of its options instead. `init_search_callbacks`: what is known beforehand, and
-    rules of the user's own. Raises TuningError if a rule returns what it may not.
+    rules of the user's own. Raises TuningError for arguments of another type, and if a rule returns
+    what it may not.
     """
 
     def __init__(
@@ -128,7 +130,14 @@ class SketchPolicy:
         init_search_callbacks: Sequence[InitSearchCallback] = (),
     ) -> None:
         from autosched.tuning.models import default_model
+        from autosched.tuning.task import SearchTask
 
+        instance("task", task, SearchTask, "a SearchTask")
+        instance("cost_model", cost_model, (CostModel, type(None)), "a model with predict and fit")
+        instance("params", params, (SearchParams, type(None)), "SearchParams")
+        at_least("seed", seed, 0)
+        kinds = (PreloadMeasuredStates, PreloadCustomSketchRule)
+        listed("init_search_callbacks", init_search_callbacks, kinds, "PreloadMeasuredStates")
         self.task = task
         self.cost_model = default_model(seed) if cost_model is None else cost_model
         self.params = params or SearchParams()
@@ -150,10 +159,12 @@ class SketchPolicy:
 
     def sample_initial_population(self, n: int) -> Population:
         """`n` random candidates; fewer where the space is small and they would repeat."""
+        at_least("n", n, 1)
         return self.search(self.seed, self.params.round_size).sample(n)
 
     def evolutionary_search(self, n: int | None = None) -> list[Candidate]:
         """The `n` candidates (default: a round) that would be measured first, best first."""
+        at_least("n", n, 1)
         size = self.params.round_size if n is None else n
         return self.search(self.seed, size).propose(0, size, self.preloaded())
 

@@ -90,11 +90,7 @@ class Progress(MeasureCallback):
         done = sum(self.statuses.values())
         parts = [f"{done}/{self.job.trials} trials"]
         if self.best is not None:
-            whose = " (baseline)" if self.best_is_baseline else ""
-            parts.append(
-                f"best {format_seconds(self.best)}{whose}, "
-                f"{self.flop / self.best / 1e9:.4g} GFLOP/s"
-            )
+            parts.append(self._best_text())
         if self.began is not None and done > self.resumed_at + 1:
             rate = (done - self.resumed_at - 1) / max(time.perf_counter() - self.began, 1e-9)
             left = max(self.job.trials - done, 0) / max(rate, 1e-9)
@@ -103,6 +99,12 @@ class Progress(MeasureCallback):
         if errors:
             parts.append(", ".join(errors))
         return " | ".join(parts)
+
+    def _best_text(self) -> str:
+        assert self.best is not None
+        whose = " (baseline)" if self.best_is_baseline else ""
+        speed = self.flop / self.best / 1e9
+        return f"best {format_seconds(self.best)}{whose}, {speed:.4g} GFLOP/s"
 
     def _show(self) -> None:
         if self.verbose == 0:
@@ -143,8 +145,10 @@ class Progress(MeasureCallback):
 
     def on_finish(self, job: JobInfo, state: str, error: str | None) -> None:
         self._stop()
+        done = sum(self.statuses.values())
+        best = [] if self.best is None else [f"{self._best_text()} so far"]
         if self.verbose > 0 and state == "cancelled":
-            self._print(f"interrupted after {sum(self.statuses.values())} trials")
+            self._print("; ".join((f"interrupted after {done} trials", *best)))
 
     def _stop(self) -> None:
         if self.live is not None:

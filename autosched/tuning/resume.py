@@ -19,12 +19,13 @@ SUCCEEDED = "succeeded"
 
 @dataclass(frozen=True)
 class Start:
-    """Where a run begins: its job, what that has measured, whether it came to its end, and what
-    the user should hear about the choice."""
+    """Where a run begins: its job, what that has measured, whether it came to its end, the trials
+    that do not count for early stopping, and what the user should hear about the choice."""
 
     job: JobInfo
     records: Sequence[Record] = field(default_factory=tuple)
     ended: bool = False
+    patient_from: int = 0
     note: str | None = None
 
 
@@ -71,7 +72,8 @@ def start_of(
     # Rounds of another size would be other rounds.
     size = int(known.options.get("round_size", job.round_size))
     resumed = replace(job, id=known.id, round_size=size, resumed=True)
-    return Start(resumed, records, known.state == SUCCEEDED)
+    patient_from = stores[0].patient_from(known)
+    return Start(resumed, records, known.state == SUCCEEDED, patient_from)
 
 
 def _nothing(store: RecordToStore, workload_key: str, job: JobInfo) -> str:

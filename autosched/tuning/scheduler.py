@@ -14,7 +14,8 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from autosched.errors import AutoschedError, TuningError
-from autosched.tuning.options import TuningOptions
+from autosched.tuning.checks import at_least, listed, number
+from autosched.tuning.options import TuningOptions, checked
 from autosched.tuning.policies import PolicyFor, SearchPolicies, policies_of
 from autosched.tuning.pools import pool_of
 from autosched.tuning.result import TuningResult
@@ -114,6 +115,7 @@ class TaskScheduler:
         early_stopping_task: int | None = None,
         callbacks: Sequence[TaskSchedulerCallback] = (),
     ) -> None:
+        listed("tasks", tasks, SearchTask, "SearchTask")
         if not tasks:
             raise TuningError("a TaskScheduler needs at least one task")
         keys = [t.workload_key for t in tasks]
@@ -126,7 +128,10 @@ class TaskScheduler:
         targets = {str(t.target) for t in tasks}
         if len(targets) > 1:
             raise TuningError(f"tasks have different targets: {', '.join(sorted(targets))}")
-        weights = [1.0] * len(tasks) if task_weights is None else list(task_weights)
+        given = [1.0] * len(tasks) if task_weights is None else task_weights
+        weights = (
+            [number("a task's weight", w) for w in given] if isinstance(given, Sequence) else []
+        )
         if len(weights) != len(tasks) or not all(w > 0 and math.isfinite(w) for w in weights):
             raise TuningError(
                 f"expected {len(tasks)} task_weights > 0, one a task; found {task_weights!r}"
@@ -135,17 +140,18 @@ class TaskScheduler:
             raise TuningError(
                 f"unknown strategy {strategy!r}; expected 'gradient' or 'round-robin'"
             )
-        if not 0 <= alpha <= 1 or beta <= 0 or backward_window_size < 1:
+        alpha, beta = number("alpha", alpha), number("beta", beta)
+        at_least("backward_window_size", backward_window_size, 1)
+        at_least("early_stopping_task", early_stopping_task, 1)
+        if not 0 <= alpha <= 1 or beta <= 0:
+            raise TuningError(f"expected 0 <= alpha <= 1 and beta > 0; found {alpha} and {beta}")
+        expected = "TaskSchedulerCallback (receivers of records are measure_callbacks)"
+        listed("callbacks", callbacks, TaskSchedulerCallback, expected)
+        if objective_func is not None and not callable(objective_func):
             raise TuningError(
-                "expected 0 <= alpha <= 1, beta > 0 and backward_window_size >= 1; found "
-                f"{alpha}, {beta}, {backward_window_size}"
+                f"objective_func is {objective_func!r}; expected a function from the seconds of "
+                "the tasks to what is to be made small"
             )
-        for callback in callbacks:
-            if not isinstance(callback, TaskSchedulerCallback):
-                raise TuningError(
-                    f"callbacks holds {callback!r}; expected a TaskSchedulerCallback (receivers of "
-                    "records are measure_callbacks, of the options)"
-                )
         self.callbacks = tuple(callbacks)
         self._policy_for: PolicyFor
         self.strategy, self.alpha, self.beta = strategy, alpha, beta
@@ -153,9 +159,13 @@ class TaskScheduler:
         self.states = [
             TaskState(t, w, similarity_group(t)) for t, w in zip(tasks, weights, strict=True)
         ]
-        self.objective: Objective = objective_func or (
+        self._objective: Objective = objective_func or (
             lambda seconds: sum(w * s for w, s in zip(weights, seconds, strict=True))
         )
+
+    def objective(self, seconds: Sequence[float]) -> float:
+        """The objective's value. Raises TuningError where that is no number."""
+        return number("what objective_func returns", self._objective(seconds))
 
     def tune(
         self, options: TuningOptions | None = None, search_policy: SearchPolicies = None
@@ -164,14 +174,16 @@ class TaskScheduler:
 
         `search_policy` is a name ("default", "sketch.xgb", "sketch.random"), a list with a
         SketchPolicy for each task, or a function that makes them, such as `lambda task:
-        SketchPolicy(task, model)`; a task's is made when its first round begins.
+        SketchPolicy(task, model)`; a task's is made when its first round begins. Every call is a
+        run of its own.
 
         `early_stopping` and `time_budget_s` hold for the whole; a task that fails takes no other
         with it, and what it leaves of the budget goes to the others. Raises TuningError if no task
         has a right program, and KeyboardInterrupt, everything recorded, on Ctrl-C.
         """
-        options = options or TuningOptions()
+        options = checked(options)
         tasks = [s.task for s in self.states]
+        self.states = [TaskState(s.task, s.weight, s.group) for s in self.states]
         self._policy_for = policies_of(search_policy, tasks, options.seed)
         started = time.perf_counter()
         table = Table(self.states, options.verbose)
@@ -331,7 +343,7 @@ class TaskScheduler:
         seconds = [s.best for s in self.states]
         if any(not math.isfinite(s.best) and s.dead is None for s in self.states):
             return math.inf
-        return float(self.objective([x if math.isfinite(x) else 0.0 for x in seconds]))
+        return self.objective([x if math.isfinite(x) else 0.0 for x in seconds])
 
     # The end --------------------------------------------------------------------------------
 
@@ -360,7 +372,7 @@ class TaskScheduler:
         return SchedulerResult(
             results=tuple(s.result for s in self.states),
             dead=tuple(s.dead for s in self.states),
-            objective=float(self.objective(times)),
+            objective=self.objective(times),
             trials=self.trials(),
             elapsed_s=elapsed,
         )

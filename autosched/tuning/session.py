@@ -123,6 +123,7 @@ class Session:
             str(self.pool.device.fingerprint),
         )
         self.job = begin.job
+        self.patient_from = max(self.patient_from, begin.patient_from)
         self.records = {(r.round, r.slot): r for r in begin.records}
         best = decided(self.records.values())
         # A run that was killed among its finalists has measured some of them again, and not all.

@@ -15,7 +15,8 @@ from autosched.tir.canonical import canonical_text
 from autosched.tir.canonical import workload_key as key_of
 from autosched.tir.nodes import Buffer, PrimFunc
 from autosched.tuning.best import RecordsLike, best_schedule
-from autosched.tuning.options import TuningOptions
+from autosched.tuning.checks import instance
+from autosched.tuning.options import TuningOptions, checked
 from records import Workload
 
 if TYPE_CHECKING:
@@ -44,7 +45,8 @@ class SearchTask:
     another option the workload is another one, with a key and records of its own.
 
     Raises WorkloadError for a workload that does not exist, wrong arguments or symbolic sizes,
-    TargetError for the target; what the function itself raises passes through.
+    TargetError for the target, TuningError for options of another type; what the function itself
+    raises passes through.
     """
 
     def __init__(
@@ -92,9 +94,12 @@ class SearchTask:
                 "primitives found to the function for all sizes"
             )
         if layout_rewrite_option is not None:
+            kind = f"one of {', '.join(map(str, LayoutRewriteOption))}"
+            instance("layout_rewrite_option", layout_rewrite_option, LayoutRewriteOption, kind)
             self.prim_func = with_option(self.prim_func, layout_rewrite_option)
         self.target = target if isinstance(target, Target) else Target(target)
         if hardware_params is not None:
+            instance("hardware_params", hardware_params, HardwareParams, "HardwareParams")
             self.target = hardware_params.applied(self.target)
         self.desc = desc or self.name
         self.compute_dag = ComputeDAG(self.prim_func)
@@ -146,7 +151,7 @@ class SearchTask:
         from autosched.tuning.pools import pool_of
         from autosched.tuning.session import Session
 
-        options = options or TuningOptions()
+        options = checked(options)
         policy = policy_of(search_policy, self, options.seed)
         with pool_of(options, self.target) as pool:
             return Session(self, options, pool, policy).run()

@@ -89,6 +89,67 @@ def matmul(n: int, depth: int, m: int) -> Workload:
     )
 
 
+def batch_matmul(b: int, n: int, depth: int, m: int) -> Workload:
+    """a (b, n, depth) @ b (b, depth, m), a product for each of the b pairs."""
+    rng = np.random.default_rng(0)
+    return Workload(
+        inputs={"a": _random(rng, b, n, depth), "b": _random(rng, b, depth, m)},
+        weights={},
+        flop=2 * b * n * depth * m,
+        shape=(b, n, m),
+        torch=lambda t, out: _torch().bmm(t["a"], t["b"], out=out),
+        nodes=(Node("MatMul", ("a", "b"), "y"),),
+        reference=lambda a: a["a"] @ a["b"],
+        numpy=lambda a, out: np.matmul(a["a"], a["b"], out=out),
+    )
+
+
+def max_pool2d(h: int, w: int, c: int, k: int, s: int, p: int) -> Workload:
+    """Largest element of each k by k window of x (1, c, h, w)."""
+    rng = np.random.default_rng(0)
+    oh, ow = ((n + 2 * p - k) // s + 1 for n in (h, w))
+
+    def forward(t: Arrays, _: Any) -> Any:
+        return _torch().nn.functional.max_pool2d(t["x"], k, stride=s, padding=p)
+
+    def reference(a: Arrays) -> Array:
+        torch = _torch()
+        result: Array = forward({k: torch.from_numpy(v) for k, v in a.items()}, None).numpy()
+        return result
+
+    attrs = {"kernel_shape": [k, k], "strides": [s, s], "pads": [p] * 4}
+    return Workload(
+        inputs={"x": _random(rng, 1, c, h, w)},
+        weights={},
+        flop=oh * ow * c * k * k,
+        shape=(1, c, oh, ow),
+        torch=forward,
+        nodes=(Node("MaxPool", ("x",), "y", attrs),),
+        reference=reference,
+        image=True,
+    )
+
+
+def argmax(n: int, m: int) -> Workload:
+    """The largest element of each row of x (n, m), and where it is; the values are compared."""
+    rng = np.random.default_rng(0)
+
+    def numpy(a: Arrays, out: Array) -> None:
+        found = a["x"].argmax(axis=1, keepdims=True)
+        out[...] = np.take_along_axis(a["x"], found, axis=1)[:, 0]
+
+    return Workload(
+        inputs={"x": _random(rng, n, m)},
+        weights={},
+        flop=n * m,
+        shape=(n,),
+        torch=lambda t, out: _torch().max(t["x"], 1)[0],
+        nodes=(),
+        reference=lambda a: a["x"].max(axis=1),
+        numpy=numpy,
+    )
+
+
 def matmul_add(n: int, depth: int, m: int) -> Workload:
     """a (n, depth) @ b (depth, m) + c (n, m)."""
     rng = np.random.default_rng(0)
@@ -468,6 +529,7 @@ _WINDOWS = {
     "conv3d": (3, 2),
     "depthwise_conv2d": (2, 1),
     "conv2d_transpose": (2, 2),
+    "max_pool2d": (2, 1),
 }
 """Workloads with a window: how many extents and how many channels they begin with."""
 _MAKERS: dict[str, Callable[..., Workload]] = {
@@ -476,6 +538,9 @@ _MAKERS: dict[str, Callable[..., Workload]] = {
         matmul,
         matmul_add,
         matmul_bias_gelu,
+        batch_matmul,
+        max_pool2d,
+        argmax,
         conv1d,
         conv2d,
         conv2d_bias_relu,

@@ -71,9 +71,8 @@ async def get_events(
 
 
 def _page(store: Store, job_id: str, start: int, limit: int) -> Response:
-    """What is there. The job first: of one that has ended then, all events are there."""
-    job = store.job(job_id)
-    found = store.events(job_id, after_id=start, limit=limit)
+    """What is there."""
+    job, found = store.job_and_events(job_id, after_id=start, limit=limit)
     page = EventPage(
         items=[Event.model_validate(event) for event in found],
         last_id=found[-1].id if found else start,

@@ -16,7 +16,7 @@ from measure.registry import State
 
 AUTOSCHED = (sys.executable, "-m", "autosched.cli")
 HERE = Path(__file__).parent
-START_SECONDS = 60.0
+START_SECONDS = 120.0
 QUICK = Limits(batch_seconds=1.0, batch_items=8, silence=6.0, stall=60.0, check=60.0)
 """Patience for tests: what is silent for 6 seconds is given up."""
 

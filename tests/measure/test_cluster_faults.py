@@ -211,12 +211,12 @@ def test_cluster_slot_is_served_by_one_worker_only(cluster: Cluster) -> None:
 
 def test_cluster_malformed_answers_are_not_believed(cluster: Cluster) -> None:
     workers = [cluster.work("lies", "lying_engine")]
-    with cluster.pool("lies", wait_seconds=3.0) as pool:
+    with cluster.pool("lies", wait_seconds=8.0) as pool:
         job = pool.open_job(FUNC)
         with pytest.raises(MeasureError, match=r"left\n(.*\n)*.*malformed: a result has seconds"):
             pool.measure(job, candidates(FUNC, 4))
         workers.append(cluster.work("talks", "talkative_engine"))
-    with cluster.pool("talks", wait_seconds=3.0) as pool:
+    with cluster.pool("talks", wait_seconds=8.0) as pool:
         job = pool.open_job(FUNC)
         with pytest.raises(MeasureError, match=r"left\n(.*\n)*.*malformed: a result has samples"):
             pool.measure(job, candidates(FUNC, 4))
@@ -233,7 +233,7 @@ def test_cluster_device_whose_canary_fails_is_left_alone(cluster: Cluster) -> No
             assert {d.faults for d in of_label(pool, "canary")} == {0}
         with (
             cluster.work("unwell", "unwell_engine"),
-            cluster.pool("unwell", wait_seconds=2.0) as pool,
+            cluster.pool("unwell", wait_seconds=8.0) as pool,
         ):
             job = pool.open_job(FUNC)
             with pytest.raises(MeasureError, match="the canary kernel is runtime_error"):
@@ -254,7 +254,7 @@ def test_cluster_candidate_that_kills_its_worker_each_time_is_lost(cluster: Clus
 def test_cluster_error_that_cannot_be_sent_is_told_all_the_same(cluster: Cluster) -> None:
     with (
         cluster.work("picky", "picky_engine"),
-        cluster.pool("picky", wait_seconds=2.0) as pool,
+        cluster.pool("picky", wait_seconds=8.0) as pool,
         pytest.raises(MeasureError, match="_StrangeError: this device opens no job"),
     ):
         pool.open_job(FUNC)

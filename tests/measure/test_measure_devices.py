@@ -87,10 +87,10 @@ def test_lock_between_processes(tmp_path: Path, theirs: str, ours: str, waits: b
 
         thread = threading.Thread(target=take)
         thread.start()
-        assert got.wait(0.2) != waits
+        assert got.wait(0.2 if waits else 60) != waits
         process.stdin.write("\n")
         process.stdin.flush()
-        assert got.wait(10)
+        assert got.wait(60)
         thread.join()
         lock.close()
 
@@ -105,7 +105,7 @@ def test_lock_vanishes_with_its_process(tmp_path: Path) -> None:
         process.kill()
     lock = SlotLock("cpu", tmp_path)
     with lock.timing() as waited:
-        assert waited < 5
+        assert waited < 60
     lock.close()
     lock.close()
 

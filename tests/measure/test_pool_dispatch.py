@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -286,6 +287,84 @@ def test_a_device_gets_work_after_its_canary_and_one_batch_at_a_time() -> None:
     assert not set(other.items) & set(send.items)
 
 
+def two_in_flight(s: Simulation) -> tuple[Send, Send]:
+    """The only device has a batch in work, and the next one waits behind it."""
+    (first,) = sends(s.go())
+    s.dispatcher.beat(first.batch, s.now)
+    (second,) = sends(s.go())
+    assert first.name == second.name
+    assert not set(first.items) & set(second.items)
+    assert sends(s.go()) == []
+    return first, second
+
+
+def test_a_device_gets_its_next_batch_shortly_before_it_wants_it() -> None:
+    s = ready(100, "a")
+    s.registry.did("a", 1, 0.5)  # 8 take 4 seconds
+    (first,) = sends(s.go())
+    s.dispatcher.beat(first.batch, s.now)
+    s.now += 1.9
+    assert sends(s.go()) == []
+    s.now += 0.2
+    (second,) = sends(s.go())
+    s.now += 1.9
+    assert sends(s.go()) == []
+    s.serve("a")
+    assert len(s.outcomes) == 16
+    assert s.registry["a"].seconds_each == pytest.approx(0.25)  # the second took no time at all
+    assert second.name == "a"
+
+
+@pytest.mark.parametrize("which_is_told", [0, 1])
+def test_who_dies_repeats_the_batch_in_work_and_not_what_waits_behind(which_is_told: int) -> None:
+    s = ready(40, "a")
+    flights = two_in_flight(s)
+    s.answer(flights[0].batch, flights[0].items[0])
+    s.dispatcher.ended(flights[which_is_told].batch, "KilledWorker", s.now)
+    s.dispatcher.ended(flights[1 - which_is_told].batch, "KilledWorker", s.now)
+    s.at_work["a"].clear()
+    assert (s.registry["a"].faults, s.registry["a"].strikes) == (1, 1)
+    for _ in range(40):
+        s.go()
+        s.serve("a")
+    assert s.dispatcher.done
+    assert s.dispatcher.counters.repeats == len(flights[0].items) - 1
+    again = {n for n, o in s.outcomes.items() if isinstance(o, Answer) and o.retries}
+    assert again == set(flights[0].items[1:])
+
+
+def test_what_waits_behind_a_slow_batch_is_done_by_who_has_nothing_to_do() -> None:
+    s = ready(16, "a")
+    slow, waiting = two_in_flight(s)
+    s.join("b")
+    s.look()
+    stops: list[Command] = []
+    while len(s.outcomes) < 16 - len(slow.items) and s.now < 10.0:
+        s.now += 0.6
+        s.dispatcher.beat(slow.batch, s.now)
+        stops += [c for c in s.go() if isinstance(c, Stop)]
+        s.serve("b")
+    assert stops == [Stop(waiting.batch, "a", forget=True)]
+    assert {o.name for o in s.outcomes.values() if isinstance(o, Answer)} == {"b"}
+    assert set(s.outcomes) == set(range(16)) - set(slow.items)
+    s.at_work["a"].remove(waiting.batch)
+    s.serve("a")
+    assert s.dispatcher.done
+    assert s.dispatcher.counters.repeats == 0
+    assert s.registry["a"].faults == 0
+
+
+def test_a_device_that_is_unwell_does_not_begin_what_waits() -> None:
+    s = ready(40, "a")
+    first, second = two_in_flight(s)
+    s.dispatcher.unfit(first.batch, first.items[0], "its canary failed", s.now)
+    assert Stop(second.batch, "a", forget=True) in s.go()
+    s.at_work["a"].remove(second.batch)
+    s.answered[first.batch].add(first.items[0])
+    s.serve("a")
+    assert [type(c) for c in s.go()] == [Check]
+
+
 def test_batches_shrink_towards_the_end_and_with_slow_candidates() -> None:
     s = ready(24)
     sizes = []
@@ -357,6 +436,22 @@ def test_a_silent_device_is_given_up_and_its_late_answer_kept_once() -> None:
     assert s.dispatcher.counters.late == 1
     assert s.dispatcher.counters.dropped == 1
     assert s.dispatcher.done
+
+
+def test_a_device_that_builds_with_other_tools_gets_no_work() -> None:
+    s = ready(8, "a")
+    s.join("b")
+    s.look()
+    (check,) = (c for c in s.go() if isinstance(c, Check))
+    s.dispatcher.beat(check.batch, s.now)
+    s.dispatcher.passed(check.batch, replace(HELLO, toolchain="other tools"), s.now)
+    s.dispatcher.ended(check.batch, None, s.now)
+    s.at_work["b"].clear()
+    while not s.dispatcher.done:
+        assert {c.name for c in sends(s.go())} <= {"a"}
+        s.serve("a")
+    assert s.registry["b"].state is State.FOREIGN
+    assert s.registry["b"].why == "builds with other tools; this pool's candidates with tools"
 
 
 def test_a_stalled_batch_is_given_up_though_its_worker_lives() -> None:

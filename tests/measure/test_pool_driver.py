@@ -158,10 +158,13 @@ def test_driver_answers_for_a_cancelled_call_are_not_those_of_the_next() -> None
     with pool_of(played) as pool:
         job = pool.open_job(FUNC)
         first = pool.measure(job, candidates(FUNC, 16), None, lambda _: cancel.set(), cancel)
-        assert [r.status for r in first] == [Status.OK] + [Status.CANCELLED] * 15
+        answered = {items[0] for items in played.sent.values()}
+        late_ones = sum(map(len, played.sent.values())) - len(answered)
+        assert {n for n, r in enumerate(first) if r.status is Status.OK} == answered
+        assert sum(r.status is Status.CANCELLED for r in first) == 16 - len(answered)
         second = pool.measure(job, candidates(FUNC, 16))
         assert seconds_of(second) == [n + 1.0 for n in range(16)]
-        assert pool.counters["dropped"] == 7
+        assert pool.counters["dropped"] == late_ones > 0
         assert pool.counters["late"] == 0
         assert {d.faults for d in pool.devices()} == {0}
 

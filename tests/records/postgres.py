@@ -50,13 +50,20 @@ def _user() -> pwd.struct_passwd | None:
 class Cluster:
     """A server on a socket in a folder of its own; `database()` makes an empty database.
 
-    With `durable` it writes to disk as it would in use.
+    With `durable` it writes to disk as it would in use. A `folder` of its own stays when it stops,
+    and is taken as it is when it is there.
     """
 
-    def __init__(self, *, durable: bool = False) -> None:
-        folder = programs()
-        assert folder is not None
-        self._folder = Path(tempfile.mkdtemp(prefix="pg-"))
+    def __init__(self, *, durable: bool = False, folder: Path | None = None) -> None:
+        programs_at = programs()
+        assert programs_at is not None
+        self._stays = folder is not None
+        is_new = folder is None or not folder.exists()
+        if folder is None:
+            self._folder = Path(tempfile.mkdtemp(prefix="pg-"))
+        else:
+            self._folder = folder.absolute()
+            self._folder.mkdir(mode=0o700, exist_ok=True)
         self._become: list[str] = []
         user = _user() if os.geteuid() == 0 else None
         if user is not None:
@@ -65,8 +72,9 @@ class Cluster:
             self._become.append("--clear-groups")
         self.user = "tests"
         data = self._folder / "data"
-        self._run([folder / "initdb", "-D", data, "-U", self.user, "-A", "trust", "--no-sync",
-                   "-E", "UTF8", "--locale=C"])  # fmt: skip
+        if is_new:
+            self._run([programs_at / "initdb", "-D", data, "-U", self.user, "-A", "trust",
+                       "--no-sync", "-E", "UTF8", "--locale=C"])  # fmt: skip
         settings = _OPTIONS if durable else _OPTIONS | _FAST
         options = [x for k, v in settings.items() for x in ("-c", f"{k}={v}")]
         # The server ends with the tests, however they end.
@@ -74,13 +82,18 @@ class Cluster:
         command = [*dies, *self._become[1:]] if dies else self._become
         with open(self._folder / "log", "wb") as log:
             self._server = subprocess.Popen(
-                [*command, folder / "postgres", "-D", data, "-k", self._folder, *options],
+                [*command, programs_at / "postgres", "-D", data, "-k", self._folder, *options],
                 stdout=subprocess.DEVNULL,
                 stderr=log,
                 cwd=self._folder,
             )
         self._made = 0
         self._wait()
+
+    @property
+    def pid(self) -> int:
+        """The number of the server's first process."""
+        return self._server.pid
 
     def _run(self, command: Sequence[str | Path]) -> None:
         done = subprocess.run(
@@ -103,20 +116,25 @@ class Cluster:
                 assert time.monotonic() < end, log
                 time.sleep(0.05)
 
-    def database(self) -> str:
-        """The URL of a new, empty database."""
+    def database(self, name: str | None = None) -> str:
+        """The URL of a new, empty database; of that `name`, if there is one, as it is."""
         import psycopg
 
         self._made += 1
-        name = f"t{self._made}"
+        named, name = name, name or f"t{self._made}"
         with psycopg.connect(
             host=str(self._folder), user=self.user, dbname="postgres", autocommit=True
         ) as connection:
-            connection.execute(f"CREATE DATABASE {name}")
+            try:
+                connection.execute(f"CREATE DATABASE {name}")
+            except psycopg.errors.DuplicateDatabase:
+                if named is None:
+                    raise
         return f"postgresql://{self.user}@/{name}?host={self._folder}"
 
     def stop(self) -> None:
-        """End the server and remove its folder."""
+        """End the server, and remove its folder unless that was given."""
         self._server.send_signal(2)  # SIGINT: fast shutdown
         self._server.wait(60)
-        shutil.rmtree(self._folder)
+        if not self._stays:
+            shutil.rmtree(self._folder)

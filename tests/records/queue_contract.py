@@ -27,8 +27,11 @@ from records import (
 )
 from records.submissions import Bounds, Submission
 
-SHORT = 0.05
-"""Seconds of a lease that is to run out."""
+
+def run_out(queue: JobQueue, lease: Lease) -> None:
+    """Make a lease a short one, and wait until it is over."""
+    queue.renew(lease, 0.05)
+    time.sleep(0.07)
 
 
 class QueueContract:
@@ -80,8 +83,8 @@ class QueueContract:
         assert store.last_events([job.id, "nobody"]) == {job.id: last.id}
 
     def test_a_lost_lease_tells_nothing(self, store, queue):
-        job = queue.claim("w", SHORT)
-        time.sleep(4 * SHORT)
+        job = queue.claim("w", 60)
+        run_out(queue, Lease(job.id, 1))
         queue.reap()
         before = len(store.events(job.id))
         with pytest.raises(LeaseLost):
@@ -139,17 +142,19 @@ class QueueContract:
 
     # Submission
 
-    def submit(self, queue, *, seed=0, trials_requested=10, **values):
+    def submit(self, queue, workload=WORKLOAD, *, seed=0, trials_requested=10, **values):
         return queue.submit(
-            WORKLOAD, TARGET, seed=seed, trials_requested=trials_requested, **values
-        )
+            Submission(
+                workload=workload, target=TARGET, seed=seed, trials_requested=trials_requested,
+                **values,
+            )
+        )  # fmt: skip
 
     def test_what_is_submitted_waits(self, store, queue):
         workload = replace(WORKLOAD, key="w1", script="other", text="def main(a): ...")
-        job, new = queue.submit(
-            workload, TARGET, seed=3, trials_requested=10,
-            options={"finalists": 4}, priority=2, client="ann",
-        )  # fmt: skip
+        job, new = self.submit(
+            queue, workload, seed=3, options={"finalists": 4}, priority=2, client="ann"
+        )
         assert new
         assert (job.state, job.seed, job.priority, job.client) == ("queued", 3, 2, "ann")
         assert job.options == {"finalists": 4}
@@ -192,10 +197,9 @@ class QueueContract:
     def test_a_refused_submission_leaves_nothing(self, store, queue):
         before = store.jobs()
         with pytest.raises(RecordError, match="stored with another script"):
-            queue.submit(
-                replace(WORKLOAD, script="changed"), TARGET, seed=0, trials_requested=1,
-                key=SubmissionKey("ann", "k1", "d1"),
-            )  # fmt: skip
+            self.submit(
+                queue, replace(WORKLOAD, script="changed"), key=SubmissionKey("ann", "k1", "d1")
+            )
         assert store.jobs() == before
         assert self.submit(queue, key=SubmissionKey("ann", "k1", "d2"))[1]
 
@@ -240,9 +244,9 @@ class QueueContract:
             queue.finish(lease, "queued")
 
     def test_a_job_whose_lease_runs_out_goes_to_another(self, store, queue):
-        job = queue.claim("dies", SHORT)
+        job = queue.claim("dies", 60)
         assert queue.reap() == []
-        time.sleep(SHORT + 0.02)
+        run_out(queue, Lease(job.id, 1))
         assert [(j.id, j.state) for j in queue.reap()] == [(job.id, "queued")]
         assert queue.reap() == []
         again = queue.claim("lives", 60)
@@ -279,10 +283,10 @@ class QueueContract:
         waiting = self.add(store)
         assert queue.cancel(waiting).state == "cancelled"
         assert queue.cancel(waiting).state == "cancelled"
-        running = queue.claim("w", SHORT)
+        running = queue.claim("w", 60)
         assert queue.cancel(running.id).state == "cancelling"
-        assert queue.renew(Lease(running.id, 1), SHORT).state == "cancelling"
-        time.sleep(SHORT + 0.02)
+        assert queue.renew(Lease(running.id, 1), 60).state == "cancelling"
+        run_out(queue, Lease(running.id, 1))
         assert [j.state for j in queue.reap()] == ["cancelled"]
         assert queue.claim("w", 60) is None
         with pytest.raises(NoRecord, match="no job nobody"):

@@ -36,6 +36,7 @@ from records import (
     export_jsonl,
     export_lines,
     import_jsonl,
+    import_report,
     intake,
     jsonl,
     merge,
@@ -173,7 +174,7 @@ def test_an_import_refuses_line_by_line(there, tmp_path):
 
 
 def test_a_report_lists_so_many_lines_and_no_more(there, monkeypatch):
-    for module in (intake, jsonl):
+    for module in (import_report, jsonl):
         monkeypatch.setattr(module, "LISTED", 3)
     lines = encode_line(WORKLOAD) + 5 * encode_line(trial(0, workload_key="w9")) + 4 * b"torn\n"
     report = import_jsonl(there, io.BytesIO(b"torn\n" + lines))

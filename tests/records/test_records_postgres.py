@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from queue_contract import QueueContract
-from records_factory import DEVICE, JOB, KEY, TARGET, WORKLOAD, failure, slots, trial, with_job
+from records_factory import (
+    DEVICE,
+    JOB,
+    KEY,
+    TARGET,
+    WORKLOAD,
+    baseline,
+    failure,
+    slots,
+    trial,
+    with_job,
+)
 from repair_contract import RepairContract
 from store_contract import StoreContract
 
@@ -17,12 +29,18 @@ from records import (
     LeaseLost,
     Store,
     StoreUnavailable,
+    Workload,
     database,
+    frontier,
+    jobs,
     lookup,
     new_job_id,
 )
+from records.insertion import put
+from records.intake import take_in
 from records.leases import check_lease
-from records.submissions import Bounds, Entrance
+from records.submissions import Bounds, Entrance, Submission
+from records.traces import Traces
 
 
 class TestPostgresStore(StoreContract, QueueContract, RepairContract):
@@ -72,13 +90,14 @@ class TestPostgresStore(StoreContract, QueueContract, RepairContract):
 
     def test_nobody_waits_forever_for_who_holds_the_entrance(self, store, address):
         """As a server may that was stopped."""
+        job = Submission(workload=WORKLOAD, target=TARGET, seed=0, trials_requested=1)
         with Store(address, busy_seconds=0.2) as other:
             queue = JobQueue(other)
             with store._db.transaction(writes=True) as connection:
                 Entrance(connection, Bounds())
                 with pytest.raises(StoreUnavailable, match="lock timeout"):
-                    queue.submit(WORKLOAD, TARGET, seed=0, trials_requested=1)
-            assert queue.submit(WORKLOAD, TARGET, seed=0, trials_requested=1)[1]
+                    queue.submit(job)
+            assert queue.submit(job)[1]
 
     def test_a_page_passes_over_nothing_that_is_stored_meanwhile(self, store, monkeypatch):
         monkeypatch.setattr("records.store.WINDOW", 4)
@@ -99,6 +118,127 @@ class TestPostgresStore(StoreContract, QueueContract, RepairContract):
             page = store.page(job_id=JOB, status="ok", limit=4, after_id=page.after_id)
             seen += [record.slot for record in page.records]
         assert seen == [3]
+
+    @pytest.mark.parametrize("both", ["the same", "opposite"])
+    def test_batches_that_make_the_same_rows(self, store, address, both):
+        """Logs with the same new workloads, jobs and records, and jobs of the same workloads,
+        taken in at once in whatever order."""
+        workloads = [Workload(key=f"w{n}", name="m", script=f"{n}") for n in range(1, 60)]
+        records = [
+            trial(n, job_id=f"{n:032}", workload_key=w.key, trace=[["step", n]])
+            for n, w in enumerate(workloads)
+        ]
+        entries = list(enumerate([*workloads, *records], 1))
+        barrier = threading.Barrier(3)
+
+        def take(n):
+            with Store(address) as mine:
+                barrier.wait()
+                back = both == "opposite" and n
+                if n == 2:
+                    made = [
+                        Submission(workload=w, target=TARGET, seed=0, trials_requested=1)
+                        for w in (workloads[::-1] if back else workloads)
+                    ]
+                    assert all(isinstance(a, tuple) for a in JobQueue(mine).submit_many(made))
+                    return 0
+                first, last = entries[: len(workloads)], entries[len(workloads) :]
+                report = take_in(mine, first[::-1] + last[::-1] if back else entries, "import")
+                assert report.refused == []
+                return report.new
+
+        with ThreadPoolExecutor(3) as pool:
+            assert sum(pool.map(take, range(3))) == len(records)
+        assert sum(1 for _ in store.records()) == len(records)
+
+    def test_a_deadlock_is_no_trouble_of_the_caller(self, store, address):
+        """Each of two transactions holds what the other one wants: the server ends one."""
+        for job_id in "ab":
+            with_job(store, job_id)
+        both_hold = threading.Barrier(2)
+        begun = []
+
+        def write(order):
+            def work(connection):
+                begun.append(order)
+                for n, job_id in enumerate(order):
+                    jobs.job_of(connection, job_id, lock=True)
+                    if n == 0 and begun.count(order) == 1:
+                        both_hold.wait()
+                return jobs.change(connection, order[0], {"error": order})
+
+            with Store(address) as mine:
+                mine._db.write(work)
+
+        with ThreadPoolExecutor(2) as pool:
+            list(pool.map(write, ["ab", "ba"]))
+        assert len(begun) == 3
+        assert [store.job(job_id).error for job_id in "ab"] == ["ab", "ba"]
+
+    def test_a_transaction_is_not_tried_for_ever(self, store, monkeypatch):
+        tried = []
+
+        def work(connection):
+            tried.append(1)
+            connection.exec_driver_sql("DO $$ BEGIN RAISE SQLSTATE '40001'; END $$")
+
+        with pytest.raises(StoreUnavailable):
+            store._db.write(work)
+        assert len(tried) == database.ATTEMPTS
+
+    def test_records_do_not_wait_for_who_holds_their_job(self, store):
+        """The lock of a lease leaves those alone who insert rows that name the job."""
+        with store._db.transaction(writes=True) as connection:
+            jobs.job_of(connection, JOB, lock=True)
+            with store._db.transaction(writes=True) as other:
+                record = baseline(0, 1.0)
+                put(other, Traces(), {record.key: record})
+        assert slots(store) == [0]
+
+    @pytest.mark.parametrize("batch", [1, 3])
+    def test_a_listing_waits_for_smaller_ids(self, store, address, batch):
+        """Of two who insert the later one commits first."""
+        begun, seen = threading.Event(), threading.Event()
+        other = "2" * 32
+        with_job(store, other)
+
+        def slow():
+            with Store(address) as mine, mine._db.transaction(writes=True) as connection:
+                rows = [trial(n, trace=[["other"]]) for n in range(batch)]
+                put(connection, Traces(), {r.key: r for r in rows})
+                begun.set()
+                seen.wait(10)
+                time.sleep(0.05)
+
+        thread = threading.Thread(target=slow)
+        thread.start()
+        begun.wait(10)
+        store.add_records([trial(n, job_id=other) for n in range(5)])
+        of_job = store.page(job_id=other, limit=2)
+        assert [r.slot for r in of_job.records] == [0, 1], "its own job's records nobody holds up"
+        seen.set()
+        found, after = [], 0
+        while after is not None:
+            page = store.page(workload_key=KEY, limit=2, after_id=after)
+            found += [(r.job_id[0], r.slot) for r in page.records]
+            after = page.after_id
+        thread.join()
+        assert found == [("1", n) for n in range(batch)] + [("2", n) for n in range(5)]
+
+    def test_a_listing_passes_over_who_stands_still(self, store, address, monkeypatch):
+        monkeypatch.setattr(frontier, "WAIT_SECONDS", 0.05)
+        other = "2" * 32
+        with_job(store, other)
+        with Store(address) as mine, mine._db.transaction(writes=True) as connection:
+            put(connection, Traces(), {trial(0).key: trial(0, trace=[["other"]])})
+            store.add_records([trial(n, job_id=other) for n in range(5)])
+            waits = []
+            monkeypatch.setattr(frontier.time, "sleep", waits.append)
+            assert [r.slot for r in store.page(limit=2).records] == [0, 1]
+            del waits[:]
+            assert [r.slot for r in store.page(limit=2).records] == [0, 1]
+            assert waits == [], "it was waited for once"
+        assert slots(store) == [0, 0, 1, 2, 3, 4]
 
     def test_the_best_is_looked_up_in_its_index(self, store):
         store.add_records([trial(0)])

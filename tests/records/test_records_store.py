@@ -40,7 +40,7 @@ class TestSqliteStore(StoreContract, QueueContract, RepairContract):
 
     def test_threads_and_processes_are_waited_for_together(self, store, address):
         """Not so long for the one and then as long for the other."""
-        busy = 1.5
+        busy = 4.0
         with Store(address, busy_seconds=busy) as mine, ThreadPoolExecutor(1) as pool:
             other = sqlite3.connect(address, isolation_level=None)
             other.execute("BEGIN IMMEDIATE")

@@ -18,7 +18,7 @@ from typing import Any
 import httpx
 
 REPLAY = "replay:model?seconds=0.01"
-START_SECONDS = 60.0
+START_SECONDS = 120.0
 _URL = re.compile(r"http://127\.0\.0\.1:\d+")
 
 
@@ -126,7 +126,7 @@ def submit(client: httpx.Client, trials: int, **more: Any) -> dict[str, Any]:
 
 
 def wait_for(
-    client: httpx.Client, job_id: str, *states: str, trials: int = 0, seconds: float = 60.0
+    client: httpx.Client, job_id: str, *states: str, trials: int = 0, seconds: float = 120.0
 ) -> dict[str, Any]:
     """The job once it is in one of `states` (any, if none is named) with at least so many trials
     done."""

@@ -39,7 +39,7 @@ def test_requests_are_counted_by_template_method_and_status(tmp_path: Path) -> N
             client.get(f"/v1/jobs/{n:032}")
         client.get("/none/1")
         client.get("/none/2")
-        client.request("BREW", "/v1/jobs")
+        client.request("MOVE", "/v1/jobs")
         text = client.get("/metrics").text
         assert client.get("/metrics").headers["content-type"].startswith("text/plain")
     route = {"route": "/v1/jobs/{job_id}", "method": "GET"}

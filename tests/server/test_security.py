@@ -153,6 +153,14 @@ def drip(stream: socket.socket) -> None:
         time.sleep(0.02)
 
 
+def flood(stream: socket.socket, begun: bytes) -> None:
+    """Send what has no end after `begun`: two megabytes of it."""
+    stream.sendall(begun)
+    for _ in range(2000):
+        stream.sendall(b"a" * 1000)
+        time.sleep(0.0005)
+
+
 def problem_in(told: bytes) -> dict[str, Any]:
     """The problem in an answer of raw bytes."""
     head, _, body = told.partition(b"\r\n\r\n")
@@ -165,6 +173,10 @@ def problem_in(told: bytes) -> dict[str, Any]:
     "data",
     [
         b"hello\r\n\r\n",
+        b"BREW / HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        b"CONNECT a:1 HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        b"GET / HTTP/1.1\nHost: localhost\n\n",
         b"GET / HTTP/9.9\r\nConnection: close\r\n\r\n",
         b"GET /\x00 HTTP/1.1\r\nHost: localhost\r\n\r\n",
         b"GET / HTTP/1.1\r\nHost: localhost\r\nA B: c\r\n\r\n",
@@ -178,7 +190,7 @@ def problem_in(told: bytes) -> dict[str, Any]:
         + b"\r\n\r\n",
         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
     ],
-    ids=range(11),
+    ids=range(15),
 )
 def test_what_is_no_http_is_told_so(client: httpx.Client, data: bytes) -> None:
     problem = problem_in(send(client, data))
@@ -193,6 +205,43 @@ def test_lengths_that_contradict_smuggle_nothing(client: httpx.Client) -> None:
         b"Host: localhost\r\n\r\n",
     )
     assert b'"slots"' not in told
+
+
+def test_heads_without_an_end_are_bounded(client: httpx.Client) -> None:
+    for begun in (b"GET /", b"GET / HTTP/1.1\r\nX: ", b"GET / HTTP/1.1\r\n" + b"A: b\r\n" * 9000):
+        with connect(client) as stream, pytest.raises((BrokenPipeError, ConnectionResetError)):
+            flood(stream, begun)
+
+
+def test_what_stands_around_the_parts_of_a_body_is_bounded(client: httpx.Client) -> None:
+    head = (
+        b"POST /v1/records/import HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n"
+        b"Content-Type: application/x-ndjson\r\n\r\n1\r\n\n\r\n"
+    )
+    for begun in (b"1;x=", b"0\r\nTrailer: "):
+        with connect(client) as stream, pytest.raises((BrokenPipeError, ConnectionResetError)):
+            flood(stream, head + begun)
+
+
+def test_trailers_are_no_headers(client: httpx.Client) -> None:
+    told = send(
+        client,
+        b"POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+        b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n"
+        b"Content-Type: application/json\r\nHost: elsewhere\r\n\r\n",
+    )
+    problem = problem_in(told)
+    assert problem["status"] == 422, problem  # by the headers it is no JSON, and not for elsewhere
+
+
+def test_an_upgrade_that_is_not_known_is_an_ordinary_request(client: httpx.Client) -> None:
+    told = send(
+        client,
+        b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: upgrade\r\n"
+        b"Upgrade: websocket\r\n\r\nGET /healthz HTTP/1.1\r\nHost: localhost\r\n"
+        b"Connection: close\r\n\r\n",
+    )
+    assert told.startswith(b"HTTP/1.1 200"), told
 
 
 def test_slow_heads_are_given_up(tmp_path: Path) -> None:

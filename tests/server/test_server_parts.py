@@ -14,6 +14,7 @@ from autosched.tuning import SearchTask
 from measure.devices import Device, this_device
 from measure.registry import DeviceStatus, State
 from records import Job, JobQueue, Lease, Store, StoreUnavailable
+from records.submissions import Submission
 from server.heartbeat import Heartbeat
 from server.keeper import Keeper
 from server.leaving import Exit, Why
@@ -67,16 +68,16 @@ def work(tmp_path: Path) -> Any:
     with Store(tmp_path / "x.db") as store:
         queue = JobQueue(store)
         task = SearchTask("softmax", (8, 16))
-        queue.submit(task.workload, "llvm", seed=0, trials_requested=8)
+        queue.submit(Submission(workload=task.workload, target="llvm", seed=0, trials_requested=8))
         job = queue.claim("test", 30.0)
         assert job is not None
         yield Work(store, queue, job)
 
 
-def beat(work: Work) -> list[Why]:
-    """Let the heart beat until somebody is asked to leave, at most a second."""
+def beat(work: Work, seconds: float = 60.0) -> list[Why]:
+    """Let the heart beat until somebody is asked to leave, at most so long."""
     work.heartbeat.start()
-    work.leaving.asked.wait(1.0)
+    work.leaving.asked.wait(seconds)
     work.heartbeat.stop()
     return work.leaving.asked_for
 
@@ -84,7 +85,7 @@ def beat(work: Work) -> list[Why]:
 def test_a_heart_that_beats_keeps_the_lease(work: Work) -> None:
     before = work.store.job(work.job.id).lease_until
     work.heartbeat.note([{"id": 1}], trials_done=1)
-    assert beat(work) == []
+    assert beat(work, 2.0) == []
     after = work.store.job(work.job.id).lease_until
     assert before is not None
     assert after is not None

@@ -20,6 +20,8 @@ from records import JobQueue, Lease, LeaseLost, Store
 
 TRIALS = 40
 SLOWER = "replay:model?seconds=0.03"
+LASTING = "replay:model?seconds=0.1"
+"""A job takes four seconds: whoever asks now and then finds it at work."""
 
 
 def check_finished(store: Store, job_id: str, trials: int = TRIALS) -> None:
@@ -92,7 +94,7 @@ def test_a_server_is_killed_twenty_times(tmp_path: Path) -> None:
 
 def test_sigterm_parks_the_jobs(tmp_path: Path) -> None:
     db = str(tmp_path / "x.db")
-    with ServerProcess(tmp_path, db, SLOWER) as server:
+    with ServerProcess(tmp_path, db, LASTING) as server:
         with server.client() as client:
             job = submit(client, TRIALS)
             wait_for(client, job["id"], "running", trials=4)
@@ -116,7 +118,7 @@ def test_sigterm_parks_the_jobs(tmp_path: Path) -> None:
 def test_a_runner_that_outlives_its_lease_is_fenced_off(tmp_path: Path) -> None:
     """It is stopped, not killed; wakes up when another has the job; and writes nothing any more."""
     db = str(tmp_path / "x.db")
-    with ServerProcess(tmp_path, db, SLOWER, lease_seconds=3.0) as server:
+    with ServerProcess(tmp_path, db, LASTING, lease_seconds=6.0) as server:
         with server.client() as client:
             job = submit(client, TRIALS)
             wait_for(client, job["id"], "running", trials=4)
@@ -145,10 +147,21 @@ def test_a_runner_that_outlives_its_lease_is_fenced_off(tmp_path: Path) -> None:
             JobQueue(store).finish(Lease(job["id"], 1), "failed")
 
 
+def stop(pid: int) -> None:
+    """Stop a process, and wait until it stands: what it is in the middle of, such as taking a
+    lock, it still does."""
+    os.kill(pid, signal.SIGSTOP)
+    deadline = time.monotonic() + 60
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        while (thread / "stat").read_text().rpartition(")")[2].split()[0] != "T":
+            assert time.monotonic() < deadline, f"thread {thread.name} of {pid} does not stop"
+            time.sleep(0.001)
+
+
 def stop_between_writes(pid: int, db: str) -> None:
     """Stop a process at an instant at which it does not hold SQLite's lock."""
     while True:
-        os.kill(pid, signal.SIGSTOP)
+        stop(pid)
         with closing(sqlite3.connect(db, timeout=0.1, isolation_level=None)) as connection:
             try:
                 connection.execute("BEGIN IMMEDIATE")
@@ -174,10 +187,10 @@ def test_two_servers_share_a_queue_and_survive_each_other(tmp_path: Path) -> Non
         db = cluster.database()
         (tmp_path / "a").mkdir()
         (tmp_path / "b").mkdir()
-        settings = {"lease_seconds": 5.0, "jobs_at_once": 1}
+        settings = {"lease_seconds": 8.0, "jobs_at_once": 1}
         with (
-            ServerProcess(tmp_path / "a", db, SLOWER, **settings) as first,
-            ServerProcess(tmp_path / "b", db, SLOWER, **settings) as second,
+            ServerProcess(tmp_path / "a", db, LASTING, **settings) as first,
+            ServerProcess(tmp_path / "b", db, LASTING, **settings) as second,
         ):
             with first.client() as client:
                 ids = [submit(client, TRIALS, options={"seed": n})["id"] for n in range(3)]
@@ -211,7 +224,7 @@ def test_a_database_that_goes_away_costs_nothing(tmp_path: Path) -> None:
         url = make_url(db)
         name, host = url.database, str(url.query["host"])
         with (
-            ServerProcess(tmp_path, db, SLOWER, lease_seconds=30) as server,
+            ServerProcess(tmp_path, db, LASTING, lease_seconds=30) as server,
             server.client() as client,
             psycopg.connect(
                 host=host, user=cluster.user, dbname="postgres", autocommit=True
@@ -244,7 +257,7 @@ def test_a_runner_that_is_stopped_in_mid_write_holds_up_nobody_for_long(tmp_path
     """It holds SQLite's only writer until the supervisor kills it; its job goes on elsewhere."""
     db = str(tmp_path / "x.db")
     with (
-        ServerProcess(tmp_path, db, SLOWER, lease_seconds=3.0) as server,
+        ServerProcess(tmp_path, db, LASTING, lease_seconds=6.0) as server,
         server.client() as client,
     ):
         job = submit(client, TRIALS)
@@ -268,7 +281,7 @@ def stop_in_mid_write(pid: int, db: str) -> None:
     """Stop a process at an instant at which it holds SQLite's lock."""
     deadline = time.monotonic() + 60
     while True:
-        os.kill(pid, signal.SIGSTOP)
+        stop(pid)
         with closing(sqlite3.connect(db, timeout=0.1, isolation_level=None)) as connection:
             try:
                 connection.execute("BEGIN IMMEDIATE")

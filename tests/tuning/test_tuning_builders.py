@@ -74,7 +74,7 @@ def test_some_candidates_fail_and_the_run_goes_on(tmp_path: Path) -> None:
 
 def test_every_fault_becomes_a_record_and_the_search_goes_on(tmp_path: Path) -> None:
     records = tune(
-        tmp_path / "a.json", "tuning_builders:saboteur", 40, runner=at.LocalRunner(timeout=0.2)
+        tmp_path / "a.json", "tuning_builders:saboteur", 40, runner=at.LocalRunner(timeout=1.0)
     )
     trials = [r for r in records if r.kind != BASELINE]
     assert sorted({(r.round, r.slot) for r in trials}) == sorted((r.round, r.slot) for r in trials)

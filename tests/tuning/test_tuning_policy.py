@@ -5,12 +5,14 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from tuning_doubles import FakePool, Recorder, proposals
 
 import autosched as at
+from autosched.errors import TuningError
 from autosched.search.evolution import SearchParams
 from autosched.tuning.models import load_dataset
 from cost_model.dataset import Dataset
@@ -50,6 +52,27 @@ def test_sketches_population_and_search(task: at.SearchTask) -> None:
     again = at.SketchPolicy(task, params=SearchParams(round_size=8), seed=5)
     assert again.evolutionary_search() == found
     assert len(policy.evolutionary_search(3)) == 3
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({"task": 5}, "task is 5; expected a SearchTask"),
+        ({"cost_model": 5}, "cost_model is 5; expected a model with predict and fit"),
+        ({"params": {"population": 5}}, "params is .*; expected SearchParams"),
+        ({"seed": -1}, "seed is -1; expected an integer of at least 0"),
+        ({"init_search_callbacks": [5]}, "init_search_callbacks holds 5"),
+        ({"init_search_callbacks": at.PreloadMeasuredStates("a.db")}, "expected a list"),
+    ],
+    ids=["task", "model", "params", "seed", "callback", "no list"],
+)
+def test_wrong_arguments_are_refused_at_once(
+    task: at.SearchTask, given: dict[str, Any], text: str
+) -> None:
+    with pytest.raises(TuningError, match=text):
+        at.SketchPolicy(**{"task": task, **given})
+    with pytest.raises(TuningError, match="n is -4; expected an integer of at least 1"):
+        at.SketchPolicy(task).sample_initial_population(-4)
 
 
 def test_a_run_is_guided_by_the_model_that_it_is_given(task: at.SearchTask) -> None:

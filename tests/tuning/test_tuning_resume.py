@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sqlite3
 import time
 from pathlib import Path
@@ -14,6 +15,7 @@ import autosched as at
 from autosched.errors import TuningError
 from autosched.tuning import TuningResult
 from autosched.tuning.callbacks import MeasureCallback
+from autosched.tuning.progress import format_seconds
 from measure.status import Status
 from records import OK, Record, RecordError, Store
 
@@ -192,6 +194,111 @@ def test_early_stopping(task: at.SearchTask) -> None:
     assert result.trials == len(trials) < 200
     # It stopped at the first end of a round with five trials since the best.
     assert 5 <= len(trials) - 1 - best < 5 + 4
+
+
+def test_early_stopping_counts_from_the_resume_of_a_job_that_had_ended(
+    task: at.SearchTask, tmp_path: Path
+) -> None:
+    db = tmp_path / "a.db"
+    patient = {"early_stopping": 5, "num_measures_per_round": 4, "resume": True}
+
+    def trials_after(state: str | None) -> int:
+        with Store(db) as store:
+            (job,) = store.jobs().jobs
+            if state is not None:  # as a run that was killed leaves it
+                store.update_job(job.id, state=state)
+        return tune(task, FakePool(), 200, db, **patient).trials
+
+    tune(task, FakePool(), 200, db, **patient)
+    first = len(trials_of(db))
+    second = trials_after(None)
+    assert first + 5 <= second < 200
+    times = [r.seconds or 1.0 for r in trials_of(db)]
+    best = min(range(len(times)), key=times.__getitem__)
+    assert 5 <= second - max(best + 1, first) < 5 + 4
+    # Killed after its last round, it had been patient enough; and so it was before the resume.
+    assert trials_after("running") == second
+    assert trials_after("running") == second
+    assert trials_after("cancelled") >= second + 5
+
+
+class _Interrupting(FakePool):
+    """Ctrl-C in one of the pool's methods, the n-th time."""
+
+    def __init__(self, method: str, n: int) -> None:
+        super().__init__()
+        self.method, self.left = method, n
+
+    def _come(self, method: str) -> None:
+        self.left -= method == self.method
+        if method == self.method and self.left == 0:
+            signal.raise_signal(signal.SIGINT)
+
+    def open_job(self, *args: Any, **more: Any) -> Any:
+        self._come("open_job")
+        return super().open_job(*args, **more)
+
+    def _measure(self, *args: Any, **more: Any) -> Any:
+        self._come("remeasure" if self.remeasured else "measure")
+        return super()._measure(*args, **more)
+
+
+class _InterruptedModel(at.XGBModel):
+    """Ctrl-C while the second round is proposed."""
+
+    rounds = 0
+
+    def predict(self, *args: Any) -> Any:
+        type(self).rounds += 1
+        if type(self).rounds == 5:
+            signal.raise_signal(signal.SIGINT)
+        return super().predict(*args)
+
+
+@pytest.mark.parametrize(
+    ("method", "n", "known"),
+    [("open_job", 1, 0), ("measure", 1, 1), ("measure", 12, 12), ("remeasure", 2, 18)],
+    ids=["starting", "baseline", "round", "finale"],
+)
+def test_an_interrupt_in_any_phase_loses_nothing(
+    task: at.SearchTask,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    method: str,
+    n: int,
+    known: int,
+) -> None:
+    db = tmp_path / "a.db"
+    options = {"measure_callbacks": [at.RecordToStore(db)], "num_measure_trials": 16}
+    with pytest.raises(KeyboardInterrupt):
+        task.tune(at.TuningOptions(pool=_Interrupting(method, n), **options))
+    _check_cancelled(db, known, capsys.readouterr().err)
+    assert tune(task, FakePool(), 16, db, resume=True).trials == 16
+    assert len(stored(db)) == 18
+
+
+def test_an_interrupt_while_proposing_loses_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    task, db = at.SearchTask("matmul_add", (48, 40, 56)), tmp_path / "a.db"
+    options = {"measure_callbacks": [at.RecordToStore(db)], "num_measure_trials": 16}
+    policy = at.SketchPolicy(task, _InterruptedModel())
+    with pytest.raises(KeyboardInterrupt):
+        task.tune(at.TuningOptions(pool=FakePool(), **options), policy)
+    _check_cancelled(db, 10, capsys.readouterr().err)
+    assert tune(task, FakePool(), 16, db, resume=True).trials == 16
+
+
+def _check_cancelled(db: Path, known: int, said: str) -> None:
+    """The job is cancelled, has its records, and the run said the best of them."""
+    with Store(db) as store:
+        (job,) = store.jobs().jobs
+    found = stored(db)
+    assert (job.state, job.error, len(found)) == ("cancelled", "interrupted", known)
+    assert f"interrupted after {max(known - 2, 0)} trials" in said
+    if found:
+        best = format_seconds(min(r.seconds or 1.0 for r in found))
+        assert f"trials; best {best}" in said
 
 
 class _SlowPool(FakePool):

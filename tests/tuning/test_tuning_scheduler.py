@@ -182,6 +182,15 @@ def test_similar_tasks_tell_what_can_be_reached() -> None:
         ({"task_weights": [1.0, -1.0]}, "expected 2 task_weights"),
         ({"strategy": "best"}, "unknown strategy"),
         ({"alpha": 2.0}, "0 <= alpha <= 1"),
+        ({"alpha": "x"}, "alpha is 'x'; expected a number"),
+        ({"beta": math.nan}, "beta is nan; expected a number"),
+        ({"tasks": 5}, "tasks is 5; expected a list of SearchTask"),
+        ({"tasks": [5]}, "tasks holds 5; expected a SearchTask"),
+        ({"task_weights": 5}, "expected 2 task_weights > 0, one a task; found 5"),
+        ({"task_weights": ["a", "b"]}, "a task's weight is 'a'; expected a number"),
+        ({"objective_func": 5}, "objective_func is 5; expected a function"),
+        ({"early_stopping_task": 0}, "early_stopping_task is 0; expected an integer of at least 1"),
+        ({"callbacks": 5}, "callbacks is 5; expected a list of TaskSchedulerCallback"),
         (
             {"tasks": [*tasks(32), SearchTask("matmul", (8, 8, 8), target="llvm -num-cores=7")]},
             "different targets",
@@ -191,6 +200,25 @@ def test_similar_tasks_tell_what_can_be_reached() -> None:
 def test_wrong_arguments_are_refused(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(TuningError, match=message):
         TaskScheduler(**{"tasks": tasks(32, 64), **changes})
+
+
+@pytest.mark.parametrize("value", [math.nan, "fast", None], ids=["nan", "text", "none"])
+def test_an_objective_that_is_no_number_ends_the_run(value: Any) -> None:
+    keep = Recorder()
+    scheduler = TaskScheduler(tasks(32, 64), objective_func=lambda seconds: value)
+    with pytest.raises(TuningError, match=f"objective_func returns is {value!r}; expected a num"):
+        scheduler.tune(options(measure_callbacks=[keep]))
+    assert keep.end is not None
+    assert keep.end[0] == "failed"
+
+
+def test_a_second_call_is_a_run_of_its_own() -> None:
+    keep = Recorder()
+    scheduler = TaskScheduler(tasks(32, 64))
+    for _ in range(2):
+        found = scheduler.tune(options(num_measure_trials=16, measure_callbacks=[keep]))
+        assert found.trials == 16
+    assert len({r.job_id for r in keep.records}) == 4
 
 
 @pytest.mark.parametrize("name", ["default", "sketch.random"])

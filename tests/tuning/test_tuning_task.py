@@ -63,6 +63,8 @@ BAD_TASKS: list[tuple[dict[str, Any], type[AutoschedError], str]] = [
     ({"func": "matmul", "args": (4, 5, "x")}, WorkloadError, "argument M of matmul.*expected int"),
     ({"func": rows, "args": (4, 6), "target": "vax"}, TargetError, "unknown target kind 'vax'"),
     ({"func": "no.py:rows", "args": (4, 6)}, WorkloadError, "no file .*no.py"),
+    ({"func": rows, "args": (4, 6), "hardware_params": 5}, TuningError, "expected HardwareParams"),
+    ({"func": rows, "args": (4, 6), "layout_rewrite_option": 3}, TuningError, "is 3; expected one"),
 ]
 
 
@@ -70,6 +72,15 @@ BAD_TASKS: list[tuple[dict[str, Any], type[AutoschedError], str]] = [
 def test_bad_tasks(given: dict[str, Any], error: type[AutoschedError], text: str) -> None:
     with pytest.raises(error, match=text):
         at.SearchTask(**given)
+
+
+def test_what_is_no_options_is_refused() -> None:
+    task = at.SearchTask(rows, (4, 6))
+    for wrong in (64, {"num_measure_trials": 64}):
+        with pytest.raises(TuningError, match="expected TuningOptions, such as"):
+            task.tune(wrong)  # type: ignore[arg-type]
+        with pytest.raises(TuningError, match="expected TuningOptions, such as"):
+            at.TaskScheduler([task]).tune(wrong)  # type: ignore[arg-type]
 
 
 def test_args_do_not_go_with_a_prim_func() -> None:
@@ -90,6 +101,13 @@ BAD_OPTIONS: list[tuple[dict[str, Any], str]] = [
     ({"measure_callbacks": 3}, "measure_callbacks is 3; expected a list of MeasureCallback"),
     ({"measure_callbacks": [3]}, "measure_callbacks holds 3; expected a MeasureCallback"),
     ({"pool": object(), "builder": at.LocalBuilder()}, "give them or a pool, not both"),
+    ({"pool": 5}, "pool is 5; expected an open pool"),
+    ({"builder": 5}, "builder is 5; expected a LocalBuilder"),
+    ({"runner": 5}, "runner is 5; expected a LocalRunner"),
+    ({"num_measure_trials": None}, "num_measure_trials is None"),
+    ({"time_budget_s": True}, "time_budget_s is True"),
+    ({"resume": "yes"}, "resume is 'yes'; expected True or False"),
+    ({"verbose": "no"}, "verbose is 'no'; expected 0 or 1"),
 ]
 
 

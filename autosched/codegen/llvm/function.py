@@ -15,6 +15,7 @@ from autosched.codegen.llvm.points import Points
 from autosched.codegen.llvm.scalar import Scalars
 from autosched.codegen.llvm.tensor import TensorWriter, find_match
 from autosched.codegen.llvm.tile import TileWriter, chunks, find_tile
+from autosched.codegen.llvm.transpose import TransposeWriter, find_transposition
 from autosched.codegen.llvm.types import Value
 from autosched.target import Target
 from autosched.tir import dtypes
@@ -229,7 +230,10 @@ class FunctionWriter:
         if node.kind == "serial" and not self.in_parallel and has_parallel(node):
             self.module.team(self, node)
             return
-        if node.kind == "vectorized":
+        turned = find_transposition(node, self) if self.index.lanes is None else None
+        if turned is not None:
+            TransposeWriter(self, turned).write()
+        elif node.kind == "vectorized":
             self.vectorized(node)
         elif node.kind == "unrolled" and short:
             for n in range(int(node.extent)):
