@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from cryptography import x509
+from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
@@ -53,6 +54,38 @@ def make_certs(folder: Path, days: int = 825) -> list[Path]:
     for name, data in files.items():
         _write(folder / name, data, 0o600 if name.endswith("-key.pem") else 0o644)
     return [folder / name for name in names]
+
+
+def check_certificate(path: Path, authority: Path) -> None:
+    """Raises MeasureError if a certificate is not valid now, or is not of this authority: whoever
+    is shown it would only say that it does not match."""
+    found, ca = _read(path), _read(authority)
+    now = datetime.datetime.now(datetime.UTC)
+    for name, certificate in ((path, found), (authority, ca)):
+        if now >= certificate.not_valid_after_utc:
+            raise MeasureError(
+                f"{name} expired on {certificate.not_valid_after_utc:%Y-%m-%d %H:%M} UTC; make new "
+                "certificates (`autosched cluster certs`) and copy them to every machine"
+            )
+        if now < certificate.not_valid_before_utc:
+            raise MeasureError(
+                f"{name} is valid from {certificate.not_valid_before_utc:%Y-%m-%d %H:%M} UTC on, "
+                f"and here it is {now:%Y-%m-%d %H:%M}; set this machine's clock"
+            )
+    try:
+        found.verify_directly_issued_by(ca)
+    except (InvalidSignature, ValueError, TypeError) as e:
+        raise MeasureError(
+            f"{path} is not of the authority {authority}; take both from one run of "
+            "`autosched cluster certs`"
+        ) from e
+
+
+def _read(path: Path) -> x509.Certificate:
+    try:
+        return x509.load_pem_x509_certificate(path.read_bytes())
+    except (OSError, ValueError) as e:
+        raise MeasureError(f"{path} is no certificate: {e}") from e
 
 
 def _certificate(

@@ -77,26 +77,32 @@ class Child:
         return self._busy
 
     def start(self) -> None:
-        """Start the process if there is none. Raises MeasureError."""
+        """Start the process if there is none. Raises NotStarted, and MeasureError."""
         if self.pid is not None:
             return
-        ours, theirs = socket.socketpair()
-        output, faults = os.memfd_create("output"), os.memfd_create("faults")
-        try:
-            self.pid = self.template.fork((theirs.fileno(), output, faults), self.limits)
-            self._template_pid = self.template.pid
-            self._pidfd = os.pidfd_open(self.pid)
-        except BaseException:
-            ours.close()
-            os.close(output)
-            os.close(faults)
-            raise
-        finally:
-            theirs.close()
-        self._sock, self._output, self._faults = ours, output, faults
+        with contextlib.ExitStack() as made:
+            try:
+                ours, theirs = map(made.enter_context, socket.socketpair())
+                output, faults = self._memory_file(made), self._memory_file(made)
+                pid = self.template.fork((theirs.fileno(), output, faults), self.limits)
+                made.callback(self._reap, pid, self.template.pid)
+                pidfd = os.pidfd_open(pid)
+                made.callback(os.close, pidfd)
+                self._ooms = _oom_kills()
+            except OSError as e:  # no descriptors left, no memory
+                raise NotStarted(f"no measuring process can be started: {e}") from e
+            made.pop_all()
+        theirs.close()
+        self._sock, self._output, self._faults, self._pidfd = ours, output, faults, pidfd
+        self.pid, self._template_pid = pid, self.template.pid
         self._first_resident = 0
-        self._ooms = _oom_kills()
         self.starts += 1
+
+    @staticmethod
+    def _memory_file(made: contextlib.ExitStack) -> int:
+        fd = os.memfd_create("output")
+        made.callback(os.close, fd)
+        return fd
 
     def call(self, function: str, *args: Any, timeout: float, fds: Sequence[int] = ()) -> Outcome:
         """Run "module:function" on `args` in the child and wait; `timeout` in seconds."""
@@ -136,15 +142,21 @@ class Child:
             return None
         pid, self.pid, self._busy = self.pid, None, False
         try:
-            # After a restart the template does not know the child, which died with the one before.
-            return self.template.reap(pid) if self.template.pid == self._template_pid else None
-        except TemplateLost:
-            return None
+            return self._reap(pid, self._template_pid)
         finally:
             assert self._sock is not None
             self._sock.close()
             for fd in (self._pidfd, self._output, self._faults):
                 os.close(fd)
+
+    def _reap(self, pid: int, template_pid: int | None) -> int | None:
+        """The wait status of a child, which is ended; None if that is not known."""
+        if self.template.pid != template_pid:
+            return None  # it died with the template before, and this one does not know it
+        try:
+            return self.template.reap(pid)
+        except TemplateLost:
+            return None
 
     def _advance(self, readable: bool, died: bool) -> Outcome | None:
         """The outcome if there is one by now."""
@@ -202,7 +214,7 @@ class Child:
     def _is_stopped(self) -> bool:
         try:
             state = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0]
-        except FileNotFoundError:
+        except OSError:  # it has ended, or there is no descriptor left to look
             return False
         return state in ("T", "t")
 

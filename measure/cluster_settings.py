@@ -69,7 +69,7 @@ def check_address(address: str, tls_dir: Path | None) -> str:
     if found.scheme == "tls" and tls_dir is None:
         raise MeasureError(
             f"{address} needs the folder of certificates that `autosched cluster certs` made; "
-            "name it (--tls-dir)"
+            "name it: --tls-dir DIR, or, in a pool's address, tls://HOST:PORT?tls-dir=DIR"
         )
     if found.scheme == "tcp" and tls_dir is not None:
         raise MeasureError(f"{address} is not encrypted, and certificates are given; use tls://")
@@ -99,7 +99,8 @@ def is_loopback(host: str) -> bool:
 def security(tls_dir: Path | None, role: Role) -> Security | None:
     """Certificates of a role, both sides of every connection to be authenticated by one CA.
 
-    Raises MeasureError if a file is missing or others may read the key.
+    Raises MeasureError if a file is missing, others may read the key, or the certificate has
+    expired or is another authority's.
     """
     from distributed.security import Security
 
@@ -113,6 +114,9 @@ def security(tls_dir: Path | None, role: Role) -> Security | None:
             )
         if name.endswith("-key.pem") and path.stat().st_mode & 0o077:
             raise MeasureError(f"others may read the private key {path}; run: chmod 600 {path}")
+    from measure.certs import check_certificate
+
+    check_certificate(files[f"{role}.pem"], files[CA])
     ca, cert, key = map(str, files.values())
     return Security(
         require_encryption=True,

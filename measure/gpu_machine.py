@@ -45,6 +45,30 @@ def describe(where: GPU) -> QueueInfo | str:
         return str(e)
 
 
+def gpus_here() -> tuple[tuple[str, QueueInfo | str], ...]:
+    """Every device of this machine as a slot, "cuda/0", and what it is, or why it cannot be used;
+    a kind alone, "cuda", where it has none. For a child, as `describe`."""
+    from autosched.runtime import cuda, opencl
+
+    found: list[tuple[str, QueueInfo | str]] = []
+    openers: tuple[tuple[str, Callable[[], int], Callable[[int], Queue]], ...] = (
+        ("cuda", cuda.device_count, cuda.open_cuda),
+        ("opencl", opencl.device_count, opencl.open_queue),
+    )
+    for kind, count, opened in openers:
+        try:
+            number = count()
+        except (BuildError, DeviceError) as e:
+            found.append((kind, str(e)))
+            continue
+        for index in range(number):
+            try:
+                found.append((f"{kind}/{index}", opened(index).info))
+            except (BuildError, DeviceError) as e:
+                found.append((f"{kind}/{index}", str(e)))
+    return tuple(found)
+
+
 class GPUMachine:
     """One device. Times are those of its own events; see `Queue.seconds`."""
 

@@ -82,7 +82,10 @@ def prepare(job: Job, slot: Slot, reference: BuildReply, baseline: BuildReply) -
             f"the arrays of {job.func.name} take {job.spec.size / 2**30:.4g} GiB, and this machine "
             f"has {there / 2**30:.4g} GiB of memory; tune a smaller size"
         )
-    job.fd = os.memfd_create(f"autosched-{job.key}", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    try:
+        job.fd = os.memfd_create(f"autosched-{job.key}", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    except OSError as e:  # no descriptors left
+        raise MeasureError(f"no memory for the arrays of {job.func.name}: {e}") from e
     try:
         os.ftruncate(job.fd, job.spec.size)
         _make_reference(job, slot, maker)

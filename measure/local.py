@@ -38,7 +38,6 @@ from measure.machine import GPU, Code
 from measure.pool import OnResults
 from measure.slot import PACE_TIMEOUT, LocalRunner, Slot
 from measure.status import Distribution, MeasureResult, Status
-from measure.timing import Estimate
 from measure.visits import Noise, Visited
 from measure.warm import Template
 
@@ -195,7 +194,7 @@ class LocalPool(Closing):
         """One more visit to each."""
         for visited in waiting:
             if visited.artifact is not None:
-                visited.add(*self._slot.turn(job, visited.artifact))
+                visited.add(self._slot.turn(job, visited.artifact, visited.known))
 
     def remeasure(
         self,
@@ -284,11 +283,7 @@ class LocalPool(Closing):
             finalist.status = Status.CANCELLED
             finalist.error = "cancelled while finalists were timed"
             return
-        found, _ = self._slot.turn(job, finalist.artifact)
-        if isinstance(found, Estimate):
-            finalist.turns.append(found)
-        elif found is not None:
-            finalist.status, finalist.error = found.status, found.error
+        finalist.add(self._slot.turn(job, finalist.artifact))
 
     def _make_pacer(self) -> Code:
         builder, where = self._builders.children[0], self._slot.where

@@ -22,15 +22,8 @@ from measure.inputs import InputSpec, Recipe, fill, quality
 from measure.kernel import Kernel, param_bytes
 from measure.machine import GPU, Arguments, Code, Machine, Runnable, Waiting, machine
 from measure.status import Status
-from measure.timing import (
-    MAX_DRIFT,
-    Estimate,
-    Samples,
-    TimingPlan,
-    drift,
-    estimate,
-    time_kernel,
-)
+from measure.timing import MAX_DRIFT, Estimate, TimingPlan, drift, time_kernel
+from measure.turns import time_turn
 from measure.verification import Guarded, Tolerance, same_bytes
 from measure.witness import APART, APART_NOISE, barrier_seconds, crowding, witness_seconds
 
@@ -40,8 +33,6 @@ KERNELS_KEPT = 32
 PACES = 200
 PACE_SECONDS = 0.5
 SETTLE_SECONDS = 0.1
-TURN_SECONDS = 0.008
-TURN_PATIENCE = 4
 
 
 @dataclass(frozen=True)
@@ -92,7 +83,7 @@ class Pace:
     alone: float = 0.0
     """The witness's time on cores that nobody shares; 0 where that is not looked for."""
     barrier: float = 0.0
-    """The best time of a barrier between all threads on this host; 0 where there is one thread."""
+    """The best time of a barrier between all threads on this machine; 0 where there is one."""
 
     def threads_of(self, kernel: Code) -> int:
         """Number of threads on which the pacer runs along with a kernel."""
@@ -181,7 +172,7 @@ class _Runner:
         def now(seconds: float) -> float:
             rate = drift([seconds], nominal)
             if threads == pace.threads and pace.barrier:
-                self.barrier = min(self.barrier, barrier_seconds(threads) * rate)
+                self.barrier = min(self.barrier, barrier_seconds(threads))
             return crowding(lambda: witness_seconds(threads) * rate, pace.alone)
 
         return now
@@ -302,12 +293,16 @@ def _run(
 
 
 def sample(
-    job: JobSpec, artifact: Code, plan: TimingPlan, pace: Pace, count: int, fds: list[int]
+    job: JobSpec,
+    artifact: Code,
+    plan: TimingPlan,
+    pace: Pace,
+    known: float | None,
+    fds: list[int],
 ) -> Estimate | RunReply:
-    """A turn of a verified candidate: `count` samples, fewer of a long kernel, after a warm-up; or
-    what the device says went wrong."""
+    """A turn of a verified candidate, or what the device says went wrong; see `time_turn`."""
     try:
-        return _sample(job, artifact, plan, pace, count, fds)
+        return _sample(job, artifact, plan, pace, known, fds)
     except DeviceError as e:
         return _failed(e)
 
@@ -317,41 +312,29 @@ def _failed(error: DeviceError) -> RunReply:
 
 
 def _sample(
-    job: JobSpec, artifact: Code, plan: TimingPlan, pace: Pace, count: int, fds: list[int]
+    job: JobSpec,
+    artifact: Code,
+    plan: TimingPlan,
+    pace: Pace,
+    known: float | None,
+    fds: list[int],
 ) -> Estimate:
     runner = _runner(job.where)
     kernel = runner.kernel(artifact, job, fds[0])
     runner.arguments(job, fds[0]).fill()
     threads = pace.threads_of(artifact)
     pacer = runner.pacer(pace.artifact, threads, pace.nominal(threads))
-    warm = kernel.call(1, plan.flush_cache)
-    if warm < TURN_SECONDS / 10:
-        warm = kernel.call(1, plan.flush_cache)
-    number = plan.number or max(1, round(plan.min_repeat_ms * 1e-3 / warm))
     runner.threads.follow()
-    samples = Samples(lambda n: kernel.call(n, plan.flush_cache), runner.threads.waited)
-    crowd = runner.crowding(pace, threads)
-    paces: list[float] = []
-
-    def after() -> float:
-        paces.append(pacer())
-        return crowd(paces[-1])
-
-    while not _turn_is_over(samples, count):
-        samples.take(number, after)
-    steady = samples.clean or samples.all
-    found = estimate(steady, paces, pace.nominal(threads), samples.runs, samples.noise)
+    found = time_turn(
+        lambda n: kernel.call(n, plan.flush_cache),
+        pacer,
+        plan,
+        pace.nominal(threads),
+        known,
+        runner.threads.waited,
+        runner.crowding(pace, threads),
+    )
     return placed(found, runner.barrier, pace)
-
-
-def _turn_is_over(samples: Samples, count: int) -> bool:
-    """Whether a turn has `count` clean samples, fewer of a long kernel, or took too long."""
-    if len(samples.all) < 2:
-        return samples.spent >= TURN_PATIENCE * TURN_SECONDS
-    clean = len(samples.clean) >= count or samples.clean_spent >= TURN_SECONDS
-    # Kernels of a device may be shorter than launching them.
-    spent = max(samples.spent, samples.wall / 2)
-    return clean or samples.all_crowded or spent >= TURN_PATIENCE * TURN_SECONDS
 
 
 def pace_nominal(

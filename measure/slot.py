@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -17,12 +16,14 @@ from autosched.errors import MeasureError
 from autosched.runtime.queue import QueueInfo
 from measure.build import BuildReply
 from measure.child import GROW_BYTES, Child, Outcome
+from measure.host import BestBarrier, is_watchable
 from measure.job import Job
 from measure.lock import SlotLock
 from measure.machine import GPU, Code
 from measure.runner import Pace, ReferenceReply, RunReply
 from measure.status import MeasureResult, Status
 from measure.timing import MAX_DRIFT, Estimate, TimingPlan, relative_range
+from measure.visits import Turn
 from measure.warm import Limits, Template
 
 RETRIES = 2
@@ -30,10 +31,11 @@ PACE_TIMEOUT = 60.0
 BARRIER_TRIES = 100
 OPEN_TIMEOUT = 60.0
 CPU = "cpu"
-TURN_SAMPLES = 5
 DATA_COPIES = 8
 """Times a job's data that a runner may hold: values, guarded memory, what is compared, packed
 weights."""
+PRINTED_BYTES = 64 << 20
+"""What a candidate may print, which is held in memory; its runner writes no file."""
 FAILURES = {
     "error": Status.RUNTIME_ERROR,
     "memory": Status.OUT_OF_MEMORY,
@@ -119,6 +121,7 @@ class Slot:
         self._lock: SlotLock | None = None
         self._cpu: SlotLock | None = None
         self._pace: Pace | None = None
+        self._barrier: BestBarrier | None = None
         self._used_start = 0
 
     @property
@@ -150,7 +153,7 @@ class Slot:
                     parallel = min(self._paces(pacer, self.threads, serial))
                 alone = barrier = 0.0
                 if self.where is None:
-                    alone = self._witnessed("measure.witness:alone_seconds")
+                    alone = self._alone()
                 if self.threads > 1:
                     ask = "measure.witness:barrier_seconds"
                     barrier = self._best_barrier(self._witnessed(ask, self.threads, BARRIER_TRIES))
@@ -201,27 +204,35 @@ class Slot:
         # The clock on the wall may be set meanwhile; it is read once.
         return replace(result, finished_at=started + time.monotonic() - began)
 
-    def turn(self, job: Job, artifact: Code) -> tuple[Estimate | MeasureResult | None, float]:
-        """One turn of a verified candidate: times, the failure, or None if the device was lost; and
-        the seconds that the runner took."""
-        spent = 0.0
-        while True:
+    def turn(self, job: Job, artifact: Code, known: float | None = None) -> Turn:
+        """One turn of a verified candidate; it ends as soon as a long kernel takes the `known`
+        seconds again.
+
+        What fails gets one more attempt in a new process, unless it took too long. The candidate
+        is to blame if that fails as well, other than for want of memory.
+        """
+        spent, note = 0.0, ""
+        for _attempt in range(2):
             fresh = self._is_fresh
             outcome, _ = self._call(
-                job, "measure.runner:sample", artifact, self.plan, self.pace(), TURN_SAMPLES
+                job, "measure.runner:sample", artifact, self.plan, self.pace(), known
             )
             self._used_start = self.child.starts
             spent += outcome.wall_seconds
             if isinstance(outcome.value, Estimate):
                 self._learn(artifact, outcome.value)
-                return outcome.value, spent
-            again = outcome.kind in _OF_OTHERS and not fresh
-            if again or self.where is not None:
-                self.child.kill()  # what a kernel does to a GPU's context stays
-            if not again:
-                break
-        failed = None if _is_lost(outcome) else _result(MeasureResult(Status.OK), outcome)
-        return failed, spent
+                return Turn(outcome.value, spent, note=note)
+            self.child.kill()  # what a kernel does to its process, or to a GPU's context, stays
+            if _is_lost(outcome):
+                return Turn(None, spent)
+            failed = _result(MeasureResult(Status.OK), outcome)
+            story = f"a later visit ended in {failed.status}: {failed.error}"
+            if outcome.kind == "timeout":
+                return Turn(failed, spent, note=story)
+            if fresh:
+                note = story
+        to_blame = outcome.kind != "memory"
+        return Turn(failed, spent, to_blame, "" if to_blame else note)
 
     def close(self) -> None:
         """End the child and give up the lock."""
@@ -302,30 +313,34 @@ class Slot:
             raise MeasureError(f"the pacer cannot be timed: {outcome.text}")
         return tuple(outcome.value)
 
-    def _witnessed(self, function: str, *args: int) -> float:
+    def _witnessed(self, function: str, *args: float) -> float:
         outcome = self.child.call(function, *args, timeout=PACE_TIMEOUT)
         if outcome.kind != "value":
             raise MeasureError(f"the witness cannot be timed: {outcome.text}")
         return float(outcome.value)
 
+    def _alone(self) -> float:
+        """The witness's time on cores that nobody shares; 0 where it says nothing."""
+        alone = self._witnessed("measure.witness:alone_seconds")
+        path = self._slot_lock().path.with_suffix(".watched")
+
+        def ask() -> bool:
+            return bool(self._witnessed("measure.witness:is_right", alone))
+
+        return alone if alone and is_watchable(path, ask) else 0.0
+
     def _best_barrier(self, found: float) -> float:
-        """The least of `found` and what any slot of this host ever found, which is noted."""
-        path = self._slot_lock().path.with_suffix(f".barrier-{self.threads}")
-        try:
-            known = float(path.read_text())
-        except (OSError, ValueError):  # never written, or not to its end
-            known = inf
-        if found < known:
-            # The folder goes with the user's session, on many systems; a search may outlive that.
-            with contextlib.suppress(OSError):
-                path.write_text(f"{found!r}\n")
-        return min(found, known)
+        """The best barrier of this machine, by which one of `found` seconds is to be judged."""
+        if self._barrier is None:
+            path = self._slot_lock().path.with_suffix(f".barrier-{self.threads}")
+            self._barrier = BestBarrier(path)
+        return self._barrier.note(found)
 
     def _learn(self, artifact: Code, found: Estimate) -> None:
-        """What a visit saw that was better than the times taken at the start."""
+        """What a visit saw that changes the times taken at the start."""
         pace = self.pace()
         self._learn_pace(pace.threads_of(artifact), min(found.pacer_samples))
-        if found.barrier_seconds < pace.barrier:
+        if found.barrier_seconds < inf:
             self._pace = replace(self.pace(), barrier=self._best_barrier(found.barrier_seconds))
 
     def _learn_pace(self, threads: int, best: float) -> None:
@@ -414,7 +429,7 @@ def _limits(options: LocalRunner, where: GPU | None) -> Limits:
     can be used by mistake.
     """
     if where is None:
-        return Limits(options.memory_bytes or _three_quarters(), processes=0, urgent=True)
+        return Limits(options.memory_bytes or _three_quarters(), PRINTED_BYTES, 0, urgent=True)
     env: tuple[tuple[str, str], ...] = ()
     if where.kind == "cuda":
         # Kernels are loaded when they are given to the device, not within their first, timed call.

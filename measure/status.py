@@ -38,7 +38,7 @@ class MeasureResult:
     is the minimum of all samples as read from the clock. `spread` is the interquartile range of the
     samples as a fraction of that. `noise` is the machine's unrest, as a fraction: the larger of
     what is known of the least disturbed visit (the pacer's interquartile range; how long even the
-    best sample waited for a core, or how crowded it was; 0.5 where the host had put the cores
+    best sample waited for a core, or how crowded it was; 0.2 where the host had put the cores
     apart, see `measure.witness`) and how far the two best visits of a candidate lie apart, for nine
     in ten of the last candidates. Differences below it say nothing. All four are None unless the
     status is `ok`. `runs` counts the timed calls; `samples` are seconds a call, of all visits,
@@ -46,7 +46,8 @@ class MeasureResult:
 
     `build_seconds`, `queue_seconds` (waiting for the device) and `run_wall_seconds` (all that the
     runner did: linking, verifying, timing; of which `verify_seconds`) are separate clocks.
-    `started_at` and `finished_at` are Unix times. `error` is the full text, empty if `ok`.
+    `started_at` and `finished_at` are Unix times. `error` is the full text; with `ok` it is empty,
+    or says how a later visit failed, and the noise is then at least 0.5.
     `program_hash` names the scheduled program, empty if replay failed; `retries` counts the
     attempts that were lost with a device.
     """
@@ -80,7 +81,8 @@ class Distribution:
 
     `seconds` is the drift-cancelled estimate of one call, as in MeasureResult; `rounds` the
     estimate of each round alone. `level` is that of the build. With a
-    status other than `ok` there are no times and `error` says why.
+    status other than `ok` there are no times and `error` says why; with `ok` it is empty, or says
+    how a later turn failed.
     """
 
     status: Status

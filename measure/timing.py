@@ -31,6 +31,8 @@ from math import ceil, inf
 MAX_DRIFT = 1.33
 CLEAN = 0.01
 """Share of a sample that its threads may wait for a core."""
+MOST_LONG = 4
+"""Samples of a long kernel that are waited for: if all were disturbed it is visited later."""
 
 
 @dataclass(frozen=True)
@@ -44,13 +46,16 @@ class TimingPlan:
     `chances` calls or `give_up_ms`, since one slow call may be the system's fault. A kernel
     slower than the budget is timed by its second call alone if it is above `near_race`, or takes
     more than `long_factor` budgets. All this counts clean calls and samples; with disturbed ones
-    sampling ends after `patience_ms`, and in any case after `wall_ms` on this machine's clock,
+    sampling ends after `patience_ms`, or two budgets if that is longer; of a long kernel after two
+    budgets, or four samples. It ends in any case after `wall_ms` on this machine's clock,
     where launching takes longer than what is launched. `cooldown_ms` is slept before every sample;
-    with `flush_cache` the arguments are out of the caches before every call.
+    with `flush_cache` the arguments are out of the caches before every call. A kernel is long above
+    `long_ms`: what warms it up counts as a sample.
 
     All that is one visit. A candidate in the race gets at least two, with others in between; up to
-    `most_visits` until its two best are within `agreement`; and `near_visits` where it is within
-    `near_best` times the best, or where all were disturbed: see `measure.visits`.
+    `most_visits` until its two best are within `agreement`, or `far_agreement` above `near_race`
+    times the best, where a long kernel gets one; and `near_visits` where it is within `near_best`
+    times the best, or where all were disturbed: see `measure.visits`.
     """
 
     number: int = 0
@@ -63,12 +68,14 @@ class TimingPlan:
     near_race: float = 1.5
     chances: int = 5
     give_up_ms: float = 20.0
-    patience_ms: float = 120.0
+    patience_ms: float = 80.0
     wall_ms: float = 500.0
     long_factor: float = 30.0
+    long_ms: float = 2.5
     cooldown_ms: float = 0.0
     flush_cache: bool = False
     agreement: float = 0.01
+    far_agreement: float = 0.03
     near_best: float = 1.05
     near_visits: int = 3
     most_visits: int = 4
@@ -111,10 +118,10 @@ class Samples:
         # A device's clock runs while its kernels do; what keeps us waiting takes longer.
         share = (self._waited() - before) / max(total, wall)
         self.wall += wall
-        crowd = crowding()
         self.all.append(total / number)
         self.spent += total
         self.runs += number
+        crowd = crowding()
         self.crowded += crowd > 0
         if max(share, crowd) <= CLEAN:
             self.clean.append(total / number)
@@ -151,26 +158,29 @@ def time_kernel(
     """
     race = best_seconds if best_seconds is not None else inf
     budget = plan.budget_ms * 1e-3
-    warm = Samples(call, waited)
-    quick = first_seconds
-    while _looks_lost(first_seconds, warm, plan, race):
-        warm.take()
-    if not warm.all and quick <= min(plan.long_factor * budget, plan.out_of_race * race):
-        warm.take()
-    quick = min(first_seconds, *warm.all) if warm.all else first_seconds
-    paces = [pacer() for _ in range(3)]
-    slow = quick > budget and quick > min(plan.near_race * race, plan.long_factor * budget)
-    if slow or quick > plan.out_of_race * race:
-        noise = max(warm.noise, crowding(paces[-1]))
-        return estimate(warm.all or [quick], paces, nominal, max(1, warm.runs), noise)
-    number = plan.number or max(1, ceil(plan.min_repeat_ms * 1e-3 / quick))
-    samples = Samples(call, waited)
+    paces: list[float] = []
 
     def after() -> float:
         paces.append(pacer())
         return crowding(paces[-1])
 
-    while not _enough(samples, sum(paces), plan, race):
+    warm = Samples(call, waited)
+    while _looks_lost(first_seconds, warm, plan, race):
+        warm.take()
+    doubted = bool(warm.all)
+    if not doubted and first_seconds <= min(plan.long_factor * budget, plan.out_of_race * race):
+        warm.take(1, after)
+    quick = min(first_seconds, *warm.all) if warm.all else first_seconds
+    paces += [pacer() for _ in range(3 - len(paces))]
+    slow = quick > budget and quick > min(plan.near_race * race, plan.long_factor * budget)
+    if slow or quick > plan.out_of_race * race:
+        noise = max(warm.noise, crowding(paces[-1]))
+        return estimate(warm.all or [quick], paces, nominal, max(1, warm.runs), noise)
+    number = plan.number or max(1, ceil(plan.min_repeat_ms * 1e-3 / quick))
+    whole = number == 1 and quick > plan.long_ms * 1e-3 and not doubted
+    samples = warm if whole else Samples(call, waited)
+    patience = max(2 * budget, MOST_LONG * quick if whole else plan.patience_ms * 1e-3)
+    while not _enough(samples, sum(paces), plan, race, patience):
         if plan.cooldown_ms:
             time.sleep(plan.cooldown_ms * 1e-3)
         samples.take(number, after)
@@ -188,10 +198,12 @@ def _looks_lost(first: float, warm: Samples, plan: TimingPlan, race: float) -> b
     )
 
 
-def _enough(samples: Samples, pacing: float, plan: TimingPlan, race: float) -> bool:
+def _enough(
+    samples: Samples, pacing: float, plan: TimingPlan, race: float, patience: float
+) -> bool:
     """Whether sampling may end; `pacing` seconds went to the pacer."""
     every, n = len(samples.all), len(samples.clean)
-    if every >= 2 and samples.spent + pacing >= plan.patience_ms * 1e-3:
+    if every >= 2 and samples.spent + pacing >= patience:
         return True
     if samples.all_crowded and every >= plan.min_repeats:
         return True

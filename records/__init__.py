@@ -17,6 +17,7 @@ from records.errors import (
     QueueFull,
     RecordError,
     SchemaVersionError,
+    StoreDamaged,
     StoreUnavailable,
 )
 from records.exchange import export_jsonl, export_lines, import_jsonl, merge
@@ -85,6 +86,7 @@ __all__ = [
     "RepairReport",
     "SchemaVersionError",
     "Store",
+    "StoreDamaged",
     "StoreUnavailable",
     "SubmissionKey",
     "Workload",

@@ -32,7 +32,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from records import versions
-from records.errors import RecordError, StoreUnavailable
+from records.errors import RecordError, StoreDamaged, StoreUnavailable
 from records.filesystem import refuse_network
 from records.types import canonical_json
 
@@ -55,6 +55,17 @@ million records a batch of 500 took 1.5 times as long with SQLite's own numbers,
 
 ATTEMPTS = 5
 """How often a transaction is done that the server ends in favour of another one."""
+_DAMAGED = {
+    sqlite3.SQLITE_CORRUPT: "restore it from a copy, or save what can be read: "
+    "`sqlite3 FILE .recover | sqlite3 NEW.db`",
+    sqlite3.SQLITE_NOTADB: "expected the file of an SQLite database",
+}
+"""What to do about a file that SQLite cannot read, by its code."""
+_ADVICE = {
+    sqlite3.SQLITE_READONLY: "its file and its folder have to be writable, also for reading",
+    sqlite3.SQLITE_FULL: "make room on its disk",
+    sqlite3.SQLITE_CANTOPEN: "expected a file, in a folder that can be written",
+}
 _VICTIM = ("40001", "40P01")
 """PostgreSQL's codes for that: a serialization failure, a deadlock."""
 
@@ -87,6 +98,11 @@ def address(url_or_path: str | os.PathLike[str]) -> URL:
         refuse_network(Path(url.database))
     elif url.drivername in ("postgres", "postgresql"):
         url = url.set(drivername="postgresql+psycopg")
+    elif url.get_backend_name() != "postgresql":
+        raise RecordError(
+            f"{_name(url)}: no such kind of database; expected the path of an SQLite file, "
+            "sqlite:///PATH or postgresql://USER@HOST/NAME"
+        )
     return url
 
 
@@ -120,7 +136,7 @@ class Database:
                 connect_args=_NOT_PREPARED if url.drivername == "postgresql+psycopg" else {},
             )
         except NoSuchModuleError as e:
-            raise RecordError(f"{self.name}: no such kind of database: {e}") from e
+            raise RecordError(f"{self.name}: no such driver: {e}") from e
         except ModuleNotFoundError as e:
             raise RecordError(
                 f"{self.name}: the driver {e.name!r} is not installed: "
@@ -226,6 +242,11 @@ class Database:
 
     def _translated(self, error: SQLAlchemyError) -> RecordError:
         reason = str(error.orig) if isinstance(error, DBAPIError) else str(error)
+        found = getattr(getattr(error, "orig", None), "sqlite_errorcode", 0) & 0xFF
+        if found in _DAMAGED:
+            return StoreDamaged(f"{self.name}: {reason}; {_DAMAGED[found]}")
+        if found in _ADVICE:
+            reason += f"; {_ADVICE[found]}"
         if isinstance(error, IntegrityError):
             return RecordError(f"{self.name} refused the rows: {reason}")
         code = getattr(error.orig, "sqlstate", None) if isinstance(error, DBAPIError) else None

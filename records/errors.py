@@ -6,6 +6,7 @@ RecordError            a record, store or log that cannot be used
 ├── QueueFull          as many jobs wait as may
 ├── LeaseLost          somebody else has the job, or nobody has: what was to be written is not
 ├── SchemaVersionError a database of another schema version; the message names the command to run
+├── StoreDamaged       the file of a database is damaged, or is none
 └── StoreUnavailable   the database is locked, full or out of reach; the same call may work later
 """
 
@@ -34,6 +35,10 @@ class LeaseLost(RecordError):
 
 class SchemaVersionError(RecordError):
     """A database whose schema is of another version than this package."""
+
+
+class StoreDamaged(RecordError):
+    """The file of a database cannot be read as one, now or later."""
 
 
 class StoreUnavailable(RecordError):

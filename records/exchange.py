@@ -5,8 +5,9 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from itertools import islice
+from pathlib import Path
 from typing import IO, TYPE_CHECKING, Unpack, cast
 
 from records.errors import RecordError
@@ -47,7 +48,7 @@ def import_jsonl(store: Store, log: str | os.PathLike[str] | IO[bytes]) -> Impor
     from records.intake import take_in
 
     skipped = JsonlReport()
-    report = take_in(store, numbered_entries(log, skipped), IMPORT)
+    report = take_in(store, numbered_entries(log, skipped, quiet=True), IMPORT)
     report.add_skipped(skipped)
     return report
 
@@ -95,7 +96,7 @@ def _read_off(
     if not isinstance(source, io.BufferedReader):
         return take(enumerate(entries(cast("RecordSource", source)), 1))
     skipped = JsonlReport()
-    report = take(numbered_entries(source, skipped))
+    report = take(numbered_entries(source, skipped, quiet=True))
     report.add_skipped(skipped)
     return report
 
@@ -118,13 +119,34 @@ def entries(source: RecordSource, records: Iterable[Record] | None = None) -> It
             yield logged(by_id[measurement.record_id], measurement)
 
 
+@contextmanager
+def new_file(path: Path) -> Iterator[IO[bytes]]:
+    """A file to write that bears its name once it is whole; if it does not get so far, it is
+    removed (who is killed leaves `NAME.….part`). Raises FileExistsError, and OSError."""
+    if path.exists():
+        raise FileExistsError(path)
+    part = path.with_name(f"{path.name}.{os.getpid()}.part")
+    try:
+        with open(part, "xb") as stream:
+            yield stream
+        try:
+            os.link(part, path)  # unlike a renamed one it replaces nothing
+        except FileExistsError:
+            raise
+        except OSError:
+            # A file system without such links.
+            os.rename(part, path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
 def write_entries(
     path_or_stream: str | os.PathLike[str] | IO[bytes], all_entries: Iterator[Entry]
 ) -> int:
     """Writes entries to a stream or a file that is made; returns how many were records."""
     if isinstance(path_or_stream, str | os.PathLike):
         try:
-            with open(path_or_stream, "xb") as stream:
+            with new_file(Path(path_or_stream)) as stream:
                 return write_entries(stream, all_entries)
         except FileExistsError as e:
             raise RecordError(f"{path_or_stream} is there already; name a new file") from e

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection
 
-from records.errors import RecordError, StoreUnavailable
+from records.errors import RecordError, StoreDamaged, StoreUnavailable
 from records.import_report import BATCH, ImportReport
 from records.lines import Entry
 from records.taking import Taking
@@ -23,8 +23,8 @@ def take_in(
     """Stores numbered entries, marked as of `origin` (None: as they are).
 
     A batch is one transaction: all of it is there or nothing, whatever happens meanwhile. What
-    cannot be stored is refused in the report, entry by entry. Raises StoreUnavailable; what was
-    taken by then stays, and is known when the same is taken in again.
+    cannot be stored is refused in the report, entry by entry. Raises StoreUnavailable, and
+    StoreDamaged; what was taken by then stays, and is known when the same is taken in again.
     """
     intake = _Intake(store, origin)
     rest = iter(numbered)
@@ -50,7 +50,7 @@ class _Intake:
 
         try:
             taking = self._store._write(work)
-        except StoreUnavailable:
+        except (StoreUnavailable, StoreDamaged):
             raise
         except RecordError as e:
             if len(batch) == 1:

@@ -26,8 +26,14 @@ MAX_LINE = 1 << 23
 """Bytes of the longest line that is decoded; what is longer is no line of a log of records. (As
 Python values JSON takes twenty times as much.)"""
 
+_PACKED = "compressed; unpack it first, as by `{} FILE | autosched records import -`"
 _OTHER_FORMS = {
-    b"\x1f\x8b": "compressed; unpack it first, as by `gunzip -c FILE | autosched records import -`",
+    b"\x1f\x8b": _PACKED.format("gunzip -c"),
+    b"\x28\xb5\x2f\xfd": _PACKED.format("zstd -dc"),
+    b"\xfd7zXZ": _PACKED.format("xz -dc"),
+    b"BZh": _PACKED.format("bzip2 -dc"),
+    b"PK\x03\x04": _PACKED.format("unzip -p"),
+    b"SQLite format 3\0": "a database; `autosched records merge FILE --into URL` takes it",
     b"\xff\xfe": "text in UTF-16; convert it first, as by `iconv -f UTF-16 -t UTF-8 FILE`",
     b"\xfe\xff": "text in UTF-16; convert it first, as by `iconv -f UTF-16 -t UTF-8 FILE`",
 }
@@ -147,7 +153,7 @@ def numbered_entries(
     name = getattr(log, "name", "stream") if isinstance(log, io.IOBase) else log
     try:
         for number, line in _lines(log):
-            if number == 1 and (form := _OTHER_FORMS.get(line[:2])) is not None:
+            if number == 1 and (form := other_form(line)) is not None:
                 raise RecordError(f"{name} is {form}")
             try:
                 if len(line) > MAX_LINE:
@@ -167,6 +173,11 @@ def numbered_entries(
                 "%s: %d line(s) skipped, the first is line %d: %s",
                 *(name, report.skipped_count, number, reason),
             )
+
+
+def other_form(head: bytes) -> str | None:
+    """What a file is that begins so, and what to do with it; None for what may be a log."""
+    return next((form for magic, form in _OTHER_FORMS.items() if head.startswith(magic)), None)
 
 
 def _lines(log: str | os.PathLike[str] | IO[bytes]) -> Iterator[tuple[int, bytes]]:

@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from records.errors import RecordError
+from records.jsonl import other_form
 from records.reader import RecordReader
 
 if TYPE_CHECKING:
     from records.source import RecordSource
+    from records.store import Store
 
 LOG_SUFFIXES = (".json", ".jsonl", ".ndjson", ".log")
 
@@ -29,6 +31,24 @@ def open_records(path_or_url: str | os.PathLike[str]) -> RecordSource:
             raise RecordError(f"no records at {file}: there is no such file")
         if not is_store(path_or_url):
             return RecordReader(file)
+    from records.store import Store
+
+    return Store(path_or_url)
+
+
+def open_store(path_or_url: str | os.PathLike[str], *, make: bool = True) -> Store:
+    """Opens a database, to be written to; `make`: a new one, where there is none.
+
+    Raises RecordError for what is no database, or if there is none.
+    """
+    if file := file_of(path_or_url):
+        if not make and not file.exists():
+            raise RecordError(f"no records at {file}: there is no such file")
+        if file.exists() and not is_store(path_or_url):
+            raise RecordError(
+                f"{file} is a log, and a database is expected; take the log into one first: "
+                f"`autosched records import {file} --db NAME.db`"
+            )
     from records.store import Store
 
     return Store(path_or_url)
@@ -61,4 +81,5 @@ def is_store(path_or_url: str | os.PathLike[str]) -> bool:
         return False
     if not head:
         return True
-    raise RecordError(f"{file} is neither an SQLite database nor a log of JSON lines")
+    form = other_form(head) or "neither an SQLite database nor a log of JSON lines"
+    raise RecordError(f"{file} is {form}")

@@ -157,9 +157,14 @@ def check_scope(client: Client | None, scope: str) -> Client:
     return client
 
 
-async def _client(request: Request) -> Client:  # a plain function would be called in a thread
+def client_of(request: Request) -> Client:
+    """Who asks, of a request that the gate has let pass."""
     client: Client = request.scope["autosched.client"]
     return client
+
+
+async def _client(request: Request) -> Client:  # a plain function would be called in a thread
+    return client_of(request)
 
 
 ClientOf = Annotated[Client, Depends(_client)]

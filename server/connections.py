@@ -12,7 +12,8 @@ from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn._types import ASGI3Application
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from server.problems import KINDS, MEDIA_TYPE, retry_after
 from server.settings import Settings
@@ -26,6 +27,7 @@ class Connection(HttpToolsProtocol):
     head_bytes: int
     most: int
     _deadline: asyncio.TimerHandle | None = None
+    _answering: RequestResponseCycle | None = None
     _in_head = True
     _unseen = 0
     """Bytes that arrived and that nobody was told of yet: of a head, or of what stands between the
@@ -54,7 +56,20 @@ class Connection(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._head_arrived()
+        self._tell_gone()
         super().connection_lost(exc)
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        self._answering = cycle
+        super()._start_asgi_task(cycle, app)
+
+    def _tell_gone(self) -> None:
+        """Tell the request that is being answered that nobody reads the answer. uvicorn tells the
+        newest one, behind which others may wait; and uvloop raises errors where one writes then."""
+        self.pipeline.clear()
+        if self._answering is not None:
+            self._answering.disconnected = True
+            self._answering.message_event.set()
 
     def send_400_response(self, msg: str) -> None:
         detail = "the request is not HTTP/1.1, or has a method that HTTP does not know"
@@ -123,11 +138,9 @@ class Connection(HttpToolsProtocol):
         """Write a problem and close: there is no request that an application could answer."""
         if self.transport.is_closing():
             return
-        if (
-            self.cycle is not None
-            and self.cycle.response_started
-            and not self.cycle.response_complete
-        ):
+        running = self._answering
+        if running is not None and running.response_started and not running.response_complete:
+            self._tell_gone()
             self.transport.close()  # in the middle of another answer
             return
         found = KINDS[kind]
@@ -149,6 +162,7 @@ class Connection(HttpToolsProtocol):
             "Connection: close",
             *(f"{name}: {value}" for name, value in headers.items()),
         ]
+        self._tell_gone()
         self.transport.write("\r\n".join(head).encode() + b"\r\n\r\n" + body)
         self.transport.close()
 

@@ -8,12 +8,14 @@ import json
 import logging
 import sys
 from asyncio.subprocess import PIPE, Process
-from collections.abc import Mapping
+from collections import Counter, OrderedDict, deque
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from server.examine import HEADER, WorkloadLimits, frame
-from server.problems import refused, unavailable
+from server.problems import RETRY_SECONDS, refused, retry_after, unavailable
 
 _log = logging.getLogger(__name__)
 
@@ -32,28 +34,73 @@ class Examined:
     target: str
 
 
+class Turns:
+    """So many at a time; where more would, clients take turns, whoever of them asks more often."""
+
+    def __init__(self, count: int) -> None:
+        self._free = count
+        self._waiting: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
+
+    @asynccontextmanager
+    async def of(self, client: str) -> AsyncIterator[None]:
+        """A turn of `client`, as long as the block."""
+        if self._free:
+            self._free -= 1
+        else:
+            await self._wait(client)
+        try:
+            yield
+        finally:
+            self._pass_on()
+
+    async def _wait(self, client: str) -> None:
+        turn = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(client, deque()).append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if not turn.cancelled():  # it was given just then
+                self._pass_on()
+            raise
+
+    def _pass_on(self) -> None:
+        while self._waiting:
+            client, turns = self._waiting.popitem(last=False)
+            turn = turns.popleft()
+            if turns:
+                self._waiting[client] = turns
+            if not turn.done():  # one that nobody waits for any more
+                turn.set_result(None)
+                return
+        self._free += 1
+
+
 class Examiner:
-    """Up to `processes` children; `waiting` questions may wait for one."""
+    """Up to `processes` children; `waiting` questions may wait for one.
+
+    A client may have as many questions as there are places left: one alone half of all places, and
+    whoever comes next finds some.
+    """
 
     def __init__(self, limits: WorkloadLimits, processes: int = 2, waiting: int = 32) -> None:
         self.limits = limits
-        self._turns = asyncio.Semaphore(processes)
+        self._turns = Turns(processes)
         self._idle: list[Process] = []
         self._known: dict[str, Examined] = {}
-        self._asked = 0
+        self._asked: Counter[str] = Counter()
         self._most = processes + waiting
         self._closed = False
 
-    async def examine(self, question: Mapping[str, Any]) -> Examined:
-        """The workload of `{"script"}` or `{"name", "args"}`, with `"target"`.
+    async def examine(self, question: Mapping[str, Any], client: str = "") -> Examined:
+        """The workload of `{"script"}` or `{"name", "args"}`, with `"target"`, asked by `client`.
 
-        Raises ProblemError: 422 for what is none, beyond limits, or takes too long to tell; 503
-        where too many questions wait.
+        Raises ProblemError: 422 for what is none, beyond limits, or takes too long to tell; 429
+        where too many of the client's questions wait, 503 where too many of all do.
         """
         asked = json.dumps(question)
         known = self._known.get(asked)
         if known is None:
-            found = await self.ask(question)
+            found = await self.ask(question, client)
             known = Examined(found["workload"], found["target"])
             if len(asked) <= KEPT_CHARACTERS:
                 self._known[asked] = known
@@ -61,16 +108,26 @@ class Examiner:
                     del self._known[next(iter(self._known))]
         return known
 
-    async def ask(self, question: Mapping[str, Any]) -> dict[str, Any]:
+    async def ask(self, question: Mapping[str, Any], client: str = "") -> dict[str, Any]:
         """The answer to any question that `server.examine.answer` knows. Raises ProblemError."""
-        if self._asked >= self._most or self._closed:
-            raise unavailable(f"{self._asked} workloads are being examined; try again")
-        self._asked += 1
+        asked, mine = self._asked.total(), self._asked[client]
+        if asked >= self._most or self._closed:
+            raise unavailable(f"{asked} workloads are being examined; try again")
+        if mine > self._most - asked:
+            raise refused(
+                "rate-limited",
+                f"{mine} of your workloads are being examined, and {self._most - asked} places are "
+                "left for all clients; try again when some of yours are done",
+                headers=retry_after(RETRY_SECONDS),
+            )
+        self._asked[client] += 1
         try:
-            async with self._turns:
+            async with self._turns.of(client):
                 found = await self._ask(question)
         finally:
-            self._asked -= 1
+            self._asked[client] -= 1
+            if not self._asked[client]:
+                del self._asked[client]
         if "problem" in found:
             if "mistake" in found:
                 _log.error("examining a workload failed", extra={"traceback": found["mistake"]})

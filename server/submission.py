@@ -9,13 +9,14 @@ from autosched.target import Target
 from autosched.tuning import TuningOptions
 from records import SubmissionKey, Workload
 from records.submissions import Submission
+from server.auth import Client
 from server.problems import refused
 from server.schemas import Job, JobRequest, NamedWorkload
 from server.state import Service
 
 
 async def submit(
-    service: Service, client: str, request: JobRequest, idempotency_key: str | None
+    service: Service, client: Client, request: JobRequest, idempotency_key: str | None
 ) -> Job:
     """The job of a request, new or that of the first time.
 
@@ -25,8 +26,8 @@ async def submit(
     key = None
     if idempotency_key is not None:
         digest = hashlib.sha256(request.model_dump_json().encode()).hexdigest()
-        key = SubmissionKey(client, idempotency_key, digest)
-    examined = await service.examiner.examine(_question(service, request))
+        key = SubmissionKey(client.name, idempotency_key, digest)
+    examined = await service.examiner.examine(_question(service, request), client.key)
     _check_target(service, examined.target)
     options = request.options
     # A round's size is fixed here: with more trials, rounds of another size would be other rounds.
@@ -42,7 +43,7 @@ async def submit(
             trials_requested=options.num_measure_trials,
             options=options.model_dump() | {"round_size": tuning.round_size},
             priority=request.priority,
-            client=client,
+            client=client.name,
             key=key,
         )
     )

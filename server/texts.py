@@ -31,9 +31,12 @@ class Texts:
         """What changes when the text may. Raises NoRecord."""
         return _tag(await run_sync(self.store.get, record_id), form)
 
-    async def text(self, record_id: int, form: Form) -> str:
-        """The record's program. Raises NoRecord, and ProblemError (409) where it cannot be made
-        again or is another program by now."""
+    async def text(self, record_id: int, form: Form, client: str) -> str:
+        """The record's program, for the client with that key.
+
+        Raises NoRecord, and ProblemError: 409 where it cannot be made again or is another program
+        by now, 429 and 503 where too many are made.
+        """
         record = await run_sync(self.store.get, record_id)
         tag = _tag(record, form)
         if tag in self._kept:
@@ -41,7 +44,7 @@ class Texts:
             return self._kept[tag]
         workload = await run_sync(self.store.workload, record.workload_key)
         question = {"form": form, "workload": _values(workload), "record": _values(record)}
-        text: str = (await self.examiner.ask(question))["text"]
+        text: str = (await self.examiner.ask(question, client))["text"]
         self._keep(tag, text)
         return text
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 
 import numpy as np
 import pytest
@@ -138,6 +139,30 @@ def test_doctor_prints_text_and_json(
 
     assert doctor.run(parser.parse_args(["--quick"])) == 0
     assert "FMA peak" not in capsys.readouterr().out
+
+
+def test_doctor_shows_gpus_as_slots_and_what_a_block_may_use(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    parser = argparse.ArgumentParser()
+    doctor.add_arguments(parser)
+    target = "opencl -max-threads-per-block=512"
+    assert doctor.run(parser.parse_args(["--target", target])) == 0
+    text = capsys.readouterr().out
+    assert re.search(r"^block +512 threads; 32 KiB of shared memory$", text, re.M)
+    assert "vectors" not in text
+    assert "FMA peak" not in text
+    assert doctor.run(parser.parse_args(["--target", "cuda -arch=sm_90", "--json"])) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["block"]["max_threads"] == 1024
+    assert report["block"]["warp"] == 32
+    assert report["vector_bits"] is None
+    for name, found in report["slots"]:
+        kind, slash, number = name.partition("/")
+        assert kind in ("cuda", "opencl")
+        # A device, or why there is none, or why it cannot be used.
+        assert isinstance(found, str) or (slash and number.isdigit() and found["kind"] == kind)
+        assert re.search(rf"^{name} +\S", text, re.M)
 
 
 def test_doctor_reports_a_driver_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -73,14 +73,16 @@ def _operators() -> str:
     return "\n".join(lines)
 
 
-def add_db(parser: argparse.ArgumentParser, verb: str = "holds the records") -> None:
-    """--db."""
+def add_db(
+    parser: argparse.ArgumentParser, verb: str = "holds the records", *, logs: bool = True
+) -> None:
+    """--db; `logs`: it may be a log, too."""
+    forms = "an SQLite file, a JSON-lines log (.json, .jsonl), or" if logs else "an SQLite file or"
     parser.add_argument(
         "--db",
         default=DEFAULT_DB,
         metavar="URL",
-        help=f"what {verb}: a SQLite file, a JSON-lines log (.json, .jsonl), or a database URL "
-        "(default: %(default)s)",
+        help=f"what {verb}: {forms} a database URL (default: %(default)s)",
     )
 
 

@@ -13,8 +13,11 @@ from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from typing import Any
 
+from autosched.codegen.gpu.kernel import Limits as GPULimits
 from autosched.errors import MeasureError
+from autosched.gpu_target import limits_of
 from autosched.machine import Limits, measure_limits
+from autosched.runtime.queue import QueueInfo
 from autosched.target import Target
 from measure.child import Child
 from measure.devices import this_device
@@ -35,12 +38,16 @@ class Report:
     fingerprint: str
     target: str
     cores: int
-    vector_bits: int
-    vector_registers: int
+    vector_bits: int | None
+    vector_registers: int | None
+    """None of a GPU's target; `block` is what a block of it may use, None of a CPU's."""
+    block: GPULimits | None
     features: tuple[str, ...]
     caches: tuple[str, ...]
     versions: dict[str, str]
     gpus: tuple[str, ...]
+    slots: tuple[tuple[str, QueueInfo | str], ...]
+    """Of `measure.gpu_machine.gpus_here`: GPUs as a worker's slots."""
     toolchain: dict[str, str | None]
     slot: dict[str, Any]
     granted: dict[str, bool]
@@ -64,22 +71,27 @@ def run(options: argparse.Namespace) -> int:
 
 
 def examine(target: Target, measured: bool = True) -> Report:
-    """The report on this machine. Raises TargetError if it cannot run code for the target."""
+    """The report on this machine; the processor is measured for its own target only. Raises
+    TargetError if it cannot run code for the target."""
     device = this_device()
+    gpu = target.is_gpu
+    measured = measured and not gpu
     return Report(
         device=device.model,
         fingerprint=device.fingerprint,
         target=str(target),
         cores=device.cores,
-        vector_bits=target.vector_bytes * 8,
-        vector_registers=target.vector_registers,
-        features=tuple(sorted(target.features)),
+        vector_bits=None if gpu else target.vector_bytes * 8,
+        vector_registers=None if gpu else target.vector_registers,
+        block=limits_of(target) if gpu else None,
+        features=() if gpu else tuple(sorted(target.features)),
         caches=device.caches,
         versions=_versions(),
         gpus=_gpus(),
+        slots=_asked("measure.gpu_machine:gpus_here"),
         toolchain=_toolchain(),
         slot=_slot(),
-        granted=_granted(),
+        granted=_asked("measure.containment:granted"),
         limits=measure_limits(target) if measured else None,
         company=_company(target.num_cores) if measured else None,
     )
@@ -98,10 +110,10 @@ def as_text(report: Report) -> str:
         ("cores", str(report.cores)),
         ("caches", ", ".join(report.caches) or "unknown"),
         ("target", report.target),
-        ("vectors", f"{report.vector_bits} bits, {report.vector_registers} registers"),
-        ("features", " ".join(report.features) or "none beyond the baseline"),
+        *_shape_rows(report),
         ("versions", ", ".join(f"{name} {number}" for name, number in report.versions.items())),
         ("GPU", ", ".join(report.gpus) or "none"),
+        *((name, _slot_of_gpu(found)) for name, found in report.slots),
         *found.items(),
         ("slot lock", _slot_text(report.slot)),
         *_granted_rows(report.granted),
@@ -112,6 +124,30 @@ def as_text(report: Report) -> str:
         rows += _company_rows(report.company)
     width = max(len(name) for name, _ in rows)
     return "\n".join(f"{name:<{width}}  {value}" for name, value in rows)
+
+
+def _shape_rows(report: Report) -> list[tuple[str, str]]:
+    """What the target's code is made for."""
+    if report.block is None:
+        return [
+            ("vectors", f"{report.vector_bits} bits, {report.vector_registers} registers"),
+            ("features", " ".join(report.features) or "none beyond the baseline"),
+        ]
+    block = report.block
+    warp = f", {block.warp} of them in step" if block.warp > 1 else ""
+    text = f"{block.max_threads} threads{warp}; {block.shared_bytes >> 10} KiB of shared memory"
+    return [("block", text)]
+
+
+def _slot_of_gpu(found: QueueInfo | str) -> str:
+    """A device in one line, or the first of what is wrong."""
+    if isinstance(found, str):
+        return f"none: {found.splitlines()[0]}"
+    return (
+        f"{found.model}, {found.version}, {found.driver}, {found.units} units, "
+        f"{found.memory_bytes / 2**30:.3g} GiB; of a block {found.max_threads} threads, "
+        f"{found.shared_bytes >> 10} KiB"
+    )
 
 
 def _limit_rows(limits: Limits) -> list[tuple[str, str]]:
@@ -143,15 +179,16 @@ def _slot_text(slot: dict[str, Any]) -> str:
     return f"{slot['path']}: {held or 'free'}"
 
 
-def _granted() -> dict[str, bool]:
-    """Asked in a child, as runners are."""
+def _asked(function: str) -> Any:
+    """What a child that is contained as runners are says."""
     template = Template()
-    child = Child(template, ChildLimits())
+    # Drivers of GPUs reserve more addresses than they ever use.
+    child = Child(template, ChildLimits(memory_bytes=0))
     try:
-        outcome = child.call("measure.containment:granted", timeout=30)
+        outcome = child.call(function, timeout=60)
         if outcome.kind != "value":
             raise MeasureError(f"no measuring process can work here: {outcome.text}")
-        return dict(outcome.value)
+        return outcome.value
     finally:
         child.kill()
         template.close()

@@ -12,16 +12,29 @@ from records import STATUSES, ImportReport, distill, export_jsonl, import_jsonl,
 _EPILOG = """\
 examples:
   autosched records export all.json --db autosched.db
-  autosched records export - --status ok | wc -l
+  autosched records export - --db autosched.db --status ok | wc -l
   autosched records import all.json --db other.db
-  autosched records merge one.db two.json --into both.db
-  autosched records distill both.db best.json
   autosched records verify --db other.db
+  autosched records merge autosched.db all.json --into both.db
+  autosched records distill autosched.db best.json
   autosched records repair --db other.db --dry-run
 
-Imported records are kept as such: they are handed out as the best only once measured again here,
-which is what verify does.
+A store is a database: an SQLite file, or a server's by its URL. A log is a file of JSON lines.
+Imported records (those merged into a store, too) are kept as such: they are handed out as the best,
+or kept by distill, only once measured again here, which is what verify does.
+
+Exit status: 0 done, also where some lines were refused; 1 failed, or no line could be used; with
+repair, something is left to be done; 130 interrupted: what was taken in by then stays, and doing it
+again takes the rest. A file that is to be written bears its name once it is whole.
 """
+
+
+_FILTERS = {
+    "workload-key": ("workload", "KEY"),
+    "target": ("target", "TARGET"),
+    "device": ("device fingerprint", "DEVICE"),
+    "job-id": ("job", "ID"),
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,14 +44,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     export = actions.add_parser("export", help="write records as JSON lines")
     export.add_argument("file", help="new file to write; - for standard output")
     add_db(export)
-    export.add_argument("--status", choices=STATUSES, help="only these records")
-    for name in ("workload-key", "target", "device", "job-id"):
-        export.add_argument(f"--{name}", help="only these records")
+    export.add_argument(
+        "--status", choices=STATUSES, metavar="STATUS",
+        help=f"only records of that status: {', '.join(STATUSES)}",
+    )  # fmt: skip
+    for name, what in _FILTERS.items():
+        export.add_argument(f"--{name}", metavar=what[1], help=f"only records of that {what[0]}")
     take = actions.add_parser(
         "import", help="read JSON lines into a store; doing it again changes nothing"
     )
     take.add_argument("file", help="log to read; - for standard input")
-    add_db(take, "takes them")
+    add_db(take, "takes them", logs=False)
     join = actions.add_parser("merge", help="take several stores or logs into one")
     join.add_argument("sources", nargs="+", metavar="SOURCE", help="stores or logs to read")
     join.add_argument("--into", required=True, metavar="URL", help="store or log to extend")
@@ -50,7 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     check = actions.add_parser(
         "verify", help="measure imported records of this machine again, and withdraw bad ones"
     )
-    add_db(check)
+    add_db(check, logs=False)
     check.add_argument("--workload-key", metavar="KEY", help="only this workload")
     check.add_argument("--target", default="llvm", help="target of the records (default: llvm)")
     check.add_argument(
@@ -58,7 +74,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="trials of each workload to measure, fastest first (default: %(default)s)",
     )  # fmt: skip
     mend = actions.add_parser("repair", help="check a whole store, and put right what can be")
-    add_db(mend)
+    add_db(mend, logs=False)
     mend.add_argument("--dry-run", action="store_true", help="say what is wrong, change nothing")
 
 
@@ -71,21 +87,25 @@ def run(options: argparse.Namespace) -> int:
             out = sys.stdout.buffer if options.file == "-" else options.file
             _say(f"{_counted(export_jsonl(source, out, **filters), 'record')} written")
     elif options.action == "import":
-        from records.store import Store
+        from records.opening import open_store
 
-        with Store(options.db) as store:
+        with open_store(options.db) as store:
             log = sys.stdin.buffer if options.file == "-" else options.file
-            _report(options.file, import_jsonl(store, log))
+            return _report(options.file, import_jsonl(store, log))
     elif options.action == "merge":
         reports = merge(options.sources, options.into)
-        for name, report in zip(options.sources, reports, strict=True):
-            _report(name, report)
+        return max(map(_report, options.sources, reports))
     elif options.action == "verify":
         return _verify(options)
     elif options.action == "repair":
         return _repair(options)
     else:
-        _say(f"{_counted(distill(options.source, options.file), 'record')} kept")
+        kept = distill(options.source, options.file)
+        _say(f"{_counted(kept, 'record')} kept")
+        if not kept:
+            _say(
+                "nothing there is ok and was measured here; for imported records, verify does that"
+            )
     return 0
 
 
@@ -93,10 +113,10 @@ def _verify(options: argparse.Namespace) -> int:
     from autosched.target import Target
     from autosched.tuning.verify import verify
     from measure.local import LocalPool
-    from records.store import Store
+    from records.opening import open_store
 
     target = Target(options.target)
-    with Store(options.db) as store, LocalPool(target) as pool:
+    with open_store(options.db, make=False) as store, LocalPool(target) as pool:
         report = verify(
             store, pool, str(target), key=options.workload_key, top=options.top,
             on_workload=lambda workload: _say(f"measuring {workload.name} ({workload.key})"),
@@ -112,25 +132,33 @@ def _verify(options: argparse.Namespace) -> int:
 def _repair(options: argparse.Namespace) -> int:
     """0 if all is well now, 1 if something is left to be done."""
     from records import repair
-    from records.store import Store
+    from records.opening import open_store
 
-    with Store(options.db) as store:
+    with open_store(options.db, make=False) as store:
         report = repair(store, dry_run=options.dry_run)
     for line in report.repaired:
         _say(("to repair: " if options.dry_run else "repaired: ") + line)
     for line in report.faults:
         _say(f"fault: {line}")
-    _say(f"{report.records} records, {report.jobs} jobs and {report.traces} traces looked at")
+    looked_at = [
+        _counted(number, noun)
+        for number, noun in (
+            (report.records, "record"), (report.jobs, "job"), (report.traces, "trace")
+        )
+    ]  # fmt: skip
+    _say(f"{', '.join(looked_at)} looked at")
     return FAILED if report.faults or (options.dry_run and report.repaired) else 0
 
 
-def _report(source: str, report: ImportReport) -> None:
+def _report(source: str, report: ImportReport) -> int:
+    """1 if there were lines, and none that could be used."""
     _say(f"{source}: {report.new} new, {report.known} known, {report.refused_count} refused")
     for reason, lines in report.by_reason().items():
         shown = ", ".join(map(str, lines[:10])) + (", …" if len(lines) > 10 else "")
         _say(f"  {_counted(len(lines), 'line')} ({shown}): {reason}")
     if more := report.refused_count - len(report.refused):
         _say(f"  and {_counted(more, 'line')} more")
+    return FAILED if report.refused_count and not report.new + report.known else 0
 
 
 def _counted(count: int, noun: str) -> str:

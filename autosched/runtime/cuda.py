@@ -331,6 +331,14 @@ def architecture(index: int = 0) -> str:
     return f"sm_{major}{minor}"
 
 
+def device_count() -> int:
+    """How many devices CUDA has here. Raises BuildError where there is no driver."""
+    try:
+        return int(load_driver()("cuDeviceGetCount"))
+    except DeviceError as e:
+        raise BuildError(f"CUDA does not answer: {e}") from e
+
+
 @cache
 def open_cuda(index: int = 0) -> CUDAQueue:
     """The queue of a device, one a process. Raises BuildError where there is none."""

@@ -164,6 +164,23 @@ def open_queue(index: int | None = None) -> OpenCLQueue:
 
     Raises BuildError if there is none, or pyopencl is not installed.
     """
+    cl, devices = _opencl()
+    if index is None:
+        gpus = [n for n, d in enumerate(devices) if d.type & cl.device_type.GPU]
+        return open_queue(gpus[0] if gpus else 0)
+    if not 0 <= index < len(devices):
+        there = ", ".join(f"{n} {d.name.strip()}" for n, d in enumerate(devices))
+        raise BuildError(f"OpenCL has no device {index} here; it has {there}")
+    return OpenCLQueue(cl, devices[index])
+
+
+def device_count() -> int:
+    """How many devices OpenCL has here. Raises BuildError where it has none."""
+    return len(_opencl()[1])
+
+
+def _opencl() -> tuple[Any, list[Any]]:
+    """The module pyopencl, and all devices. Raises BuildError."""
     try:
         import pyopencl as cl
     except ImportError as e:
@@ -176,13 +193,7 @@ def open_queue(index: int | None = None) -> OpenCLQueue:
         raise BuildError(f"OpenCL finds no platform here ({e}); {_INSTALL}") from e
     if not devices:
         raise BuildError(f"OpenCL finds no device here; {_INSTALL}")
-    if index is None:
-        gpus = [n for n, d in enumerate(devices) if d.type & cl.device_type.GPU]
-        return open_queue(gpus[0] if gpus else 0)
-    if not 0 <= index < len(devices):
-        there = ", ".join(f"{n} {d.name.strip()}" for n, d in enumerate(devices))
-        raise BuildError(f"OpenCL has no device {index} here; it has {there}")
-    return OpenCLQueue(cl, devices[index])
+    return cl, devices
 
 
 def default_queue() -> OpenCLQueue:

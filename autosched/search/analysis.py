@@ -11,7 +11,7 @@ Per block (`BlockStats`)
     accumulators  vector accumulators that live through the innermost reduction loops
     live          vector registers wanted: accumulators + one row of the cheapest operand + 1
     loads, wide   vector and broadcast loads in one iteration; those that are not contiguous, by
-    element
+    element, a fraction of it where squares are transposed in registers
     guarded       loads in one iteration behind a condition on the axes, each with an address of its
                   own
     stores        vector stores in one iteration (a reduction stores once an entry, see below)
@@ -61,6 +61,9 @@ MAX_CONSTANT_COPIES = 2048.0
 """The same where unrolled loops index constant matrices: most terms vanish."""
 MAX_THREAD_BYTES = 64.0 * 2**20
 MAX_SCRATCH_BYTES = 2.0 * 2**30
+TURNED, TURNED_ROWS = 0.125, 8.0
+"""What an element of a square that is transposed in registers costs of one that is gathered, and
+the least extent of the loop along its rows."""
 REDUCE_ACCUMULATORS = 8.0
 """Accumulators that the code generator gives an unrolled reduction over lanes."""
 
@@ -385,6 +388,11 @@ def _loads(
                 last[id(atom)] = np.abs(floats(c))
     zero = floats(0.0)
     instructions, by_element = floats(1.0), zero
+    turned: Mask | np.bool_ = np.bool_(False)
+    for loop, extent in zip(site.site.loops, site.extents, strict=True):
+        if loop.kind == "serial" and not facts.is_reduction and id(loop.var) not in tangled:
+            next_to = (steps.get(id(loop.var), zero) == 1.0) & (last.get(id(loop.var), zero) == 1.0)
+            turned = turned | (next_to & (extent >= TURNED_ROWS))
     slides = _sliding(use)
     widths = {n: (floats(1.0), floats(1.0)) for n in set(slides.values())}
     for loop in site.site.loops:
@@ -397,7 +405,7 @@ def _loads(
             smooth = (steps.get(key, zero) == 1.0) & (last.get(key, zero) == 1.0)
             smooth = smooth & (key not in tangled)
             strided = used & ~smooth & (e > 1.0)
-            by_element = by_element + np.where(strided, e, 0.0)
+            by_element = by_element + np.where(strided, np.where(turned, TURNED * e, e), 0.0)
             instructions = instructions * np.where(used, np.ceil(e / facts.vector), 1.0)
         elif key in slides:
             count, span = widths[slides[key]]

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from measure.status import Status
 from records import OK
 
 if TYPE_CHECKING:
@@ -30,18 +31,27 @@ def remeasure(
     Where every finalist is slower than before by more than that, it is the machine that is slower
     now: the two threads of a virtual machine may share a core for seconds, and nothing inside it
     says so. Then all are measured once more, `ATTEMPTS` times at most, and the attempt that is
-    nearest to what was measured before counts.
+    nearest to what was measured before counts. All are measured once more, too, where a finalist
+    was lost with its device. Who has no time in the attempt that counts has that of another one.
     """
-    best: list[Distribution] = []
-    least = math.inf
-    for _ in range(ATTEMPTS):
+    attempts: list[tuple[float, list[Distribution]]] = []
+    while len(attempts) < ATTEMPTS:
         timings = pool.remeasure(handle, traces, ROUNDS)
-        slowness = _slowness(timings, before)
-        if not best or slowness < least:
-            best, least = timings, slowness
-        if math.isinf(slowness) or least <= SLOW:
+        attempts.append((_slowness(timings, before), timings))
+        lost = any(t.status is Status.DEVICE_LOST for t in timings) and len(attempts) == 1
+        slowness = min(slowness for slowness, _ in attempts)
+        if not lost and (math.isinf(slowness) or slowness <= SLOW):
             break
-    return best
+    attempts.sort(key=lambda attempt: attempt[0])
+    return [_first_right([timings[n] for _, timings in attempts]) for n in range(len(traces))]
+
+
+def _first_right(timings: Sequence[Distribution]) -> Distribution:
+    """Of one finalist: what the first of these attempts gave, or another if that one was lost."""
+    kept = timings[0]
+    if kept.status in (Status.DEVICE_LOST, Status.RUN_TIMEOUT):
+        return next((t for t in timings if t.status == OK), kept)
+    return kept
 
 
 def _slowness(timings: Sequence[Distribution], before: Sequence[float]) -> float:

@@ -65,7 +65,7 @@ async def submit_job(
     A request that is repeated with the same `Idempotency-Key` is answered with the job of the first
     time; with another body it is refused.
     """
-    job = await submission.submit(service, client.name, request, idempotency_key)
+    job = await submission.submit(service, client, request, idempotency_key)
     return written(job, 201, {"Location": f"/v1/jobs/{job.id}"})
 
 

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import PlainTextResponse, Response
 
+from server.auth import client_of
 from server.etags import has, tagged
 from server.routes.common import RecordId, answers
 from server.state import ServiceOf
@@ -63,7 +64,11 @@ async def get_source(
     service: ServiceOf,
     record_id: RecordId,
     form: Annotated[
-        Literal["llvm", "asm"], Query(description="LLVM IR, or the assembly made of it")
+        Literal["llvm", "asm"],
+        Query(
+            description="`llvm`: what the code generator makes, LLVM IR, or CUDA or OpenCL source "
+            "for a GPU; `asm`: the assembly made of LLVM IR"
+        ),
     ] = "llvm",
 ) -> Response:
     """What the code generator makes of the program."""
@@ -74,6 +79,7 @@ async def get_source(
 async def _text(
     request: Request, service: ServiceOf, record_id: int, form: Form, media_type: str
 ) -> Response:
+    key = client_of(request).key
     tag = await service.texts.tag(record_id, form)
-    text = "" if has(request, tag) else await service.texts.text(record_id, form)
+    text = "" if has(request, tag) else await service.texts.text(record_id, form, key)
     return tagged(request, PlainTextResponse(text, media_type=media_type), tag)

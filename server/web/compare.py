@@ -13,6 +13,7 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse
 from markupsafe import Markup
 
+from server.auth import ClientOf
 from server.problems import ProblemError
 from server.routes import records as api
 from server.schemas import RecordDetail
@@ -53,7 +54,7 @@ class Row:
 
 @router.get("/compare")
 async def compare_page(
-    request: Request, service: ServiceOf, a: RecordNumber, b: RecordNumber
+    request: Request, service: ServiceOf, client: ClientOf, a: RecordNumber, b: RecordNumber
 ) -> HTMLResponse:
     """Record `a` against record `b`."""
     left = await run_sync(api.get_record, service, a)
@@ -61,7 +62,7 @@ async def compare_page(
     problem = ""
     rows: list[Row] = []
     try:
-        texts = [_apply(await service.texts.text(n, "schedule")) for n in (a, b)]
+        texts = [_apply(await service.texts.text(n, "schedule", client.key)) for n in (a, b)]
         rows = await run_sync(lambda: list(side_by_side(*texts)))
     except ProblemError as e:
         problem = e.detail

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from anyio.to_thread import run_sync
@@ -12,6 +12,7 @@ from fastapi.responses import HTMLResponse
 from markupsafe import Markup
 
 from records import OK
+from server.auth import Client, ClientOf
 from server.problems import ProblemError
 from server.routes import records as api
 from server.routes.common import RecordId
@@ -46,15 +47,30 @@ FORMS: dict[Form, ShownForm] = {
         ShownForm("asm", "Assembly", "what the machine runs", "source?form=asm", "gas"),
     )
 }
+_LANGUAGES = {"cuda": "CUDA C++", "opencl": "OpenCL C"}
+
+
+def forms_of(target: str) -> dict[Form, ShownForm]:
+    """The forms that a program for `target` has: for a GPU source of its language, and no
+    assembly, which is made by its driver."""
+    language = _LANGUAGES.get(target.partition(" ")[0])
+    if language is None:
+        return FORMS
+    source = replace(FORMS["source"], title=language, language="c")
+    return {"schedule": FORMS["schedule"], "script": FORMS["script"], "source": source}
 
 
 @router.get("/records/{record_id}")
 async def record_page(
-    request: Request, service: ServiceOf, glances: GlancesOf, record_id: RecordId
+    request: Request,
+    service: ServiceOf,
+    client: ClientOf,
+    glances: GlancesOf,
+    record_id: RecordId,
 ) -> HTMLResponse:
     """One record."""
     found = await run_sync(_found, service, glances, record_id)
-    forms = await _forms(service, record_id)
+    forms = await _forms(service, client, found["record"])
     return await run_sync(lambda: page(request, "record.html", **found, forms=forms))
 
 
@@ -77,11 +93,12 @@ def _found(service: Service, glances: Glances, record_id: int) -> dict[str, Any]
 
 @router.get("/records/{record_id}/text/{form}")
 async def text_page(
-    request: Request, service: ServiceOf, record_id: RecordId, form: Form
+    request: Request, service: ServiceOf, client: ClientOf, record_id: RecordId, form: Form
 ) -> HTMLResponse:
     """A record's program in one form."""
-    text = await service.texts.text(record_id, form)
-    shown = FORMS[form]
+    record = await run_sync(service.store.get, record_id)
+    text = await service.texts.text(record_id, form, client.key)
+    shown = forms_of(record.target).get(form, FORMS[form])
     marked = await run_sync(highlighted, text, shown.language)
     return page(
         request,
@@ -92,19 +109,19 @@ async def text_page(
     )
 
 
-async def _forms(service: Service, record_id: int) -> list[dict[str, Any]]:
+async def _forms(service: Service, client: Client, record: RecordDetail) -> list[dict[str, Any]]:
     """The forms for the template: the schedule with its text, the others to be fetched.
 
     Where there is no schedule, the reason stands in its place, and there are no others.
     """
     try:
-        schedule = await service.texts.text(record_id, "schedule")
+        schedule = await service.texts.text(record.id, "schedule", client.key)
     except ProblemError as e:
-        return [_shown(FORMS["schedule"], record_id, Markup.escape(e.detail))]
+        return [_shown(FORMS["schedule"], record.id, Markup.escape(e.detail))]
     first = await run_sync(highlighted, schedule, FORMS["schedule"].language)
     return [
-        _shown(shown, record_id, first if shown.id == "schedule" else None)
-        for shown in FORMS.values()
+        _shown(shown, record.id, first if shown.id == "schedule" else None)
+        for shown in forms_of(record.target).values()
     ]
 
 

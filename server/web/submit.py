@@ -166,7 +166,7 @@ async def submit(
     if not problems:
         try:
             body = JobRequest.model_validate(_body(by, operator, arguments, values))
-            job = await submission.submit(service, client.name, body, fields.get("key") or None)
+            job = await submission.submit(service, client, body, fields.get("key") or None)
             return RedirectResponse(f"/jobs/{job.id}", 303)
         except ValidationError as e:
             problems = _of_schema(e, [*arguments, *options])

@@ -64,6 +64,16 @@ done:
 
 
 _RIGHT = _loop()
+_REPEAT = """
+  br label %again
+again:
+  %n = phi i32 [ 0, %entry ], [ %n1, %again ]
+  {call}
+  %n1 = add i32 %n, 1
+  %is_more = icmp slt i32 %n1, {count}
+  br i1 %is_more, label %again, label %after
+after:
+"""
 # The declarations that the doubles need, and what stands at the start of the kernel.
 KERNELS = {
     "right": _RIGHT,
@@ -134,6 +144,28 @@ bad:
   unreachable
 entry2:"""
     + _RIGHT.replace("%entry ]", "%entry2 ]"),
+    "closes_descriptors": _REPEAT.format(count=21, call="%r = call i32 @close(i32 %n)")
+    + _RIGHT.replace("%entry ]", "%after ]"),
+    "opens_descriptors": _REPEAT.format(count=1 << 17, call="%r = call i32 @dup(i32 2)")
+    + _RIGHT.replace("%entry ]", "%after ]"),
+    # 100 MB.
+    "writes_a_lot": _REPEAT.format(
+        count=100, call="%r = call i64 @write(i32 2, ptr @megabyte, i64 1048576)"
+    )
+    + _RIGHT.replace("%entry ]", "%after ]"),
+    # 64 MB at a time, all of it written to; what is refused is written to as well.
+    "takes_all_memory": _REPEAT.format(
+        count=4096,
+        call="%m = call ptr @malloc(i64 67108864)\n"
+        "  call void @llvm.memset.p0.i64(ptr %m, i8 1, i64 67108864, i1 false)",
+    )
+    + _RIGHT.replace("%entry ]", "%after ]"),
+    "ignores_signals": _REPEAT.format(
+        count=65, call="%r = call ptr @signal(i32 %n, ptr inttoptr (i64 1 to ptr))"
+    )
+    + "  br label %spin\nspin:\n  br label %spin\n",
+    "survives_its_crash": "  %h = call ptr @signal(i32 11, ptr @hang)\n"
+    "  store i32 1, ptr inttoptr (i64 16 to ptr)" + _RIGHT,
     # Right itself; ends whatever runs in its process a tenth of a second later.
     "leaves_a_bomb": "  %r = call i32 @ualarm(i32 100000, i32 0)" + _RIGHT,
     "slow_right": "  %r = call i32 @usleep(i32 50000)" + _RIGHT,
@@ -151,6 +183,16 @@ declare i32 @sleep(i32)
 declare i32 @usleep(i32)
 declare i32 @ualarm(i32, i32)
 declare ptr @malloc(i64)
+declare i32 @dup(i32)
+declare i64 @write(i32, ptr, i64)
+declare ptr @signal(i32, ptr)
+declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
+@megabyte = internal constant [1048576 x i8] zeroinitializer
+define void @hang(i32 %signal) {
+  br label %spin
+spin:
+  br label %spin
+}
 declare i32 @open(ptr, i32, i32)
 declare i32 @unlink(ptr)
 declare void @nobody_has_this()

@@ -55,6 +55,34 @@ def test_cluster_keys_that_others_may_read_are_refused(certs: Path, tmp_path: Pa
         security(tmp_path, "worker")
 
 
+def test_cluster_certificates_that_nobody_would_take_are_refused(
+    certs: Path, tmp_path: Path
+) -> None:
+    """Before anything is connected to: what the other side says of them is that they do not
+    match."""
+    make_certs(tmp_path / "old", days=0)
+    with pytest.raises(MeasureError, match=r"scheduler.pem expired on .*; make new certificates"):
+        security(tmp_path / "old", "scheduler")
+    done = subprocess.run(
+        [*AUTOSCHED, "worker", "--scheduler", "tls://127.0.0.1:9", "--label", "l"]
+        + ["--tls-dir", str(tmp_path / "old")],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 1
+    assert "worker.pem expired on" in done.stderr
+    mixed = tmp_path / "mixed"
+    make_certs(mixed)
+    (mixed / "ca.pem").write_bytes((certs / "ca.pem").read_bytes())
+    with pytest.raises(MeasureError, match=r"client.pem is not of the authority .*ca.pem; take"):
+        security(mixed, "client")
+    (mixed / "worker.pem").write_bytes(b"torn")
+    with pytest.raises(MeasureError, match=r"worker.pem is no certificate"):
+        security(mixed, "worker")
+    assert security(certs, "client") is not None
+
+
 @pytest.mark.parametrize(
     ("address", "tls", "text"),
     [

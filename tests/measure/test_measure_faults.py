@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -125,6 +127,65 @@ def test_code_that_gives_nan(pool: LocalPool, job: JobHandle) -> None:
     assert (bad.status, good.status) == (Status.WRONG_RESULT, Status.OK)
     assert "out[0] is nan, expected " in bad.error
     assert "1000 are NaN: never written, or made from what was not" in bad.error
+
+
+@pytest.mark.parametrize(
+    ("name", "status", "text"),
+    [
+        ("closes_descriptors", Status.RUNTIME_ERROR, "before it answered"),
+        ("opens_descriptors", Status.RUNTIME_ERROR, "before it answered"),
+        ("writes_a_lot", Status.OK, ""),
+        ("ignores_signals", Status.RUN_TIMEOUT, "not done within"),
+        ("survives_its_crash", Status.RUN_TIMEOUT, "not done within"),
+    ],
+)
+def test_code_that_spoils_its_process(
+    pool: LocalPool, job: JobHandle, name: str, status: Status, text: str
+) -> None:
+    """Descriptors, output and signal handlers: the next candidate has a process of its own."""
+    descriptors = os.listdir("/proc/self/fd")
+    bad, good = pool.measure(job, [Double(name), GOOD])
+    assert (bad.status, good.status) == (status, Status.OK)
+    assert text in bad.error
+    assert len(bad.error) < 20_000
+    assert len(os.listdir("/proc/self/fd")) == len(descriptors)
+
+
+def test_code_that_takes_memory_until_there_is_none(tmp_path: Path) -> None:
+    runner = LocalRunner(timeout=5, budget_ms=2, memory_bytes=256 << 20, lock_folder=tmp_path)
+    builder = LocalBuilder(n_parallel=1, build_func=BUILD_FUNC)
+    with LocalPool(builder=builder, runner=runner) as pool:
+        bad, good = pool.measure(pool.open_job(vector_add()), [Double("takes_all_memory"), GOOD])
+    assert (bad.status, good.status) == (Status.RUNTIME_ERROR, Status.OK)
+    assert "SIGSEGV" in bad.error
+
+
+@pytest.mark.parametrize("left", [0, 3, 4, 5])
+def test_no_descriptors_left_is_no_fault_of_the_candidate(
+    pool: LocalPool, job: JobHandle, left: int
+) -> None:
+    """However far the start of a process comes, nothing is left of it and the next one starts."""
+    assert pool.measure(job, [GOOD])[0].ok
+    pool._slot.child.kill()
+    before = os.listdir("/proc/self/fd")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(map(int, before)) + 20, hard))
+    held: list[int] = []
+    try:
+        with contextlib.suppress(OSError):
+            while True:
+                held.append(os.open(os.devnull, os.O_RDONLY))
+        for _ in range(left):
+            os.close(held.pop())
+        (lost,) = pool.measure(job, [GOOD])
+    finally:
+        for fd in held:
+            os.close(fd)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert (lost.status, lost.retries) == (Status.DEVICE_LOST, 2)
+    assert "no measuring process can be started: [Errno 24] Too many open files" in lost.error
+    assert len(os.listdir("/proc/self/fd")) == len(before)
+    assert pool.measure(job, [GOOD])[0].ok
 
 
 def test_template_that_was_stopped_is_replaced(

@@ -7,8 +7,9 @@ from dataclasses import replace
 from autosched.codegen.artifact import Artifact, KernelInfo
 from measure.finalists import Finalist, contenders
 from measure.runner import Pace
-from measure.status import Status
+from measure.status import MeasureResult, Status
 from measure.timing import estimate
+from measure.visits import UNSURE, Turn
 
 CODE = Artifact(b"", KernelInfo("kernel", (), parallel=True), "llvm")
 PACE = Pace(CODE, 2, serial=1.0, parallel=1.0)
@@ -50,3 +51,28 @@ def test_finalists_turns_count_together() -> None:
 
 def test_finalists_without_a_turn_were_lost() -> None:
     assert finalist().distribution(PACE).status is Status.DEVICE_LOST
+
+
+def test_finalists_that_were_timed_keep_that_when_a_turn_takes_too_long() -> None:
+    late = Turn(MeasureResult(Status.RUN_TIMEOUT, "no answer"), 10.0, note="ended in run_timeout")
+    made = finalist(1.0, 1.1)
+    made.add(late)
+    assert contenders([made]) == []
+    found = made.distribution(PACE)
+    assert (found.status, found.seconds, found.noise) == (Status.OK, 1.0, UNSURE)
+    assert found.error == "ended in run_timeout"
+    never = finalist()
+    never.add(late)
+    assert contenders([never]) == []
+    assert never.distribution(PACE).status is Status.RUN_TIMEOUT
+
+
+def test_finalists_whose_own_fault_it_is_are_out() -> None:
+    made = finalist(1.0, 1.1)
+    made.add(Turn(MeasureResult(Status.RUNTIME_ERROR, "killed by SIGSEGV"), to_blame=True))
+    found = made.distribution(PACE)
+    assert (found.status, found.error) == (Status.RUNTIME_ERROR, "killed by SIGSEGV")
+    lost = finalist(1.0)
+    lost.add(Turn(None))
+    assert contenders([lost]) == [lost]
+    assert lost.distribution(PACE).seconds == 1.0

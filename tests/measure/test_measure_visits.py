@@ -17,7 +17,7 @@ from measure.runner import Pace
 from measure.slot import LocalRunner, Slot
 from measure.status import MeasureResult, Status
 from measure.timing import Estimate, TimingPlan, estimate
-from measure.visits import Noise, Visited
+from measure.visits import UNSURE, Noise, Turn, Visited
 from measure.warm import Template
 
 CODE = Artifact(b"", KernelInfo("kernel", ()), "llvm")
@@ -47,7 +47,7 @@ def first(seconds: float) -> Visited:
 def visited(*seconds: float) -> Visited:
     made = first(seconds[0])
     for s in seconds[1:]:
-        made.add(times(s), 0.25)
+        made.add(Turn(times(s), 0.25))
     return made
 
 
@@ -62,7 +62,7 @@ def test_visits_count_together() -> None:
 
 def test_visits_are_compared_without_the_drift_of_the_clock() -> None:
     made = first(1e-3)
-    made.add(times(1e-3, pace=1.2), 0.1)
+    made.add(Turn(times(1e-3, pace=1.2)))
     assert made.gap == pytest.approx(0.0)
     assert made.result.seconds == pytest.approx(1e-3)
 
@@ -79,7 +79,7 @@ def test_visits_go_on_until_the_two_best_agree() -> None:
 def test_visits_are_more_where_the_order_counts() -> None:
     near = visited(1.02e-3, 1.02e-3)
     assert near.unsettled(1e-3, PLAN)
-    near.add(times(1.02e-3), 0.1)
+    near.add(Turn(times(1.02e-3)))
     assert not near.unsettled(1e-3, PLAN)
 
 
@@ -94,12 +94,12 @@ def test_visits_that_were_disturbed_do_not_count() -> None:
     made = first(1.5e-3)
     made.result = replace(made.result, noise=0.7)
     made.quiet.clear()
-    made.add(times(1e-3), 0.1)
+    made.add(Turn(times(1e-3)))
     assert made.unsettled(0.5e-3, PLAN)
     assert made.gap is None
-    made.add(replace(times(1.4e-3), noise=0.7), 0.1)
+    made.add(Turn(replace(times(1.4e-3), noise=0.7)))
     assert made.unsettled(0.5e-3, PLAN)
-    made.add(times(1.004e-3), 0.1)
+    made.add(Turn(times(1.004e-3)))
     assert not made.unsettled(0.5e-3, PLAN)
     assert made.gap == pytest.approx(0.004)
     assert made.result.noise == 0.0
@@ -107,24 +107,49 @@ def test_visits_that_were_disturbed_do_not_count() -> None:
     restless.result = replace(restless.result, noise=0.7)
     restless.quiet.clear()
     while restless.unsettled(1e-3, PLAN):
-        restless.add(replace(times(1e-3), noise=0.6), 0.1)
+        restless.add(Turn(replace(times(1e-3), noise=0.6)))
     assert restless.tried == PLAN.near_visits
     assert Noise().note(restless).noise == 0.6
 
 
-def test_visits_that_fail_make_the_candidate_fail() -> None:
+def test_visits_in_which_the_candidate_fails_make_it_fail() -> None:
     made = first(1e-3)
-    made.add(MeasureResult(Status.RUNTIME_ERROR, error="killed by SIGSEGV"), 0.1)
+    made.add(Turn(MeasureResult(Status.RUNTIME_ERROR, error="killed by SIGSEGV"), to_blame=True))
     found = Noise().note(made)
-    assert (found.status, found.error) == (Status.RUNTIME_ERROR, "killed by SIGSEGV")
+    assert found.status is Status.RUNTIME_ERROR
+    assert "killed by SIGSEGV" in found.error
     assert (found.seconds, found.raw_seconds, found.spread, found.noise) == (None,) * 4
+    assert (found.runs, found.samples) == (0, ())
     assert not made.unsettled(1e-3, PLAN)
+
+
+def test_visits_that_took_too_long_leave_what_was_measured_and_say_so() -> None:
+    made = visited(1e-3)
+    late = MeasureResult(Status.RUN_TIMEOUT, error="no answer within 10 s")
+    made.add(Turn(late, 10.0, note="a later visit ended in run_timeout: no answer within 10 s"))
+    assert not made.unsettled(1e-3, PLAN)
+    found = Noise().note(made)
+    assert (found.status, found.seconds, found.noise) == (Status.OK, 1e-3, UNSURE)
+    assert "run_timeout" in found.error
+    assert found.run_wall_seconds == pytest.approx(10.5)
+
+
+def test_visits_are_few_where_the_order_does_not_count() -> None:
+    far, long = 2e-3, 4e-3
+    assert first(far).unsettled(1e-3, PLAN)
+    assert not visited(far, 1.02 * far).unsettled(1e-3, PLAN)
+    assert visited(far, 1.04 * far).unsettled(1e-3, PLAN)
+    assert not first(long).unsettled(0.6 * long, PLAN)
+    assert first(long).unsettled(0.7 * long, PLAN)
+    disturbed = first(long)
+    disturbed.quiet.clear()
+    assert disturbed.unsettled(0.6 * long, PLAN)
 
 
 def test_visits_lost_with_the_device_are_not_without_end() -> None:
     made = first(1e-3)
     while made.unsettled(1e-3, PLAN):
-        made.add(None, 0.0)
+        made.add(Turn(None))
     assert made.tried == PLAN.most_visits
     assert made.result.ok
 
@@ -168,19 +193,24 @@ class Shared:
 
 
 @pytest.mark.parametrize(
-    ("kinds", "used", "status", "left"),
+    ("kinds", "used", "status", "to_blame", "noted", "left"),
     [
-        (("crash", "value"), True, None, 0),
-        (("memory", "value"), True, None, 0),
-        (("crash", "crash"), True, Status.RUNTIME_ERROR, 0),
-        (("crash", "value"), False, Status.RUNTIME_ERROR, 1),
-        (("timeout", "value"), True, Status.RUN_TIMEOUT, 1),
+        (("crash", "value"), True, None, False, False, 0),
+        (("memory", "value"), True, None, False, False, 0),
+        (("crash", "crash"), True, Status.RUNTIME_ERROR, True, False, 0),
+        (("crash", "value"), False, None, False, True, 0),
+        (("error", "error"), False, Status.RUNTIME_ERROR, True, False, 0),
+        (("memory", "memory"), True, Status.OUT_OF_MEMORY, False, True, 0),
+        (("timeout", "value"), True, Status.RUN_TIMEOUT, False, True, 1),
+        (("lost", "value"), True, None, False, False, 1),
     ],
 )
 def test_visits_that_may_fail_for_others_are_believed_of_a_fresh_process(
     kinds: tuple[OutcomeKind, ...],
     used: bool,
     status: Status | None,
+    to_blame: bool,
+    noted: bool,
     left: int,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -191,10 +221,11 @@ def test_visits_that_may_fail_for_others_are_believed_of_a_fresh_process(
     slot._pace = Pace(CODE, 1, 1.0, 1.0)
     slot._used_start = child.starts if used else 0
     job: Any = SimpleNamespace(handling_seconds=0.0, spec=SimpleNamespace(size=0), fd=0)
-    found, seconds = slot.turn(job, CODE)
-    assert seconds == 0.25 * (len(kinds) - left)
+    turn = slot.turn(job, CODE)
+    assert turn.seconds == 0.25 * (len(kinds) - left)
     assert len(child.kinds) == left
-    assert getattr(found, "status", None) == status
+    assert getattr(turn.found, "status", None) == status
+    assert (turn.to_blame, bool(turn.note)) == (to_blame, noted)
     assert not (slot._is_fresh and child.pid is not None), "a candidate has run there"
 
 
@@ -211,8 +242,8 @@ def test_visits_of_a_device_that_goes_away_blame_nobody(
     slot = Slot(Template([]), LocalRunner(lock_folder=tmp_path), 1, lambda: CODE)
     slot._pace = pace
     child = Shared("value")
-    reply = runner.sample(job.spec, CODE, PLAN, pace, 5, [0])
+    reply = runner.sample(job.spec, CODE, PLAN, pace, None, [0])
     monkeypatch.setattr(child, "call", lambda *args, **options: Outcome("value", reply))
     monkeypatch.setattr(slot, "child", child)
-    found, _ = slot.turn(job, CODE)
+    found = slot.turn(job, CODE).found
     assert getattr(found, "status", None) == (None if lost else Status.RUNTIME_ERROR)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import replace
 from math import inf
 from pathlib import Path
@@ -14,10 +13,17 @@ from autosched.codegen.llvm.assemble import assembly
 from autosched.target import Target
 from measure import witness
 from measure.runner import Pace, placed
-from measure.slot import LocalRunner, Slot
 from measure.timing import estimate
-from measure.warm import Template
-from measure.witness import APART_NOISE, CALIBRATION, CROWDED, TRIES, crowding, shares_cores, usable
+from measure.witness import (
+    APART_NOISE,
+    ATTEMPTS,
+    CALIBRATION,
+    CROWDED,
+    TRIES,
+    crowding,
+    is_right,
+    shares_cores,
+)
 
 CODE = Artifact(b"", KernelInfo("kernel", ()), "llvm")
 
@@ -64,27 +70,6 @@ def test_witness_is_silent_where_sharing_is_usual(tmp_path: Path) -> None:
     assert not shares_cores([7, 8], files)
 
 
-def test_witness_remembers_the_best_barrier_of_this_host(tmp_path: Path) -> None:
-    def slot(threads: int) -> Slot:
-        template = Template([])
-        options = LocalRunner(lock_folder=tmp_path)
-        return Slot(template, options, threads, lambda: CODE)
-
-    first = slot(2)
-    assert first._best_barrier(190e-9) == 190e-9
-    assert first._best_barrier(37e-9) == 37e-9
-    other = slot(2)
-    assert other._best_barrier(190e-9) == 37e-9
-    assert slot(4)._best_barrier(400e-9) == 400e-9
-    for path in tmp_path.glob("*.barrier-2"):
-        path.write_text("")
-    assert other._best_barrier(50e-9) == 50e-9
-    shutil.rmtree(tmp_path)  # as where a user's session has ended, and the search goes on
-    assert other._best_barrier(30e-9) == 30e-9
-    first.close()
-    other.close()
-
-
 @pytest.mark.parametrize(("barrier", "noise"), [(40e-9, 0.01), (190e-9, APART_NOISE), (inf, 0.01)])
 def test_witness_says_when_cores_lie_apart(barrier: float, noise: float) -> None:
     pace = Pace(CODE, 2, 1.0, 1.0, alone=1.0, barrier=37e-9)
@@ -94,6 +79,8 @@ def test_witness_says_when_cores_lie_apart(barrier: float, noise: float) -> None
 
 
 def test_a_processor_whose_branches_take_longer_is_not_watched() -> None:
-    assert not usable(lambda: 2.0, 1.0)
-    seen = iter([*[2.0] * (CALIBRATION - 1), 1.0])
-    assert usable(lambda: next(seen), 1.0)
+    waits: list[float] = []
+    assert not is_right(1.0, lambda: 2.0, waits.append)
+    assert len(waits) == ATTEMPTS
+    seen = iter([*[2.0] * (3 * CALIBRATION - 1), 1.0])
+    assert is_right(1.0, lambda: next(seen), waits.append)

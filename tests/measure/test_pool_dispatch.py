@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -435,6 +436,22 @@ def test_a_silent_device_is_given_up_and_its_late_answer_kept_once() -> None:
     assert s.dispatcher.counters.late == 1
     assert s.dispatcher.counters.dropped == 1
     assert s.dispatcher.done
+
+
+def test_a_device_that_builds_with_other_tools_gets_no_work() -> None:
+    s = ready(8, "a")
+    s.join("b")
+    s.look()
+    (check,) = (c for c in s.go() if isinstance(c, Check))
+    s.dispatcher.beat(check.batch, s.now)
+    s.dispatcher.passed(check.batch, replace(HELLO, toolchain="other tools"), s.now)
+    s.dispatcher.ended(check.batch, None, s.now)
+    s.at_work["b"].clear()
+    while not s.dispatcher.done:
+        assert {c.name for c in sends(s.go())} <= {"a"}
+        s.serve("a")
+    assert s.registry["b"].state is State.FOREIGN
+    assert s.registry["b"].why == "builds with other tools; this pool's candidates with tools"
 
 
 def test_a_stalled_batch_is_given_up_though_its_worker_lives() -> None:

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import sqlite3
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -122,8 +126,8 @@ def _shape_of(store: Store) -> dict[str, Any]:
         return shape(connection)
 
 
-def test_a_database_of_the_first_release_on_postgresql(cluster: Any) -> None:
-    url = cluster.database()
+def postgresql_of_the_first_release(cluster: Any) -> str:
+    url: str = cluster.database()
     database = Database(address(url), any_version=True)
     with database.transaction(writes=True) as connection:
         versions._run(connection, "upgrade", versions.FIRST)
@@ -132,13 +136,77 @@ def test_a_database_of_the_first_release_on_postgresql(cluster: Any) -> None:
         connection.execute(
             text("INSERT INTO workloads VALUES ('w0', 'm', NULL, 's', 1, '2026-01-01T00:00:00Z')")
         )
+    database.close()
+    return url
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def first(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A database of the first release."""
+    if request.param == "sqlite":
+        return str(sqlite_of("v1", tmp_path))
+    return postgresql_of_the_first_release(request.getfixturevalue("cluster"))
+
+
+def test_a_database_of_the_first_release_on_postgresql(cluster: Any) -> None:
+    url = postgresql_of_the_first_release(cluster)
     with pytest.raises(SchemaVersionError, match=r"schema version 0001, .* uses 0004: stop"):
         Store(url)
+    database = Database(address(url), any_version=True)
     assert database.upgrade() == "0001"
     assert database.upgrade() == REVISION
     database.close()
     with Store(url) as store:
         assert store.workload("w0").script == "s"
+
+
+_STOPS_BEFORE_THE_COMMIT = """
+import sys
+from records import versions
+from records.database import Database, address
+upgrade = versions.upgrade
+def stops(*args):
+    upgrade(*args)
+    print("done", flush=True)
+    sys.stdin.read()
+versions.upgrade = stops
+Database(address(sys.argv[1]), any_version=True).upgrade()
+"""
+
+
+def test_an_upgrade_that_is_killed_leaves_the_old_version(first: str) -> None:
+    child = subprocess.Popen(
+        [sys.executable, "-c", _STOPS_BEFORE_THE_COMMIT, first],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    with child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == b"done\n"
+        child.kill()
+    database = Database(address(first), any_version=True)
+    assert database.version() == "0001"
+    assert database.upgrade() == "0001"
+    database.close()
+    with Store(first) as store:
+        assert store.workload("w0").key == "w0"
+
+
+def test_upgrades_at_once_upgrade_once(first: str) -> None:
+    barrier = threading.Barrier(3)
+
+    def upgrade(_: int) -> str | None:
+        database = Database(address(first), any_version=True)
+        barrier.wait()
+        try:
+            return database.upgrade()
+        finally:
+            database.close()
+
+    with ThreadPoolExecutor(3) as pool:
+        found = list(pool.map(upgrade, range(3)))
+    assert sorted(map(str, found)) == ["0001", REVISION, REVISION]
+    Store(first).close()
 
 
 def test_an_upgrade_is_done_in_full_or_not_at_all(

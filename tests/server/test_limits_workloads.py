@@ -18,7 +18,7 @@ from script_fuzz import corpus, damaged
 from autosched.tuning import SearchTask
 from server import examiner
 from server.examine import WorkloadLimits, answer
-from server.examiner import Examiner
+from server.examiner import Examiner, Turns
 from server.problems import ProblemError
 
 LIMITS = WorkloadLimits()
@@ -264,6 +264,52 @@ def test_questions_beyond_those_that_may_wait_are_put_off() -> None:
         refused = [f for f in found if isinstance(f, ProblemError)]
         assert [f.status for f in refused] == [503, 503]
         assert refused[0].headers == {"Retry-After": "2"}
+
+    asyncio.run(run())
+
+
+def test_one_client_leaves_places_to_others() -> None:
+    """One that asks without end has half of the places, and its questions take turns with those of
+    who came later."""
+    order: list[str] = []
+
+    async def ask(made: Examiner, client: str, rows: int) -> None:
+        await made.examine(QUESTION | {"args": [rows, 8, 8]}, client)
+        order.append(client)
+
+    async def run() -> list[BaseException | None]:
+        async with examining(processes=1, waiting=9) as made:
+            many = [asyncio.create_task(ask(made, "many", 8 * n)) for n in range(1, 11)]
+            await asyncio.sleep(0)
+            other = asyncio.create_task(ask(made, "other", 7))
+            return await asyncio.gather(*many, other, return_exceptions=True)
+
+    *found, late = asyncio.run(run())
+    refused = [f for f in found if isinstance(f, ProblemError)]
+    assert [(f.status, f.headers) for f in refused] == [(429, {"Retry-After": "2"})] * 4
+    assert late is None
+    assert order == ["many"] * 2 + ["other"] + ["many"] * 4
+
+
+def test_a_turn_that_is_given_up_goes_to_the_next() -> None:
+    async def run() -> None:
+        turns = Turns(1)
+
+        async def take(client: str) -> str:
+            async with turns.of(client):
+                await asyncio.sleep(0)
+                return client
+
+        for given_up in range(1, 4):
+            waiting = [asyncio.create_task(take(client)) for client in "abab"]
+            for _ in range(3):  # each at another moment: before its turn, as it comes, in it
+                await asyncio.sleep(0)
+                if given_up == _ + 1:
+                    waiting[1].cancel()
+            found = await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), 20)
+            assert found[0] == found[2] == "a"
+            assert found[3] == "b"
+        assert await asyncio.wait_for(take("last"), 20) == "last"
 
     asyncio.run(run())
 

@@ -8,6 +8,7 @@ import pytest
 
 from server.web.compare import CONTEXT, folded, side_by_side
 from server.web.highlight import LONGEST, highlighted
+from server.web.records import forms_of
 from server.web.render import count, flop, gflops, seconds, span, url, when
 
 
@@ -90,3 +91,15 @@ def test_programs_are_marked_and_escaped():
 def test_a_long_program_is_plain():
     text = "x = 1 < 2\n" * (LONGEST // 10 + 1)
     assert highlighted(text, "python") == text.replace("<", "&lt;")
+
+
+def test_forms_are_named_by_what_the_target_has() -> None:
+    named = {t: [f.title for f in forms_of(t).values()] for t in ("llvm -mcpu=x", "cuda", "opencl")}
+    assert named == {
+        "llvm -mcpu=x": ["Schedule", "Loop IR", "LLVM IR", "Assembly"],
+        "cuda": ["Schedule", "Loop IR", "CUDA C++"],
+        "opencl": ["Schedule", "Loop IR", "OpenCL C"],
+    }
+    for target in named:
+        for form in forms_of(target).values():
+            highlighted("x = 1", form.language)  # a language that is known

@@ -6,8 +6,8 @@ Its counts are those of `llvm` with 4 cores in the tests of TVM 0.12. What diffe
   after S0 or after S1; ours computes it after S1, where a tile is complete and still in cache.
 - Sketches of packed operands, which it does not have: `X.root` once for all, `X.thread` by each
   task.
-- No rfactor where a reduction is too little work for threads, and none for vectors of a reducer
-  whose lanes the code generator combines by itself (sum, max, min).
+- No rfactor where a reduction is too little work for threads, and none for vectors of one of
+  the known reducers (sum, max, min).
 """
 
 from __future__ import annotations

@@ -10,8 +10,8 @@ import pytest
 from tuning_doubles import FakePool
 
 import autosched as at
-from autosched.tuning.finale import ATTEMPTS
-from measure.status import Distribution
+from autosched.tuning.finale import ATTEMPTS, remeasure
+from measure.status import Distribution, Status
 
 
 class _Spells(FakePool):
@@ -49,3 +49,43 @@ def test_a_slow_spell_is_waited_for(factors: Sequence[float], finales: int, kept
     assert pool.finales == finales
     assert result.best.seconds is not None
     assert result.best_seconds == pytest.approx(kept * result.best.seconds)
+
+
+class _Attempts:
+    """Finales whose outcomes are told: seconds, or a status."""
+
+    def __init__(self, *attempts: Sequence[float | Status]) -> None:
+        self.attempts = list(attempts)
+
+    def remeasure(self, *args: Any) -> list[Distribution]:
+        return [
+            Distribution(found, str(found))
+            if isinstance(found, Status)
+            else Distribution(Status.OK, seconds=found)
+            for found in self.attempts.pop(0)
+        ]
+
+
+LOST, LATE, WRONG = Status.DEVICE_LOST, Status.RUN_TIMEOUT, Status.WRONG_RESULT
+
+
+@pytest.mark.parametrize(
+    ("attempts", "kept"),
+    [
+        (((1.0, LOST), (1.1, 2.1)), (1.0, 2.1)),
+        (((LOST, LOST), (1.0, 2.0)), (1.0, 2.0)),
+        (((1.0, LOST), (1.1, LOST)), (1.0, LOST)),
+        (((LOST, LOST), (LOST, LOST)), (LOST, LOST)),
+        (((1.4, 3.0), (1.0, LATE)), (1.0, 3.0)),
+        (((1.4, 3.0), (1.0, WRONG)), (1.0, WRONG)),
+        (((1.0, LATE),), (1.0, LATE)),
+        (((WRONG, WRONG),), (WRONG, WRONG)),
+    ],
+)
+def test_a_finalist_lost_with_its_device_is_measured_once_more(
+    attempts: Sequence[Sequence[float | Status]], kept: Sequence[float | Status]
+) -> None:
+    pool = _Attempts(*attempts)
+    found = remeasure(pool, None, [None, None], [1.0, 2.0])  # type: ignore[arg-type,list-item]
+    assert tuple(d.seconds or d.status for d in found) == tuple(kept)
+    assert pool.attempts == []

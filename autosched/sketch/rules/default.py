@@ -25,7 +25,7 @@ from autosched.tir.nodes import Access, Iter
 PARALLEL_COST = 16384.0
 """Cost (in additions) under which a group is not worth starting threads for."""
 LANE_REDUCERS = frozenset({"sum", "max", "min", "prod"})
-"""Reducers whose lanes can accumulate apart and be combined at the end."""
+"""The known reducers: one operation each, on one value."""
 
 
 class DefaultRule:
@@ -174,10 +174,9 @@ def _vectors_spatial(info: BlockInfo) -> bool:
 
 
 def lane_axis(info: BlockInfo) -> Iter | None:
-    """The reduction axis to vectorise: contiguous in every read that uses it, of a known
-    reducer."""
+    """The reduction axis to vectorise: contiguous in every read that uses it."""
     block = info.block
-    if block.reducer is None or len(block.writes) != 1 or block.reducer.name not in LANE_REDUCERS:
+    if block.reducer is None:
         return None
     for axis in reversed(info.reduce):
         reads = [a for a in block.reads if id(axis.var) in used_axes(a)]

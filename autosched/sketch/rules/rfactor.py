@@ -1,9 +1,9 @@
 """Add-rfactor: partial results where elements alone make a reduction neither parallel nor wide.
 
 Two forms. *Outer*: a few long pieces of the reduction run on the threads, each with partial results
-of its own. *Inner*: a reducer whose lanes the code generator cannot combine by itself (arg max, any
-of the user's own) keeps one partial result a lane, so that the loop over contiguous data runs in
-vectors. A second block reduces the partial results.
+of its own. *Inner*: a reducer that is none of the known ones (arg max, any of the user's own) keeps
+one partial result a lane of one to four vectors, so that the loop over contiguous data runs in
+vectors. A second block reduces the partial results, its lanes too.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def _outer_axis(state: State, info: BlockInfo) -> Iter | None:
 
 
 def _inner_axis(info: BlockInfo) -> Iter | None:
-    """The reduction axis over contiguous data, if its reducer has no lanes of its own."""
+    """The reduction axis over contiguous data, if its reducer is none of the known ones."""
     block = info.block
     assert block.reducer is not None
     if block.reducer.name in LANE_REDUCERS and len(block.writes) == 1:

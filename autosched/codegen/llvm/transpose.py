@@ -1,0 +1,227 @@
+"""Copies that turn rows into columns: squares of elements, transposed in registers.
+
+    for d: vectorized for j: out[.., d, j] = f(in[.., j, d])
+
+One vector over j would gather its lanes from as many rows, an element of each. Here a square is
+read as vectors along d, one a row, its lanes change places, and it is stored as vectors along j:
+every line of memory is touched once, however far apart the rows lie (rows a power of two apart
+fall on the same few places of a cache). Packing an operand that lies across the panel is such a
+copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from autosched.codegen.llvm.index import lanes_of
+from autosched.codegen.llvm.memory import Guard
+from autosched.codegen.llvm.types import Value
+from autosched.tir.affine import Affine
+from autosched.tir.expr import Var
+from autosched.tir.nodes import Access, Block, For, Node
+from autosched.tir.size import Size
+
+if TYPE_CHECKING:
+    from autosched.codegen.llvm.function import FunctionWriter
+
+MAX_SIDE = 16
+"""Rows of a square: no more vectors than there are registers."""
+
+
+@dataclass(frozen=True)
+class Transposition:
+    """A loop whose neighbouring iterations read neighbours, what stands between, and the vectorised
+    loop whose neighbouring iterations write neighbours."""
+
+    along: For
+    between: tuple[For, ...]
+    across: For
+    block: Block
+
+
+def find_transposition(node: For, f: FunctionWriter) -> Transposition | None:
+    """The transposing copy that starts at `node`, if one does that is worth it."""
+    loops: list[For] = []
+    inner: Node = node
+    while isinstance(inner, For):
+        if len(inner.body) != 1 or inner.allocs or isinstance(inner.extent, Size):
+            return None
+        if inner.kind not in ("serial", "unrolled", "vectorized"):
+            return None
+        loops.append(inner)
+        inner = inner.body[0]
+    along, *between, across = loops if len(loops) > 1 else (node, node)
+    if not isinstance(inner, Block) or across.kind != "vectorized":
+        return None
+    if any(loop.kind == "vectorized" for loop in loops[:-1]) or not _elementwise(inner, f):
+        return None
+    side = _side(inner, f)
+    if side < 4 or 2 * int(along.extent) < side or 2 * int(across.extent) < side:
+        return None
+    points = f.points(inner)
+    if _step(points.over_loops(inner.writes[0]), across.var) != 1:
+        return None
+    reads = [points.over_loops(a) for a in inner.reads]
+    if any(_step(a, along.var) not in (0, 1) for a in reads):
+        return None
+    turned = any(_step(a, along.var) == 1 and _step(a, across.var) == -1 for a in reads)
+    return Transposition(along, tuple(between), across, inner) if turned else None
+
+
+def _elementwise(block: Block, f: FunctionWriter) -> bool:
+    """Whether points are independent of each other and have one result that lanes can hold."""
+    if block.reducer is not None or len(block.writes) != 1 or id(block) in f.carried:
+        return False
+    target = block.writes[0].buffer
+    if target.dtype == "bool" or any(a.buffer is target for a in block.reads):
+        return False
+    return all(it.kind == "spatial" for it in block.iters)
+
+
+def _side(block: Block, f: FunctionWriter) -> int:
+    return min(f.width(block), MAX_SIDE)
+
+
+def _step(access: Access, var: Var) -> int | None:
+    """How far an iteration moves an access: 0 not at all, 1 to the next element, -1 farther; None
+    if that depends."""
+    forms = [i for i in access.indices if isinstance(i, Affine)]
+    if len(forms) != len(access.indices):
+        return None
+    if not forms:
+        return 0
+    *outer, last = forms
+    if any(i.uses([var]) for i in outer):
+        return None if last.uses([var]) else -1
+    if not last.uses([var]):
+        return 0
+    plain = sum(v is var for v in last.variables()) == 1 and last.coefficient(var) == 1
+    return 1 if plain else None
+
+
+class TransposeWriter:
+    """Writes one transposing copy."""
+
+    def __init__(self, f: FunctionWriter, found: Transposition) -> None:
+        self.f, self.found, self.side = f, found, _side(found.block, f)
+        self.points = f.points(found.block)
+
+    def write(self) -> None:
+        """Squares along the rows, then along the columns; what is left of both is masked."""
+        self.points.enter()
+        found = self.found
+        self._cut(found.along, lambda rows: self._between(0, rows))
+
+    def _cut(self, loop: For, body: Callable[[int], None]) -> None:
+        """`body` at every whole side of a loop, and at what is left; it is told how much is
+        there."""
+        f, side = self.f, self.side
+        whole, rest = divmod(int(loop.extent), side)
+        counter = Var(f"{loop.var.name}_square")
+
+        def inside() -> None:
+            at = f.index.env[counter]
+            start = at * side if isinstance(at, int) else f.b.op(f"mul nsw i64 {at}, {side}")
+            f.index.env[loop.var] = start
+            body(side)
+
+        f.loop(counter, 0, whole, inside)
+        if rest:
+            f.index.env[loop.var] = whole * side
+            body(rest)
+        f.index.env.pop(loop.var, None)
+
+    def _between(self, level: int, depth: int) -> None:
+        between = self.found.between
+        if level == len(between):
+            self._cut(self.found.across, lambda count: self._square(depth, count))
+            return
+        loop = between[level]
+        self.f.loop(loop.var, 0, int(loop.extent), lambda: self._between(level + 1, depth))
+
+    def _square(self, depth: int, count: int) -> None:
+        """`count` rows of `depth` elements, from where the loops stand."""
+        env, along, across = self.f.index.env, self.found.along.var, self.found.across.var
+        start, first = env[along], env[across]
+        rows: list[Value | None] = []
+        for n in range(count):
+            env[across] = self._plus(first, n)
+            rows.append(self._row(depth))
+        env[across] = first
+        width = 1 << (count - 1).bit_length()
+        columns = self._transposed(rows)
+        for n in range(depth):
+            env[along] = self._plus(start, n)
+            self._store(columns[n], width, count)
+        env[along] = start
+
+    def _plus(self, base: int | str, n: int) -> int | str:
+        if isinstance(base, int):
+            return base + n
+        return self.f.b.op(f"add nsw i64 {base}, {n}") if n else base
+
+    def _row(self, depth: int) -> Value | None:
+        """One row's values, None where there is no such row."""
+        f = self.f
+        f.index.lanes = lanes_of(self.found.along.var, self.side, depth)
+        guard = self.points.guard(f.pending(self.found.block))
+        value = None
+        if guard.scalar != "false":
+            value = f.scalars.evaluate(self.found.block.body[0], guard)
+            value = f.scalars.widen(value, self.side)
+        f.index.lanes = None
+        return value
+
+    def _store(self, column: Value, width: int, count: int) -> None:
+        f = self.f
+        f.index.lanes = lanes_of(self.found.across.var, width, count)
+        guard = self.points.guard(f.pending(self.found.block))
+        value = self._lowest(column, width)
+        if guard.scalar is None:
+            f.store(self.points, [value], guard)
+        else:
+            f.branch(guard.scalar, lambda: f.store(self.points, [value], Guard(None, guard.mask)))
+        f.index.lanes = None
+
+    def _lowest(self, value: Value, width: int) -> Value:
+        if width == value.lanes:
+            return value
+        picked = ", ".join(f"i32 {n}" for n in range(width))
+        if width == 1:
+            ref = self.f.b.op(f"extractelement {value.type} {value.ref}, i64 0")
+        else:
+            ref = self.f.b.op(
+                f"shufflevector {value.type} {value.ref}, {value.type} poison, "
+                f"<{width} x i32> <{picked}>"
+            )
+        return Value(ref, value.dtype, width)
+
+    def _transposed(self, rows: Sequence[Value | None]) -> list[Value]:
+        """The columns of a square: blocks of half the side change places, then of a quarter, …
+        (J. O. Eklundh, A fast computer method for matrix transposing, 1972)."""
+        side = self.side
+        dtype = next((v.dtype for v in rows if v is not None), self._dtype)
+        kind = Value("poison", dtype, side).type
+        refs = [v.ref if v is not None else "poison" for v in rows]
+        refs += ["poison"] * (side - len(refs))
+        half = side // 2
+        while half:
+            low = ", ".join(f"i32 {n if not n & half else side + n - half}" for n in range(side))
+            high = ", ".join(f"i32 {n + half if not n & half else side + n}" for n in range(side))
+            for n in range(side):
+                if not n & half:
+                    a, b = refs[n], refs[n + half]
+                    refs[n], refs[n + half] = (
+                        self.f.b.op(
+                            f"shufflevector {kind} {a}, {kind} {b}, <{side} x i32> <{order}>"
+                        )
+                        for order in (low, high)
+                    )
+            half //= 2
+        return [Value(ref, dtype, side) for ref in refs]
+
+    @property
+    def _dtype(self) -> str:
+        return self.found.block.writes[0].buffer.dtype
