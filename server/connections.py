@@ -18,6 +18,10 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from server.problems import KINDS, MEDIA_TYPE, retry_after
 from server.settings import Settings
 
+MOST_AHEAD = 100
+"""Requests of one connection that may wait for the answers to those before them: one read from the
+network may hold thousands."""
+
 
 class Connection(HttpToolsProtocol):
     """uvicorn's protocol, with a deadline and a bound for heads of requests, and a bound on
@@ -29,6 +33,7 @@ class Connection(HttpToolsProtocol):
     _deadline: asyncio.TimerHandle | None = None
     _answering: RequestResponseCycle | None = None
     _in_head = True
+    _wrong = "the request is not HTTP/1.1, or has a method that HTTP does not know"
     _unseen = 0
     """Bytes that arrived and that nobody was told of yet: of a head, or of what stands between the
     parts of a body."""
@@ -72,32 +77,12 @@ class Connection(HttpToolsProtocol):
             self._answering.message_event.set()
 
     def send_400_response(self, msg: str) -> None:
-        detail = "the request is not HTTP/1.1, or has a method that HTTP does not know"
-        self._answer("malformed-request", detail, {})
+        self._answer("malformed-request", self._wrong, {})
 
     def on_message_begin(self) -> None:
-        self._in_head = True
-        super().on_message_begin()
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        # What follows a body in parts (its trailers) is not a header: the gate has let the request
-        # pass without it.
-        if self._in_head:
-            super().on_header(name, value)
-
-    def on_headers_complete(self) -> None:
-        self._in_head, self._unseen = False, 0
-        super().on_headers_complete()
-
-    def on_body(self, body: bytes) -> None:
-        self._unseen = 0
-        super().on_body(body)
-
-    def on_message_complete(self) -> None:
-        self._unseen = 0
-        super().on_message_complete()
-
-    def on_message_begin(self) -> None:
+        if len(self.pipeline) >= MOST_AHEAD:
+            self._wrong = f"{MOST_AHEAD} requests were sent ahead of their answers"
+            raise OverflowError(self._wrong)  # which the parser ends by, as by what is no HTTP
         self._in_head = True
         super().on_message_begin()
 

@@ -525,3 +525,11 @@ def test_who_leaves_before_the_answers_is_no_mistake_of_ours(
                     stream.sendall(get * count + end)
         assert client.get("/v1/jobs").status_code == 200
     assert [r.getMessage() for r in caplog.records if r.levelno >= logging.ERROR] == []
+
+
+def test_requests_sent_ahead_are_bounded(client: httpx.Client) -> None:
+    get = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    with connect(client) as stream:
+        stream.sendall(get * 50 + get.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
+        assert all_of(stream).count(b"HTTP/1.1 200") == 51
+    assert "ahead of their answers" in problem_in(send(client, get * 1000))["detail"]
