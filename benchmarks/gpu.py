@@ -1,16 +1,21 @@
 """Tuned kernels beside PyTorch's (cuBLAS, cuDNN) and the copy bandwidth, on one CUDA device.
 
-    python benchmarks/gpu.py [--trials 512] [--only GMM-1024,C2D] [--torch-python PYTHON]
+    python benchmarks/gpu.py [--trials 512] [--minutes 60] [--only GMM-1024,C2D]
+                             [--torch-python PYTHON] [--out FILE]
 
 Each workload is tuned; the best program, timed again in turns with the other finalists, stands
 beside what PyTorch takes just before and just after (the faster of the two), float32 with TF32 off.
-PyTorch runs in a process of its own, of an interpreter that has a CUDA build of it. Ends with one
-line of JSON; on a machine without a CUDA device it says so and exits with status 3.
+PyTorch runs in a process of its own, of an interpreter that has a CUDA build of it: this one, if it
+has torch and no other is named. `--minutes` bounds the whole run: each workload has its share of
+what is left, and what its search has found by then counts. A row is printed as soon as it is there,
+and kept in `--out` with those before. Ends with one line of JSON; on a machine without a CUDA
+device it says so and exits with status 3; without a package that it needs it names that.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import subprocess
 import sys
@@ -20,9 +25,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import autosched as at
-from autosched.errors import AutoschedError, BuildError
+try:
+    import autosched as at
+    from autosched.errors import AutoschedError, BuildError
+except ImportError as e:
+    sys.exit(
+        f"{sys.executable} lacks {e.name}: install it, as with `pip install -e '.[cuda]'` in the "
+        "repository, or unpack wheels into a folder that PYTHONPATH names, with the repository"
+    )
 
+NEEDED = ("numpy", "llvmlite", "xgboost", "sqlalchemy", "alembic", "rich", "cuda.bindings")
+"""Packages without which nothing is tuned; some are imported late."""
 NO_DEVICE = 3
 """Exit status on a machine without a CUDA device."""
 PEER = Path(__file__).resolve().parent / "peers" / "gpu_torch.py"
@@ -60,6 +73,19 @@ CASES = (
     Case("cumsum", "cumsum", ROWS, "copy", ROWS, 0.8),
 )
 TRIALS_A_SECOND = 4.0
+
+
+def missing() -> list[str]:
+    """Those of `NEEDED` that are not installed."""
+    found = []
+    for name in NEEDED:
+        try:
+            there = importlib.util.find_spec(name) is not None
+        except ModuleNotFoundError:  # of the package around it
+            there = False
+        if not there:
+            found.append(name)
+    return found
 
 
 class Torch:
@@ -101,12 +127,17 @@ class Torch:
         return found[field]
 
 
-def run(case: Case, target: at.Target, trials: int, seed: int, torch: Torch) -> dict[str, Any]:
-    """One row of the table."""
+def run(
+    case: Case, target: at.Target, trials: int, seed: int, seconds: float, torch: Torch
+) -> dict[str, Any]:
+    """One row of the table; the search begins no round after `seconds`."""
     task = at.SearchTask(case.workload, case.args, target=target)
     before = torch.seconds(case.op, case.op_args)
     start = time.perf_counter()
-    result = task.tune(at.TuningOptions(num_measure_trials=trials, seed=seed, verbose=0))
+    options = at.TuningOptions(
+        num_measure_trials=trials, seed=seed, verbose=0, time_budget_s=seconds
+    )
+    result = task.tune(options)
     elapsed = time.perf_counter() - start
     peer = min(before, torch.seconds(case.op, case.op_args))
     ratio = peer / result.best_seconds
@@ -126,18 +157,30 @@ def run(case: Case, target: at.Target, trials: int, seed: int, torch: Torch) -> 
     }
 
 
+def _python_with_torch() -> Path:
+    here = not BENCH_PYTHON.exists() and importlib.util.find_spec("torch") is not None
+    return Path(sys.executable) if here else BENCH_PYTHON
+
+
 def main() -> int:
     """Tune, compare, print."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--trials", type=int, default=512)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--minutes", type=float, default=60.0, help="for all of it")
+    parser.add_argument("--out", type=Path, help="a file for the rows so far, as JSON")
     parser.add_argument("--only", help="names, separated by commas")
-    parser.add_argument("--torch-python", type=Path, default=BENCH_PYTHON)
+    parser.add_argument("--torch-python", type=Path, default=_python_with_torch())
     options = parser.parse_args()
     only = options.only.split(",") if options.only else [c.name for c in CASES]
     unknown = set(only) - {c.name for c in CASES}
     if unknown:
         parser.error(f"unknown: {', '.join(sorted(unknown))}")
+    if lacking := missing():
+        parser.error(
+            f"{sys.executable} lacks {', '.join(lacking)}; install them, as with `pip install -e "
+            "'.[cuda]'` in the repository"
+        )
     from autosched.runtime.cuda import architecture, open_cuda
 
     try:
@@ -153,11 +196,14 @@ def main() -> int:
         )
     rows: list[dict[str, Any]] = []
     errors: dict[str, str] = {}
+    end = time.monotonic() + 60 * options.minutes
+    chosen = [c for c in CASES if c.name in only]
     with Torch(options.torch_python) as torch:
-        print(f"{device}; {torch.about}")
-        for case in (c for c in CASES if c.name in only):
+        print(f"{device}; {torch.about}", flush=True)
+        for number, case in enumerate(chosen):
+            share = max(end - time.monotonic(), 30.0) / (len(chosen) - number)
             try:
-                row = run(case, target, options.trials, options.seed, torch)
+                row = run(case, target, options.trials, options.seed, 0.9 * share, torch)
             except (AutoschedError, RuntimeError) as e:
                 errors[case.name] = str(e)
                 print(f"{case.name:<12}{e}", flush=True)
@@ -169,6 +215,9 @@ def main() -> int:
                 f"(bar {row['bar']:.2f})  {row['trials_a_second']:.1f} trials/s",
                 flush=True,
             )
+            if options.out is not None:
+                kept = {"device": device, "peer": torch.about, "rows": rows, "errors": errors}
+                options.out.write_text(json.dumps(kept) + "\n", encoding="utf-8")
         about = torch.about
     speed = min((r["trials_a_second"] for r in rows), default=0.0)
     met = not errors and all(r["met"] for r in rows) and speed >= TRIALS_A_SECOND

@@ -66,7 +66,7 @@ class Boosting:
     best of a task weighs 1.
     """
 
-    shared: Forest = Forest(96, 6, 0.05, 24.0)
+    shared: Forest = Forest(96, 4, 0.05, 24.0)
     own: Forest = Forest(32, 3, 0.15, 8.0)
     bins: int = 64
     enough: int = 32

@@ -14,6 +14,7 @@ from autosched.codegen.gpu.generate import GPUArtifact
 from autosched.errors import BuildError, DeviceError
 from autosched.runtime.queue import Queue, QueueInfo
 from autosched.tir import dtypes
+from measure.gpu_compare import Comparison
 from measure.gpu_memory import DeviceBuffers, DeviceGuarded
 from measure.gpu_pacer import poisoning
 from measure.machine import GPU, Waiting
@@ -78,12 +79,15 @@ class GPUMachine:
         self.threads: Waiting = Threads(own=False) if queue.info.is_cpu else Undisturbed()
         self._flush: Callable[[], None] | None = None
         self._poison: DeviceKernel | None = None
+        self._comparison: Comparison | None = None
 
     def buffers(
         self, params: Sequence[Param], values: Sequence[Array], tolerance: Tolerance
     ) -> DeviceBuffers:
         """See `Machine.buffers`."""
-        return DeviceBuffers(self.queue, params, values, tolerance)
+        if self._comparison is None:
+            self._comparison = Comparison(self.queue)
+        return DeviceBuffers(self.queue, params, values, tolerance, self._comparison)
 
     def kernel(
         self, artifact: GPUArtifact, memory: Sequence[DeviceGuarded], threads: int

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,8 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from autosched.codegen.artifact import Param
-from autosched.runtime.queue import Queue
+from autosched.runtime.queue import Memory, Queue
 from autosched.tir import dtypes
+from measure.gpu_compare import Comparison
 from measure.kernel import param_bytes
 from measure.verification import Buffers, Expected, Tolerance, canary, damage, same_bytes
 
@@ -18,6 +20,9 @@ Array = npt.NDArray[Any]
 ZONE_BYTES = 64 << 10
 """Of each guard zone; a multiple of what parts of a device's memory are aligned to."""
 _POISON = 0xFF
+_COMPARED = frozenset({"float32", "int8", "int16", "int32", "int64", "uint8", "bool"})
+"""Types of outputs that a device compares."""
+_log = logging.getLogger(__name__)
 
 
 class DeviceGuarded:
@@ -73,7 +78,9 @@ class DeviceGuarded:
 class DeviceBuffers(Buffers):
     """All arguments of a kernel in guarded memory of a device. Raises MemoryError.
 
-    They are compared with the reference on the host, in an array for each argument.
+    With a `comparison` a copy of the inputs and the reference stays on the device, if it has room,
+    and what a candidate left is compared there; what is not found right, and floats but float32,
+    are compared on the host.
     """
 
     def __init__(
@@ -82,15 +89,54 @@ class DeviceBuffers(Buffers):
         params: Sequence[Param],
         values: Sequence[Array],
         tolerance: Tolerance,
+        comparison: Comparison | None = None,
     ) -> None:
         self.params = tuple(params)
         self.values = tuple(values)
         self.memory = [DeviceGuarded(queue, p.name, param_bytes(p)) for p in params]
-        self.arrays = [queue.host_array(p.shape, dtypes.array_dtype(p.dtype)) for p in params]
+        self._queue, self._comparison = queue, comparison
+        self._host: dict[int, Array] = {}
         self.expected = {
             n: Expected(p, values[n], tolerance) for n, p in enumerate(params) if p.written
         }
         self._dirty = True
+        self._wanted = self._copies()
+
+    def _copies(self) -> dict[int, Memory]:
+        """What arguments are compared with on the device, by number."""
+        if self._comparison is None:
+            return {}
+        try:
+            return {
+                n: self._comparison.copied(self.values[n])
+                for n, p in enumerate(self.params)
+                if param_bytes(p) % 4 == 0 and (not p.written or p.dtype in _COMPARED)
+            }
+        except MemoryError as e:
+            _log.info("no room for copies to compare with (%s): results go to the host", e)
+            return {}
+
+    def mismatch(self, n: int) -> str:
+        """See `Buffers.mismatch`."""
+        wanted, expected, param = self._wanted.get(n), self.expected[n], self.params[n]
+        if wanted is not None:
+            assert self._comparison is not None
+            found, nbytes = self.memory[n].memory, param_bytes(param)
+            if param.dtype == "float32":
+                limits = expected.rtol, expected.rms
+                right = self._comparison.near(found, wanted, nbytes // 4, *limits)
+            else:
+                right = self._comparison.same(found, wanted, nbytes)
+            if right:
+                return ""
+        return super().mismatch(n)
+
+    def unchanged(self, n: int) -> bool:
+        """See `Buffers.unchanged`."""
+        wanted, nbytes = self._wanted.get(n), param_bytes(self.params[n])
+        if wanted is not None and self._comparison is not None:
+            return self._comparison.same(self.memory[n].memory, wanted, nbytes)
+        return super().unchanged(n)
 
     def reset(self) -> None:
         """Inputs as they were, outputs poisoned, guards armed."""
@@ -99,8 +145,8 @@ class DeviceBuffers(Buffers):
             if expected is not None and expected.poison_is_nan:
                 memory.poison_data()
             elif expected is not None:
-                expected.poison(self.arrays[n])
-                memory.write(self.arrays[n])
+                expected.poison(self._array(n))
+                memory.write(self._array(n))
             elif self._dirty:
                 memory.write(self.values[n])
             if self._dirty:
@@ -109,6 +155,14 @@ class DeviceBuffers(Buffers):
 
     def array(self, n: int) -> Array:
         """A copy of argument number `n` as it is now."""
-        found: Array = self.arrays[n]
+        found = self._array(n)
         self.memory[n].read(found)
         return found
+
+    def _array(self, n: int) -> Array:
+        """An array of the host as large as argument `n`, made when it is first asked for."""
+        if n not in self._host:
+            param = self.params[n]
+            kind = dtypes.array_dtype(param.dtype)
+            self._host[n] = self._queue.host_array(param.shape, kind)
+        return self._host[n]

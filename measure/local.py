@@ -47,7 +47,7 @@ PRELOAD = ("numpy", "llvmlite.binding", "measure.build", "measure.runner", "meas
 PAUSE_SECONDS = 0.1
 GPU_PRELOAD = ("measure.gpu_machine", "measure.gpu_pacer")
 DRIVERS = {
-    "cuda": ("cuda.bindings.driver", "cuda.core", "autosched.runtime.cuda"),
+    "cuda": ("cuda.bindings.driver", "cuda.bindings.nvrtc", "autosched.runtime.cuda"),
     "opencl": ("pyopencl", "autosched.runtime.opencl"),
 }
 """What a GPU's children import; importing touches no device."""

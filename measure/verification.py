@@ -162,6 +162,8 @@ class Expected:
         self.reference = reference
         self.rtol = tolerance.relative(param.dtype) if dtypes.is_float(param.dtype) else 0.0
         self._finite = True
+        self.rms = 0.0
+        """Root mean square of the finite reference values of a float type."""
         if self.rtol:
             self._bounds(reference)
         elif param.dtype == "bool":
@@ -175,6 +177,7 @@ class Expected:
         usual = reference if self._finite else np.where(finite, reference, 0)
         wide = usual.astype(np.float64 if usual.dtype == np.float64 else np.float32)
         rms = float(np.sqrt(np.mean(np.square(wide, dtype=np.float64)))) if wide.size else 0.0
+        self.rms = rms
         allowed = np.abs(wide) * self.rtol + self.rtol * rms
         self._low, self._high = wide - allowed, wide + allowed
         if not self._finite:
@@ -280,6 +283,14 @@ class Buffers:
         found: Array = self.arrays[n]
         return found
 
+    def mismatch(self, n: int) -> str:
+        """How output number `n` differs from the reference; empty if it does not."""
+        return self.expected[n].mismatch(self.array(n))
+
+    def unchanged(self, n: int) -> bool:
+        """Whether input number `n` is what it was."""
+        return same_bytes(self.array(n), self.values[n])
+
     def check(self, workspace: Checked, inputs: bool = True) -> tuple[Status, str]:
         """Whether a run left everything as it should be; `inputs`: these too."""
         status, text = self._check(workspace, inputs)
@@ -290,9 +301,9 @@ class Buffers:
         broken = [text for m in (*self.memory, workspace) if (text := m.broken())]
         if broken:
             return Status.OUT_OF_BOUNDS, "\n".join(broken)
-        wrong = [text for n, e in self.expected.items() if (text := e.mismatch(self.array(n)))]
+        wrong = [text for n in self.expected if (text := self.mismatch(n))]
         for n, param in enumerate(self.params):
-            if inputs and not param.written and not same_bytes(self.array(n), self.values[n]):
+            if inputs and not param.written and not self.unchanged(n):
                 wrong.append(f"input {param.name} was changed")
         return (Status.WRONG_RESULT, "\n".join(wrong)) if wrong else (Status.OK, "")
 

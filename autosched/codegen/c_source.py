@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from math import prod
 
-from autosched.codegen.gpu.across import ReductionWriter
+from autosched.codegen.gpu.across import ReductionWriter, unrolled
 from autosched.codegen.gpu.carry import Carried, carried_by
 from autosched.codegen.gpu.dialect import Dialect
 from autosched.codegen.gpu.double import AHEAD, IN_STEP
@@ -76,11 +76,16 @@ class _KernelText(ReductionWriter):
     def sequence(self, nodes: Sequence[Node]) -> None:
         """Nodes one after the other; those under the same conditions in one branch."""
         left = list(nodes)
+        outermost = nodes is self.kernel.body
         while left:
             if id(left[0]) in self.kernel.barriers:
                 if self.asynchronous:
                     self.emit(f"{self.helpers.asynchronous('copied')}();")
                 self.emit(self.dialect.barrier(self.kernel.barriers[id(left[0])]))
+                if outermost:
+                    self.settled = _final(self.kernel.body, left)
+            if outermost:
+                self.keep(left[0])
             asked, together = self.asked(left[0]), 1
             while together < len(left) and id(left[together]) not in self.kernel.barriers:
                 if not asked or not _same_predicates(asked, self.asked(left[together])):
@@ -93,6 +98,24 @@ class _KernelText(ReductionWriter):
                     self.node(node)
                 del self.active[len(self.active) - len(branch) :]
             del left[:together]
+
+    def keep(self, node: Node) -> None:
+        """Declare what a thread reads in `node` of shared memory that changes no more, always at
+        one place: of all nodes that read it the first loads it, so that the compiler sees that what
+        they make of it is the same."""
+        axes = {x.var for x in self.kernel.axes.values()}
+        for site in sites(node):
+            exprs = self.exprs(site.block)
+            for a in site.block.reads:
+                forms = [exprs.affine(i) for i in a.indices]
+                still = all(f is not None and set(f.variables()) <= axes for f in forms)
+                if a.buffer not in self.settled or a.buffer.dtype != "float32" or not still:
+                    continue
+                text = self.element(exprs, a)
+                if text not in self.kept:
+                    name = self.fresh(f"{a.buffer.name}_here")
+                    self.emit(f"const {self.dialect.value_type('float32')} {name} = {text};")
+                    self.kept[text] = name
 
     def asked(self, node: Node) -> list[Predicate]:
         """What is asked before anything of a node runs, and is not yet."""
@@ -125,7 +148,7 @@ class _KernelText(ReductionWriter):
                 self.fetching = True
             else:
                 self.steps_wait = any(id(x) in self.kernel.barriers for x in node.body)
-            with self.loops([node]):
+            with self.loops(unrolled([node]) if _holds_vector(node) else [node]):
                 self.sequence(node.body)
             self.steps_wait, self.fetching = before
 
@@ -294,7 +317,8 @@ class _KernelText(ReductionWriter):
         by_access = {id(block.reads[n]): f"{name}.{part}" for n, name in loaded.items()}
 
         def load(a: Access) -> str:
-            text = by_access.get(id(a)) or self.element(exprs, a)
+            text = self.element(exprs, a)
+            text = by_access.get(id(a)) or self.kept.get(text, text)
             return (
                 f"{self.helpers.half('f16_load')}({text})" if a.buffer.dtype == "float16" else text
             )
@@ -305,12 +329,21 @@ class _KernelText(ReductionWriter):
             value = f"{self.helpers.half('f16_store')}({value})"
         self.emit(f"{result}.{part} = {value};")
 
-    def vector(self, b: Buffer, width: int, constant: bool) -> tuple[str, str]:
-        """The vector type of a buffer's elements, and a pointer to it."""
-        kind = f"{self.dialect.vector_name(self.dialect.stored_type(b.dtype))}{width}"
-        memory = b.scope if b.scope in ("shared", "local") else "global"
-        const = "const " if constant else ""
-        return kind, self.dialect.vector_pointer(const + kind, memory)
+
+def _final(body: Sequence[Node], left: Sequence[Node]) -> frozenset[Buffer]:
+    """Shared buffers that some of the nodes before `left` have written and none of these writes."""
+
+    def written(nodes: Sequence[Node]) -> set[Buffer]:
+        return {a.buffer for x in nodes for s in sites(x) for a in s.block.writes}
+
+    before = written(body[: len(body) - len(left)])
+    return frozenset(b for b in before - written(left) if b.scope == "shared")
+
+
+def _holds_vector(loop: For) -> bool:
+    """Whether a loop goes over the vectors of a row."""
+    (inner, *others) = loop.body
+    return not others and isinstance(inner, For) and inner.kind == "vectorized"
 
 
 def _same_predicates(some: Sequence[Predicate], others: Sequence[Predicate]) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import importlib.metadata
 from functools import cache
+from typing import Any
 
 from autosched.codegen.gpu.dialect import Dialect
 from autosched.errors import BuildError
@@ -157,23 +158,30 @@ def compile_cuda(source: str, arch: str) -> bytes:
 
     Raises BuildError with the compiler's log, or if the extra `cuda` is not installed.
     """
+    nvrtc = _nvrtc()
     try:
-        from cuda.core import Program, ProgramOptions
-    except ImportError as e:
-        raise BuildError(
-            "compiling CUDA needs NVRTC; install it with pip install 'autosched[cuda]'"
-        ) from e
-    _load_nvrtc()
+        program = _done(nvrtc, nvrtc.nvrtcCreateProgram(source.encode(), b"kernels.cu", 0, [], []))
+    except Exception as e:  # of the binding, which has no public root class
+        raise BuildError(f"NVRTC cannot be loaded: {e}") from e
     try:
-        program = Program(source, "c++", ProgramOptions(arch=arch))
-        code = program.compile("cubin").code
-    except Exception as e:  # the binding's errors have no public root class
-        raise BuildError(f"NVRTC refused the generated code for {arch}:\n{e}") from e
-    return bytes(code)
+        options = [f"--gpu-architecture={arch}".encode(), b"--std=c++17"]
+        (status,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
+        if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
+            log = b" " * int(_done(nvrtc, nvrtc.nvrtcGetProgramLogSize(program)))
+            _done(nvrtc, nvrtc.nvrtcGetProgramLog(program, log))
+            text = log.rstrip(b"\0").decode(errors="replace").strip()
+            raise BuildError(
+                f"NVRTC refused the generated code for {arch} ({status.name}):\n{text}"
+            )
+        code = b" " * int(_done(nvrtc, nvrtc.nvrtcGetCUBINSize(program)))
+        _done(nvrtc, nvrtc.nvrtcGetCUBIN(program, code))
+    finally:
+        nvrtc.nvrtcDestroyProgram(program)
+    return code
 
 
-def nvrtc_version() -> str:
-    """Version of the compiler, such as "13.0". Raises BuildError if it is not installed."""
+def _nvrtc() -> Any:
+    """The binding, its library loaded. Raises BuildError if it is not installed."""
     try:
         from cuda.bindings import nvrtc
     except ImportError as e:
@@ -181,6 +189,20 @@ def nvrtc_version() -> str:
             "compiling CUDA needs NVRTC; install it with pip install 'autosched[cuda]'"
         ) from e
     _load_nvrtc()
+    return nvrtc
+
+
+def _done(nvrtc: Any, answer: tuple[Any, ...]) -> Any:
+    """What a function of NVRTC gives after its status. Raises BuildError."""
+    status, *values = answer
+    if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
+        raise BuildError(f"NVRTC fails: {status.name}")
+    return values[0] if values else None
+
+
+def nvrtc_version() -> str:
+    """Version of the compiler, such as "13.0". Raises BuildError if it is not installed."""
+    nvrtc = _nvrtc()
     try:
         _, major, minor = nvrtc.nvrtcVersion()
     except Exception as e:  # the binding's errors have no public root class

@@ -304,8 +304,8 @@ def _warp(use: Use, place: SiteUses, tree: LoopTree, size: float) -> Floats:
     for d in range(len(place.site.loops) - 1, -1, -1):
         loop, extent = place.site.loops[d], place.extents[d]
         step = step_of(use, loop, tree) * size
-        if loop.kind == "vectorized":
-            near = (step > 0.0) & (step <= size)
+        if loop.kind in ("vectorized", "unrolled"):
+            near = (step > 0.0) & (step <= size) & place.tile[d]
             vector = np.where(near, np.minimum(size * extent, 16.0), vector)
             spread = np.maximum(spread, vector)
         if loop.thread != "threadIdx.x":

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -25,6 +26,7 @@ from autosched.search.footprint import (
     floats,
     reduction_loops,
 )
+from autosched.sketch.decisions import Mask
 from autosched.tir import dtypes
 from autosched.tir.affine import Digit
 from autosched.tir.annotations import DOUBLE_BUFFER
@@ -128,9 +130,9 @@ def _steps(place: SiteUses, home: int) -> tuple[Floats, Floats]:
     return total, inner
 
 
-def _asked(place: SiteUses) -> Floats:
+def _asked(place: SiteUses) -> Mask:
     """Whether a predicate that reduction loops of the unrolled body move may fail."""
-    found: Floats = np.asarray(False)
+    found: Mask = np.asarray(False)
     moving = reduction_loops(place.site)
     extents = {id(x.var): e for x, e in zip(place.site.loops, place.extents, strict=True)}
     for p in place.site.block.predicates:
@@ -152,7 +154,7 @@ def width_of(
     tree: LoopTree,
     homes: Mapping[int, int],
     size: float,
-    vector: object = None,
+    vector: Any = None,
 ) -> Floats:
     """Elements of one instruction: 1, 2 or 4, neighbours along an unrolled loop, or, of copies by
     `vector` elements, along the last one; everything else moves by multiples of it."""
@@ -162,8 +164,8 @@ def width_of(
     for width in (2.0, 4.0):
         if width * size > VECTOR_BYTES:
             continue
-        fits: Floats = np.asarray(True)
-        found: Floats = np.asarray(False)
+        fits: Mask = np.asarray(True)
+        found: Mask = np.asarray(False)
         for d, loop in enumerate(place.site.loops):
             if d < home and (loop.thread is None or loop.thread.startswith("blockIdx")):
                 continue  # a shared array begins where the block's tile does
@@ -176,7 +178,7 @@ def width_of(
             far = np.floor(step / width) * width == step
             fits = fits & (run | far | (extent <= 1.0))
         if vector is not None:
-            fits = fits & (floats(vector) >= width)  # type: ignore[arg-type]
+            fits = fits & (floats(vector) >= width)
         out = np.where(fits & found, width, out)
     return out
 

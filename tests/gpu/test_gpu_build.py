@@ -184,7 +184,7 @@ def test_what_a_gpu_function_is_not() -> None:
 
 
 def test_nvrtc_says_what_is_wrong() -> None:
-    with pytest.raises(BuildError, match=r"NVRTC refused the generated code for sm_90:(.|\n)*oops"):
+    with pytest.raises(BuildError, match=r"NVRTC refused the generated code for sm_90(.|\n)*oops"):
         compile_cuda('extern "C" __global__ void k() { oops; }', "sm_90")
 
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from math import prod
 
-from autosched.codegen.gpu.exprs import Exprs
+from autosched.codegen.gpu.exprs import Exprs, Load
 from autosched.codegen.gpu.reduce import Chain, way_across
+from autosched.codegen.gpu.vectors import guarded, is_vector, moves_apart
 from autosched.codegen.gpu.writer import Writer
 from autosched.tir.affine import Affine
 from autosched.tir.expr import Expr
-from autosched.tir.nodes import For, Predicate
+from autosched.tir.nodes import Block, For, Predicate
+from autosched.tir.simplify import substitute_loops
 
 
 class ReductionWriter(Writer):
@@ -50,12 +53,62 @@ class ReductionWriter(Writer):
             self.emit(f"{kind} {acc} = {value};")
         with self.inside(self.when(outside)):
             self.active += outside
-            with self.loops(chain.loops):
-                exprs = self.exprs(block)
-                with self.inside(self.when(self.left(chain.inside()))):
-                    self.update(accs, self.combined(block, exprs, accs), block)
+            loops = unrolled(chain.loops) if chain.lanes else chain.loops
+            lanes = self.lanes_of_vector(chain)
+            with self.loops(loops[:-1] if lanes else loops, waits=False):
+                if lanes:
+                    self.add_vector(chain, accs, lanes)
+                else:
+                    exprs = self.exprs(block)
+                    with self.inside(self.when(self.left(chain.inside()))):
+                        self.update(accs, self.combined(block, exprs, accs), block)
             del self.active[len(self.active) - len(outside) :]
         return accs
+
+    def lanes_of_vector(self, chain: Chain) -> tuple[int, ...]:
+        """Numbers of the reads that are a vector over the innermost loop of a chain across threads;
+        empty if that is no loop over the neighbours of one."""
+        block = chain.block
+        last = chain.loops[-1] if chain.loops and chain.lanes else None
+        if last is None or last.kind != "unrolled" or int(last.extent) not in (2, 4):
+            return ()
+        extents = {**self.extents, **{x.var: x.extent for x in chain.loops}}
+        if moves_apart(block, last, int(last.extent)):
+            return ()
+        hidden = guarded(block)
+        return tuple(
+            n
+            for n, a in enumerate(block.reads)
+            if n not in hidden
+            and a.buffer.scope == "global"
+            and a.buffer.dtype in ("float32", "int32")
+            and is_vector(a, block, last, int(last.extent), extents, self.dialect)
+        )
+
+    def add_vector(self, chain: Chain, accs: list[str], lanes: tuple[int, ...]) -> None:
+        """Load a vector of each of the reads `lanes`, and add its elements one after the other."""
+        last = chain.loops[-1]
+        width = int(last.extent)
+        blocks = [substitute_loops(chain.block, {last.var: Affine(n)}) for n in range(width)]
+        first = self.exprs(blocks[0])
+        inside = replace(chain, block=blocks[0]).inside()
+        with self.inside(self.when(self.left(inside))):
+            names = {}
+            for n in lanes:
+                buffer = blocks[0].reads[n].buffer
+                kind, pointer = self.vector(buffer, width, True)
+                names[n] = self.fresh(f"{buffer.name}_vec")
+                place = self.element(first, blocks[0].reads[n])
+                self.emit(f"const {kind} {names[n]} = *({pointer})&{place};")
+            for block, part in zip(blocks, "xyzw", strict=False):
+                texts = {id(block.reads[n]): f"{name}.{part}" for n, name in names.items()}
+                exprs = Exprs(block, self.dialect, self.forms, self.loading(block, texts))
+                self.update(accs, self.combined(block, exprs, accs), block)
+
+    def loading(self, block: Block, texts: Mapping[int, str]) -> Load:
+        """How reads of a block become text, `texts` having those of some accesses by id."""
+        exprs = self.exprs(block)
+        return lambda a: texts.get(id(a)) or self.load(exprs, a)
 
     def across(
         self, chain: Chain, exprs: Exprs, accs: list[str], outside: Sequence[Predicate]
@@ -152,6 +205,19 @@ class ReductionWriter(Writer):
             neutral = exprs.text(e)[0]
             self.emit(f"{acc} = {number} < {count} ? {array}[{plus}{number}] : {neutral};")
         self.shuffle(chain, accs, count)
+
+
+MOST_VECTORS = 16
+"""Rounds of a thread's loop over a row up to which they are written out: what it has loaded is
+then in registers, and is not loaded again for what follows."""
+
+
+def unrolled(loops: Sequence[For]) -> tuple[For, ...]:
+    """`loops` over a thread's part of a row, unrolled where it is a short one."""
+    rounds = prod(int(x.extent) for x in loops if x.kind == "serial")
+    if rounds > MOST_VECTORS:
+        return tuple(loops)
+    return tuple(replace(x, kind="unrolled") if x.kind == "serial" else x for x in loops)
 
 
 def _number(axes: Sequence[For]) -> Affine:

@@ -39,19 +39,25 @@ def vectors_of(
             store, block, loop, width, extents, dialect
         ):
             continue
-        if any(_separated(p.form, loop.var, width).uses([loop.var]) for p in block.predicates):
-            continue  # some of the neighbours may exist, others not
-        guarded = _guarded(block)
+        if moves_apart(block, loop, width):
+            continue
+        hidden = guarded(block)
         loads = tuple(
             n
             for n, a in enumerate(block.reads)
-            if n not in guarded and is_vector(a, block, loop, width, extents, dialect)
+            if n not in hidden and is_vector(a, block, loop, width, extents, dialect)
         )
         return Vectors(loop, block, width, loads)
     return None
 
 
-def _guarded(block: Block) -> set[int]:
+def moves_apart(block: Block, loop: For, width: int) -> bool:
+    """Whether of `width` neighbours along a loop some may exist and others not."""
+    forms = (_separated(p.form, loop.var, width) for p in block.predicates)
+    return any(form.uses([loop.var]) for form in forms)
+
+
+def guarded(block: Block) -> set[int]:
     """Reads that stand in an `if_then_else`, or index another: what they name may not exist."""
     out = set()
     for e in block.body:

@@ -43,6 +43,10 @@ class Writer:
         self.active: list[Predicate] = []
         self.forms = Forms(self.vars, self.extents, helpers)
         self.scratch: list[str] = []
+        self.settled: frozenset[Buffer] = frozenset()
+        """Shared memory that all threads see as it will stay."""
+        self.kept: dict[str, str] = {}
+        """Names of values of it, by the text of the element."""
         self.steps_wait = False
         """Whether there is a barrier in each step of the loop around."""
         self.fetching = False
@@ -107,15 +111,18 @@ class Writer:
         return [p for p in predicates if not self.is_active(p)]
 
     @contextmanager
-    def loops(self, loops: Sequence[For]) -> Iterator[None]:
-        """`for` statements, one inside the other."""
+    def loops(self, loops: Sequence[For], waits: bool = True) -> Iterator[None]:
+        """`for` statements, one inside the other. `waits` is False where threads wait for each
+        other only after them."""
         kind = self.index_type()
         for x in loops:
             self.vars[x.var], self.extents[x.var] = self.fresh(x.var.name), x.extent
             v = self.vars[x.var]
             # PoCL's work-item loops break where a loop with barriers is unrolled, or one that
             # fetches ahead under a condition.
-            breaks = self.waits_between(x) or (x.annotation(AHEAD) and not self.dialect.shuffle)
+            breaks = (waits and self.waits_between(x)) or (
+                x.annotation(AHEAD) and not self.dialect.shuffle
+            )
             if x.kind in ("unrolled", "vectorized") and not breaks:
                 self.emit("#pragma unroll")
             self.emit(f"for ({kind} {v} = 0; {v} < {x.extent}; ++{v}) {{")
@@ -132,12 +139,20 @@ class Writer:
 
     def load(self, exprs: Exprs, a: Access) -> str:
         text = self.element(exprs, a)
+        text = self.kept.get(text, text)
         if a.buffer.dtype == "float16":
             return f"{self.helpers.half('f16_load')}({text})"
         return text
 
     def element(self, exprs: Exprs, a: Access) -> str:
         return f"{self.buffer(a.buffer)}[{exprs.offset(a)}]"
+
+    def vector(self, b: Buffer, width: int, constant: bool) -> tuple[str, str]:
+        """The vector type of a buffer's elements, and a pointer to it."""
+        kind = f"{self.dialect.vector_name(self.dialect.stored_type(b.dtype))}{width}"
+        memory = b.scope if b.scope in ("shared", "local") else "global"
+        const = "const " if constant else ""
+        return kind, self.dialect.vector_pointer(const + kind, memory)
 
     def store(self, exprs: Exprs, a: Access, value: str) -> None:
         if a.buffer.dtype == "float16":

@@ -103,7 +103,8 @@ def members(
 def row_specs(
     state: State, blocks: dict[str, BlockInfo], group: list[str], count: int
 ) -> tuple[ChoiceSpec | None, dict[str, str], tuple[ChoiceSpec, ...]]:
-    """(rows of a block, by block the elements that a thread takes at once, all decisions)."""
+    """(rows of a block, by block the elements that a thread takes at once, "" for those of all
+    reductions, all decisions)."""
     limit = limits_of(state.target).max_threads
     first = group[0]
     longest = max(_own_points(blocks[n], count) for n in group)
@@ -118,6 +119,10 @@ def row_specs(
         if info.is_injective and len(info.spatial) > count:
             specs.append(ChoiceSpec(first, f"{name}.lanes", LANES))
             lanes[name] = specs[-1].name
+    if any(_own_points(blocks[n], count) > WARP and not blocks[n].is_injective for n in group):
+        if not lanes:
+            specs.append(ChoiceSpec(first, f"{first}.lanes", LANES))
+        lanes[""] = specs[-1].name
     rows = None
     if count:
         kept = any(blocks[n].is_injective for n in group[1:])
@@ -158,6 +163,13 @@ def share(
         schedule.reorder(*others, outer, lane, vector)
         schedule.bind(lane, "threadIdx.x")
         schedule.vectorize(vector)
+        return
+    if not spatial and "" in lanes:
+        # The elements that the thread also stores, if it does: they stay in registers.
+        outer, lane, vector = schedule.split(loop, [None, Decision(threads), Decision(lanes[""])])
+        schedule.reorder(lane, *others, outer, vector)
+        schedule.bind(lane, "threadIdx.x")
+        schedule.unroll(vector)
         return
     outer, lane = schedule.split(loop, [None, Decision(threads)])
     inside = reduced if spatial else ()
