@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import importlib.util
 import inspect
@@ -89,9 +90,11 @@ def get_workload(func_or_name: FuncOrName) -> WorkloadFunc:
 
     operator = OPERATORS.get(func_or_name)
     if operator is None:
-        known = ", ".join(sorted({*_registered, *OPERATORS}))
+        known = sorted({*_registered, *OPERATORS})
+        near = difflib.get_close_matches(func_or_name[:80], known, 1)
+        hint = f" (did you mean {near[0]}?)" if near else ""
         raise WorkloadError(
-            f"no workload named {func_or_name!r}; known: {known}; "
+            f"no workload named {func_or_name!r}{hint}; known: {', '.join(known)}; "
             "a function of your own is named file.py:function"
         )
     return operator

@@ -1,13 +1,15 @@
 """A pool of devices elsewhere: how busy it stays, what dispatching costs, and what faults cost.
 
     python benchmarks/pool.py                    # all parts, some four minutes
-    python benchmarks/pool.py --part simulated --part same --part local --part kills
+    python benchmarks/pool.py --part simulated --part same --part local --part far --part kills
 
 - `simulated`: 1,000 devices at 200 ms a candidate, in another process, on the same dispatcher and
   pool as real ones; proposals are replayed, and every result is committed to a SQLite store.
   `dispatcher_ms` is all processor time of this process a candidate, but for what committing took.
 - `same`: a search on two real workers that replay a model, against the same search in this process.
 - `local`: two slots of one core each against the local pool, on kernels of one thread.
+- `far`: two real workers at 50 ms a candidate whose messages take 10 ms each way: busy share with
+  the next batch sent ahead, and without, in turns.
 - `kills`: four real workers, one killed every 5 seconds.
 """
 
@@ -15,6 +17,8 @@ from __future__ import annotations
 
 import argparse
 import gc
+import heapq
+import itertools
 import json
 import os
 import random
@@ -24,7 +28,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -35,19 +39,23 @@ from autosched.schedule import Trace
 from autosched.target import Target
 from autosched.tuning.pools import made_up_machine
 from measure.cluster import ClusterPool
+from measure.dask_transport import DaskTransport
 from measure.devices import Device
+from measure.dispatch import Limits
 from measure.local import LocalPool
 from measure.pool import Pool
 from measure.registry import Hello
 from measure.replay import ReplayPool, modelled
 from measure.simulated import SimulatedTransport
 from measure.status import MeasureResult, Status
+from measure.transport import Event, Transport
+from measure.wire import JsonDict
 from records import Record, Store, Workload
 
 DEVICE = Device("simulated", "x86_64", 1, (), "none")
 JOIN_SECONDS = 120.0
 ONE_CORE = Target("llvm -num-cores=1")
-PARTS = ("simulated", "same", "local", "kills")
+PARTS = ("simulated", "same", "local", "far", "kills")
 
 
 def model_engine(target: Target, slot: str) -> Pool:
@@ -242,6 +250,63 @@ def local(count: int = 128, turns: int = 3) -> dict[str, Any]:
         "local_per_second": round(best["local"], 1),
         "ratio": round(best["cluster"] / best["local"], 3),
     }
+
+
+class Distant:
+    """A transport whose messages are under way for `latency` seconds, each way."""
+
+    def __init__(self, near: Transport, latency: float) -> None:
+        self.near, self.latency = near, latency
+        self.out: list[tuple[float, int, Callable[[], None]]] = []
+        self.back: list[tuple[float, int, Event]] = []
+        self.order = itertools.count()
+
+    def send(self, batch: int, address: str, label: str, request: JsonDict) -> None:
+        self._later(lambda: self.near.send(batch, address, label, request))
+
+    def stop(self, batch: int, address: str, forget: bool) -> None:
+        self._later(lambda: self.near.stop(batch, address, forget))
+
+    def _later(self, act: Callable[[], None]) -> None:
+        heapq.heappush(self.out, (time.monotonic() + self.latency, next(self.order), act))
+
+    def receive(self, seconds: float) -> list[Event]:
+        end, found = time.monotonic() + seconds, list[Event]()
+        while True:
+            for event in self.near.receive(min(0.002, seconds)):
+                then = time.monotonic() + self.latency
+                heapq.heappush(self.back, (then, next(self.order), event))
+            now = time.monotonic()
+            while self.out and self.out[0][0] <= now:
+                heapq.heappop(self.out)[2]()
+            while self.back and self.back[0][0] <= now:
+                found.append(heapq.heappop(self.back)[2])
+            if found or now >= end:
+                return found
+
+    def close(self) -> None:
+        self.near.close()
+
+
+def far(count: int = 256, each: float = 0.05, turns: int = 3) -> dict[str, Any]:
+    """Busy share of two workers 20 ms away, in batches of one second."""
+    task = at.SearchTask("matmul", (64, 64, 64), target=ONE_CORE)
+    traces = some_traces(task, count)
+    busy: dict[str, list[float]] = {"ahead": [], "in_turn": []}
+    with cluster("paced_engine", 2) as (address, _):
+        for _, (name, lead) in itertools.product(
+            range(turns), (("ahead", Limits.lead), ("in_turn", float("-inf")))
+        ):
+            limits = Limits(batch_seconds=1.0, lead=lead)
+            transport = Distant(DaskTransport(address), 0.01)
+            with ClusterPool(address, target=ONE_CORE, limits=limits, transport=transport) as pool:
+                wait_ready(pool, 2)
+                job = pool.open_job(task.prim_func)
+                pool.measure(job, traces[:16])
+                start = time.perf_counter()
+                pool.measure(job, traces)
+                busy[name].append(count * each / 2 / (time.perf_counter() - start))
+    return {name: round(max(shares), 3) for name, shares in busy.items()}
 
 
 def kills(seconds: float = 120.0, every: float = 5.0) -> dict[str, Any]:

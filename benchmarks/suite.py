@@ -1,6 +1,9 @@
 """The public suite: every workload tuned, and its best program held against the engines.
 
-    python benchmarks/suite.py [--trials 128] [--only GMM-128,C2D] [--seed 0]
+    python benchmarks/suite.py [--trials 128] [--only GMM-128,C2D] [--seed 0] [--odd]
+
+`--odd` takes shapes that nobody has had in mind instead: skinny and prime, layers of common
+networks, rows of 10 to 32768 elements.
 
 Weights come at run time on both sides. "MetaSchedule" is what Apache TVM's successor of the
 auto-scheduler reached on another machine (AMD Zen 5, 2 cores, AVX-512); it is printed for
@@ -78,6 +81,45 @@ CASES = (
 )
 
 
+_IMAGES = ("torch-cl", "ort", "openvino-nhwc")
+_SERIES = ("torch", "ort", "openvino")
+_ODD: dict[str, tuple[Sequence[str], Sequence[str]]] = {
+    "matmul": (
+        MATMUL,
+        ("1,4096,4096", "7,1024,1000", "197,768,3072", "100,100,100", "333,77,1025")
+        + ("4096,64,64", "64,1000,1", "1000,1000,10"),
+    ),
+    "batch_matmul": (MATMUL, ("12,384,64,384", "64,32,32,32")),
+    "matmul_bias_gelu": (MATMUL[1:], ("197,768,768",)),
+    "conv1d": (_SERIES, ("1000,80,384,3,1,1", "16000,1,64,80,4,0")),
+    "conv2d": (
+        _IMAGES,
+        ("112,112,32,64,1,1,0", "224,224,3,32,3,2,1", "224,224,3,64,3,1,1", "14,14,1024,256,1,1,0")
+        + ("7,7,512,512,3,1,1", "7,7,512,2048,1,1,0", "56,56,64,128,3,2,1", "28,28,256,512,1,2,0")
+        + ("28,28,96,96,5,1,2", "28,28,128,128,3,1,2,2", "56,56,128,128,3,1,1,1,32"),
+    ),
+    "conv3d": (_SERIES, ("8,28,28,64,64,3,1,1",)),
+    "depthwise_conv2d": (
+        _IMAGES,
+        ("7,7,960,3,1,1", "14,14,480,5,1,2", "112,112,64,3,2,1", "56,56,144,5,2,2"),
+    ),
+    "conv2d_transpose": (
+        _IMAGES,
+        ("16,16,128,64,4,2,1", "32,32,64,3,4,2,1", "28,28,256,128,2,2,0"),
+    ),
+    "max_pool2d": (_IMAGES, ("112,112,64,3,2,1",)),
+    "softmax": (ROWS, ("1000,10", "64,1000", "16,32768")),
+    "layer_norm": (ROWS, ("128,768", "64,32768")),
+    "norm": (ROWS, ("10,1000", "4096,1024")),
+    "argmax": (("numpy", "torch"), ("128,1000", "1024,10")),
+}
+ODD = tuple(
+    Case(f"{name}:{args}", name, tuple(int(n) for n in args.split(",")), engines)
+    for name, (engines, shapes) in _ODD.items()
+    for args in shapes
+)
+
+
 def arrays(task: at.SearchTask, built: BuiltFunction) -> list[np.ndarray[Any, Any]]:
     """Random inputs and outputs for all parameters."""
     rng = np.random.default_rng(0)
@@ -147,15 +189,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--trials", type=int, default=128)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--only", help="names from the suite, divided by commas")
+    parser.add_argument(
+        "--only", help="names from the suite, divided by commas (odd ones: by semicolons)"
+    )
+    parser.add_argument("--odd", action="store_true", help="odd shapes instead of the suite")
     options = parser.parse_args()
-    wanted = options.only.split(",") if options.only else [c.name for c in CASES]
-    unknown = set(wanted) - {c.name for c in CASES}
+    cases = ODD if options.odd else CASES
+    wanted = (
+        options.only.split(";" if options.odd else ",") if options.only else [c.name for c in cases]
+    )
+    unknown = set(wanted) - {c.name for c in cases}
     if unknown:
         parser.error(f"no workload {', '.join(sorted(unknown))} in the suite")
     target = Target("llvm")
     rows, bars = [], []
-    for case in CASES:
+    for case in cases:
         if case.name not in wanted:
             continue
         found = run(case, target, options.trials, options.seed)

@@ -12,7 +12,7 @@ repetition the median of what its records say), and never more than 3 %. `tau_al
 within 3 times the best.
 
 A repetition with a noise figure above 3 % is made again: other work, or a host that puts this
-machine's cores under different caches (a noise of 50 %: it is another machine then). Where hardly
+machine's cores under different caches (a noise of 20 %: it is another machine then). Where hardly
 any is quiet all count, and the figures say so.
 """
 

@@ -1,4 +1,9 @@
-"""What trees are grown for: the weighted square error of whole candidates."""
+"""What trees are grown for: the weighted square error of whole candidates within their tasks.
+
+How fast a task's candidates are altogether is nothing to a search, which compares those of one task
+only, and says little about another one. So only what an error differs from the mean of its task
+counts, which leaves the trees to what ranks candidates.
+"""
 
 from __future__ import annotations
 
@@ -47,10 +52,14 @@ class Pack:
         return xgboost.DMatrix(self.data.rows, nthread=1)
 
     def excess(self, said: npt.NDArray[Any]) -> Floats:
-        """By how much each candidate's score is too high, given what is said of each store."""
+        """By how much each candidate's score is too high beside the others of its task, given what
+        is said of each store."""
         sums = np.add.reduceat(np.asarray(said, dtype=np.float64), self.data.starts[:-1])
+        task, tasks = self.data.task, len(self.data.tasks)
         found: Floats = self.data.prior + sums - self.target
-        return found
+        weights = np.bincount(task, self.weight, tasks)
+        level = np.bincount(task, self.weight * found, tasks) / np.maximum(weights, 1e-12)
+        return found - level[task]
 
     def gradient(
         self, said: npt.NDArray[Any]

@@ -61,7 +61,7 @@ class Forest:
 class Boosting:
     """How a model learns: `shared` trees from data sets, `own` ones from a task's measurements.
 
-    Fewer are grown where the part `held_out`, of data sets of `split` candidates and more, stops
+    Fewer are grown where the part `held_out`, of data sets of `split` candidates and more, stopped
     improving for `patience` trees. `weight` is that of a candidate with a share of nothing; the
     best of a task weighs 1.
     """
@@ -174,17 +174,29 @@ class BoostedModel:
         return self
 
     def _grown(self, data: Dataset, forest: Forest) -> xgboost.Booster:
-        """Trees for what the prior gets wrong."""
+        """Trees for what the prior gets wrong, grown on all of the data: as many as were best for a
+        part of it that others, grown without it, were held against."""
+        b = self.boosting
+        held = _held_out(data, b, np.random.default_rng(self.seed))
+        trees = forest.trees
+        if held.any():
+            watched = Pack.of(data.take(held), b.weight)
+            first = self._boosted(data.take(~held), forest, trees, watched)
+            trees = first.best_iteration + 1
+        return self._boosted(data, forest, trees)
+
+    def _boosted(
+        self, data: Dataset, forest: Forest, trees: int, watched: Pack | None = None
+    ) -> xgboost.Booster:
+        """So many trees; with `watched` no more than improve what is said of that."""
         import xgboost
 
         b = self.boosting
-        held = _held_out(data, b, np.random.default_rng(self.seed))
-        learned = Pack.of(data.take(~held), b.weight)
+        learned = Pack.of(data, b.weight)
         matrix = learned.matrix()
         evals: list[tuple[xgboost.DMatrix, str]] = []
         packs = {id(matrix): learned}
-        if held.any():
-            watched = Pack.of(data.take(held), b.weight)
+        if watched is not None:
             evals = [(watched.matrix(), "held_out")]
             packs[id(evals[0][0])] = watched
         params = {
@@ -199,17 +211,16 @@ class BoostedModel:
             "disable_default_eval_metric": True,
             "verbosity": 1,
         }
-        found = xgboost.train(
+        return xgboost.train(
             params,
             matrix,
-            num_boost_round=forest.trees,
+            num_boost_round=trees,
             obj=lambda said, m: packs[id(m)].gradient(said),
             custom_metric=lambda said, m: ("error", packs[id(m)].error(said)),
             evals=evals,
             early_stopping_rounds=b.patience if evals else None,
             verbose_eval=False,
         )
-        return found[: found.best_iteration + 1] if evals else found
 
     # Files ------------------------------------------------------------------------------------
 

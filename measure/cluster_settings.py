@@ -69,7 +69,7 @@ def check_address(address: str, tls_dir: Path | None) -> str:
     if found.scheme == "tls" and tls_dir is None:
         raise MeasureError(
             f"{address} needs the folder of certificates that `autosched cluster certs` made; "
-            "name it (--tls-dir)"
+            "name it: --tls-dir DIR, or, in a pool's address, tls://HOST:PORT?tls-dir=DIR"
         )
     if found.scheme == "tcp" and tls_dir is not None:
         raise MeasureError(f"{address} is not encrypted, and certificates are given; use tls://")

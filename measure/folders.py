@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 PREFIX = "autosched-measure-"
@@ -20,6 +22,18 @@ def own_folder() -> tuple[Path, int]:
     fcntl.flock(fd, fcntl.LOCK_EX)
     fresh.rename(folder / _OWNER)  # only now do others look at it, and it is locked already
     return folder, fd
+
+
+@contextlib.contextmanager
+def private_folder() -> Iterator[Path]:
+    """A private folder for as long as the context lasts."""
+    sweep()
+    folder, fd = own_folder()
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(fd)
 
 
 def sweep() -> None:

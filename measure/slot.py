@@ -212,7 +212,7 @@ class Slot:
         is to blame if that fails as well, other than for want of memory.
         """
         spent, note = 0.0, ""
-        for last in (False, True):
+        for _attempt in range(2):
             fresh = self._is_fresh
             outcome, _ = self._call(
                 job, "measure.runner:sample", artifact, self.plan, self.pace(), known
@@ -231,8 +231,6 @@ class Slot:
                 return Turn(failed, spent, note=story)
             if fresh:
                 note = story
-            if last:
-                break
         to_blame = outcome.kind != "memory"
         return Turn(failed, spent, to_blame, "" if to_blame else note)
 

@@ -14,7 +14,6 @@ import os
 import re
 import signal
 import sys
-import tempfile
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -35,6 +34,7 @@ from measure.cluster_settings import (
     security,
 )
 from measure.containment import PR_SET_PDEATHSIG, prctl
+from measure.folders import private_folder
 from measure.lock import runtime_folder
 from measure.protocol import resolve
 from measure.wire import JsonDict, explained
@@ -161,9 +161,9 @@ async def _serve(options: SlotOptions, service: Service) -> None:
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, over.set)
     end = asyncio.ensure_future(over.wait())
     said = ""
-    with tempfile.TemporaryDirectory(prefix="autosched-slot-") as folder:
+    with private_folder() as folder:
         while not over.is_set():
-            connected = asyncio.ensure_future(_connected(options, service, folder))
+            connected = asyncio.ensure_future(_connected(options, service, str(folder)))
             await asyncio.wait({connected, end}, return_when=asyncio.FIRST_COMPLETED)
             connected.cancel()
             try:

@@ -12,10 +12,15 @@ from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn._types import ASGI3Application
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from server.problems import KINDS, MEDIA_TYPE, retry_after
 from server.settings import Settings
+
+MOST_AHEAD = 100
+"""Requests of one connection that may wait for the answers to those before them: one read from the
+network may hold thousands."""
 
 
 class Connection(HttpToolsProtocol):
@@ -26,7 +31,9 @@ class Connection(HttpToolsProtocol):
     head_bytes: int
     most: int
     _deadline: asyncio.TimerHandle | None = None
+    _answering: RequestResponseCycle | None = None
     _in_head = True
+    _wrong = "the request is not HTTP/1.1, or has a method that HTTP does not know"
     _unseen = 0
     """Bytes that arrived and that nobody was told of yet: of a head, or of what stands between the
     parts of a body."""
@@ -54,35 +61,28 @@ class Connection(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._head_arrived()
+        self._tell_gone()
         super().connection_lost(exc)
 
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        self._answering = cycle
+        super()._start_asgi_task(cycle, app)
+
+    def _tell_gone(self) -> None:
+        """Tell the request that is being answered that nobody reads the answer. uvicorn tells the
+        newest one, behind which others may wait; and uvloop raises errors where one writes then."""
+        self.pipeline.clear()
+        if self._answering is not None:
+            self._answering.disconnected = True
+            self._answering.message_event.set()
+
     def send_400_response(self, msg: str) -> None:
-        detail = "the request is not HTTP/1.1, or has a method that HTTP does not know"
-        self._answer("malformed-request", detail, {})
+        self._answer("malformed-request", self._wrong, {})
 
     def on_message_begin(self) -> None:
-        self._in_head = True
-        super().on_message_begin()
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        # What follows a body in parts (its trailers) is not a header: the gate has let the request
-        # pass without it.
-        if self._in_head:
-            super().on_header(name, value)
-
-    def on_headers_complete(self) -> None:
-        self._in_head, self._unseen = False, 0
-        super().on_headers_complete()
-
-    def on_body(self, body: bytes) -> None:
-        self._unseen = 0
-        super().on_body(body)
-
-    def on_message_complete(self) -> None:
-        self._unseen = 0
-        super().on_message_complete()
-
-    def on_message_begin(self) -> None:
+        if len(self.pipeline) >= MOST_AHEAD:
+            self._wrong = f"{MOST_AHEAD} requests were sent ahead of their answers"
+            raise OverflowError(self._wrong)  # which the parser ends by, as by what is no HTTP
         self._in_head = True
         super().on_message_begin()
 
@@ -123,11 +123,9 @@ class Connection(HttpToolsProtocol):
         """Write a problem and close: there is no request that an application could answer."""
         if self.transport.is_closing():
             return
-        if (
-            self.cycle is not None
-            and self.cycle.response_started
-            and not self.cycle.response_complete
-        ):
+        running = self._answering
+        if running is not None and running.response_started and not running.response_complete:
+            self._tell_gone()
             self.transport.close()  # in the middle of another answer
             return
         found = KINDS[kind]
@@ -149,6 +147,7 @@ class Connection(HttpToolsProtocol):
             "Connection: close",
             *(f"{name}: {value}" for name, value in headers.items()),
         ]
+        self._tell_gone()
         self.transport.write("\r\n".join(head).encode() + b"\r\n\r\n" + body)
         self.transport.close()
 

@@ -18,6 +18,7 @@ from functools import lru_cache
 import anyio.to_thread
 from fastapi.routing import iter_route_contexts
 from starlette.datastructures import Headers
+from starlette.requests import ClientDisconnect
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -138,6 +139,8 @@ class Gate:
         try:
             body = await self._admit(passage, receive)
             await self.app(scope, body, answer)
+        except ClientDisconnect:
+            pass  # nobody waits for an answer; the log has the request
         except Exception as e:
             await self._fail(passage, e, answer)
         finally:

@@ -66,6 +66,10 @@ def _operators() -> str:
             for p in inspect.signature(function).parameters.values()
         ]
         lines.append(f"  {name} {' '.join(arguments)}")
+    lines += [
+        "of a convolution: sizes, CI and CO channels in and out, window K, stride S, padding P,",
+        "dilation D=1 and groups G=1; of a recurrent cell: T steps, batch B, I inputs, H hidden",
+    ]
     return "\n".join(lines)
 
 

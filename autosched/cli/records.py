@@ -12,16 +12,29 @@ from records import STATUSES, ImportReport, distill, export_jsonl, import_jsonl,
 _EPILOG = """\
 examples:
   autosched records export all.json --db autosched.db
-  autosched records export - --status ok | wc -l
+  autosched records export - --db autosched.db --status ok | wc -l
   autosched records import all.json --db other.db
-  autosched records merge one.db two.json --into both.db
-  autosched records distill both.db best.json
   autosched records verify --db other.db
+  autosched records merge autosched.db all.json --into both.db
+  autosched records distill autosched.db best.json
   autosched records repair --db other.db --dry-run
 
-Imported records are kept as such: they are handed out as the best only once measured again here,
-which is what verify does.
+A store is a database: an SQLite file, or a server's by its URL. A log is a file of JSON lines.
+Imported records (those merged into a store, too) are kept as such: they are handed out as the best,
+or kept by distill, only once measured again here, which is what verify does.
+
+Exit status: 0 done, also where some lines were refused; 1 failed, or no line could be used; with
+repair, something is left to be done; 130 interrupted: what was taken in by then stays, and doing it
+again takes the rest. A file that is to be written bears its name once it is whole.
 """
+
+
+_FILTERS = {
+    "workload-key": ("workload", "KEY"),
+    "target": ("target", "TARGET"),
+    "device": ("device fingerprint", "DEVICE"),
+    "job-id": ("job", "ID"),
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,9 +44,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     export = actions.add_parser("export", help="write records as JSON lines")
     export.add_argument("file", help="new file to write; - for standard output")
     add_db(export)
-    export.add_argument("--status", choices=STATUSES, help="only these records")
-    for name in ("workload-key", "target", "device", "job-id"):
-        export.add_argument(f"--{name}", help="only these records")
+    export.add_argument(
+        "--status", choices=STATUSES, metavar="STATUS",
+        help=f"only records of that status: {', '.join(STATUSES)}",
+    )  # fmt: skip
+    for name, what in _FILTERS.items():
+        export.add_argument(f"--{name}", metavar=what[1], help=f"only records of that {what[0]}")
     take = actions.add_parser(
         "import", help="read JSON lines into a store; doing it again changes nothing"
     )
@@ -84,7 +100,12 @@ def run(options: argparse.Namespace) -> int:
     elif options.action == "repair":
         return _repair(options)
     else:
-        _say(f"{_counted(distill(options.source, options.file), 'record')} kept")
+        kept = distill(options.source, options.file)
+        _say(f"{_counted(kept, 'record')} kept")
+        if not kept:
+            _say(
+                "nothing there is ok and was measured here; for imported records, verify does that"
+            )
     return 0
 
 
@@ -119,7 +140,13 @@ def _repair(options: argparse.Namespace) -> int:
         _say(("to repair: " if options.dry_run else "repaired: ") + line)
     for line in report.faults:
         _say(f"fault: {line}")
-    _say(f"{report.records} records, {report.jobs} jobs and {report.traces} traces looked at")
+    looked_at = [
+        _counted(number, noun)
+        for number, noun in (
+            (report.records, "record"), (report.jobs, "job"), (report.traces, "trace")
+        )
+    ]  # fmt: skip
+    _say(f"{', '.join(looked_at)} looked at")
     return FAILED if report.faults or (options.dry_run and report.repaired) else 0
 
 

@@ -17,6 +17,7 @@ on one machine:
 on several, which takes certificates (`autosched cluster certs certs`, the folder copied to each):
   autosched scheduler --host 10.0.0.1 --tls-dir certs
   autosched worker --scheduler tls://10.0.0.1:8786 --label cpu-znver5 --tls-dir certs
+  autosched tune matmul_add 1024 1024 1024 --pool "tls://10.0.0.1:8786?tls-dir=certs"
 """
 
 

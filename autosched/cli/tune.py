@@ -85,9 +85,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=LOCAL,
         metavar="ADDRESS",
         help="where to measure: local (this machine; local?device=1 is its second GPU); "
-        "tls://HOST:PORT, the workers of a scheduler; replay:model or replay:RECORDS, which run "
-        "nothing and answer from a model or from what was recorded, for trying things out "
-        "(default: %(default)s). Without --target programs are for the devices of the pool",
+        "tls://HOST:PORT?tls-dir=DIR, the workers of a scheduler; replay:model or "
+        "replay:RECORDS, which run nothing and answer from a model or from what was recorded, for "
+        "trying things out (default: %(default)s). Without --target programs are for the devices "
+        "of the pool",
     )
     output = parser.add_mutually_exclusive_group()
     output.add_argument(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -230,3 +231,15 @@ def test_the_search_beats_random_sampling_and_a_genetic_search(
     for other in ("random", "genetic"):
         assert found["search"][-1] > found[other][-1] + 0.02
     assert quality.plot(found, "title").count("<polyline") == 3
+
+
+def test_the_benchmark_of_the_records_hides_no_package() -> None:
+    """A program's folder comes first, and there is a `records.py` in that of the benchmarks."""
+    code = "import records.schema; from records import Store; print(records.__file__)"
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(BENCHMARKS)!r}); {code}"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert Path(done.stdout.strip()) == BENCHMARKS.parent / "records" / "__init__.py"

@@ -13,6 +13,7 @@ FAR = "/nowhere/at/all"
 TUNE = ("tune", *WORKLOAD)
 
 FAILURES: list[tuple[tuple[object, ...], str]] = [
+    (("tune", "matmul_ad", 8, 8, 8), r"named 'matmul_ad' \(did you mean matmul_add\?\); known: "),
     (("tune", "nothing", 1), "no workload named 'nothing'; known: .*matmul_add.*file.py:function"),
     (("tune", "matmul", 4, 5), r"arguments \(4, 5\) do not fit matmul\(N, L, M.*'M'"),
     (("tune", "matmul", 4, 5, "six"), "argument M of matmul.* is 'six'; expected int"),

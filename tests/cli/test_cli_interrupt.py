@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_runner import COMMAND, WORKLOAD
+from cli_runner import COMMAND, WORKLOAD, own
 
 from records import Job, Record, Store, open_records
 
@@ -105,7 +105,7 @@ def test_a_reader_that_leaves_ends_a_run_in_order(tmp_path: Path) -> None:
     tune.stdout.close()
     assert tune.wait(60) == 141
     assert tune.stderr is not None
-    assert tune.stderr.read() == ""
+    assert own(tune.stderr.read()) == ""
     tune.stderr.close()
     job, records = stored(tmp_path)
     assert job.state == "cancelled"
@@ -121,7 +121,7 @@ def shell(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
 def test_piping_into_head(tmp_path: Path) -> None:
     tune = f"{AUTOSCHED} tune {' '.join(WORKLOAD)} --trials 4 --db a.db --no-limits --quiet"
     done = shell(f"{tune} | head -1", tmp_path)
-    assert (done.stdout, done.stderr) == ("A = PLACEHOLDER [12, 10]\n", "")
+    assert (done.stdout, own(done.stderr)) == ("A = PLACEHOLDER [12, 10]\n", "")
     assert stored(tmp_path)[0].state == "succeeded"  # only the report was not read
     best = f"{AUTOSCHED} best {' '.join(WORKLOAD)} --db a.db --as script"
     done = shell(f"{best} | true; echo ${{PIPESTATUS[0]}}", tmp_path)
@@ -133,7 +133,7 @@ def test_a_full_disk_is_one_message(tmp_path: Path) -> None:
     tune = f"{AUTOSCHED} tune {' '.join(WORKLOAD)} --trials 4 --db a.db --no-limits --quiet"
     done = shell(f"{tune} > /dev/full", tmp_path)
     assert done.returncode == 1
-    assert done.stderr == "autosched tune: [Errno 28] No space left on device\n"
+    assert own(done.stderr) == "autosched tune: [Errno 28] No space left on device\n"
 
 
 def test_a_log_keeps_everything_too(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from cluster_doubles import DEVICE, OTHER, candidates, seconds_of, vector_add
@@ -207,6 +208,19 @@ def test_cluster_slot_is_served_by_one_worker_only(cluster: Cluster) -> None:
         assert second.wait_for("autosched worker: claim@").endswith("cannot be served; see above")
         second.end()
         assert first.popen.poll() is None
+
+
+def test_cluster_slot_that_is_killed_leaves_no_folder(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    with cluster.work("tidy", "quick_engine") as worker:
+        (before,) = tmp_path.glob("autosched-measure-*")
+        os.kill(slot_processes(worker)[0], signal.SIGKILL)
+        worker.wait_for("connected", 2)
+        (after,) = tmp_path.glob("autosched-measure-*")
+        assert before != after
+    assert not list(tmp_path.glob("autosched-measure-*"))
 
 
 def test_cluster_malformed_answers_are_not_believed(cluster: Cluster) -> None:

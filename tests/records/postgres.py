@@ -58,6 +58,8 @@ class Cluster:
         programs_at = programs()
         assert programs_at is not None
         self._stays = folder is not None
+        # What stays may be large: it is written to disk when the server stops, or when it starts.
+        self._patience = 600 if self._stays else 60
         is_new = folder is None or not folder.exists()
         if folder is None:
             self._folder = Path(tempfile.mkdtemp(prefix="pg-"))
@@ -105,7 +107,7 @@ class Cluster:
     def _wait(self) -> None:
         import psycopg
 
-        end = time.monotonic() + 60
+        end = time.monotonic() + self._patience
         while True:
             try:
                 psycopg.connect(host=str(self._folder), user=self.user, dbname="postgres").close()
@@ -135,6 +137,6 @@ class Cluster:
     def stop(self) -> None:
         """End the server, and remove its folder unless that was given."""
         self._server.send_signal(2)  # SIGINT: fast shutdown
-        self._server.wait(60)
+        self._server.wait(self._patience)
         if not self._stays:
             shutil.rmtree(self._folder)

@@ -149,7 +149,8 @@ def test_an_operator_chosen_before_the_scripts_arrive_is_followed(opened):
         page.route("**/static/page.js", lambda route: held.append(route))
         page.goto("/submit", wait_until="commit")
         page.get_by_label("Operator").select_option("softmax")
-        page.wait_for_timeout(50)
+        while not held:  # until the browser has asked for it
+            page.wait_for_timeout(10)
         expect(page.get_by_role("group", name="Arguments of matmul")).to_be_visible()
         held[0].continue_()
         expect(page.get_by_role("group", name="Arguments of softmax")).to_be_visible()
@@ -163,6 +164,58 @@ def test_arguments_that_do_not_arrive_are_asked_for_as_a_page(opened):
         page.get_by_label("Operator").select_option("softmax")
         expect(page.get_by_role("group", name="Arguments of softmax")).to_be_visible()
         assert page.url.endswith("/submit?operator=softmax")
+
+
+def test_what_is_used_before_the_scripts_arrive(opened, database):
+    """A section that was opened is filled; what could not work yet is not shown."""
+    with opened("/") as tab:
+        page, held = tab.page, []
+        page.route("**/static/page.js", lambda route: held.append(route))
+        page.goto(f"/records/{best_of(database)}", wait_until="commit")
+        section = page.locator("#text-script-section")
+        section.locator("summary").click()
+        expect(page.locator("#text-script")).to_have_text("Loading …")
+        expect(section.get_by_role("button", name="Copy")).to_be_hidden()
+        while not held:
+            page.wait_for_timeout(10)
+        held[0].continue_()
+        expect(page.locator("#text-script")).to_contain_text("def ")
+        expect(section.get_by_role("button", name="Copy")).to_be_visible()
+
+
+def test_a_form_that_is_being_changed_cannot_be_submitted(opened):
+    with opened("/submit") as tab:
+        page, held = tab.page, []
+        page.route("**/submit?operator=*", lambda route: held.append(route))
+        page.get_by_label("Operator").select_option("softmax")
+        while not held:
+            page.wait_for_timeout(10)
+        assert page.evaluate("document.getElementById('arguments').inert")
+        held[0].continue_()
+        expect(page.get_by_role("group", name="Arguments of softmax")).to_be_visible()
+        assert not page.evaluate("document.getElementById('arguments').inert")
+
+
+def test_the_plot_shows_what_was_asked_for_last(opened, jobs):
+    """News that come while older data are on their way are asked for afterwards; an answer that
+    fails is asked for again, and keys pressed before there is anything do nothing."""
+    with opened("/") as tab:
+        page, held = tab.page, []
+        tab.expected.append("net::ERR_FAILED")
+        page.route("**/plot", lambda route: held.append(route))
+        page.goto(f"/jobs/{jobs.tuned}")
+        while not held:
+            page.wait_for_timeout(10)
+        page.locator("#plot").press("ArrowRight")
+        page.evaluate("document.dispatchEvent(new Event('refreshed'))")
+        held[0].continue_()
+        while len(held) < 2:
+            page.wait_for_timeout(10)
+        held[1].abort()
+        while len(held) < 3:
+            page.wait_for_timeout(10)
+        drawn(page)
+        held[2].continue_()
 
 
 def test_a_running_job_is_followed_without_a_reload(browser, database, tmp_path):
@@ -202,7 +255,8 @@ def test_a_running_job_is_followed_without_a_reload(browser, database, tmp_path)
             assert page.evaluate("window.neverReloaded")
             assert page.evaluate("document.activeElement.textContent") == "Cancel"
 
-            page.keyboard.press("Enter")
+            with page.expect_navigation():
+                page.keyboard.press("Enter")
             expect(page.locator("#state")).to_contain_text("cancelling")
             drawn(page)  # the form led to the page anew: its modules are there
             server.close()

@@ -6,6 +6,7 @@ from __future__ import annotations
 import datetime
 import ipaddress
 import json
+import logging
 import random
 import re
 import socket
@@ -505,3 +506,30 @@ def make_certificate(key: Path, cert: Path) -> None:
             serialization.NoEncryption(),
         )
     )
+
+
+def test_who_leaves_before_the_answers_is_no_mistake_of_ours(
+    client: httpx.Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Several requests at once, the last of them broken, by clients that do not wait."""
+    get = b"GET /v1/jobs HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    cut = (
+        b"POST /v1/records/import HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{",
+        b"BREW / HTTP/1.1\r\n\r\n",
+        b"",
+    )
+    with caplog.at_level(logging.ERROR):
+        for end in cut:
+            for count in range(1, 6):
+                with connect(client) as stream:
+                    stream.sendall(get * count + end)
+        assert client.get("/v1/jobs").status_code == 200
+    assert [r.getMessage() for r in caplog.records if r.levelno >= logging.ERROR] == []
+
+
+def test_requests_sent_ahead_are_bounded(client: httpx.Client) -> None:
+    get = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    with connect(client) as stream:
+        stream.sendall(get * 50 + get.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
+        assert all_of(stream).count(b"HTTP/1.1 200") == 51
+    assert "ahead of their answers" in problem_in(send(client, get * 1000))["detail"]

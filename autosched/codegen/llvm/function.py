@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from autosched.codegen.llvm.builder import Builder
 from autosched.codegen.llvm.carry import Carry, carries
 from autosched.codegen.llvm.index import Indexer, Lanes, lanes_of
-from autosched.codegen.llvm.memory import Guard, Memory
+from autosched.codegen.llvm.memory import SLACK, Guard, Memory
 from autosched.codegen.llvm.phases import has_parallel
 from autosched.codegen.llvm.points import Points
 from autosched.codegen.llvm.scalar import Scalars
@@ -275,8 +275,10 @@ class FunctionWriter:
                 self._slots[id(buffer)] = pointer
             elif size <= STACK_BYTES:
                 # Unrolled copies of a loop come here again; their buffers live one after the other.
-                pointer = self._slots.get(id(buffer)) or self.alloca(f"[{max(size, 64)} x i8]", 64)
+                room = f"[{int(size) + SLACK} x i8]"
+                pointer = self._slots.get(id(buffer)) or self.alloca(room, 64)
                 self._slots[id(buffer)] = pointer
+                self.memory.slack.add(id(buffer))
             else:
                 base = self.b.name(self._base, 0)
                 at = area.take(int(size))
@@ -300,7 +302,8 @@ class FunctionWriter:
         return self.b.op(f"getelementptr inbounds i8, ptr {base}, i64 {start}")
 
     def serial(self, loop: For) -> None:
-        """A loop, shortened where a predicate of all blocks inside ends it."""
+        """A loop, shortened where a predicate of all blocks inside ends it; where lanes of its last
+        iterations do not exist, these stand apart, and the others need no masks."""
         inside = [s.block for s in sites(loop)]
         common = [
             p
@@ -321,9 +324,41 @@ class FunctionWriter:
         self.done |= added
         carried = carries(self, loop)
         self.carried |= carried
-        self.loop(loop.var, 0, trip, lambda: self.body(loop))
+        whole: int | str = 0
+        tails = [] if carried else self._vector_tails(loop)
+        if tails:
+            vector = loop.body[0]
+            assert isinstance(vector, For)  # what has tails
+            whole = self.trip(loop, [*common, *tails], {vector.var: vector.extent - 1})
+            trip = self.trip(loop, [*common, *tails], {vector.var: 0})
+            mine = {id(p) for p in tails} - self.done
+            self.done |= mine
+            self.loop(loop.var, 0, whole, lambda: self.body(loop))
+            self.done -= mine
+        self.loop(loop.var, whole, trip, lambda: self.body(loop))
         self.carried = {k: c for k, c in self.carried.items() if k not in carried}
         self.done -= added
+
+    def _vector_tails(self, loop: For) -> list[Predicate]:
+        """Predicates of a vector directly inside a loop that hold for all lanes until near its
+        end."""
+        vector = loop.body[0]
+        if len(loop.body) != 1 or not isinstance(vector, For) or vector.kind != "vectorized":
+            return []
+        block = vector.body[0]
+        if len(vector.body) != 1 or not isinstance(block, Block) or block.reducer is not None:
+            return []
+        if isinstance(vector.extent, Size) or self.index.lanes is not None:
+            return []
+        found = []
+        for p in self.pending(block):
+            steps = [p.form.coefficient(x.var) for x in (loop, vector)]
+            plain = all(isinstance(c, int) and c > 0 for c in steps)
+            variables = list(p.form.variables())
+            outside = [v for v in variables if v is not loop.var and v is not vector.var]
+            if plain and len(variables) == len(outside) + 2:
+                found += [p] if all(v in self.index.env for v in outside) else []
+        return found
 
     def _ends(self, p: Predicate, loop: For) -> bool:
         """Whether the predicate is known once `loop` is: its other variables stand outside."""

@@ -12,7 +12,7 @@ from autosched.errors import CodegenError
 from autosched.tir import dtypes
 from autosched.tir.affine import Affine
 from autosched.tir.expr import Var
-from autosched.tir.nodes import Access, Buffer, strides
+from autosched.tir.nodes import Access, Buffer, allocated, strides
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +25,9 @@ class Guard:
 
 
 ALWAYS = Guard()
+SLACK = 64
+"""Bytes after a buffer on the stack that anybody may read or write: a vector that hangs over the
+end needs no mask then. What no mask hides is a register to LLVM."""
 ZEROS = 1024
 """Bytes of zeros to read instead of what is not there: more than any vector."""
 
@@ -37,6 +40,8 @@ class Memory:
         self.index = index
         self.pointers: dict[int, str] = {}
         self.cache: dict[int, dict[tuple[object, ...], Value]] = {}
+        self.slack: set[int] = set()
+        """Buffers (by id) with SLACK bytes behind them."""
 
     def flat(
         self, access: Access, values: Mapping[Var, str] | None, scalar_of: Callable[..., Value]
@@ -172,8 +177,13 @@ class Memory:
             # All lanes or none: an address is cheaper to choose than a mask.
             pointer = self._or_zeros(guard.scalar, pointer)
         mask = self.mask(Guard(None, guard.mask))
-        if mask is None:
+        whole = mask is None or self._in_slack(buffer, offset)
+        if whole:
             ref = self.b.inst(f"load {t}, ptr {pointer}, align {size}")
+            if mask is not None and guard.mask is not None:
+                ref = self.b.op(
+                    f"select <{lanes.width} x i1> {mask}, {t} {ref}, {t} zeroinitializer"
+                )
         else:
             kind = "uint8" if dtype == "bool" else dtype
             name = f"llvm.masked.load.{suffix(kind, lanes.width)}.p0"
@@ -183,6 +193,23 @@ class Memory:
                 f"{t} zeroinitializer)"
             )
         return self._from_memory(ref, dtype, lanes.width)
+
+    def _in_slack(self, buffer: Buffer, offset: Linear) -> bool:
+        """Whether a vector at a constant offset ends in the slack of its buffer, if not inside."""
+        lanes = self.index.lanes
+        assert lanes is not None
+        if id(buffer) not in self.slack or any(offset.terms.values()) or offset.const < 0:
+            return False
+        end = int(allocated(buffer.shape, buffer.align)) + SLACK // dtypes.itemsize(buffer.dtype)
+        return offset.const + lanes.width <= end
+
+    def _hangs_over(self, buffer: Buffer, offset: Linear) -> bool:
+        """Whether the lanes of a store that do not exist lie behind the buffer, in its slack."""
+        lanes = self.index.lanes
+        assert lanes is not None
+        if isinstance(lanes.active, str) or not self._in_slack(buffer, offset):
+            return False
+        return offset.const + lanes.active == int(allocated(buffer.shape, buffer.align))
 
     def _or_zeros(self, condition: str, pointer: str) -> str:
         """`pointer` where the condition holds, else zeros to read: no branch, no mask."""
@@ -267,7 +294,8 @@ class Memory:
         mask = self.mask(Guard(None, guard.mask))
         if offset.vector is None and offset.step == 1:
             pointer = self.address(buffer, offset)
-            if mask is None:
+            if mask is None or (guard.mask is None and self._hangs_over(buffer, offset)):
+                streaming = streaming and mask is None
                 extra = f"align {width * size}, !nontemporal !0" if streaming else f"align {size}"
                 self.b.do(f"store {t} {ref}, ptr {pointer}, {extra}")
                 return

@@ -16,6 +16,9 @@ document.addEventListener("click", async (event) => {
   setTimeout(() => (button.textContent = label), 2000);
 });
 
+// What does nothing without this script is shown when it has arrived.
+for (const button of document.querySelectorAll("button[data-copy]")) button.hidden = false;
+
 // A program's text that takes a compiler is fetched when its section is first opened.
 const loading = new WeakMap();
 
@@ -49,7 +52,9 @@ async function load(pre) {
 
 for (const details of document.querySelectorAll("details.code")) {
   const pre = details.querySelector("pre[data-from]");
-  if (pre) details.addEventListener("toggle", () => details.open && loaded(pre));
+  if (!pre) continue;
+  details.addEventListener("toggle", () => details.open && loaded(pre));
+  if (details.open) loaded(pre); // opened before this script arrived
 }
 
 // A choice that changes what the rest of a form asks for.
@@ -58,6 +63,7 @@ if (choice) {
   let newest = 0;
   const chosen = async () => {
     const turn = ++newest;
+    document.getElementById(choice.dataset.swaps).inert = true; // it asks for what is not chosen any more
     const url = new URL(choice.form.action);
     url.searchParams.set(choice.name, choice.value);
     let html;
@@ -75,6 +81,7 @@ if (choice) {
     announce(`Arguments of ${choice.value}`);
   };
   choice.addEventListener("change", chosen);
+  addEventListener("pageshow", (event) => event.persisted && chosen());
   // Someone may have chosen before this script arrived, or the browser may have restored an earlier choice.
   if (!choice.selectedOptions[0]?.defaultSelected) chosen();
 }

@@ -2,6 +2,7 @@
 import { announce, formatSeconds } from "./util.js";
 
 const FAR = 3; // a baseline so many times slower than all trials is left out of the range
+const AGAIN = 5000; // ms after which data that did not arrive is asked for again
 const MANY = 600; // trials from which on their dots are smaller
 const LANE = 0.045; // the part of the height, below, of each status whose trials have no time
 const NAMES = { trial: "trials", elapsed: "seconds since the first trial" };
@@ -21,6 +22,7 @@ class Plot {
   }
 
   async start() {
+    document.getElementById("axes").hidden = false;
     for (const button of document.querySelectorAll("button[data-axis]")) {
       button.addEventListener("click", () => this.turn(button.dataset.axis));
     }
@@ -31,17 +33,23 @@ class Plot {
   }
 
   async load() {
+    this.asked = true; // what is on its way may be older than what is asked for now
     if (this.loading) return;
     this.loading = true;
-    try {
-      const response = await fetch(this.box.dataset.from, { headers: { Accept: "application/json" } });
-      if (response.ok) {
+    clearTimeout(this.timer);
+    while (this.asked) {
+      this.asked = false;
+      try {
+        const response = await fetch(this.box.dataset.from, { headers: { Accept: "application/json" } });
+        if (!response.ok) throw new Error(`the server answered ${response.status}`);
         this.data = await response.json();
-        await this.draw();
+      } catch {
+        this.timer = setTimeout(() => this.load(), AGAIN); // the page says that it is not up to date
+        break;
       }
-    } finally {
-      this.loading = false;
+      await this.draw();
     }
+    this.loading = false;
   }
 
   turn(axis) {
@@ -55,9 +63,9 @@ class Plot {
   async draw() {
     if (!this.data) return;
     this.rows = this.read();
-    const first = !this.box.data;
     await Plotly.react(this.box, this.traces(), this.layout(), { displayModeBar: false, responsive: true });
-    if (first) this.box.on("plotly_click", (event) => this.open(event.points[0].customdata?.[0]));
+    if (!this.drawn) this.box.on("plotly_click", (event) => this.open(event.points[0].customdata?.[0]));
+    this.drawn = true;
     this.box.dataset.drawn = String(this.data.trials);
     this.box.dataset.axis = this.axis;
   }
@@ -150,6 +158,7 @@ class Plot {
   }
 
   key(event) {
+    if (!this.drawn) return;
     const last = this.rows.length - 1;
     const now = this.rows.findIndex((row) => row.id === this.chosen);
     const to = { ArrowRight: now + 1, ArrowLeft: now < 0 ? last : now - 1, Home: 0, End: last }[event.key];

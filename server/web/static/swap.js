@@ -13,7 +13,7 @@ export function swap(html, wanted = () => true) {
     for (const details of fresh.querySelectorAll("details[id]")) details.open ||= open.has(details.id);
     for (const [id, value] of values) {
       const field = document.getElementById(id);
-      if (field) field.value = value;
+      if (field && (!field.options || [...field.options].some((o) => o.value === value))) field.value = value;
     }
     if (focused) twin(fresh, focused)?.focus({ preventScroll: true });
   }
@@ -22,8 +22,8 @@ export function swap(html, wanted = () => true) {
 
 // What was typed into fields that came back the same (they have ids).
 function valuesOf(region) {
-  const changed = [...region.querySelectorAll("input[id], textarea[id]")].filter(
-    (field) => field.value !== field.defaultValue,
+  const changed = [...region.querySelectorAll("input[id], textarea[id], select[id]")].filter((field) =>
+    field.options ? !field.selectedOptions[0]?.defaultSelected : field.value !== field.defaultValue,
   );
   return changed.map((field) => [field.id, field.value]);
 }
