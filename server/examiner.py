@@ -82,7 +82,7 @@ class Examiner:
     whoever comes next finds some.
     """
 
-    def __init__(self, limits: WorkloadLimits, processes: int = 2, waiting: int = 32) -> None:
+    def __init__(self, limits: WorkloadLimits, processes: int = 2, waiting: int = 64) -> None:
         self.limits = limits
         self._turns = Turns(processes)
         self._idle: list[Process] = []

@@ -6,24 +6,21 @@ The text follows the loop nest: a loop is a `for`, an accumulator a variable, a 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
 from math import prod
 
-from autosched.codegen.gpu.across import ReductionWriter, unrolled
+from autosched.codegen.gpu.across import unrolled
 from autosched.codegen.gpu.carry import Carried, carried_by
+from autosched.codegen.gpu.copies import CopyWriter, block_at, copied_by, in_step
 from autosched.codegen.gpu.dialect import Dialect
-from autosched.codegen.gpu.double import AHEAD, IN_STEP
 from autosched.codegen.gpu.exprs import Exprs, wrap
 from autosched.codegen.gpu.helpers import Helpers
 from autosched.codegen.gpu.kernel import Kernel
 from autosched.codegen.gpu.reduce import chain_at, is_first
-from autosched.codegen.gpu.vectors import Vectors, is_vector, vectors_of
+from autosched.codegen.gpu.vectors import Vectors, vectors_of
 from autosched.codegen.gpu.writer import same_predicate
-from autosched.tir import dtypes
 from autosched.tir.affine import Affine
-from autosched.tir.expr import Call, Const, Expr, Slot, Var, walk
+from autosched.tir.expr import Slot, Var
 from autosched.tir.nodes import Access, Block, Buffer, For, Node, Predicate, allocated, sites
-from autosched.tir.simplify import substitute_loops
 
 
 def c_source(kernels: Sequence[Kernel], dialect: Dialect, warp: int) -> str:
@@ -35,18 +32,7 @@ def c_source(kernels: Sequence[Kernel], dialect: Dialect, warp: int) -> str:
     return "\n".join(part for part in (prologue + helpers.text, *texts) if part)
 
 
-class _KernelText(ReductionWriter):
-    @cached_property
-    def written(self) -> set[Buffer]:
-        """What the kernel writes."""
-        return {a.buffer for s in self.kernel.sites() for a in s.block.writes}
-
-    @cached_property
-    def asynchronous(self) -> bool:
-        """Whether copies may be under way at a barrier."""
-        loops = (x for s in self.kernel.sites() for x in s.loops)
-        return bool(self.dialect.asynchronous) and any(_in_step(x) for x in loops)
-
+class _KernelText(CopyWriter):
     def text(self) -> str:
         """The whole kernel."""
         kernel, d = self.kernel, self.dialect
@@ -144,7 +130,7 @@ class _KernelText(ReductionWriter):
             self.carried(c)
         else:
             before = self.steps_wait, self.fetching
-            if _in_step(node):
+            if in_step(node):
                 self.fetching = True
             else:
                 self.steps_wait = any(id(x) in self.kernel.barriers for x in node.body)
@@ -171,7 +157,7 @@ class _KernelText(ReductionWriter):
         exprs = self.exprs(block)
         with self.inside(self.when(self.left(block.predicates))):
             if block.reducer is None:
-                copied = _copied(block)
+                copied = copied_by(block)
                 if (
                     self.fetching
                     and copied is not None
@@ -197,7 +183,7 @@ class _KernelText(ReductionWriter):
         with self.inside(self.when(self.left([*always_asked, *c.at_first()]))):
             self.active += always_asked
             state = self.fresh("state")
-            before = self.exprs(_at(block, c.loop.var, Affine(0)))
+            before = self.exprs(block_at(block, c.loop.var, Affine(0)))
             first = self.load(before, before.block.reads[c.read])
             self.emit(f"{self.dialect.value_type(access.buffer.dtype)} {state} = {first};")
             with self.loops([c.loop]), self.inside(self.when(self.left(c.of_steps()))):
@@ -225,7 +211,7 @@ class _KernelText(ReductionWriter):
             with self.loops([outer] if pieces > 1 else []):
                 start = Affine.of(outer.var, v.width) if pieces > 1 else Affine(0)
                 self.extents[outer.var] = pieces
-                first = self.exprs(_at(block, v.loop.var, start))
+                first = self.exprs(block_at(block, v.loop.var, start))
                 # Neighbours exist together, so the first of them decides.
                 both = zip(block.predicates, first.block.predicates, strict=True)
                 mine = [at for p, at in both if p.form.uses([v.loop.var])]
@@ -236,9 +222,9 @@ class _KernelText(ReductionWriter):
         """One vector, from the lane at `start`, of which `first` has the expressions."""
         block = v.block
         loaded: dict[int, str] = {}
-        copied = _copied(first.block)
+        copied = copied_by(first.block)
         if copied is not None and self.stays(v, start, *copied):
-            before, self.fetching = self.fetching, self.fetching or _in_step(v.loop)
+            before, self.fetching = self.fetching, self.fetching or in_step(v.loop)
             name = self.asynchronous_copy(block, v.width)
             self.fetching = before
             if name:
@@ -264,55 +250,8 @@ class _KernelText(ReductionWriter):
             self.lane(v, start + lane, lane, loaded, result)
         self.emit(f"{place} = {result};")
 
-    def stays(self, v: Vectors, start: Affine, condition: Expr | None, source: Access) -> bool:
-        """Whether the lanes of a copy are neighbours at their source, and there under a condition
-        that is the same for all."""
-        extents = {**self.extents, v.loop.var: v.loop.extent}
-        place = next(a for a in v.block.reads if a.buffer is source.buffer)
-        if not is_vector(place, v.block, v.loop, v.width, extents, self.dialect):
-            return False
-        blocks = [_at(v.block, v.loop.var, start + lane) for lane in range(v.width)]
-        texts = {self.exprs(b).text(c)[0] for b in blocks if (c := _condition(b)) is not None}
-        return condition is None or len(texts) == 1
-
-    def padded(self, v: Vectors, first: Exprs, condition: Expr, source: Access) -> None:
-        """A vector of what is there, of zeros where that does not exist."""
-        target = first.block.writes[0]
-        kind, pointer = self.vector(target.buffer, v.width, False)
-        result = self.fresh("result")
-        self.emit(f"{kind} {result};")
-        self.emit(" = ".join(f"{result}.{x}" for x in "xyzw"[: v.width]) + " = 0;")
-        _, constant = self.vector(source.buffer, v.width, True)
-        with self.inside(f"if ({first.text(condition)[0]})"):
-            self.emit(f"{result} = *({constant})&{self.element(first, source)};")
-        self.emit(f"*({pointer})&{self.element(first, target)} = {result};")
-
-    def copy(self, name: str, exprs: Exprs, condition: Expr | None, source: Access) -> None:
-        """Begin a copy that the helper `name` makes."""
-        places = (exprs.block.writes[0], source)
-        args = [f"&{self.element(exprs, a)}" for a in places]
-        if condition is None:
-            self.emit(f"{self.helpers.asynchronous(name)}({', '.join(args)});")
-            return
-        args.append(exprs.text(condition)[0])
-        self.emit(f"{self.helpers.asynchronous(name + '_where')}({', '.join(args)});")
-
-    def asynchronous_copy(self, block: Block, width: int) -> str:
-        """The helper by which a copy of `width` elements goes from global to shared memory while
-        its thread goes on; empty where it does not. What is fetched for the next step may: a
-        barrier stands between, before which everything is waited for."""
-        copied = _copied(block)
-        if not (self.asynchronous and self.steps_wait and self.fetching) or copied is None:
-            return ""
-        source, target = copied[1].buffer, block.writes[0].buffer
-        nbytes = width * dtypes.itemsize(target.dtype)
-        fits = source.dtype == target.dtype and target.scope == "shared" and nbytes in (4, 8, 16)
-        if not fits or source in self.written or source not in self.kernel.params:
-            return ""
-        return f"copy_{nbytes}"
-
     def lane(self, v: Vectors, at: Affine, lane: int, loaded: dict[int, str], result: str) -> None:
-        block = _at(v.block, v.loop.var, at)
+        block = block_at(v.block, v.loop.var, at)
         part = "xyzw"[lane]
         by_access = {id(block.reads[n]): f"{name}.{part}" for n, name in loaded.items()}
 
@@ -348,40 +287,3 @@ def _holds_vector(loop: For) -> bool:
 
 def _same_predicates(some: Sequence[Predicate], others: Sequence[Predicate]) -> bool:
     return len(some) == len(others) and all(map(same_predicate, some, others))
-
-
-def _copied(block: Block) -> tuple[Expr | None, Access] | None:
-    """(the condition under which there is something to copy, else zeros; what is copied) of a block
-    that only copies: None for always, and for another block."""
-    body = block.body[0]
-    if len(block.body) != 1 or len(block.writes) != 1:
-        return None
-    if isinstance(body, Slot):
-        return None, block.reads[body.index]
-    condition = _condition(block)
-    if condition is None or not isinstance(body, Call) or not isinstance(body.args[1], Slot):
-        return None
-    if block.writes[0].buffer.dtype in ("bool", "bfloat16", "float16"):
-        return None
-    return condition, block.reads[body.args[1].index]
-
-
-def _condition(block: Block) -> Expr | None:
-    """Of a body `if_then_else(condition on axes, element, 0)`."""
-    body = block.body[0]
-    if not isinstance(body, Call) or body.op != "if_then_else":
-        return None
-    condition, value, other = body.args
-    zero = isinstance(other, Const) and str(other.value) in ("0", "0.0")
-    plain = not any(isinstance(e, Slot) for e in walk(condition))
-    return condition if zero and plain and isinstance(value, Slot) else None
-
-
-def _in_step(loop: For) -> bool:
-    """Whether a loop fetches for the next step, inside of this one."""
-    return bool(loop.annotation(AHEAD) == IN_STEP)
-
-
-def _at(block: Block, v: Var, value: Affine) -> Block:
-    """The block in one iteration of the loop over `v`."""
-    return substitute_loops(block, {v: value})

@@ -206,6 +206,7 @@ class TaskScheduler:
                 state = "succeeded"
             except (KeyboardInterrupt, SystemExit, BrokenPipeError):
                 state, error = "cancelled", "interrupted"
+                table.interrupted()
                 raise
             except Exception as e:
                 error = str(e) or type(e).__name__

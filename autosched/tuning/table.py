@@ -63,6 +63,13 @@ class Table:
             f"{state.result.gflops:.4g} GFLOP/s after {state.trials} trials"
         )
 
+    def interrupted(self) -> None:
+        """Lines for what was found until Ctrl-C."""
+        self.note(f"interrupted after {sum(s.trials for s in self.states)} trials")
+        for s in self.states:
+            if math.isfinite(s.best):
+                self.note(f"{s.task.title}: best {format_seconds(s.best)} so far")
+
     def note(self, text: str) -> None:
         """A line that stays."""
         if self.live is not None:

@@ -289,7 +289,9 @@ def test_callbacks_are_told_of_each_round_and_the_log_grows(tmp_path: Path) -> N
         TaskScheduler(tasks(32), callbacks=[print])  # type: ignore[list-item]
 
 
-def test_interrupting_leaves_every_job_cancelled(tmp_path: Path) -> None:
+def test_interrupting_leaves_every_job_cancelled(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     class _Interrupted(FakePool):
         def measure(self, *args: Any, **kwargs: Any) -> Any:
             if len(self.measured) > 12:
@@ -299,6 +301,9 @@ def test_interrupting_leaves_every_job_cancelled(tmp_path: Path) -> None:
     keep = RecordToStore(tmp_path / "a.db")
     scheduler = TaskScheduler(tasks(32, 64))
     with pytest.raises(KeyboardInterrupt):
-        scheduler.tune(options(pool=_Interrupted(), measure_callbacks=[keep]))
+        scheduler.tune(options(pool=_Interrupted(), measure_callbacks=[keep], verbose=1))
+    said = capsys.readouterr().err
+    assert f"interrupted after {scheduler.trials()} trials" in said
+    assert all(f"{s.task.title}: best " in said for s in scheduler.states)
     assert all(isinstance(s, TaskState) for s in scheduler.states)
     assert states_of_jobs(tmp_path / "a.db", scheduler.states) == {"cancelled"}
