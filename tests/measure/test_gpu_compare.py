@@ -118,3 +118,11 @@ def test_a_full_device_compares_on_the_host(
 
 def test_as_cuda_it_is_machine_code() -> None:
     assert compile_cuda(compare_source("cuda", 1056), "sm_90").startswith(b"\x7fELF")
+
+
+def test_large_numbers_are_not_taken_for_each_other(comparison: Comparison) -> None:
+    """The sum of two of them is infinite; what may be taken for one is not."""
+    wanted = np.full(1000, 3e38, np.float32)
+    found, expected = comparison.copied(wanted / 3), comparison.copied(wanted)
+    assert not comparison.near(found, expected, wanted.size, 1e-5, 3e38)
+    assert comparison.near(expected, expected, wanted.size, 1e-5, 3e38)
