@@ -99,6 +99,26 @@ class TestPostgresStore(StoreContract, QueueContract, RepairContract):
                     queue.submit(job)
             assert queue.submit(job)[1]
 
+    def test_who_was_stopped_in_a_transaction_loses_it(self, address, monkeypatch):
+        """A server that stands still, or is cut off, with the queue's entrance."""
+        job = Submission(workload=WORKLOAD, target=TARGET, seed=0, trials_requested=1)
+        taken = []
+
+        def stand_still():
+            with stopped._db.transaction(writes=True) as connection:
+                Entrance(connection, Bounds())
+                taken.append(queue.submit(job)[1])
+                Entrance(connection, Bounds())
+
+        with Store(address) as other:
+            queue = JobQueue(other)
+            monkeypatch.setattr(database, "IDLE_SECONDS", 0.2)
+            with Store(address) as stopped:
+                with pytest.raises(StoreUnavailable):
+                    stand_still()
+                assert taken == [True]
+                assert JobQueue(stopped).submit(job)[1], "it goes on with another connection"
+
     def test_a_page_passes_over_nothing_that_is_stored_meanwhile(self, store, monkeypatch):
         monkeypatch.setattr("records.store.WINDOW", 4)
         store.add_records([failure(n) for n in range(3)])
