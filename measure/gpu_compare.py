@@ -35,7 +35,7 @@ _SOURCE = """\
     const float value = a[i], expected = b[i];
     const unsigned int bits = {bits}(expected), exponent = bits & 0x7f800000u;
     if (exponent != 0x7f800000u)
-      found |= !(fabs(value - expected) <= share * (fabs(expected) + usual));
+      found |= !(fabs(value - expected) <= share * fabs(expected) + share * usual);
     else if (bits & 0x7fffffu)
       found |= ({bits}(value) & 0x7fffffffu) <= 0x7f800000u;
     else

@@ -224,7 +224,7 @@ class Slot:
                 return Turn(outcome.value, spent, note=note)
             self.child.kill()  # what a kernel does to its process, or to a GPU's context, stays
             if _is_lost(outcome):
-                return Turn(None, spent)
+                return Turn(None, spent, note=note)
             failed = _result(MeasureResult(Status.OK), outcome)
             story = f"a later visit ended in {failed.status}: {failed.error}"
             if outcome.kind == "timeout":

@@ -66,6 +66,16 @@ def test_barriers_seen_again_by_another_process_stay(tmp_path: Path) -> None:
     assert one.note(190e-9) == 37e-9
 
 
+def test_barriers_of_who_was_apart_do_not_replace_better_ones(tmp_path: Path) -> None:
+    clock = Clock()
+    one, two = (BestBarrier(tmp_path / "best", "here", clock) for _ in range(2))
+    assert one.note(190e-9) == 190e-9  # and does not look into the file again until it is better
+    assert two.note(37e-9) == 37e-9
+    clock.now += AGE / 2
+    assert one.note(189e-9) == 37e-9
+    assert BestBarrier(tmp_path / "best", "here", clock).note(190e-9) == 37e-9
+
+
 def test_barriers_and_a_clock_that_is_set_back(tmp_path: Path) -> None:
     clock = Clock()
     best = BestBarrier(tmp_path / "best", "here", clock)
