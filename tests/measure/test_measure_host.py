@@ -98,11 +98,17 @@ def test_barriers_of_a_slot_are_by_the_number_of_threads(tmp_path: Path) -> None
 
 def test_witness_that_was_right_once_is_believed_from_then_on(tmp_path: Path) -> None:
     path = tmp_path / "watched"
-    assert not is_watchable(path, lambda: False, "here")
-    assert is_watchable(path, lambda: True, "here")
-    assert is_watchable(path, lambda: False, "here")
-    assert not is_watchable(path, lambda: False, "there")
-    assert is_watchable(tmp_path / "gone" / "watched", lambda: True, "here")
+    clock = Clock()
+    assert not is_watchable(path, lambda: False, "here", clock)
+    assert not is_watchable(path, lambda: True, "here", clock)  # asked a moment ago
+    clock.now += FRESH
+    assert is_watchable(path, lambda: True, "here", clock)
+    assert is_watchable(path, lambda: False, "here", clock)
+    assert not is_watchable(path, lambda: False, "there", clock)
+    assert is_watchable(tmp_path / "gone" / "watched", lambda: True, "here", clock)
+    for text in ("", "{", "[]", '{"machine": "here", "asked": "now"}'):
+        path.write_text(text)
+        assert is_watchable(path, lambda: True, "here", clock)
 
 
 def test_witness_is_not_believed_for_a_clock_that_runs_faster_by_now(
@@ -113,6 +119,8 @@ def test_witness_is_not_believed_for_a_clock_that_runs_faster_by_now(
     monkeypatch.setattr(slot, "_witnessed", lambda function, *args: told.pop(0))
     for told[:], alone in (([3.0, 1.0, 2.0], 0.0), ([2.0, 0.0, 2.0], 0.0), ([2.0, 1.0, 1.9], 2.0)):
         assert slot._alone() == alone
+        if not alone:
+            next(tmp_path.glob("**/*.watched")).unlink()  # a no is believed for a minute
     told[:] = [2.2]  # known from now on
     assert slot._alone() == 2.2
     slot.close()
