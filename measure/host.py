@@ -61,8 +61,8 @@ class BestBarrier:
     def _tell(self, new: Known) -> None:
         """Keep and write down what is known now, unless another process knows better."""
         other = self._read()
-        fresh = other is not None and other.seen >= new.seen - FRESH
-        if other is not None and fresh and other.seconds < new.seconds:
+        valid = other is not None and other.seen >= new.seen - AGE
+        if other is not None and valid and other.seconds < new.seconds:
             new = other
         self._known = new
         # The folder goes with the user's session, on many systems; a search may outlive that.

@@ -18,7 +18,7 @@ from autosched.codegen.gpu.kernel import Kernel
 from autosched.codegen.gpu.reduce import chain_at, is_first
 from autosched.codegen.gpu.vectors import Vectors, vectors_of
 from autosched.codegen.gpu.writer import same_predicate
-from autosched.tir.affine import Affine
+from autosched.tir.affine import Affine, Extents, Int, always
 from autosched.tir.expr import Slot, Var
 from autosched.tir.nodes import Access, Block, Buffer, For, Node, Predicate, allocated, sites
 
@@ -89,13 +89,18 @@ class _KernelText(CopyWriter):
         """Declare what a thread reads in `node` of shared memory that changes no more, always at
         one place: of all nodes that read it the first loads it, so that the compiler sees that what
         they make of it is the same."""
-        axes = {x.var for x in self.kernel.axes.values()}
+        axes = {x.var: x.extent for x in self.kernel.axes.values()}
         for site in sites(node):
             exprs = self.exprs(site.block)
             for a in site.block.reads:
                 forms = [exprs.affine(i) for i in a.indices]
-                still = all(f is not None and set(f.variables()) <= axes for f in forms)
-                if a.buffer not in self.settled or a.buffer.dtype != "float32" or not still:
+                if a.buffer not in self.settled or a.buffer.dtype != "float32":
+                    continue
+                # No condition is asked before: a thread that has no such element must not load it.
+                if not all(
+                    f is not None and set(f.variables()) <= set(axes) and _within(f, extent, axes)
+                    for f, extent in zip(forms, a.buffer.shape, strict=True)
+                ):
                     continue
                 text = self.element(exprs, a)
                 if text not in self.kept:
@@ -277,6 +282,12 @@ def _final(body: Sequence[Node], left: Sequence[Node]) -> frozenset[Buffer]:
 
     before = written(body[: len(body) - len(left)])
     return frozenset(b for b in before - written(left) if b.scope == "shared")
+
+
+def _within(form: Affine, extent: Int, extents: Extents) -> bool:
+    """Whether an index lies in 0 to `extent` - 1, whatever the thread."""
+    low, high = form.span(extents)
+    return bool(always(low >= 0) and always(high < extent))
 
 
 def _holds_vector(loop: For) -> bool:

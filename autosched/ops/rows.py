@@ -72,7 +72,8 @@ def norm(N: int, M: int, dtype: str = "float32") -> list[Tensor]:
 def argmax(N: int, M: int, dtype: str = "float32") -> list[Tensor]:
     """index[i] (int32) and value[i] of the largest element of row i of data (N, M).
 
-    The first of equals is taken in whatever order the row is visited.
+    The first of equals is taken in whatever order the row is visited; what is found in a row with a
+    NaN depends on that order.
     """
     require("argmax", 1, N=N, M=M)
     data = te.placeholder((N, M), name="data", dtype=dtype)

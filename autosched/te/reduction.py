@@ -134,6 +134,10 @@ def comm_reducer(
 ) -> Callable[..., Any]:
     """A reducer from a commutative, associative function and its neutral element.
 
+    Elements are combined in any order, in lanes and threads too. An arg max that only asks
+    `x[1] >= y[1]` is not commutative: which of equals, or which beside a NaN, it finds depends on
+    the schedule. For the first of equals let it compare the places as well.
+
     `fcombine(x, y)` combines two values, or two tuples of them into a tuple;
     `fidentity(dtype)`, or `fidentity(dtype0, dtype1, …)` for tuples, gives the neutral element.
     The result is called as `reducer(expr, axis=, where=)`, for tuples with a tuple `expr`, whose

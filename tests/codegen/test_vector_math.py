@@ -56,6 +56,7 @@ EXACT: dict[str, Callable[..., Array]] = {
     "abs": np.abs,
 }
 POLYNOMIAL = ("exp", "log", "tanh", "erf", "sigmoid")
+POLYNOMIAL_64 = ("exp", "log", "tanh", "sigmoid")
 
 # Vectors of the host, of AVX2, of twice the register, odd ones and scalars.
 FORMS = [("llvm", 16), ("llvm", 32), ("llvm", 8), ("llvm", 5), ("llvm", 1)]
@@ -247,12 +248,82 @@ def test_float16_error(op: str) -> None:
 
 @pytest.mark.parametrize("lanes", [1, 8])
 @pytest.mark.parametrize("op", [op for op in REFERENCE if op != "pow"])
-def test_float64_is_the_c_librarys(op: str, lanes: int) -> None:
+def test_float64_of_ordinary_size(op: str, lanes: int) -> None:
     x = np.append(np.random.default_rng(3).standard_normal(999) * 5, [0.0])
     x = np.abs(x) if op in ("log", "sqrt", "rsqrt") else x
     with np.errstate(all="ignore"):
         exact = REFERENCE[op](x.astype(np.longdouble)) if op != "erf" else _erf(x)
     assert ulps(compiled(op, "float64", lanes, "llvm")(x), exact, "float64").max() <= 3
+
+
+EDGES_64 = np.array(
+    [0, -0.0, np.inf, -np.inf, np.nan, 1, -1, 5e-324, -5e-324, 2.225073858507201e-308]
+    + [2.2250738585072014e-308, 1.7976931348623157e308, -1.7976931348623157e308, 1.0 + 2.0**-52]
+    + [709.782712893384, 709.7827128933841, 710, 711, -708.3964185322641, -745.1332191019411]
+    + [-745.1332191019412, -746, -800, 800, 0.34657359027997264, 0.7071067811865476, 19.1, 20, 1e5]
+)
+
+
+def sample_64(count: int) -> Array:
+    """Random float64 bit patterns, ordinary numbers, those near 1, and all of which exp is
+    finite and not zero."""
+    rng = np.random.default_rng(7)
+    parts = [rng.standard_normal(count) * scale for scale in (1, 20)]
+    parts += [rng.uniform(low, high, count) for low, high in ((0.5, 2.0), (-745.2, 709.8))]
+    patterns = rng.integers(0, 1 << 64, count, np.uint64).view(np.float64)
+    return np.concatenate([EDGES_64, patterns, *parts])
+
+
+@pytest.mark.skipif(
+    not HOST.has_fma or np.finfo(np.longdouble).nmant < 63,
+    reason="polynomials need fused multiply-adds, and the test a longer type",
+)
+@pytest.mark.parametrize("op", POLYNOMIAL_64)
+def test_float64_error(op: str) -> None:
+    """Against the long double functions; the same number in every form, nothing flushed."""
+    x = sample_64(1 << 15)
+    forms = [(target, max(1, lanes // 2)) for target, lanes in FORMS]
+    found = [compiled(op, "float64", lanes, target)(x) for target, lanes in forms]
+    for other in found[1:]:
+        np.testing.assert_array_equal(found[0], other)
+    with np.errstate(all="ignore"):
+        exact = REFERENCE[op](x.astype(np.longdouble))
+        finite = np.isfinite(exact) & (exact != 0)
+        exponent = np.floor(np.log2(np.abs(np.where(finite, exact, 1))))
+        ulp = np.ldexp(np.longdouble(1), np.maximum(exponent - 52, -1074).astype(int))
+        error = np.abs(found[0] - exact) / ulp
+        # Where the nearest number is infinite or not a number, that is what stands there.
+        rounded = exact.astype(np.float64)
+    same = (rounded == found[0]) | (np.isnan(rounded) & np.isnan(found[0]))
+    error = np.where(same & ~finite, 0, np.where(same & np.isinf(rounded), 0, error))
+    error = np.where(np.isnan(error), np.inf, error)
+    worst = int(error.argmax())
+    assert error[worst] <= MAX_ULP["float64"][op], f"{op}({x[worst]!r}): {error[worst]} ulp"
+
+
+@pytest.mark.parametrize("lanes", [1, 4])
+@pytest.mark.parametrize("op", POLYNOMIAL_64)
+def test_float64_special_values(op: str, lanes: int) -> None:
+    """Signed zeros and non-numbers, also where libm is called (no fused multiply-add)."""
+    x = np.array([0, -0.0, np.inf, -np.inf, np.nan])
+    wanted = {
+        "exp": [1, 1, np.inf, 0, np.nan],
+        "log": [-np.inf, -np.inf, np.inf, np.nan, np.nan],
+        "tanh": [0, -0.0, 1, -1, np.nan],
+        "sigmoid": [0.5, 0.5, 1, 0, np.nan],
+    }[op]
+    for target in ("llvm", "llvm -mcpu=x86-64") if HOST.arch == "x86_64" else ("llvm",):
+        found = compiled(op, "float64", lanes, target)(x)
+        np.testing.assert_array_equal(found, wanted)
+        number = ~np.isnan(found)
+        assert np.array_equal(np.signbit(found[number]), np.signbit(np.array(wanted)[number]))
+
+
+def test_float64_vectors_call_nothing() -> None:
+    """One lane after the other would go to libm, which takes several times as long."""
+    target = Target("llvm -mcpu=znver5 -mtriple=x86_64-unknown-linux-gnu")
+    for op in POLYNOMIAL_64:
+        assert "call" not in assembly(source(op, "float64", 8, target, 1), target)
 
 
 @pytest.mark.parametrize(("dtype", "lanes"), [("float32", 16), ("float32", 1), ("float64", 4)])
@@ -267,7 +338,7 @@ def test_two_argument_power(dtype: str, lanes: int) -> None:
 def test_float32_trigonometry(op: str) -> None:
     x = np.random.default_rng(5).uniform(-1e4, 1e4, 1 << 12).astype(np.float32)
     exact = REFERENCE[op](x.astype(np.float64))
-    assert op in LIBM
+    assert op in LIBM["float32"]
     assert ulps(compiled(op, "float32", 16, "llvm")(x), exact, "float32").max() <= 1
 
 

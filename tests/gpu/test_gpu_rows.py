@@ -5,8 +5,11 @@ from __future__ import annotations
 import pytest
 from gpu_run import check, cuda, opencl, source
 
+from autosched import te
+from autosched.schedule import Schedule
 from autosched.sketch.generate import generate_space
 from autosched.target import Target
+from autosched.tir.expr import Expr
 from autosched.tir.nodes import PrimFunc
 from autosched.workloads import prim_func_of
 
@@ -48,3 +51,28 @@ def test_what_a_block_shares_is_loaded_once() -> None:
     text = source(func, cuda())
     assert text.count("= maxelem[ty];") == text.count("= expsum[ty];") == 1
     assert text.count("maxelem_here") == 1 + 4 + 4
+
+
+def test_what_does_not_exist_is_not_kept() -> None:
+    """A thread loads what is shared before it asks anything only where that is there for every
+    thread: neither before the row's first element, nor for threads behind its end."""
+    a = te.placeholder((4, 20), name="a")
+    twice = te.compute((4, 20), lambda i, j: a[i, j] * 2.0, name="twice")
+
+    def beside(i: Expr, j: Expr) -> Expr:
+        return te.if_then_else(j >= 1, twice[i, j - 1], te.const(1, "float32")) + twice[i, j]
+
+    out = te.compute((4, 20), beside, name="out")
+    func = te.create_prim_func([a, out])
+    for threads in (20, 32):
+        sch = Schedule(func)
+        first, second = sch.get_block("twice"), sch.get_block("out")
+        row, j = sch.get_loops(second)
+        sch.bind(row, "blockIdx.x")
+        sch.bind(sch.split(j, [None, threads])[1], "threadIdx.x")
+        sch.set_scope(first, 0, "shared")
+        sch.compute_at(first, row)
+        sch.bind(sch.split(sch.get_loops(first)[-1], [None, threads])[1], "threadIdx.x")
+        text = check(sch.func, func)
+        assert "twice[tx - 1];" not in text
+        assert ("= twice[tx];" in text) == (threads == 20)

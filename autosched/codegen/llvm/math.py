@@ -1,10 +1,10 @@
 """Elementary functions on vectors, written out as LLVM IR.
 
-LLVM turns its own `llvm.exp` on vectors into one call of libm a lane. Here float32 functions are
-short polynomials evaluated with fused multiply-adds, branch-free, for any number of lanes; the
-error bounds of `MAX_ULP` count on every operation being rounded as written, so no instruction
-carries a fast-math flag. float16 is computed in float32 and rounded. float64, and the float32
-functions of `LIBM`, call libm a lane at a time.
+LLVM turns its own `llvm.exp` on vectors into one call of libm a lane. Here functions are short
+polynomials evaluated with fused multiply-adds, branch-free, for any number of lanes; the error
+bounds of `MAX_ULP` count on every operation being rounded as written, so no instruction carries a
+fast-math flag. float16 is computed in float32 and rounded. The functions of `LIBM`, and those of
+float64 where no instruction fuses, call libm a lane at a time.
 
 Subnormal inputs and results are computed, never flushed; infinities and NaN behave as in C99.
 """
@@ -16,6 +16,15 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from autosched.codegen.llvm.formats import (
+    ATANH,
+    ERF_LARGE,
+    ERF_SMALL,
+    ERF_SPLIT,
+    EXP2,
+    FORMATS,
+    LOG,
+)
 from autosched.errors import CodegenError
 from autosched.target import Target
 
@@ -32,81 +41,24 @@ MAX_ULP: dict[str, dict[str, float]] = {
         "sin": 1.0,
         "cos": 1.0,
     },
+    "float64": {"exp": 1.0, "log": 1.0, "tanh": 2.0, "sigmoid": 2.0},
     "float16": dict.fromkeys(
         ("exp", "log", "tanh", "erf", "sigmoid", "sqrt", "rsqrt", "pow", "sin", "cos"), 0.51
     ),
 }
 """Largest error in units in the last place of the exact result; what is not listed is exact
 (floor, ceil, round, abs). The polynomials were measured on every seventh float32. Functions of
-`LIBM` have the C library's error (glibc's is given), and so has float64, to which sigmoid adds two
-ulp and rsqrt one."""
+`LIBM` have the C library's error (glibc's is given for float32), and so have all of float64 without
+fused multiply-adds, to which sigmoid adds two ulp and rsqrt one."""
 
-LIBM = ("pow", "sin", "cos")
-"""float32 functions that call libm for every lane."""
+LIBM = {"float32": ("pow", "sin", "cos"), "float64": ("pow", "sin", "cos", "erf")}
+"""Functions that call libm for every lane."""
 
 _EXACT = {"floor": "floor", "ceil": "ceil", "round": "roundeven", "abs": "fabs", "sqrt": "sqrt"}
-_LIBM_64 = ("exp", "log", "tanh", "erf", "pow", "sin", "cos")
 _LLVM = {"float16": "half", "float32": "float", "float64": "double"}
 _INTRINSIC = {"half": "f16", "float": "f32", "double": "f64"}
 
-# Coefficients are minimax fits, rounded to float32 one after the other with the rest refitted,
-# lowest degree first. expm1(r) = r + r^2 EXP(r) on +-ln2/2; relative error 1.5e-8.
-_EXP = (0.5, 0.16666539013385773, 0.0416664257645607, 0.008367153815925121, 0.0013938711490482092)
-# The same to one degree more, for tanh; 4.4e-10.
-_EXPM1 = (
-    0.5,
-    0.1666666716337204,
-    0.041666485369205475,
-    0.008333208039402962,
-    0.0013933115405961871,
-    0.00019944223458878696,
-)
-# 2^r = 1 + r EXP2(r) on +-1/2; 3.3e-9.
-_EXP2 = (
-    0.6931471824645996,
-    0.24022647738456726,
-    0.05550358071923256,
-    0.009618503041565418,
-    0.0013391890097409487,
-    0.00015329234884120524,
-)
-# log(1 + f) = f - f^2/2 + f^3 LOG(f) on [sqrt(1/2) - 1, sqrt(2) - 1]; 6e-9.
-_LOG = (
-    0.3333333134651184,
-    -0.25000834465026855,
-    0.20001275837421417,
-    -0.1662289798259735,
-    0.1420021504163742,
-    -0.13163268566131592,
-    0.1277463585138321,
-    -0.07642891258001328,
-)
-# erf(x) = x + x ERF_SMALL(x^2) on [0, 0.875]; 1.5e-8.
-_ERF_SMALL = (
-    0.12837915122509003,
-    -0.37612512707710266,
-    0.11282111704349518,
-    -0.026780076324939728,
-    0.005016356240957975,
-    -0.0006124880746938288,
-)
-# log2(1 - erf(x)) = x ERF_LARGE(x) on [0.875, 4]; 1e-9 of the result of erf.
-_ERF_LARGE = (
-    -1.6282579898834229,
-    -0.9164848327636719,
-    -0.15300676226615906,
-    0.034053582698106766,
-    -0.005145744886249304,
-    0.00043849871144630015,
-    -1.3451970517053269e-05,
-)
-_ERF_SPLIT = 0.875
-
 _LOG2E = 1.4426950408889634
-_LN2_HIGH = 0.693359375  # nine significant bits: its product with an exponent is exact
-_LN2_LOW = math.log(2) - _LN2_HIGH
-_MAGIC = 12582912.0  # 1.5 * 2^23: adding it rounds to an integer, found in the low bits
-_MAGIC_BITS = 0x4B400000
 
 
 class Writer(Protocol):
@@ -136,16 +88,15 @@ def emit(b: Writer, op: str, args: Sequence[str], dtype: str, lanes: int, target
         return v.intrinsic(_EXACT[op], args[0])
     if op == "rsqrt":
         return v.div(v.const(1.0), v.intrinsic("sqrt", args[0]))
-    if dtype == "float64":
+    if op in LIBM[dtype]:
+        return v.libm(op, args)
+    if dtype == "float64" and op in _POLYNOMIAL and not target.has_fma:
         if op == "sigmoid":
             return _sigmoid(v, args[0], lambda x: v.libm("exp", [x]))
-        if op in _LIBM_64:
-            return v.libm(op, args)
-    elif op in LIBM:
-        return v.libm(op + "f", args)
-    elif op in _FLOAT32:
-        return _FLOAT32[op](v, args[0])
-    known = ", ".join(sorted({*_FLOAT32, *LIBM, *_EXACT, "rsqrt"}))
+        return v.libm(op, args)
+    if op in _POLYNOMIAL:
+        return _POLYNOMIAL[op](v, args[0])
+    known = ", ".join(sorted({*_POLYNOMIAL, *LIBM[dtype], *_EXACT, "rsqrt"}))
     raise CodegenError(f"no code for {op} on {dtype}; there is code for {known}")
 
 
@@ -158,7 +109,9 @@ class _Values:
         self.lanes = lanes
         self.target = target
         self.type = _vector(scalar, lanes)
-        self.ints = _vector("i32", lanes)
+        self.format = FORMATS[scalar] if scalar in FORMATS else FORMATS["float"]
+        self.int_scalar = f"i{self.format.bits}"
+        self.ints = _vector(self.int_scalar, lanes)
         self.bools = _vector("i1", lanes)
 
     def const(self, value: float) -> str:
@@ -170,8 +123,8 @@ class _Values:
         return _splat(self.scalar, f"0x{bits:016X}", self.lanes)
 
     def int_const(self, value: int) -> str:
-        """An i32 constant."""
-        return _splat("i32", str(value), self.lanes)
+        """A constant of `ints`."""
+        return _splat(self.int_scalar, str(value), self.lanes)
 
     def add(self, x: str, y: str) -> str:
         return self.b.op(f"fadd {self.type} {x}, {y}")
@@ -232,16 +185,21 @@ class _Values:
 
     def round_to_int(self, x: str) -> tuple[str, str]:
         """x, |x| < 2^22, rounded to an integer: as a float, and in the low part of the bits."""
-        shifted = self.add(x, self.const(_MAGIC))
-        return self.sub(shifted, self.const(_MAGIC)), self.bits(shifted)
+        magic = self.const(self.format.magic)
+        shifted = self.add(x, magic)
+        return self.sub(shifted, magic), self.bits(shifted)
 
     def power_of_two(self, bits: str) -> str:
-        """2^n, n in the low bits of `bits` and between -126 and 127."""
-        exponent = self.int_op("shl", bits, self.int_const(23))
-        return self.float_of(self.int_op("add", exponent, self.int_const(127 << 23)))
+        """2^n, n in the low bits of `bits` and of a normal number."""
+        kind = self.format
+        exponent = self.int_op("shl", bits, self.int_const(kind.fraction))
+        return self.float_of(
+            self.int_op("add", exponent, self.int_const(kind.bias << kind.fraction))
+        )
 
     def libm(self, name: str, args: Sequence[str]) -> str:
-        """One call a lane."""
+        """One call a lane, of the function `name` for float64."""
+        name += "f" if self.scalar == "float" else ""
         types = ", ".join([self.scalar] * len(args))
         self.b.declare(name, f"{self.scalar} @{name}({types})")
         if self.lanes == 1:
@@ -268,33 +226,40 @@ def _splat(scalar: str, text: str, lanes: int) -> str:
 
 def _reduce_exp(v: _Values, x: str) -> tuple[str, str, str]:
     """n and its bits, and x - n ln 2 in +-ln2/2, for |x| below 2^20."""
-    shifted = v.fma(x, v.const(_LOG2E), v.const(_MAGIC))
-    n = v.sub(shifted, v.const(_MAGIC))
-    r = v.fma(n, v.const(-_LN2_HIGH), x)
-    return n, v.bits(shifted), v.fma(n, v.const(-_LN2_LOW), r)
+    magic = v.const(v.format.magic)
+    shifted = v.fma(x, v.const(_LOG2E), magic)
+    n = v.sub(shifted, magic)
+    r = v.fma(n, v.const(-v.format.ln2_high), x)
+    return n, v.bits(shifted), v.fma(n, v.const(-v.format.ln2_low), r)
 
 
 def _exp(v: _Values, x: str) -> str:
-    """exp: 13 instructions with AVX-512, 21 otherwise."""
+    """exp of float32: 13 instructions with AVX-512, 21 otherwise."""
     # The clamp keeps n small for infinities; both ends round to infinity and to zero.
-    x = v.at_least(v.at_most(x, 89.0), -104.0)
+    highest, lowest = v.format.exp_range
+    x = v.at_least(v.at_most(x, highest), lowest)
     n, bits, r = _reduce_exp(v, x)
-    p = v.horner(r, (1.0, 1.0, *_EXP))
+    p = v.horner(r, (1.0, 1.0, *v.format.exp))
     scaled = _scalef(v, p, n)
     if scaled is not None:
         return scaled
     # Half of the exponent goes in exactly; the other half rounds a subnormal result once, and
     # overflows to infinity. (Adding to the bits of p would be shorter, but lose NaN.)
-    whole = v.int_op("sub", bits, v.int_const(_MAGIC_BITS))
-    half = v.int_op("ashr", whole, v.int_const(1))
-    rest = v.int_op("sub", whole, half)
+    if v.scalar == "double":  # AVX2 has no arithmetic shift of 64 bits
+        low, half = v.round_to_int(v.mul(n, v.const(0.5)))
+        _, rest = v.round_to_int(v.sub(n, low))
+    else:
+        whole = v.int_op("sub", bits, v.int_const(v.format.magic_bits))
+        half = v.int_op("ashr", whole, v.int_const(1))
+        rest = v.int_op("sub", whole, half)
     return v.mul(v.mul(p, v.power_of_two(half)), v.power_of_two(rest))
 
 
 def _scalef(v: _Values, x: str, n: str) -> str | None:
     """x * 2^n in one instruction, correctly rounded when subnormal, where there is one."""
-    lanes = min(v.lanes, 16)
-    if v.target.vector_bytes != 64 or v.lanes not in (4, 8, 16, 32, 64):
+    most, least = 512 // v.format.bits, 128 // v.format.bits
+    lanes = min(v.lanes, most)
+    if v.target.vector_bytes != 64 or v.lanes not in [least << k for k in range(5)]:
         return None
     part = _Values(v.b, v.scalar, lanes, v.target)
     pieces = [
@@ -309,8 +274,8 @@ def _scalef(v: _Values, x: str, n: str) -> str | None:
 
 def _scalef_part(v: _Values, x: str, n: str) -> str:
     """The same for as many lanes as the instruction has."""
-    width = 32 * v.lanes
-    name = f"llvm.x86.avx512.mask.scalef.ps.{width}"
+    width = v.format.bits * v.lanes
+    name = f"llvm.x86.avx512.mask.scalef.{'ps' if v.scalar == 'float' else 'pd'}.{width}"
     mask, ones = ("i16", "i16 -1") if v.lanes == 16 else ("i8", "i8 -1")
     rounding_type, rounding = (", i32", ", i32 4") if width == 512 else ("", "")
     v.b.declare(name, f"{v.type} @{name}({v.type}, {v.type}, {v.type}, {mask}{rounding_type})")
@@ -339,21 +304,17 @@ def _join(b: Writer, scalar: str, lanes: int, pieces: Sequence[str]) -> str:
 
 def _log(v: _Values, x: str) -> str:
     """log, by x = m 2^e with m in [sqrt(1/2), sqrt(2))."""
-    tiny = v.b.op(f"fcmp olt {v.type} {x}, {v.const(2.0**-126)}")
-    scaled = v.choose(tiny, v.mul(x, v.const(2.0**23)), x)
-    shift = v.choose(tiny, v.const(-23.0), v.const(0.0))
-    offset = v.int_op("sub", v.bits(scaled), v.int_const(0x3F3504F3))
-    exponent = v.int_op("ashr", offset, v.int_const(23))
-    as_float = v.b.op(f"sitofp {v.ints} {exponent} to {v.type}")
-    e = v.add(as_float, shift)
-    fraction = v.int_op("and", offset, v.int_const(0x7FFFFF))
-    m = v.float_of(v.int_op("add", fraction, v.int_const(0x3F3504F3)))
+    fraction, bias = v.format.fraction, v.format.bias
+    tiny = v.b.op(f"fcmp olt {v.type} {x}, {v.const(2.0 ** (1 - bias))}")
+    scaled = v.choose(tiny, v.mul(x, v.const(2.0**fraction)), x)
+    shift = v.choose(tiny, v.const(-float(fraction)), v.const(0.0))
+    lowest = _SQRT_HALF[v.scalar]
+    offset = v.int_op("sub", v.bits(scaled), v.int_const(lowest))
+    e = v.add(_exponent(v, offset), shift)
+    inside = v.int_op("and", offset, v.int_const((1 << fraction) - 1))
+    m = v.float_of(v.int_op("add", inside, v.int_const(lowest)))
     f = v.sub(m, v.const(1.0))
-    square = v.mul(f, f)
-    tail = v.mul(v.mul(v.horner(f, _LOG), f), square)
-    tail = v.fma(square, v.const(-0.5), tail)
-    tail = v.fma(e, v.const(_LN2_LOW), tail)
-    value = v.fma(e, v.const(_LN2_HIGH), v.add(f, tail))
+    value = (_log_64 if v.scalar == "double" else _log_32)(v, e, f)
     # Zero and below, infinity and NaN.
     infinity = v.const(math.inf)
     finite = v.b.op(f"fcmp olt {v.type} {x}, {infinity}")
@@ -364,27 +325,79 @@ def _log(v: _Values, x: str) -> str:
     return v.choose(negative, v.const(math.nan), value)
 
 
+_SQRT_HALF = {"float": 0x3F3504F3, "double": 0x3FE6A09E667F3BCD}
+
+
+def _exponent(v: _Values, offset: str) -> str:
+    """The exponent of a number from its bits less those of sqrt(1/2), as a float."""
+    fraction, bias = v.format.fraction, v.format.bias
+    if v.scalar == "float":
+        exponent = v.int_op("ashr", offset, v.int_const(fraction))
+        return v.b.op(f"sitofp {v.ints} {exponent} to {v.type}")
+    # AVX2 neither shifts 64 bits arithmetically nor converts them.
+    positive = v.int_op("add", offset, v.int_const(bias << fraction))
+    exponent = v.int_op("lshr", positive, v.int_const(fraction))
+    shifted = v.float_of(v.int_op("add", exponent, v.int_const(v.format.magic_bits)))
+    return v.sub(shifted, v.const(v.format.magic + bias))
+
+
+def _log_32(v: _Values, e: str, f: str) -> str:
+    """log((1 + f) 2^e)."""
+    square = v.mul(f, f)
+    tail = v.mul(v.mul(v.horner(f, LOG), f), square)
+    tail = v.fma(square, v.const(-0.5), tail)
+    tail = v.fma(e, v.const(v.format.ln2_low), tail)
+    return v.fma(e, v.const(v.format.ln2_high), v.add(f, tail))
+
+
+def _log_64(v: _Values, e: str, f: str) -> str:
+    """The same: f - (f^2/2 - s (f^2/2 + R)), s = f / (2 + f), R = s^2 ATANH(s^2), the large terms
+    last."""
+    s = v.div(f, v.add(f, v.const(2.0)))
+    z = v.mul(s, s)
+    half = v.mul(v.mul(f, f), v.const(0.5))
+    rest = v.fma(z, v.horner(z, ATANH), half)
+    tail = v.fma(s, rest, v.mul(e, v.const(v.format.ln2_low)))
+    tail = v.sub(half, tail)
+    return v.fma(e, v.const(v.format.ln2_high), v.sub(f, tail))
+
+
 def _tanh(v: _Values, x: str) -> str:
     """tanh(x) = d / (d + 2) with d = exp(2 |x|) - 1."""
-    size = v.at_most(v.intrinsic("fabs", x), 10.0)
+    size = v.at_most(v.intrinsic("fabs", x), v.format.tanh_limit)
     _, bits, r = _reduce_exp(v, v.add(size, size))
-    p = v.fma(v.mul(r, r), v.horner(r, _EXPM1), r)
+    p = v.fma(v.mul(r, r), v.horner(r, v.format.expm1), r)
     power = v.power_of_two(bits)
-    d = v.fma(power, p, v.sub(power, v.const(1.0)))
-    value = v.div(d, v.add(d, v.const(2.0)))
+    less = v.sub(power, v.const(1.0))
+    d = v.fma(power, p, less)
+    total = v.add(d, v.const(2.0))
+    if v.scalar == "float":
+        value = v.div(d, total)
+    else:
+        lost = v.fma(power, p, v.sub(less, d))
+        value = _quotient(v, d, lost, total, v.add(v.sub(d, v.sub(total, v.const(2.0))), lost))
     return v.intrinsic("copysign", value, x)
+
+
+def _quotient(v: _Values, x: str, x_lost: str, y: str, y_lost: str) -> str:
+    """(x + x_lost) / (y + y_lost), what rounding of two sums lost being known."""
+    reciprocal = v.div(v.const(1.0), y)
+    value = v.mul(x, reciprocal)
+    negative = v.b.op(f"fneg {v.type} {value}")
+    rest = v.add(v.fma(negative, y, x), v.fma(negative, y_lost, x_lost))
+    return v.fma(rest, reciprocal, value)
 
 
 def _erf(v: _Values, x: str) -> str:
     """erf: an odd polynomial near 0, one minus the exponential of a polynomial elsewhere."""
     size = v.at_most(v.intrinsic("fabs", x), 4.0)
-    small = v.fma(v.horner(v.mul(size, size), _ERF_SMALL), size, size)
-    y = v.mul(v.horner(size, _ERF_LARGE), size)
+    small = v.fma(v.horner(v.mul(size, size), ERF_SMALL), size, size)
+    y = v.mul(v.horner(size, ERF_LARGE), size)
     n, bits = v.round_to_int(y)
     r = v.sub(y, n)
-    p = v.fma(v.horner(r, _EXP2), r, v.const(1.0))
+    p = v.fma(v.horner(r, EXP2), r, v.const(1.0))
     large = v.sub(v.const(1.0), v.mul(p, v.power_of_two(bits)))
-    near = v.b.op(f"fcmp olt {v.type} {size}, {v.const(_ERF_SPLIT)}")
+    near = v.b.op(f"fcmp olt {v.type} {size}, {v.const(ERF_SPLIT)}")
     return v.intrinsic("copysign", v.choose(near, small, large), x)
 
 
@@ -392,11 +405,14 @@ def _sigmoid(v: _Values, x: str, exp: Callable[[str], str]) -> str:
     """1 / (1 + exp(-x)), by the exponential of -|x|: nothing overflows."""
     s = exp(v.b.op(f"fneg {v.type} {v.intrinsic('fabs', x)}"))
     negative = v.b.op(f"fcmp olt {v.type} {x}, {v.const(0.0)}")
-    numerator = v.choose(negative, s, v.const(1.0))
-    return v.div(numerator, v.add(s, v.const(1.0)))
+    numerator, total = v.choose(negative, s, v.const(1.0)), v.add(s, v.const(1.0))
+    if v.scalar == "float" or not v.target.has_fma:
+        return v.div(numerator, total)
+    lost = v.sub(s, v.sub(total, v.const(1.0)))
+    return _quotient(v, numerator, v.const(0.0), total, lost)
 
 
-_FLOAT32: dict[str, Callable[[_Values, str], str]] = {
+_POLYNOMIAL: dict[str, Callable[[_Values, str], str]] = {
     "exp": _exp,
     "log": _log,
     "tanh": _tanh,
