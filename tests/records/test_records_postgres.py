@@ -112,7 +112,7 @@ class TestPostgresStore(StoreContract, QueueContract, RepairContract):
 
         with Store(address) as other:
             queue = JobQueue(other)
-            monkeypatch.setattr(database, "IDLE_SECONDS", 0.2)
+            monkeypatch.setattr(database, "IDLE_SECONDS", 3.0)
             with Store(address) as stopped:
                 with pytest.raises(StoreUnavailable):
                     stand_still()
