@@ -229,9 +229,7 @@ class Dispatcher:
             flight.heard_at = now
             if not flight.started:
                 flight.started, flight.moved_at = True, now
-                if flight.size:
-                    left = self._expected_end(flight) - self.limits.lead
-                    heapq.heappush(self._due, (left, batch))
+                self._want_next(flight)
 
     def wants(self, batch: int) -> bool:
         """Whether answers of this batch count."""
@@ -308,6 +306,8 @@ class Dispatcher:
             self.registry.did(flight.name, size, max(0.0, now - flight.since))
         if following := self._on.get(flight.name):
             following[0].since = now
+            if following[0].started:  # that it has begun may be told before this
+                self._want_next(following[0])
         else:
             self.registry.working(flight.name, busy=False)
 
@@ -340,14 +340,24 @@ class Dispatcher:
 
     def _soon_through(self, now: float) -> list[str]:
         """Devices that will soon be through with all that they have."""
-        out = []
+        out: dict[str, None] = {}
         while self._due and self._due[0][0] <= now:
             flight = self._flights.get(heapq.heappop(self._due)[1])
             if flight is None or self.registry[flight.name].state is not State.BUSY:
                 continue
-            if self._on[flight.name] == [flight] and not flight.void:
-                out.append(flight.name)
-        return out
+            if self._on[flight.name] != [flight] or flight.void:
+                continue
+            if self._wants_next_at(flight) > now:  # thought so before the one ahead of it ended
+                continue
+            out[flight.name] = None
+        return list(out)
+
+    def _want_next(self, flight: _Flight) -> None:
+        if flight.size:
+            heapq.heappush(self._due, (self._wants_next_at(flight), flight.batch))
+
+    def _wants_next_at(self, flight: _Flight) -> float:
+        return self._expected_end(flight) - self.limits.lead
 
     def _expected_end(self, flight: _Flight) -> float:
         """When a batch will be through, if its candidates take as long as those before."""

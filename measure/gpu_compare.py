@@ -84,7 +84,8 @@ class Comparison:
         launches = tuple(Launch(name, grid, block, ()) for name in ("same", "near"))
         artifact = GPUArtifact(source, KernelInfo("compare", ()), launches, (), queue.name, code)
         self._same, self._near = queue.load(artifact)
-        self._wrong = queue.allocate(4)
+        # Made here, since there may be no room later.
+        self._wrong, self._count, self._bounds = map(queue.allocate, (4, 8, 8))
 
     def copied(self, values: Array) -> Memory:
         """A copy of an array on the device. Raises MemoryError."""
@@ -101,15 +102,15 @@ class Comparison:
     ) -> bool:
         """Whether `count` float32 values differ from those expected by at most `share` of these and
         of `usual`, infinities and NaN standing where they are expected."""
-        bounds = self.copied(np.array([share, usual], np.float32))
-        return self._passes(self._near, count, (memory, expected), (bounds,))
+        self._queue.write(self._bounds, np.array([share, usual], np.float32))
+        return self._passes(self._near, count, (memory, expected), (self._bounds,))
 
     def _passes(
         self, kernel: Any, count: int, first: tuple[Memory, ...], last: tuple[Memory, ...] = ()
     ) -> bool:
-        number = self.copied(np.array([count], np.int64))
+        self._queue.write(self._count, np.array([count], np.int64))
         self._queue.fill(self._wrong, 0, 4, 0)
-        used = (*first, number, self._wrong, *last)
+        used = (*first, self._count, self._wrong, *last)
         self._queue.launcher(kernel, (self._blocks, 1, 1), (THREADS, 1, 1), used)()
         wrong = np.empty(1, np.uint32)
         self._queue.read(wrong, self._wrong)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -80,6 +81,7 @@ class GPUMachine:
         self._flush: Callable[[], None] | None = None
         self._poison: DeviceKernel | None = None
         self._comparison: Comparison | None = None
+        self._buffers: Callable[[], DeviceBuffers | None] = lambda: None
 
     def buffers(
         self, params: Sequence[Param], values: Sequence[Array], tolerance: Tolerance
@@ -87,12 +89,21 @@ class GPUMachine:
         """See `Machine.buffers`."""
         if self._comparison is None:
             self._comparison = Comparison(self.queue)
-        return DeviceBuffers(self.queue, params, values, tolerance, self._comparison)
+        made = DeviceBuffers(self.queue, params, values, tolerance, self._comparison)
+        self._buffers = weakref.ref(made)
+        return made
 
     def kernel(
         self, artifact: GPUArtifact, memory: Sequence[DeviceGuarded], threads: int
     ) -> DeviceKernel:
         """See `Machine.kernel`."""
+        try:
+            return DeviceKernel(self.queue, artifact, memory, self.flush)
+        except MemoryError:
+            buffers = self._buffers()
+            if buffers is None or not buffers.give_up_copies():
+                raise
+        # Comparing on the device is a convenience, which costs no candidate its workspaces.
         return DeviceKernel(self.queue, artifact, memory, self.flush)
 
     def scratch(self, name: str, nbytes: int) -> DeviceGuarded:

@@ -78,9 +78,9 @@ class DeviceGuarded:
 class DeviceBuffers(Buffers):
     """All arguments of a kernel in guarded memory of a device. Raises MemoryError.
 
-    With a `comparison` a copy of the inputs and the reference stays on the device, if it has room,
-    and what a candidate left is compared there; what is not found right, and floats but float32,
-    are compared on the host.
+    With a `comparison` a copy of the inputs and the reference stays on the device, if it has room
+    for that and for what kernels need, and what a candidate left is compared there; what is not
+    found right, and floats but float32, are compared on the host.
     """
 
     def __init__(
@@ -115,6 +115,12 @@ class DeviceBuffers(Buffers):
         except MemoryError as e:
             _log.info("no room for copies to compare with (%s): results go to the host", e)
             return {}
+
+    def give_up_copies(self) -> bool:
+        """Compare on the host from now on, for room on the device; whether there were copies."""
+        had = bool(self._wanted)
+        self._wanted.clear()
+        return had
 
     def mismatch(self, n: int) -> str:
         """See `Buffers.mismatch`."""

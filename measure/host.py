@@ -17,7 +17,7 @@ AGE = 3600.0
 """Seconds after which a time that nothing has come near is forgotten."""
 NEAR = 1.5
 FRESH = 60.0
-"""Seconds for which nobody needs to be told that the best was seen again."""
+"""Seconds for which nobody has to be told that the best was seen again, nor asks in vain twice."""
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -61,8 +61,8 @@ class BestBarrier:
     def _tell(self, new: Known) -> None:
         """Keep and write down what is known now, unless another process knows better."""
         other = self._read()
-        fresh = other is not None and other.seen >= new.seen - FRESH
-        if other is not None and fresh and other.seconds < new.seconds:
+        valid = other is not None and other.seen >= new.seen - AGE
+        if other is not None and valid and other.seconds < new.seconds:
             new = other
         self._known = new
         # The folder goes with the user's session, on many systems; a search may outlive that.
@@ -85,19 +85,28 @@ def this_machine() -> str:
     return f"{this_device().fingerprint} {boot}"
 
 
-def is_watchable(path: Path, ask: Callable[[], bool], machine: str | None = None) -> bool:
-    """Whether the witness says anything on this processor, noted in the file `path` once it did.
+def is_watchable(
+    path: Path,
+    ask: Callable[[], bool],
+    machine: str | None = None,
+    clock: Callable[[], float] = time.time,
+) -> bool:
+    """Whether the witness says anything on this processor, noted in the file `path`.
 
-    `ask()` tries it, which fails as long as somebody else uses the cores: so that is not noted, and
-    a pool that is opened in such a time watches its cores nonetheless.
+    `ask()` tries it, which takes seconds where it fails, and fails as long as somebody else uses
+    the cores. So a yes is for ever, and a no for `FRESH` seconds.
     """
     machine = this_device().fingerprint if machine is None else machine
-    try:
-        known = path.read_text().strip() == machine
-    except OSError:  # never written
-        known = False
-    if known or not ask():
-        return known
+    known = {}
+    with contextlib.suppress(OSError, ValueError):  # never written, or not to its end
+        known = json.loads(path.read_text())
+    if isinstance(known, dict) and known.get("machine") == machine:
+        if known.get("right"):
+            return True
+        asked = known.get("asked")
+        if isinstance(asked, float) and 0 <= clock() - asked < FRESH:
+            return False
+    right = ask()
     with contextlib.suppress(OSError):
-        path.write_text(machine)
-    return True
+        path.write_text(json.dumps({"machine": machine, "right": right, "asked": clock()}))
+    return right

@@ -43,6 +43,13 @@ def measures_elsewhere(pool: Pool) -> bool:
     return bool(getattr(pool, "elsewhere", False))
 
 
+def is_pool(value: object) -> bool:
+    """Whether something is an open pool, by its methods: `isinstance` would ask it for its device,
+    for which a pool may have to wait, or start processes."""
+    names = ("open_job", "measure", "remeasure", "close")
+    return not isinstance(value, type) and all(callable(getattr(value, n, None)) for n in names)
+
+
 @runtime_checkable
 class Pool(Protocol):
     """Devices of one kind.

@@ -8,7 +8,7 @@ near the best gets more visits, since there the order counts. How far apart the 
 is also the honest measure of how much a time that is taken again moves: the noise figure.
 
 A candidate that was verified and timed keeps that when a later visit fails, with a note; unless it
-is the candidate that fails, twice in a row in processes of its own.
+is the candidate that fails: twice in a row, the second time in a process of its own.
 """
 
 from __future__ import annotations

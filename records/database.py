@@ -44,6 +44,9 @@ LOOK_SECONDS = 0.001
 
 POOL_SECONDS = 10.0
 """How long a thread waits for one of the connections to a server."""
+IDLE_SECONDS = 60.0
+"""A transaction that writes to a server and says nothing for so long is ended by it: whoever began
+it was stopped or cut off, and what it holds (a job, the queue's entrance) others wait for."""
 REST_SECONDS = 1.0
 """A connection that was not used for so long is tried before it is used again."""
 
@@ -68,6 +71,8 @@ _ADVICE = {
 }
 _VICTIM = ("40001", "40P01")
 """PostgreSQL's codes for that: a serialization failure, a deadlock."""
+_IDLE = "25P03"
+"""Its code for a transaction that was idle for too long."""
 
 T = TypeVar("T")
 
@@ -125,7 +130,11 @@ class Database:
     ) -> None:
         self.name = _name(url)
         self._busy_seconds = busy_seconds
-        self._bound = f"SET LOCAL lock_timeout = {max(1, round(busy_seconds * 1000))}"
+        bounds = {"lock_timeout": busy_seconds, "idle_in_transaction_session_timeout": IDLE_SECONDS}
+        self._bounds = "SELECT " + ", ".join(
+            f"set_config('{name}', '{max(1, round(seconds * 1000))}', true)"
+            for name, seconds in bounds.items()
+        )
         try:
             self.engine: Engine = create_engine(
                 url,
@@ -179,7 +188,7 @@ class Database:
                 with connection.begin():
                     if writes and not self.is_sqlite:
                         # By transaction: a pooler may give the connection to others in between.
-                        connection.exec_driver_sql(self._bound)
+                        connection.exec_driver_sql(self._bounds)
                     yield connection
         except SQLAlchemyError as e:
             raise self._translated(e) from e
@@ -255,7 +264,7 @@ class Database:
         if str(code).startswith("54"):
             # A value is too large or too deep, which the driver takes for trouble of the server.
             return RecordError(f"{self.name} refused the rows: {reason}")
-        if isinstance(error, OperationalError | InterfaceError | PoolTimeout):
+        if code == _IDLE or isinstance(error, OperationalError | InterfaceError | PoolTimeout):
             return StoreUnavailable(f"{self.name} cannot be used now: {reason}")
         return RecordError(f"{self.name}: {reason}")
 

@@ -33,6 +33,7 @@ SELECT drawn.id, (
     SELECT min(((classid::bigint & 255) << 32) + objid::bigint) FROM pg_locks
     WHERE locktype = 'advisory' AND objsubid = 1 AND classid::bigint >> 8 = {_KIND}
         AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+        AND ((classid::bigint & 255) << 32) + objid::bigint > %(passed)s
         AND drawn.id IS NOT NULL
 ) FROM drawn
 """
@@ -47,28 +48,29 @@ class Frontier:
     """What one store knows of those who insert."""
 
     def __init__(self) -> None:
-        self._stuck: int | None = None
+        self._passed = -1
+        """What the last of those holds who stood still: they are not waited for again."""
 
     def page(self, connection: Connection, look: Callable[[], Page]) -> Page:
         """The page that `look` finds, of which no record can be stored any more."""
-        settled, _ = _settled(connection)
+        settled, _ = self._settled(connection)
         page = look()
         if page.after_id is None or page.after_id <= settled:
             return page
         until = time.monotonic() + WAIT_SECONDS
         while True:
-            settled, oldest = _settled(connection)
-            if settled >= page.after_id or oldest == self._stuck:
+            settled, oldest = self._settled(connection)
+            if oldest is None or settled >= page.after_id:
                 break
             if time.monotonic() > until:
-                self._stuck = oldest
+                self._passed = max(self._passed, oldest)
                 break
             time.sleep(_LOOK_SECONDS)
         return look()
 
-
-def _settled(connection: Connection) -> tuple[int, int | None]:
-    """The last id before which all is committed or never will be, and what the oldest of those who
-    insert holds."""
-    drawn, oldest = connection.exec_driver_sql(_SETTLED).one()
-    return (drawn if oldest is None else min(drawn, oldest)), oldest
+    def _settled(self, connection: Connection) -> tuple[int, int | None]:
+        """The last id before which all is committed or never will be, and what the oldest of those
+        who insert holds; both but for those who stood still."""
+        found = connection.exec_driver_sql(_SETTLED, {"passed": self._passed})
+        drawn, oldest = found.one()
+        return (drawn if oldest is None else min(drawn, oldest)), oldest

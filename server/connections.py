@@ -10,6 +10,7 @@ import json
 from http import HTTPStatus
 from typing import Any
 
+import httptools
 import uvicorn
 from fastapi import FastAPI
 from uvicorn._types import ASGI3Application
@@ -50,7 +51,11 @@ class Connection(HttpToolsProtocol):
         if self.transport.is_closing():
             return
         self._unseen += len(data)
-        super().data_received(data)
+        self._unset_keepalive_if_required()
+        try:
+            self._read(data)
+        except httptools.HttpParserError as e:
+            self.send_400_response(str(e))
         if self._unseen > self.head_bytes:
             detail = f"expected a head of at most {self.head_bytes} bytes"
             self._answer("headers-too-large", detail, {})
@@ -58,6 +63,33 @@ class Connection(HttpToolsProtocol):
             self._await_head()  # the first part of the next head
         else:
             self._head_arrived()
+
+    def _read(self, data: bytes) -> None:
+        """Have `data` parsed. Raises HttpParserError for what is no HTTP.
+
+        With any request a client may offer to go on in another protocol, which this server does
+        not (Java's clients offer HTTP/2 with each). The parser takes what follows the head as of
+        that protocol, also where it is the body, so the request is read again without the offer.
+        """
+        while data:
+            try:
+                self.parser.feed_data(data)
+                return
+            except httptools.HttpParserUpgrade as e:
+                if not self._offers:  # CONNECT, and what follows is for somebody else
+                    return
+                version = self.parser.get_http_version().encode()
+                line = b"%s %s HTTP/%s\r\n" % (self.parser.get_method(), self.url, version)
+                kept = [header for header in self.headers if header[0] != b"upgrade"]
+                head = b"".join(b"%s: %s\r\n" % header for header in kept)
+                data = line + head + b"\r\n" + data[e.args[0] :]
+            self.parser = httptools.HttpRequestParser(self)
+            self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
+
+    @property
+    def _offers(self) -> bool:
+        """Whether the request at hand will be read again."""
+        return self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT"
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._head_arrived()
@@ -94,7 +126,8 @@ class Connection(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._in_head, self._unseen = False, 0
-        super().on_headers_complete()
+        if not self._offers:
+            super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
         self._unseen = 0
@@ -102,7 +135,8 @@ class Connection(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         self._unseen = 0
-        super().on_message_complete()
+        if not self._offers:
+            super().on_message_complete()
 
     def _await_head(self) -> None:
         if self._deadline is None:

@@ -20,6 +20,7 @@ SLOW = 1.3
 """How much slower than before the finalist that kept its time best may be."""
 ATTEMPTS = 4
 """Times that finalists are measured in the worst case."""
+_AT_FAULT = frozenset({Status.WRONG_RESULT, Status.OUT_OF_BOUNDS, Status.RUNTIME_ERROR})
 
 
 def remeasure(
@@ -32,7 +33,8 @@ def remeasure(
     now: the two threads of a virtual machine may share a core for seconds, and nothing inside it
     says so. Then all are measured once more, `ATTEMPTS` times at most, and the attempt that is
     nearest to what was measured before counts. All are measured once more, too, where a finalist
-    was lost with its device. Who has no time in the attempt that counts has that of another one.
+    was lost with its device. Who has no time in the attempt that counts has that of another one;
+    who was at fault in any of them is out.
     """
     attempts: list[tuple[float, list[Distribution]]] = []
     while len(attempts) < ATTEMPTS:
@@ -47,8 +49,9 @@ def remeasure(
 
 
 def _first_right(timings: Sequence[Distribution]) -> Distribution:
-    """Of one finalist: what the first of these attempts gave, or another if that one was lost."""
-    kept = timings[0]
+    """Of one finalist: that it was at fault, or what the first of these attempts gave, or another
+    if that one was lost."""
+    kept = next((t for t in timings if t.status in _AT_FAULT), timings[0])
     if kept.status in (Status.DEVICE_LOST, Status.RUN_TIMEOUT):
         return next((t for t in timings if t.status == OK), kept)
     return kept

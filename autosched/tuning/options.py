@@ -71,7 +71,7 @@ class TuningOptions:
         from autosched.tuning.callbacks import MeasureCallback
         from measure.build import LocalBuilder
         from measure.local import LocalRunner
-        from measure.pool import Pool
+        from measure.pool import is_pool
 
         listed("measure_callbacks", self.measure_callbacks, MeasureCallback, "MeasureCallback")
         if isinstance(self.pool, str):
@@ -83,8 +83,11 @@ class TuningOptions:
         none = type(None)
         instance("builder", self.builder, (LocalBuilder, none), "a LocalBuilder")
         instance("runner", self.runner, (LocalRunner, none), "a LocalRunner")
-        expected = "an open pool, such as LocalPool(target), or the address of one"
-        instance("pool", self.pool, (str, Pool, none), expected)
+        if not isinstance(self.pool, str | None) and not is_pool(self.pool):
+            raise TuningError(
+                f"pool is {self.pool!r}; expected an open pool, such as LocalPool(target), or the "
+                "address of one"
+            )
 
     @property
     def round_size(self) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -130,7 +130,7 @@ class TaskScheduler:
             raise TuningError(f"tasks have different targets: {', '.join(sorted(targets))}")
         given = [1.0] * len(tasks) if task_weights is None else task_weights
         weights = (
-            [number("a task's weight", w) for w in given] if isinstance(given, Sequence) else []
+            [number("a task's weight", w) for w in given] if isinstance(given, Iterable) else []
         )
         if len(weights) != len(tasks) or not all(w > 0 and math.isfinite(w) for w in weights):
             raise TuningError(

@@ -11,6 +11,7 @@ from autosched.codegen.artifact import Param
 from autosched.codegen.cuda import compile_cuda
 from autosched.runtime.opencl import default_queue
 from autosched.runtime.queue import Queue
+from measure import gpu_machine
 from measure.gpu_compare import Comparison, compare_source
 from measure.gpu_memory import DeviceBuffers
 from measure.status import Status
@@ -114,6 +115,31 @@ def test_a_full_device_compares_on_the_host(
     buffers.reset()
     buffers.memory[1].write(wanted)
     assert buffers.check(Nothing()) == (Status.OK, "")
+
+
+def test_copies_make_room_for_what_kernels_need(monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted = special()
+    machine = gpu_machine.GPUMachine(default_queue())
+    params = (Param("out", wanted.shape, "float32", True),)
+    buffers = machine.buffers(params, (wanted,), Tolerance(1, False))
+
+    def kernel(*args: Any) -> str:
+        if buffers._wanted:
+            raise MemoryError("full")
+        return "loaded"
+
+    monkeypatch.setattr(gpu_machine, "DeviceKernel", kernel)
+    found: Any = machine.kernel(None, buffers.memory, 1)  # type: ignore[arg-type]
+    assert found == "loaded"
+    buffers.memory[0].write(wanted)
+    assert buffers.check(Nothing()) == (Status.OK, "")
+
+    def full(*args: Any) -> None:
+        raise MemoryError("full")
+
+    monkeypatch.setattr(gpu_machine, "DeviceKernel", full)
+    with pytest.raises(MemoryError):
+        machine.kernel(None, buffers.memory, 1)  # type: ignore[arg-type]
 
 
 def test_as_cuda_it_is_machine_code() -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import pytest
+
 from measure.host import AGE, FRESH, BestBarrier, is_watchable, this_machine
 from measure.slot import LocalRunner, Slot
 from measure.warm import Template
@@ -66,6 +68,16 @@ def test_barriers_seen_again_by_another_process_stay(tmp_path: Path) -> None:
     assert one.note(190e-9) == 37e-9
 
 
+def test_barriers_of_who_was_apart_do_not_replace_better_ones(tmp_path: Path) -> None:
+    clock = Clock()
+    one, two = (BestBarrier(tmp_path / "best", "here", clock) for _ in range(2))
+    assert one.note(190e-9) == 190e-9  # and does not look into the file again until it is better
+    assert two.note(37e-9) == 37e-9
+    clock.now += AGE / 2
+    assert one.note(189e-9) == 37e-9
+    assert BestBarrier(tmp_path / "best", "here", clock).note(190e-9) == 37e-9
+
+
 def test_barriers_and_a_clock_that_is_set_back(tmp_path: Path) -> None:
     clock = Clock()
     best = BestBarrier(tmp_path / "best", "here", clock)
@@ -86,8 +98,29 @@ def test_barriers_of_a_slot_are_by_the_number_of_threads(tmp_path: Path) -> None
 
 def test_witness_that_was_right_once_is_believed_from_then_on(tmp_path: Path) -> None:
     path = tmp_path / "watched"
-    assert not is_watchable(path, lambda: False, "here")
-    assert is_watchable(path, lambda: True, "here")
-    assert is_watchable(path, lambda: False, "here")
-    assert not is_watchable(path, lambda: False, "there")
-    assert is_watchable(tmp_path / "gone" / "watched", lambda: True, "here")
+    clock = Clock()
+    assert not is_watchable(path, lambda: False, "here", clock)
+    assert not is_watchable(path, lambda: True, "here", clock)  # asked a moment ago
+    clock.now += FRESH
+    assert is_watchable(path, lambda: True, "here", clock)
+    assert is_watchable(path, lambda: False, "here", clock)
+    assert not is_watchable(path, lambda: False, "there", clock)
+    assert is_watchable(tmp_path / "gone" / "watched", lambda: True, "here", clock)
+    for text in ("", "{", "[]", '{"machine": "here", "asked": "now"}'):
+        path.write_text(text)
+        assert is_watchable(path, lambda: True, "here", clock)
+
+
+def test_witness_is_not_believed_for_a_clock_that_runs_faster_by_now(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slot = Slot(Template([]), LocalRunner(lock_folder=tmp_path), 1, lambda: None)  # type: ignore[arg-type,return-value]
+    told: list[float] = []
+    monkeypatch.setattr(slot, "_witnessed", lambda function, *args: told.pop(0))
+    for told[:], alone in (([3.0, 1.0, 2.0], 0.0), ([2.0, 0.0, 2.0], 0.0), ([2.0, 1.0, 1.9], 2.0)):
+        assert slot._alone() == alone
+        if not alone:
+            next(tmp_path.glob("**/*.watched")).unlink()  # a no is believed for a minute
+    told[:] = [2.2]  # known from now on
+    assert slot._alone() == 2.2
+    slot.close()

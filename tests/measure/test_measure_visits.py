@@ -203,6 +203,7 @@ class Shared:
         (("memory", "memory"), True, Status.OUT_OF_MEMORY, False, True, 0),
         (("timeout", "value"), True, Status.RUN_TIMEOUT, False, True, 1),
         (("lost", "value"), True, None, False, False, 1),
+        (("crash", "lost"), False, None, False, True, 0),
     ],
 )
 def test_visits_that_may_fail_for_others_are_believed_of_a_fresh_process(

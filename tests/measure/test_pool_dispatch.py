@@ -316,6 +316,30 @@ def test_a_device_gets_its_next_batch_shortly_before_it_wants_it() -> None:
     assert second.name == "a"
 
 
+@pytest.mark.parametrize("together", [False, True])
+def test_that_the_next_batch_has_begun_may_be_told_before_the_end_of_the_one_ahead(
+    together: bool,
+) -> None:
+    s = ready(100, "a")
+    s.registry.did("a", 1, 0.5)
+    (first,) = sends(s.go())
+    s.dispatcher.beat(first.batch, s.now)
+    s.now += 2.1
+    (second,) = sends(s.go())
+    s.now += 1.9
+    for item in first.items:
+        s.answer(first.batch, item)
+    s.dispatcher.beat(second.batch, s.now)
+    assert together or sends(s.go()) == []
+    s.dispatcher.ended(first.batch, None, s.now)
+    s.at_work["a"].remove(first.batch)
+    s.now += 1.9
+    assert together or sends(s.go()) == []
+    s.now += 0.2
+    (third,) = sends(s.go())
+    assert third.name == "a"
+
+
 @pytest.mark.parametrize("which_is_told", [0, 1])
 def test_who_dies_repeats_the_batch_in_work_and_not_what_waits_behind(which_is_told: int) -> None:
     s = ready(40, "a")

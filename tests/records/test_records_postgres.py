@@ -99,6 +99,26 @@ class TestPostgresStore(StoreContract, QueueContract, RepairContract):
                     queue.submit(job)
             assert queue.submit(job)[1]
 
+    def test_who_was_stopped_in_a_transaction_loses_it(self, address, monkeypatch):
+        """A server that stands still, or is cut off, with the queue's entrance."""
+        job = Submission(workload=WORKLOAD, target=TARGET, seed=0, trials_requested=1)
+        taken = []
+
+        def stand_still():
+            with stopped._db.transaction(writes=True) as connection:
+                Entrance(connection, Bounds())
+                taken.append(queue.submit(job)[1])
+                Entrance(connection, Bounds())
+
+        with Store(address) as other:
+            queue = JobQueue(other)
+            monkeypatch.setattr(database, "IDLE_SECONDS", 3.0)
+            with Store(address) as stopped:
+                with pytest.raises(StoreUnavailable):
+                    stand_still()
+                assert taken == [True]
+                assert JobQueue(stopped).submit(job)[1], "it goes on with another connection"
+
     def test_a_page_passes_over_nothing_that_is_stored_meanwhile(self, store, monkeypatch):
         monkeypatch.setattr("records.store.WINDOW", 4)
         store.add_records([failure(n) for n in range(3)])
@@ -196,8 +216,9 @@ class TestPostgresStore(StoreContract, QueueContract, RepairContract):
         assert slots(store) == [0]
 
     @pytest.mark.parametrize("batch", [1, 3])
-    def test_a_listing_waits_for_smaller_ids(self, store, address, batch):
+    def test_a_listing_waits_for_smaller_ids(self, store, address, monkeypatch, batch):
         """Of two who insert the later one commits first."""
+        monkeypatch.setattr(frontier, "WAIT_SECONDS", 60.0)  # however slow the machine is
         begun, seen = threading.Event(), threading.Event()
         other = "2" * 32
         with_job(store, other)
@@ -207,12 +228,12 @@ class TestPostgresStore(StoreContract, QueueContract, RepairContract):
                 rows = [trial(n, trace=[["other"]]) for n in range(batch)]
                 put(connection, Traces(), {r.key: r for r in rows})
                 begun.set()
-                seen.wait(10)
+                seen.wait(60)
                 time.sleep(0.05)
 
         thread = threading.Thread(target=slow)
         thread.start()
-        begun.wait(10)
+        assert begun.wait(60)
         store.add_records([trial(n, job_id=other) for n in range(5)])
         of_job = store.page(job_id=other, limit=2)
         assert [r.slot for r in of_job.records] == [0, 1], "its own job's records nobody holds up"
@@ -227,8 +248,9 @@ class TestPostgresStore(StoreContract, QueueContract, RepairContract):
 
     def test_a_listing_passes_over_who_stands_still(self, store, address, monkeypatch):
         monkeypatch.setattr(frontier, "WAIT_SECONDS", 0.05)
-        other = "2" * 32
+        other, next_one = "2" * 32, "3" * 32
         with_job(store, other)
+        with_job(store, next_one)
         with Store(address) as mine, mine._db.transaction(writes=True) as connection:
             put(connection, Traces(), {trial(0).key: trial(0, trace=[["other"]])})
             store.add_records([trial(n, job_id=other) for n in range(5)])
@@ -238,7 +260,13 @@ class TestPostgresStore(StoreContract, QueueContract, RepairContract):
             del waits[:]
             assert [r.slot for r in store.page(limit=2).records] == [0, 1]
             assert waits == [], "it was waited for once"
-        assert slots(store) == [0, 0, 1, 2, 3, 4]
+            with Store(address) as third, third._db.transaction(writes=True) as its:
+                late = trial(5, job_id=next_one)
+                put(its, Traces(), {late.key: late})
+                store.add_records([trial(n, job_id=other) for n in range(6, 9)])
+                assert len(store.page(limit=8).records) == 8
+                assert waits != [], "others are waited for as before"
+        assert slots(store) == [0, *range(9)]
 
     def test_the_best_is_looked_up_in_its_index(self, store):
         store.add_records([trial(0)])

@@ -97,12 +97,18 @@ def test_small_spaces_are_exhausted_and_then_nothing_is_proposed() -> None:
 
 
 def test_measurements_correct_the_model(space: Space) -> None:
-    """The made-up machine contradicts the model; with its measurements the search follows it."""
-    history = tune(EvolutionarySearch(space, BoostedModel(), 0, PARAMS), 8)
-    first = min(h.seconds for h in history if h.round < 2)
-    assert min(h.seconds for h in history) < first
-    blind = tune(EvolutionarySearch(space, RandomModel(), 0, PARAMS), 8)
-    assert min(h.seconds for h in history) <= min(h.seconds for h in blind)
+    """The made-up machine contradicts the model; with its measurements the search follows it: one
+    search of three may be unlucky."""
+
+    def best(model: CostModel, seed: int, rounds: int) -> float:
+        history = tune(EvolutionarySearch(space, model, seed, PARAMS), rounds)
+        return min(h.seconds for h in history)
+
+    learned = [best(BoostedModel(), seed, 8) for seed in range(3)]
+    early = [best(BoostedModel(), seed, 2) for seed in range(3)]
+    blind = [best(RandomModel(), seed, 8) for seed in range(3)]
+    assert np.median(learned) < np.median(early)
+    assert np.median(learned) < np.median(blind)
 
 
 def test_failures_are_learned_from(space: Space) -> None:

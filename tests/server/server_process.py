@@ -76,14 +76,12 @@ class ServerProcess:
             self.process.kill()
             self._reap()
 
-    def terminate(self, seconds: float = 30.0) -> float:
-        """SIGTERM; the seconds until it has ended."""
+    def terminate(self, seconds: float = 30.0) -> None:
+        """SIGTERM, and wait until it has ended."""
         assert self.process is not None
-        began = time.monotonic()
         self.process.send_signal(signal.SIGTERM)
         self.process.wait(seconds)
         self._reap()
-        return time.monotonic() - began
 
     def _reap(self) -> None:
         if self.process is not None:

@@ -107,9 +107,9 @@ LIBRARY_KEYS = {
     "mul_add_relu": ((3, 4), "1-c2d3abb638feaa4322f050f3"),
     "norm": ((4, 5), "1-2a0d32f28fde09c12fd4287b"),
     "rnn": ((3, 2, 4, 5), "1-09b22218c056ea60833e86a7"),
-    "softmax": ((4, 5), "1-fc7b4c02d7ed25e9ab7ba1f2"),
+    "softmax": ((4, 5), "1-965745027c67f7e03483d49c"),
     "transpose_batch_matmul": ((4, 2, 4), "1-0d48d3bbd430237a3a3944b0"),
-    "transpose_batch_matmul_softmax": ((3, 2, 2), "1-169fdf2f27c3399252a165ac"),
+    "transpose_batch_matmul_softmax": ((3, 2, 2), "1-497086257c91b9454f30a9fe"),
     "two_matmuls": ((3, 4, 5, 2), "1-b34299f12c90ae990c9bbfe8"),
     "winograd_conv2d": ((5, 4, 2, 2, 1), "1-2f329e0cd85cc70bc7ba9b55"),
 }

@@ -79,6 +79,8 @@ LOST, LATE, WRONG = Status.DEVICE_LOST, Status.RUN_TIMEOUT, Status.WRONG_RESULT
         (((1.4, 3.0), (1.0, LATE)), (1.0, 3.0)),
         (((1.4, 3.0), (1.0, WRONG)), (1.0, WRONG)),
         (((1.0, LATE),), (1.0, LATE)),
+        (((1.0, LOST), (WRONG, 2.1)), (WRONG, 2.1)),
+        (((1.4, 3.0), (1.5, WRONG), (1.3, 2.0)), (1.3, WRONG)),
         (((WRONG, WRONG),), (WRONG, WRONG)),
     ],
 )

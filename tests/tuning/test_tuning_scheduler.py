@@ -202,6 +202,11 @@ def test_wrong_arguments_are_refused(changes: dict[str, Any], message: str) -> N
         TaskScheduler(**{"tasks": tasks(32, 64), **changes})
 
 
+def test_weights_may_be_an_array() -> None:
+    scheduler = TaskScheduler(tasks(32, 64), np.array([1, 3]))  # type: ignore[arg-type]
+    assert [s.weight for s in scheduler.states] == [1.0, 3.0]
+
+
 @pytest.mark.parametrize("value", [math.nan, "fast", None], ids=["nan", "text", "none"])
 def test_an_objective_that_is_no_number_ends_the_run(value: Any) -> None:
     keep = Recorder()

@@ -11,6 +11,7 @@ import pytest
 import autosched as at
 from autosched import te
 from autosched.errors import AutoschedError, TargetError, TuningError, WorkloadError
+from measure.local import LocalPool
 
 
 def rows(n: int, m: int) -> list[te.Tensor]:
@@ -115,6 +116,18 @@ BAD_OPTIONS: list[tuple[dict[str, Any], str]] = [
 def test_bad_options(given: dict[str, Any], text: str) -> None:
     with pytest.raises(TuningError, match=text):
         at.TuningOptions(**given)
+
+
+def test_options_do_not_ask_a_pool_for_its_device() -> None:
+    """One of a cluster would wait for it, one of a GPU start processes."""
+
+    class Silent(LocalPool):
+        device = property(lambda self: pytest.fail("it was asked"))
+
+    with Silent() as pool:
+        assert at.TuningOptions(pool=pool).pool is pool
+    with pytest.raises(TuningError, match="expected an open pool"):
+        at.TuningOptions(pool=Silent)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("trials", "size"), [(1, 8), (64, 8), (100, 12), (512, 64), (9999, 64)])

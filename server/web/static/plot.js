@@ -37,19 +37,22 @@ class Plot {
     if (this.loading) return;
     this.loading = true;
     clearTimeout(this.timer);
-    while (this.asked) {
-      this.asked = false;
-      try {
-        const response = await fetch(this.box.dataset.from, { headers: { Accept: "application/json" } });
-        if (!response.ok) throw new Error(`the server answered ${response.status}`);
-        this.data = await response.json();
-      } catch {
-        this.timer = setTimeout(() => this.load(), AGAIN); // the page says that it is not up to date
-        break;
+    try {
+      while (this.asked) {
+        this.asked = false;
+        try {
+          const response = await fetch(this.box.dataset.from, { headers: { Accept: "application/json" } });
+          if (!response.ok) throw new Error(`the server answered ${response.status}`);
+          this.data = await response.json();
+        } catch {
+          this.timer = setTimeout(() => this.load(), AGAIN); // the page says that it is not up to date
+          return;
+        }
+        await this.draw();
       }
-      await this.draw();
+    } finally {
+      this.loading = false; // also where it could not be drawn: newer data may
     }
-    this.loading = false;
   }
 
   turn(axis) {
