@@ -42,14 +42,13 @@ from autosched.search.footprint import (
     floats,
     reduction_loops,
 )
-from autosched.search.gpu_issue import count_of, issue_of, step_of
+from autosched.search.gpu_issue import WARP, count_of, issue_of, step_of
 from autosched.sketch.decisions import Mask
 from autosched.target import Target
 from autosched.tir import dtypes
 from autosched.tir.annotations import DOUBLE_BUFFER
 from autosched.tir.nodes import Buffer, For, Node, sites
 
-WARP = 32.0
 SECTOR = 32.0
 """Bytes that memory hands out at a time."""
 BANKS = 32.0
