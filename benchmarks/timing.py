@@ -49,6 +49,7 @@ IN_THE_RACE = 3.0
 SHORT = 10e-3
 TRUTH_TURNS = 3
 NOISY = 0.03
+FIRST_BUILD_SECONDS = 120.0
 TAU, RANK, WINNER, COST_S, RESPAWN_S = 0.95, 10, 1.02, 0.060, 0.050
 
 
@@ -161,14 +162,18 @@ def builder_beside(case: Case) -> Iterator[Any]:
     )
     process.start()
     try:
-        while count.value == 0 and process.is_alive():
+        end = time.monotonic() + FIRST_BUILD_SECONDS
+        while count.value == 0 and process.is_alive() and time.monotonic() < end:
             time.sleep(0.05)
         if not process.is_alive():
             raise RuntimeError(f"the process that builds ended with status {process.exitcode}")
+        if count.value == 0:
+            raise RuntimeError(f"nothing was built within {FIRST_BUILD_SECONDS:g} s")
         yield count
     finally:
         stop.set()
-        process.join()
+        process.join(FIRST_BUILD_SECONDS)
+        process.kill()
 
 
 def taus(pairs: Sequence[tuple[Measuring, Measuring]], truth: Measuring) -> list[float]:

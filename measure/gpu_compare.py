@@ -14,6 +14,7 @@ import numpy.typing as npt
 from autosched.codegen.artifact import KernelInfo
 from autosched.codegen.gpu.generate import GPUArtifact, Launch
 from autosched.runtime.queue import Memory, Queue
+from measure.gpu_words import words
 
 Array = npt.NDArray[Any]
 THREADS = 256
@@ -44,28 +45,11 @@ _SOURCE = """\
   if (found) *wrong = 1;
 }}
 """
-_OPENCL = {
-    "kernel": f"__kernel __attribute__((reqd_work_group_size({THREADS}, 1, 1))) void",
-    "memory": "__global ",
-    "long": "long",
-    "bits": "as_uint",
-    "block": "get_group_id(0)",
-    "thread": "get_local_id(0)",
-}
-_CUDA = {
-    "kernel": f'extern "C" __global__ void __launch_bounds__({THREADS})',
-    "memory": "",
-    "long": "long long",
-    "bits": "__float_as_uint",
-    "block": "blockIdx.x",
-    "thread": "threadIdx.x",
-}
 
 
 def compare_source(kind: str, blocks: int) -> str:
     """Text of the two kernels, in the language `kind`."""
-    words = _CUDA if kind == "cuda" else _OPENCL
-    text = _SOURCE.format(**words, threads=THREADS, all=blocks * THREADS)
+    text = _SOURCE.format(**words(kind, THREADS), threads=THREADS, all=blocks * THREADS)
     return text.replace("fabs(", "fabsf(") if kind == "cuda" else text
 
 

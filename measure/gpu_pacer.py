@@ -7,6 +7,7 @@ from autosched.codegen.artifact import KernelInfo, Param
 from autosched.codegen.gpu.generate import GPUArtifact, Launch
 from autosched.runtime.queue import QueueInfo
 from autosched.target import Target
+from measure.gpu_words import words
 from measure.machine import GPU
 
 THREADS = 128
@@ -34,29 +35,12 @@ _SOURCE = """\
   out[{block} * {threads} + {thread}] = all[{count} - 1 - {thread}];
 }}
 """
-_OPENCL = {
-    "kernel": f"__kernel __attribute__((reqd_work_group_size({THREADS}, 1, 1))) void",
-    "memory": "__global ",
-    "shared": "__local",
-    "barrier": "barrier(CLK_LOCAL_MEM_FENCE);",
-    "block": "get_group_id(0)",
-    "thread": "get_local_id(0)",
-}
-_CUDA = {
-    "kernel": f'extern "C" __global__ void __launch_bounds__({THREADS})',
-    "memory": "",
-    "shared": "__shared__",
-    "barrier": "__syncthreads();",
-    "block": "blockIdx.x",
-    "thread": "threadIdx.x",
-}
 
 
 def pacer_source(kind: str, shared_bytes: int) -> str:
     """Text of the two kernels."""
-    words = _CUDA if kind == "cuda" else _OPENCL
     text = _SOURCE.format(
-        **words,
+        **words(kind, THREADS),
         iterations=ITERATIONS[kind],
         threads=THREADS,
         count=min(shared_bytes, MOST_SHARED) // 4,

@@ -112,11 +112,6 @@ def max_pool2d(h: int, w: int, c: int, k: int, s: int, p: int) -> Workload:
     def forward(t: Arrays, _: Any) -> Any:
         return _torch().nn.functional.max_pool2d(t["x"], k, stride=s, padding=p)
 
-    def reference(a: Arrays) -> Array:
-        torch = _torch()
-        result: Array = forward({k: torch.from_numpy(v) for k, v in a.items()}, None).numpy()
-        return result
-
     attrs = {"kernel_shape": [k, k], "strides": [s, s], "pads": [p] * 4}
     return Workload(
         inputs={"x": _random(rng, 1, c, h, w)},
@@ -125,7 +120,7 @@ def max_pool2d(h: int, w: int, c: int, k: int, s: int, p: int) -> Workload:
         shape=(1, c, oh, ow),
         torch=forward,
         nodes=(Node("MaxPool", ("x",), "y", attrs),),
-        reference=reference,
+        reference=_by_torch(forward),
         image=True,
     )
 
@@ -218,11 +213,6 @@ def _convolution(
         y = conv(t["x"], t["w"], t.get("b"), stride=s, padding=p, dilation=d, groups=g)
         return functional.relu(y) if bias else y
 
-    def reference(a: Arrays) -> Array:
-        torch = _torch()
-        result: Array = forward({k: torch.from_numpy(v) for k, v in a.items()}, None).numpy()
-        return result
-
     attrs = {
         "strides": [s] * rank,
         "pads": [p] * 2 * rank,
@@ -243,7 +233,7 @@ def _convolution(
         shape=(1, co, *out),
         torch=forward,
         nodes=nodes,
-        reference=reference,
+        reference=_by_torch(forward),
         image=True,
     )
 
@@ -256,11 +246,6 @@ def conv2d_transpose(h: int, w: int, ci: int, co: int, k: int, s: int, p: int) -
     def forward(t: Arrays, _: Any) -> Any:
         return _torch().nn.functional.conv_transpose2d(t["x"], t["w"], stride=s, padding=p)
 
-    def reference(a: Arrays) -> Array:
-        torch = _torch()
-        result: Array = forward({k: torch.from_numpy(v) for k, v in a.items()}, None).numpy()
-        return result
-
     attrs = {"kernel_shape": [k, k], "strides": [s, s], "pads": [p] * 4}
     return Workload(
         inputs={"x": _random(rng, 1, ci, h, w)},
@@ -269,7 +254,7 @@ def conv2d_transpose(h: int, w: int, ci: int, co: int, k: int, s: int, p: int) -
         shape=(1, co, oh, ow),
         torch=forward,
         nodes=(Node("ConvTranspose", ("x", "w"), "y", attrs),),
-        reference=reference,
+        reference=_by_torch(forward),
         image=True,
     )
 
@@ -282,11 +267,6 @@ def matmul_bias_gelu(n: int, depth: int, m: int) -> Workload:
         torch = _torch()
         return torch.nn.functional.gelu(torch.addmm(t["d"], t["a"], t["b"]))
 
-    def reference(a: Arrays) -> Array:
-        torch = _torch()
-        result: Array = forward({k: torch.from_numpy(v) for k, v in a.items()}, None).numpy()
-        return result
-
     return Workload(
         inputs={"a": _random(rng, n, depth)},
         weights={"b": _random(rng, depth, m) * np.float32(0.05), "d": _random(rng, m)},
@@ -298,7 +278,7 @@ def matmul_bias_gelu(n: int, depth: int, m: int) -> Workload:
             Node("Add", ("t", "d"), "u"),
             Node("Gelu", ("u",), "y"),
         ),
-        reference=reference,
+        reference=_by_torch(forward),
     )
 
 
@@ -520,6 +500,17 @@ def _torch() -> Any:
     import torch
 
     return torch
+
+
+def _by_torch(forward: Callable[[Arrays, Any], Any]) -> Callable[[Arrays], Array]:
+    """What PyTorch makes of NumPy arrays."""
+
+    def reference(a: Arrays) -> Array:
+        torch = _torch()
+        result: Array = forward({k: torch.from_numpy(v) for k, v in a.items()}, None).numpy()
+        return result
+
+    return reference
 
 
 _WINDOWS = {
