@@ -64,8 +64,8 @@ def run(options: argparse.Namespace) -> int:
 
     flags = {name: getattr(options, name) for name in _FLAGS}
     found = settings.load(flags, os.environ, options.settings)
-    _check_database(found)
-    with _listen(found) as listening:
+    with _listen(found) as listening:  # where that fails no database is made
+        _check_database(found)
         logs.configure(found.log_level)
         return _serve(found, listening)
 
