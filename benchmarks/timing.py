@@ -288,7 +288,8 @@ def show(row: dict[str, Any]) -> None:
         f"{row['case']}: best {row['best_s'] * 1e3:.3f} ms, {row['in_the_race']} in the race, "
         f"{row['failed']} failed; tau {row['tau_mean']:.3f} (over the "
         f"{row['pairs_recorded']} pairs outside the recorded noise "
-        f"{row['tau_recorded_mean']:.3f}, with all pairs {row['tau_all_mean']:.3f}, against the truth at worst {row['tau_truth_min']:.3f}), "
+        f"{row['tau_recorded_mean']:.3f}, with all pairs "
+        f"{row['tau_all_mean']:.3f}, against the truth at worst {row['tau_truth_min']:.3f}), "
         f"with {row['built_beside']} built beside {row['tau_beside_mean']:.3f}; noise {noise}"
     )
     if row["disturbed"]:
