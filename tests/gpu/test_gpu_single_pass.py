@@ -55,9 +55,9 @@ def inputs(func: PrimFunc, seed: int = 0) -> np.ndarray[Any, Any]:
     """Values whose products and sums neither vanish nor overflow."""
     (x,) = random_inputs(func, seed)
     rng = np.random.default_rng(seed)
-    if x.dtype.name.startswith("float"):
-        return rng.uniform(0.9, 1.1, x.shape).astype(x.dtype)
-    return rng.integers(-3, 4, x.shape).astype(x.dtype)
+    floats = x.dtype.name.startswith("float")
+    values = rng.uniform(0.9, 1.1, x.shape) if floats else rng.integers(-3, 4, x.shape)
+    return np.asarray(values, x.dtype)
 
 
 def agrees(func: PrimFunc, update: str, tiles: tuple[int, int, int], seed: int = 0) -> None:

@@ -60,9 +60,9 @@ class Recurrence:
         limit = limits_of(state.target).max_threads
         columns = tuple(c for c in COLUMNS if c <= min(width, limit)) or (width,)
         groups = tuple(g for g in GROUPS if g * min(columns) <= limit)
-        if steps < MIN_TILES * max(ROWS):
+        groups = tuple(g for g in groups if g * ROWS[0] * MIN_TILES <= steps)
+        if not groups:
             return None
-        groups = tuple(g for g in groups if g * max(ROWS) * MIN_TILES <= steps)
         schedule = state.fork()
         values = {"rows": ROWS, "groups": groups, "columns": columns}
         specs = tuple(ChoiceSpec(block, f"{block}.{n}", v) for n, v in values.items())
