@@ -103,8 +103,8 @@ def bind(func: PrimFunc, loop: Var, thread: str) -> PrimFunc:
     may be bound to threadIdx; its partial results are then combined across threads.
 
     Legality: as for `parallel`, but for such a reduction loop, which must hold one block, with a
-    reducer, and for steps that are handed on (`single_pass_scan`); below two loops bound to one axis that are not directly nested no block uses the outer
-    one.
+    reducer, and for steps that are handed on (`single_pass_scan`); below two loops bound to one
+    axis that are not directly nested no block uses the outer one.
 
     rewrite:
         for i in T.serial(8):  ->  for i in T.thread_binding(8, thread="blockIdx.x"):

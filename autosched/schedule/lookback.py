@@ -105,11 +105,9 @@ class _Nest:
 
     def node(self) -> Node:
         """The nest."""
-        node: Node = replace(
-            with_annotations(self.block, {SINGLE_PASS: True}),
-            bindings=tuple(self.forms[it.var] for it in self.block.iters),
-            predicates=tuple(self.ends),
-        )
+        forms = tuple(self.forms[it.var] for it in self.block.iters)
+        block = replace(self.block, bindings=forms, predicates=tuple(self.ends))
+        node: Node = with_annotations(block, {SINGLE_PASS: True})
         for loop in reversed(self.loops):
             node = replace(loop, body=(node,))
         return node

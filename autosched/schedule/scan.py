@@ -28,7 +28,6 @@ from autosched.tir.nodes import (
     buffers_of,
     replace_node,
     site_of,
-    sites,
 )
 from autosched.tir.size import Size
 

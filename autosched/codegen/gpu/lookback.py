@@ -39,6 +39,8 @@ from autosched.tir.nodes import (
     sites,
 )
 
+WINDOW = 8
+"""Tiles before its own whose marks a thread asks for at a time."""
 PACKED_BYTES = 4
 """Values of at most so many bytes are one word of 8 bytes with their mark."""
 
@@ -177,7 +179,6 @@ def shared_bytes(look: Lookback, threads: int) -> int:
     """Shared memory of a block: the ticket, what groups come to, and what stands before them."""
     size = max(4, itemsize(look.found.reducer.combine[0].dtype))
     return 8 + (threads + threads // look.groups) * size if look.groups > 1 else 8
-
 
 
 def without_state(body: Sequence[Node], look: Lookback) -> tuple[Node, ...]:

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from math import prod
 
 from autosched.codegen.gpu.across import number_of
 from autosched.codegen.gpu.copies import CopyWriter, block_at
-from autosched.codegen.gpu.exprs import Exprs
-from autosched.codegen.gpu.helpers import short
 from autosched.codegen.gpu.kernel import BLOCKS, THREADS
-from autosched.codegen.gpu.lookback import Lookback, column, parts
+from autosched.codegen.gpu.lookback import WINDOW, Lookback, column, parts
 from autosched.tir import expr as ex
 from autosched.tir.affine import Affine, Digit
 from autosched.tir.expr import Var
 from autosched.tir.nodes import Block, For, Predicate
 
-WINDOW = 8
-"""Tiles before its own whose marks a thread asks for at a time."""
 ALONE, WITH_ALL = 1, 2
 """Marks: of what a tile comes to by itself, and with all before it."""
 
@@ -104,13 +100,12 @@ class _Scan:
         out, look = self.out, self.look
         rows = out.fresh("rows")
         out.emit(f"{self.kind} {rows}[{look.rows}];")
-        with out.loops([self.loop]):
-            row = f"{rows}[{out.vars[self.loop.var]}]"
-            value = out.exprs(self.block).text(look.found.term)[0]
-            asked = [*self.exists, *self.of_rows]
-            if asked:
-                value = f"{out.forms.conditions(asked)} ? {value} : {self.neutral}"
-            out.emit(f"{row} = {value};")
+        for asked in self.cases():
+            with out.loops([self.loop]):
+                value = out.exprs(self.block).text(look.found.term)[0]
+                if asked:
+                    value = f"{out.forms.conditions(asked)} ? {value} : {self.neutral}"
+                out.emit(f"{rows}[{out.vars[self.loop.var]}] = {value};")
         if look.rows > 1:
             r = out.fresh("r")
             out.emit("#pragma unroll")
@@ -189,14 +184,13 @@ class _Scan:
             with out.inside(every):
                 out.emit(f"{words}[{k}] = *({volatile})({space} + {place()});")
             out.emit("#pragma unroll")
-            with out.inside(every):
-                with out.inside(f"if ({mark} != {WITH_ALL})"):
-                    out.emit(f"const {wide} {at} = {place()};")
-                    with out.inside(f"while ((int){words}[{k}] == 0)"):
-                        out.emit(f"{words}[{k}] = *({volatile})({space} + {at});")
-                    out.emit(f"{mark} = (int){words}[{k}];")
-                    value = self.declare("value", self.taken(f"{words}[{k}]", mark, at))
-                    out.emit(f"{before} = {self.combined(value, before)};")
+            with out.inside(every), out.inside(f"if ({mark} != {WITH_ALL})"):
+                out.emit(f"const {wide} {at} = {place()};")
+                with out.inside(f"while ((int){words}[{k}] == 0)"):
+                    out.emit(f"{words}[{k}] = *({volatile})({space} + {at});")
+                out.emit(f"{mark} = (int){words}[{k}];")
+                value = self.declare("value", self.taken(f"{words}[{k}]", mark, at))
+                out.emit(f"{before} = {self.combined(value, before)};")
 
     def hand_on(self, at: str, value: str, mark: int) -> None:
         """Let others see a value."""
@@ -232,13 +226,29 @@ class _Scan:
 
     def value(self, bits: str) -> str:
         """A value of 32 bits."""
-        return f"{self.out.dialect.bits[1]}({bits})" if self.kind == "float" else f"({self.kind}){bits}"
+        return (
+            f"{self.out.dialect.bits[1]}({bits})"
+            if self.kind == "float"
+            else f"({self.kind}){bits}"
+        )
 
     def store(self, rows: str, before: str) -> None:
         """All rows, with what stands before them."""
         out = self.out
-        with out.loops([self.loop]):
-            with out.inside(out.when([*self.exists, *self.of_rows])):
+        for asked in self.cases():
+            with out.loops([self.loop]), out.inside(out.when(asked)):
                 exprs = out.exprs(self.block)
                 row = f"{rows}[{out.vars[self.loop.var]}]"
                 out.store(exprs, self.block.writes[0], self.combined(before, row))
+
+    def cases(self) -> Iterator[list[Predicate]]:
+        """What is asked of each row: nothing where all of a thread's exist, and so its loads and
+        stores need no more than an offset each; elsewhere everything."""
+        last = {self.loop.var: Affine(self.look.rows - 1)}
+        all_rows = [Predicate(p.form.substitute(last, {}), p.bound) for p in self.of_rows]
+        whole = [*self.exists, *all_rows]
+        with self.out.inside(self.out.when(whole)):
+            yield []
+        if whole:
+            with self.out.inside("else"):
+                yield [*self.exists, *self.of_rows]

@@ -73,9 +73,7 @@ def kernels_of(func: PrimFunc, limits: Limits) -> Program:
     return Program(func, tuple(kernels), (*(b for b in func.allocs if b in used), *spaces))
 
 
-def _scanning(
-    func: PrimFunc, root: Node, name: str, limits: Limits
-) -> tuple[list[Kernel], Buffer]:
+def _scanning(func: PrimFunc, root: Node, name: str, limits: Limits) -> tuple[list[Kernel], Buffer]:
     """The kernels of a scan in a single pass, and its workspace."""
     look = lookback_of(root)
     reset, _ = _kernel(func, resetting(look, min(256, limits.max_threads)), f"{name}_reset", limits)
