@@ -55,8 +55,10 @@ def job(pool: LocalPool) -> JobHandle:
 @pytest.fixture(scope="module")
 def real_pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalPool]:
     """With the default builder."""
-    runner = LocalRunner(budget_ms=2, lock_folder=tmp_path_factory.mktemp("lock"))
-    with LocalPool(builder=LocalBuilder(n_parallel=1), runner=runner) as made:
+    folder = tmp_path_factory.mktemp("lock")
+    runner = LocalRunner(timeout=PATIENT, baseline_timeout=PATIENT, budget_ms=2, lock_folder=folder)
+    builder = LocalBuilder(timeout=PATIENT, n_parallel=1)
+    with LocalPool(builder=builder, runner=runner) as made:
         yield made
 
 
@@ -315,7 +317,8 @@ def test_local_default_builder(tmp_path: Path) -> None:
     sch.reorder(k, inner)
     sch.vectorize(inner)
     sch.parallel(i)
-    with LocalPool(runner=LocalRunner(lock_folder=tmp_path, budget_ms=2)) as pool:
+    runner = LocalRunner(lock_folder=tmp_path, budget_ms=2, baseline_timeout=PATIENT)
+    with LocalPool(runner=runner) as pool:
         job = pool.open_job(func, seed=3)
         assert job.baseline.ok
         result = pool.measure(job, [sch.trace])[0]
