@@ -35,6 +35,7 @@ from autosched.tuning.result import (
 )
 from autosched.tuning.resume import SUCCEEDED, start_of
 from measure.pool import measures_elsewhere
+from measure.status import Status
 from records import BASELINE, BASELINE_ROUND, OK, TRIAL, Measurement, Record
 
 if TYPE_CHECKING:
@@ -409,12 +410,24 @@ class Session:
                 self._remeasured(record, timing)
                 final.append(replace(record, remeasured_seconds=timing.seconds))
         if not final:
-            raise TuningError(
-                f"none of the {len(finalists)} finalists could be measured again: "
-                f"{timings[0].status}: {timings[0].error}"
-            )
+            return self._result(self._best_of_lost(finalists, timings))
         self.records |= {(r.round, r.slot): r for r in final}
         return self._result(min(final, key=lambda r: r.remeasured_seconds or 0.0))
+
+    def _best_of_lost(self, finalists: Sequence[Record], timings: Sequence[Distribution]) -> Record:
+        """The fastest trial of those that were lost with their device: nothing is known against it.
+
+        Raises TuningError if there is none.
+        """
+        lost = [
+            r for r, t in zip(finalists, timings, strict=True) if t.status is Status.DEVICE_LOST
+        ]
+        why = f"{timings[0].status}: {timings[0].error}"
+        text = f"none of the {len(finalists)} finalists could be measured again: {why}"
+        if not lost:
+            raise TuningError(text)
+        self.progress.note(f"{text}\nwhat was best as a trial is taken, with the trial's time")
+        return min(lost, key=lambda r: r.seconds or math.inf)
 
     def _result(self, best: Record) -> TuningResult:
         elapsed = time.perf_counter() - self.started
