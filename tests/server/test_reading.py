@@ -1,4 +1,4 @@
-"""What is read for clients: shared by those who wait for the same, and never older than they are."""
+"""What is read for clients: shared by those who wait for the same, never older than they are."""
 
 from __future__ import annotations
 
