@@ -14,7 +14,7 @@ from autosched.codegen.gpu.copies import block_at, copied_by, in_step
 from autosched.codegen.gpu.dialect import Dialect
 from autosched.codegen.gpu.exprs import Exprs, wrap
 from autosched.codegen.gpu.helpers import Helpers
-from autosched.codegen.gpu.kernel import BLOCKS, Kernel
+from autosched.codegen.gpu.kernel import BLOCKS, Kernel, shared_offsets
 from autosched.codegen.gpu.lookback_text import LookbackWriter
 from autosched.codegen.gpu.reduce import chain_at, is_first
 from autosched.codegen.gpu.vectors import Vectors, vectors_of
@@ -49,8 +49,8 @@ class _KernelText(LookbackWriter):
             self.vars[axis.var], self.extents[axis.var] = axis.var.name, axis.extent
             if look is None or name != BLOCKS[0]:
                 self.emit(f"const {wide} {axis.var.name} = {d.indices[name]};")
-        for b in (*kernel.shared, *kernel.local):
-            self.emit(self.array(b))
+        for line in self.arrays():
+            self.emit(line)
         place = len(self.lines)
         if look is None:
             self.sequence(kernel.body)
@@ -60,6 +60,18 @@ class _KernelText(LookbackWriter):
             self.lookback(look)
         self.lines[place:place] = self.scratch
         return "\n".join([head, *self.lines, "}"]) + "\n"
+
+    def arrays(self) -> list[str]:
+        """Declarations of what a block shares and a thread has for itself."""
+        kernel, d = self.kernel, self.dialect
+        if not kernel.dynamic_bytes:
+            return [self.array(b) for b in (*kernel.shared, *kernel.local)]
+        name = self.fresh("shared")
+        lines = [f"extern {d.shared} {d.align} unsigned char {name}[];"]
+        for b, start in zip(kernel.shared, shared_offsets(kernel), strict=False):
+            kind = d.stored_type(b.dtype)
+            lines.append(f"{kind} *const {self.buffer(b)} = ({kind} *)({name} + {start});")
+        return [*lines, *(self.array(b) for b in kernel.local)]
 
     def array(self, b: Buffer) -> str:
         d = self.dialect

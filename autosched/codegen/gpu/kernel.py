@@ -28,6 +28,8 @@ class Limits:
     warp: int = 1
     max_extents: tuple[tuple[str, int], ...] = ()
     """Largest extents of single axes, where they are less than the whole allows."""
+    static_bytes: int | None = None
+    """The most shared memory that a block has without asking for more at the launch; None: all."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,6 +52,8 @@ class Kernel:
     local: tuple[Buffer, ...] = ()
     barriers: dict[int, frozenset[str]] = field(default_factory=dict)
     memories: frozenset[str] = frozenset({"shared", "global"})
+    dynamic_bytes: int = 0
+    """Of shared memory that a launch asks for: all of `shared`, where that is too much else."""
     lookback: Lookback | None = None
     """Of one that scans in a single pass: how."""
 
@@ -87,6 +91,19 @@ def sites_in(nodes: Sequence[Node], around: tuple[For, ...]) -> Iterator[Site]:
 def buffer_bytes(b: Buffer) -> int:
     """Bytes of an array in memory."""
     return int(allocated(b.shape, b.align)) * itemsize(b.dtype)
+
+
+SHARED_ALIGN = 16
+"""Bytes that arrays in shared memory begin at multiples of."""
+
+
+def shared_offsets(kernel: Kernel) -> list[int]:
+    """Where each of the arrays in `shared` begins in memory that a launch asks for, and where they
+    end."""
+    found = [0]
+    for b in kernel.shared:
+        found.append(-(-(found[-1] + buffer_bytes(b)) // SHARED_ALIGN) * SHARED_ALIGN)
+    return found
 
 
 def check_limits(kernel: Kernel, limits: Limits, extra_bytes: int = 0) -> None:

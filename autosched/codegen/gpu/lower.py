@@ -13,7 +13,14 @@ from math import prod
 
 from autosched.codegen.gpu.barriers import check_races, place_barriers
 from autosched.codegen.gpu.double import double_buffers
-from autosched.codegen.gpu.kernel import BLOCKS, Kernel, Limits, buffer_bytes, check_limits
+from autosched.codegen.gpu.kernel import (
+    BLOCKS,
+    Kernel,
+    Limits,
+    buffer_bytes,
+    check_limits,
+    shared_offsets,
+)
 from autosched.codegen.gpu.lookback import (
     is_single_pass,
     lookback_of,
@@ -106,7 +113,10 @@ def _kernel(func: PrimFunc, root: Node, name: str, limits: Limits) -> tuple[Kern
     used = [b for b in buffers_of(replace(func, body=kernel.body)) if b not in mine]
     order = [b for b in func.params if b in used] + [b for b in used if b not in func.params]
     kernel = replace(kernel, params=tuple(order))
-    check_limits(kernel, limits, exchange_bytes(kernel, limits.warp))
+    exchanged = exchange_bytes(kernel, limits.warp)
+    check_limits(kernel, limits, exchanged)
+    if limits.static_bytes is not None and kernel.shared_bytes + exchanged > limits.static_bytes:
+        kernel = replace(kernel, dynamic_bytes=shared_offsets(kernel)[-1])
     return kernel, own
 
 
