@@ -11,6 +11,7 @@ from fastapi.responses import StreamingResponse
 
 from records import Store
 from records.types import ENDED
+from server.auth import Authenticator
 from server.limits import EVENT_STREAM, wants_stream
 from server.problems import ProblemError
 from server.routes.common import JobId, answers
@@ -69,7 +70,10 @@ async def get_events(
         if last[job_id] <= start:
             return Response(status_code=204)  # which tells browsers not to come back
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no", "Vary": "Accept"}
-    stream = service.events.stream(job_id, start)
+    authenticator: Authenticator = request.app.state.authenticator
+    address = request.client.host if request.client else "unknown"
+    allowed = partial(authenticator.holds, request.headers, address)
+    stream = service.events.stream(job_id, start, allowed)
     return StreamingResponse(stream, media_type=EVENT_STREAM, headers=headers)
 
 
