@@ -201,6 +201,7 @@ RETURN_TUPLES = frozenset(
         "split",
         "split_axis",
         "parallel_scan",
+        "single_pass_scan",
     }
 )
 

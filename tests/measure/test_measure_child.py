@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from autosched.errors import MeasureError
-from measure.child import Child, wait_any
-from measure.warm import Limits, Template
+from measure.child import MOST_PAUSES, Child, wait_any
+from measure.warm import START_SECONDS, Limits, Template
 
 
 @pytest.fixture(scope="module")
@@ -76,6 +76,40 @@ def test_child_deadline_kills_it(child: Child) -> None:
     assert "0.1 s" in outcome.text
     assert not alive(pid)
     assert works(child)
+
+
+def test_child_has_time_again_after_its_parent_stood_still(child: Child) -> None:
+    """Nobody looked at the deadline, so the machine may have done nothing at all."""
+    assert works(child)
+    assert child.pid is not None
+    os.kill(child.pid, signal.SIGSTOP)
+    child.send("measure_doubles:add", 1, 2, timeout=60)
+    child._deadline -= 100
+    assert child._advance(False, False) is None
+    assert child._deadline > time.monotonic()
+    os.kill(child.pid, signal.SIGCONT)
+    assert wait_any([child])[0][1].value == 3
+
+
+def test_child_that_always_finds_its_parent_late_is_ended(child: Child) -> None:
+    assert works(child)
+    child.send("measure_doubles:sleep", timeout=60)
+    outcomes = []
+    while not any(outcomes):
+        child._deadline -= 100
+        outcomes.append(child._advance(False, False))
+    assert [o and o.kind for o in outcomes] == [None] * MOST_PAUSES + ["timeout"]
+
+
+def test_child_has_its_time_from_when_it_is_ready(child: Child) -> None:
+    """However long the machine needs to start it."""
+    child.send("measure_doubles:sleep", timeout=0.1)
+    assert child._deadline > time.monotonic() + START_SECONDS / 2
+    assert wait_any([child])[0][1].kind == "timeout"
+    assert works(child)
+    child.send("measure_doubles:sleep", timeout=0.1)
+    assert child._deadline <= time.monotonic() + 0.1
+    assert wait_any([child])[0][1].kind == "timeout"
 
 
 @pytest.mark.parametrize("double", ["leave_grandchild_and_die", "leave_grandchild"])
@@ -211,7 +245,7 @@ def test_template_lost_and_restarted() -> None:
 SCRIPT = """
 import sys, time
 from measure.child import Child
-from measure.warm import Limits, Template
+from measure.warm import START_SECONDS, Limits, Template
 template = Template(preload=["measure_doubles"])
 children = [Child(template, Limits()) for _ in range(2)]
 for c in children:

@@ -57,6 +57,8 @@ class DriverDouble:
         self.fails: dict[str, CUresult] = {}
         self.clock = 0
         self.modules = 0
+        self.contexts = ["of another library"]
+        """Of the thread, the current one last."""
 
     def __getattribute__(self, name: str) -> Any:
         """Every call is noted, and fails once something stuck."""
@@ -89,7 +91,15 @@ class DriverDouble:
 
     def cuCtxSetCurrent(self, context: str) -> tuple[Any]:
         assert context == "context"
+        self.contexts[-1] = context
         return (OK,)
+
+    def cuCtxPushCurrent(self, context: str) -> tuple[Any]:
+        self.contexts.append(context)
+        return (OK,)
+
+    def cuCtxPopCurrent(self) -> tuple[Any, str]:
+        return OK, self.contexts.pop()
 
     def cuDeviceGetAttribute(self, attribute: Any, device: int) -> tuple[Any, int]:
         return OK, ATTRIBUTES[attribute.name.removeprefix("CU_DEVICE_ATTRIBUTE_")]

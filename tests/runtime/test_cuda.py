@@ -108,6 +108,21 @@ def test_arrays_of_the_device_are_used_where_they_are(double: DriverDouble) -> N
         run(a, out)
 
 
+def test_the_thread_keeps_its_context(double: DriverDouble) -> None:
+    """By which PyTorch knows the device that it works on."""
+    run = function(double)
+    assert double.contexts == ["of another library"]
+    run(np.zeros(N, np.float32), np.zeros(N, np.float32))
+    with pytest.raises(ArgumentError):
+        run(np.zeros(N, np.float32), np.zeros(N, np.float64))
+    double.fails["cuStreamSynchronize"] = CUresult.CUDA_ERROR_ILLEGAL_ADDRESS
+    with pytest.raises(DeviceError):
+        run(np.zeros(N, np.float32), np.zeros(N, np.float32))
+    del run
+    gc.collect()
+    assert double.contexts == ["of another library"]
+
+
 def test_times_are_those_of_events(double: DriverDouble) -> None:
     """Neither the hold before the launches nor the flush is timed."""
     run = function(double)
@@ -191,6 +206,8 @@ def _arguments(driver: Any) -> list[tuple[Any, ...]]:
         ("cuDeviceGet", 0),
         ("cuDevicePrimaryCtxRetain", device),
         ("cuCtxSetCurrent", driver.CUcontext(0)),
+        ("cuCtxPushCurrent", driver.CUcontext(0)),
+        ("cuCtxPopCurrent",),
         ("cuDeviceGetAttribute", attribute, device),
         ("cuDeviceGetName", 256, device),
         ("cuDriverGetVersion",),

@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
+from typing import TYPE_CHECKING
 
 from autosched.errors import CodegenError
 from autosched.tir.dtypes import itemsize
 from autosched.tir.nodes import Block, Buffer, For, Node, Site, allocated, sites
+
+if TYPE_CHECKING:
+    from autosched.codegen.gpu.lookback import Lookback
 
 AXES = tuple(f"{kind}.{axis}" for kind in ("blockIdx", "threadIdx") for axis in "xyz")
 """What loops are bound to in hardware; virtual threads are loops of a thread."""
@@ -46,6 +50,8 @@ class Kernel:
     local: tuple[Buffer, ...] = ()
     barriers: dict[int, frozenset[str]] = field(default_factory=dict)
     memories: frozenset[str] = frozenset({"shared", "global"})
+    lookback: Lookback | None = None
+    """Of one that scans in a single pass: how."""
 
     @property
     def grid(self) -> tuple[int, int, int]:
