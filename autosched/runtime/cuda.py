@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cache
 from math import prod
@@ -22,7 +24,7 @@ import numpy.typing as npt
 from autosched.codegen.cuda import compile_cuda, nvrtc_version
 from autosched.codegen.gpu.generate import GPUArtifact, Launch
 from autosched.errors import ArgumentError, BuildError, DeviceError
-from autosched.runtime.cuda_driver import Driver, load_driver
+from autosched.runtime.cuda_driver import Driver, current, load_driver
 from autosched.runtime.device import Bound, DeviceFunction
 from autosched.runtime.device_arguments import cuda_arguments
 from autosched.runtime.foreign import LEGACY_STREAM, Foreign
@@ -75,8 +77,9 @@ class CUDAQueue(Queue):
             )
         self._device = driver("cuDeviceGet", index)
         self._context = driver("cuDevicePrimaryCtxRetain", self._device)
-        self._enter()
-        self._events = [driver("cuEventCreate", 0) for _ in range(2)]
+        self._lock = threading.RLock()
+        with self.entered():
+            self._events = [driver("cuEventCreate", 0) for _ in range(2)]
         self._hold: Any = None
         self._launch_seconds = LAUNCH_SECONDS
         self.info = self._info()
@@ -116,18 +119,22 @@ class CUDAQueue(Queue):
         """Contexts are current in a thread, and others may have made theirs so."""
         self.driver("cuCtxSetCurrent", self._context)
 
+    def entered(self) -> AbstractContextManager[None]:
+        """Its context is this thread's meanwhile."""
+        return current(self.driver.module, self._context)
+
     @contextlib.contextmanager
     def on(self, stream: int, others: Sequence[int]) -> Iterator[None]:
-        """Work on `stream`, after what is asked of `others` by now."""
-        self._enter()
-        for other in others:
-            self.driver("cuEventRecord", self._events[0], other)
-            self.driver("cuStreamWaitEvent", stream, self._events[0], 0)
-        before, self.stream = self.stream, stream
-        try:
-            yield
-        finally:
-            self.stream = before
+        """Work on `stream`, after what is asked of `others` by now; other threads wait."""
+        with self._lock, self.entered():
+            for other in others:
+                self.driver("cuEventRecord", self._events[0], other)
+                self.driver("cuStreamWaitEvent", stream, self._events[0], 0)
+            before, self.stream = self.stream, stream
+            try:
+                yield
+            finally:
+                self.stream = before
 
     @property
     def name(self) -> str:
@@ -156,7 +163,11 @@ class CUDAQueue(Queue):
 
     def _kernel(self, module: _Module, launch: Launch) -> _Kernel:
         function = self.driver("cuModuleGetFunction", module.handle, launch.name.encode())
-        return _Kernel(function, module)
+        if launch.shared_bytes:
+            attributes = self.driver.module.CUfunction_attribute
+            most = attributes.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+            self.driver("cuFuncSetAttribute", function, most, launch.shared_bytes)
+        return _Kernel(function, module, launch.shared_bytes)
 
     def allocate(self, nbytes: int) -> Memory:
         """See `Queue.allocate`."""
@@ -229,7 +240,8 @@ class CUDAQueue(Queue):
         """Every argument is a word of `values`; the driver takes the address of each."""
         first = ctypes.addressof(values)
         pointers = (ctypes.c_void_p * len(values))(*(first + 8 * n for n in range(len(values))))
-        arguments = (*grid, *block, 0, self.stream, ctypes.addressof(pointers), 0)
+        shared = kernel.shared_bytes
+        arguments = (*grid, *block, shared, self.stream, ctypes.addressof(pointers), 0)
         driver, function = self.driver, kernel.handle
         kept = (kernel, values, pointers, owners)
 
@@ -294,22 +306,23 @@ class _Module:
 class _Kernel:
     handle: Any
     module: _Module
+    shared_bytes: int = 0
 
 
 def _free(module: Any, context: Any, address: int) -> None:
     """Give up memory. After an error that sticks this fails too, and nothing can be done."""
-    module.cuCtxSetCurrent(context)
-    module.cuMemFree(address)
+    with current(module, context):
+        module.cuMemFree(address)
 
 
 def _free_host(module: Any, context: Any, address: int) -> None:
-    module.cuCtxSetCurrent(context)
-    module.cuMemFreeHost(address)
+    with current(module, context):
+        module.cuMemFreeHost(address)
 
 
 def _unload(module: Any, context: Any, handle: Any) -> None:
-    module.cuCtxSetCurrent(context)
-    module.cuModuleUnload(handle)
+    with current(module, context):
+        module.cuModuleUnload(handle)
 
 
 @cache
@@ -352,7 +365,8 @@ class CUDAFunction(DeviceFunction):
 
     def __init__(self, artifact: GPUArtifact, queue: CUDAQueue | None = None) -> None:
         self._cuda = queue or open_cuda()
-        super().__init__(artifact, self._cuda)
+        with self._cuda.entered():
+            super().__init__(artifact, self._cuda)
 
     def _bind(self, arrays: Sequence[Any]) -> Bound:
         given = cuda_arguments(self.info, arrays)

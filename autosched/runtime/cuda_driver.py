@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
@@ -79,6 +81,19 @@ class Driver:
                 f"a kernel failed: {text}; this process can use the GPU no more, start a new one"
             )
         raise DeviceError(f"the GPU reports {text}", lost=name in GONE)
+
+
+@contextlib.contextmanager
+def current(module: Any, context: Any) -> Iterator[None]:
+    """Make a context that of this thread; afterwards it has the one that it had.
+
+    PyTorch and CuPy take the device that they work on from the thread's context.
+    """
+    module.cuCtxPushCurrent(context)
+    try:
+        yield
+    finally:
+        module.cuCtxPopCurrent()
 
 
 @cache

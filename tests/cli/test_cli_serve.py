@@ -87,6 +87,7 @@ def test_an_address_that_is_taken(capsys: pytest.CaptureFixture[str]) -> None:
         port = str(taken.getsockname()[1])
         said = refused(capsys, "--port", port, "--db", "x.db")
         assert f"cannot listen on 127.0.0.1:{port}: Address already in use" in said
+    assert not Path("x.db").exists(), "a database was made for nothing"
 
 
 def test_a_database_of_another_version_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -304,6 +304,11 @@ def _fork_sleeper() -> None:
     raise ValueError("left a grandchild")
 
 
+def _leave_busy_grandchild() -> None:
+    busy = "import os\nif os.fork() == 0:\n    os.setsid()\n    while True:\n        pass"
+    subprocess.run([sys.executable, "-c", busy], check=True)
+
+
 BUILDERS = {
     "build_sleeps": lambda: time.sleep(1000),
     "build_raises": lambda: compile_ir("this is no IR", None),
@@ -316,6 +321,7 @@ BUILDERS = {
     "build_returns_lambda": lambda: lambda: None,
     "build_leaves_grandchild": _fork_sleeper,
     "build_fills_the_disk": _fill_the_disk,
+    "build_leaves_it_busy": _leave_busy_grandchild,
 }
 
 

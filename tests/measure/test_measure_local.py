@@ -155,6 +155,19 @@ def test_local_leaves_no_grandchildren(pool: LocalPool, job: JobHandle) -> None:
     assert children_of_template(pool) == set()
 
 
+def test_local_nothing_that_a_builder_started_is_at_work_beside_a_timing(
+    pool: LocalPool, job: JobHandle
+) -> None:
+    bad, good = pool.measure(job, [Double("build_leaves_it_busy"), GOOD])
+    assert (bad.status, good.status) == (Status.BUILD_ERROR, Status.OK)
+    assert "returned NoneType" in bad.error
+    builders = {c.pid for c in pool._builders.children if c.pid is not None}
+    assert builders
+    for pid in builders:
+        assert Path(f"/proc/{pid}/task/{pid}/children").read_text() == ""
+    assert children_of_template(pool) == set(pool.processes)
+
+
 def test_local_result_is_complete(pool: LocalPool, job: JobHandle) -> None:
     (found,) = pool.measure(job, [GOOD])
     assert found.ok

@@ -193,7 +193,7 @@ class TestPostgresStore(StoreContract, QueueContract, RepairContract):
 
         with ThreadPoolExecutor(2) as pool:
             list(pool.map(write, ["ab", "ba"]))
-        assert len(begun) == 3
+        assert len(begun) >= 3  # both, where the server waited for its own reasons
         assert [store.job(job_id).error for job_id in "ab"] == ["ab", "ba"]
 
     def test_a_transaction_is_not_tried_for_ever(self, store, monkeypatch):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -108,6 +109,30 @@ def test_arrays_of_the_device_are_used_where_they_are(double: DriverDouble) -> N
         run(a, out)
 
 
+def test_shared_memory_beyond_what_there_is_anyway_is_asked_for(double: DriverDouble) -> None:
+    made = artifact()
+    (launch,) = made.launches
+    large = replace(made, launches=(replace(launch, shared_bytes=100_000),))
+    run = CUDAFunction(large, CUDAQueue(Driver(double)))
+    run(np.zeros(N, np.float32), np.zeros(N, np.float32))
+    assert double.shared == {"add": 100_000}
+
+
+def test_the_thread_keeps_its_context(double: DriverDouble) -> None:
+    """By which PyTorch knows the device that it works on."""
+    run = function(double)
+    assert double.contexts == ["of another library"]
+    run(np.zeros(N, np.float32), np.zeros(N, np.float32))
+    with pytest.raises(ArgumentError):
+        run(np.zeros(N, np.float32), np.zeros(N, np.float64))
+    double.fails["cuStreamSynchronize"] = CUresult.CUDA_ERROR_ILLEGAL_ADDRESS
+    with pytest.raises(DeviceError):
+        run(np.zeros(N, np.float32), np.zeros(N, np.float32))
+    del run
+    gc.collect()
+    assert double.contexts == ["of another library"]
+
+
 def test_times_are_those_of_events(double: DriverDouble) -> None:
     """Neither the hold before the launches nor the flush is timed."""
     run = function(double)
@@ -185,12 +210,15 @@ def _arguments(driver: Any) -> list[tuple[Any, ...]]:
     host, words = np.zeros(4, np.float32), (ctypes.c_void_p * 2)()
     device, event = driver.CUdevice(0), driver.CUevent(0)
     attribute = driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE
+    asked = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
     grid = block = (1, 1, 1)
     return [
         ("cuDeviceGetCount",),
         ("cuDeviceGet", 0),
         ("cuDevicePrimaryCtxRetain", device),
         ("cuCtxSetCurrent", driver.CUcontext(0)),
+        ("cuCtxPushCurrent", driver.CUcontext(0)),
+        ("cuCtxPopCurrent",),
         ("cuDeviceGetAttribute", attribute, device),
         ("cuDeviceGetName", 256, device),
         ("cuDriverGetVersion",),
@@ -205,6 +233,7 @@ def _arguments(driver: Any) -> list[tuple[Any, ...]]:
         ("cuModuleLoadData", b"cubin"),
         ("cuModuleGetFunction", driver.CUmodule(0), b"kernel"),
         ("cuModuleUnload", driver.CUmodule(0)),
+        ("cuFuncSetAttribute", driver.CUfunction(0), asked, 65536),
         ("cuLaunchKernel", driver.CUfunction(0), *grid, *block, 0, 1, ctypes.addressof(words), 0),
         ("cuStreamSynchronize", 1),
         ("cuStreamWaitEvent", 1, event, 0),
