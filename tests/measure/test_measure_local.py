@@ -8,6 +8,7 @@ import signal
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from measure_doubles import BUILD_FUNC, PATIENT, Double, limited, vector_add
@@ -22,6 +23,8 @@ from measure.local import LocalPool
 from measure.pool import JobHandle, Pool
 from measure.slot import LocalRunner
 from measure.status import MeasureResult, Status
+from measure.timing import Estimate
+from measure.visits import Turn
 
 GOOD = Double("right")
 Found = Sequence[tuple[int, MeasureResult]]
@@ -208,20 +211,28 @@ def test_local_cancel_keeps_what_was_timed(pool: LocalPool, job: JobHandle) -> N
 
 
 def test_local_visits_a_candidate_again_and_counts_all_of_it(
-    pool: LocalPool, job: JobHandle
+    pool: LocalPool, job: JobHandle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    runner = pool._slot.plan
-    (once,) = pool.measure(job, [GOOD])
-    pool._slot.plan = dataclasses.replace(runner, most_visits=1)
-    try:
-        (alone,) = pool.measure(job, [GOOD])
-    finally:
-        pool._slot.plan = runner
-    assert once.ok
-    assert alone.ok
-    assert len(once.samples) > len(alone.samples)
-    assert once.runs > alone.runs
-    assert once.raw_seconds == min(once.samples)
+    later: list[Estimate] = []
+    turn = pool._slot.turn
+
+    def watched(*args: Any) -> Turn:
+        made = turn(*args)
+        assert isinstance(made.found, Estimate)
+        later.append(made.found)
+        return made
+
+    monkeypatch.setattr(pool._slot, "turn", watched)
+    (often,) = pool.measure(job, [GOOD])
+    assert often.ok
+    assert often.raw_seconds == min(often.samples)
+    assert len(often.samples) > sum(len(visit.samples) for visit in later) > 0
+    assert often.runs > sum(visit.runs for visit in later) > 0
+    later.clear()
+    once = dataclasses.replace(pool._slot.plan, most_visits=1, most_near_visits=1)
+    monkeypatch.setattr(pool._slot, "plan", once)
+    assert pool.measure(job, [GOOD])[0].ok
+    assert later == []
 
 
 def test_local_visits_go_on_in_a_new_process(pool: LocalPool, job: JobHandle) -> None:
