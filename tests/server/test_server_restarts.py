@@ -94,7 +94,7 @@ def test_a_server_is_killed_twenty_times(tmp_path: Path) -> None:
 
 def test_sigterm_parks_the_jobs(tmp_path: Path) -> None:
     db = str(tmp_path / "x.db")
-    with ServerProcess(tmp_path, db, LASTING) as server:
+    with ServerProcess(tmp_path, db, LASTING, grace_seconds=50, lease_seconds=60) as server:
         with server.client() as client:
             job = submit(client, TRIALS)
             wait_for(client, job["id"], "running", trials=4)
