@@ -19,7 +19,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from math import prod, sqrt
 from typing import Any, Protocol
 
@@ -163,7 +163,7 @@ class Expected:
         self.rtol = tolerance.relative(param.dtype) if dtypes.is_float(param.dtype) else 0.0
         self._finite = True
         self.rms = 0.0
-        """Root mean square of the finite reference values of a float type."""
+        """Root mean square of the reference values of a float type, infinite and NaN ones as 0."""
         if self.rtol:
             self._bounds(reference)
         elif param.dtype == "bool":
@@ -172,22 +172,26 @@ class Expected:
             self._poison = np.invert(reference)
 
     def _bounds(self, reference: Array) -> None:
+        self._finite = bool(np.isfinite(reference).all())
+        self.rms = _root_mean_square(reference)
+        self._poison = np.asarray(np.nan)
+        # NaN where a number is expected, and a number where NaN is: an element never written shows.
+        if not self._finite and np.isnan(reference).any():
+            self._poison = np.where(np.isnan(reference), 0, np.nan).astype(reference.dtype)
+
+    @cached_property
+    def _limits(self) -> tuple[Array, Array]:
+        """The least and the greatest value that each element may have. Made when they are first
+        asked for: where a device compares, nobody does, and for large outputs that is seconds."""
+        reference = self.reference
         finite = np.isfinite(reference)
-        self._finite = bool(finite.all())
         usual = reference if self._finite else np.where(finite, reference, 0)
         wide = usual.astype(np.float64 if usual.dtype == np.float64 else np.float32)
-        rms = float(np.sqrt(np.mean(np.square(wide, dtype=np.float64)))) if wide.size else 0.0
-        self.rms = rms
-        allowed = np.abs(wide) * self.rtol + self.rtol * rms
-        self._low, self._high = wide - allowed, wide + allowed
+        allowed = np.abs(wide) * self.rtol + self.rtol * self.rms
+        low, high = wide - allowed, wide + allowed
         if not self._finite:
-            self._low = np.where(finite, self._low, reference)
-            self._high = np.where(finite, self._high, reference)
-        # NaN where a number is expected, and a number where NaN is: an element never written shows.
-        nan = np.isnan(reference)
-        self._poison = (
-            np.where(nan, 0, np.nan).astype(reference.dtype) if nan.any() else np.asarray(np.nan)
-        )
+            low, high = np.where(finite, low, reference), np.where(finite, high, reference)
+        return low, high
 
     @property
     def poison_is_nan(self) -> bool:
@@ -211,7 +215,8 @@ class Expected:
         elif self._finite and self._within(out):
             return ""
         else:
-            good = (out >= self._low) & (out <= self._high)
+            low, high = self._limits
+            good = (out >= low) & (out <= high)
             if not self._finite:
                 good |= np.isnan(out) & np.isnan(self.reference)
         if good.all():
@@ -222,7 +227,7 @@ class Expected:
         """Whether every element may be taken for its reference; pieces that stay in caches."""
         if not out.flags.c_contiguous:
             return False
-        flat = [x.reshape(-1) for x in (out, self._low, self._high)]
+        flat = [x.reshape(-1) for x in (out, *self._limits)]
         for start in range(0, out.size, PIECE):
             found, low, high = (x[start : start + PIECE] for x in flat)
             if not ((found >= low) & (found <= high)).all():
@@ -243,6 +248,17 @@ class Expected:
                     f"; {int(untouched.sum())} are NaN: never written, or made from what was not"
                 )
         return f"{text}; {int(bad.sum())} of {bad.size} elements are wrong"
+
+
+def _root_mean_square(values: Array) -> float:
+    """Infinite values and NaN as 0; by pieces, which stay in caches."""
+    flat = values.reshape(-1)
+    total = 0.0
+    for start in range(0, flat.size, PIECE):
+        piece = flat[start : start + PIECE].astype(np.float64)
+        piece[~np.isfinite(piece)] = 0
+        total += float(np.square(piece, out=piece).sum())
+    return sqrt(total / flat.size) if flat.size else 0.0
 
 
 class Buffers:

@@ -48,7 +48,9 @@ def import_jsonl(store: Store, log: str | os.PathLike[str] | IO[bytes]) -> Impor
     return _import(log, lambda: nullcontext(store))
 
 
-def import_into(db: str | os.PathLike[str], log: str | os.PathLike[str] | IO[bytes]) -> ImportReport:
+def import_into(
+    db: str | os.PathLike[str], log: str | os.PathLike[str] | IO[bytes]
+) -> ImportReport:
     """`import_jsonl` into the database of that path or URL; where there is none it is made once a
     line was found that can be used."""
     return _import(log, lambda: open_store(db))

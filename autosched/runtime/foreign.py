@@ -29,7 +29,7 @@ _NAMES = {CPU: "cpu", CUDA: "cuda", CUDA_HOST: "cuda_host", OPENCL: "opencl", CU
 LEGACY_STREAM = 1
 """How both protocols write CUDA's default stream, which other (blocking) streams wait for."""
 _KINDS = {0: "int", 1: "uint", 2: "float", 4: "bfloat", 5: "complex", 6: "bool"}
-_READ_ONLY = 1
+_READ_ONLY, _COPIED = 1, 2
 
 
 class _Tensor(ctypes.Structure):
@@ -132,7 +132,7 @@ def foreign(array: Any, where: str, stream: int | None = None) -> Foreign | None
         kind, number = (int(x) for x in array.__dlpack_device__())
         ready = _ready(array, stream) if kind in ON_CUDA else None
         capsule = _capsule(array, ready)
-    except (BufferError, RuntimeError, TypeError, ValueError) as e:
+    except (BufferError, RuntimeError, TypeError, ValueError, KeyError) as e:
         raise ArgumentError(
             f"{where} is {_a(array)} that does not give out its memory ({e}); pass an array "
             "without gradients, in plain memory"
@@ -176,7 +176,8 @@ def _of_capsule(capsule: Any, device: tuple[int, int], where: str, stream: int |
             raise ArgumentError(
                 f"{where} speaks DLPack {versioned.major}.{versioned.minor}; expected 1.x"
             )
-        tensor, readonly = versioned.tensor, bool(versioned.flags & _READ_ONLY)
+        # What is written to a copy is lost.
+        tensor, readonly = versioned.tensor, bool(versioned.flags & (_READ_ONLY | _COPIED))
     else:
         tensor = _Tensor.from_address(address)
     shape = tuple(tensor.shape[: tensor.ndim])
@@ -193,6 +194,8 @@ def _dtype(code: int, bits: int, lanes: int, where: str) -> str:
 
 
 def _of_interface(array: Any, interface: Mapping[str, Any], where: str) -> Foreign:
+    if interface.get("mask") is not None:
+        raise ArgumentError(f"{where} has a mask, which kernels do not see; pass an array without")
     shape = tuple(int(n) for n in interface["shape"])
     dtype = np.dtype(interface["typestr"])
     name = _known(dtype.name if dtype.isnative else f"{dtype.str} (not native)", where)

@@ -25,7 +25,7 @@ from cost_model.features import WIDTH
 from cost_model.objective import Pack
 from cost_model.random import RandomModel
 from cost_model.roofline import bound_seconds
-from cost_model.xgb import BoostedModel, Boosting, Forest
+from cost_model.xgb import BoostedModel, Boosting, Forest, telling
 
 TARGET = Target("llvm -mcpu=znver4 -num-cores=2")
 Floats = npt.NDArray[np.float64]
@@ -188,6 +188,31 @@ def test_files_of_another_version_are_refused(tmp_path: Path) -> None:
         BoostedModel().load(tmp_path / "none")
 
 
+def test_damaged_files_are_refused_and_change_nothing(tmp_path: Path) -> None:
+    BoostedModel(3).save(tmp_path / "model")
+    text, data = tmp_path / "model.json", tmp_path / "model.npz"
+    right = json.loads(text.read_text())
+    loaded = BoostedModel(5)
+    for damaged in (
+        b"{",
+        b"\xff\x00",
+        json.dumps({k: v for k, v in right.items() if k != "seed"}).encode(),
+        json.dumps({**right, "boosting": {"other": 1}}).encode(),
+        json.dumps({**right, "trees": {"other": 1}}).encode(),
+    ):
+        text.write_bytes(damaged)
+        with pytest.raises(AutoschedError, match=r"model.json is not what .* train it again"):
+            loaded.load(tmp_path / "model")
+    text.write_text(json.dumps(right))
+    for damaged in (b"", b"no archive", data.read_bytes()[:300]):
+        data.write_bytes(damaged)
+        with pytest.raises(AutoschedError, match=r"model.npz is not what .* train it again"):
+            loaded.load(tmp_path / "model")
+    assert loaded.seed == 5
+    with pytest.raises(AutoschedError, match="seed is 'x'; expected an integer"):
+        BoostedModel("x")  # type: ignore[arg-type]
+
+
 def test_the_gradient_is_the_derivative_of_the_error(space: Space, population: Population) -> None:
     data = Dataset.of(space, population.take(np.arange(12)), np.full(12, 1e-4))
     pack = Pack.of(data, 0.25)
@@ -247,3 +272,16 @@ def test_metrics_by_hand() -> None:
     assert metrics.rmse(truth + 0.5, truth) == 0.5
     both = metrics.report([(right, truth), (wrong, truth)])
     assert (both.pairwise, both.peak_1) == (0.5, 0.5)
+
+
+def test_a_long_run_teaches_by_its_best_its_latest_and_some_of_the_rest() -> None:
+    seconds = np.random.default_rng(0).permutation(1000) + 1.0
+    seconds[::7] = np.inf
+    rows = telling(seconds, 64)
+    assert len(rows) == 64
+    assert np.array_equal(rows, np.unique(rows))
+    assert set(np.argsort(seconds)[:16].tolist()) <= set(rows.tolist())
+    assert set(range(984, 1000)) <= set(rows.tolist())
+    others = np.setdiff1d(rows, [*np.argsort(seconds)[:16], *range(984, 1000)])
+    assert np.diff(others).max() < 100
+    assert np.array_equal(telling(seconds[:64], 64), np.arange(64))

@@ -198,6 +198,7 @@ def aligned() -> Array:
         ([OnCuda(strides=(32, 3)), OnCuda(**FAR)], "at parts of others"),
         ([OnCuda(data=(0x7F0000001004, False)), OnCuda(**FAR)], "not aligned to the 16 bytes"),
         ([OnCuda(stream=0), OnCuda(**FAR)], "stream 0 .* has no meaning"),
+        ([OnCuda(mask=OnCuda()), OnCuda(**FAR)], r"\(a\) of f has a mask"),
         ([OnCuda()], "takes 2 arrays"),
     ],
     ids=[
@@ -210,6 +211,7 @@ def aligned() -> Array:
         "parts",
         "alignment",
         "stream",
+        "mask",
         "count",
     ],
 )

@@ -3,6 +3,7 @@ bodies and headers, secrets in logs."""
 
 from __future__ import annotations
 
+import base64
 import datetime
 import ipaddress
 import json
@@ -267,7 +268,7 @@ def test_a_body_behind_an_offer_of_http_2_is_read(client: httpx.Client, cut: int
 
 
 def test_slow_heads_are_given_up(tmp_path: Path) -> None:
-    settings = Settings(db=str(tmp_path / "x.db"), jobs_at_once=0, head_seconds=0.3)
+    settings = Settings(db=str(tmp_path / "x.db"), jobs_at_once=0, head_seconds=1.5)
     with serving(settings) as client:
         for begun in (b"", b"GET /healthz HTTP/1.1\r\nX: "):
             with connect(client) as stream:
@@ -306,7 +307,7 @@ def answers(client: httpx.Client) -> bool:
 
 
 def test_connections_are_bounded(tmp_path: Path) -> None:
-    settings = Settings(db=str(tmp_path / "x.db"), jobs_at_once=0, connections=5, head_seconds=20)
+    settings = Settings(db=str(tmp_path / "x.db"), jobs_at_once=0, connections=5, head_seconds=60)
     with serving(settings) as client:
         held = [connect(client) for _ in range(6)]  # the client may keep one besides
         with connect(client) as stream:
@@ -315,7 +316,7 @@ def test_connections_are_bounded(tmp_path: Path) -> None:
             assert b"Retry-After: 2" in told
         for stream in held:
             stream.close()
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while not answers(client):
             assert time.monotonic() < deadline
 
@@ -330,7 +331,7 @@ def test_streams_are_bounded(tmp_path: Path) -> None:
             check_problem(client.get(path), 429)
             assert client.get(path, headers={"Accept": "application/json"}).status_code == 200
             assert "autosched_streams_open 2.0" in client.get("/metrics").text
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while "autosched_streams_open 0.0" not in client.get("/metrics").text:
             assert time.monotonic() < deadline
 
@@ -460,13 +461,18 @@ def test_a_key_of_another_request_is_refused(client: httpx.Client) -> None:
 
 
 @pytest.mark.parametrize(
-    "cursor", ["MTo5OTk5OTk5OTk5OTk5OTk5OTk5OTk5", "MTonIE9SIDE9MQ", "Li4vLi4v", "MTot", "=" * 200]
+    "inside", [b"9" * 20, b"-1", b"' OR 1=1", b"\0", b"\xff", b"\n1", b"\xd9\xa3", b"", b"x" * 100]
 )
-def test_cursors_that_were_tampered_with(client: httpx.Client, cursor: str) -> None:
-    for path in ("/v1/jobs", "/v1/records", "/v1/workloads"):
-        answer = client.get(path, params={"cursor": cursor})
-        if answer.status_code != 200:  # a text to go on after, whatever it is, is one
-            check_problem(answer, 400, 404)
+def test_cursors_that_were_tampered_with(client: httpx.Client, inside: bytes) -> None:
+    for of in ("jobs", "records", "workloads"):
+        cursor = base64.urlsafe_b64encode(f"2:{of}:".encode() + inside).decode().rstrip("=")
+        answer = client.get(f"/v1/{of}", params={"cursor": cursor})
+        if of != "records" and re.fullmatch(rb"[ -~]+", inside):  # as good as any position
+            assert answer.status_code == 200
+        else:
+            check_problem(answer, 400)
+    for cursor in ("Li4vLi4v", "=" * 200):
+        check_problem(client.get("/v1/jobs", params={"cursor": cursor}), 400)
 
 
 @pytest.mark.parametrize(

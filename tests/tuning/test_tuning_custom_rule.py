@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -143,3 +144,29 @@ def test_what_a_rule_may_not_return(
 ) -> None:
     with pytest.raises(TuningError, match=text):
         policy_of(Rule(condition, apply, "odd")).generate_sketches()
+
+
+def test_a_rule_that_raises_is_named() -> None:
+    def refuses(policy: at.SketchPolicy, state: State, block: str) -> list[State]:
+        schedule = state.fork()
+        loop = schedule.get_loops(schedule.get_block(block))[0]
+        schedule.vectorize(loop)
+        schedule.parallel(loop)
+        return [state.advance(schedule, handled=(block,))]
+
+    def forgets(policy: at.SketchPolicy, state: State, block: str) -> list[State]:
+        return [replace(s, specs=()) for s in strips(policy, state, block)]
+
+    with pytest.raises(TuningError, match=r"has the decisions C.strip, and no specification"):
+        policy_of(Rule(is_product, forgets, "odd")).generate_sketches()
+    for rule, text in (
+        (Rule(lambda p, s, b: {}[b], strips, "odd"), "sketch rule odd raised KeyError for block C"),
+        (
+            Rule(is_product, refuses, "odd"),
+            "raised ScheduleError for block C: vectorize: loop i has",
+        ),
+    ):
+        with pytest.raises(TuningError, match=text):
+            policy_of(rule).generate_sketches()
+    with pytest.raises(TuningError, match="the apply function of the sketch rule odd is 4"):
+        Rule(is_product, 4, "odd")  # type: ignore[arg-type]
