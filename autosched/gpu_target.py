@@ -127,6 +127,6 @@ def limits_of(target: Target) -> Limits:
         name, _, value = word.lstrip("-").partition("=")
         found[name] = int(value)
     if target.kind == "cuda":
-        sizes = (("blockIdx.y", 65535), ("blockIdx.z", 65535), ("threadIdx.z", 64))
-        return Limits(found[THREADS], found[SHARED], WARP, sizes)
+        blocks = (("blockIdx.x", 2**31 - 1), ("blockIdx.y", 65535), ("blockIdx.z", 65535))
+        return Limits(found[THREADS], found[SHARED], WARP, (*blocks, ("threadIdx.z", 64)))
     return Limits(found[THREADS], found[SHARED])
