@@ -1,19 +1,21 @@
 """Targets that are GPUs: `cuda -arch=sm_90` and `opencl`, and what a block may use there.
 
     opencl [-max-threads-per-block=256] [-max-shared-memory-per-block=32768]
-    cuda [-arch=sm_90] [the same two]
+           [-multiprocessors=40] [-registers-per-block=65536] [-max-vthread-extent=8]
+    cuda [-arch=sm_90] [the same]
 
-Plain `cuda` is this machine's first device.
+The first two are what a block may use; the others describe the device to the search. Plain `cuda`
+is this machine's first device.
 
-The limits of `opencl` are what any GPU grants. CUDA's are those of all architectures without asking
-for more when a kernel is launched.
+The limits of `opencl` are what any GPU grants. CUDA's are those of the architecture: of more than
+48 KiB of shared memory a block a launch asks for it.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from autosched.errors import BuildError, TargetError
@@ -25,11 +27,16 @@ if TYPE_CHECKING:
 WARP = 32
 """Threads that run in step, and exchange values by shuffles, on all GPUs of CUDA."""
 THREADS, SHARED = "max-threads-per-block", "max-shared-memory-per-block"
-_DEFAULT = {
-    "cuda": {THREADS: 1024, SHARED: 48 << 10},
-    "opencl": {THREADS: 256, SHARED: 32 << 10},
-}
-_MOST = {THREADS: 4096, SHARED: 1 << 20}
+PROCESSORS, REGISTERS, VIRTUAL = "multiprocessors", "registers-per-block", "max-vthread-extent"
+STATIC = 48 << 10
+"""Bytes of shared memory that a block of CUDA has without asking."""
+_MOST_SHARED = {70: 96, 72: 96, 75: 64, 80: 163, 86: 99, 87: 163, 89: 99, 90: 227, 100: 227}
+_MOST_SHARED |= {101: 227, 103: 227, 110: 227, 120: 99, 121: 99}
+"""KiB of shared memory that a block has if it asks, by architecture (CUDA C++ Programming Guide,
+table "Technical Specifications per Compute Capability"); of others nothing is taken for granted."""
+_OPENCL = {THREADS: 256, SHARED: 32 << 10}
+MOST = {THREADS: 4096, SHARED: 1 << 20, PROCESSORS: 4096, REGISTERS: 1 << 20, VIRTUAL: 64}
+"""The options that are numbers, and the largest value of each."""
 _ARCH = re.compile(r"sm_[1-9][0-9]{1,2}[af]?")
 
 
@@ -63,20 +70,68 @@ class Device:
 
 H100 = Device(132, 1.75e9, 128, 2048, 32, 65536, 227 << 10, 255, 8, 50 << 20, 7e12, 4.0e12, 3e-6)
 A100 = Device(108, 1.41e9, 64, 2048, 32, 65536, 163 << 10, 255, 8, 40 << 20, 4e12, 1.5e12, 4e-6)
+GPU = Device(40, 1.5e9, 64, 2048, 32, 65536, 64 << 10, 255, 8, 4 << 20, 1.5e12, 4e11, 1e-5)
+"""Of OpenCL, of which only the number of processors is known: rates are for 40."""
 POCL = Device(4, 3e9, 8, 4096, 16, 65536, 64 << 10, 255, 8, 16 << 20, 1e11, 2e10, 2e-5)
 
 
 def device_of(target: Target) -> Device:
     """What is taken for granted of a target: CUDA from sm_90 on is a device of the class of an H100
-    or H200, below of an A100; OpenCL, of which the target says nothing, a CPU under PoCL."""
-    if target.kind == "opencl":
-        return POCL
-    return H100 if int(re.sub(r"\D", "", target.mcpu)) >= 90 else A100
+    or H200, below of an A100; OpenCL a CPU under PoCL, or, if -multiprocessors says how many it
+    has, a GPU. Options say otherwise."""
+    given = _numbers(target.mattr)
+    device = _class(target.kind, target.mcpu, PROCESSORS in given)
+    count = given.get(PROCESSORS, device.processors)
+    scale = count / device.processors
+    return replace(
+        device,
+        processors=count,
+        registers=given.get(REGISTERS, device.registers),
+        max_virtual=given.get(VIRTUAL, device.max_virtual),
+        shared_bytes=max(device.shared_bytes, given.get(SHARED, 0)),
+        l2=device.l2 * scale,
+        memory=device.memory * scale,
+    )
+
+
+def _class(kind: str, arch: str, is_gpu: bool) -> Device:
+    """The device that a target without options is."""
+    if kind == "opencl":
+        return GPU if is_gpu else POCL
+    number = _number_of(arch)
+    device = H100 if number >= 90 else A100
+    most = _MOST_SHARED.get(number, device.shared_bytes >> 10)
+    return replace(device, shared_bytes=min(device.shared_bytes, most << 10))
+
+
+def _number_of(arch: str) -> int:
+    return int(re.sub(r"\D", "", arch))
+
+
+def _usual(kind: str, arch: str) -> dict[str, int]:
+    """Values that options have where they are not given."""
+    if kind == "opencl":
+        return {**_OPENCL, REGISTERS: GPU.registers, VIRTUAL: GPU.max_virtual}
+    device = _class(kind, arch, True)
+    shared = _MOST_SHARED.get(_number_of(arch), STATIC >> 10) << 10
+    return {
+        THREADS: 1024,
+        SHARED: shared,
+        PROCESSORS: device.processors,
+        REGISTERS: device.registers,
+        VIRTUAL: device.max_virtual,
+    }
+
+
+def _numbers(words: str) -> dict[str, int]:
+    """The options in a target's text that are numbers."""
+    pairs = (word.lstrip("-").partition("=") for word in words.split())
+    return {name: int(value) for name, _, value in pairs}
 
 
 def options(kind: str) -> tuple[str, ...]:
     """Names of the options of a kind."""
-    return (("arch",) if kind == "cuda" else ()) + (THREADS, SHARED)
+    return (("arch",) if kind == "cuda" else ()) + tuple(MOST)
 
 
 def fields(kind: str, given: Mapping[str, str]) -> tuple[str, str]:
@@ -88,14 +143,14 @@ def fields(kind: str, given: Mapping[str, str]) -> tuple[str, str]:
         raise TargetError(
             f"a cuda target names its architecture, as in -arch=sm_90; found -arch={arch}"
         )
-    limits = []
-    for name in (THREADS, SHARED):
+    limits, usual = [], _usual(kind, arch)
+    for name in MOST:
         value = given.get(name)
         if value is None:
             continue
-        if not value.isascii() or not value.isdigit() or not 1 <= int(value) <= _MOST[name]:
-            raise TargetError(f"-{name}={value} is no limit; expected 1 to {_MOST[name]}")
-        if int(value) != _DEFAULT[kind][name]:
+        if not value.isascii() or not value.isdigit() or not 1 <= int(value) <= MOST[name]:
+            raise TargetError(f"-{name}={value} is no limit; expected 1 to {MOST[name]}")
+        if int(value) != usual.get(name):
             limits.append(f"-{name}={int(value)}")
     return arch, " ".join(limits)
 
@@ -122,11 +177,9 @@ def limits_of(target: Target) -> Limits:
     """What a block may use on `target`."""
     from autosched.codegen.gpu.kernel import Limits
 
-    found = dict(_DEFAULT[target.kind])
-    for word in target.mattr.split():
-        name, _, value = word.lstrip("-").partition("=")
-        found[name] = int(value)
+    found = {**_usual(target.kind, target.mcpu), **_numbers(target.mattr)}
     if target.kind == "cuda":
         blocks = (("blockIdx.x", 2**31 - 1), ("blockIdx.y", 65535), ("blockIdx.z", 65535))
-        return Limits(found[THREADS], found[SHARED], WARP, (*blocks, ("threadIdx.z", 64)))
+        sizes = (*blocks, ("threadIdx.z", 64))
+        return Limits(found[THREADS], found[SHARED], WARP, sizes, STATIC)
     return Limits(found[THREADS], found[SHARED])

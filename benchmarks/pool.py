@@ -54,6 +54,8 @@ from records import Record, Store, Workload
 
 DEVICE = Device("simulated", "x86_64", 1, (), "none")
 JOIN_SECONDS = 120.0
+TRACE = [["get_block", ["#0"], {}, ["b0"]]]
+"""One for all records, as a search's candidates of one variant share theirs."""
 ONE_CORE = Target("llvm -num-cores=1")
 PARTS = ("simulated", "same", "local", "far", "kills")
 
@@ -153,7 +155,7 @@ class Keeper:
         return Record(
             job_id=self.job, kind="trial", round=place // 1000, slot=place % 1000, workload_key="w",
             target=str(ONE_CORE), device="d", toolchain="t", status=str(result.status),
-            trace=[["get_block", ["#0"], {}, ["b0"]]], decisions={"a": place},
+            trace=TRACE, decisions={"a": place},
             program_hash=f"{place:x}", seconds=result.seconds, spread=0.0, noise=0.0, runs=20,
         )  # fmt: skip
 

@@ -16,7 +16,7 @@ from typing import Any, Protocol, Union
 import numpy as np
 import numpy.typing as npt
 
-from autosched.errors import AutoschedError
+from autosched.errors import AutoschedError, TargetError
 from autosched.schedule.portable import decode_trace, trace_text
 from autosched.search.evaluate import evaluate_columns
 from autosched.search.model import HasSpace, Seconds
@@ -207,7 +207,8 @@ def dataset_of(
 ) -> tuple[Dataset, int]:
     """(the data set of records, how many of them could not be used). `workloads` by their keys.
 
-    Left out are records of other workloads and dialects, and traces that do not apply any more.
+    Left out are records of other workloads and dialects, of targets that are none here, and traces
+    that do not apply any more.
     """
     groups: dict[tuple[str, str], list[MeasuredRecord]] = {}
     lost = 0
@@ -218,7 +219,11 @@ def dataset_of(
             lost += 1
     parts: list[Dataset] = []
     for (key, text), mine in groups.items():
-        func, target = workloads[key], Target(text)
+        try:
+            func, target = workloads[key], Target(text)
+        except TargetError:
+            lost += len(mine)
+            continue
         found = list(_replayed(func, target, mine))
         lost += len(mine) - sum(len(f.order) for f in found)
         parts.append(_assembled(found, bound_seconds(func, target), key))
@@ -236,9 +241,13 @@ def _replayed(func: PrimFunc, target: Target, records: list[MeasuredRecord]) -> 
             trace = decode_trace(func, first.trace, {}, first.dialect)
         except AutoschedError:
             continue
+        names = trace.decisions()
+        places = [n for n in places if set(names) <= set(records[n].decisions)]
+        if not places:
+            continue
         columns = {
             name: np.array([records[n].decisions[name] for n in places], dtype=np.int64)
-            for name in trace.decisions()
+            for name in names
         }
         for rows, results, table in evaluate_columns(
             func, target, trace, columns, len(places), lambda a: figures(a, target)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from autosched.codegen.gpu.lookback import WINDOW
 from autosched.gpu_target import Device
 from autosched.search.analysis import Analysis
 from autosched.search.footprint import LINE, Floats, floats
@@ -27,6 +28,8 @@ TURN = 6.0
 """Instructions of a round of a loop: its counter and the addresses of its loads."""
 LOAD_CYCLES = 30.0
 """That the first multiply-adds of a round wait for their operands from shared memory."""
+HANDED_SECONDS = 1e-6
+"""From one block's handing on what a tile comes to until another one has it."""
 FETCH_CYCLES = 700.0
 """From asking memory for a tile to having it, with the barriers."""
 
@@ -41,7 +44,8 @@ def gpu_roofline(analysis: Analysis, device: Device) -> tuple[Floats, tuple[Floa
         *work, launch = found
         longest = np.maximum(np.maximum(work[0], work[1]), np.maximum(work[2], work[3]))
         shorter = sum(work, floats(0.0)) - longest
-        total = total + longest + OVERLAP * shorter + launch
+        chain = kernel.tiles * HANDED_SECONDS / WINDOW
+        total = total + np.maximum(longest + OVERLAP * shorter, chain) + launch
         parts = [a + b for a, b in zip(parts, found, strict=True)]
     return total, tuple(parts)
 

@@ -21,6 +21,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
+from zipfile import BadZipFile
 
 import numpy as np
 import numpy.typing as npt
@@ -63,13 +64,14 @@ class Boosting:
 
     Fewer are grown where the part `held_out`, of data sets of `split` candidates and more, stopped
     improving for `patience` trees. `weight` is that of a candidate with a share of nothing; the
-    best of a task weighs 1.
+    best of a task weighs 1. Of a task's own measurements no more than `kept` count (see `telling`).
     """
 
     shared: Forest = Forest(96, 4, 0.05, 24.0)
     own: Forest = Forest(32, 3, 0.15, 8.0)
     bins: int = 64
     enough: int = 32
+    kept: int = 512
     split: int = 128
     held_out: float = 0.2
     patience: int = 16
@@ -81,6 +83,8 @@ class BoostedModel:
     trees."""
 
     def __init__(self, seed: int = 0, boosting: Boosting | None = None) -> None:
+        if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 1 << 63:
+            raise AutoschedError(f"seed is {seed!r}; expected an integer from 0 to 2**63 - 1")
         self.seed = seed
         self.boosting = boosting or Boosting()
         self.data = Dataset.empty()
@@ -145,6 +149,8 @@ class BoostedModel:
         this model, which is left as it is, learned from others."""
         found = BoostedModel(self.seed, self.boosting)
         found._shared = self._shared
+        rows = telling(np.asarray(seconds), self.boosting.kept)
+        population, seconds = population.take(rows), np.asarray(seconds)[rows]
         if len(population) >= self.boosting.enough:
             mine = Dataset.of(task, population, seconds)
             rest = replace(mine, prior=self.predict_data(mine))
@@ -240,27 +246,50 @@ class BoostedModel:
         text.write_text(json.dumps(saved), encoding="utf-8")
 
     def load(self, path: str | os.PathLike[str]) -> Self:
-        """Become what `save` wrote; returns itself. Raises AutoschedError for another format or
-        other features, OSError where there is no file."""
+        """Become what `save` wrote; returns itself, unchanged where it raises: AutoschedError for
+        files of another format or other features and damaged ones, OSError where there are none."""
         text, data = _files(path)
-        saved = json.loads(text.read_text(encoding="utf-8"))
+        written = text.read_bytes()
+        try:
+            saved = json.loads(written)
+        except ValueError as e:
+            raise _damaged(text, e) from e
         if not isinstance(saved, Mapping) or saved.get("format") != FORMAT:
             raise AutoschedError(
                 f"{text} is no cost model of format {FORMAT}; train the model again"
             )
-        if saved["features"] != list(NAMES):
+        if saved.get("features") != list(NAMES):
             raise AutoschedError(
                 f"{text} was trained on other features than this version has; train it again"
             )
-        self.seed = int(saved["seed"])
-        options = dict(saved["boosting"])
-        shared, own = (Forest(**options.pop(name)) for name in ("shared", "own"))
-        self.boosting = Boosting(shared, own, **options)
-        with np.load(data, allow_pickle=False) as arrays:
-            self.data = Dataset.from_arrays(arrays)
-        self._shared = None if saved["trees"] is None else _booster(saved["trees"])
-        self._own, self._correction = None, None
+        try:
+            options = dict(saved["boosting"])
+            shared, own = (Forest(**options.pop(name)) for name in ("shared", "own"))
+            found = BoostedModel(saved["seed"], Boosting(shared, own, **options))
+            found._shared = None if saved["trees"] is None else _booster(saved["trees"])
+        except (LookupError, TypeError, ValueError, AutoschedError) as e:
+            raise _damaged(text, e) from e
+        try:
+            with data.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+                found.data = Dataset.from_arrays(arrays)
+        except (LookupError, TypeError, ValueError, EOFError, BadZipFile, AutoschedError) as e:
+            raise _damaged(data, e) from e
+        self.__dict__.update(found.__dict__)
         return self
+
+
+def telling(seconds: Seconds, most: int) -> IntArray:
+    """Rows, in order, of the measurements that say most of a task, all of them up to `most`: the
+    best quarter, the latest quarter, and an even choice of the others. So learning costs no more
+    in a long run than in a short one."""
+    n = len(seconds)
+    if n <= most:
+        return np.arange(n)
+    best = np.argsort(seconds, kind="stable")[: most // 4]
+    kept = np.union1d(best, np.arange(n - most // 4, n))
+    rest = np.setdiff1d(np.arange(n), kept)
+    even = rest[np.linspace(0, len(rest) - 1, most - len(kept)).astype(np.int64)]
+    return np.union1d(kept, even)
 
 
 def _held_out(data: Dataset, boosting: Boosting, rng: np.random.Generator) -> npt.NDArray[np.bool_]:
@@ -294,6 +323,13 @@ def _files(path: str | os.PathLike[str]) -> tuple[Path, Path]:
     base = Path(path)
     base = base.with_suffix("") if base.suffix in (".json", ".npz") else base
     return base.with_name(base.name + ".json"), base.with_name(base.name + ".npz")
+
+
+def _damaged(path: Path, reason: Exception) -> AutoschedError:
+    return AutoschedError(
+        f"{path} is not what a cost model's save wrote: {type(reason).__name__}: "
+        f"{str(reason).partition(chr(10))[0]}; save the model again, or train it again"
+    )
 
 
 def _booster(trees: Any) -> xgboost.Booster:

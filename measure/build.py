@@ -30,6 +30,7 @@ from autosched.target import Target
 from autosched.tir.canonical import program_hash
 from autosched.tir.nodes import PrimFunc, outputs_of
 from measure import witness
+from measure.containment import ending_children
 from measure.kernel import poison_stack
 from measure.machine import GPU, Code
 from measure.protocol import resolve
@@ -45,7 +46,7 @@ class LocalBuilder:
     `timeout`: seconds for one candidate. `n_parallel`: builder processes (None: the cores that this
     process may use). `build_func`: "module:function"; see this module. `memory_bytes`: address
     space that a builder may use. `pass_env`: environment variables that builders and runners get
-    beyond the usual.
+    beyond the usual. Processes that a `build_func` leaves behind are ended when it returns.
     """
 
     timeout: float = 15.0
@@ -127,7 +128,9 @@ def run_builder(
         if build_func == DEFAULT_BUILD_FUNC:
             artifact = _built(scheduled, target, level, where)
         else:
-            made = resolve(build_func)(func, trace, target)
+            # What it left at work would be at work while a candidate is timed.
+            with ending_children():
+                made = resolve(build_func)(func, trace, target)
             artifact = as_artifact(made, func, target, build_func)
         _check_params(artifact, func)
     except MemoryError:

@@ -58,32 +58,59 @@ def make_certs(folder: Path, days: int = 825) -> list[Path]:
 
 def check_certificate(path: Path, authority: Path) -> None:
     """Raises MeasureError if a certificate is not valid now, or is not of this authority: whoever
-    is shown it would only say that it does not match."""
-    found, ca = _read(path), _read(authority)
+    is shown it would only say that it does not match.
+
+    The authority's file may hold several certificates, any of which may have issued it; behind a
+    certificate its file may hold those in between.
+    """
+    found, *between = _read(path)
+    authorities = _read(authority)
+    _check_time(path, found)
+    links, issued = [*between], found
+    while True:
+        above = [ca for ca in authorities if _issued(issued, ca)]
+        if above:
+            break
+        following = next((link for link in links if _issued(issued, link)), None)
+        if following is None:
+            raise MeasureError(
+                f"{path} is not of the authority {authority}; take both from one run of "
+                "`autosched cluster certs`"
+            )
+        links.remove(following)
+        _check_time(path, following)
+        issued = following
+    # Renewed authorities stand beside those that they replace: one that is valid is enough.
+    _check_time(authority, max(above, key=lambda ca: ca.not_valid_after_utc))
+
+
+def _check_time(name: Path, certificate: x509.Certificate) -> None:
+    """Raises MeasureError if it is not valid now."""
     now = datetime.datetime.now(datetime.UTC)
-    for name, certificate in ((path, found), (authority, ca)):
-        if now >= certificate.not_valid_after_utc:
-            raise MeasureError(
-                f"{name} expired on {certificate.not_valid_after_utc:%Y-%m-%d %H:%M} UTC; make new "
-                "certificates (`autosched cluster certs`) and copy them to every machine"
-            )
-        if now < certificate.not_valid_before_utc:
-            raise MeasureError(
-                f"{name} is valid from {certificate.not_valid_before_utc:%Y-%m-%d %H:%M} UTC on, "
-                f"and here it is {now:%Y-%m-%d %H:%M}; set this machine's clock"
-            )
-    try:
-        found.verify_directly_issued_by(ca)
-    except (InvalidSignature, ValueError, TypeError) as e:
+    if now >= certificate.not_valid_after_utc:
         raise MeasureError(
-            f"{path} is not of the authority {authority}; take both from one run of "
-            "`autosched cluster certs`"
-        ) from e
+            f"{name} expired on {certificate.not_valid_after_utc:%Y-%m-%d %H:%M} UTC; make new "
+            "certificates (`autosched cluster certs`) and copy them to every machine"
+        )
+    if now < certificate.not_valid_before_utc:
+        raise MeasureError(
+            f"{name} is valid from {certificate.not_valid_before_utc:%Y-%m-%d %H:%M} UTC on, "
+            f"and here it is {now:%Y-%m-%d %H:%M}; set this machine's clock"
+        )
 
 
-def _read(path: Path) -> x509.Certificate:
+def _issued(certificate: x509.Certificate, by: x509.Certificate) -> bool:
     try:
-        return x509.load_pem_x509_certificate(path.read_bytes())
+        certificate.verify_directly_issued_by(by)
+    except (InvalidSignature, ValueError, TypeError):
+        return False
+    return True
+
+
+def _read(path: Path) -> list[x509.Certificate]:
+    """All certificates of a file, in order; at least one. Raises MeasureError."""
+    try:
+        return x509.load_pem_x509_certificates(path.read_bytes())
     except (OSError, ValueError) as e:
         raise MeasureError(f"{path} is no certificate: {e}") from e
 

@@ -22,10 +22,13 @@ from typing import Any, Literal
 
 from autosched.errors import MeasureError
 from measure import protocol
-from measure.warm import Limits, NotStarted, Template, TemplateLost
+from measure.warm import START_SECONDS, Limits, NotStarted, Template, TemplateLost
 
 TAIL = 4096
 DYING_SECONDS = 1.0
+LATE_SECONDS = 0.5
+"""After a deadline, at which nobody looked: this process stood still, and the child as well."""
+MOST_PAUSES = 3
 GROW_BYTES = 512 << 20
 """Beyond what a child had at its first answer; above that it is replaced."""
 OutcomeKind = Literal["value", "error", "memory", "timeout", "crash", "lost"]
@@ -67,6 +70,8 @@ class Child:
         self._deadline = 0.0
         self._timeout = 0.0
         self._began = 0.0
+        self._pauses = 0
+        self._ready = False
         self._busy = False
         self._unborn = ""
         self._ooms = 0
@@ -96,6 +101,7 @@ class Child:
         self._sock, self._output, self._faults, self._pidfd = ours, output, faults, pidfd
         self.pid, self._template_pid = pid, self.template.pid
         self._first_resident = 0
+        self._ready = False
         self.starts += 1
 
     @staticmethod
@@ -110,7 +116,8 @@ class Child:
         return wait_any([self])[0][1]
 
     def send(self, function: str, *args: Any, timeout: float, fds: Sequence[int] = ()) -> None:
-        """Begin a call; `wait_any` gives its outcome. The clock starts when the child is ready."""
+        """Begin a call; `wait_any` gives its outcome. The clock of `timeout` starts when the child
+        is ready, and again if this process, or all of the machine, stood still as it ran out."""
         if self._busy:
             raise MeasureError("this child is at work already")
         self._unborn = ""
@@ -129,8 +136,9 @@ class Child:
         self._buffer.clear()
         self._busy = True
         self._began = time.monotonic()
-        self._timeout, self._deadline = timeout, self._began + timeout
-        self._sock.settimeout(timeout)
+        self._timeout, self._pauses = timeout, 0
+        self._deadline = self._began + timeout + (0.0 if self._ready else START_SECONDS)
+        self._sock.settimeout(self._deadline - self._began)
         # A child that died meanwhile is seen by wait_any, like one that dies later.
         with contextlib.suppress(BrokenPipeError, ConnectionResetError, TimeoutError):
             protocol.send_request(self._sock, function, args, fds)
@@ -165,13 +173,21 @@ class Child:
             return Outcome("lost", text=self._unborn)
         closed = self._receive() if readable or died else False
         size = protocol.HEADER.size
+        if not self._ready and self._buffer.startswith(protocol.READY):
+            del self._buffer[:size]
+            self._ready = True
+            self._deadline = time.monotonic() + self._timeout
         if len(self._buffer) >= size:
             (length,) = protocol.HEADER.unpack(self._buffer[:size])
             if len(self._buffer) >= size + length:
                 return self._finish(bytes(self._buffer[size : size + length]))
         if died or closed:
             return self._crashed(died or self._dies_soon())
-        if time.monotonic() >= self._deadline:
+        late = (now := time.monotonic()) - self._deadline
+        if late > LATE_SECONDS and self._pauses < MOST_PAUSES:
+            self._pauses += 1
+            self._deadline = now + self._timeout
+        elif late >= 0:
             if self._is_stopped():
                 return self._end("lost", "stopped from outside (SIGSTOP)")
             return self._end("timeout", f"not done within {self._timeout:g} s")

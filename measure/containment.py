@@ -5,11 +5,14 @@ None of this is a wall against malice: it contains programs that are wrong.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import platform
 import resource
+import signal
 import struct
+from collections.abc import Iterator
 from pathlib import Path
 
 from measure import threads
@@ -101,6 +104,30 @@ def forbid_processes() -> bool:
     except OSError:
         return False
     return True
+
+
+@contextlib.contextmanager
+def ending_children() -> Iterator[None]:
+    """Whatever the body starts is ended after it, what left its parent or its group included."""
+    prctl(PR_SET_CHILD_SUBREAPER, 1)
+    try:
+        yield
+    finally:
+        while pids := _children():
+            for pid in pids:
+                # Threads of the body may wait for them as well.
+                with contextlib.suppress(ProcessLookupError, ChildProcessError):
+                    os.kill(pid, signal.SIGKILL)
+                    os.waitpid(pid, 0)
+
+
+def _children() -> list[int]:
+    """Of all threads of this process; none where the system does not list them."""
+    found: list[int] = []
+    for task in Path("/proc/self/task").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # the thread has ended
+            found += map(int, (task / "children").read_text().split())
+    return found
 
 
 def granted() -> dict[str, bool]:

@@ -12,14 +12,15 @@ It does no input or output and reads no clock. A transport tells it what happene
 - A batch whose worker went silent is given up and its open items go to others; its answers still
   count if they come first. After a malformed answer nothing of that batch counts any more.
 - Items that were lost once go out in smaller batches, and alone the last time: a candidate is
-  blamed only for what happened while no other was there.
+  blamed only for what happened while no other was there. Who was lost time and again before a batch
+  was told to have begun is under suspicion as well: else there would be no end to it.
 """
 
 from __future__ import annotations
 
 import heapq
 import math
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -27,9 +28,15 @@ from typing import Any, NamedTuple
 from measure.registry import Hello, Registry, Sighting, State
 
 RETRIES = 2
+SPARED = 3
+"""Times that an item may be lost before its batch began, and is not blamed."""
 LEAST_ITEMS = 8
 USUAL_SECONDS = 0.25
 """What a candidate takes on a device of which nothing is known yet."""
+MANY = 100
+FIRST_ITEMS = 4
+"""What a device gets first where more than `MANY` stand still at once: writing full batches for all
+of them takes long, and the next one follows."""
 LOOK_SECONDS = 0.5  # between two looks for batches that are overdue
 
 
@@ -134,6 +141,7 @@ class _Call:
     alike: bool = True
     again: deque[int] = field(default_factory=deque)
     attempts: dict[int, int] = field(default_factory=dict)
+    spared: Counter[int] = field(default_factory=Counter)
 
 
 @dataclass
@@ -326,8 +334,10 @@ class Dispatcher:
                 self.registry.checking(name)
                 out.append(Check(self._launch(name, (), now, check=True), name))
         if self._call.open:
-            for name in [*self._idle(), *self._soon_through(now)]:
-                items = self._pick(name)
+            idle = self._idle()
+            most = FIRST_ITEMS if len(idle) > MANY else self.limits.batch_items
+            for name in [*idle, *self._soon_through(now)]:
+                items = self._pick(name, most)
                 if not items:
                     break
                 self.registry.working(name, busy=True)
@@ -384,14 +394,14 @@ class Dispatcher:
                 idle -= 1
                 self._take_back(flights[1], "it waited too long")
 
-    def _pick(self, name: str) -> tuple[int, ...]:
-        """The items of the next batch for a device."""
+    def _pick(self, name: str, most: int) -> tuple[int, ...]:
+        """The items of the next batch for a device, `most` at most."""
         call = self._call
         queue = call.again if self._drop_decided(call.again) else call.fresh
         if not self._drop_decided(queue):
             return ()
         tries = call.attempts.get(queue[0], 0)
-        size = self._size(name, len(call.again) + len(call.fresh))
+        size = min(most, self._size(name, len(call.again) + len(call.fresh)))
         if tries:
             size = 1 if tries >= RETRIES else max(1, size // 4)
         items: list[int] = []
@@ -462,7 +472,16 @@ class Dispatcher:
             if flight is not lost:
                 self._unwanted(flight)
             self._give_up(flight)
-            self._put_back(flight, f"{name}: {why}", blame=flight.started)
+            blame = flight.started or (flight is flights[0] and self._suspect(flight))
+            self._put_back(flight, f"{name}: {why}", blame)
+
+    def _suspect(self, flight: _Flight) -> bool:
+        """Whether a batch of the current call that stood first and did not begin has items to whom
+        that happened too often."""
+        spared = self._call.spared
+        if flight.call == self._call.number:
+            spared.update(flight.items)
+        return any(spared[item] > SPARED for item in flight.items)
 
     def _unwanted(self, flight: _Flight) -> None:
         """Tell its device that nobody waits for it any more."""

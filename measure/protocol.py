@@ -2,7 +2,8 @@
 
 A request names a function as "module:function", never a closure, and carries its arguments and open
 descriptors. A reply is unpickled with a list of what it may contain: a child whose memory was
-overwritten by the code that it ran must not be able to make its parent do anything.
+overwritten by the code that it ran must not be able to make its parent do anything. Before all
+replies comes an empty message: the child is ready.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from typing import Any
 from autosched.errors import MeasureError
 
 HEADER = struct.Struct("<Q")
+READY = HEADER.pack(0)
+"""What a child says first: an empty message."""
 MAX_FDS = 8
 _ROOTS = ("measure", "autosched")
 _BUILTINS = ("set", "frozenset", "complex", "bytearray")
@@ -82,6 +85,7 @@ def send_request(
 
 def serve(sock: socket.socket) -> None:
     """In the child: answer requests until the other side closes."""
+    sock.sendall(READY)
     while True:
         _occupy_standard()
         request = _receive(sock)

@@ -3,7 +3,9 @@
 They take as long for a candidate as they are told to, one batch after the other, and answer as a
 slot's worker does: that they have begun, then answers together now and then, then the end. All say
 the same of every candidate.
-What goes between the two processes is JSON, one value a line.
+What goes between the two processes is JSON, one value a line. A batch's line begins with the little
+that such devices look at, and then has the whole request, which is sent as to others, and not read:
+their process has no cores of its own, as real devices would.
 """
 
 from __future__ import annotations
@@ -70,7 +72,11 @@ class SimulatedTransport:
 
     def send(self, batch: int, address: str, label: str, request: JsonDict) -> None:
         """See `Transport.send`."""
-        self._write({**request, "batch": batch, "device": address})
+        head: JsonDict = {"kind": request["kind"], "batch": batch, "device": address}
+        if "items" in request:
+            head["items"] = [item for item, _ in request["items"]]
+            head["flush_seconds"] = request["flush_seconds"]
+        self._unsent.append(f"{json.dumps(head)}{_REST}{json.dumps(request)}")
 
     def stop(self, batch: int, address: str, forget: bool) -> None:
         """See `Transport.stop`: nothing more is told of the batch, but that it ended."""
@@ -117,6 +123,8 @@ class SimulatedTransport:
                 text = text[self._process.stdin.write(text) or 0 :]
 
 
+_REST = "\t"
+"""Stands before the part of a line that devices do not read; in JSON it is written as an escape."""
 _FREE = ""
 """Due when a device is through with a batch: a line that is not sent."""
 
@@ -165,7 +173,7 @@ class _Devices:
         """Plan the answers to a batch; when the last is given."""
         together: list[str] = []
         said = now
-        for n, (item, _) in enumerate(request["items"], 1):
+        for n, item in enumerate(request["items"], 1):
             together.append(f"[{item},{self._result}]")
             then = now + n * self._each
             if then - said >= request["flush_seconds"] or n == len(request["items"]):
@@ -204,15 +212,16 @@ class _Devices:
 
 def main() -> None:
     """Serve requests from standard input until its end."""
-    requests: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+    requests: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+    source = sys.stdin.buffer
 
     def read() -> None:
         # Always reads, so that no two writers ever wait for each other.
-        for line in sys.stdin:
-            requests.put(line)
+        for line in source:
+            requests.put(line.partition(_REST.encode())[0])
         requests.put(None)
 
-    devices = _Devices(json.loads(sys.stdin.readline()))
+    devices = _Devices(json.loads(source.readline()))
     threading.Thread(target=read, daemon=True).start()
     while True:
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 
@@ -52,7 +53,11 @@ class Threads:
 
         From the scheduler's own count; 0 on a system that does not count.
         """
-        return sum(int(os.pread(fd, 64, 0).split()[1]) for fd in self._counts.values()) * 1e-9
+        total = 0
+        for fd in self._counts.values():
+            with contextlib.suppress(ProcessLookupError):  # the thread has ended
+                total += int(os.pread(fd, 64, 0).split()[1])
+        return total * 1e-9
 
 
 def counted() -> bool:

@@ -55,7 +55,8 @@ class TimingPlan:
     All that is one visit. A candidate in the race gets at least two, with others in between; up to
     `most_visits` until its two best are within `agreement`, or `far_agreement` above `near_race`
     times the best, where a long kernel gets one; and `near_visits` where it is within `near_best`
-    times the best, or where all were disturbed: see `measure.visits`.
+    times the best, or where all were disturbed. There, and so long as the two best differ, it gets
+    up to `most_near_visits`: see `measure.visits`.
     """
 
     number: int = 0
@@ -79,6 +80,7 @@ class TimingPlan:
     near_best: float = 1.05
     near_visits: int = 3
     most_visits: int = 4
+    most_near_visits: int = 8
 
 
 @dataclass(frozen=True)

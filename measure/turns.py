@@ -7,7 +7,7 @@ from math import inf
 
 from measure.timing import MOST_LONG, Estimate, Samples, TimingPlan, drift, estimate
 
-TURN_SAMPLES = 5
+TURN_SAMPLES = 8
 TURN_SECONDS = 0.008
 TURN_PATIENCE = 4
 

@@ -4,8 +4,9 @@ What disturbs a timing without showing in it (a neighbour on the same host that 
 caches, a core that is taken away for half a second) lasts longer than one candidate's samples, so
 nothing can be made of these: all of them take 1.1 to 2 times as long. The same candidate some
 groups later mostly lies outside. A candidate is settled when the two best of its visits agree; one
-near the best gets more visits, since there the order counts. How far apart the two best visits lie
-is also the honest measure of how much a time that is taken again moves: the noise figure.
+near the best gets more visits, and the most while they do not agree, since there the order counts.
+How far apart the two best visits lie is also the honest measure of how much a time that is taken
+again moves: the noise figure.
 
 A candidate that was verified and timed keeps that when a later visit fails, with a note; unless it
 is the candidate that fails: twice in a row, the second time in a process of its own.
@@ -93,7 +94,10 @@ class Visited:
     def unsettled(self, best_seconds: float, plan: TimingPlan) -> bool:
         """Whether it is worth another visit, where the fastest so far takes `best_seconds`."""
         seconds, gap = self.result.seconds, self.gap
-        if seconds is None or self.artifact is None or self.tried >= plan.most_visits:
+        if seconds is None or self.artifact is None:
+            return False
+        near = seconds <= plan.near_best * best_seconds
+        if self.tried >= (plan.most_near_visits if near else plan.most_visits):
             return False
         if self.troubled or seconds > plan.long_factor * plan.budget_ms * 1e-3:
             return False
@@ -104,7 +108,6 @@ class Visited:
         far = seconds > plan.near_race * best_seconds
         if gap is None:
             return not (far and self.quiet and seconds > plan.long_ms * 1e-3)
-        near = seconds <= plan.near_best * best_seconds
         return gap > (plan.far_agreement if far else plan.agreement) or (
             near and self.tried < plan.near_visits
         )

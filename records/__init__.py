@@ -20,7 +20,7 @@ from records.errors import (
     StoreDamaged,
     StoreUnavailable,
 )
-from records.exchange import export_jsonl, export_lines, import_jsonl, merge
+from records.exchange import export_jsonl, export_lines, import_into, import_jsonl, merge
 from records.import_report import ImportReport
 from records.jsonl import JsonlReport, JsonlWriter, read_jsonl
 from records.opening import open_records
@@ -93,6 +93,7 @@ __all__ = [
     "distill",
     "export_jsonl",
     "export_lines",
+    "import_into",
     "import_jsonl",
     "merge",
     "new_job_id",

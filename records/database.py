@@ -80,7 +80,12 @@ _WRITES_UNTIL = "records_writes_until"
 _BUSY_TIMEOUT = f"PRAGMA busy_timeout = {int(BUSY_SECONDS * 1000)}"
 # A statement that psycopg has prepared is planned for any LIMIT, and then PostgreSQL reads a whole
 # table for a page of it. (Nor would poolers such as PgBouncer like them.)
-_NOT_PREPARED = {"prepare_threshold": None}
+_SERVER: dict[str, Any] = {
+    "connect_args": {"prepare_threshold": None},
+    # Transactions begin where `Database` says, only there: switching a connection there and back
+    # for each reader takes longer than what the driver does to ask.
+    "isolation_level": "AUTOCOMMIT",
+}
 
 
 def address(url_or_path: str | os.PathLike[str]) -> URL:
@@ -131,9 +136,10 @@ class Database:
         self.name = _name(url)
         self._busy_seconds = busy_seconds
         bounds = {"lock_timeout": busy_seconds, "idle_in_transaction_session_timeout": IDLE_SECONDS}
-        self._bounds = "SELECT " + ", ".join(
-            f"set_config('{name}', '{max(1, round(seconds * 1000))}', true)"
-            for name, seconds in bounds.items()
+        # By transaction: a pooler may give the connection to others in between. One exchange.
+        self._begin_writing = "; ".join(
+            ["BEGIN"]
+            + [f"SET LOCAL {name} = {max(1, round(s * 1000))}" for name, s in bounds.items()]
         )
         try:
             self.engine: Engine = create_engine(
@@ -142,7 +148,7 @@ class Database:
                 pool_size=10,
                 max_overflow=10,
                 pool_timeout=POOL_SECONDS,
-                connect_args=_NOT_PREPARED if url.drivername == "postgresql+psycopg" else {},
+                **_SERVER if url.drivername == "postgresql+psycopg" else {},
             )
         except NoSuchModuleError as e:
             raise RecordError(f"{self.name}: no such driver: {e}") from e
@@ -157,6 +163,7 @@ class Database:
             event.listen(self.engine, "connect", _prepare_sqlite)
             event.listen(self.engine, "begin", self._begin_sqlite)
         else:
+            event.listen(self.engine, "begin", self._begin_server)
             event.listen(self.engine, "checkin", _note_use)
             event.listen(self.engine, "checkout", partial(_ping_after_rest, self.engine))
         try:
@@ -179,16 +186,11 @@ class Database:
         """
         # Other threads and other processes are waited for, by one and the same time.
         until = time.monotonic() + self._busy_seconds
-        options: dict[str, Any] = {_WRITES_UNTIL: until if writes else None}
-        if not writes and not self.is_sqlite:
-            options["isolation_level"] = "AUTOCOMMIT"
         try:
             with self._turn(writes), self.engine.connect() as connection:
-                connection = connection.execution_options(**options)
+                if writes:
+                    connection = connection.execution_options(**{_WRITES_UNTIL: until})
                 with connection.begin():
-                    if writes and not self.is_sqlite:
-                        # By transaction: a pooler may give the connection to others in between.
-                        connection.exec_driver_sql(self._bounds)
                     yield connection
         except SQLAlchemyError as e:
             raise self._translated(e) from e
@@ -248,6 +250,10 @@ class Database:
                 time.sleep(LOOK_SECONDS)
         finally:
             raw.execute(_BUSY_TIMEOUT)
+
+    def _begin_server(self, connection: Connection) -> None:
+        if connection.get_execution_options().get(_WRITES_UNTIL) is not None:
+            connection.exec_driver_sql(self._begin_writing)
 
     def _translated(self, error: SQLAlchemyError) -> RecordError:
         reason = str(error.orig) if isinstance(error, DBAPIError) else str(error)

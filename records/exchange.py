@@ -5,8 +5,8 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from itertools import islice
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from itertools import chain, islice
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Unpack, cast
 
@@ -14,7 +14,7 @@ from records.errors import RecordError
 from records.import_report import BATCH, ImportReport
 from records.jsonl import JsonlReport, JsonlWriter, numbered_entries
 from records.lines import Entry, LoggedMeasurement, encode_line, logged
-from records.opening import file_of, is_store, open_records
+from records.opening import file_of, is_store, open_records, open_store
 from records.types import IMPORT, Filters, Record, Workload
 
 if TYPE_CHECKING:
@@ -45,10 +45,27 @@ def import_jsonl(store: Store, log: str | os.PathLike[str] | IO[bytes]) -> Impor
     Doing it again changes nothing. Imported records are never the best until they are measured
     again here. Lines that cannot be used are refused one by one, and the others taken.
     """
+    return _import(log, lambda: nullcontext(store))
+
+
+def import_into(
+    db: str | os.PathLike[str], log: str | os.PathLike[str] | IO[bytes]
+) -> ImportReport:
+    """`import_jsonl` into the database of that path or URL; where there is none it is made once a
+    line was found that can be used."""
+    return _import(log, lambda: open_store(db))
+
+
+def _import(
+    log: str | os.PathLike[str] | IO[bytes], opened: Callable[[], AbstractContextManager[Store]]
+) -> ImportReport:
     from records.intake import take_in
 
-    skipped = JsonlReport()
-    report = take_in(store, numbered_entries(log, skipped, quiet=True), IMPORT)
+    skipped, report = JsonlReport(), ImportReport()
+    numbered = numbered_entries(log, skipped, quiet=True)
+    if first := list(islice(numbered, 1)):
+        with opened() as store:
+            report = take_in(store, chain(first, numbered), IMPORT)
     report.add_skipped(skipped)
     return report
 

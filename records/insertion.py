@@ -57,15 +57,17 @@ class Inserter:
         Of several of one key the first stays, and is returned; the jobs' counts grow by the new
         trials. Raises RecordError if a job or workload is unknown, or for what is not JSON data.
         """
+        keys = [record.key for record in records]
         first: dict[RecordKey, Record] = {}
-        for record in records:
-            first.setdefault(record.key, record.stored_as(0))
+        for key, record in zip(keys, records, strict=True):
+            if key not in first:
+                first[key] = record.stored_as(0)
         self._check_known(connection, first.values())
         ids = put(connection, self._traces, first)
         stored = self._traces.by_keys(connection, [key for key in first if key not in ids])
         new = {key: first[key].stored_as(row_id) for key, row_id in ids.items()}
         stored |= new
-        return [(stored[r.key], new.pop(r.key, None) is not None) for r in records]
+        return [(stored[key], new.pop(key, None) is not None) for key in keys]
 
     def _check_known(self, connection: Connection, records: Collection[Record]) -> None:
         """Raises RecordError if a job or workload of the records is not stored."""

@@ -150,7 +150,7 @@ def numbered_entries(
 ) -> Iterator[tuple[int, Entry]]:
     """`read_jsonl`, with the number of each line; `quiet`: without the warning."""
     report = JsonlReport() if report is None else report
-    name = getattr(log, "name", "stream") if isinstance(log, io.IOBase) else log
+    name = (getattr(log, "name", None) or "the log") if isinstance(log, io.IOBase) else log
     try:
         for number, line in _lines(log):
             if number == 1 and (form := other_form(line)) is not None:

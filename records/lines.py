@@ -40,11 +40,17 @@ MEASUREMENT = "measurement"
 
 _INT_LIMIT = 1 << 31  # what an INTEGER column of PostgreSQL holds
 _DECISION_LIMIT = 1 << 63  # columns of populations are int64
+_NAME = re.compile("[A-Za-z0-9_-]{1,64}")
+_ASCII = re.compile("[ -~]*")
+_FORMS: Mapping[str, tuple[re.Pattern[str], str]] = {
+    **dict.fromkeys(("job_id", "key", "workload_key"), (_NAME, "1 to 64 letters, digits, - and _")),
+    **dict.fromkeys(("target", "device", "program_hash"), (_ASCII, "printable ASCII text")),
+}
+"""What names things, in URLs and queries, too: what is stored must be found again."""
 _LONGEST: Mapping[str, int] = {
-    "job_id": 64, "key": 128, "workload_key": 128, "target": 1000, "device": 1000,
-    "program_hash": 128,
+    "target": 1000, "device": 1000, "program_hash": 128, "toolchain": 1000, "name": 1000,
 }  # fmt: skip
-"""Bytes of what indexes hold: PostgreSQL's have room for 2,700 a row."""
+"""Bytes of what indexes hold (PostgreSQL's have room for 2,700 a row), and of what lists show."""
 _DEEPEST = 64
 """Levels of JSON data. What is deeper may be read here and be too deep for who reads it next."""
 _FIRST_YEAR, _LAST_YEAR = 1970, 9000  # in any time zone a time that Python can hold
@@ -149,6 +155,10 @@ class _Values:
             self._refuse(key, "a string")
         if value != storable_text(value):
             self._refuse(key, "text that can be stored")
+        if key in _FORMS and not _FORMS[key][0].fullmatch(value):
+            self._refuse(key, _FORMS[key][1])
+        if key in _LONGEST and not value.isprintable():
+            self._refuse(key, "printable text")  # nothing that steers a terminal that shows it
         if key in _LONGEST and len(value.encode()) > _LONGEST[key]:
             self._refuse(key, f"at most {_LONGEST[key]} bytes")
         return value

@@ -224,8 +224,10 @@ class Record:
             raise RecordError(f"slot {self.slot}: slots count from 0")
         if self.status == OK:
             _positive("seconds of an ok record", self.seconds)
-        for name in ("seconds", "spread", "noise", "build_seconds"):
-            _finite(name, getattr(self, name))
+        _finite("seconds", self.seconds)
+        _finite("spread", self.spread)
+        _finite("noise", self.noise)
+        _finite("build_seconds", self.build_seconds)
         _finite("runs", self.runs)
         _aware("created_at of a record", self.created_at)
         if self.error is not None:
@@ -330,7 +332,10 @@ def canonical_json(value: object) -> str:
         raise RecordError(f"not JSON data ({e}): {str(value)[:200]}") from e
 
 
-_encode = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False).encode
+# A circle ends in a RecursionError as well, and looking for one takes longer than the rest.
+_encode = json.JSONEncoder(
+    sort_keys=True, separators=(",", ":"), allow_nan=False, check_circular=False
+).encode
 
 
 def storable_text(text: str) -> str:

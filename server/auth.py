@@ -17,7 +17,7 @@ from fastapi import Depends, Request
 from starlette.datastructures import Headers
 from starlette.requests import cookie_parser
 
-from records import Job
+from records import Job, RecordError
 from records.tokens import ADMIN, READ, SUBMIT, Token, Tokens
 from server.problems import ProblemError, refused
 from server.security import SAFE_METHODS
@@ -109,6 +109,16 @@ class Authenticator:
         if text is None:
             return not self.required
         return text in self._seen
+
+    async def holds(self, headers: Headers, address: str) -> bool:
+        """Whether who was let in with these headers would be now; where the database does not say,
+        they would."""
+        try:
+            return await self.client(headers, address) is not None
+        except ProblemError:
+            return False
+        except RecordError:
+            return True
 
     async def _check(self, text: str) -> Token | None:
         now = time.monotonic()

@@ -1,12 +1,14 @@
-"""Connections: how long a client may take for the head of a request, and how many there are.
+"""Connections: how long a client may take for the head of a request, and to take in what is written
+to it, and how many there are.
 
-uvicorn waits for a request for ever, and tells of requests that it cannot read in plain text.
+uvicorn waits for both for ever, and tells of requests that it cannot read in plain text.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from http import HTTPStatus
 from typing import Any
 
@@ -19,19 +21,27 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from server.problems import KINDS, MEDIA_TYPE, retry_after
 from server.settings import Settings
 
+_log = logging.getLogger(__name__)
+
 MOST_AHEAD = 100
 """Requests of one connection that may wait for the answers to those before them: one read from the
 network may hold thousands."""
 
+WRITE_BYTES = 1024
+"""A client that is behind takes at least so many in `write_seconds`, or it is taken for one that
+does not read."""
+
 
 class Connection(HttpToolsProtocol):
-    """uvicorn's protocol, with a deadline and a bound for heads of requests, and a bound on
-    connections."""
+    """uvicorn's protocol, with a deadline and a bound for heads of requests, a deadline for those
+    who do not read, and a bound on connections."""
 
     head_seconds: float
     head_bytes: int
+    write_seconds: float
     most: int
     _deadline: asyncio.TimerHandle | None = None
+    _patience: asyncio.TimerHandle | None = None
     _answering: RequestResponseCycle | None = None
     _in_head = True
     _wrong = "the request is not HTTP/1.1, or has a method that HTTP does not know"
@@ -91,8 +101,58 @@ class Connection(HttpToolsProtocol):
         """Whether the request at hand will be read again."""
         return self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT"
 
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._watch_reader()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if not self.transport.is_closing():  # else the rest is still to be taken
+            self._forget_reader()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._watch_rest()
+
+    def shutdown(self) -> None:
+        super().shutdown()
+        self._watch_rest()
+
+    def timeout_keep_alive_handler(self) -> None:
+        super().timeout_keep_alive_handler()
+        self._watch_rest()
+
+    def _watch_rest(self) -> None:
+        """A connection that is closed stays as long as something is to be sent."""
+        if self.transport.is_closing() and self.transport.get_write_buffer_size():
+            self._watch_reader()
+
+    def _watch_reader(self) -> None:
+        """Cut the connection if `write_seconds` from now the client has taken hardly anything."""
+        self._forget_reader()
+        waiting = self.transport.get_write_buffer_size()
+        self._patience = self.loop.call_later(self.write_seconds, self._judge_reader, waiting)
+
+    def _judge_reader(self, waited: int) -> None:
+        self._patience = None
+        waiting = self.transport.get_write_buffer_size()
+        if waiting > waited - WRITE_BYTES:
+            _log.warning(
+                "a connection was cut: its client did not take %d bytes in %g s",
+                *(waiting, self.write_seconds),
+            )
+            self.transport.abort()
+        else:
+            self._watch_reader()
+
+    def _forget_reader(self) -> None:
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
+
     def connection_lost(self, exc: Exception | None) -> None:
         self._head_arrived()
+        self._forget_reader()
         self._tell_gone()
         super().connection_lost(exc)
 
@@ -161,6 +221,7 @@ class Connection(HttpToolsProtocol):
         if running is not None and running.response_started and not running.response_complete:
             self._tell_gone()
             self.transport.close()  # in the middle of another answer
+            self._watch_rest()
             return
         found = KINDS[kind]
         problem: dict[str, Any] = {
@@ -184,6 +245,7 @@ class Connection(HttpToolsProtocol):
         self._tell_gone()
         self.transport.write("\r\n".join(head).encode() + b"\r\n\r\n" + body)
         self.transport.close()
+        self._watch_rest()
 
 
 def config(app: FastAPI, settings: Settings) -> uvicorn.Config:
@@ -192,6 +254,7 @@ def config(app: FastAPI, settings: Settings) -> uvicorn.Config:
         "head_seconds": settings.head_seconds,
         # Larger heads than the gate allows, which answers with what was found.
         "head_bytes": 2 * (settings.header_bytes + settings.url_bytes),
+        "write_seconds": settings.write_seconds,
         "most": settings.connections,
     }
     return uvicorn.Config(

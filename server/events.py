@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Iterator
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
@@ -26,6 +27,8 @@ PAGE = 16
 """Events that a stream holds at a time; each tells of at most some hundred records."""
 COMMENT_SECONDS = 15.0
 """How often a stream without events says that it is there."""
+ALLOWED_SECONDS = 5.0
+"""How often a stream without events looks whether its reader may still have them."""
 RETRY_MS = 2000
 """After this long a reader whose connection is lost comes back."""
 
@@ -76,14 +79,18 @@ class EventHub:
             with suppress(asyncio.CancelledError):
                 await self._task
 
-    async def stream(self, job_id: str, after: int) -> AsyncIterator[bytes]:
-        """The job's events after that of id `after`, as they happen, until the job has ended.
+    async def stream(
+        self, job_id: str, after: int, allowed: Callable[[], Awaitable[bool]]
+    ) -> AsyncIterator[bytes]:
+        """The job's events after that of id `after`, as they happen, until the job has ended, or
+        its reader may not have them any more: a token that is revoked, or expires.
 
         Raises NoRecord if there is no such job.
         """
         yield format_sse_event(retry=RETRY_MS)
+        commented = time.monotonic()
         with self._watching(job_id) as watch:
-            while not self.closed:
+            while not self.closed and await allowed():
                 seen = watch.news
                 try:
                     job, events = await anyio.to_thread.run_sync(self._next, job_id, after)
@@ -95,14 +102,19 @@ class EventHub:
                 for event in events:
                     yield sse(event)
                     after = event.id
+                commented = time.monotonic()
                 if len(events) == PAGE:
                     continue
                 if job.state in ENDED:
                     return
                 while not seen.is_set() and watch.last <= after:
-                    try:
-                        await asyncio.wait_for(seen.wait(), COMMENT_SECONDS)
-                    except TimeoutError:
+                    with suppress(TimeoutError):
+                        await asyncio.wait_for(seen.wait(), ALLOWED_SECONDS)
+                        break
+                    if not await allowed():
+                        return
+                    if time.monotonic() - commented > COMMENT_SECONDS:
+                        commented = time.monotonic()
                         yield b": still here\n\n"
 
     def _next(self, job_id: str, after: int) -> tuple[Job, list[Event]]:

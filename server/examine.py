@@ -1,6 +1,6 @@
 """Examining a workload that a stranger sent: what it is, and whether it is within limits.
 
-Runs in a child process (`python -m server.examine`), which `server.examiner` gives one question at
+Runs in a child process (`server.children`), which `server.examiner` gives one question at
 a time and kills when it takes too long: parsing and proving are Python code that would hold up
 every other request, and what exhausts memory or a stack takes only the child with it.
 

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import json
 import logging
-import sys
 from asyncio.subprocess import PIPE, Process
 from collections import Counter, OrderedDict, deque
 from collections.abc import AsyncIterator, Mapping
@@ -14,6 +13,7 @@ from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from server import children
 from server.examine import HEADER, WorkloadLimits, frame
 from server.problems import RETRY_SECONDS, refused, retry_after, unavailable
 
@@ -157,7 +157,10 @@ class Examiner:
 
     async def _start(self) -> Process:
         child = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "server.examine", stdin=PIPE, stdout=PIPE
+            *children.command("server.examine"),
+            env=children.environment(),
+            stdin=PIPE,
+            stdout=PIPE,
         )
         assert child.stdin is not None
         child.stdin.write(frame(asdict(self.limits)))

@@ -77,6 +77,9 @@ class Settings(BaseModel):
     import_bytes: int = Field(1 << 30, ge=1024, description="the largest import of records")
     body_seconds: float = Field(30.0, gt=0, description="time for a body, or a part of an import")
     head_seconds: float = Field(10.0, gt=0, description="time for the headers of a request")
+    write_seconds: float = Field(
+        30.0, gt=0, description="without reading for so long a client that is behind is cut off"
+    )
     connections: int = Field(1024, ge=1, description="open connections")
     streams: int = Field(512, ge=0, description="open event streams")
     streams_per_client: int = Field(256, ge=0, description="open event streams of one client")

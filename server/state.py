@@ -16,6 +16,7 @@ from records.submissions import Bounds
 from server.events import EventHub
 from server.examine import WorkloadLimits
 from server.examiner import Examiner
+from server.reading import Reading
 from server.settings import Settings
 from server.supervisor import Supervisor
 from server.texts import Texts
@@ -38,6 +39,7 @@ class Service:
     examiner: Examiner
     texts: Texts
     workers: Workers
+    reading: Reading
     writing: Writing
 
     def begin_to_stop(self) -> None:
@@ -75,6 +77,7 @@ async def running(settings: Settings) -> AsyncIterator[Service]:
                 examiner=examiner,
                 texts=texts,
                 workers=workers,
+                reading=Reading(),
                 writing=Writing(store, queue),
             )
         finally:

@@ -8,7 +8,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -18,6 +17,7 @@ from typing import IO
 
 from records import Job, LeaseLost, RecordError
 from records.leases import JobQueue
+from server import children
 from server.leaving import DONE, UNAVAILABLE
 from server.runner import Assignment
 from server.settings import Settings
@@ -52,7 +52,8 @@ class Running:
         errors = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the process
         process = subprocess.Popen(
             # The job's id is for whoever reads a list of processes.
-            [sys.executable, "-m", "server.runner", assignment.job_id],
+            children.command("server.runner", assignment.job_id),
+            env=children.environment(),
             stdin=subprocess.PIPE,
             stdout=errors,
             stderr=errors,

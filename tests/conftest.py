@@ -9,6 +9,7 @@ from pathlib import Path
 
 import bounded
 import pytest
+import pytest_timeout
 from hypothesis import HealthCheck, settings
 
 # No example is too slow on a machine that is busy with other things. The same examples every time,
@@ -18,6 +19,13 @@ settings.register_profile(
 )
 settings.register_profile("fresh", settings.get_profile("same"), derandomize=False)
 settings.load_profile("fresh" if "FUZZ_FRESH" in os.environ else "same")
+
+TIMED = ("measure", "tuning", "server", "cli", "records", "benchmarks", "gpu")
+"""Folders of tests of processes, sockets, browsers and clocks. A machine that stands still at the
+wrong moment may fail them, so each may run once more, from scratch; all others are deterministic.
+At most three of a run (--max-suite-reruns), and the first failures are printed at its end."""
+FAILED = pytest.StashKey[bool]()
+TESTS = Path(__file__).parent
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -33,8 +41,13 @@ def pytest_configure(config: pytest.Config) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The long tests that may take longest come first, so that no process ends with one alone."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """The long tests that may take longest come first, so that no process ends with one alone.
+    Those of TIMED may be run again."""
+    if not config.option.usepdb:
+        for item in items:
+            if item.path.relative_to(TESTS).parts[0] in TIMED:
+                item.add_marker(pytest.mark.flaky(reruns=1))
 
     def may_take(item: pytest.Item) -> float:
         limit = item.get_closest_marker("timeout")
@@ -44,13 +57,31 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """What a test printed or logged goes to another process, which takes UTF-8 only."""
     report = yield
+    item.stash[FAILED] = report.failed or item.stash.get(FAILED, False)
     report.sections = [
         (name, text.encode("utf-8", "backslashreplace").decode()) for name, text in report.sections
     ]
     return report
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Another attempt has a time limit too: that of the test ended with its first failure."""
+    if item.stash.get(FAILED, False):
+        limit = pytest_timeout._get_item_settings(item)
+        item.ihook.pytest_timeout_set_timer(item=item, settings=limit)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    """What a failed test shared with others may be broken: whoever is next has it made anew."""
+    if item.stash.get(FAILED, False) and item.get_closest_marker("flaky"):
+        item.session._setupstate.teardown_exact(None)
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import sys
 
 from autosched.cli.common import add_db, at_least
 from autosched.cli.status import FAILED
-from records import STATUSES, ImportReport, distill, export_jsonl, import_jsonl, merge, open_records
+from records import STATUSES, ImportReport, distill, export_jsonl, import_into, merge, open_records
 
 _EPILOG = """\
 examples:
@@ -87,11 +87,8 @@ def run(options: argparse.Namespace) -> int:
             out = sys.stdout.buffer if options.file == "-" else options.file
             _say(f"{_counted(export_jsonl(source, out, **filters), 'record')} written")
     elif options.action == "import":
-        from records.opening import open_store
-
-        with open_store(options.db) as store:
-            log = sys.stdin.buffer if options.file == "-" else options.file
-            return _report(options.file, import_jsonl(store, log))
+        log = sys.stdin.buffer if options.file == "-" else options.file
+        return _report(options.file, import_into(options.db, log))
     elif options.action == "merge":
         reports = merge(options.sources, options.into)
         return max(map(_report, options.sources, reports))

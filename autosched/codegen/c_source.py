@@ -10,11 +10,12 @@ from math import prod
 
 from autosched.codegen.gpu.across import unrolled
 from autosched.codegen.gpu.carry import Carried, carried_by
-from autosched.codegen.gpu.copies import CopyWriter, block_at, copied_by, in_step
+from autosched.codegen.gpu.copies import block_at, copied_by, in_step
 from autosched.codegen.gpu.dialect import Dialect
 from autosched.codegen.gpu.exprs import Exprs, wrap
 from autosched.codegen.gpu.helpers import Helpers
-from autosched.codegen.gpu.kernel import Kernel
+from autosched.codegen.gpu.kernel import BLOCKS, Kernel, shared_offsets
+from autosched.codegen.gpu.lookback_text import LookbackWriter
 from autosched.codegen.gpu.reduce import chain_at, is_first
 from autosched.codegen.gpu.vectors import Vectors, vectors_of
 from autosched.codegen.gpu.writer import same_predicate
@@ -32,11 +33,12 @@ def c_source(kernels: Sequence[Kernel], dialect: Dialect, warp: int) -> str:
     return "\n".join(part for part in (prologue + helpers.text, *texts) if part)
 
 
-class _KernelText(CopyWriter):
+class _KernelText(LookbackWriter):
     def text(self) -> str:
         """The whole kernel."""
         kernel, d = self.kernel, self.dialect
-        written = self.written
+        look = kernel.lookback
+        written = self.written | ({look.words} if look else set())
         params = ", ".join(
             d.pointer(d.stored_type(b.dtype), self.buffer(b), "global", b not in written)
             for b in kernel.params
@@ -45,13 +47,31 @@ class _KernelText(CopyWriter):
         wide = self.index_type()
         for name, axis in kernel.axes.items():
             self.vars[axis.var], self.extents[axis.var] = axis.var.name, axis.extent
-            self.emit(f"const {wide} {axis.var.name} = {d.indices[name]};")
-        for b in (*kernel.shared, *kernel.local):
-            self.emit(self.array(b))
+            if look is None or name != BLOCKS[0]:
+                self.emit(f"const {wide} {axis.var.name} = {d.indices[name]};")
+        for line in self.arrays():
+            self.emit(line)
         place = len(self.lines)
-        self.sequence(kernel.body)
+        if look is None:
+            self.sequence(kernel.body)
+        else:
+            if BLOCKS[0] in kernel.axes:
+                self.emit(f"const {wide} {kernel.axes[BLOCKS[0]].var.name} = {self.ticket()};")
+            self.lookback(look)
         self.lines[place:place] = self.scratch
         return "\n".join([head, *self.lines, "}"]) + "\n"
+
+    def arrays(self) -> list[str]:
+        """Declarations of what a block shares and a thread has for itself."""
+        kernel, d = self.kernel, self.dialect
+        if not kernel.dynamic_bytes:
+            return [self.array(b) for b in (*kernel.shared, *kernel.local)]
+        name = self.fresh("shared")
+        lines = [f"extern {d.shared} {d.align} unsigned char {name}[];"]
+        for b, start in zip(kernel.shared, shared_offsets(kernel), strict=False):
+            kind = d.stored_type(b.dtype)
+            lines.append(f"{kind} *const {self.buffer(b)} = ({kind} *)({name} + {start});")
+        return [*lines, *(self.array(b) for b in kernel.local)]
 
     def array(self, b: Buffer) -> str:
         d = self.dialect

@@ -135,6 +135,8 @@ CUDA = Dialect(
     bits=("__float_as_uint", "__uint_as_float"),
     lanes=_lanes,
     vector_name=lambda kind: _VECTORS[kind],
+    ticket="atomicAdd((int *){0}, 1)",
+    fence="__threadfence();",
     shuffle=True,
     asynchronous=_copies(),
 )

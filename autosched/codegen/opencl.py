@@ -70,4 +70,6 @@ OPENCL = Dialect(
     bits=("as_uint", "as_float"),
     lanes=lambda kind: (4, 2),
     vector_name=lambda kind: kind,
+    ticket="atomic_inc((volatile __global int *){0})",
+    fence="mem_fence(CLK_GLOBAL_MEM_FENCE);",
 )

@@ -163,7 +163,11 @@ class CUDAQueue(Queue):
 
     def _kernel(self, module: _Module, launch: Launch) -> _Kernel:
         function = self.driver("cuModuleGetFunction", module.handle, launch.name.encode())
-        return _Kernel(function, module)
+        if launch.shared_bytes:
+            attributes = self.driver.module.CUfunction_attribute
+            most = attributes.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+            self.driver("cuFuncSetAttribute", function, most, launch.shared_bytes)
+        return _Kernel(function, module, launch.shared_bytes)
 
     def allocate(self, nbytes: int) -> Memory:
         """See `Queue.allocate`."""
@@ -236,7 +240,8 @@ class CUDAQueue(Queue):
         """Every argument is a word of `values`; the driver takes the address of each."""
         first = ctypes.addressof(values)
         pointers = (ctypes.c_void_p * len(values))(*(first + 8 * n for n in range(len(values))))
-        arguments = (*grid, *block, 0, self.stream, ctypes.addressof(pointers), 0)
+        shared = kernel.shared_bytes
+        arguments = (*grid, *block, shared, self.stream, ctypes.addressof(pointers), 0)
         driver, function = self.driver, kernel.handle
         kept = (kernel, values, pointers, owners)
 
@@ -301,6 +306,7 @@ class _Module:
 class _Kernel:
     handle: Any
     module: _Module
+    shared_bytes: int = 0
 
 
 def _free(module: Any, context: Any, address: int) -> None:

@@ -16,6 +16,7 @@ from autosched.schedule.check import (
     require,
     required,
 )
+from autosched.schedule.combining import does_combine
 from autosched.schedule.recurrence import (
     earlier_step,
     is_step,
@@ -24,6 +25,7 @@ from autosched.schedule.recurrence import (
     steps_outside,
 )
 from autosched.tir.affine import always
+from autosched.tir.annotations import SINGLE_PASS
 from autosched.tir.expr import Var
 from autosched.tir.intrin import KEY, TensorIntrin, match
 from autosched.tir.nodes import (
@@ -101,8 +103,8 @@ def bind(func: PrimFunc, loop: Var, thread: str) -> PrimFunc:
     may be bound to threadIdx; its partial results are then combined across threads.
 
     Legality: as for `parallel`, but for such a reduction loop, which must hold one block, with a
-    reducer; below two loops bound to one axis that are not directly nested no block uses the outer
-    one.
+    reducer, and for steps that are handed on (`single_pass_scan`); below two loops bound to one
+    axis that are not directly nested no block uses the outer one.
 
     rewrite:
         for i in T.serial(8):  ->  for i in T.thread_binding(8, thread="blockIdx.x"):
@@ -183,6 +185,8 @@ def check_loop(func: PrimFunc, node: For, kind: str, thread: str | None = None) 
     everything = list(sites(func))
     below = [s for s in everything if any(x is node for x in s.loops)]
     name = node.var.name
+    if kind == "thread" and _hands_on(below, node):
+        return
     made = "bound to a thread" if kind == "thread" else kind
     for site in below:
         block = site.block
@@ -219,6 +223,14 @@ def check_loop(func: PrimFunc, node: For, kind: str, thread: str | None = None) 
                 )
             return
     _check_iterations(func, everything, below, node, kind)
+
+
+def _hands_on(below: list[Site], node: For) -> bool:
+    """Whether a loop runs over steps of one block that hands on what tiles of them come to."""
+    if len(below) != 1 or not below[0].block.annotation(SINGLE_PASS):
+        return False
+    block = below[0].block
+    return node.var in kind_vars(block, "sequential") and does_combine(block)
 
 
 def _check_iterations(

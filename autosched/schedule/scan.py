@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from autosched.errors import TensorExprError
 from autosched.schedule.body import Reads, Rewriter
 from autosched.schedule.check import refuse, require, show
+from autosched.schedule.combining import Combining, check_alone, combining
 from autosched.schedule.place import block_names, unique_name
 from autosched.tir import expr as ex
-from autosched.tir.affine import Affine, Int, ceildiv, same_int, sometimes
-from autosched.tir.expr import Call, Expr, Slot, Var, walk
+from autosched.tir.affine import Affine, Int, ceildiv, sometimes
+from autosched.tir.expr import Expr, Var
 from autosched.tir.nodes import (
     Access,
     Block,
@@ -28,9 +28,7 @@ from autosched.tir.nodes import (
     buffers_of,
     replace_node,
     site_of,
-    sites,
 )
-from autosched.tir.reducers import KNOWN, known_reducer
 from autosched.tir.size import Size
 
 
@@ -68,7 +66,8 @@ def parallel_scan(func: PrimFunc, block: str, factor: Int) -> tuple[PrimFunc, st
     """
     what = f"parallel_scan({block})"
     site = site_of(func, block)
-    scan = _recognised(site, what)
+    scan = _Scan(site, combining(site.block, what))
+    check_alone(site, what)
     steps = scan.axis.extent
     if isinstance(steps, Size):
         refuse(f"{what}: it has the symbolic number of steps {steps}; specialize the function")
@@ -89,14 +88,15 @@ def parallel_scan(func: PrimFunc, block: str, factor: Int) -> tuple[PrimFunc, st
 
 @dataclass(frozen=True, eq=False)
 class _Scan:
-    """What a block is known to do: `state` of the step before, combined with `term`."""
+    """A block in a nest of its own, and what it is known to do."""
 
     site: Site
-    axis: Iter
-    reducer: Reducer
-    op: str
-    state: int
-    term: Expr
+    found: Combining
+
+    @property
+    def axis(self) -> Iter:
+        """The axis over steps."""
+        return self.found.axis
 
     @property
     def others(self) -> list[Iter]:
@@ -116,93 +116,6 @@ class _Scan:
             if it is axis
         )
         return next(form.variables()).name
-
-
-def _recognised(site: Site, what: str) -> _Scan:
-    block = site.block
-    axis = _axis(site, what)
-    if block.reducer is not None or len(block.writes) != 1:
-        refuse(f"{what}: a block that writes one state, and reduces nothing, is expected", block)
-    state = _state(block, axis, what)
-    value = block.body[0]
-    op = value.op if isinstance(value, Call) else ""
-    terms = _operands(value, op) if op in KNOWN.values() else [value]
-    own = [e for e in terms if isinstance(e, Slot) and e.index == state]
-    rest = [e for e in terms if not (isinstance(e, Slot) and e.index == state)]
-    if len(own) != 1 or not rest or any(_reads(e, state) for e in rest):
-        refuse(
-            f"{what}: the update of {block.name} is no sum, product, maximum or minimum of the "
-            "step before and of terms without it, so steps cannot be combined in another order",
-            block,
-        )
-    try:
-        reducer = known_reducer(next(n for n, o in KNOWN.items() if o == op), value.dtype)
-    except TensorExprError as e:
-        refuse(f"{what}: {e}", block)
-    term = rest[0]
-    for more in rest[1:]:
-        term = ex.call(op, term, more)
-    return _Scan(site, axis, reducer, op, state, term)
-
-
-def _axis(site: Site, what: str) -> Iter:
-    """The axis of the steps; all is refused but a nest of plain loops, one an axis."""
-    block = site.block
-    found = [it for it in block.iters if it.kind == "sequential"]
-    if len(found) != 1 or any(it.kind == "reduce" for it in block.iters):
-        refuse(f"{what}: expected one sequential axis, the steps, and spatial ones", block)
-    visited = [v for v in (b.single_var() for b in block.bindings) if v is not None]
-    plain = all(x.kind == "serial" and not x.annotations for x in site.loops)
-    alone = bool(site.loops) and len(list(sites(site.loops[0]))) == 1
-    one_each = {x.var for x in site.loops} == set(visited) and len(block.iters) == len(visited)
-    if block.predicates or not plain or not alone or not one_each:
-        refuse(
-            f"{what}: {block.name} is expected in a nest of its own, of plain serial loops, one "
-            "for each axis; do this before loops are split, bound or moved",
-            block,
-        )
-    return found[0]
-
-
-def _state(block: Block, axis: Iter, what: str) -> int:
-    """The number of the read that is the element of the step before."""
-    write = block.writes[0]
-    mine = [n for n, a in enumerate(block.reads) if a.buffer is write.buffer]
-    if len(mine) != 1 or not _is_before(block.reads[mine[0]], write, axis):
-        refuse(
-            f"{what}: {block.name} is expected to read {write.buffer.name} once, at the same place "
-            "of the step before",
-            block,
-        )
-    return mine[0]
-
-
-def _is_before(read: Access, write: Access, axis: Iter) -> bool:
-    along = []
-    for x, y in zip(write.indices, read.indices, strict=True):
-        if not isinstance(x, Affine) or not isinstance(y, Affine):
-            return False
-        if not x.uses([axis.var]):
-            if not x.same(y):
-                return False
-            continue
-        back = x - y
-        if x.single_var() is None and len(x.terms) != 1:
-            return False
-        if not back.is_const() or not same_int(back.const, x.coefficient(axis.var)):
-            return False
-        along.append(x)
-    return len(along) == 1
-
-
-def _operands(e: Expr, op: str) -> list[Expr]:
-    if isinstance(e, Call) and e.op == op:
-        return [x for a in e.args for x in _operands(a, op)]
-    return [e]
-
-
-def _reads(e: Expr, slot: int) -> bool:
-    return any(isinstance(x, Slot) and x.index == slot for x in walk(e))
 
 
 # The three nests
@@ -264,8 +177,8 @@ def _totals(scan: _Scan, totals: Buffer, factor: Int) -> Node:
     piece = _Piece(scan, chunk, step)
     made = piece.at(Affine.of(chunk.var, factor) + Affine.of(step.var))
     where = Access(totals, tuple(Affine.of(it.var) for it in (chunk, *piece.others)))
-    body = made.expr(scan.term)
-    return piece.nest(totals.name, where, body, [chunk, *piece.others, step], scan.reducer)
+    body = made.expr(scan.found.term)
+    return piece.nest(totals.name, where, body, [chunk, *piece.others, step], scan.found.reducer)
 
 
 def _carries(scan: _Scan, name: str, totals: Buffer, factor: Int) -> Node:
@@ -274,9 +187,9 @@ def _carries(scan: _Scan, name: str, totals: Buffer, factor: Int) -> Node:
     piece = _Piece(scan, chunk)
     before = Affine.of(chunk.var, factor)
     block = scan.site.block
-    state = piece.reads.slot(piece.at(before).access(block.reads[scan.state]))
+    state = piece.reads.slot(piece.at(before).access(block.reads[scan.found.state]))
     where = Access(totals, tuple(Affine.of(it.var) for it in (chunk, *piece.others)))
-    body = ex.call(scan.op, state, piece.reads.slot(where))
+    body = ex.call(scan.found.op, state, piece.reads.slot(where))
     last = piece.at(before + (factor - 1)).access(block.writes[0])
     return piece.nest(name, last, body, [chunk, *piece.others])
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from autosched.errors import NotBatchable, ScheduleError
 from autosched.schedule import annotate as _annotate
-from autosched.schedule import axes, cache, inline, kinds, loops, query, reduction, scan
+from autosched.schedule import axes, cache, inline, kinds, lookback, loops, query, reduction, scan
 from autosched.schedule.compute import compute_at
 from autosched.schedule.layout import (
     IndexMap,
@@ -78,6 +78,7 @@ PRIMITIVES = frozenset(
         "rfactor",
         "decompose_reduction",
         "parallel_scan",
+        "single_pass_scan",
         "annotate",
         "unannotate",
         "set_scope",
@@ -372,6 +373,16 @@ class Schedule:
         self.func, *names = scan.parallel_scan(self.func, self._block(block), steps)
         total, carry = self._out("parallel_scan", (block, factor), names)
         return total, carry
+
+    def single_pass_scan(
+        self, block: BlockRV, rows: Factor, groups: Factor, columns: Factor
+    ) -> tuple[LoopRV, ...]:
+        """Compute a recurrence that combines in one pass over memory, on a GPU; see
+        `lookback.single_pass_scan`. Returns its loops."""
+        given = {"rows": rows, "groups": groups, "columns": columns}
+        numbers = [self._number(value, name) for name, value in given.items()]
+        self.func, made = lookback.single_pass_scan(self.func, self._block(block), *numbers)
+        return self._outs("single_pass_scan", (block, rows, groups, columns), made)
 
     def tensorize(self, place: BlockRV | LoopRV, intrin: str) -> None:
         """Let an intrinsic of the target do a loop nest; see `tensorize.tensorize`."""

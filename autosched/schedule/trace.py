@@ -201,6 +201,7 @@ RETURN_TUPLES = frozenset(
         "split",
         "split_axis",
         "parallel_scan",
+        "single_pass_scan",
     }
 )
 
@@ -247,7 +248,8 @@ def _encode(value: Any) -> Any:
     raise TypeError(f"a step holds {type(value).__name__}, which JSON has no form for")
 
 
-_ENCODER = json.JSONEncoder(separators=(",", ":"), default=_encode)
+# Tuples of frozen values hold no circles; to look for some takes longer than the rest.
+_ENCODER = json.JSONEncoder(separators=(",", ":"), default=_encode, check_circular=False)
 
 
 def _decode(value: Any) -> Any:

@@ -18,7 +18,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from autosched.errors import NotBatchable, ScheduleError
+from autosched.errors import NotBatchable, ScheduleError, TuningError
 from autosched.schedule import Trace
 from autosched.search.analysis import Analysis, analyse
 from autosched.search.footprint import Floats, floats
@@ -74,7 +74,15 @@ class Evaluator:
         return self.map(population, lambda part: part)
 
     def map(self, population: Population, then: Callable[[Part], T]) -> list[T]:
-        """`then` of every part, computed on all cores; the order is always the same."""
+        """`then` of every part, computed on all cores; the order is always the same. Raises
+        TuningError for candidates of another space."""
+        if population.names != self.space.names:
+            raise TuningError(
+                f"a population with the decisions {', '.join(population.names) or 'none'} is not "
+                f"of the space of {self.space.func.name}, which has "
+                f"{', '.join(self.space.names) or 'none'}; expected one that this task's policy "
+                "or space sampled"
+            )
         pieces = [
             (v, rows[k : k + PIECE])
             for v, rows in population.groups()

@@ -58,6 +58,34 @@ class SearchParams:
     crowd: float = 0.25
     """Share of a round that may have the same variant and register tile."""
 
+    def __post_init__(self) -> None:
+        for name, low in _LEAST.items():
+            n = getattr(self, name)
+            if isinstance(n, bool) or not isinstance(n, int) or n < low:
+                raise TuningError(f"{name} is {n!r}; expected an integer of at least {low}")
+        for name in _SHARES:
+            x = getattr(self, name)
+            if isinstance(x, bool) or not isinstance(x, (int, float)) or not 0 <= x <= 1:
+                raise TuningError(f"{name} is {x!r}; expected a share from 0 to 1")
+        if self.crossover + self.fresh > 1:
+            raise TuningError(
+                f"crossover and fresh are {self.crossover} and {self.fresh} of the offspring; "
+                "expected no more than 1 together"
+            )
+
+
+_LEAST = {
+    "round_size": 1,
+    "population": 1,
+    "offspring": 1,
+    "generations": 1,
+    "measured_parents": 0,
+    "exhaustive_limit": 0,
+    "structures": 1,
+    "survivors": 1,
+}
+_SHARES = ("crossover", "structural", "fresh", "eps_greedy", "crowd")
+
 
 class EvolutionarySearch:
     """Proposes candidates of `space` by `model`'s scores. `model` is left as it is: it is refitted

@@ -22,6 +22,7 @@ threads that a block does not use have one iteration for it (`footprint.idle`).
     steps, exposed, guarded    of the innermost loop, fetches and what is waited for; see
                                `gpu_issue.py`
     flop                       arithmetic of the kernel, in operations
+    tiles                      of steps that wait for each other, of a scan in a single pass; else 0
     intensity                  flop for each byte requested of global memory: reuse in a block
 """
 
@@ -32,6 +33,7 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
+from autosched.codegen.gpu.lookback import WINDOW
 from autosched.gpu_target import device_of, limits_of
 from autosched.schedule.annotate import STEPS
 from autosched.search.footprint import (
@@ -42,12 +44,12 @@ from autosched.search.footprint import (
     floats,
     reduction_loops,
 )
-from autosched.search.gpu_issue import WARP, count_of, issue_of, step_of
+from autosched.search.gpu_issue import WARP, count_of, is_handed, issue_of, step_of
 from autosched.sketch.decisions import Mask
 from autosched.target import Target
 from autosched.tir import dtypes
-from autosched.tir.annotations import DOUBLE_BUFFER
-from autosched.tir.nodes import Buffer, For, Node, sites
+from autosched.tir.annotations import DOUBLE_BUFFER, SINGLE_PASS
+from autosched.tir.nodes import Buffer, For, Node, kind_vars, sites
 
 SECTOR = 32.0
 """Bytes that memory hands out at a time."""
@@ -84,6 +86,7 @@ class KernelStats:
     exposed: Floats
     guarded: Floats
     flop: Floats
+    tiles: Floats
     intensity: Floats
     valid: Mask
     """Whether the device can run it."""
@@ -139,6 +142,11 @@ def kernel_stats(
         flop = flop + mine.points * mine.ops
     registers = local + operands + ADDRESSES
     requested, sectors, words, repeated = _traffic(places, tree)
+    tiles = floats(0.0)
+    for place in places:
+        if place.site.block.annotation(SINGLE_PASS):
+            tiles, words = _handed(place)
+            requested, sectors = requested + words * 8.0, sectors + words * 8.0 / SECTOR
     issue = issue_of(places, tree, homes, {n: w.iterations for n, w in work.items()})
     warps = np.ceil(threads / WARP)
     resident = np.minimum(
@@ -174,6 +182,7 @@ def kernel_stats(
         exposed=issue.exposed,
         guarded=issue.guarded,
         flop=flop,
+        tiles=tiles,
         intensity=flop / np.maximum(requested, 1.0),
         valid=fits,
     )
@@ -231,6 +240,9 @@ def _memories(
         across = any(
             (x.thread or "").startswith("threadIdx") and id(x.var) in moving for x in loops
         )
+        if block.annotation(SINGLE_PASS):
+            own, handed = _scanned(place, threads)
+            shared, local = shared + handed, local + own
         for use in place.uses:
             buffer = use.access.buffer
             size = float(dtypes.itemsize(buffer.dtype))
@@ -252,6 +264,33 @@ def _memories(
             elif block.is_reduction:
                 local = local + 1.0
     return shared, local
+
+
+def _scanned(place: SiteUses, threads: Floats) -> tuple[Floats, Floats]:
+    """(registers of a thread's steps, shared memory) of a scan in a single pass; see
+    `codegen/gpu/lookback.shared_bytes`."""
+    steps = kind_vars(place.site.block, "sequential")
+    rows, groups = floats(1.0), floats(1.0)
+    for loop, extent in zip(place.site.loops, place.extents, strict=True):
+        if loop.var in steps and loop.thread is None:
+            rows = rows * extent
+        elif loop.var in steps and (loop.thread or "").startswith("threadIdx"):
+            groups = groups * extent
+    size = max(4.0, float(dtypes.itemsize(place.site.block.writes[0].buffer.dtype)))
+    handed = np.where(groups > 1.0, (threads + threads / groups) * size, 0.0)
+    return rows * size / 4.0, 8.0 + handed
+
+
+def _handed(place: SiteUses) -> tuple[Floats, Floats]:
+    """(tiles of a scan in a single pass, words of 8 bytes that are set and asked for)."""
+    steps = kind_vars(place.site.block, "sequential")
+    tiles, columns = floats(1.0), floats(1.0)
+    for loop, extent in zip(place.site.loops, place.extents, strict=True):
+        if loop.var not in steps:
+            columns = columns * extent
+        elif (loop.thread or "").startswith("blockIdx"):
+            tiles = tiles * extent
+    return tiles, tiles * columns * (WINDOW + 3.0)
 
 
 def _halves(place: SiteUses, around: Sequence[For]) -> Floats:
@@ -280,7 +319,7 @@ def _traffic(places: Sequence[SiteUses], tree: LoopTree) -> tuple[Floats, Floats
         fetched = block.annotation("cooperative") is not None
         for use in place.uses:
             buffer = use.access.buffer
-            if buffer.scope == "local" or not use.access.indices:
+            if buffer.scope == "local" or not use.access.indices or is_handed(use, block):
                 continue
             size = float(dtypes.itemsize(buffer.dtype))
             count = count_of(use, place, points)

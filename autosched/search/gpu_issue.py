@@ -29,8 +29,8 @@ from autosched.search.footprint import (
 from autosched.sketch.decisions import Mask
 from autosched.tir import dtypes
 from autosched.tir.affine import Digit
-from autosched.tir.annotations import DOUBLE_BUFFER
-from autosched.tir.nodes import For, strides
+from autosched.tir.annotations import DOUBLE_BUFFER, SINGLE_PASS
+from autosched.tir.nodes import Block, For, strides
 
 WARP = 32.0
 VECTOR_BYTES = 16.0
@@ -76,7 +76,7 @@ def issue_of(
         guarded = guarded + np.where(asked, points, 0.0)
         for use in place.uses:
             buffer = use.access.buffer
-            if buffer.scope == "local" or not use.access.indices:
+            if buffer.scope == "local" or not use.access.indices or is_handed(use, block):
                 continue
             count = count_of(use, place, points)
             size = float(dtypes.itemsize(buffer.dtype))
@@ -86,6 +86,12 @@ def issue_of(
             if buffer.scope == "shared" and not use.written:
                 waves = waves + count / width / WARP * _passes(use, place, tree, width, size)
     return Issue(requests, waves, turns, steps, guarded, exposed)
+
+
+def is_handed(use: Use, block: Block) -> bool:
+    """Whether what is read of the step before is in a register, or handed on between threads."""
+    single = bool(block.annotation(SINGLE_PASS))
+    return single and not use.written and use.access.buffer is block.writes[0].buffer
 
 
 def count_of(use: Use, place: SiteUses, points: Floats) -> Floats:

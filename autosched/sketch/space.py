@@ -185,6 +185,17 @@ class Space:
                 values[row, self.column[name]] = decisions[name]
         return Population(self.names, variant, values)
 
+    def holds(self, candidates: Sequence[tuple[int, Mapping[str, int]]]) -> Mask:
+        """Which of them, shape (N,), are candidates: all decisions there, and ones that may be."""
+        found: Mask = np.array(
+            [set(self.variants[v].decision_names) <= set(d) for v, d in candidates], dtype=np.bool_
+        )
+        rows = np.flatnonzero(found)
+        given = self.population([(candidates[n][0], dict(candidates[n][1])) for n in rows.tolist()])
+        right = self.repaired(given.variant, given.values)
+        found[rows] = (right.values == given.values).all(axis=1)
+        return found
+
     def default(self) -> Candidate:
         """The first variant with every decision at its default."""
         first = self.variants[0]

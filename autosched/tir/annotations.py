@@ -42,6 +42,9 @@ def is_flop(value: Any) -> bool:
 
 DOUBLE_BUFFER = "double_buffer"
 """On a block: what it writes alternates between two buffers (see `schedule.double_buffer`)."""
+SINGLE_PASS = "single_pass"
+"""On a block: a recurrence that combines, whose tiles of steps are computed in parallel and hand on
+what they come to (see `schedule.single_pass_scan`)."""
 KEYS: dict[str, Key] = {
     "FLOP": Key("block", "the number of operations, from 0 up", is_flop),
     "cooperative": Key(
@@ -49,6 +52,7 @@ KEYS: dict[str, Key] = {
     ),
     "chunk": Key("loop", "iterations of a parallel loop handed out at a time", is_count),
     DOUBLE_BUFFER: Key("block", "whether it fills two buffers in turn", _is_bool),
+    SINGLE_PASS: Key("block", "whether tiles of steps run on blocks of threads", _is_bool),
     "streaming": Key("block", "whether stores go past the caches", _is_bool),
 }
 """What users may annotate. Whoever reads a new key adds it here."""

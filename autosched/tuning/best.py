@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Union
 
-from autosched.errors import TargetError, TuningError
+from autosched.errors import ScheduleError, TargetError, TuningError
 from autosched.schedule import Schedule
 from autosched.schedule.portable import decode_trace
 from autosched.target import Target
@@ -19,6 +20,24 @@ if TYPE_CHECKING:
 
 RecordsLike = Union[str, "os.PathLike[str]", RecordSource]
 """A log file, a SQLite file, a database URL, or an open source."""
+
+
+@contextmanager
+def opened(records: RecordsLike) -> Iterator[RecordSource]:
+    """The source of records: opened and closed again, or as it is if it is one.
+
+    Raises TuningError for what is none, RecordError for what cannot be read.
+    """
+    if isinstance(records, (str, os.PathLike)):
+        with open_records(records) as source:
+            yield source
+    elif callable(getattr(records, "records", None)):
+        yield records
+    else:
+        raise TuningError(
+            f"records are {records!r}; expected a log file, an SQLite file, a database URL, or an "
+            "open source of records"
+        )
 
 
 def schedule_of(func: PrimFunc, record: Record) -> Schedule:
@@ -48,9 +67,7 @@ def load_best_record(
 
     Raises RecordError, saying why, if there is none.
     """
-    if not isinstance(records, (str, os.PathLike)):
-        return records.best(workload_key, target, device)
-    with open_records(records) as source:
+    with opened(records) as source:
         return source.best(workload_key, target, device)
 
 
@@ -76,18 +93,16 @@ def best_compatible(
     To be asked for by name: such a record is right here, but its time is another machine's, and
     so is the choice. Whose it is stands in the record.
     """
-    if isinstance(records, (str, os.PathLike)):
-        with open_records(records) as source:
-            return best_compatible(func, source, workload_key, target)
-    try:
-        return best_schedule(func, records, workload_key, str(target))
-    except NoRecord as none_here:
-        for text, device in compatible_scopes(records.devices(workload_key), target):
-            try:
-                return best_schedule(func, records, workload_key, text, device)
-            except NoRecord:
-                continue
-        raise NoRecord(f"{none_here}\nnor is there one of a compatible target") from none_here
+    with opened(records) as source:
+        try:
+            return best_schedule(func, source, workload_key, str(target))
+        except NoRecord as none_here:
+            for text, device in compatible_scopes(source.devices(workload_key), target):
+                try:
+                    return best_schedule(func, source, workload_key, text, device)
+                except NoRecord:
+                    continue
+            raise NoRecord(f"{none_here}\nnor is there one of a compatible target") from none_here
 
 
 def best_schedule(
@@ -97,23 +112,24 @@ def best_schedule(
     target: str | None,
     device: str | None = None,
 ) -> tuple[Schedule, Record]:
-    """Schedule and record of the best program; stale records are passed over.
+    """Schedule and record of the best program; passed over are records that are stale or whose
+    trace does not apply.
 
     Raises RecordError if nothing valid is left, naming the stale ones.
     """
-    if isinstance(records, (str, os.PathLike)):
-        with open_records(records) as source:
-            return best_schedule(func, source, workload_key, target, device)
     stale: dict[int, str] = {}
-    while True:
-        try:
-            record = records.best(workload_key, target, device, exclude=tuple(stale))
-        except NoRecord as e:
-            if stale:
-                reasons = "; ".join(stale.values())
-                raise NoRecord(f"{e} (passed over {len(stale)} stale: {reasons})") from e
-            raise
-        try:
-            return schedule_of(func, record), record
-        except TuningError as e:
-            stale[record.id] = str(e)
+    with opened(records) as source:
+        while True:
+            try:
+                record = source.best(workload_key, target, device, exclude=tuple(stale))
+            except NoRecord as e:
+                if stale:
+                    reasons = "; ".join(stale.values())
+                    raise NoRecord(f"{e} (passed over {len(stale)} stale: {reasons})") from e
+                raise
+            try:
+                return schedule_of(func, record), record
+            except TuningError as e:
+                stale[record.id] = str(e)
+            except ScheduleError as e:
+                stale[record.id] = f"record {record.id} does not apply: {e}"

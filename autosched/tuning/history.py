@@ -21,6 +21,7 @@ class Reading:
     """
 
     def __init__(self, space: Space) -> None:
+        self.space = space
         self.traces: list[Sequence[Any]] = [
             encode_trace(space.func, v.trace) for v in space.variants
         ]
@@ -38,8 +39,8 @@ class Reading:
         return record if variant is None else replace(record, trace=self.traces[variant])
 
     def measured(self, records: Iterable[Record], round: int | None = None) -> list[Measured]:
-        """Those of the records that are in the space, in their order; with `round` they all count
-        as measured in that one."""
+        """Those of the records that are candidates of the space, in their order; with `round` they
+        all count as measured in that one."""
         out: list[Measured] = []
         for n, r in enumerate(records):
             variant = self.variant(r)
@@ -47,4 +48,5 @@ class Reading:
                 at = (r.round, r.slot) if round is None else (round, n)
                 seconds = (r.seconds if r.status == OK else None) or math.inf
                 out.append(Measured(*at, variant, dict(r.decisions), r.status, seconds))
-        return out
+        known = self.space.holds([(m.variant, m.values) for m in out])
+        return [m for m, there in zip(out, known.tolist(), strict=True) if there]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Self
@@ -12,11 +11,11 @@ from autosched.errors import AutoschedError
 from autosched.search.model import CostModel, HasSpace, Scores, Seconds
 from autosched.sketch.space import Population
 from autosched.tir.canonical import workload_key
-from autosched.tuning.best import RecordsLike
+from autosched.tuning.best import RecordsLike, opened
 from autosched.tuning.checks import instance
 from cost_model.dataset import Dataset, dataset_of
 from cost_model.xgb import BoostedModel
-from records import TRIAL, RecordSource, Workload, open_records
+from records import TRIAL, RecordSource, Workload
 
 if TYPE_CHECKING:
     from autosched.tir.nodes import PrimFunc
@@ -49,12 +48,10 @@ class XGBModel(BoostedModel):
 
 def load_dataset(records: RecordsLike, exclude: SearchTask | None = None) -> tuple[Dataset, int]:
     """(all trials of `records` but those of the task `exclude`, how many could not be used)."""
-    if isinstance(records, (str, os.PathLike)):
-        with open_records(records) as source:
-            return load_dataset(source, exclude)
     left_out = None if exclude is None else exclude.workload_key
-    trials = [r for r in records.records(kind=TRIAL) if r.workload_key != left_out]
-    return dataset_of(_workloads(records, {r.workload_key for r in trials}), trials)
+    with opened(records) as source:
+        trials = [r for r in source.records(kind=TRIAL) if r.workload_key != left_out]
+        return dataset_of(_workloads(source, {r.workload_key for r in trials}), trials)
 
 
 def _workloads(source: RecordSource, keys: set[str]) -> dict[str, PrimFunc]:

@@ -58,6 +58,7 @@ class TuningOptions:
         at_least("early_stopping", self.early_stopping, 1)
         at_least("num_measures_per_round", self.num_measures_per_round, 1)
         at_least("finalists", self.finalists, 1)
+        instance("seed", self.seed, int, "an integer of at least 0")
         at_least("seed", self.seed, 0)
         instance("verbose", self.verbose, int, "0 or 1")
         instance("resume", self.resume, bool, "True or False")

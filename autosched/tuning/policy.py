@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Union
@@ -14,10 +14,10 @@ from autosched.search.model import CostModel
 from autosched.sketch.generate import generate_space
 from autosched.sketch.space import Candidate, Population, Space, Variant
 from autosched.sketch.state import State, Verdict
-from autosched.tuning.best import RecordsLike
+from autosched.tuning.best import RecordsLike, opened
 from autosched.tuning.checks import at_least, instance, listed
 from autosched.tuning.history import Reading
-from records import TRIAL, open_records
+from records import TRIAL
 
 if TYPE_CHECKING:
     from autosched.tuning.task import SearchTask
@@ -33,15 +33,15 @@ class PreloadMeasuredStates:
     def __init__(self, records: RecordsLike) -> None:
         self.records = records
 
-    def measured(self, task: SearchTask, space: Space) -> list[Measured]:
-        """The task's trials that are candidates of `space`, in the order of their ids."""
-        if isinstance(self.records, (str, os.PathLike)):
-            with open_records(self.records) as source:
-                return PreloadMeasuredStates(source).measured(task, space)
-        found = self.records.records(
-            workload_key=task.workload_key, target=str(task.target), kind=TRIAL
-        )
-        return Reading(space).measured(found, PRELOADED_ROUND)
+    def measured(self, task: SearchTask, space: Space, job: str | None = None) -> list[Measured]:
+        """The task's trials that are candidates of `space`, in the order of their ids, but those
+        of `job`: a run that is resumed has its own in rounds."""
+        with opened(self.records) as source:
+            found = source.records(
+                workload_key=task.workload_key, target=str(task.target), kind=TRIAL
+            )
+            others = (r for r in found if job is None or r.job_id != job)
+            return Reading(space).measured(others, PRELOADED_ROUND)
 
 
 class PreloadCustomSketchRule:
@@ -72,6 +72,12 @@ class PreloadCustomSketchRule:
         apply_func: Callable[[SketchPolicy, State, str], Sequence[State]],
         rule_name: str = "custom-rule",
     ) -> None:
+        for name, given in (("condition", meet_condition_func), ("apply", apply_func)):
+            if not callable(given):
+                raise TuningError(
+                    f"the {name} function of the sketch rule {rule_name} is {given!r}; expected a "
+                    "function of (policy, state, block)"
+                )
         self.meet_condition_func, self.apply_func = meet_condition_func, apply_func
         self.rule_name = rule_name
 
@@ -85,7 +91,8 @@ class CustomRule:
 
     def condition(self, state: State, block: str) -> Verdict:
         """What the user's condition says. Raises TuningError if that is no verdict."""
-        found = self.given.meet_condition_func(self.policy, state, block)
+        with self._told(block):
+            found = self.given.meet_condition_func(self.policy, state, block)
         try:
             return Verdict(found)
         except ValueError as e:
@@ -96,7 +103,8 @@ class CustomRule:
 
     def apply(self, state: State, block: str) -> list[State]:
         """The user's sketches, named by the rule. Raises TuningError if they are no states."""
-        found = self.given.apply_func(self.policy, state, block)
+        with self._told(block):
+            found = self.given.apply_func(self.policy, state, block)
         if not isinstance(found, (list, tuple)) or not all(isinstance(s, State) for s in found):
             raise TuningError(
                 f"the sketch rule {self.name} returned {found!r} for block {block}; expected a "
@@ -107,6 +115,16 @@ class CustomRule:
             replace(s, choices=(*s.choices, label)) if s.choices == state.choices else s
             for s in found
         ]
+
+    @contextmanager
+    def _told(self, block: str) -> Iterator[None]:
+        """What the user's functions raise, as the error of a rule, which has a name."""
+        try:
+            yield
+        except Exception as e:
+            raise TuningError(
+                f"the sketch rule {self.name} raised {type(e).__name__} for block {block}: {e}"
+            ) from e
 
 
 InitSearchCallback = Union[PreloadMeasuredStates, PreloadCustomSketchRule]
@@ -176,11 +194,11 @@ class SketchPolicy:
         params = replace(self.params, round_size=round_size)
         return EvolutionarySearch(self.space, model or self.cost_model, seed, params)
 
-    def preloaded(self) -> list[Measured]:
-        """What is known before the first round."""
+    def preloaded(self, job: str | None = None) -> list[Measured]:
+        """What is known before the first round, but what `job` has measured itself."""
         return [
             m
             for c in self.init_search_callbacks
             if isinstance(c, PreloadMeasuredStates)
-            for m in c.measured(self.task, self.space)
+            for m in c.measured(self.task, self.space, job)
         ]

@@ -64,6 +64,11 @@ class TaskState:
         return self.history[-1] if self.history else math.inf
 
     @property
+    def baseline(self) -> float:
+        """Time of its faster baseline in seconds; infinite where none was measured."""
+        return math.inf if self.session is None else self.session.baseline_seconds()
+
+    @property
     def flop(self) -> float:
         """Floating-point operations of one call."""
         return float(self.task.compute_dag.flop_ct)
@@ -75,7 +80,8 @@ class SchedulerResult:
 
     `results[i]` is task i's result, None where no program of it was right; `dead[i]` says why a
     task got no more rounds before the budget was spent. `objective` is the value reached (seconds,
-    for the default objective), `trials` counts all tasks'.
+    for the default objective), where a task without a result counts with its faster baseline, or
+    without one with the shortest time of the others; `trials` counts all tasks'.
     """
 
     results: tuple[TuningResult | None, ...]
@@ -164,8 +170,16 @@ class TaskScheduler:
         )
 
     def objective(self, seconds: Sequence[float]) -> float:
-        """The objective's value. Raises TuningError where that is no number."""
-        return number("what objective_func returns", self._objective(seconds))
+        """The objective's value. Raises TuningError where that is no number, or there is none."""
+        try:
+            found = self._objective(seconds)
+        except Exception as e:
+            times = ", ".join(f"{x:.4g}" for x in seconds)
+            raise TuningError(
+                f"objective_func raised {type(e).__name__}: {e}; it was given the seconds of the "
+                f"{len(seconds)} tasks, [{times}], and is expected to return a number"
+            ) from e
+        return number("what objective_func returns", found)
 
     def tune(
         self, options: TuningOptions | None = None, search_policy: SearchPolicies = None
@@ -230,7 +244,7 @@ class TaskScheduler:
         best, since = math.inf, 0
         while self._behind() or self.trials() < options.num_measure_trials:
             left = options.num_measure_trials - self.trials()
-            chosen = self._next()
+            chosen = self._next(left)
             if chosen is None:
                 table.note("no task has anything left to measure")
                 return
@@ -269,7 +283,7 @@ class TaskScheduler:
             if left <= 0 and not state.session.round_is_known():
                 return  # a resumed task whose share is spent
             if not state.session.step(left):
-                state.dead = "it has no more candidates, or no gain"
+                state.dead = state.session.over or "its job has all its trials"
         except AutoschedError as e:
             state.dead = str(e).splitlines()[0]
             return
@@ -278,15 +292,18 @@ class TaskScheduler:
         if not math.isfinite(best) and state.rounds >= 2:
             state.dead = "no candidate of its first rounds gave a right result"
 
-    def _next(self) -> int | None:
-        """The task that gets the next round: a pure function of what has been measured."""
+    def _next(self, left: int) -> int | None:
+        """The task that gets the next round: a pure function of what has been measured. With no
+        trials left one that has not begun, so that every task has baselines."""
         alive = [n for n, s in enumerate(self.states) if s.dead is None]
         if not alive:
             return None
         behind = [n for n in alive if self._is_behind(self.states[n])]
-        fewest = min(alive, key=lambda n: (self.states[n].rounds, n))
         if behind:
             return behind[0]
+        if left <= 0:
+            return next((n for n in alive if self.states[n].session is None), None)
+        fewest = min(alive, key=lambda n: (self.states[n].rounds, n))
         if self.strategy == "round-robin" or self.states[fewest].rounds == 0:
             return fewest
         gradients = self.gradients()
@@ -303,8 +320,7 @@ class TaskScheduler:
 
     def gradients(self) -> list[float]:
         """Of the objective by a further round of each task; the most negative promises most."""
-        seconds = [s.best for s in self.states]
-        finite = [x if math.isfinite(x) else 0.0 for x in seconds]
+        finite = self._times([s.best for s in self.states])
         out: list[float] = []
         for n, state in enumerate(self.states):
             if not math.isfinite(state.best):
@@ -341,10 +357,18 @@ class TaskScheduler:
 
     def value(self) -> float:
         """The objective now; infinite while a task that may still be measured has no time."""
-        seconds = [s.best for s in self.states]
         if any(not math.isfinite(s.best) and s.dead is None for s in self.states):
             return math.inf
-        return self.objective([x if math.isfinite(x) else 0.0 for x in seconds])
+        return self.objective(self._times([s.best for s in self.states]))
+
+    def _times(self, seconds: Sequence[float]) -> list[float]:
+        """What an objective is given: a task without a right program has its baseline's time, or
+        without that the shortest of all, since an objective may divide by it."""
+        known = [
+            x if math.isfinite(x) else s.baseline for x, s in zip(seconds, self.states, strict=True)
+        ]
+        least = min((x for x in known if math.isfinite(x)), default=0.0)
+        return [x if math.isfinite(x) else least for x in known]
 
     # The end --------------------------------------------------------------------------------
 
@@ -369,7 +393,9 @@ class TaskScheduler:
                 s.session.stop(mine, s.dead if mine == "failed" else error)
 
     def _result(self, elapsed: float) -> SchedulerResult:
-        times = [s.result.best_seconds if s.result is not None else 0.0 for s in self.states]
+        times = self._times(
+            [s.result.best_seconds if s.result is not None else math.inf for s in self.states]
+        )
         return SchedulerResult(
             results=tuple(s.result for s in self.states),
             dead=tuple(s.dead for s in self.states),

@@ -6,7 +6,7 @@ import math
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
@@ -35,6 +35,7 @@ from autosched.tuning.result import (
 )
 from autosched.tuning.resume import SUCCEEDED, start_of
 from measure.pool import measures_elsewhere
+from measure.status import Status
 from records import BASELINE, BASELINE_ROUND, OK, TRIAL, Measurement, Record
 
 if TYPE_CHECKING:
@@ -72,12 +73,16 @@ class Session:
         self.policy: SketchPolicy
         self.callbacks: list[MeasureCallback] = list(options.measure_callbacks)
         self.records: dict[tuple[int, int], Record] = {}
+        self.measured: dict[tuple[int, int], Measured] = {}
+        """What the search may learn from, by round and slot."""
         self.phases: defaultdict[str, float] = defaultdict(float)
         self.started = time.perf_counter()
         self.patient_from = 0
         """Trials before it do not count for early stopping: the job had ended, and was resumed."""
         self.round = 0
         self.notice: str | None = None
+        self.over: str | None = None
+        """Why there are no more rounds though trials are left."""
         self.job: JobInfo
         self.space: Space
         self.reading: Reading
@@ -134,6 +139,7 @@ class Session:
             self.space = self.policy.space
             self.reading = Reading(self.space)
             self.records = {k: self.reading.shared(r) for k, r in self.records.items()}
+            self._learn(self.records.values())
         self.progress = Progress(self.task, self.job, self.options.verbose)
         self.progress.known(self.records.values())
         self.notice = begin.note
@@ -151,7 +157,7 @@ class Session:
         self._baselines(self.pool, self._handle)
         model = TimedModel(self.policy.cost_model, self._clock_training)
         self.search = self.policy.search(self.options.seed, self.job.round_size, model)
-        self.preloaded = self.policy.preloaded()
+        self.preloaded = self.policy.preloaded(self.job.id)
         return None
 
     def step(self, limit: int) -> bool:
@@ -160,25 +166,27 @@ class Session:
         if left <= 0:
             return False
         if self._out_of_time():
-            self.progress.note("time budget reached")
-            return False
+            return self._over("time budget reached")
         if self._stale():
-            self.progress.note(f"no better program in {self.options.early_stopping} trials")
-            return False
+            return self._over(f"no better program in {self.options.early_stopping} trials")
         if self.round_is_known():
             self.round += 1
             return True
         size = min(left, limit, self.job.round_size)
         proposed = self._proposals()[:size]
         if not proposed:
-            self.progress.note("the whole space has been measured")
-            return False
+            return self._over("the whole space has been measured")
         assert self._handle is not None
         if left > size and measures_elsewhere(self.pool):
             self._propose_ahead()
         self._measure(self.pool, self._handle, self.round, proposed)
         self.round += 1
         return True
+
+    def _over(self, why: str) -> bool:
+        self.over = why
+        self.progress.note(why)
+        return False
 
     def _proposals(self) -> list[Candidate]:
         """The open round's candidates: made while the round before was measured, or now."""
@@ -241,6 +249,11 @@ class Session:
         found = (r for r in self.trials() if r.round < self.round and r.status == OK)
         return min((r.seconds for r in found if r.seconds is not None), default=math.inf)
 
+    def baseline_seconds(self) -> float:
+        """The faster baseline so far; infinite if none was right."""
+        found = (r for r in self.records.values() if r.kind == BASELINE and r.status == OK)
+        return min((r.seconds for r in found if r.seconds is not None), default=math.inf)
+
     def best_seconds(self) -> float | None:
         """The fastest time so far, of a trial or a baseline."""
         times = [
@@ -267,12 +280,15 @@ class Session:
 
     def _history(self, round_: int) -> list[Measured]:
         """What round `round_` may know: the rounds up to the last but one, in slot order."""
-        keys = [k for k in sorted(self.records) if 0 <= k[0] <= round_ - 2]
-        return self.reading.measured(self.records[k] for k in keys)
+        return [self.measured[k] for k in sorted(self.measured) if k[0] <= round_ - 2]
+
+    def _learn(self, records: Iterable[Record]) -> None:
+        found = self.reading.measured(r for r in records if r.kind == TRIAL)
+        self.measured.update(((m.round, m.slot), m) for m in found)
 
     def _note_strangers(self) -> None:
         """Say so where a resumed job has trials that this version of the space does not have."""
-        strangers = sum(self.reading.variant(r) is None for r in self.trials())
+        strangers = len(self.trials()) - len(self.measured)
         if strangers:
             self.progress.note(
                 f"{strangers} recorded trials are not in the space of this version; "
@@ -355,6 +371,7 @@ class Session:
     def _keep(self, records: Sequence[Record]) -> None:
         """Hand over what came together: a store commits it as one."""
         self.records.update(((r.round, r.slot), r) for r in records)
+        self._learn(records)
         self._tell(lambda callback: callback.on_records(records))
 
     def _tell(self, event: Callable[[MeasureCallback], None]) -> None:
@@ -393,12 +410,24 @@ class Session:
                 self._remeasured(record, timing)
                 final.append(replace(record, remeasured_seconds=timing.seconds))
         if not final:
-            raise TuningError(
-                f"none of the {len(finalists)} finalists could be measured again: "
-                f"{timings[0].status}: {timings[0].error}"
-            )
+            return self._result(self._best_of_lost(finalists, timings))
         self.records |= {(r.round, r.slot): r for r in final}
         return self._result(min(final, key=lambda r: r.remeasured_seconds or 0.0))
+
+    def _best_of_lost(self, finalists: Sequence[Record], timings: Sequence[Distribution]) -> Record:
+        """The fastest trial of those that were lost with their device: nothing is known against it.
+
+        Raises TuningError if there is none.
+        """
+        lost = [
+            r for r, t in zip(finalists, timings, strict=True) if t.status is Status.DEVICE_LOST
+        ]
+        why = f"{timings[0].status}: {timings[0].error}"
+        text = f"none of the {len(finalists)} finalists could be measured again: {why}"
+        if not lost:
+            raise TuningError(text)
+        self.progress.note(f"{text}\nwhat was best as a trial is taken, with the trial's time")
+        return min(lost, key=lambda r: r.seconds or math.inf)
 
     def _result(self, best: Record) -> TuningResult:
         elapsed = time.perf_counter() - self.started

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from functools import wraps
 from typing import Annotated, Any
 
@@ -13,6 +13,7 @@ from pydantic import BaseModel
 
 from server.problems import MEDIA_TYPE
 from server.schemas import JOB_ID, WORKLOAD_KEY, Problem
+from server.state import Service
 
 Limit = Annotated[int, Query(ge=1, le=1000, description="items a page")]
 Cursor = Annotated[
@@ -64,24 +65,40 @@ def written(
 
 class ModelRoute(APIRoute):
     """A route whose function returns a model. It is written at once, in the thread where it was
-    made: FastAPI would have it validated again first, in another turn of a thread."""
+    made: FastAPI would have it validated again first, in another turn of a thread.
+
+    A plain function only reads: those who ask the same at a time share what it finds (`Reading`).
+    One that takes the request answers by its headers, for its client alone.
+    """
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
-        super().__init__(path, _writing(endpoint), **options)
+        if inspect.iscoroutinefunction(endpoint):
+            endpoint = _writing(endpoint)
+        elif "request" not in inspect.signature(endpoint).parameters:
+            endpoint = _sharing(endpoint)
+        super().__init__(path, endpoint, **options)
 
 
 def _writing(function: Callable[..., Any]) -> Callable[..., Any]:
     """The function with a model that it returns as a response."""
 
-    def answer(found: Any) -> Any:
+    @wraps(function)
+    async def called(*args: Any, **values: Any) -> Any:
+        found = await function(*args, **values)
         return written(found) if isinstance(found, BaseModel) else found
 
-    @wraps(function)
-    def called(*args: Any, **values: Any) -> Any:
-        return answer(function(*args, **values))
+    return called
+
+
+def _sharing(function: Callable[..., BaseModel]) -> Callable[..., Any]:
+    """The plain function as one that shares what it reads, as a response."""
 
     @wraps(function)
-    async def awaited(*args: Any, **values: Any) -> Any:
-        return answer(await function(*args, **values))
+    async def called(service: Service, **asked: Hashable) -> Response:
+        def read() -> str:
+            return function(service=service, **asked).model_dump_json()
 
-    return awaited if inspect.iscoroutinefunction(function) else called
+        text = await service.reading.do((function, *asked.items()), read)
+        return Response(text, media_type="application/json")
+
+    return called

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, Any
 
 import anyio.to_thread
@@ -10,9 +11,10 @@ from fastapi.responses import StreamingResponse
 
 from records import Store
 from records.types import ENDED
+from server.auth import Authenticator
 from server.limits import EVENT_STREAM, wants_stream
 from server.problems import ProblemError
-from server.routes.common import JobId, answers, written
+from server.routes.common import JobId, answers
 from server.schemas import Event, EventPage
 from server.state import ServiceOf
 
@@ -59,26 +61,31 @@ async def get_events(
     """
     start = _start(after, last_event_id)
     if not wants_stream(request.headers):
-        return await anyio.to_thread.run_sync(_page, service.store, job_id, start, limit)
+        asked = job_id, start, limit
+        page = await service.reading.do((_page, *asked), partial(_page, service.store, *asked))
+        return Response(page, media_type="application/json", headers={"Vary": "Accept"})
     job = await anyio.to_thread.run_sync(service.store.job, job_id)
     if job.state in ENDED:
         last = await anyio.to_thread.run_sync(service.store.last_events, [job_id])
         if last[job_id] <= start:
             return Response(status_code=204)  # which tells browsers not to come back
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no", "Vary": "Accept"}
-    stream = service.events.stream(job_id, start)
+    authenticator: Authenticator = request.app.state.authenticator
+    address = request.client.host if request.client else "unknown"
+    allowed = partial(authenticator.holds, request.headers, address)
+    stream = service.events.stream(job_id, start, allowed)
     return StreamingResponse(stream, media_type=EVENT_STREAM, headers=headers)
 
 
-def _page(store: Store, job_id: str, start: int, limit: int) -> Response:
-    """What is there."""
+def _page(store: Store, job_id: str, start: int, limit: int) -> str:
+    """What is there, as JSON."""
     job, found = store.job_and_events(job_id, after_id=start, limit=limit)
     page = EventPage(
         items=[Event.model_validate(event) for event in found],
         last_id=found[-1].id if found else start,
         ended=job.state in ENDED and len(found) < limit,
     )
-    return written(page, headers={"Vary": "Accept"})
+    return page.model_dump_json()
 
 
 def _start(after: int | None, last_event_id: str | None) -> int:

@@ -37,6 +37,7 @@ def test_an_import_of_nothing_fails(cli: Cli, tmp_path: Path, data: bytes, advic
     assert done.status == 1
     assert advice in done.err
     assert "skipped" not in done.err, "a refused line is told of once"
+    assert not (tmp_path / "x.db").exists(), "an empty database is left behind"
 
 
 @pytest.mark.parametrize("action", ["verify", "repair"])

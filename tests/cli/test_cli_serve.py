@@ -50,12 +50,12 @@ def test_it_starts_with_nothing_and_says_where(
         r"autosched serves (http://127\.0\.0\.1:\d+)/ \(pages\), (http://\S+) \(API\)\n", told
     )
     assert found, told + (tmp_path / "log").read_text()
-    assert httpx.get(f"{found[1]}/readyz").json()["status"] == "ok"
-    assert httpx.get(found[2]).json()["info"]["title"] == "autosched"
-    assert httpx.get(f"{found[1]}/", headers={"Accept": "text/html"}).status_code == 200
+    assert httpx.get(f"{found[1]}/readyz", timeout=60).json()["status"] == "ok"
+    assert httpx.get(found[2], timeout=60).json()["info"]["title"] == "autosched"
+    assert httpx.get(f"{found[1]}/", headers={"Accept": "text/html"}, timeout=60).status_code == 200
     assert (tmp_path / "autosched.db").exists()
     server.send_signal(signal.SIGTERM)
-    assert server.wait(30) == -signal.SIGTERM  # uvicorn passes it on when all is done
+    assert server.wait(60) == -signal.SIGTERM  # uvicorn passes it on when all is done
     assert "Application shutdown complete" in (tmp_path / "log").read_text()
     assert "Traceback" not in (tmp_path / "log").read_text()
 
@@ -87,6 +87,7 @@ def test_an_address_that_is_taken(capsys: pytest.CaptureFixture[str]) -> None:
         port = str(taken.getsockname()[1])
         said = refused(capsys, "--port", port, "--db", "x.db")
         assert f"cannot listen on 127.0.0.1:{port}: Address already in use" in said
+    assert not Path("x.db").exists(), "a database was made for nothing"
 
 
 def test_a_database_of_another_version_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

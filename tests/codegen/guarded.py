@@ -104,7 +104,7 @@ class Child:
             process.stdin = None
         process.stdout.close()
         try:
-            return process.wait(5)
+            return process.wait(60)
         except subprocess.TimeoutExpired:
             process.kill()
             return process.wait()

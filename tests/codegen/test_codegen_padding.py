@@ -95,3 +95,28 @@ def test_taps_that_meet_only_padding_are_left_out() -> None:
     assert out[1, "out"].tolist() == [True, True, False, False, False, False]
     assert out[3, "out"].tolist() == [True, True, False, False, False, False]
     assert out[1, "in"].tolist() == [True, True, False, False, False, False]
+
+
+@pytest.mark.parametrize("rows", [2, 3, 4, 6])
+def test_rows_of_a_tile_leave_their_own_padding_out(rows: int) -> None:
+    """Taps and rows unrolled: the first tile and the last skip what the others compute. Visible
+    where the outer taps are infinite: a row that multiplies padding by them is no number."""
+    n, taps, pad = 12, 5, 2
+    func = conv(n, taps, 1, pad, 1)
+    sch = Schedule(func)
+    i, c, r = sch.get_loops(sch.get_block("B"))
+    i0, i1 = sch.split(i, [None, rows])
+    sch.reorder(i0, r, i1, c)
+    sch.unroll(r)
+    sch.unroll(i1)
+    sch.vectorize(c)
+    check(sch, func, rtol=1e-5, atol=1e-5)
+    data, result = np.ones((n, 32), np.float32), np.empty((n, 32), np.float32)
+    for tap, padded in ((0, slice(None, pad)), (taps - 1, slice(n - pad, None))):
+        weight = np.ones((taps, 32), np.float32)
+        weight[tap] = np.inf
+        at.build(sch, target=HOST)(data, weight, result)
+        finite = np.isfinite(result).all(axis=1)
+        assert finite[padded].all()
+        assert finite.sum() == pad
+        assert not np.isnan(result).any()

@@ -188,6 +188,31 @@ def test_files_of_another_version_are_refused(tmp_path: Path) -> None:
         BoostedModel().load(tmp_path / "none")
 
 
+def test_damaged_files_are_refused_and_change_nothing(tmp_path: Path) -> None:
+    BoostedModel(3).save(tmp_path / "model")
+    text, data = tmp_path / "model.json", tmp_path / "model.npz"
+    right = json.loads(text.read_text())
+    loaded = BoostedModel(5)
+    for damaged in (
+        b"{",
+        b"\xff\x00",
+        json.dumps({k: v for k, v in right.items() if k != "seed"}).encode(),
+        json.dumps({**right, "boosting": {"other": 1}}).encode(),
+        json.dumps({**right, "trees": {"other": 1}}).encode(),
+    ):
+        text.write_bytes(damaged)
+        with pytest.raises(AutoschedError, match=r"model.json is not what .* train it again"):
+            loaded.load(tmp_path / "model")
+    text.write_text(json.dumps(right))
+    for damaged in (b"", b"no archive", data.read_bytes()[:300]):
+        data.write_bytes(damaged)
+        with pytest.raises(AutoschedError, match=r"model.npz is not what .* train it again"):
+            loaded.load(tmp_path / "model")
+    assert loaded.seed == 5
+    with pytest.raises(AutoschedError, match="seed is 'x'; expected an integer"):
+        BoostedModel("x")  # type: ignore[arg-type]
+
+
 def test_the_gradient_is_the_derivative_of_the_error(space: Space, population: Population) -> None:
     data = Dataset.of(space, population.take(np.arange(12)), np.full(12, 1e-4))
     pack = Pack.of(data, 0.25)

@@ -9,7 +9,9 @@ from gpu_programs import rows_in_one_kernel, shared_rows, spread, tiled_matmul
 from gpu_run import barriers, check, cuda, program, source
 
 from autosched import te
+from autosched.codegen.cuda import compile_cuda
 from autosched.codegen.gpu.barriers import check_races
+from autosched.codegen.gpu.generate import generate
 from autosched.codegen.gpu.kernel import Kernel
 from autosched.errors import CodegenError
 from autosched.schedule import Schedule
@@ -190,9 +192,24 @@ def test_limits_of_the_device() -> None:
 
 
 def test_shared_memory_has_an_end() -> None:
-    _, func = shared_rows(20000, True)
-    with pytest.raises(CodegenError, match=r"needs 80000 bytes of shared memory \(B 80000\)"):
+    _, func = shared_rows(60000, True)
+    with pytest.raises(CodegenError, match=r"needs 240000 bytes of shared memory \(B 240000\)"):
         program(func, cuda())
+
+
+def test_a_launch_asks_for_what_is_more_than_usual() -> None:
+    """What reductions across threads go through, and what is little, the source declares."""
+    _, func = shared_rows(20000, True)
+    made = generate(func, cuda())
+    assert [x.shared_bytes for x in made.launches] == [80000]
+    assert "extern __shared__ __align__(16) unsigned char shared[];" in made.source
+    assert "float *const B = (float *)(shared + 0);" in made.source
+    assert compile_cuda(made.source, "sm_90")
+    _, small = shared_rows(10000, True)
+    made = generate(small, cuda())
+    assert [x.shared_bytes for x in made.launches] == [0]
+    assert "__shared__ __align__(16) float B[10000];" in made.source
+    assert "extern __shared__" not in made.source
 
 
 def test_what_a_block_was_not_asked_to_share_goes_to_a_workspace() -> None:

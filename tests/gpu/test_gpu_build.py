@@ -22,7 +22,7 @@ from autosched.errors import (
     ScheduleError,
     TargetError,
 )
-from autosched.gpu_target import limits_of
+from autosched.gpu_target import MOST, THREADS, device_of, limits_of
 from autosched.runtime.opencl import default_queue
 from autosched.schedule import Schedule
 from autosched.tir import interp
@@ -51,6 +51,47 @@ def test_a_target_is_its_text(text: str) -> None:
 def test_usual_limits_are_not_written_out() -> None:
     assert str(at.Target("opencl -max-threads-per-block=256")) == "opencl"
     assert limits_of(at.Target("opencl -max-threads-per-block=64")).max_threads == 64
+    usual = "cuda -arch=sm_90 -multiprocessors=132 -max-shared-memory-per-block=232448"
+    assert str(at.Target(usual)) == "cuda -arch=sm_90"
+
+
+def test_another_device_is_described() -> None:
+    params = at.HardwareParams(
+        max_shared_memory_per_block=48 << 10,
+        max_local_memory_per_block=32768,
+        max_threads_per_block=512,
+        max_vthread_extent=4,
+        warp_size=32,
+        multiprocessors=60,
+    )
+    target = params.applied(at.Target("cuda -arch=sm_90"))
+    assert str(target) == (
+        "cuda -arch=sm_90 -max-threads-per-block=512 -max-shared-memory-per-block=49152 "
+        "-multiprocessors=60 -registers-per-block=32768 -max-vthread-extent=4"
+    )
+    assert at.Target(str(target)) == target
+    device, limits = device_of(target), limits_of(target)
+    assert (device.processors, device.registers, device.max_virtual) == (60, 32768, 4)
+    assert device.memory < device_of(at.Target("cuda -arch=sm_90")).memory
+    assert (limits.max_threads, limits.shared_bytes) == (512, 49152)
+
+
+def test_opencl_says_what_a_device_is() -> None:
+    target = at.HardwareParams.of_opencl().applied(at.Target("opencl"))
+    info = default_queue().info
+    assert limits_of(target).max_threads == min(info.max_threads, MOST[THREADS])
+    gpu = at.Target("opencl -multiprocessors=20")
+    assert device_of(gpu).processors == 20
+    assert device_of(gpu).clock != device_of(at.Target("opencl")).clock, "of a CPU under PoCL"
+
+
+def test_figures_of_another_kind_are_refused() -> None:
+    with pytest.raises(TargetError, match=r"num_cores are figures of a CPU, and opencl is none"):
+        at.HardwareParams(num_cores=2).applied(at.Target("opencl"))
+    with pytest.raises(TargetError, match=r"max_threads_per_block are figures of a GPU"):
+        at.HardwareParams(max_threads_per_block=2).applied(at.Target("llvm"))
+    with pytest.raises(TargetError, match=r"warp_size=64, and generated code takes 32"):
+        at.HardwareParams(warp_size=64).applied(at.Target("cuda -arch=sm_90"))
 
 
 @pytest.mark.parametrize(

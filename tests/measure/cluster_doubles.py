@@ -207,7 +207,7 @@ class QuickLocal(LocalPool):
         self._locks = tempfile.TemporaryDirectory(prefix="autosched-locks-")
         folder = Path(self._locks.name)
         runner = LocalRunner(
-            budget_ms=2, timeout=5, memory_bytes=4 << 30, slot=slot, lock_folder=folder
+            budget_ms=2, timeout=60, memory_bytes=4 << 30, slot=slot, lock_folder=folder
         )
         super().__init__(target, LocalBuilder(n_parallel=1), runner)
 

@@ -17,8 +17,8 @@ from measure.registry import State
 AUTOSCHED = (sys.executable, "-m", "autosched.cli")
 HERE = Path(__file__).parent
 START_SECONDS = 120.0
-QUICK = Limits(batch_seconds=1.0, batch_items=8, silence=6.0, stall=60.0, check=60.0)
-"""Patience for tests: what is silent for 6 seconds is given up."""
+QUICK = Limits(batch_seconds=1.0, batch_items=8, silence=12.0, stall=60.0, check=60.0)
+"""Patience for tests: what is silent for 12 seconds is given up."""
 
 
 class Process:
@@ -65,7 +65,7 @@ class Process:
         """Send a signal and wait; the exit status."""
         if self.popen.poll() is None:
             self.popen.send_signal(number)
-        status = self.popen.wait(30)
+        status = self.popen.wait(60)
         self._reader.join(10)
         assert self.popen.stdout is not None
         self.popen.stdout.close()

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import ctypes
+import dataclasses
 import os
 import signal
 import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import SimpleNamespace
+from typing import TYPE_CHECKING
 
 from autosched import te
 from autosched.codegen.artifact import Artifact, KernelInfo
@@ -19,6 +23,11 @@ from autosched.errors import ScheduleError
 from autosched.tir.nodes import PrimFunc
 from measure.build import params_of
 
+if TYPE_CHECKING:  # children import this module, and have no use for pools
+    from measure.local import LocalPool
+
+PATIENT = 60.0
+"""Seconds for a candidate whose limit is not what is tested: the machine may stand still."""
 BUILD_FUNC = "measure_doubles:build_double"
 SIZE = 1000
 
@@ -33,6 +42,18 @@ class Double:
         if self.name == "unschedulable":
             raise ScheduleError("this trace fits no program")
         return SimpleNamespace(func=func)
+
+
+@contextmanager
+def limited(pool: LocalPool, seconds: float) -> Iterator[None]:
+    """Meanwhile a candidate's calls may take so long."""
+    slot = pool._slot
+    before = slot.options
+    slot.options = dataclasses.replace(before, timeout=seconds)
+    try:
+        yield
+    finally:
+        slot.options = before
 
 
 def vector_add(dtype: str = "float32") -> PrimFunc:
@@ -283,6 +304,11 @@ def _fork_sleeper() -> None:
     raise ValueError("left a grandchild")
 
 
+def _leave_busy_grandchild() -> None:
+    busy = "import os\nif os.fork() == 0:\n    os.setsid()\n    while True:\n        pass"
+    subprocess.run([sys.executable, "-c", busy], check=True)
+
+
 BUILDERS = {
     "build_sleeps": lambda: time.sleep(1000),
     "build_raises": lambda: compile_ir("this is no IR", None),
@@ -295,6 +321,7 @@ BUILDERS = {
     "build_returns_lambda": lambda: lambda: None,
     "build_leaves_grandchild": _fork_sleeper,
     "build_fills_the_disk": _fill_the_disk,
+    "build_leaves_it_busy": _leave_busy_grandchild,
 }
 
 

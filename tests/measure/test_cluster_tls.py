@@ -9,12 +9,15 @@ import subprocess
 import threading
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cluster_doubles import candidates, vector_add
 from cluster_processes import AUTOSCHED, QUICK, Cluster, wait_ready
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from autosched.errors import MeasureError
+from measure import certs as certs_module
 from measure.certs import make_certs
 from measure.cluster import ClusterPool
 from measure.cluster_settings import check_address, security
@@ -74,13 +77,45 @@ def test_cluster_certificates_that_nobody_would_take_are_refused(
     assert "worker.pem expired on" in done.stderr
     mixed = tmp_path / "mixed"
     make_certs(mixed)
+    (tmp_path / "mine.pem").write_bytes((mixed / "ca.pem").read_bytes())
     (mixed / "ca.pem").write_bytes((certs / "ca.pem").read_bytes())
     with pytest.raises(MeasureError, match=r"client.pem is not of the authority .*ca.pem; take"):
         security(mixed, "client")
+    both = (mixed / "ca.pem").read_bytes() + (tmp_path / "mine.pem").read_bytes()
+    (mixed / "ca.pem").write_bytes(both)
+    assert security(mixed, "client") is not None
     (mixed / "worker.pem").write_bytes(b"torn")
     with pytest.raises(MeasureError, match=r"worker.pem is no certificate"):
         security(mixed, "worker")
     assert security(certs, "client") is not None
+
+
+def test_cluster_certificates_may_be_a_chain_and_of_several_authorities(tmp_path: Path) -> None:
+    def made(name: str, issuer: certs_module.Issuer | None, days: int = 1) -> Any:
+        key = ec.generate_private_key(ec.SECP256R1())
+        return certs_module._certificate(name, key, issuer, days, ()), key
+
+    def file(name: str, *issued: Any) -> Path:
+        path = tmp_path / name
+        path.write_bytes(b"".join(certs_module._pem(certificate) for certificate, _ in issued))
+        return path
+
+    root, other = made("root", None), made("other", None)
+    between = made("between", root)
+    leaf = made("leaf", between)
+    check = certs_module.check_certificate
+    check(file("chain.pem", leaf, between), file("ca.pem", other, root))
+    file("leaf.pem", leaf)
+    for issued, authority in ("leaf.pem", "ca.pem"), ("chain.pem", "other.pem"):
+        file("other.pem", other)
+        with pytest.raises(MeasureError, match=f"{issued} is not of the authority .*{authority}"):
+            check(tmp_path / issued, tmp_path / authority)
+    expired = made("between", root, 0)
+    file("late.pem", made("leaf", expired), expired)
+    with pytest.raises(MeasureError, match=r"late.pem expired on"):
+        check(tmp_path / "late.pem", tmp_path / "ca.pem")
+    with pytest.raises(MeasureError, match=r"empty.pem is no certificate"):
+        check(file("empty.pem"), tmp_path / "ca.pem")
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from autosched.errors import MeasureError
-from measure.child import Child, wait_any
-from measure.warm import Limits, Template
+from measure.child import MOST_PAUSES, Child, wait_any
+from measure.warm import START_SECONDS, Limits, Template
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +49,7 @@ def gone(pid: int, seconds: float = 60.0) -> bool:
 
 
 def works(child: Child) -> bool:
-    return child.call("measure_doubles:add", 1, 2, timeout=10).value == 3
+    return child.call("measure_doubles:add", 1, 2, timeout=60).value == 3
 
 
 def test_child_answers_and_is_used_again(child: Child) -> None:
@@ -60,7 +60,7 @@ def test_child_answers_and_is_used_again(child: Child) -> None:
 
 
 def test_child_crash_keeps_signal_stack_and_last_words(child: Child) -> None:
-    outcome = child.call("measure_doubles:crash", timeout=10)
+    outcome = child.call("measure_doubles:crash", timeout=60)
     assert (outcome.kind, outcome.signal) == ("crash", "SIGSEGV")
     assert "in crash" in outcome.text
     assert "last words" in outcome.text
@@ -78,52 +78,86 @@ def test_child_deadline_kills_it(child: Child) -> None:
     assert works(child)
 
 
+def test_child_has_time_again_after_its_parent_stood_still(child: Child) -> None:
+    """Nobody looked at the deadline, so the machine may have done nothing at all."""
+    assert works(child)
+    assert child.pid is not None
+    os.kill(child.pid, signal.SIGSTOP)
+    child.send("measure_doubles:add", 1, 2, timeout=60)
+    child._deadline -= 100
+    assert child._advance(False, False) is None
+    assert child._deadline > time.monotonic()
+    os.kill(child.pid, signal.SIGCONT)
+    assert wait_any([child])[0][1].value == 3
+
+
+def test_child_that_always_finds_its_parent_late_is_ended(child: Child) -> None:
+    assert works(child)
+    child.send("measure_doubles:sleep", timeout=60)
+    outcomes = []
+    while not any(outcomes):
+        child._deadline -= 100
+        outcomes.append(child._advance(False, False))
+    assert [o and o.kind for o in outcomes] == [None] * MOST_PAUSES + ["timeout"]
+
+
+def test_child_has_its_time_from_when_it_is_ready(child: Child) -> None:
+    """However long the machine needs to start it."""
+    child.send("measure_doubles:sleep", timeout=0.1)
+    assert child._deadline > time.monotonic() + START_SECONDS / 2
+    assert wait_any([child])[0][1].kind == "timeout"
+    assert works(child)
+    child.send("measure_doubles:sleep", timeout=0.1)
+    assert child._deadline <= time.monotonic() + 0.1
+    assert wait_any([child])[0][1].kind == "timeout"
+
+
 @pytest.mark.parametrize("double", ["leave_grandchild_and_die", "leave_grandchild"])
 def test_child_takes_grandchildren_along(child: Child, template: Template, double: str) -> None:
     works(child)
     process = template._process
     assert process is not None
-    child.call(f"measure_doubles:{double}", timeout=10)
+    child.call(f"measure_doubles:{double}", timeout=60)
     child.kill()
     listing = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()
     assert listing.split() == []
 
 
 def test_child_that_closes_its_connection(child: Child) -> None:
-    outcome = child.call("measure_doubles:close_everything", timeout=10)
+    outcome = child.call("measure_doubles:close_everything", timeout=60)
     assert outcome.kind == "crash"
     assert "closed its connection" in outcome.text
     assert works(child)
 
 
 def test_child_raising_something_unpicklable(child: Child) -> None:
-    outcome = child.call("measure_doubles:raise_unpicklable", timeout=10)
+    outcome = child.call("measure_doubles:raise_unpicklable", timeout=60)
     assert outcome.kind == "error"
     assert "from the builder" in outcome.text
 
 
 def test_child_reply_may_not_run_anything(child: Child) -> None:
-    outcome = child.call("measure_doubles:fake_reply", timeout=10)
+    outcome = child.call("measure_doubles:fake_reply", timeout=60)
     assert outcome.kind == "crash"
     assert "may not contain os.system" in outcome.text
     assert works(child)
 
 
 def test_child_returning_what_it_may_not(child: Child) -> None:
-    outcome = child.call("measure_doubles:echo", Path("/tmp"), timeout=10)
+    outcome = child.call("measure_doubles:echo", Path("/tmp"), timeout=60)
     assert outcome.kind == "crash"
     assert "may not contain pathlib" in outcome.text
 
 
 def test_child_function_that_is_not_there(child: Child) -> None:
-    assert "no attribute 'nothing'" in child.call("measure_doubles:nothing", timeout=10).text
-    assert '"module:function"' in child.call("measure_doubles", timeout=10).text
+    assert "no attribute 'nothing'" in child.call("measure_doubles:nothing", timeout=60).text
+    assert '"module:function"' in child.call("measure_doubles", timeout=60).text
 
 
 def test_child_that_grows_is_replaced(template: Template) -> None:
     child = Child(template, Limits(memory_bytes=4 << 30), grow_bytes=100 << 20)
     assert works(child)
-    assert [child.call("measure_doubles:grow", timeout=10).value for _ in range(3)] == [1, 2, 1]
+    assert [child.call("measure_doubles:grow", timeout=60).value for _ in range(3)] == [1, 2, 1]
     assert child.starts == 2
     child.kill()
 
@@ -133,7 +167,7 @@ def test_child_killed_from_outside_is_lost(child: Child) -> None:
     assert child.pid is not None
     timer = threading.Timer(0.1, os.kill, (child.pid, signal.SIGKILL))
     timer.start()
-    outcome = child.call("measure_doubles:sleep", timeout=10)
+    outcome = child.call("measure_doubles:sleep", timeout=60)
     timer.join()
     assert outcome.kind == "lost"
     assert works(child)
@@ -143,7 +177,7 @@ def test_child_killed_between_calls(child: Child) -> None:
     assert works(child)
     assert child.pid is not None
     os.kill(child.pid, signal.SIGKILL)
-    assert child.call("measure_doubles:add", 1, 2, timeout=10).kind == "lost"
+    assert child.call("measure_doubles:add", 1, 2, timeout=60).kind == "lost"
     assert works(child)
 
 
@@ -152,7 +186,7 @@ def test_child_surroundings(child: Child, monkeypatch: pytest.MonkeyPatch) -> No
     fresh = Template(pass_env=["A_WANTED_NAME"])
     monkeypatch.setenv("A_WANTED_NAME", "y")
     one = Child(fresh, Limits(memory_bytes=1 << 30))
-    found = one.call("measure_doubles:surroundings", timeout=10).value
+    found = one.call("measure_doubles:surroundings", timeout=60).value
     assert "A_SECRET_TOKEN" not in found["environ"]
     assert found["environ"]["A_WANTED_NAME"] == "y"
     assert found["core"] == 0
@@ -173,8 +207,8 @@ def test_child_surroundings(child: Child, monkeypatch: pytest.MonkeyPatch) -> No
 def test_child_several_at_once(template: Template) -> None:
     children = [Child(template, Limits()) for _ in range(3)]
     children[0].send("measure_doubles:sleep", timeout=0.2)
-    children[1].send("measure_doubles:add", 1, 1, timeout=10)
-    children[2].send("measure_doubles:crash", timeout=10)
+    children[1].send("measure_doubles:add", 1, 1, timeout=60)
+    children[2].send("measure_doubles:crash", timeout=60)
     kinds = {}
     while any(c.busy for c in children):
         for child, outcome in wait_any(children):
@@ -186,13 +220,13 @@ def test_child_several_at_once(template: Template) -> None:
 
 def test_child_large_messages(child: Child) -> None:
     data = os.urandom(8 << 20)
-    assert child.call("measure_doubles:echo", data, timeout=20).value == data
+    assert child.call("measure_doubles:echo", data, timeout=60).value == data
 
 
 def test_child_refuses_a_second_call(child: Child) -> None:
-    child.send("measure_doubles:sleep", timeout=10)
+    child.send("measure_doubles:sleep", timeout=60)
     with pytest.raises(MeasureError, match="at work already"):
-        child.send("measure_doubles:add", 1, 2, timeout=10)
+        child.send("measure_doubles:add", 1, 2, timeout=60)
     child.kill()
 
 
@@ -202,7 +236,7 @@ def test_template_lost_and_restarted() -> None:
     assert works(child)
     assert template._process is not None
     template._process.kill()
-    assert child.call("measure_doubles:sleep", timeout=10).kind == "lost"
+    assert child.call("measure_doubles:sleep", timeout=60).kind == "lost"
     assert works(child)
     child.kill()
     template.close()
@@ -211,7 +245,7 @@ def test_template_lost_and_restarted() -> None:
 SCRIPT = """
 import sys, time
 from measure.child import Child
-from measure.warm import Limits, Template
+from measure.warm import START_SECONDS, Limits, Template
 template = Template(preload=["measure_doubles"])
 children = [Child(template, Limits()) for _ in range(2)]
 for c in children:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from measure_doubles import BUILD_FUNC, Double, vector_add
+from measure_doubles import BUILD_FUNC, PATIENT, Double, limited, vector_add
 
 from autosched import te
 from autosched.errors import MeasureError
@@ -29,10 +29,18 @@ Found = Sequence[tuple[int, MeasureResult]]
 
 @pytest.fixture(scope="module")
 def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalPool]:
-    builder = LocalBuilder(timeout=3, n_parallel=2, build_func=BUILD_FUNC, memory_bytes=4 << 30)
+    builder = LocalBuilder(
+        timeout=PATIENT, n_parallel=2, build_func=BUILD_FUNC, memory_bytes=4 << 30
+    )
     # A folder of its own for the lock: other work on this machine must not hold up the tests.
     folder = tmp_path_factory.mktemp("lock")
-    runner = LocalRunner(timeout=1.0, budget_ms=2, memory_bytes=4 << 30, lock_folder=folder)
+    runner = LocalRunner(
+        timeout=PATIENT,
+        baseline_timeout=PATIENT,
+        budget_ms=2,
+        memory_bytes=4 << 30,
+        lock_folder=folder,
+    )
     with LocalPool(builder=builder, runner=runner) as made:
         yield made
 
@@ -47,8 +55,10 @@ def job(pool: LocalPool) -> JobHandle:
 @pytest.fixture(scope="module")
 def real_pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalPool]:
     """With the default builder."""
-    runner = LocalRunner(budget_ms=2, lock_folder=tmp_path_factory.mktemp("lock"))
-    with LocalPool(builder=LocalBuilder(n_parallel=1), runner=runner) as made:
+    folder = tmp_path_factory.mktemp("lock")
+    runner = LocalRunner(timeout=PATIENT, baseline_timeout=PATIENT, budget_ms=2, lock_folder=folder)
+    builder = LocalBuilder(timeout=PATIENT, n_parallel=1)
+    with LocalPool(builder=builder, runner=runner) as made:
         yield made
 
 
@@ -106,7 +116,12 @@ NAMELESS = {"unschedulable", "build_dies", "build_segfaults", "build_eats_memory
 @pytest.mark.parametrize("name", EXPECTED)
 def test_local_status_and_going_on(pool: LocalPool, job: JobHandle, name: str) -> None:
     status, text = EXPECTED[name]
-    bad, good = pool.measure(job, [Double(name), GOOD])
+    if status is Status.RUN_TIMEOUT:
+        with limited(pool, 1.0):
+            (bad,) = pool.measure(job, [Double(name)])
+        (good,) = pool.measure(job, [GOOD])
+    else:
+        bad, good = pool.measure(job, [Double(name), GOOD])
     assert (bad.status, good.status) == (status, Status.OK), bad.error
     assert text in bad.error
     assert (bad.seconds is None) == (status is not Status.OK)
@@ -138,6 +153,19 @@ def test_local_leaves_no_grandchildren(pool: LocalPool, job: JobHandle) -> None:
     pool._slot.child.kill()
     pool._builders.kill()
     assert children_of_template(pool) == set()
+
+
+def test_local_nothing_that_a_builder_started_is_at_work_beside_a_timing(
+    pool: LocalPool, job: JobHandle
+) -> None:
+    bad, good = pool.measure(job, [Double("build_leaves_it_busy"), GOOD])
+    assert (bad.status, good.status) == (Status.BUILD_ERROR, Status.OK)
+    assert "returned NoneType" in bad.error
+    builders = {c.pid for c in pool._builders.children if c.pid is not None}
+    assert builders
+    for pid in builders:
+        assert Path(f"/proc/{pid}/task/{pid}/children").read_text() == ""
+    assert children_of_template(pool) == set(pool.processes)
 
 
 def test_local_result_is_complete(pool: LocalPool, job: JobHandle) -> None:
@@ -234,12 +262,24 @@ def test_local_interrupt_leaves_all_usable(pool: LocalPool, job: JobHandle) -> N
 @pytest.mark.parametrize("name", ["build_sleeps", "endless_loop"])
 def test_local_interrupt_while_waiting(pool: LocalPool, job: JobHandle, name: str) -> None:
     assert pool.measure(job, [GOOD])[0].ok
-    timer = threading.Timer(0.15, os.kill, (os.getpid(), signal.SIGINT))
-    timer.start()
-    with pytest.raises(KeyboardInterrupt):
-        pool.measure(job, [Double(name)] * 50)
-    timer.join()
     children = (*pool._builders.children, pool._slot.child)
+    stuck = children[:-1] if name == "build_sleeps" else children[-1:]
+    over = threading.Event()
+
+    def interrupt() -> None:
+        while not over.wait(0.05):
+            if all(child.busy for child in stuck):
+                os.kill(os.getpid(), signal.SIGINT)
+                return
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            pool.measure(job, [Double(name)] * 50)
+    finally:
+        over.set()
+        thread.join()
     assert not any(child.busy for child in children)
     ended = pool._template._process is None
     assert children_of_template(pool) == (set() if ended else set(pool.processes))
@@ -290,7 +330,8 @@ def test_local_default_builder(tmp_path: Path) -> None:
     sch.reorder(k, inner)
     sch.vectorize(inner)
     sch.parallel(i)
-    with LocalPool(runner=LocalRunner(lock_folder=tmp_path, budget_ms=2)) as pool:
+    runner = LocalRunner(lock_folder=tmp_path, budget_ms=2, baseline_timeout=PATIENT)
+    with LocalPool(runner=runner) as pool:
         job = pool.open_job(func, seed=3)
         assert job.baseline.ok
         result = pool.measure(job, [sch.trace])[0]

@@ -45,12 +45,28 @@ def test_threads_waiting_is_counted_for_each_thread() -> None:
     assert len(threads._counts) == 1
 
 
+def test_a_thread_that_has_ended_waits_for_nothing_more() -> None:
+    stop = threading.Event()
+    other = threading.Thread(target=stop.wait)
+    threads = Threads()
+    other.start()
+    threads.follow()
+    stop.set()
+    other.join()
+    end = time.monotonic() + 60
+    while str(other.native_id) in os.listdir("/proc/self/task"):
+        assert time.monotonic() < end
+        time.sleep(0.001)
+    assert str(other.native_id) in threads._counts
+    assert threads.waited() >= 0
+
+
 def test_threads_of_an_urgent_child_have_a_core_each(template: Template) -> None:
     usual = Child(template, Limits())
-    assert usual.call("measure_doubles:cores_of_threads", timeout=20).value[0] == 0
+    assert usual.call("measure_doubles:cores_of_threads", timeout=60).value[0] == 0
     usual.kill()
     urgent = Child(template, Limits(urgent=True))
-    priority, cores = urgent.call("measure_doubles:cores_of_threads", timeout=20).value
+    priority, cores = urgent.call("measure_doubles:cores_of_threads", timeout=60).value
     urgent.kill()
     if priority == 0:
         pytest.skip("this user may not raise a priority")

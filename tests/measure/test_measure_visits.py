@@ -83,6 +83,13 @@ def test_visits_are_more_where_the_order_counts() -> None:
     assert not near.unsettled(1e-3, PLAN)
 
 
+def test_visits_are_most_near_the_best_while_they_differ() -> None:
+    restless = [1.0e-3 * 1.02**n for n in range(PLAN.most_near_visits)]
+    for count in range(PLAN.near_visits, PLAN.most_near_visits):
+        assert visited(*restless[:count]).unsettled(1e-3, PLAN)
+    assert not visited(*restless).unsettled(1e-3, PLAN)
+
+
 def test_visits_are_for_those_in_the_race() -> None:
     assert not first(1e-3 * PLAN.out_of_race * 1.01).unsettled(1e-3, PLAN)
     assert not first(PLAN.long_factor * PLAN.budget_ms * 1.1e-3).unsettled(1.0, PLAN)
@@ -150,7 +157,7 @@ def test_visits_lost_with_the_device_are_not_without_end() -> None:
     made = first(1e-3)
     while made.unsettled(1e-3, PLAN):
         made.add(Turn(None))
-    assert made.tried == PLAN.most_visits
+    assert made.tried == PLAN.most_near_visits
     assert made.result.ok
 
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from measure.devices import Device
 from measure.dispatch import (
     RETRIES,
+    SPARED,
     Answer,
     Cancelled,
     Check,
@@ -430,13 +431,28 @@ def test_who_kills_its_device_is_lost_alone_and_its_neighbours_are_measured() ->
 
 def test_a_batch_that_never_began_blames_no_candidate() -> None:
     s = ready(2, "a", strikes=100)
-    for _ in range(10):
+    for _ in range(SPARED):
         (send,) = sends(s.go())
         s.dispatcher.ended(send.batch, "KilledWorker", s.now)
         s.at_work["a"].clear()
         s.go()
         s.serve("a")
     assert not s.outcomes
+    assert s.dispatcher.counters.repeats == 0
+
+
+def test_who_kills_workers_before_they_tell_that_they_began_is_found_out() -> None:
+    s = ready(8, "a", strikes=100)
+    for _ in range(100):
+        s.now += 1.0
+        for send in sends(s.go()):
+            if 3 in send.items:
+                s.at_work["a"].clear()
+                s.dispatcher.ended(send.batch, "KilledWorker", s.now)
+        s.take()
+        s.serve("a")
+    assert set(s.outcomes) == set(range(8))
+    assert [item for item, found in s.outcomes.items() if isinstance(found, Lost)] == [3]
 
 
 def test_a_silent_device_is_given_up_and_its_late_answer_kept_once() -> None:

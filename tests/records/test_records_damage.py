@@ -195,13 +195,19 @@ def test_marks_and_line_ends_of_other_systems(tmp_path):
         ({"trace": VALUES[-2]}, "trace: expected at most 64 levels"),
         ({"decisions": {"t0": 2**63}}, "decisions: expected integers of 64 bits"),
         ({"decisions": {"\0": 1}}, "decisions: expected names that can be stored"),
-        ({"job_id": "é" * 33}, "job_id: expected at most 64 bytes"),
+        ({"job_id": "a" * 65}, "job_id: expected 1 to 64 letters"),
+        ({"job_id": "../logout"}, "job_id: expected 1 to 64 letters"),
+        ({"workload_key": "w 1"}, "workload_key: expected 1 to 64 letters"),
+        ({"target": "llvm\n"}, "target: expected printable ASCII text"),
+        ({"device": "\x1b[31m"}, "device: expected printable ASCII text"),
+        ({"toolchain": "\u202e"}, "toolchain: expected printable text"),
+        ({"toolchain": "x" * 1001}, "toolchain: expected at most 1000 bytes"),
         ({"spread": -1e-9}, "spread: expected a number that is finite and not negative"),
         ({"runs": -1}, "runs: expected a number that is finite and not negative"),
         ({"status": "build_error", "seconds": -1}, "seconds: expected a number that is finite"),
         ({"created_at": "0001-01-01T00:00:00+23:59"}, "created_at: expected a year from 1971"),
     ],
-    ids=range(8),
+    ids=range(14),
 )
 def test_values_that_would_harm_later_are_refused(tmp_path, change, reason):
     line = json.dumps(json.loads(encode_line(trial(0))) | change).encode()

@@ -14,6 +14,7 @@ from records_factory import (
     KEY,
     TARGET,
     WORKLOAD,
+    Clock,
     baseline,
     failure,
     slots,
@@ -192,7 +193,7 @@ class TestPostgresStore(StoreContract, QueueContract, RepairContract):
 
         with ThreadPoolExecutor(2) as pool:
             list(pool.map(write, ["ab", "ba"]))
-        assert len(begun) == 3
+        assert len(begun) >= 3  # both, where the server waited for its own reasons
         assert [store.job(job_id).error for job_id in "ab"] == ["ab", "ba"]
 
     def test_a_transaction_is_not_tried_for_ever(self, store, monkeypatch):
@@ -254,18 +255,18 @@ class TestPostgresStore(StoreContract, QueueContract, RepairContract):
         with Store(address) as mine, mine._db.transaction(writes=True) as connection:
             put(connection, Traces(), {trial(0).key: trial(0, trace=[["other"]])})
             store.add_records([trial(n, job_id=other) for n in range(5)])
-            waits = []
-            monkeypatch.setattr(frontier.time, "sleep", waits.append)
+            clock = Clock()
+            monkeypatch.setattr(frontier, "time", clock)
             assert [r.slot for r in store.page(limit=2).records] == [0, 1]
-            del waits[:]
+            before = clock.now
             assert [r.slot for r in store.page(limit=2).records] == [0, 1]
-            assert waits == [], "it was waited for once"
+            assert clock.now == before, "it was waited for once"
             with Store(address) as third, third._db.transaction(writes=True) as its:
                 late = trial(5, job_id=next_one)
                 put(its, Traces(), {late.key: late})
                 store.add_records([trial(n, job_id=other) for n in range(6, 9)])
                 assert len(store.page(limit=8).records) == 8
-                assert waits != [], "others are waited for as before"
+                assert clock.now > before, "others are waited for as before"
         assert slots(store) == [0, *range(9)]
 
     def test_the_best_is_looked_up_in_its_index(self, store):

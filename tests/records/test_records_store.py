@@ -14,6 +14,7 @@ from records_factory import (
     KEY,
     TARGET,
     WORKLOAD,
+    Clock,
     slots,
     trial,
     with_job,
@@ -38,20 +39,23 @@ class TestSqliteStore(StoreContract, QueueContract, RepairContract):
     def address(self, tmp_path):
         return tmp_path / "tuning.db"
 
-    def test_threads_and_processes_are_waited_for_together(self, store, address):
+    def test_threads_and_processes_are_waited_for_together(self, store, address, monkeypatch):
         """Not so long for the one and then as long for the other."""
-        busy = 4.0
-        with Store(address, busy_seconds=busy) as mine, ThreadPoolExecutor(1) as pool:
+        clock = Clock()
+        monkeypatch.setattr(database, "time", clock)
+        with Store(address, busy_seconds=60.0) as mine, ThreadPoolExecutor(1) as pool:
             other = sqlite3.connect(address, isolation_level=None)
             other.execute("BEGIN IMMEDIATE")
             mine._db._writer.acquire()
-            began = time.monotonic()
+            asked = clock.asked
             writing = pool.submit(mine.put_workload, WORKLOAD)
-            time.sleep(0.8 * busy)
+            while clock.asked == asked:  # until it knows how long it waits
+                time.sleep(0.001)
+            clock.sleep(59.0)
             mine._db._writer.release()
             with pytest.raises(StoreUnavailable, match="cannot be used now"):
                 writing.result()
-            assert time.monotonic() - began < 1.6 * busy
+            assert clock.now < 1065.0
             other.execute("ROLLBACK")
             other.close()
 

@@ -21,9 +21,9 @@ from autosched.runtime.cuda import CUDAFunction, open_cuda
 N = 64
 
 
-def artifact(code: bytes = b"\x7fELF") -> GPUArtifact:
+def artifact(code: bytes = b"\x7fELF", shared_bytes: int = 0) -> GPUArtifact:
     params = Param("a", (N,), "float32", False), Param("out", (N,), "float32", True)
-    launch = Launch("add", (4, 1, 1), (16, 1, 1), (0, 1, 2))
+    launch = Launch("add", (4, 1, 1), (16, 1, 1), (0, 1, 2), shared_bytes)
     return GPUArtifact(
         "text", KernelInfo("main", params), (launch,), ((N, "float32"),), "cuda -arch=sm_90", code
     )
@@ -60,6 +60,12 @@ def main() -> None:
         run(a[1:], out)
     double.double_context.restype = ctypes.c_void_p
     assert double.double_context() is None, "the thread has the context that it had"
+
+    out[...] = 0
+    CUDAFunction(artifact(shared_bytes=100_000))(a, out)
+    np.testing.assert_array_equal(out, a + 1)
+    with pytest.raises(DeviceError, match="cuFuncSetAttribute: CUDA_ERROR_INVALID_VALUE"):
+        CUDAFunction(artifact(shared_bytes=300_000))
 
     there, to = OnDevice(a, 7), OnDevice(out, 9)
     run(there, to)

@@ -39,12 +39,17 @@ CUdevice_attribute = IntEnum(
     {f"CU_DEVICE_ATTRIBUTE_{name}": n for n, name in enumerate(ATTRIBUTES, 1)},
 )
 
+CUfunction_attribute = IntEnum(
+    "CUfunction_attribute", {"CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES": 8}
+)
+
 
 class DriverDouble:
     """One device with `memory_bytes` of memory."""
 
     CUresult = CUresult
     CUdevice_attribute = CUdevice_attribute
+    CUfunction_attribute = CUfunction_attribute
 
     def __init__(self, memory_bytes: int = 1 << 24) -> None:
         self.memory_bytes = memory_bytes
@@ -52,6 +57,8 @@ class DriverDouble:
         self.allocated: dict[int, Any] = {}
         self.pinned: dict[int, Any] = {}
         self.kernels: dict[str, tuple[int, Callable[..., None]]] = {}
+        self.shared: dict[str, int] = {}
+        """What kernels may ask for at a launch, by name."""
         self.calls: list[tuple[Any, ...]] = []
         self.sticky: CUresult | None = None
         self.fails: dict[str, CUresult] = {}
@@ -171,9 +178,16 @@ class DriverDouble:
         known = name.decode() in self.kernels or name == b"hold"
         return (OK if known else CUresult.CUDA_ERROR_NOT_FOUND), name.decode()
 
+    def cuFuncSetAttribute(self, function: str, attribute: Any, value: int) -> tuple[Any]:
+        assert attribute == CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+        if value > 227 << 10:
+            return (CUresult.CUDA_ERROR_INVALID_VALUE,)
+        self.shared[function] = value
+        return (OK,)
+
     def cuLaunchKernel(self, function: str, *rest: Any) -> tuple[Any]:
         grid, block, shared, _, params, extra = rest[:3], rest[3:6], *rest[6:]
-        assert (shared, extra) == (0, 0)
+        assert (shared, extra) == (self.shared.get(function, 0), 0)
         if function == "hold":
             (address,) = (ctypes.c_void_p * 1).from_address(params)
             self.clock += ctypes.c_uint64.from_address(address).value // 1000

@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -115,6 +116,15 @@ def test_arrays_of_the_device_are_used_where_they_are(double: DriverDouble) -> N
         run(a, out)
 
 
+def test_shared_memory_beyond_what_there_is_anyway_is_asked_for(double: DriverDouble) -> None:
+    made = artifact()
+    (launch,) = made.launches
+    large = replace(made, launches=(replace(launch, shared_bytes=100_000),))
+    run = CUDAFunction(large, CUDAQueue(Driver(double)))
+    run(np.zeros(N, np.float32), np.zeros(N, np.float32))
+    assert double.shared == {"add": 100_000}
+
+
 def test_the_thread_keeps_its_context(double: DriverDouble) -> None:
     """By which PyTorch knows the device that it works on."""
     run = function(double)
@@ -216,6 +226,7 @@ def _arguments(driver: Any) -> list[tuple[Any, ...]]:
     host, words = np.zeros(4, np.float32), (ctypes.c_void_p * 2)()
     device, event = driver.CUdevice(0), driver.CUevent(0)
     attribute = driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE
+    asked = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
     grid = block = (1, 1, 1)
     return [
         ("cuDeviceGetCount",),
@@ -238,6 +249,7 @@ def _arguments(driver: Any) -> list[tuple[Any, ...]]:
         ("cuModuleLoadData", b"cubin"),
         ("cuModuleGetFunction", driver.CUmodule(0), b"kernel"),
         ("cuModuleUnload", driver.CUmodule(0)),
+        ("cuFuncSetAttribute", driver.CUfunction(0), asked, 65536),
         ("cuLaunchKernel", driver.CUfunction(0), *grid, *block, 0, 1, ctypes.addressof(words), 0),
         ("cuStreamSynchronize", 1),
         ("cuStreamWaitEvent", 1, event, 0),

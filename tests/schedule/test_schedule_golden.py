@@ -217,6 +217,11 @@ def parallel_scan(s: Schedule) -> None:
         s.parallel(s.get_loops(block)[0])
 
 
+def single_pass_scan(s: Schedule) -> None:
+    """Tiles of six of twelve steps: two threads along them, three steps each."""
+    s.single_pass_scan(s.get_block("step"), 3, 2, 2)
+
+
 def tensorize(s: Schedule) -> None:
     """Twelve rows in register tiles of eight, the last one half empty."""
     tile(s, VNNI, rows=8, panels=1)
@@ -289,6 +294,7 @@ CASES: dict[str, tuple[PrimFunc, Callable[[Schedule], None]]] = {
     "transform_layout_fused": (matmul_add(5, 7, 3), transform_layout_fused),
     "transform_layout_padded": (matmul_add(5, 7, 3), transform_layout_padded),
     "parallel_scan": (cumsum(13, 3, "int32"), parallel_scan),
+    "single_pass_scan": (cumsum(13, 3, "int32"), single_pass_scan),
     "tensorize": (dot_matmul(VNNI, 12, 32, 8), tensorize),
     "rows": (softmax(), rows),
     "rows_reverse": (softmax(), rows_reverse),

@@ -76,7 +76,7 @@ class ServerProcess:
             self.process.kill()
             self._reap()
 
-    def terminate(self, seconds: float = 30.0) -> None:
+    def terminate(self, seconds: float = 60.0) -> None:
         """SIGTERM, and wait until it has ended."""
         assert self.process is not None
         self.process.send_signal(signal.SIGTERM)

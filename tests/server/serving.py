@@ -33,5 +33,5 @@ def serving(settings: Settings, tls: ssl.SSLContext | None = None) -> Iterator[h
                 yield client
         finally:
             server.should_exit = True
-            thread.join(20)
+            thread.join(60)
             assert not thread.is_alive(), "the server did not stop"

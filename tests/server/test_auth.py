@@ -19,7 +19,7 @@ from starlette.datastructures import Headers
 from records import Store, StoreUnavailable
 from records.database import Database
 from records.tokens import ADMIN, READ, SCOPES, SUBMIT, Tokens
-from server import auth
+from server import auth, events
 from server.problems import ProblemError
 from server.settings import Settings
 
@@ -152,6 +152,27 @@ def test_revoking_is_noticed(guarded: Guarded, monkeypatch: pytest.MonkeyPatch) 
     later = SimpleNamespace(monotonic=lambda: time.monotonic() + auth.REMEMBERED_SECONDS + 0.1)
     monkeypatch.setattr(auth, "time", later)
     assert guarded.client.get("/v1/jobs", headers=headers).status_code == 401
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["remembered", "asked"])
+def test_a_stream_ends_when_its_token_is_revoked(
+    guarded: Guarded, monkeypatch: pytest.MonkeyPatch, known: bool
+) -> None:
+    monkeypatch.setattr(events, "ALLOWED_SECONDS", 0.05)
+    body = {"workload": {"name": "matmul", "args": [8, 8, 8]}}
+    post = guarded.client.post("/v1/jobs", json=body, headers=bearer(guarded, SUBMIT))
+    path = f"/v1/jobs/{post.raise_for_status().json()['id']}/events"  # which waits for ever
+    text, token = Tokens(guarded.store).create("brief", READ, 600)
+    headers = {"Authorization": f"Bearer {text}"}
+    with guarded.client.stream("GET", path, headers=headers) as stream:
+        lines = stream.iter_lines()
+        assert next(line for line in lines if line.startswith("event:")) == "event: state"
+        if not known:
+            later = SimpleNamespace(monotonic=lambda: time.monotonic() + auth.REMEMBERED_SECONDS)
+            monkeypatch.setattr(auth, "time", later)
+        Tokens(guarded.store).revoke(token.id)
+        assert not [line for line in lines if line.startswith("event:")]  # and they end
+    assert guarded.client.get(path, headers=headers).status_code == 401
 
 
 def test_without_a_database_nobody_is_let_in(

@@ -10,6 +10,7 @@ import re
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -197,6 +198,20 @@ def test_a_process_answers_one_question_after_another() -> None:
             assert await made.examine(QUESTION) == first
             assert made._idle == [child]
         assert child.returncode is not None
+
+    asyncio.run(run())
+
+
+def test_modules_in_the_working_folder_are_not_run_by_who_examines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("server", "records", "json"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('not this one')\n")
+    monkeypatch.chdir(tmp_path)
+
+    async def run() -> None:
+        async with examining(processes=1) as made:
+            await made.examine(QUESTION)
 
     asyncio.run(run())
 

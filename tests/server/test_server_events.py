@@ -6,6 +6,7 @@ import json
 import socket
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -133,8 +134,31 @@ def test_slow_readers_hold_no_memory(client: httpx.Client, store: Store, streams
             reader.close()
 
 
-def _reader(client: httpx.Client, job_id: str) -> socket.socket:
-    found = socket.create_connection(("127.0.0.1", client.base_url.port or 80))
+def test_who_never_reads_is_cut_off(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    settings = Settings(
+        db=str(tmp_path / "x.db"), poll_seconds=0.05, jobs_at_once=0, examine_processes=1,
+        write_seconds=0.5,
+    )  # fmt: skip
+    with serving(settings) as client, Store(settings.db) as store:
+        job = submit(client, 4)
+        for _ in range(40):  # more than the sockets hold
+            store.add_event(job["id"], "progress", {"text": "x" * 500_000})
+        with _reader(client, job["id"], window=4096) as silent:
+            deadline = time.monotonic() + 60
+            while "its client did not take" not in caplog.text:
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+            while "autosched_streams_open 0.0" not in client.get("/metrics").text:
+                assert time.monotonic() < deadline
+            with silent.makefile("rb") as stream, suppress(ConnectionResetError):
+                assert not stream.read().endswith(b"0\r\n\r\n"), "it was told all of it"
+
+
+def _reader(client: httpx.Client, job_id: str, window: int | None = None) -> socket.socket:
+    found = socket.socket()
+    if window is not None:  # what the kernel takes for a program that does not
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, window)
+    found.connect(("127.0.0.1", client.base_url.port or 80))
     request = (
         f"GET /v1/jobs/{job_id}/events HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n"
     )

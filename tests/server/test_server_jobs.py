@@ -68,6 +68,16 @@ def test_a_job_runs_to_its_end(client: httpx.Client) -> None:
     assert states(client, job["id"])[3:] == ["queued", "running", "succeeded"]
 
 
+def test_modules_in_the_working_folder_are_not_run(
+    client: httpx.Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("server", "records", "json"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('not this one')\n")
+    monkeypatch.chdir(tmp_path)
+    job = submit(client, 1)
+    assert wait_for(client, job["id"], "succeeded", "failed")["state"] == "succeeded"
+
+
 def test_a_job_by_script_is_the_same_workload(client: httpx.Client) -> None:
     from autosched.tuning import SearchTask
 

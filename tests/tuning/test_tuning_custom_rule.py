@@ -143,3 +143,24 @@ def test_what_a_rule_may_not_return(
 ) -> None:
     with pytest.raises(TuningError, match=text):
         policy_of(Rule(condition, apply, "odd")).generate_sketches()
+
+
+def test_a_rule_that_raises_is_named() -> None:
+    def refuses(policy: at.SketchPolicy, state: State, block: str) -> list[State]:
+        schedule = state.fork()
+        loop = schedule.get_loops(schedule.get_block(block))[0]
+        schedule.vectorize(loop)
+        schedule.parallel(loop)
+        return [state.advance(schedule, handled=(block,))]
+
+    for rule, text in (
+        (Rule(lambda p, s, b: {}[b], strips, "odd"), "sketch rule odd raised KeyError for block C"),
+        (
+            Rule(is_product, refuses, "odd"),
+            "raised ScheduleError for block C: vectorize: loop i has",
+        ),
+    ):
+        with pytest.raises(TuningError, match=text):
+            policy_of(rule).generate_sketches()
+    with pytest.raises(TuningError, match="the apply function of the sketch rule odd is 4"):
+        Rule(is_product, 4, "odd")  # type: ignore[arg-type]

@@ -10,6 +10,7 @@ import pytest
 from tuning_doubles import FakePool
 
 import autosched as at
+from autosched.errors import TuningError
 from autosched.tuning.finale import ATTEMPTS, remeasure
 from measure.status import Distribution, Status
 
@@ -49,6 +50,38 @@ def test_a_slow_spell_is_waited_for(factors: Sequence[float], finales: int, kept
     assert pool.finales == finales
     assert result.best.seconds is not None
     assert result.best_seconds == pytest.approx(kept * result.best.seconds)
+
+
+class _Endings(FakePool):
+    """Whose finalists all end in a status."""
+
+    def __init__(self, *statuses: Status) -> None:
+        super().__init__()
+        self.statuses = statuses
+
+    def remeasure(self, *args: Any, **more: Any) -> list[Distribution]:
+        found = super().remeasure(*args, **more)
+        ends = [self.statuses[min(n, len(self.statuses) - 1)] for n in range(len(found))]
+        return [Distribution(status, "on purpose") for status in ends]
+
+
+def test_the_best_trial_stands_where_all_finalists_are_lost(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """But for one that was found to be wrong."""
+    options = {"num_measure_trials": 8, "verbose": 1}
+    task = at.SearchTask("matmul", (8, 9, 10))
+    usual = task.tune(at.TuningOptions(pool=FakePool(), **options))
+    capsys.readouterr()
+    lost = task.tune(at.TuningOptions(pool=_Endings(Status.DEVICE_LOST), **options))
+    assert lost.best.slot == usual.best.slot
+    assert lost.best_seconds == lost.best.seconds
+    assert lost.best.remeasured_seconds is None
+    assert "finalists could be measured again: device_lost" in capsys.readouterr().err
+    wrong = _Endings(Status.WRONG_RESULT, Status.DEVICE_LOST)
+    assert task.tune(at.TuningOptions(pool=wrong, **options)).best.slot != usual.best.slot
+    with pytest.raises(TuningError, match="could be measured again: wrong_result"):
+        task.tune(at.TuningOptions(pool=_Endings(Status.WRONG_RESULT), **options))
 
 
 class _Attempts:

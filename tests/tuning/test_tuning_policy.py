@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import logging
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -142,3 +144,54 @@ def test_trials_that_do_not_replay_are_counted(
         model = at.XGBModel().pretrain(tmp_path / "s.db")
     assert len(model.data) == 0
     assert "8 trials could not be learned from" in caplog.text
+
+
+def test_records_that_are_no_candidates_are_neither_learned_from_nor_handed_out(
+    task: at.SearchTask, tmp_path: Path
+) -> None:
+    log = tmp_path / "a.json"
+    tune(task, at.SketchPolicy(task), 16, to=[at.RecordToFile(log)])
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    trials = [x for x in lines if x.get("kind") == "trial"]
+    for n, damaged in enumerate(({}, dict.fromkeys(trials[1]["decisions"], -3))):
+        trials[n] |= {"decisions": damaged, "seconds": 1e-12}
+    trials[2] |= {"target": "no such target"}
+    log.write_text("".join(json.dumps(x) + "\n" for x in lines))
+    assert len(at.PreloadMeasuredStates(log).measured(task, task.space)) == 13
+    assert len(load_dataset(log)[0]) <= 14
+    schedule, _ = task.apply_best(log)
+    assert schedule.trace
+    known = at.SketchPolicy(task, init_search_callbacks=[at.PreloadMeasuredStates(log)])
+    assert len(tune(task, known, 8).records) == 10
+
+
+@pytest.mark.parametrize("use", ["apply_best", "update_from_file", "preload"])
+def test_what_holds_no_records_is_refused(task: at.SearchTask, use: str) -> None:
+    calls: dict[str, Callable[[Any], Any]] = {
+        "apply_best": task.apply_best,
+        "update_from_file": at.XGBModel().update_from_file,
+        "preload": lambda r: at.PreloadMeasuredStates(r).measured(task, task.space),
+    }
+    with pytest.raises(TuningError, match="records are 5; expected a log file, an SQLite file"):
+        calls[use](5)
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"generations": 0}, "generations is 0; expected an integer of at least 1"),
+        ({"population": 2.5}, "population is 2.5; expected an integer of at least 1"),
+        ({"eps_greedy": 1.5}, "eps_greedy is 1.5; expected a share from 0 to 1"),
+        ({"fresh": 0.9}, "expected no more than 1 together"),
+    ],
+)
+def test_parameters_of_a_search_are_checked(params: dict[str, Any], message: str) -> None:
+    with pytest.raises(TuningError, match=message):
+        SearchParams(**params)
+
+
+def test_a_population_of_another_task_is_refused(task: at.SearchTask) -> None:
+    other = at.SearchTask("softmax", (24, 300))
+    population = at.SketchPolicy(other).sample_initial_population(8)
+    with pytest.raises(TuningError, match="is not of the space of"):
+        at.XGBModel().predict(task, population)

@@ -83,6 +83,28 @@ def test_rounds_keep_their_size_when_the_total_grows(task: at.SearchTask, tmp_pa
     assert {r.slot for r in trials_of(db)} == {0, 1, 2, 3}
 
 
+def test_resuming_with_the_stores_own_records_preloaded_changes_no_proposal(
+    task: at.SearchTask, tmp_path: Path
+) -> None:
+    whole, parted = tmp_path / "whole.db", tmp_path / "parted.db"
+    for db, totals in ((whole, (32,)), (parted, (12, 20, 32))):
+        tune(task, FakePool(), 8, db, seed=7)
+        for total in totals:
+            known = at.SketchPolicy(task, init_search_callbacks=[at.PreloadMeasuredStates(db)])
+            options = at.TuningOptions(
+                num_measure_trials=total,
+                num_measures_per_round=4,
+                pool=FakePool(),
+                resume=True,
+                measure_callbacks=[at.RecordToStore(db)],
+                verbose=0,
+            )
+            task.tune(options, known)
+    found = [proposals(trials_of(db)) for db in (whole, parted)]
+    assert found[0] == found[1]
+    assert len(found[0]) == 40
+
+
 def test_resume_at_the_total_returns_at_once(task: at.SearchTask, tmp_path: Path) -> None:
     db = tmp_path / "a.db"
     first = tune(task, FakePool(), 16, db)

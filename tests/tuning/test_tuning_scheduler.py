@@ -312,3 +312,40 @@ def test_interrupting_leaves_every_job_cancelled(
     assert all(f"{s.task.title}: best " in said for s in scheduler.states)
     assert all(isinstance(s, TaskState) for s in scheduler.states)
     assert states_of_jobs(tmp_path / "a.db", scheduler.states) == {"cancelled"}
+
+
+@pytest.mark.parametrize("trials", [1, 6])
+def test_a_budget_too_small_for_all_tasks_ends_and_leaves_each_a_baseline(trials: int) -> None:
+    result = TaskScheduler(tasks(32, 64, 96, 128)).tune(options(num_measure_trials=trials))
+    assert result.trials == trials
+    assert all(r is not None and r.best_seconds > 0 for r in result.results)
+
+
+def test_an_objective_may_divide_by_the_time_of_a_dead_task() -> None:
+    seen: list[list[float]] = []
+
+    def mean(seconds: Any) -> float:
+        seen.append(list(seconds))
+        return math.exp(sum(math.log(s) for s in seconds) / len(seconds))
+
+    for opens in (False, True):
+        scheduler = TaskScheduler(tasks(32, 64, 96), objective_func=mean)
+        result = scheduler.tune(options(pool=_Broken(64, opens)))
+        assert result.dead[1]
+        others = [r.best_seconds for r in result.results if r is not None]
+        known = [scheduler.states[1].baseline] if opens else others
+        assert seen[-1][1] == min(known)
+        assert result.objective == mean(seen[-1])
+
+
+def test_what_an_objective_raises_says_what_it_was_given() -> None:
+    scheduler = TaskScheduler(tasks(32, 64), objective_func=lambda s: s[2])
+    with pytest.raises(TuningError, match=r"raised IndexError: .* seconds of the 2 tasks, \["):
+        scheduler.tune(options())
+
+
+def test_a_task_that_is_over_says_why() -> None:
+    small = at.SearchTask("matmul", (2, 1, 1))
+    scheduler = TaskScheduler([small, *tasks(32)], early_stopping_task=5)
+    result = scheduler.tune(options(num_measure_trials=400))
+    assert result.dead == ("the whole space has been measured", "no better program in 5 trials")

@@ -96,6 +96,8 @@ BAD_OPTIONS: list[tuple[dict[str, Any], str]] = [
     ({"early_stopping": -1}, "early_stopping is -1"),
     ({"num_measures_per_round": 0}, "num_measures_per_round is 0"),
     ({"seed": -1}, "seed is -1; expected an integer of at least 0"),
+    ({"seed": None}, "seed is None; expected an integer of at least 0"),
+    ({"seed": 1 << 80}, "seed is .*; expected an integer below 2"),
     ({"finalists": 0}, "finalists is 0"),
     ({"time_budget_s": 0}, "time_budget_s is 0; expected seconds > 0 or None"),
     ({"time_budget_s": "1"}, "time_budget_s is '1'; expected seconds > 0 or None"),

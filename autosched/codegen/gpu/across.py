@@ -120,7 +120,7 @@ class ReductionWriter(Writer):
             x for n, x in kernel.axes.items() if n.startswith("thread") and n not in chain.lanes
         ]
         count = prod(int(x.extent) for x in lanes)
-        lane, group = _number(lanes), _number(others)
+        lane, group = number_of(lanes), number_of(others)
         groups = prod(int(x.extent) for x in others)
         way = way_across(chain, kernel, self.warp)
         if way == "tree":
@@ -220,7 +220,7 @@ def unrolled(loops: Sequence[For]) -> tuple[For, ...]:
     return tuple(replace(x, kind="unrolled") if x.kind == "serial" else x for x in loops)
 
 
-def _number(axes: Sequence[For]) -> Affine:
+def number_of(axes: Sequence[For]) -> Affine:
     """One number for the values of several axes, the first fastest."""
     out, step = Affine(0), 1
     for x in axes:

@@ -46,6 +46,10 @@ class Dialect:
     """Widths of vectors of a stored type."""
     vector_name: Callable[[str], str]
     """What vectors of a stored type are called, without their width."""
+    ticket: str
+    """The number, from 0 up, that an address in global memory counts: one after the other."""
+    fence: str
+    """What is written before is seen before what is written after it; likewise what is read."""
     shuffle: bool = False
     """Whether the threads of a warp can exchange values."""
     asynchronous: Mapping[str, str] = field(default_factory=dict)

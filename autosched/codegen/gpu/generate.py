@@ -17,12 +17,14 @@ from autosched.tir.nodes import Buffer, PrimFunc, outputs_of
 @dataclass(frozen=True)
 class Launch:
     """One kernel of a source: `args` are numbers of the function's parameters, and after these of
-    the workspaces. `grid` counts blocks, `block` threads of a block, along x, y, z."""
+    the workspaces. `grid` counts blocks, `block` threads of a block, along x, y, z. `shared_bytes`
+    are what it asks for beside the arrays that the source declares."""
 
     name: str
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
     args: tuple[int, ...]
+    shared_bytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -82,4 +84,4 @@ def _launch(program: Program, kernel: Kernel) -> Launch:
     order = [*program.func.params, *program.workspaces]
     numbers = {id(b): n for n, b in enumerate(order)}
     args = tuple(numbers[id(b)] for b in kernel.params)
-    return Launch(kernel.name, kernel.grid, kernel.block, args)
+    return Launch(kernel.name, kernel.grid, kernel.block, args, kernel.dynamic_bytes)

@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
+from typing import TYPE_CHECKING
 
 from autosched.errors import CodegenError
 from autosched.tir.dtypes import itemsize
 from autosched.tir.nodes import Block, Buffer, For, Node, Site, allocated, sites
+
+if TYPE_CHECKING:
+    from autosched.codegen.gpu.lookback import Lookback
 
 AXES = tuple(f"{kind}.{axis}" for kind in ("blockIdx", "threadIdx") for axis in "xyz")
 """What loops are bound to in hardware; virtual threads are loops of a thread."""
@@ -24,6 +28,8 @@ class Limits:
     warp: int = 1
     max_extents: tuple[tuple[str, int], ...] = ()
     """Largest extents of single axes, where they are less than the whole allows."""
+    static_bytes: int | None = None
+    """The most shared memory that a block has without asking for more at the launch; None: all."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,6 +52,10 @@ class Kernel:
     local: tuple[Buffer, ...] = ()
     barriers: dict[int, frozenset[str]] = field(default_factory=dict)
     memories: frozenset[str] = frozenset({"shared", "global"})
+    dynamic_bytes: int = 0
+    """Of shared memory that a launch asks for: all of `shared`, where that is too much else."""
+    lookback: Lookback | None = None
+    """Of one that scans in a single pass: how."""
 
     @property
     def grid(self) -> tuple[int, int, int]:
@@ -81,6 +91,19 @@ def sites_in(nodes: Sequence[Node], around: tuple[For, ...]) -> Iterator[Site]:
 def buffer_bytes(b: Buffer) -> int:
     """Bytes of an array in memory."""
     return int(allocated(b.shape, b.align)) * itemsize(b.dtype)
+
+
+SHARED_ALIGN = 16
+"""Bytes that arrays in shared memory begin at multiples of."""
+
+
+def shared_offsets(kernel: Kernel) -> list[int]:
+    """Where each of the arrays in `shared` begins in memory that a launch asks for, and where they
+    end."""
+    found = [0]
+    for b in kernel.shared:
+        found.append(-(-(found[-1] + buffer_bytes(b)) // SHARED_ALIGN) * SHARED_ALIGN)
+    return found
 
 
 def check_limits(kernel: Kernel, limits: Limits, extra_bytes: int = 0) -> None:

@@ -9,10 +9,25 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import prod
 
 from autosched.codegen.gpu.barriers import check_races, place_barriers
 from autosched.codegen.gpu.double import double_buffers
-from autosched.codegen.gpu.kernel import BLOCKS, Kernel, Limits, buffer_bytes, check_limits
+from autosched.codegen.gpu.kernel import (
+    BLOCKS,
+    Kernel,
+    Limits,
+    buffer_bytes,
+    check_limits,
+    shared_offsets,
+)
+from autosched.codegen.gpu.lookback import (
+    is_single_pass,
+    lookback_of,
+    resetting,
+    shared_bytes,
+    without_state,
+)
 from autosched.codegen.gpu.overhang import unguarded
 from autosched.codegen.gpu.reduce import decompose, exchange_bytes
 from autosched.codegen.gpu.scopes import place_buffers
@@ -52,21 +67,40 @@ def kernels_of(func: PrimFunc, limits: Limits) -> Program:
     kernels: list[Kernel] = []
     spaces: list[Buffer] = []
     for n, root in enumerate(func.body):
-        kernel, own = _kernel(func, root, n, limits)
+        name = re.sub(r"\W", "_", f"{func.name}_kernel{n if len(func.body) > 1 else ''}")
+        if is_single_pass(root):
+            made, words = _scanning(func, root, name, limits)
+            kernels += made
+            spaces.append(words)
+            continue
+        kernel, own = _kernel(func, root, name, limits)
         kernels.append(kernel)
         spaces += own
     used = {b for k in kernels for b in k.params}
     return Program(func, tuple(kernels), (*(b for b in func.allocs if b in used), *spaces))
 
 
-def _kernel(func: PrimFunc, root: Node, number: int, limits: Limits) -> tuple[Kernel, list[Buffer]]:
+def _scanning(func: PrimFunc, root: Node, name: str, limits: Limits) -> tuple[list[Kernel], Buffer]:
+    """The kernels of a scan in a single pass, and its workspace."""
+    look = lookback_of(root)
+    reset, _ = _kernel(func, resetting(look, min(256, limits.max_threads)), f"{name}_reset", limits)
+    threaded = thread((root,))
+    kernel = Kernel(name, threaded.body, threaded.axes, lookback=look)
+    check_races(replace(kernel, body=without_state(kernel.body, look)))
+    used = buffers_of(replace(func, body=kernel.body))
+    order = [b for b in func.params if b in used] + [b for b in used if b not in func.params]
+    kernel = replace(kernel, params=(*order, look.words))
+    check_limits(kernel, limits, shared_bytes(look, prod(kernel.block)))
+    return [reset, kernel], look.words
+
+
+def _kernel(func: PrimFunc, root: Node, name: str, limits: Limits) -> tuple[Kernel, list[Buffer]]:
     """One kernel and the workspaces that are for its blocks alone."""
     sunk, allocs = sink_virtual(root)
     doubled = [double_buffers(node) for node in sunk]
     nodes = tuple(x for some, _ in doubled for x in some)
     allocs = (*allocs, *(b for _, around in doubled for b in around))
     threaded = thread(nodes, allocs)
-    name = re.sub(r"\W", "_", f"{func.name}_kernel{number if len(func.body) > 1 else ''}")
     kernel = place_buffers(
         Kernel(name, threaded.body, threaded.axes), threaded.allocs, threaded.own
     )
@@ -79,7 +113,10 @@ def _kernel(func: PrimFunc, root: Node, number: int, limits: Limits) -> tuple[Ke
     used = [b for b in buffers_of(replace(func, body=kernel.body)) if b not in mine]
     order = [b for b in func.params if b in used] + [b for b in used if b not in func.params]
     kernel = replace(kernel, params=tuple(order))
-    check_limits(kernel, limits, exchange_bytes(kernel, limits.warp))
+    exchanged = exchange_bytes(kernel, limits.warp)
+    check_limits(kernel, limits, exchanged)
+    if limits.static_bytes is not None and kernel.shared_bytes + exchanged > limits.static_bytes:
+        kernel = replace(kernel, dynamic_bytes=shared_offsets(kernel)[-1])
     return kernel, own
 
 

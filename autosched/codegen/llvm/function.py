@@ -159,6 +159,7 @@ class FunctionWriter:
         b.do(f"br i1 {condition}, label %then{n}, label %end{n}")
         b.label(f"then{n}")
         self.label = f"then{n}"
+        self.memory.inherit(b.stack[-2], b.here)
         body()
         b.do(f"br label %end{n}")
         b.close()

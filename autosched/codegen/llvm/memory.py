@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from autosched.codegen.llvm.builder import Builder
+from autosched.codegen.llvm.builder import Builder, Region
 from autosched.codegen.llvm.index import Indexer, Linear
 from autosched.codegen.llvm.types import Value, memory_type, suffix, type_of
 from autosched.errors import CodegenError
@@ -142,6 +142,10 @@ class Memory:
         if found is None:
             found = cache[key] = make()
         return found
+
+    def inherit(self, outer: Region, inner: Region) -> None:
+        """What has been loaded in `outer` is known in a branch inside it."""
+        self.cache[id(inner)] = dict(self.cache.get(id(outer), {}))
 
     def forget(self, buffer: Buffer) -> None:
         """A store to `buffer`: loads seen before are not valid any more."""

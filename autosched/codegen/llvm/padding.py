@@ -2,18 +2,21 @@
 
 A factor `if_then_else(c, x, 0)` of a sum of products, or a whole term `if_then_else(c, x, e)` with
 e the reducer's identity, adds nothing where c does not hold. So a reduction loop need only run over
-the iterations at which the comparisons in c can hold for some point of the register tile. (As
-everywhere in convolutions, the other factors are taken to be finite: 0 times them is 0.)
+the iterations at which the comparisons in c can hold for some point of the register tile, and a
+copy of an unrolled loop at which they cannot hold is left out, or skipped where only the place of
+the tile decides it. (As everywhere in convolutions, the other factors are taken to be finite: 0
+times them is 0.)
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import gcd
 
 from autosched.codegen.llvm.scalar import Scalars
 from autosched.tir import dtypes
-from autosched.tir.affine import Affine
+from autosched.tir.affine import Affine, Int
 from autosched.tir.expr import Call, Const, Expr, Var
 from autosched.tir.nodes import Block, For, Predicate
 
@@ -41,6 +44,65 @@ class Gate:
             last = loop.extent - 1 if int(form.coefficient(loop.var)) < 0 else 0
             form = form.substitute({loop.var: Affine(last)})
         return Predicate(form, self.bound)
+
+
+@dataclass(frozen=True)
+class Edge:
+    """A gate whose form takes no variable apart, so that a copy of the tile can be judged by
+    itself: `const + sum(coefficient * loop) < bound`."""
+
+    gate: Gate
+    terms: tuple[tuple[Var, int, int], ...]
+    """Loop, coefficient, lowest and highest value."""
+    level: int
+    """Loops of the tile, outermost first, that have to stand still for a copy to be judged."""
+    exact: bool
+    """Whether loads under the condition are made at the point at which it is asked."""
+
+    @staticmethod
+    def of(
+        gate: Gate, loops: Sequence[For], extents: Mapping[Var, Int], clamped: Collection[Var]
+    ) -> Edge | None:
+        """The gate over the `loops` of a tile; None where it takes a variable apart, or where lanes
+        differ. Loads may be made elsewhere where its form uses `clamped` loops."""
+        terms = []
+        for atom, c in gate.form.terms:
+            if not isinstance(atom, Var) or not isinstance(c, int):
+                return None
+            extent = extents.get(atom)
+            if not isinstance(extent, int):
+                return None
+            terms.append((atom, c, extent))
+        if not isinstance(gate.form.const, int):
+            return None
+        used = [n for n, loop in enumerate(loops) if gate.form.uses([loop.var])]
+        if not used or loops[used[-1]].kind != "unrolled":
+            return None
+        exact = not gate.form.uses(clamped)
+        return Edge(gate, tuple(terms), used[-1] + 1, exact)
+
+    def judge(self, env: Mapping[Var, int | str]) -> bool | int:
+        """Whether the gate holds for all places of this copy (True) or for none (False); else the
+        bound of what differs, `form < bound`, the least that says the same."""
+        low = high = self.gate.form.const
+        assert isinstance(low, int)
+        assert isinstance(high, int)
+        fixed = low
+        step = 0
+        for var, c, extent in self.terms:
+            value = env[var]
+            if isinstance(value, int):
+                low, high, fixed = low + c * value, high + c * value, fixed + c * value
+                continue
+            step = gcd(step, c)
+            span = c * (extent - 1)
+            low, high = low + min(span, 0), high + max(span, 0)
+        if high < self.gate.bound:
+            return True
+        if low >= self.gate.bound:
+            return False
+        # What differs is a multiple of `step`, so neighbouring copies often ask the same.
+        return fixed - (fixed - self.gate.bound) // step * step
 
 
 def _is_plain(form: Affine, var: Var) -> bool:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from autosched.codegen.llvm.index import Lanes, lanes_of
 from autosched.codegen.llvm.memory import Guard
-from autosched.codegen.llvm.padding import Gate, gates
+from autosched.codegen.llvm.padding import Edge, Gate, gates
 from autosched.codegen.llvm.tensor import TensorWriter
 from autosched.codegen.llvm.types import Value, type_of
 from autosched.tir.affine import sometimes
@@ -121,6 +121,9 @@ class TileWriter:
         self.tensor = None if tile.tensor is None else TensorWriter(f, self.points, tile.tensor)
         self.unrolled = [x for x in tile.loops if x.kind == "unrolled" and x.var not in tile.reduce]
         self.gates: list[Gate] = []
+        self.edges: list[Edge] = []
+        self.later: dict[str, list[Callable[[], None]]] = {}
+        """Copies that only some places of the tile need, by the condition."""
         self.accumulators: dict[tuple[int, ...], list[list[str]]] = {}
         self.turn: dict[tuple[int, ...], int] = {}
 
@@ -141,6 +144,7 @@ class TileWriter:
         f = self.f
         self.points.enter()
         self.gates = gates(self.block, f.scalars)
+        self.edges = self._edges()
         self.points.clamp = self.spatial
         for var in self.tile.reduce:
             f.index.env[var] = 0
@@ -169,7 +173,7 @@ class TileWriter:
                 sets.append(names)
             self.accumulators[key] = sets
         f.index.lanes = None
-        self._loops(0)
+        self._complete(lambda: self._loops(0))
         for var in self.tile.reduce:
             f.index.env[var] = 0
         for key, lanes in places:
@@ -250,7 +254,67 @@ class TileWriter:
             copies *= CHAINS if isinstance(extent, Size) else max(1, int(extent) // self.width)
         return max(1, min(copies, CHAINS // places))
 
+    def _edges(self) -> list[Edge]:
+        """The gates to ask for single copies."""
+        if self.tensor is not None:
+            return []
+        loops, extents = self.tile.loops, self.points.extents
+        clamped = {v for p in self.spatial for v in p.form.variables()}
+        found = (Edge.of(gate, loops, extents, clamped) for gate in self.gates)
+        return [edge for edge in found if edge is not None]
+
+    def _complete(self, inside: Callable[[], None]) -> None:
+        """`inside`, then the copies that it has put off: those that always count come first, so
+        that the others find what they share with them in registers."""
+        before, self.later = self.later, {}
+        inside()
+        for condition, copies in self.later.items():
+
+            def write(copies: list[Callable[[], None]] = copies) -> None:
+                for copy in copies:
+                    copy()
+
+            self.f.branch(condition, write)
+        self.later = before
+
     def _loops(self, level: int) -> None:
+        """The loops from `level` on, unless padding makes all terms of this copy nothing."""
+        f = self.f
+        held: set[int] = set()
+        guard = Guard()
+        for edge in self.edges:
+            gate = edge.gate
+            if edge.level != level or id(gate.test) in f.scalars.held:
+                continue
+            found = edge.judge(f.index.env)
+            if found is False:
+                return
+            if found is not True:
+                condition = f.index.below(f.index.linear(gate.form), found)
+                guard = self.points.both(guard, condition)
+            if edge.exact:
+                held.add(id(gate.test))
+        known = f.scalars.held | held
+        if guard.scalar is None:
+            self._holding(known, lambda: self._inside(level))
+            return
+        env = dict(f.index.env)
+
+        def copy() -> None:
+            after = dict(f.index.env)
+            f.index.env.update(env)
+            self._holding(known, lambda: self._complete(lambda: self._inside(level)))
+            f.index.env.update(after)
+
+        self.later.setdefault(guard.scalar, []).append(copy)
+
+    def _holding(self, known: set[int], inside: Callable[[], None]) -> None:
+        """`inside`, where the comparisons `known` are true."""
+        before, self.f.scalars.held = self.f.scalars.held, known
+        inside()
+        self.f.scalars.held = before
+
+    def _inside(self, level: int) -> None:
         f = self.f
         if level == len(self.tile.loops):
             self._update()
@@ -261,7 +325,7 @@ class TileWriter:
             self._loops(level + 1)
 
         if loop.kind == "serial":
-            self._serial(loop, inside)
+            self._serial(loop, lambda: self._complete(inside))
         elif loop.kind == "unrolled":
             for n in range(int(loop.extent)):
                 f.index.env[loop.var] = n

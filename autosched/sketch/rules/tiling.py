@@ -19,7 +19,7 @@ from autosched.layout_rewrite import LayoutRewriteOption, option_of
 from autosched.schedule import BlockRV, Decision, LoopRV, Schedule
 from autosched.sketch.analysis import BlockInfo, axis_dim, elementwise_consumer, used_axes
 from autosched.sketch.decisions import DecisionSpec, TileSpec
-from autosched.sketch.rules.default import axis_loops
+from autosched.sketch.rules.default import axis_loops, is_contiguous
 from autosched.sketch.state import State, TiledNest, Verdict
 from autosched.target import Target
 from autosched.tir import dtypes
@@ -29,6 +29,9 @@ PACK_PARALLEL_TAIL = 2
 """Innermost loops of a packing block that one task runs."""
 DEFAULT_COPIES = 9
 """Copies of the reduction in the default schedule."""
+STREAMS = 16
+"""Rows of an operand that is read once which the default schedule reads side by side. With fewer
+each result is loaded and stored too often, with one every step is on another page."""
 
 
 @dataclass(frozen=True)
@@ -164,30 +167,50 @@ def tile_specs(info: BlockInfo, target: Target) -> tuple[DecisionSpec, ...]:
     lanes = max(target.vector_bytes // itemsize, 1)
     found: list[TileSpec] = []
     rows = _default_rows(info, target, lanes)
+    streamed = is_streamed(info, target)
     taps = _default_copies(info)
+    if streamed:
+        taps = {id(info.reduce[-1].var): min(STREAMS, _extent(info.reduce[-1]))}
     for axis in info.block.iters:
         name, extent = axis.var.name, _extent(axis)
         label = f"{info.name}.{name}"
         if axis.kind == "reduce":
             copies = taps.get(id(axis.var), 1)
-            default: tuple[int, ...] = (min(-(-extent // copies), 512), copies)
+            block = 1 if streamed else min(-(-extent // copies), 512)
+            default: tuple[int, ...] = (block, copies)
             pair = (f"{label}.1", f"{label}.2")
             found.append(TileSpec(info.name, name, pair, extent, "reduce", 1, default))
             continue
         levels = tuple(f"{label}.{n}" for n in (1, 2, 3))
         if axis is vector:
             inner = min(2 * lanes, extent)
-            found.append(
-                TileSpec(
-                    info.name, name, levels, extent, "vector", lanes, _around(extent, inner, 4)
-                )
-            )
+            tiles = -(-extent // inner // target.num_cores) if streamed else 4
+            default = _around(extent, inner, max(tiles, 1))
+            found.append(TileSpec(info.name, name, levels, extent, "vector", lanes, default))
         elif all(id(axis.var) in used_axes(a) for a in info.block.reads):
             found.append(TileSpec(info.name, name, levels[:2], extent, "outer", 1, (1, 1)))
         else:
             default = _around(extent, rows.get(id(axis.var), 1), 8)
             found.append(TileSpec(info.name, name, levels, extent, "rows", 1, default))
-    return _enough_tasks(found, 4 * target.num_cores)
+    return _enough_tasks(found, target.num_cores if streamed else 4 * target.num_cores)
+
+
+def is_streamed(info: BlockInfo, target: Target) -> bool:
+    """Whether what is read along the vectors comes from beyond the second cache for one or two
+    results an element: a vector times a matrix. Then whole rows are read one after the other, as
+    they lie in memory, and results stay in the cache rather than in registers."""
+    vector = info.vector_axis
+    assert vector is not None  # the condition asks for one
+    if not info.reduce:
+        return False
+    for access in info.block.reads:
+        used = used_axes(access)
+        dense = is_contiguous(access, vector) and id(info.reduce[-1].var) in used
+        results = prod(_extent(a) for a in info.spatial if id(a.var) not in used)
+        size = prod(int(n) for n in access.buffer.shape) * dtypes.itemsize(access.buffer.dtype)
+        if dense and results <= 2 and size > target.l2_bytes:
+            return True
+    return False
 
 
 def _enough_tasks(specs: list[TileSpec], wanted: int) -> tuple[DecisionSpec, ...]:

@@ -2,7 +2,8 @@
 
 The structure is that of the default schedule; the threads of a block are a decision. A long
 recurrence that only combines (a cumulative sum) may also be cut into chunks that do not wait for
-each other: what they come to, and then their steps, are computed in parallel.
+each other: what they come to, and then their steps, are computed in parallel. Or it is scanned in
+one pass, whose tiles hand on what they come to.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from autosched.errors import ScheduleError
 from autosched.gpu_target import limits_of
 from autosched.schedule import Decision, Schedule
+from autosched.schedule.combining import does_combine
 from autosched.sketch.decisions import ChoiceSpec
 from autosched.sketch.gpu_default import schedule_nest
 from autosched.sketch.state import State, Verdict
@@ -17,10 +19,17 @@ from autosched.tir.nodes import kind_vars, sites
 
 CHUNKS = (32, 64, 16, 128)
 """Values for the steps of a chunk."""
+MIN_TILES = 4
+"""Tiles of steps below which a single pass is no gain."""
 MIN_CHUNKS = 4
 """Chunks below which cutting is not worth reading everything twice."""
 THREADS = (128, 64, 32, 256, 512, 1024)
 """Values for the threads of a block."""
+ROWS, GROUPS = (16, 32, 8, 64, 4), (8, 16, 4, 32, 2, 1, 64, 128, 256)
+"""Values for the steps of a thread, and for the threads along the steps of a tile."""
+COLUMNS = (32, 64, 128, 16, 256)
+"""Values for the threads along the last other axis: rows of 64 bytes or more, a shorter axis
+whole."""
 
 
 class Recurrence:
@@ -35,10 +44,36 @@ class Recurrence:
         return Verdict.APPLY_AND_SKIP_REST
 
     def apply(self, state: State, block: str) -> list[State]:
-        """One sketch; a second one in chunks, where the recurrence has that form and is long."""
-        found = [self._steps(state, block)]
-        chunked = self._chunked(state, block)
-        return found if chunked is None else [*found, chunked]
+        """One sketch; one in chunks and one in a single pass, where the recurrence has that form
+        and is long."""
+        others = (self._chunked(state, block), self._single_pass(state, block))
+        return [self._steps(state, block), *(x for x in others if x is not None)]
+
+    def _single_pass(self, state: State, block: str) -> State | None:
+        """The state with the recurrence scanned in one pass, tiles of steps on blocks."""
+        (site,) = (s for s in sites(state.schedule.func) if s.block.name == block)
+        if block in state.factored or not does_combine(site.block):
+            return None
+        steps = next(int(a.extent) for a in site.block.iters if a.kind == "sequential")
+        others = [int(a.extent) for a in site.block.iters if a.kind != "sequential"]
+        width = others[-1] if others else 1
+        limit = limits_of(state.target).max_threads
+        columns = tuple(c for c in COLUMNS if c <= min(width, limit)) or (width,)
+        groups = tuple(g for g in GROUPS if g * min(columns) <= limit)
+        groups = tuple(g for g in groups if g * ROWS[0] * MIN_TILES <= steps)
+        if not groups:
+            return None
+        schedule = state.fork()
+        values = {"rows": ROWS, "groups": groups, "columns": columns}
+        specs = tuple(ChoiceSpec(block, f"{block}.{n}", v) for n, v in values.items())
+        state.declare(schedule, specs)
+        try:
+            schedule.single_pass_scan(
+                schedule.get_block(block), *(Decision(spec.name) for spec in specs)
+            )
+        except ScheduleError:
+            return None  # in a nest with others
+        return state.advance(schedule, (block,), specs, f"{block}.single_pass")
 
     def _chunked(self, state: State, block: str) -> State | None:
         """The state with the recurrence cut into chunks, its blocks still to be bound."""
