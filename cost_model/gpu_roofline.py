@@ -28,6 +28,8 @@ TURN = 6.0
 """Instructions of a round of a loop: its counter and the addresses of its loads."""
 LOAD_CYCLES = 30.0
 """That the first multiply-adds of a round wait for their operands from shared memory."""
+BLOCK_SECONDS = 5e-8
+"""A processor needs at least so long from one block that it begins to the next."""
 HANDED_SECONDS = 1e-6
 """From one block's handing on what a tile comes to until another one has it."""
 FETCH_CYCLES = 700.0
@@ -45,7 +47,9 @@ def gpu_roofline(analysis: Analysis, device: Device) -> tuple[Floats, tuple[Floa
         longest = np.maximum(np.maximum(work[0], work[1]), np.maximum(work[2], work[3]))
         shorter = sum(work, floats(0.0)) - longest
         chain = kernel.tiles * HANDED_SECONDS / WINDOW
-        total = total + np.maximum(longest + OVERLAP * shorter, chain) + launch
+        begun = kernel.blocks * BLOCK_SECONDS / device.processors
+        least = np.maximum(chain, begun)
+        total = total + np.maximum(longest + OVERLAP * shorter, least) + launch
         parts = [a + b for a, b in zip(parts, found, strict=True)]
     return total, tuple(parts)
 
@@ -68,7 +72,7 @@ def _kernel_parts(kernel: KernelStats, analysis: Analysis, device: Device) -> li
     issued = kernel.flop + others
     arithmetic = issued / (rate * np.maximum(hidden, 1e-3)) * _stalls(kernel, issued, device)
     shared = kernel.waves / (processors * device.clock * busy)
-    near = np.minimum(resident / (device.lanes * IN_FLIGHT / 4.0), 1.0)
+    near = np.minimum(resident * kernel.warp_share / (device.lanes * IN_FLIGHT / 4.0), 1.0)
     spread = np.maximum(busy * near, 1e-3)
     moved = kernel.sectors * SECTOR
     unique = np.minimum(analysis.resident_lines * float(LINE), moved)

@@ -126,6 +126,11 @@ def decode_line(line: bytes) -> Entry:
     except (ValueError, RecursionError) as e:
         raise RecordError(f"not JSON: {str(e)[:100]}") from e
     if not isinstance(data, dict) or "kind" not in data or "v" not in data:
+        if isinstance(data, dict) and {"i", "r"} <= data.keys():
+            raise RecordError(
+                "a line of TVM's auto_scheduler, whose steps are not those of this package: tune "
+                "the workload again"
+            )
         raise RecordError("not a line of a log of records: no keys 'v' and 'kind'")
     if data["v"] != VERSION:
         raise RecordError(f"format version {str(data['v'])[:20]!r}; this package reads {VERSION}")

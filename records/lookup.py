@@ -5,22 +5,24 @@ The best of a workload is looked up in `ix_records_best` alone.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Iterator
 from functools import cache
 from typing import Any, NamedTuple
 
 from sqlalchemy import (
+    BigInteger,
     CompoundSelect,
     Connection,
     Integer,
     Select,
     bindparam,
+    cast,
     func,
     select,
     tuple_,
     union_all,
 )
+from sqlalchemy.orm import aliased
 
 from records.ranking import Scope, Standing, Tally, candidate, choose_scope, no_record, pick
 from records.rows import chunks, select_records
@@ -230,33 +232,60 @@ _FILTERED = {
 
 
 def curve(connection: Connection, job_id: str) -> Iterator[CurvePoint]:
-    """The trials of a job that were faster than all before them, in order.
+    """The trials of a job that were faster than all before them, in order."""
+    begin, end = connection.execute(_REACH, {"job_id": job_id}).one()
+    trial = 0
+    for row in connection.execute(_CURVE, {"job_id": job_id, "begin": begin, "end": end}):
+        trial += row.trials
+        yield CurvePoint(
+            trial=trial, record_id=row.id, seconds=row.seconds, created_at=row.created_at
+        )
+
+
+def _curve() -> Select[Any]:
+    """Selects the improvements of a job, whose records are from `begin` to `end`, each with the
+    number of trials since the one before.
 
     From each to the next better one: together these read the job's rows once, and count them once,
-    which is several times faster than window functions over them.
+    which is several times faster than window functions over them. One statement, since a job may
+    have hundreds of improvements, and each would be two exchanges with a server.
     """
-    of_job = RecordRow.job_id == job_id
-    end = connection.execute(select(func.max(RecordRow.id)).where(of_job)).scalar()
-    if end is None:
-        return
-    trials = select(func.count()).where(of_job, RecordRow.kind == TRIAL)
-    better = (
-        select(RecordRow.id, RecordRow.seconds, RecordRow.created_at)
-        .where(of_job, RecordRow.kind == TRIAL, RecordRow.status == OK)
-        .where(RecordRow.id <= end)  # whatever index the planner takes, it stops with the job
-        .order_by(RecordRow.id)
-        .limit(1)
+    row = aliased(RecordRow)
+    trials = row.job_id == bindparam("job_id"), row.kind == TRIAL
+    # Whatever index the planner takes, it begins and stops with the job.
+    ok = select(row.id).where(*trials, row.status == OK, row.id <= bindparam("end"))
+    timed = ok.where(row.id >= bindparam("begin"), row.seconds.is_not(None))
+    first = timed.order_by(row.id).limit(1).scalar_subquery()
+    start = select(
+        cast(0, BigInteger).label("before"), RecordRow.id.label("id"), RecordRow.seconds
+    ).where(RecordRow.id == first)
+    last = start.cte("better", recursive=True)
+    faster = ok.where(row.id > last.c.id, row.seconds < last.c.seconds)
+    following = faster.order_by(row.id).limit(1).correlate(last).scalar_subquery()
+    better = last.union_all(
+        select(last.c.id, RecordRow.id, RecordRow.seconds)
+        .select_from(last)
+        .join(RecordRow, RecordRow.id == following)
     )
-    trial, last, best = 0, 0, math.inf
-    while True:
-        query = better.where(RecordRow.id > last, RecordRow.seconds < best)
-        found = connection.execute(query).first()
-        if found is None:
-            return
-        passed = trials.where(RecordRow.id > last, RecordRow.id <= found.id)
-        trial += connection.execute(passed).scalar_one()
-        last, best = found.id, found.seconds
-        yield CurvePoint(trial=trial, record_id=last, seconds=best, created_at=found.created_at)
+    since = select(func.count()).where(*trials, row.id > better.c.before, row.id <= better.c.id)
+    return (
+        select(
+            better.c.id,
+            better.c.seconds,
+            RecordRow.created_at,
+            since.correlate(better).scalar_subquery().label("trials"),
+        )
+        .join(RecordRow, RecordRow.id == better.c.id)
+        .order_by(better.c.id)
+    )
+
+
+_OF_JOB = RecordRow.job_id == bindparam("job_id")
+_REACH = select(  # one by one: SQLite reads all rows for both
+    select(func.min(RecordRow.id)).where(_OF_JOB).scalar_subquery(),
+    select(func.max(RecordRow.id)).where(_OF_JOB).scalar_subquery(),
+)
+_CURVE = _curve()
 
 
 def _in_scope(workload_key: str, scope: Scope) -> tuple[Any, ...]:

@@ -149,7 +149,7 @@ class Store:
 
     def create_job(
         self,
-        workload_key: str,
+        workload: str | Workload,
         target: str,
         *,
         seed: int | None,
@@ -162,15 +162,19 @@ class Store:
         priority: int = 0,
         client: str = "",
     ) -> Job:
-        """A new job of a workload that is in the store.
+        """A new job of a workload: the key of one that is in the store, or one that is put there in
+        the same transaction (see `put_workload`).
 
         `job_id` is one from `new_job_id()`; if a job of that id is stored already, nothing changes
         and it is returned.
         """
-        self.workload(workload_key)
+        if isinstance(workload, str):
+            key = self.workload(workload).key
+        else:
+            key = workload.key
         row = {
             "id": job_id or new_job_id(),
-            "workload_key": workload_key,
+            "workload_key": key,
             "target": target,
             "device": device,
             "seed": seed,
@@ -181,7 +185,13 @@ class Store:
             "priority": priority,
             "client": client,
         }
-        return self._write(lambda connection: jobs.create(connection, **row))
+
+        def create(connection: Connection) -> Job:
+            if isinstance(workload, Workload):
+                workloads.put(connection, workload)
+            return jobs.create(connection, **row)
+
+        return self._write(create)
 
     def job(self, job_id: str) -> Job:
         """The job of that id. Raises NoRecord if there is none."""

@@ -10,12 +10,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from fastapi import FastAPI
-from starlette.middleware.gzip import GZipMiddleware
 
 from autosched import __version__
 from records.tokens import Tokens
 from server import openapi, problems
 from server.auth import Authenticator
+from server.compression import Compression
 from server.gate import Gate
 from server.metrics import Metrics
 from server.routes import events, exchange, health, jobs, records, texts, workers, workloads
@@ -48,7 +48,7 @@ def create_app(settings: Settings) -> FastAPI:
     app.add_middleware(ProblemPages)
     # Others wait while a long answer is compressed: the highest level takes several times as long
     # for a few percent.
-    app.add_middleware(GZipMiddleware, minimum_size=1000, compresslevel=4)
+    app.add_middleware(Compression, minimum_size=1000, compresslevel=4)
     for module in (jobs, events, exchange, records, texts, workloads, workers, health):
         app.include_router(module.router)
     add_pages(app)

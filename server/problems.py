@@ -7,6 +7,7 @@ anywhere below a route; `install` turns it, and the errors of the packages under
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 from collections.abc import Mapping, Sequence
@@ -78,6 +79,9 @@ KINDS: Mapping[str, Kind] = {
 }
 _OF_STATUS = {kind.status: kind for kind in reversed(tuple(KINDS.values()))}
 """Status -> the kind that is meant where only a status is known: the first of that status."""
+
+_EXHAUSTED = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN)
+"""Errors of the machine's that pass: no room on a disk, too many files, no memory."""
 
 
 class ProblemError(Exception):
@@ -172,6 +176,9 @@ def problem_of(error: Exception) -> ProblemError | None:
             return _of_validation(error)
         case HTTPException():
             return _of_status(error)
+        case OSError(errno=code) if code in _EXHAUSTED:
+            _log.error("a request found this machine exhausted: %s", error)
+            return unavailable("this server has no room for it now; try again later")
     return None
 
 

@@ -25,6 +25,10 @@ OF_OTHERS = frozenset({FILE_VARIABLE, "AUTOSCHED_TOKEN", "AUTOSCHED_SERVER"})
 """Variables with the prefix that are no settings: the file, and what clients are told by."""
 
 
+_DAY = 86400.0
+"""More seconds than any of these can mean, and fewer than a clock's wait can take."""
+
+
 class SettingsError(AutoschedError):
     """Settings that cannot be: unknown, of the wrong type, or contradicting one another."""
 
@@ -32,7 +36,9 @@ class SettingsError(AutoschedError):
 class Settings(BaseModel):
     """Settings of one server. The descriptions are what `autosched serve --help` prints."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", hide_input_in_errors=True, allow_inf_nan=False
+    )
 
     db: str = Field("autosched.db", description="an SQLite file or a database URL")
     pool: str = Field("local", description="what measures: local, replay:…, or a scheduler")
@@ -61,13 +67,18 @@ class Settings(BaseModel):
         "left out: 1 on the local pool, 4 on others",
     )
     lease_seconds: float = Field(
-        30.0, gt=0, description="without a sign of life for so long, a job goes to another server"
+        30.0,
+        gt=0,
+        le=_DAY,
+        description="without a sign of life for so long, a job goes to another server",
     )
     readers: int = Field(
         4, ge=1, le=64, description="threads that ask the database; more help where it is far away"
     )
-    poll_seconds: float = Field(0.5, gt=0, description="how often queue and events are looked at")
-    grace_seconds: float = Field(10.0, gt=0, description="time to stop in, after SIGTERM")
+    poll_seconds: float = Field(
+        0.5, gt=0, le=_DAY, description="how often queue and events are looked at"
+    )
+    grace_seconds: float = Field(10.0, gt=0, le=_DAY, description="time to stop in, after SIGTERM")
 
     requests_per_second: float = Field(1000.0, ge=0, description="by one client; 0: any number")
     request_burst: int = Field(2000, ge=1, description="requests of one client at once")
@@ -75,10 +86,17 @@ class Settings(BaseModel):
     header_bytes: int = Field(16 << 10, ge=1024, description="the largest headers of a request")
     body_bytes: int = Field(4 << 20, ge=1024, description="the largest body")
     import_bytes: int = Field(1 << 30, ge=1024, description="the largest import of records")
-    body_seconds: float = Field(30.0, gt=0, description="time for a body, or a part of an import")
-    head_seconds: float = Field(10.0, gt=0, description="time for the headers of a request")
+    body_seconds: float = Field(
+        30.0, gt=0, le=_DAY, description="time for a body, or a part of an import"
+    )
+    head_seconds: float = Field(
+        10.0, gt=0, le=_DAY, description="time for the headers of a request"
+    )
     write_seconds: float = Field(
-        30.0, gt=0, description="without reading for so long a client that is behind is cut off"
+        30.0,
+        gt=0,
+        le=_DAY,
+        description="without reading for so long a client that is behind is cut off",
     )
     connections: int = Field(1024, ge=1, description="open connections")
     streams: int = Field(512, ge=0, description="open event streams")
@@ -91,10 +109,10 @@ class Settings(BaseModel):
     workload_depth: int = Field(32, gt=0, description="loops around one block")
     workload_blocks: int = Field(256, gt=0, description="blocks of a workload")
     script_characters: int = Field(1 << 20, gt=0, description="length of a script's text")
-    examine_seconds: float = Field(10.0, gt=0, description="time to examine one workload")
+    examine_seconds: float = Field(10.0, gt=0, le=_DAY, description="time to examine one workload")
     examine_bytes: int = Field(4 << 30, gt=0, description="memory to examine one workload")
     examine_processes: int = Field(2, ge=1, le=64, description="workloads examined at once")
-    build_seconds: float = Field(15.0, gt=0, description="time to build one candidate")
+    build_seconds: float = Field(15.0, gt=0, le=_DAY, description="time to build one candidate")
 
     @model_validator(mode="after")
     def _check_tls(self) -> Self:

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from autosched.cli.common import at_least, parse_value, positive_seconds, task_of
+from autosched.cli.common import at_least, parse_value, plain, positive_seconds, task_of
 from autosched.cli.status import INTERRUPTED
 from autosched.errors import AutoschedError
 from autosched.tuning.progress import format_seconds
@@ -187,7 +187,7 @@ def _row(job: Job) -> str:
     best = "-" if job.best_seconds is None else format_seconds(job.best_seconds)
     trials = f"{job.trials_done}/{job.trials_requested}"
     when = f"{job.created_at:%Y-%m-%d %H:%M}"
-    return f"{job.id}  {job.state:<10} {trials:>11} {best:>9}  {when}  {_title(job)}"
+    return plain(f"{job.id}  {job.state:<10} {trials:>11} {best:>9}  {when}  {_title(job)}")
 
 
 def _described(job: Job) -> str:
@@ -197,4 +197,4 @@ def _described(job: Job) -> str:
     ]
     if job.error:
         lines.append(f"  {job.error}")
-    return "\n".join(lines)
+    return plain("\n".join(lines))

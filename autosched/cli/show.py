@@ -7,7 +7,7 @@ import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from autosched.cli.common import FORMS, add_db, task_of
+from autosched.cli.common import FORMS, add_db, plain, task_of
 from autosched.errors import AutoschedError, WorkloadError
 from autosched.tuning.best import schedule_of
 from autosched.tuning.progress import format_seconds
@@ -104,4 +104,4 @@ def describe(record: Record, workload: Workload) -> str:
     ]
     if record.error:
         lines.append(f"error      {record.error}")
-    return "\n".join(lines)
+    return plain("\n".join(lines))

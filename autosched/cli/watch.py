@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from autosched.cli.common import plain
 from autosched.cli.status import FAILED
 from autosched.tuning.progress import format_seconds
 
@@ -110,4 +111,4 @@ class _View:
         self._trials, self._best = job.trials_done, job.best_seconds
         self._wanted = job.trials_requested
         text = f"job {job.id} {job.state}: {self._line()}"
-        return f"{text}\n{job.error}" if job.error else text
+        return plain(f"{text}\n{job.error}" if job.error else text)

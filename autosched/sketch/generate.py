@@ -54,7 +54,8 @@ def generate_states(
 
 
 def variants_of(states: Sequence[State]) -> list[Variant]:
-    """Finished states as variants, named by their choices."""
+    """Finished states as variants, named by their choices. Raises TuningError for a decision of
+    which no state says what it may be."""
     found: list[Variant] = []
     names: dict[str, int] = {}
     for state in states:
@@ -63,6 +64,12 @@ def variants_of(states: Sequence[State]) -> list[Variant]:
         names[name] = count + 1
         used = set(state.schedule.trace.decisions())
         specs = tuple(s for s in state.specs if used & set(s.names))
+        unknown = used - {n for s in specs for n in s.names}
+        if unknown:
+            raise TuningError(
+                f"sketch {name} has the decisions {', '.join(sorted(unknown))}, and no "
+                "specification of them; a rule gives them to state.advance(schedule, specs=...)"
+            )
         found.append(Variant(f"{name}#{count}" if count else name, state.schedule.trace, specs))
     return found
 

@@ -91,10 +91,10 @@ class RecordToStore(MeasureCallback):
         return self._store
 
     def on_start(self, workload: Workload, job: JobInfo) -> None:
-        self.open().put_workload(workload)
         if job.resumed:
             from records.leases import RESUMED
 
+            self.open().put_workload(workload)
             ended = self.open().job(job.id).state in ENDED
             changed = self.open().update_job(
                 job.id, state="running", trials_requested=job.trials, error=None
@@ -103,7 +103,7 @@ class RecordToStore(MeasureCallback):
                 self.open().add_event(job.id, STATE, state_event(RESUMED, vars(changed)))
         else:
             self.open().create_job(
-                workload.key,
+                workload,
                 job.target,
                 job_id=job.id,
                 device=job.device,

@@ -41,10 +41,10 @@ def list_jobs(
 ) -> Page[Job]:
     """Jobs, newest first."""
     page = service.store.jobs(
-        state=state, workload_key=workload_key, before=decode_cursor(cursor), limit=limit
+        state=state, workload_key=workload_key, before=decode_cursor("jobs", cursor), limit=limit
     )
     items = shown(service.store, page.jobs)
-    return Page(items=items, next_cursor=encode_cursor(page.before))
+    return Page(items=items, next_cursor=encode_cursor("jobs", page.before))
 
 
 @router.post(

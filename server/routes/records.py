@@ -49,11 +49,11 @@ def list_records(
         status=status,
         job_id=job_id,
         kind=kind,
-        after_id=decode_id(cursor),
+        after_id=decode_id("records", cursor),
         limit=limit,
     )
     items = [Record.model_validate(record) for record in page.records]
-    return Page(items=items, next_cursor=encode_cursor(page.after_id))
+    return Page(items=items, next_cursor=encode_cursor("records", page.after_id))
 
 
 @router.get(

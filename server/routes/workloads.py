@@ -19,10 +19,10 @@ router = APIRouter(prefix="/v1/workloads", tags=["workloads"], route_class=Model
 @router.get("", operation_id="list_workloads", responses=answers(400))
 def list_workloads(service: ServiceOf, cursor: Cursor = None, limit: Limit = 50) -> Page[Workload]:
     """Workloads, in order of their keys."""
-    found = list(islice(service.store.workloads(decode_cursor(cursor) or ""), limit))
+    found = list(islice(service.store.workloads(decode_cursor("workloads", cursor) or ""), limit))
     more = found[-1].key if len(found) == limit else None
     items = [Workload.model_validate(workload) for workload in found]
-    return Page(items=items, next_cursor=encode_cursor(more))
+    return Page(items=items, next_cursor=encode_cursor("workloads", more))
 
 
 @router.get(

@@ -58,5 +58,5 @@ class Tuned:
     @staticmethod
     def make(db: Path) -> Tuned:
         command = [*COMMAND, "tune", *WORKLOAD, "--trials", "8", "--db", str(db), "--no-limits"]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=True)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=250, check=True)
         return Tuned(db, done.stdout, done.stderr)

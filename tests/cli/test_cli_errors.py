@@ -138,6 +138,6 @@ def test_a_stream_closed_from_the_start(closed: str, tmp_path: Path) -> None:
     command = f'exec "$@" {closed}>&-'
     tune = [*COMMAND, *TUNE, "--trials", "2", "--db", str(tmp_path / "a.json"), "--no-limits"]
     done = subprocess.run(
-        ["sh", "-c", command, "sh", *tune], capture_output=True, text=True, timeout=100, check=False
+        ["sh", "-c", command, "sh", *tune], capture_output=True, text=True, timeout=250, check=False
     )
     assert (done.returncode, done.stderr.count("Traceback")) == (0, 0)

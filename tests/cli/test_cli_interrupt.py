@@ -34,7 +34,7 @@ def rest(tune: subprocess.Popen[str]) -> tuple[str, str]:
     assert tune.stderr is not None
     with tune.stdout, tune.stderr:
         found = tune.stdout.read(), tune.stderr.read()
-    tune.wait(60)
+    tune.wait(250)
     return found
 
 
@@ -90,7 +90,7 @@ def test_an_interrupted_run_says_what_to_do(tmp_path: Path) -> None:
     while "trials" not in tune.stderr.readline():
         pass
     tune.send_signal(signal.SIGINT)
-    _, err = tune.communicate(timeout=60)
+    _, err = tune.communicate(timeout=250)
     assert err.endswith(
         "autosched tune: interrupted; what was measured is in a.db; "
         "the same command with --resume goes on from there\n"
@@ -103,7 +103,7 @@ def test_a_reader_that_leaves_ends_a_run_in_order(tmp_path: Path) -> None:
     for _ in range(4):
         tune.stdout.readline()
     tune.stdout.close()
-    assert tune.wait(60) == 141
+    assert tune.wait(250) == 141
     assert tune.stderr is not None
     assert own(tune.stderr.read()) == ""
     tune.stderr.close()
@@ -114,7 +114,7 @@ def test_a_reader_that_leaves_ends_a_run_in_order(tmp_path: Path) -> None:
 
 def shell(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        ["bash", "-c", command], cwd=folder, capture_output=True, text=True, timeout=100
+        ["bash", "-c", command], cwd=folder, capture_output=True, text=True, timeout=250
     )
 
 

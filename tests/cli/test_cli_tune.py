@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from cli_runner import COMMAND, WORKLOAD, Cli, Tuned
 
 import autosched as at
+from autosched.cli.show import describe
 from records import BASELINE, Store, open_records
 
 
@@ -175,6 +177,14 @@ def test_show_describes_any_record(cli: Cli, tuned: Tuned) -> None:
     assert records[0].kind == BASELINE
     text = cli("show", records[0].id, "--db", tuned.db).out
     assert text.startswith(f"record     {records[0].id}: baseline, of job {records[0].job_id}")
+
+
+def test_messages_of_others_do_not_steer_the_terminal(tuned: Tuned) -> None:
+    with Store(tuned.db) as store:
+        record = next(r for r in store.records() if r.kind != BASELINE)
+        workload = store.workload(record.workload_key)
+    text = describe(replace(record, error="no \x1b]0;title\x07 here\nbut\tthere"), workload)
+    assert text.endswith("error      no \\x1b]0;title\\x07 here\nbut\tthere")
 
 
 def test_help_teaches() -> None:

@@ -25,7 +25,7 @@ from cost_model.features import WIDTH
 from cost_model.objective import Pack
 from cost_model.random import RandomModel
 from cost_model.roofline import bound_seconds
-from cost_model.xgb import BoostedModel, Boosting, Forest
+from cost_model.xgb import BoostedModel, Boosting, Forest, telling
 
 TARGET = Target("llvm -mcpu=znver4 -num-cores=2")
 Floats = npt.NDArray[np.float64]
@@ -272,3 +272,16 @@ def test_metrics_by_hand() -> None:
     assert metrics.rmse(truth + 0.5, truth) == 0.5
     both = metrics.report([(right, truth), (wrong, truth)])
     assert (both.pairwise, both.peak_1) == (0.5, 0.5)
+
+
+def test_a_long_run_teaches_by_its_best_its_latest_and_some_of_the_rest() -> None:
+    seconds = np.random.default_rng(0).permutation(1000) + 1.0
+    seconds[::7] = np.inf
+    rows = telling(seconds, 64)
+    assert len(rows) == 64
+    assert np.array_equal(rows, np.unique(rows))
+    assert set(np.argsort(seconds)[:16].tolist()) <= set(rows.tolist())
+    assert set(range(984, 1000)) <= set(rows.tolist())
+    others = np.setdiff1d(rows, [*np.argsort(seconds)[:16], *range(984, 1000)])
+    assert np.diff(others).max() < 100
+    assert np.array_equal(telling(seconds[:64], 64), np.arange(64))

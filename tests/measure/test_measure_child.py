@@ -257,7 +257,7 @@ print(template._process.pid, *(c.pid for c in children), template._folder, flush
 
 @pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
 def test_children_die_with_their_parent(sent: signal.Signals) -> None:
-    code = SCRIPT.format(end="children[0].call('measure_doubles:sleep', timeout=100)")
+    code = SCRIPT.format(end="children[0].call('measure_doubles:sleep', timeout=250)")
     path = os.pathsep.join([str(Path(__file__).parent), *sys.path])
     process = subprocess.Popen(
         [sys.executable, "-c", code],

@@ -36,7 +36,7 @@ def template() -> Iterator[Template]:
 def test_child_may_start_so_many_processes(template: Template) -> None:
     child = Child(template, Limits(processes=50))
     # The limit is 50 above what this user has: far below this.
-    outcome = child.call("measure_doubles:fork_until_refused", 20_000, timeout=100)
+    outcome = child.call("measure_doubles:fork_until_refused", 20_000, timeout=250)
     child.kill()
     assert outcome.value == "Resource temporarily unavailable", outcome
     process = template._process
@@ -168,7 +168,7 @@ def test_pool_works_however_the_program_was_started(tmp_path: Path, way: str) ->
         text=True,
         cwd=tmp_path,
         env=environment(),
-        timeout=100,
+        timeout=250,
     )
     assert done.stdout.splitlines() == ["the program runs", "['runtime_error', 'ok']"], done.stderr
     assert done.returncode == 0

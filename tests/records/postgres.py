@@ -100,7 +100,7 @@ class Cluster:
     def _run(self, command: Sequence[str | Path]) -> None:
         done = subprocess.run(
             [*self._become, *command], capture_output=True, text=True, check=False,
-            timeout=100, cwd=self._folder,
+            timeout=250, cwd=self._folder,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
 

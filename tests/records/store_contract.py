@@ -80,6 +80,16 @@ class StoreContract:
         assert abs(job.created_at - datetime.now(UTC)) < timedelta(hours=1)
         assert store.job(job.id) == job
 
+    def test_a_job_comes_with_its_workload_or_not_at_all(self, store):
+        mine = Workload(key="mine", name="mine", script="def main(): ...\n")
+        job = store.create_job(mine, TARGET, seed=7, trials_requested=1)
+        assert (job.workload_key, store.workload("mine")) == ("mine", mine)
+        other = Workload(key="other", name="other", script="def main(): ...\n")
+        with pytest.raises(RecordError):
+            store.create_job(other, TARGET, seed=7, trials_requested=1, state="no such state")
+        with pytest.raises(NoRecord):
+            store.workload("other")
+
     def test_a_job_is_made_once(self, store):
         job_id = new_job_id()
         job = store.create_job(KEY, TARGET, seed=1, trials_requested=10, job_id=job_id)

@@ -148,7 +148,7 @@ def test_a_line_with_a_wrong_value_is_a_record_or_refused(key, value, remove):
         (b"\xff\xfe\x00", "not JSON"),
         (b"[" * 100_000, "not JSON"),
         (b"[1, 2]", "not a line of a log of records"),
-        (b'{"i": [["k", "llvm"]], "r": [[0.1], 0], "v": "v0.6"}', "not a line of a log"),
+        (b'{"i": [["k", "llvm"]], "r": [[0.1], 0], "v": "v0.6"}', "a line of TVM's auto_scheduler"),
         (b'{"v": 2, "kind": "trial"}', "format version '2'; this package reads 1"),
         (b'{"v": 1, "kind": "song"}', "unknown kind 'song'"),
         (b'{"v": 1, "kind": ["trial"]}', "unknown kind"),

@@ -28,7 +28,7 @@ def test_two_processes_write_one_file_at_once(tmp_path, form, name):
     jobs = ["a" * 32, "b" * 32, "c" * 32]
     children = [start(form, tmp_path / name, job, 150, 3) for job in jobs]
     for child in children:
-        _, error = child.communicate(timeout=100)
+        _, error = child.communicate(timeout=250)
         assert (child.returncode, error) == (0, "")
     with open_records(tmp_path / name) as source:
         for job in jobs:

@@ -136,7 +136,7 @@ def test_submit_watch_open_the_best_copy_its_schedule_and_run_it(browser, tmp_pa
     program = tmp_path / "best.py"
     program.write_text(module)
     done = subprocess.run(
-        [sys.executable, str(program)], capture_output=True, text=True, timeout=100, check=False
+        [sys.executable, str(program)], capture_output=True, text=True, timeout=250, check=False
     )
     assert done.returncode == 0, done.stderr
     assert "right result" in done.stdout

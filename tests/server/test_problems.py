@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -202,6 +203,14 @@ def test_what_errors_mean(error: Exception, kind: str) -> None:
     assert found is not None
     assert found.kind is KINDS[kind]
     assert problem_of(ValueError("ours")) is None
+    assert problem_of(FileNotFoundError(errno.ENOENT, "ours")) is None
+
+
+def test_a_machine_without_room_is_to_be_asked_later() -> None:
+    found = problem_of(OSError(errno.ENOSPC, "No space left on device", "/home/ann/x"))
+    assert found is not None
+    assert (found.status, found.headers) == (503, {"Retry-After": "2"})
+    assert "ann" not in found.detail
 
 
 def test_errors_of_the_database_itself_are_not_the_clients() -> None:

@@ -113,6 +113,20 @@ def test_answers_are_compressed(client: httpx.Client) -> None:
     assert json.loads(gzip.decompress(body))["items"]
 
 
+@pytest.mark.parametrize(
+    ("accepted", "coding"),
+    [("br, GZIP;q=0.5", "gzip"), ("gzip;q=0", None), ("gzip; q=0.0, br", None), ("identity", None)],
+    ids=["some", "none", "not gzip", "as it is"],
+)
+def test_who_takes_no_gzip_gets_none(
+    client: httpx.Client, accepted: str, coding: str | None
+) -> None:
+    answer = client.get("/v1/records", headers={"Accept-Encoding": accepted})
+    assert answer.headers.get("content-encoding") == coding
+    assert "accept-encoding" in answer.headers["vary"].lower()
+    assert answer.json()["items"]
+
+
 def test_an_export_is_imported_once_and_never_the_best(
     client: httpx.Client, task: SearchTask, tmp_path: Path
 ) -> None:

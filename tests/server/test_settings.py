@@ -67,6 +67,12 @@ def test_a_file_that_is_not_there() -> None:
         load({}, {"AUTOSCHED_SETTINGS": "/none.toml"})
 
 
+@pytest.mark.parametrize("text", ["inf", "nan", "1e300", "0"])
+def test_seconds_are_such_as_can_be_waited_for(text: str) -> None:
+    with pytest.raises(SettingsError, match="poll_seconds"):
+        load({}, {"AUTOSCHED_POLL_SECONDS": text})
+
+
 def test_a_wrong_value_is_not_repeated() -> None:
     """It may be the password of a database, given as something else."""
     with pytest.raises(SettingsError) as caught:

@@ -338,6 +338,23 @@ def test_default_tiles_keep_all_cores_busy() -> None:
     assert np.prod(tasks) >= 64
 
 
+@pytest.mark.parametrize(
+    ("shape", "streams"),
+    [((1, 2048, 2048), 16), ((8, 2048, 2048), 16), ((1, 128, 128), 1), ((64, 2048, 2048), 1)],
+    ids=str,
+)
+def test_a_matrix_read_for_few_results_is_read_row_by_row(
+    shape: tuple[int, int, int], streams: int
+) -> None:
+    func = default_schedule(prim_func_of("matmul", shape), TARGET).func
+    *_, along, block, copies, _, vector = (int(x.extent) for x in site_of(func, "C").loops)
+    assert copies == streams
+    if streams > 1:
+        # These rows for the whole part of the result that a thread has, then the next ones.
+        assert block == 1
+        assert along * vector * TARGET.num_cores == shape[2]
+
+
 class Untouched:
     """A custom rule that leaves one block as it is."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -153,6 +154,11 @@ def test_a_rule_that_raises_is_named() -> None:
         schedule.parallel(loop)
         return [state.advance(schedule, handled=(block,))]
 
+    def forgets(policy: at.SketchPolicy, state: State, block: str) -> list[State]:
+        return [replace(s, specs=()) for s in strips(policy, state, block)]
+
+    with pytest.raises(TuningError, match=r"has the decisions C.strip, and no specification"):
+        policy_of(Rule(is_product, forgets, "odd")).generate_sketches()
     for rule, text in (
         (Rule(lambda p, s, b: {}[b], strips, "odd"), "sketch rule odd raised KeyError for block C"),
         (

@@ -32,7 +32,7 @@ def records(cores: int, **environment: str) -> list[str]:
         capture_output=True,
         text=True,
         check=True,
-        timeout=100,
+        timeout=250,
         env={**os.environ, **environment},
     )
     return done.stdout.splitlines()

@@ -56,7 +56,7 @@ def run_module(text: str, folder: Path) -> subprocess.CompletedProcess[str]:
     file = folder / "printed.py"
     file.write_text(text)
     return subprocess.run(
-        [sys.executable, file.name], cwd=folder, capture_output=True, text=True, timeout=100
+        [sys.executable, file.name], cwd=folder, capture_output=True, text=True, timeout=250
     )
 
 

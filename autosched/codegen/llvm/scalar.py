@@ -252,9 +252,22 @@ class Scalars:
                 keep = self.b.op(f"fcmp {word} {t} {args[other].ref}, {ref}")
                 c = "i1" if lanes == 1 else f"<{lanes} x i1>"
                 return self.b.op(f"select {c} {keep}, {t} {ref}, {t} {args[other].ref}")
+        if self.target.vector_bytes == 64 and lanes > 1 and args[0].dtype in ("float32", "float64"):
+            return self._extreme_of_vectors(op, t, args[0].ref, args[1].ref, lanes)
         name = f"llvm.{'minimum' if op == 'min' else 'maximum'}.{suffix(args[0].dtype, lanes)}"
         self.b.declare(name, f"{t} @{name}({t}, {t})")
         return self.b.op(f"call nsz {t} @{name}({t} {args[0].ref}, {t} {args[1].ref})")
+
+    def _extreme_of_vectors(self, op: str, t: str, old: str, new: str, lanes: int) -> str:
+        """The same in two instructions of AVX-512: the processor's own gives the second operand
+        where one is NaN, and leaves lanes out where the first is. What a reduction waits for is
+        then one instruction, since the test is of what it reads."""
+        c = f"<{lanes} x i1>"
+        word = "ogt" if op == "max" else "olt"
+        first = self.b.op(f"fcmp {word} {t} {new}, {old}")
+        extreme = self.b.op(f"select {c} {first}, {t} {new}, {t} {old}")
+        number = self.b.op(f"fcmp ord {t} {new}, {new}")
+        return self.b.op(f"select {c} {number}, {t} {extreme}, {t} {new}")
 
     def _integer(self, op: str, args: list[Value], dtype: str, lanes: int) -> Value:
         t, x = args[0].type, [v.ref for v in args]

@@ -32,6 +32,8 @@ DEFAULT_COPIES = 9
 STREAMS = 16
 """Rows of an operand that is read once which the default schedule reads side by side. With fewer
 each result is loaded and stored too often, with one every step is on another page."""
+FEW = 8
+"""Results an element up to which an operand is read as if for one."""
 
 
 @dataclass(frozen=True)
@@ -196,9 +198,9 @@ def tile_specs(info: BlockInfo, target: Target) -> tuple[DecisionSpec, ...]:
 
 
 def is_streamed(info: BlockInfo, target: Target) -> bool:
-    """Whether what is read along the vectors comes from beyond the second cache for one or two
-    results an element: a vector times a matrix. Then whole rows are read one after the other, as
-    they lie in memory, and results stay in the cache rather than in registers."""
+    """Whether what is read along the vectors comes from beyond the second cache for few results an
+    element: a vector or a few times a matrix. Then whole rows are read one after the other, as they
+    lie in memory, and results stay in the cache rather than in registers."""
     vector = info.vector_axis
     assert vector is not None  # the condition asks for one
     if not info.reduce:
@@ -208,7 +210,7 @@ def is_streamed(info: BlockInfo, target: Target) -> bool:
         dense = is_contiguous(access, vector) and id(info.reduce[-1].var) in used
         results = prod(_extent(a) for a in info.spatial if id(a.var) not in used)
         size = prod(int(n) for n in access.buffer.shape) * dtypes.itemsize(access.buffer.dtype)
-        if dense and results <= 2 and size > target.l2_bytes:
+        if dense and results <= FEW and size > target.l2_bytes:
             return True
     return False
 

@@ -11,6 +11,7 @@ from autosched.sketch.rules.gpu.cross_thread import CrossThreadReduction
 from autosched.sketch.rules.gpu.inline import AlwaysInline
 from autosched.sketch.rules.gpu.location import SpecialComputeLocation
 from autosched.sketch.rules.gpu.recurrence import Recurrence
+from autosched.sketch.rules.gpu.split_reduction import SplitReduction
 from autosched.sketch.rules.gpu.threads import BindThreads
 from autosched.sketch.rules.gpu.tiling import MultiLevelTiling
 from autosched.sketch.state import Rule
@@ -20,6 +21,7 @@ GPU_INLINE_RULES: tuple[Rule, ...] = (AlwaysInline(),)
 GPU_RULES: tuple[Rule, ...] = (
     Recurrence(),
     CrossThreadReduction(),
+    SplitReduction(),
     AddCacheRead(),
     SpecialComputeLocation(),
     AlwaysInline(),

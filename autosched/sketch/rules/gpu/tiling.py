@@ -48,7 +48,9 @@ class MultiLevelTiling:
         ]
         schedule = state.fork()
         specs = tile_specs(info)
-        fetches = tuple(ChoiceSpec(block, f"{c.name}.fetch", WIDTHS) for c in copies)
+        # Beside the sketch with partial results stands one without, which has copies as well.
+        before = f"{block}." if block in state.factored else ""
+        fetches = tuple(ChoiceSpec(block, f"{before}{c.name}.fetch", WIDTHS) for c in copies)
         state.declare(schedule, (*specs, *fetches))
         rv = schedule.get_block(block)
         if info.block.writes[0].buffer.scope != "local":
