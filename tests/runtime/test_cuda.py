@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import os
+import shutil
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,6 +25,8 @@ from autosched.errors import ArgumentError, BuildError, DeviceError, TargetError
 from autosched.runtime.cuda import HOLD, CUDAFunction, CUDAQueue
 from autosched.runtime.cuda_driver import GONE, STICKY, WRONG_CODE, Driver
 
+HERE = Path(__file__).parent
+CC = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
 N = 64
 SIZE = 4 * N
 
@@ -192,6 +199,15 @@ def test_the_kernel_that_holds_the_stream_compiles() -> None:
     assert compile_cuda(HOLD, "sm_90").startswith(b"\x7fELF")
 
 
+def test_nvrtc_finds_its_other_half() -> None:
+    """Version 13.0, which PyTorch's package for CUDA 13 brings, does not find it by itself."""
+    ask = (
+        "from autosched.codegen.cuda import _nvrtc; _nvrtc(); print(open('/proc/self/maps').read())"
+    )
+    found = subprocess.run([sys.executable, "-c", ask], capture_output=True, text=True, check=True)
+    assert "libnvrtc-builtins.so" in found.stdout
+
+
 def test_without_a_device() -> None:
     """What is missing is said, by `Target` and by a function that is called."""
     from autosched.runtime.cuda import architecture
@@ -266,3 +282,20 @@ def test_the_bindings_take_what_the_double_takes() -> None:
         assert all(hasattr(driver.CUresult, name) for name in names)
     for name in ATTRIBUTES:
         assert hasattr(driver.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}")
+
+
+@pytest.mark.skipif(CC is None, reason="no C compiler (cc, gcc, clang) on the PATH")
+def test_the_bindings_with_a_driver(tmp_path: Path) -> None:
+    """NVIDIA's package itself: what it makes of arguments, and in what form it gives results."""
+    assert CC is not None
+    library = tmp_path / "libcuda.so.1"
+    source = HERE / "driver_double.c"
+    subprocess.run([CC, "-O1", "-shared", "-fPIC", str(source), "-o", str(library)], check=True)
+    found = subprocess.run(
+        [sys.executable, str(HERE / "bindings_child.py"), str(library)],
+        env={**os.environ, "LD_LIBRARY_PATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    assert (found.returncode, found.stdout) == (0, "right\n"), found.stderr

@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Any
 
 import httpx
+from serving import EXAMINE_SECONDS
 
 REPLAY = "replay:model?seconds=0.01"
 START_SECONDS = 120.0
@@ -28,7 +29,8 @@ class ServerProcess:
     def __init__(self, folder: Path, db: str, pool: str = REPLAY, **settings: object) -> None:
         self.folder = folder
         self.log = folder / "server.log"
-        given = {"poll_seconds": 0.1, "lease_seconds": 10, "examine_processes": 1} | settings
+        usual = {"poll_seconds": 0.1, "lease_seconds": 10, "examine_processes": 1}
+        given = usual | {"examine_seconds": EXAMINE_SECONDS} | settings
         self.environment = os.environ | {
             f"AUTOSCHED_{name.upper()}": str(value) for name, value in given.items()
         }
@@ -93,7 +95,7 @@ class ServerProcess:
     @contextmanager
     def client(self) -> Iterator[httpx.Client]:
         """A client of the server that runs now."""
-        with httpx.Client(base_url=self.url, timeout=30) as client:
+        with httpx.Client(base_url=self.url, timeout=120) as client:
             yield client
 
 

@@ -15,10 +15,14 @@ from server.connections import config
 from server.serving import Server
 from server.settings import Settings
 
+EXAMINE_SECONDS = 100.0
+"""More than a machine that stands still at times needs for any workload of a test."""
+
 
 @contextmanager
 def serving(settings: Settings, tls: ssl.SSLContext | None = None) -> Iterator[httpx.Client]:
-    """A client of a server that runs while the block does."""
+    """A client of a server that runs while the block does, and has time for its workloads."""
+    settings = settings.model_copy(update={"examine_seconds": EXAMINE_SECONDS})
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen(128)
@@ -28,7 +32,7 @@ def serving(settings: Settings, tls: ssl.SSLContext | None = None) -> Iterator[h
         try:
             port = listener.getsockname()[1]
             url = f"{'https' if tls else 'http'}://127.0.0.1:{port}"
-            with httpx.Client(base_url=url, timeout=30, verify=tls or True) as client:
+            with httpx.Client(base_url=url, timeout=120, verify=tls or True) as client:
                 client.get("/healthz").raise_for_status()
                 yield client
         finally:

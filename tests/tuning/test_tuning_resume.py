@@ -331,7 +331,7 @@ class _SlowPool(FakePool):
 
 def test_a_time_budget_ends_at_a_rounds_end() -> None:
     task, recorder = at.SearchTask("matmul_add", (48, 40, 56)), Recorder()
-    result = tune(task, _SlowPool(), 10_000, recorder, time_budget_s=1.0, num_measures_per_round=8)
+    result = tune(task, _SlowPool(), 10_000, recorder, time_budget_s=3.0, num_measures_per_round=8)
     assert 0 < result.trials < 10_000
     assert result.trials % 8 == 0
     assert recorder.end == ("succeeded", None)
