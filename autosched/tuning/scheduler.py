@@ -359,15 +359,17 @@ class TaskScheduler:
         """The objective now; infinite while a task that may still be measured has no time."""
         if any(not math.isfinite(s.best) and s.dead is None for s in self.states):
             return math.inf
-        return self.objective(self._times([s.best for s in self.states]))
+        times = self._times([s.best for s in self.states])
+        return self.objective(times) if all(map(math.isfinite, times)) else math.inf
 
     def _times(self, seconds: Sequence[float]) -> list[float]:
         """What an objective is given: a task without a right program has its baseline's time, or
-        without that the shortest of all, since an objective may divide by it."""
+        without that the shortest of all, since an objective may divide by it; infinite where
+        nothing was measured."""
         known = [
             x if math.isfinite(x) else s.baseline for x, s in zip(seconds, self.states, strict=True)
         ]
-        least = min((x for x in known if math.isfinite(x)), default=0.0)
+        least = min((x for x in known if math.isfinite(x)), default=math.inf)
         return [x if math.isfinite(x) else least for x in known]
 
     # The end --------------------------------------------------------------------------------

@@ -321,6 +321,12 @@ def test_a_budget_too_small_for_all_tasks_ends_and_leaves_each_a_baseline(trials
     assert all(r is not None and r.best_seconds > 0 for r in result.results)
 
 
+def test_where_no_reference_can_be_computed_the_objective_is_not_asked() -> None:
+    scheduler = TaskScheduler(tasks(32), objective_func=lambda s: 1.0 / s[0])
+    with pytest.raises(TuningError, match=r"no task has a right program:\n.*reference cannot be"):
+        scheduler.tune(options(pool=_Broken(32, opens=False)))
+
+
 def test_an_objective_may_divide_by_the_time_of_a_dead_task() -> None:
     seen: list[list[float]] = []
 
