@@ -142,10 +142,11 @@ def kernel_stats(
         flop = flop + mine.points * mine.ops
     registers = local + operands + ADDRESSES
     requested, sectors, words, repeated = _traffic(places, tree)
-    tiles = floats(0.0)
+    tiles, rounds = floats(0.0), floats(0.0)
     for place in places:
         if place.site.block.annotation(SINGLE_PASS):
-            tiles, words = _handed(place)
+            tiles, words, groups = _handed(place)
+            rounds = blocks * threads * groups  # each thread adds up what the groups come to
             requested, sectors = requested + words * 8.0, sectors + words * 8.0 / SECTOR
     issue = issue_of(places, tree, homes, {n: w.iterations for n, w in work.items()})
     warps = np.ceil(threads / WARP)
@@ -177,7 +178,7 @@ def kernel_stats(
         conflicts=repeated / np.maximum(words, 1.0),
         requests=issue.requests,
         waves=issue.waves,
-        turns=issue.turns,
+        turns=issue.turns + rounds,
         steps=issue.steps,
         exposed=issue.exposed,
         guarded=issue.guarded,
@@ -281,16 +282,18 @@ def _scanned(place: SiteUses, threads: Floats) -> tuple[Floats, Floats]:
     return rows * size / 4.0, 8.0 + handed
 
 
-def _handed(place: SiteUses) -> tuple[Floats, Floats]:
-    """(tiles of a scan in a single pass, words of 8 bytes that are set and asked for)."""
+def _handed(place: SiteUses) -> tuple[Floats, Floats, Floats]:
+    """(tiles of a scan in a single pass, words of 8 bytes that are set and asked for, groups)."""
     steps = kind_vars(place.site.block, "sequential")
-    tiles, columns = floats(1.0), floats(1.0)
+    tiles, columns, groups = floats(1.0), floats(1.0), floats(1.0)
     for loop, extent in zip(place.site.loops, place.extents, strict=True):
         if loop.var not in steps:
             columns = columns * extent
         elif (loop.thread or "").startswith("blockIdx"):
             tiles = tiles * extent
-    return tiles, tiles * columns * (WINDOW + 3.0)
+        elif (loop.thread or "").startswith("threadIdx"):
+            groups = groups * extent
+    return tiles, tiles * columns * (WINDOW + 3.0), groups
 
 
 def _halves(place: SiteUses, around: Sequence[For]) -> Floats:

@@ -73,7 +73,18 @@ class Recurrence:
             )
         except ScheduleError:
             return None  # in a nest with others
-        return state.advance(schedule, (block,), specs, f"{block}.single_pass")
+        # First rows decide nothing: decisions of theirs would make many candidates of one.
+        first = tuple(
+            s.block.name
+            for root in schedule.func.body
+            for s in sites(root)
+            if len(list(sites(root))) == 1
+            and s.block.name not in (block, *state.handled)
+            and s.block.writes[0].buffer is site.block.writes[0].buffer
+        )
+        for name in first:
+            schedule_nest(schedule, (name,), min(THREADS[0], limit))
+        return state.advance(schedule, (block, *first), specs, f"{block}.single_pass")
 
     def _chunked(self, state: State, block: str) -> State | None:
         """The state with the recurrence cut into chunks, its blocks still to be bound."""
