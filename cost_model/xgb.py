@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import json
 import os
+import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 MANY_TASKS = 5
+_UNREADABLE = (BadZipFile, zlib.error, EOFError, RuntimeError)
+"""What reading a damaged archive raises, besides ValueError; the last one for its flags."""
 FORMAT = 1
 """Version of the files that `save` writes."""
 
@@ -252,7 +255,7 @@ class BoostedModel:
         written = text.read_bytes()
         try:
             saved = json.loads(written)
-        except ValueError as e:
+        except (ValueError, RecursionError) as e:
             raise _damaged(text, e) from e
         if not isinstance(saved, Mapping) or saved.get("format") != FORMAT:
             raise AutoschedError(
@@ -272,7 +275,7 @@ class BoostedModel:
         try:
             with data.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
                 found.data = Dataset.from_arrays(arrays)
-        except (LookupError, TypeError, ValueError, EOFError, BadZipFile, AutoschedError) as e:
+        except (*_UNREADABLE, LookupError, TypeError, ValueError, AutoschedError) as e:
             raise _damaged(data, e) from e
         self.__dict__.update(found.__dict__)
         return self

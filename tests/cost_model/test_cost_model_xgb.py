@@ -204,7 +204,10 @@ def test_damaged_files_are_refused_and_change_nothing(tmp_path: Path) -> None:
         with pytest.raises(AutoschedError, match=r"model.json is not what .* train it again"):
             loaded.load(tmp_path / "model")
     text.write_text(json.dumps(right))
-    for damaged in (b"", b"no archive", data.read_bytes()[:300]):
+    whole = data.read_bytes()
+    stream = 30 + whole[26] + whole[28]  # where the first array begins, compressed
+    torn = whole[:stream] + bytes(20 * [255]) + whole[stream + 20 :]
+    for damaged in (b"", b"no archive", whole[:300], torn):
         data.write_bytes(damaged)
         with pytest.raises(AutoschedError, match=r"model.npz is not what .* train it again"):
             loaded.load(tmp_path / "model")
