@@ -207,8 +207,8 @@ def dataset_of(
 ) -> tuple[Dataset, int]:
     """(the data set of records, how many of them could not be used). `workloads` by their keys.
 
-    Left out are records of other workloads and dialects, of targets that are none here, and traces
-    that do not apply any more.
+    Left out are records of other workloads and dialects, of targets that are none here, traces
+    that do not apply any more, and decisions so large that nothing can be computed of them.
     """
     groups: dict[tuple[str, str], list[MeasuredRecord]] = {}
     lost = 0
@@ -249,10 +249,16 @@ def _replayed(func: PrimFunc, target: Target, records: list[MeasuredRecord]) -> 
             name: np.array([records[n].decisions[name] for n in places], dtype=np.int64)
             for name in names
         }
-        for rows, results, table in evaluate_columns(
-            func, target, trace, columns, len(places), lambda a: figures(a, target)
-        ):
-            mine = [records[places[k]] for k in rows.tolist()]
+        with np.errstate(all="ignore"):  # of numbers that no program has
+            parts = list(
+                evaluate_columns(
+                    func, target, trace, columns, len(places), lambda a: figures(a, target)
+                )
+            )
+        for rows, results, table in parts:
+            sound = np.isfinite(table).all(axis=1) & np.isfinite(results[0]) & (results[0] > 0.0)
+            order = np.array(places, dtype=np.int64)[rows[sound]]
+            mine = [records[n] for n in order.tolist()]
             seconds = [r.seconds if r.status == "ok" and r.seconds else np.inf for r in mine]
-            order = np.array([places[k] for k in rows.tolist()], dtype=np.int64)
-            yield _Found(results[0], table, np.array(seconds), order)
+            if len(order):
+                yield _Found(results[0][sound], table[sound], np.array(seconds), order)

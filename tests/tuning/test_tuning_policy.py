@@ -153,12 +153,15 @@ def test_records_that_are_no_candidates_are_neither_learned_from_nor_handed_out(
     tune(task, at.SketchPolicy(task), 16, to=[at.RecordToFile(log)])
     lines = [json.loads(line) for line in log.read_text().splitlines()]
     trials = [x for x in lines if x.get("kind") == "trial"]
-    for n, damaged in enumerate(({}, dict.fromkeys(trials[1]["decisions"], -3))):
+    names = trials[2]["decisions"]
+    for n, damaged in enumerate(({}, dict.fromkeys(names, -3), dict.fromkeys(names, 1 << 62))):
         trials[n] |= {"decisions": damaged, "seconds": 1e-12}
-    trials[2] |= {"target": "no such target"}
+    trials[3] |= {"target": "no such target"}
     log.write_text("".join(json.dumps(x) + "\n" for x in lines))
-    assert len(at.PreloadMeasuredStates(log).measured(task, task.space)) == 13
-    assert len(load_dataset(log)[0]) <= 14
+    assert len(at.PreloadMeasuredStates(log).measured(task, task.space)) == 12
+    data, _ = load_dataset(log)
+    assert len(data) <= 13
+    assert np.isfinite(data.prior).all()
     schedule, _ = task.apply_best(log)
     assert schedule.trace
     known = at.SketchPolicy(task, init_search_callbacks=[at.PreloadMeasuredStates(log)])
