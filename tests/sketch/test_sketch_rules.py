@@ -346,13 +346,26 @@ def test_default_tiles_keep_all_cores_busy() -> None:
 def test_a_matrix_read_for_few_results_is_read_row_by_row(
     shape: tuple[int, int, int], streams: int
 ) -> None:
-    func = default_schedule(prim_func_of("matmul", shape), TARGET).func
+    target = Target("llvm -mcpu=x86-64-v3 -num-cores=2")  # with caches of the usual size
+    func = default_schedule(prim_func_of("matmul", shape), target).func
     *_, along, block, copies, _, vector = (int(x.extent) for x in site_of(func, "C").loops)
     assert copies == streams
     if streams > 1:
         # These rows for the whole part of the result that a thread has, then the next ones.
         assert block == 1
-        assert along * vector * TARGET.num_cores == shape[2]
+        assert along * vector * target.num_cores == shape[2]
+
+
+def test_windows_that_overlap_are_no_matrix_read_once() -> None:
+    """The taps of a channelwise convolution stay beside its accumulators, whatever its size."""
+    target = Target("llvm -mcpu=x86-64-v3 -num-cores=2")
+    func = default_schedule(prim_func_of("depthwise_conv2d", (112, 112, 96, 3, 1, 1)), target).func
+    block = site_of(func, "depthwise_conv2d").block
+    assert np.prod([int(n) for n in block.reads[0].buffer.shape]) * 4 > target.l2_bytes
+    loops = site_of(func, "depthwise_conv2d").loops
+    taps = [v for it, v in zip(block.iters, block.bindings, strict=True) if it.kind == "reduce"]
+    unrolled = [x for x in loops if x.kind == "unrolled" and any(t.uses([x.var]) for t in taps)]
+    assert np.prod([int(x.extent) for x in unrolled]) == 9
 
 
 class Untouched:

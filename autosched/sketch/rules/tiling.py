@@ -23,6 +23,7 @@ from autosched.sketch.rules.default import axis_loops, is_contiguous
 from autosched.sketch.state import State, TiledNest, Verdict
 from autosched.target import Target
 from autosched.tir import dtypes
+from autosched.tir.affine import Affine
 from autosched.tir.nodes import Access, Iter, PrimFunc
 
 PACK_PARALLEL_TAIL = 2
@@ -210,9 +211,17 @@ def is_streamed(info: BlockInfo, target: Target) -> bool:
         dense = is_contiguous(access, vector) and id(info.reduce[-1].var) in used
         results = prod(_extent(a) for a in info.spatial if id(a.var) not in used)
         size = prod(int(n) for n in access.buffer.shape) * dtypes.itemsize(access.buffer.dtype)
-        if dense and results <= FEW and size > target.l2_bytes:
+        if dense and results <= FEW and size > target.l2_bytes and not _slides(access, info):
             return True
     return False
+
+
+def _slides(access: Access, info: BlockInfo) -> bool:
+    """Whether windows are read, which overlap: an element is for as many results as it has taps."""
+    reduce = [a.var for a in info.reduce if _extent(a) != 1]
+    spatial = [a.var for a in info.spatial if _extent(a) != 1]
+    affine = [i for i in access.indices if isinstance(i, Affine)]
+    return any(i.uses(reduce) and i.uses(spatial) for i in affine)
 
 
 def _enough_tasks(specs: list[TileSpec], wanted: int) -> tuple[DecisionSpec, ...]:
