@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -16,6 +18,7 @@ from server_process import submit
 from serving import serving
 
 from records import JobQueue, Lease, Store
+from server import events
 from server.settings import Settings
 
 
@@ -110,6 +113,28 @@ def test_the_polling_twin_tells_the_same(client: httpx.Client, store: Store) -> 
             break
     with client.stream("GET", where) as stream:
         assert read(stream.iter_lines()) == polled
+
+
+def test_a_stream_ends_with_the_server_while_it_asks_about_its_reader(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(events, "ALLOWED_SECONDS", 0.01)
+    quiet: Any = SimpleNamespace(job_and_events=lambda *_, **__: (SimpleNamespace(state="x"), []))
+    hub = events.EventHub(quiet, 0.01)
+    asked = 0
+
+    async def allowed() -> bool:
+        nonlocal asked
+        asked += 1
+        if asked == 1:
+            hub.close()
+        assert asked < 5, "it goes on"
+        return True
+
+    async def told() -> list[bytes]:
+        return [part async for part in hub.stream("j", 0, allowed)]
+
+    assert asyncio.run(told()) == [b"retry: 2000\n\n"]
 
 
 @pytest.mark.parametrize("streams", [20, pytest.param(200, marks=pytest.mark.long)])
