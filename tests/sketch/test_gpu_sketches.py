@@ -137,7 +137,6 @@ def check_kernels(schedule: Schedule, target: at.Target) -> bool:
         assert float(mine.threads) == prod(real.block)
         if real.lookback is not None:
             assert float(mine.shared_bytes) == shared_bytes(real.lookback, prod(real.block))
-            assert float(mine.shared_loads) == 0.0, "what is handed on is in global memory"
         asked = sum(b.scope == "shared" for b in real.shared)
         exchanged = exchange_bytes(real, 1)
         if asked and not any(s.block.name.startswith("step") for s in real.sites()):
