@@ -90,7 +90,7 @@ class EventHub:
         yield format_sse_event(retry=RETRY_MS)
         commented = time.monotonic()
         with self._watching(job_id) as watch:
-            while not self.closed and await allowed():
+            while await allowed() and not self.closed:  # may end meanwhile
                 seen = watch.news
                 try:
                     job, events = await anyio.to_thread.run_sync(self._next, job_id, after)

@@ -360,9 +360,9 @@ class TensorRead(Expr):
 
 
 def check_name(name: Any, what: str) -> str:
-    """`name` if it is a non-empty string."""
-    if not isinstance(name, str) or not name:
-        raise TensorExprError(f"name of {what} is {name!r}; expected a non-empty string")
+    """`name` if it is a printable string; logs refuse others, since they could steer terminals."""
+    if not isinstance(name, str) or not name or not name.isprintable():
+        raise TensorExprError(f"name of {what} is {name!r}; expected non-empty, printable text")
     return name
 
 

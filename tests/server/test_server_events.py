@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -16,6 +18,8 @@ from server_process import submit
 from serving import serving
 
 from records import JobQueue, Lease, Store
+from server import events
+from server.connections import Connection, _acknowledged
 from server.settings import Settings
 
 
@@ -112,6 +116,28 @@ def test_the_polling_twin_tells_the_same(client: httpx.Client, store: Store) -> 
         assert read(stream.iter_lines()) == polled
 
 
+def test_a_stream_ends_with_the_server_while_it_asks_about_its_reader(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(events, "ALLOWED_SECONDS", 0.01)
+    quiet: Any = SimpleNamespace(job_and_events=lambda *_, **__: (SimpleNamespace(state="x"), []))
+    hub = events.EventHub(quiet, 0.01)
+    asked = 0
+
+    async def allowed() -> bool:
+        nonlocal asked
+        asked += 1
+        if asked == 1:
+            hub.close()
+        assert asked < 5, "it goes on"
+        return True
+
+    async def told() -> list[bytes]:
+        return [part async for part in hub.stream("j", 0, allowed)]
+
+    assert asyncio.run(told()) == [b"retry: 2000\n\n"]
+
+
 @pytest.mark.parametrize("streams", [20, pytest.param(200, marks=pytest.mark.long)])
 def test_slow_readers_hold_no_memory(client: httpx.Client, store: Store, streams: int) -> None:
     """Readers that take nothing, while megabytes are told; then they get all of it."""
@@ -145,13 +171,45 @@ def test_who_never_reads_is_cut_off(tmp_path: Path, caplog: pytest.LogCaptureFix
             store.add_event(job["id"], "progress", {"text": "x" * 500_000})
         with _reader(client, job["id"], window=4096) as silent:
             deadline = time.monotonic() + 60
-            while "its client did not take" not in caplog.text:
+            while "its client was behind" not in caplog.text:
                 assert time.monotonic() < deadline
                 time.sleep(0.05)
             while "autosched_streams_open 0.0" not in client.get("/metrics").text:
                 assert time.monotonic() < deadline
             with silent.makefile("rb") as stream, suppress(ConnectionResetError):
                 assert not stream.read().endswith(b"0\r\n\r\n"), "it was told all of it"
+
+
+def test_who_reads_slowly_is_seen_to_read() -> None:
+    """Also while the buffers here stay as they are."""
+    with (
+        socket.create_server(("127.0.0.1", 0)) as listener,
+        socket.create_connection(listener.getsockname()) as reader,
+        listener.accept()[0] as accepted,
+    ):
+        timers: list[tuple[int, int]] = []
+        aborted: list[bool] = []
+        made: Any = Connection.__new__(Connection)
+        made.write_seconds = 30.0
+        made.loop = SimpleNamespace(call_later=lambda _, __, *args: timers.append(args))
+        made.transport = SimpleNamespace(
+            get_extra_info=lambda _: accepted,
+            get_write_buffer_size=lambda: 1 << 20,
+            abort=lambda: aborted.append(True),
+        )
+        made._watch_reader()
+        accepted.sendall(bytes(5000))
+        deadline = time.monotonic() + 60
+        while _acknowledged(made.transport) - timers[0][1] < 5000:
+            assert time.monotonic() < deadline
+            reader.setblocking(False)
+            with suppress(BlockingIOError):
+                reader.recv(5000)
+            time.sleep(0.001)
+        made._judge_reader(*timers[0])
+        assert (len(timers), aborted) == (2, [])
+        made._judge_reader(*timers[1])
+        assert aborted
 
 
 def _reader(client: httpx.Client, job_id: str, window: int | None = None) -> socket.socket:

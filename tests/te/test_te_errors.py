@@ -173,6 +173,10 @@ MISUSES: dict[str, tuple[Callable[[], Any], str]] = {
         "dtype of placeholder P is 'complex64'; expected one of float16",
     ),
     "empty name": (lambda: te.placeholder((4,), name=""), "name of a placeholder is ''"),
+    "unprintable name": (
+        lambda: te.placeholder((4,), name="\x1b[2J"),
+        "expected non-empty, printable",
+    ),
     "empty reduction axis": (
         lambda: te.reduce_axis((3, 3), name="k"),
         "extent of reduction axis k is 0",
