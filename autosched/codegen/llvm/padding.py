@@ -53,7 +53,7 @@ class Edge:
 
     gate: Gate
     terms: tuple[tuple[Var, int, int], ...]
-    """Loop, coefficient, lowest and highest value."""
+    """Loop, coefficient, extent."""
     level: int
     """Loops of the tile, outermost first, that have to stand still for a copy to be judged."""
     exact: bool
