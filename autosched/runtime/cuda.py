@@ -92,7 +92,7 @@ class CUDAQueue(Queue):
                 "COMPUTE_CAPABILITY_MINOR",
                 "MULTIPROCESSOR_COUNT",
                 "L2_CACHE_SIZE",
-                "MAX_SHARED_MEMORY_PER_BLOCK",
+                "MAX_SHARED_MEMORY_PER_BLOCK_OPTIN",
                 "MAX_THREADS_PER_BLOCK",
             )
         }
@@ -106,7 +106,7 @@ class CUDAQueue(Queue):
             units=found["MULTIPROCESSOR_COUNT"],
             cache_bytes=found["L2_CACHE_SIZE"],
             memory_bytes=int(self.driver("cuDeviceTotalMem", self._device)),
-            shared_bytes=found["MAX_SHARED_MEMORY_PER_BLOCK"],
+            shared_bytes=found["MAX_SHARED_MEMORY_PER_BLOCK_OPTIN"],
             max_threads=found["MAX_THREADS_PER_BLOCK"],
             align=ALIGN,
         )

@@ -87,13 +87,15 @@ class Driver:
 def current(module: Any, context: Any) -> Iterator[None]:
     """Make a context that of this thread; afterwards it has the one that it had.
 
-    PyTorch and CuPy take the device that they work on from the thread's context.
+    PyTorch and CuPy take the device that they work on from the thread's context. Where the driver
+    refuses, nothing changes; what is asked of it then says why.
     """
-    module.cuCtxPushCurrent(context)
+    status, *_ = module.cuCtxPushCurrent(context)
     try:
         yield
     finally:
-        module.cuCtxPopCurrent()
+        if status == module.CUresult.CUDA_SUCCESS:
+            module.cuCtxPopCurrent()
 
 
 @cache

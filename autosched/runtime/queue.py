@@ -105,14 +105,21 @@ class Queue(ABC):
         """Wait until everything is done."""
 
     def check(self, artifact: GPUArtifact) -> None:
-        """Raise BuildError if the device grants a block fewer threads than an artifact has."""
-        most = self.info.max_threads
+        """Raise BuildError if the device grants a block fewer threads than an artifact has, or less
+        shared memory than it asks for."""
+        most, shared = self.info.max_threads, self.info.shared_bytes
         for launch in artifact.launches:
             threads = launch.block[0] * launch.block[1] * launch.block[2]
             if threads > most:
                 raise BuildError(
                     f"kernel {launch.name} has {threads} threads a block; {self.name} allows "
                     f"{most}: build for a target with -max-threads-per-block={most}"
+                )
+            if launch.shared_bytes > shared:
+                raise BuildError(
+                    f"kernel {launch.name} asks for {launch.shared_bytes} bytes of shared memory a "
+                    f"block; {self.name} has {shared}: build for a target with "
+                    f"-max-shared-memory-per-block={shared}"
                 )
 
     def launchers(

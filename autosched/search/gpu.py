@@ -145,9 +145,9 @@ def kernel_stats(
     tiles, rounds = floats(0.0), floats(0.0)
     for place in places:
         if place.site.block.annotation(SINGLE_PASS):
-            tiles, words, groups = _handed(place)
+            tiles, handed, groups = _handed(place)
             rounds = blocks * threads * groups  # each thread adds up what the groups come to
-            requested, sectors = requested + words * 8.0, sectors + words * 8.0 / SECTOR
+            requested, sectors = requested + handed * 8.0, sectors + handed * 8.0 / SECTOR
     issue = issue_of(places, tree, homes, {n: w.iterations for n, w in work.items()})
     warps = np.ceil(threads / WARP)
     resident = np.minimum(

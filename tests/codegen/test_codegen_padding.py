@@ -77,6 +77,29 @@ def test_all_that_counts_is_added(
         check(tiled(func, rows, order), func, rtol=1e-5, atol=1e-5)
 
 
+def test_rows_past_the_end_read_nothing_under_a_condition() -> None:
+    """Two outputs in a tile of four, all unrolled: the condition holds for the third, but not for
+    the second, where what overhangs is read otherwise. (LLVM leaves what nobody uses in a loop in a
+    loop.)"""
+    a = te.placeholder((2, 5, 32), name="A")
+    q, r, k = (te.reduce_axis((0, n), name=x) for n, x in ((2, "q"), (3, "r"), (5, "k")))
+
+    def term(i: te.Expr, c: te.Expr) -> te.Expr:
+        x = i * 2 + r * 2
+        inside = te.all(x >= 3, x < 5)
+        return te.sum(te.if_then_else(inside, a[x - 3, k, c], 0.0), axis=[q, r, k])
+
+    func = te.create_prim_func([a, te.compute((2, 32), term, name="B")])
+    sch = Schedule(func)
+    i, c, twice, taps, depth = sch.get_loops(sch.get_block("B"))
+    i0, i1 = sch.split(i, [None, 4])
+    sch.reorder(i0, twice, taps, i1, depth, c)
+    sch.unroll(taps)
+    sch.unroll(i1)
+    sch.vectorize(c)
+    check(sch, func)
+
+
 def test_taps_that_meet_only_padding_are_left_out() -> None:
     """Visible where a weight is infinite: 0 times it would be no number."""
     n, pad = 6, 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -12,10 +13,12 @@ from gpu_run import cuda, opencl, program, random_inputs, run, source
 from autosched import te
 from autosched.codegen.cuda import compile_cuda
 from autosched.codegen.gpu.generate import generate
+from autosched.codegen.gpu.lookback import shared_bytes
 from autosched.errors import CodegenError, ScheduleError
 from autosched.runtime.opencl import OpenCLFunction
 from autosched.schedule import Schedule
 from autosched.script import parse
+from autosched.search.analysis import analyse
 from autosched.sketch.generate import generate_space
 from autosched.sketch.gpu_default import schedule_nest
 from autosched.tir import interp
@@ -124,6 +127,17 @@ def test_terms_are_read_once() -> None:
     assert [k.name for k in kernels] == ["main_kernel0", "main_kernel1_reset", "main_kernel1"]
     text = source(single_pass(scan("sum", (5000, 100), "float32"), 16, 8, 32))
     assert text[text.index("void main_kernel1(") :].count("x[") == 2
+
+
+def test_the_analysis_knows_its_memory() -> None:
+    """What blocks hand on is in global memory, and is no word read from shared memory."""
+    scheduled = single_pass(scan("sum", (400, 6), "float32"), 2, 4, 4)
+    *_, mine = analyse(scheduled, opencl()).kernels
+    *_, real = program(scheduled).kernels
+    assert real.lookback is not None
+    assert float(mine.shared_bytes) == shared_bytes(real.lookback, prod(real.block))
+    assert float(mine.tiles) == real.lookback.tiles == 50
+    assert float(mine.shared_loads) == 0.0
 
 
 def test_as_written_it_is_a_serial_program() -> None:

@@ -90,7 +90,7 @@ static int device_get(int *d, int n) { ENTER; *d = n; return n ? 101 : OK; }
 static int device_name(char *text, int size, int d) { ENTER; snprintf(text, size, "double"); return d; }
 static int total(size_t *n, int d) { ENTER; *n = MEMORY; return d; }
 static int attribute(int *n, int what, int d) {
-  static const int known[][2] = {{75, 9}, {76, 0}, {16, 132}, {38, 1 << 16}, {8, 48 << 10}, {1, 1024}};
+  static const int known[][2] = {{75, 9}, {76, 0}, {16, 132}, {38, 1 << 16}, {97, 227 << 10}, {1, 1024}};
   ENTER;
   for (int i = 0; i < 6; ++i)
     if (known[i][0] == what) { *n = known[i][1]; return d; }

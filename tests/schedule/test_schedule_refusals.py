@@ -92,7 +92,7 @@ CASES: dict[str, tuple[Callable[[], PrimFunc], Callable[[Schedule], object], str
         add_one,
         lambda s: s.annotate(s.get_block("B"), "steaming", True),
         "a block has no key 'steaming'; expected one of FLOP, cooperative, double_buffer, "
-        "streaming, or a hint auto_scheduler_",
+        "single_pass, streaming, or a hint auto_scheduler_",
     ),
     "key of a loop": (
         add_one,

@@ -46,6 +46,8 @@ class Points:
         self.carried: Carry | None = None
         """What a sequential loop has in registers."""
         self.decisive = {v for e in block.body for v in _decisive(e, block)}
+        self.conditional = {id(a) for e in block.body for a in _conditional(e, block)}
+        """Reads (by id) under a condition, which may be folded away."""
         self.constants = Constants(self._number)
         self.factors = _factors(block)
         self._terms: dict[Var, tuple[int, tuple[tuple[Var, int], ...]] | None] = {}
@@ -192,16 +194,18 @@ class Points:
         """Axes of `access` to clamp, and the guard for what cannot be clamped.
 
         Under a condition nothing is: the condition was taken at the true point, the access would
-        be made at another.
+        be made at another. One that unrolled loops decide leaves no guard, but counts as well.
         """
         affine = all(isinstance(i, Affine) for i in access.indices)
-        plain = guard == Guard()
         used = {v for i in access.indices if isinstance(i, Affine) for v in i.variables()}
         clamped: dict[Var, str] = {}
+        unguarded = guard == Guard()
         for p in self.clamp:
             found = self._axis_of(p)
             if found is not None and affine:
                 it, binding, top = found
+                decides = id(access) in self.conditional and it.var in self.decisive
+                plain = unguarded and not decides
                 if it.var not in used and (plain or it.var not in self.decisive):
                     continue  # the access does not move with this axis
                 linear = self.index.linear(binding)
@@ -330,6 +334,20 @@ def _decisive(e: Expr, block: Block) -> Iterator[Var]:
     for x in walk(e):
         if isinstance(x, Call) and x.op == "if_then_else":
             yield from _axes(x.args[0], block)
+
+
+def _conditional(e: Expr, block: Block, under: bool = False) -> Iterator[Access]:
+    """Accesses that are made only under a condition."""
+    if isinstance(e, Slot):
+        access = block.reads[e.index]
+        if under:
+            yield access
+        for index in access.indices:
+            if not isinstance(index, Affine):
+                yield from _conditional(index, block, under)
+    elif isinstance(e, Call):
+        for n, x in enumerate(e.args):
+            yield from _conditional(x, block, under or (e.op == "if_then_else" and n > 0))
 
 
 def _axes(e: Expr, block: Block) -> Iterator[Var]:
