@@ -55,6 +55,8 @@ def register_workload(
         label = name or getattr(function, "__name__", "")
         if not label or label == "<lambda>":
             raise WorkloadError("a workload without a name of its own needs name=")
+        if not label.isprintable():
+            raise WorkloadError(f"the name of a workload is {label!r}; expected printable text")
         if _registered.get(label, function) is not function and not override:
             raise WorkloadError(
                 f"a workload named {label!r} is registered already "

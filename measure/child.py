@@ -40,8 +40,8 @@ class Outcome:
 
     `value`: returned. `error`: raised. `memory`: MemoryError. `timeout`: killed at the deadline.
     `crash`: the process died or closed its connection. `lost`: it was killed or stopped from
-    outside, or its template was, or it could not be started. `text` is the full story of anything
-    but a value; `signal` a name such as "SIGSEGV".
+    outside, or its template was, or it could not be started, or not in time. `text` is the full
+    story of anything but a value; `signal` a name such as "SIGSEGV".
     """
 
     kind: OutcomeKind
@@ -190,6 +190,8 @@ class Child:
         elif late >= 0:
             if self._is_stopped():
                 return self._end("lost", "stopped from outside (SIGSTOP)")
+            if not self._ready:  # it has not even read what it was asked
+                return self._end("lost", "its process was not ready in time")
             return self._end("timeout", f"not done within {self._timeout:g} s")
         return None
 

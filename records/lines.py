@@ -13,6 +13,7 @@ import hashlib
 import json
 import math
 import re
+import reprlib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
@@ -115,7 +116,7 @@ def _line(**values: Any) -> bytes:
     try:
         text = json.dumps(head | values, separators=(",", ":"), allow_nan=False)
     except (TypeError, ValueError, RecursionError) as e:
-        raise RecordError(f"not JSON data ({e}): {str(values)[:200]}") from e
+        raise RecordError(f"not JSON data ({e}): {reprlib.repr(values)[:200]}") from e
     return text.encode("ascii") + b"\n"
 
 

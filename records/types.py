@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import reprlib
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -329,7 +330,7 @@ def canonical_json(value: object) -> str:
     try:
         return _encode(value)
     except (TypeError, ValueError, RecursionError) as e:
-        raise RecordError(f"not JSON data ({e}): {str(value)[:200]}") from e
+        raise RecordError(f"not JSON data ({e}): {reprlib.repr(value)[:200]}") from e
 
 
 # A circle ends in a RecursionError as well, and looking for one takes longer than the rest.

@@ -112,6 +112,16 @@ def test_child_has_its_time_from_when_it_is_ready(child: Child) -> None:
     assert wait_any([child])[0][1].kind == "timeout"
 
 
+def test_child_that_never_got_ready_is_lost(child: Child) -> None:
+    """Nothing that it was asked can be at fault."""
+    child.send("measure_doubles:sleep", timeout=0.1)
+    child._deadline, child._pauses = time.monotonic(), MOST_PAUSES
+    outcome = child._advance(False, False)
+    assert outcome is not None
+    assert (outcome.kind, outcome.text) == ("lost", "its process was not ready in time")
+    assert works(child)
+
+
 @pytest.mark.parametrize("double", ["leave_grandchild_and_die", "leave_grandchild"])
 def test_child_takes_grandchildren_along(child: Child, template: Template, double: str) -> None:
     works(child)

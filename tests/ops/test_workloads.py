@@ -56,6 +56,11 @@ def test_a_name_taken() -> None:
     assert get_workload("double") is other
 
 
+def test_a_name_that_no_log_takes() -> None:
+    with pytest.raises(WorkloadError, match=r"is 'a\\nb'; expected printable text"):
+        register_workload(double, name="a\nb")
+
+
 def test_a_registered_function_goes_before_the_library() -> None:
     register_workload(double, name="matmul")
     assert get_workload("matmul") is double

@@ -25,7 +25,7 @@ from records import (
     read_jsonl,
 )
 from records.lines import decode_line, encode_line, logged
-from records.types import STATUSES
+from records.types import STATUSES, canonical_json
 
 
 @pytest.fixture
@@ -109,6 +109,18 @@ def test_any_record_survives_a_line(slot, status, time, noise, trace, decisions,
     assert line.endswith(b"\n")
     assert line.count(b"\n") == 1
     assert decode_line(line) == record
+
+
+@pytest.mark.parametrize("circle", [True, False])
+def test_a_trace_without_end_is_refused(circle):
+    trace = inner = []
+    for _ in range(0 if circle else 100_000):
+        inner.append([])
+        inner = inner[0]
+    inner.append(trace if circle else 1)
+    for encode in (lambda: encode_line(trial(0, trace=trace)), lambda: canonical_json(trace)):
+        with pytest.raises(RecordError, match="not JSON data"):
+            encode()
 
 
 @given(st.binary(max_size=200).filter(lambda data: jsonl.other_form(data) is None))
