@@ -67,11 +67,15 @@ def implied(p: Predicate, block: Block, extents: Extents) -> Condition:
     `form <= -axis` follows `form < 1`.
     """
     ok: Condition = False
+    # What a fusion with unit loops leaves, `f // 1`, is a plain f in bindings put together again.
+    plain = p.form.substitute({}, extents)
+    forms = [p.form] if plain.same(p.form) else [p.form, plain]
     for it, binding in zip(block.iters, block.bindings, strict=True):
-        ok = ok | (((p.form + binding).span(extents)[1] <= 0) & (p.bound >= 1))
-        for c in _ratios(binding, p.form):
-            low = (binding - p.form * c).span(extents)[0]
-            ok = ok | ((low >= 0) & ((it.extent - 1) // c < p.bound))
+        for form in forms:
+            ok = ok | (((form + binding).span(extents)[1] <= 0) & (p.bound >= 1))
+            for c in _ratios(binding, form):
+                low = (binding - form * c).span(extents)[0]
+                ok = ok | ((low >= 0) & ((it.extent - 1) // c < p.bound))
     return ok
 
 
