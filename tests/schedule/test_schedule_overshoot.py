@@ -40,3 +40,17 @@ def test_huge_parallel_loops_in_a_chain() -> None:
     for loop in schedule.split(schedule.get_loops(schedule.get_block("B"))[0], [3, HUGE]):
         schedule.parallel(loop)
     check(schedule, "parallel")
+
+
+def test_a_block_below_a_fusion_with_a_unit_loop_moves() -> None:
+    """`f // 1` is f: the predicate of the overshooting splits is seen to follow."""
+    schedule = Schedule(add_one(3))
+    block = schedule.get_block("B")
+    schedule.split(schedule.get_loops(block)[0], [None, 1, 3])
+    schedule.split(schedule.get_loops(block)[0], [None, 1, 2])
+    schedule.fuse(*schedule.get_loops(block)[1:3])
+    schedule.split(schedule.get_loops(block)[2], [None, 2, 3])
+    schedule.compute_at(block, schedule.get_loops(schedule.get_block("C"))[0])
+    a, c = np.arange(3, dtype=np.float32), np.empty(3, np.float32)
+    interp.run(schedule.func, [a, c])
+    np.testing.assert_array_equal(c, (a + 1) * 2)
