@@ -17,6 +17,7 @@ from server import openapi, problems
 from server.auth import Authenticator
 from server.compression import Compression
 from server.gate import Gate
+from server.heads import Heads
 from server.metrics import Metrics
 from server.routes import events, exchange, health, jobs, records, texts, workers, workloads
 from server.settings import Settings
@@ -49,6 +50,7 @@ def create_app(settings: Settings) -> FastAPI:
     # Others wait while a long answer is compressed: the highest level takes several times as long
     # for a few percent.
     app.add_middleware(Compression, minimum_size=1000, compresslevel=4)
+    app.add_middleware(Heads)
     for module in (jobs, events, exchange, records, texts, workloads, workers, health):
         app.include_router(module.router)
     add_pages(app)

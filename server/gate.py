@@ -81,6 +81,8 @@ class RouteTable:
             if not methods or method in methods:  # what is mounted has no methods of its own
                 return template
             allowed |= methods
+        if "GET" in allowed:
+            allowed.add("HEAD")
         if not allowed:
             raise refused("not-found", "no such path; /v1/openapi.json lists them all")
         names = ", ".join(sorted(allowed))
