@@ -45,7 +45,12 @@ def best(
     """
     if target is None or device is None:
         found = scopes(connection, workload_key)
-        target, device = choose_scope(workload_key, target, device, found)
+
+        def has_candidate(scope: Scope) -> bool:
+            asked = dict(zip(_SCOPE, (workload_key, *scope), strict=True))
+            return connection.execute(_CANDIDATE, asked).first() is not None
+
+        target, device = choose_scope(workload_key, target, device, found, has_candidate)
     asked: dict[str, Any] = {"workload_key": workload_key, "target": target, "device": device}
     if exclude:
         asked["exclude"] = list(exclude)
@@ -80,6 +85,12 @@ def firsts(*, exclude: bool) -> CompoundSelect[Any]:
 
 
 _SCOPE = ("workload_key", "target", "device")
+_CANDIDATE = (
+    select(RecordRow.id)
+    .where(*(getattr(RecordRow, name) == bindparam(name) for name in _SCOPE))
+    .where(RecordRow.standing.is_not(None))
+    .limit(1)
+)
 
 
 @cache

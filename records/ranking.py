@@ -8,7 +8,7 @@ decided among these. Baselines always take part: nothing slower than they are is
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import NamedTuple
@@ -60,20 +60,34 @@ Scope = tuple[str, str]
 
 
 def choose_scope(
-    workload_key: str, target: str | None, device: str | None, scopes: Sequence[Scope]
+    workload_key: str,
+    target: str | None,
+    device: str | None,
+    scopes: Sequence[Scope],
+    has_candidate: Callable[[Scope], bool],
 ) -> Scope:
     """The only one of `scopes` (all with records of the workload) that fits what was asked for.
 
-    Raises NoRecord if none fits and RecordError if several do.
+    Where several fit, the only one of these with a record that may be handed out: what was imported
+    from elsewhere shall not come between a workload and its best. Raises NoRecord if there is none,
+    and RecordError if there are several.
     """
     fitting = [(t, d) for t, d in scopes if target in (None, t) and device in (None, d)]
     if len(fitting) == 1:
         return fitting[0]
     if not fitting:
         raise NoRecord(_nothing(workload_key, target, device, scopes))
+    usable = [scope for scope in fitting if has_candidate(scope)]
+    if len(usable) == 1:
+        return usable[0]
+    if not usable:
+        raise NoRecord(
+            f"no valid record of workload {workload_key} that was measured here; there are others "
+            f"of:\n{_listing(fitting)}"
+        )
     raise RecordError(
         f"records of workload {workload_key} are of several targets or devices; name one:\n"
-        + _listing(fitting)
+        + _listing(usable)
     )
 
 

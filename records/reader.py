@@ -113,7 +113,10 @@ class RecordReader:
         """The fastest valid record; see `RecordSource.best`."""
         scopes = self.devices(workload_key)
         if target is None or device is None:
-            target, device = choose_scope(workload_key, target, device, scopes)
+            valid = (r for r in self.records(workload_key=workload_key) if candidate(r))
+            usable = {(r.target, r.device) for r in valid}
+            asked = target, device
+            target, device = choose_scope(workload_key, *asked, scopes, usable.__contains__)
         scope = target, device
         found = list(self.records(workload_key=workload_key, target=target, device=device))
         ranked = (candidate(record) for record in found if record.id not in exclude)

@@ -28,8 +28,8 @@ class RecordSource(Protocol):
     ) -> Record:
         """The fastest valid record measured here, by the rules of `ranking.py`.
 
-        Target and device may be left out where records of only one are held. `exclude`: ids of
-        records to pass over, such as those whose replay gives another program.
+        Target and device may be left out where records of only one may be handed out. `exclude`:
+        ids of records to pass over, such as those whose replay gives another program.
 
         Raises NoRecord, saying why, if there is none, and RecordError if target or device have to
         be named.

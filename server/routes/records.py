@@ -87,8 +87,8 @@ def get_best(
     target: TargetOf = None,
     device: Text = None,
 ) -> Record:
-    """The fastest valid record of a workload. Target and device may be left out where there are
-    records of only one. 404 says why there is none."""
+    """The fastest valid record of a workload. Target and device may be left out where
+    records of only one may be handed out. 404 says why there is none."""
     return Record.model_validate(service.store.best(workload_key, resolved(target), device))
 
 

@@ -167,6 +167,24 @@ def test_several_devices_have_to_be_named(holding):
     assert best_slot(source, device="old") == 2
 
 
+def test_imported_records_make_no_question_of_which_device_is_meant(holding):
+    elsewhere = CUDA | {"origin": "import"}
+    source = holding(trial(0, 1.0, **elsewhere), trial(1, 2.0), failure(2, device="broken"))
+    for where in ({}, {"target": TARGET}, {"device": DEVICE}):
+        assert best_slot(source, **where) == 1
+    with pytest.raises(NoRecord, match="1 ok, but imported"):
+        source.best(KEY, **CUDA)
+
+
+def test_several_devices_of_which_none_has_a_record_to_hand_out(holding):
+    source = holding(trial(0, 1.0, origin="import"), failure(1, device="broken"))
+    with pytest.raises(
+        NoRecord, match="no valid record of workload w0 that was measured here"
+    ) as e:
+        source.best(KEY)
+    assert str(e.value).count("\n  target ") == 2
+
+
 @pytest.mark.parametrize(
     ("where", "asked"),
     [
