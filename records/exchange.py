@@ -45,7 +45,7 @@ def import_jsonl(store: Store, log: str | os.PathLike[str] | IO[bytes]) -> Impor
     Doing it again changes nothing. Imported records are never the best until they are measured
     again here. Lines that cannot be used are refused one by one, and the others taken.
     """
-    return _import(log, lambda: nullcontext(store))
+    return _read_log(log, _into(lambda: nullcontext(store)))
 
 
 def import_into(
@@ -53,21 +53,7 @@ def import_into(
 ) -> ImportReport:
     """`import_jsonl` into the database of that path or URL; where there is none it is made once a
     line was found that can be used."""
-    return _import(log, lambda: open_store(db))
-
-
-def _import(
-    log: str | os.PathLike[str] | IO[bytes], opened: Callable[[], AbstractContextManager[Store]]
-) -> ImportReport:
-    from records.intake import take_in
-
-    skipped, report = JsonlReport(), ImportReport()
-    numbered = numbered_entries(log, skipped, quiet=True)
-    if first := list(islice(numbered, 1)):
-        with opened() as store:
-            report = take_in(store, chain(first, numbered), IMPORT)
-    report.add_skipped(skipped)
-    return report
+    return _read_log(log, _into(lambda: open_store(db)))
 
 
 def merge(
@@ -76,7 +62,7 @@ def merge(
     """Takes the records of several stores or logs into one, with a report for each source.
 
     What the destination holds stays, and is extended. Into a store, records are imported as by
-    `import_jsonl`; into a log, their lines are taken as they are. Sources are read as they come,
+    `import_into`; into a log, their lines are taken as they are. Sources are read as they come,
     line by line; of a log as the destination the keys of all its records are held in memory.
     """
     with ExitStack() as stack:
@@ -85,11 +71,8 @@ def merge(
             opened.append(_opened(source))
             stack.enter_context(opened[-1])
         if is_store(destination):
-            from records.intake import take_in
-            from records.store import Store
-
-            store = stack.enter_context(Store(destination))
-            return [_read_off(source, lambda n: take_in(store, n, IMPORT)) for source in opened]
+            take = _into(lambda: open_store(destination))
+            return [_read_off(source, take) for source in opened]
         known = _known(destination)
         return [_read_off(source, lambda n: _append(destination, n, known)) for source in opened]
 
@@ -105,15 +88,36 @@ def _opened(source: str | os.PathLike[str]) -> RecordSource | IO[bytes]:
         raise RecordError(f"cannot read {file}: {e}") from e
 
 
-def _read_off(
-    source: RecordSource | IO[bytes],
-    take: Callable[[Iterable[tuple[int, Entry]]], ImportReport],
-) -> ImportReport:
+_Take = Callable[[Iterator[tuple[int, Entry]]], ImportReport]
+"""What is done with numbered entries."""
+
+
+def _into(opened: Callable[[], AbstractContextManager[Store]]) -> _Take:
+    """Taking entries into the store that `opened` gives, once there is one to be taken: where there
+    is none, none is made."""
+
+    def take(numbered: Iterator[tuple[int, Entry]]) -> ImportReport:
+        from records.intake import take_in
+
+        first = list(islice(numbered, 1))
+        if not first:
+            return ImportReport()
+        with opened() as store:
+            return take_in(store, chain(first, numbered), IMPORT)
+
+    return take
+
+
+def _read_off(source: RecordSource | IO[bytes], take: _Take) -> ImportReport:
     """What `take` makes of the numbered entries of a source."""
-    if not isinstance(source, io.BufferedReader):
-        return take(enumerate(entries(cast("RecordSource", source)), 1))
+    if isinstance(source, io.BufferedReader):
+        return _read_log(source, take)
+    return take(enumerate(entries(cast("RecordSource", source)), 1))
+
+
+def _read_log(log: str | os.PathLike[str] | IO[bytes], take: _Take) -> ImportReport:
     skipped = JsonlReport()
-    report = take(numbered_entries(source, skipped, quiet=True))
+    report = take(numbered_entries(log, skipped, quiet=True))
     report.add_skipped(skipped)
     return report
 
@@ -201,7 +205,7 @@ def _first_of_each(entries: Iterable[Entry]) -> list[Entry]:
 
 
 def _append(
-    log: str | os.PathLike[str], numbered: Iterable[tuple[int, Entry]], known: set[Hashable]
+    log: str | os.PathLike[str], numbered: Iterator[tuple[int, Entry]], known: set[Hashable]
 ) -> ImportReport:
     report = ImportReport()
     writer = JsonlWriter(log)

@@ -256,6 +256,13 @@ def test_merging_into_a_store(store, there, tmp_path):
     ]
 
 
+def test_merging_nothing_that_can_be_used_makes_no_store(tmp_path):
+    (tmp_path / "bad.jsonl").write_text("{}\ntorn\n")
+    (report,) = merge([tmp_path / "bad.jsonl"], tmp_path / "new.db")
+    assert (report.new, report.known, report.refused_count) == (0, 0, 2)
+    assert not (tmp_path / "new.db").exists()
+
+
 @pytest.mark.parametrize("name", ["best.jsonl", "best.db"])
 def test_distilling_keeps_the_best_of_each(store, tmp_path, name):
     store.add_records([trial(9, 1.0, device="old"), failure(10, device="broken")])
