@@ -183,7 +183,11 @@ class JobQueue:
         return self._leased(lease, lambda connection: _put_back(connection, lease.job_id, "parked"))
 
     def reap(self) -> list[Job]:
-        """Puts jobs back whose leases are over; returns them."""
+        """Puts jobs back whose leases are over; returns them.
+
+        A lease that was renewed in what is now the future, since the clock was set back, is as long
+        as it was from now on: who renews it does so again, and of who is dead it ends.
+        """
         late = (
             select(JobRow.id)
             .where(JobRow.state.in_((RUNNING, CANCELLING)), JobRow.lease_until < database_time())
@@ -192,6 +196,9 @@ class JobQueue:
         )
 
         def work(connection: Connection) -> list[Job]:
+            for job in connection.execute(_AHEAD):
+                left = (job.lease_until - job.updated_at).total_seconds()
+                _change(connection, job.id, {"lease_until": database_time(max(0.0, left))})
             jobs = connection.scalars(late).all()
             return [_put_back(connection, job_id, "lease over") for job_id in jobs]
 
@@ -262,6 +269,14 @@ def _next() -> Select[Any]:
 
 
 _NEXT = _next()
+_AHEAD = (
+    select(JobRow.id, JobRow.lease_until, JobRow.updated_at)
+    .where(JobRow.state.in_((RUNNING, CANCELLING)), JobRow.lease_until.is_not(None))
+    .where(JobRow.updated_at > database_time(1.0))
+    .order_by(JobRow.id)
+    .with_for_update(skip_locked=True, key_share=True)
+)
+"""Jobs that were changed in the future, leases renewed among them."""
 _FREE: Mapping[str, Any] = {"lease_owner": None, "lease_until": None}
 
 

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from records_factory import JOB, KEY, TARGET, WORKLOAD, trial
+from sqlalchemy import update
 
 from records import (
     Job,
@@ -25,6 +26,7 @@ from records import (
     SubmissionKey,
     new_job_id,
 )
+from records.schema import JobRow, database_time
 from records.submissions import Bounds, Submission
 
 
@@ -268,6 +270,18 @@ class QueueContract:
             write(now)
         with pytest.raises(LeaseLost, match="there is no such job"):
             store.add_records([trial(1)], lease=Lease("nobody", 1))
+
+    def test_leases_end_though_the_clock_is_set_back(self, store, queue):
+        job = queue.claim("dies", 60)
+        ahead = {"updated_at": database_time(3600.0), "lease_until": database_time(3601.0)}
+        store._db.write(lambda c: c.execute(update(JobRow).values(ahead)))
+        assert store.job(job.id).lease_until > datetime.now(UTC) + timedelta(seconds=3000)
+        reaped = queue.reap()  # a machine that stood still meanwhile finds it over at once
+        if not reaped:
+            assert store.job(job.id).lease_until < datetime.now(UTC) + timedelta(seconds=60)
+            run_out(queue, Lease(job.id, 1))
+            reaped = queue.reap()
+        assert [(j.id, j.state) for j in reaped] == [(job.id, "queued")]
 
     def test_jobs_without_a_lease_are_nobodys_to_reap(self, store, queue):
         job_id = self.add(store, state="running")
