@@ -17,7 +17,8 @@ T = TypeVar("T")
 
 
 class Reading:
-    """The reading side of one server. All methods belong to its event loop."""
+    """The reading side of one server. `do` belongs to its event loop; a thread that reads calls
+    `_begun` first."""
 
     def __init__(self) -> None:
         self._waiting: dict[Hashable, asyncio.Task[Any]] = {}
