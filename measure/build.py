@@ -29,7 +29,7 @@ from autosched.schedule import Trace
 from autosched.target import Target
 from autosched.tir.canonical import program_hash
 from autosched.tir.nodes import PrimFunc, outputs_of
-from measure import witness
+from measure import remains, witness
 from measure.containment import ending_children
 from measure.kernel import poison_stack
 from measure.machine import GPU, Code
@@ -213,3 +213,4 @@ def warm() -> None:
     time_calls(library["warm"], 0, 0, 1, 1)
     poison_stack()
     witness.load()
+    remains.load()

@@ -58,6 +58,7 @@ class Builders:
         # needs no device, but opens one that it sees, which takes long and more than the limit.
         limits = Limits(
             memory_bytes=0 if target.kind == "opencl" else options.memory_bytes,
+            imports=() if options.is_default else (options.build_func.partition(":")[0],),
             env=(("CUDA_VISIBLE_DEVICES", ""),) if target.kind == "cuda" else (),
         )
         self.children = [Child(template, limits) for _ in range(count)]
@@ -87,6 +88,8 @@ class Builders:
                     todo.append(place)
                 else:
                     replies[place] = _reply(outcome)
+        for child in self.children:
+            child.rest()  # while others time, or this pool does
         cancelled = BuildReply(Status.CANCELLED, error="cancelled before it was built")
         return [replies.get(n, cancelled) for n in range(len(work))]
 

@@ -29,6 +29,8 @@ DYING_SECONDS = 1.0
 LATE_SECONDS = 0.5
 """After a deadline, at which nobody looked: this process stood still, and the child as well."""
 MOST_PAUSES = 3
+MOST_BYTES = 64 << 20
+"""Of a reply. What is longer is none: code wrote to its own connection."""
 GROW_BYTES = 512 << 20
 """Beyond what a child had at its first answer; above that it is replaced."""
 OutcomeKind = Literal["value", "error", "memory", "timeout", "crash", "lost"]
@@ -73,6 +75,7 @@ class Child:
         self._pauses = 0
         self._ready = False
         self._busy = False
+        self._resting = False
         self._unborn = ""
         self._ooms = 0
 
@@ -101,7 +104,7 @@ class Child:
         self._sock, self._output, self._faults, self._pidfd = ours, output, faults, pidfd
         self.pid, self._template_pid = pid, self.template.pid
         self._first_resident = 0
-        self._ready = False
+        self._ready = self._resting = False
         self.starts += 1
 
     @staticmethod
@@ -129,6 +132,9 @@ class Child:
             self._began = self._deadline = time.monotonic()
             return
         assert self._sock is not None
+        if self._resting:
+            self._resting = False
+            self._signal(signal.SIGCONT)
         os.ftruncate(self._output, 0)
         os.lseek(
             self._output, 0, os.SEEK_SET
@@ -143,6 +149,16 @@ class Child:
         with contextlib.suppress(BrokenPipeError, ConnectionResetError, TimeoutError):
             protocol.send_request(self._sock, function, args, fds)
         self._sock.setblocking(False)
+
+    def rest(self) -> None:
+        """Let nothing run in the process until the next call, threads that were left included."""
+        if self.pid is not None and not self._busy:
+            self._resting = True
+            self._signal(signal.SIGSTOP)
+
+    def _signal(self, sent: signal.Signals) -> None:
+        with contextlib.suppress(ProcessLookupError):  # it has died: the next call sees it
+            signal.pidfd_send_signal(self._pidfd, sent)
 
     def kill(self) -> int | None:
         """End the process and all that it started; its wait status, None if that is not known."""
@@ -176,9 +192,13 @@ class Child:
         if not self._ready and self._buffer.startswith(protocol.READY):
             del self._buffer[:size]
             self._ready = True
-            self._deadline = time.monotonic() + self._timeout
+            self._began = time.monotonic()
+            self._deadline = self._began + self._timeout
         if len(self._buffer) >= size:
             (length,) = protocol.HEADER.unpack(self._buffer[:size])
+            if length > MOST_BYTES:
+                text = f"a reply of {length} bytes"
+                return self._end("crash", f"the child sent {text}; {MOST_BYTES} are the most")
             if len(self._buffer) >= size + length:
                 return self._finish(bytes(self._buffer[size : size + length]))
         if died or closed:
@@ -198,7 +218,7 @@ class Child:
     def _receive(self) -> bool:
         """Take what has arrived; True if the connection is closed."""
         assert self._sock is not None
-        while True:
+        while len(self._buffer) <= MOST_BYTES + protocol.HEADER.size:
             try:
                 part = self._sock.recv(1 << 20)
             except BlockingIOError:
@@ -208,6 +228,7 @@ class Child:
             if not part:
                 return True
             self._buffer += part
+        return False
 
     def _finish(self, body: bytes) -> Outcome:
         wall = time.monotonic() - self._began
@@ -217,9 +238,9 @@ class Child:
             return self._end("crash", f"the child sent a reply that cannot be read: {e}")
         self._busy = False
         self._first_resident = self._first_resident or resident
-        if resident - self._first_resident > self.grow_bytes:
+        if kind == "last" or resident - self._first_resident > self.grow_bytes:
             self.kill()
-        if kind == "value":
+        if kind in ("value", "last"):
             return Outcome("value", value, wall_seconds=wall)
         return Outcome("error" if kind == "error" else "memory", text=value, wall_seconds=wall)
 

@@ -20,7 +20,7 @@ from autosched.tir.nodes import PrimFunc
 from measure.closing import Closing
 from measure.devices import Device
 from measure.dispatch import Answer, Dispatcher, Limits, Lost, Outcome, Send
-from measure.driver import LOOK_SECONDS, Decided, Driver
+from measure.driver import LOOK_SECONDS, Decided, Driver, NobodyAble
 from measure.pool import OnResults
 from measure.registry import DeviceStatus, Registry
 from measure.status import Distribution, MeasureResult, Status
@@ -215,7 +215,8 @@ class ClusterPool(Closing):
         rounds: int = 10,
         cancel: threading.Event | None = None,
     ) -> list[Distribution]:
-        """See `Pool.remeasure`: all of it on one device, since its turns are compared."""
+        """See `Pool.remeasure`: all of it on one device, since its turns are compared. Where for
+        long there is none all finalists are lost: what they took as trials is known, after all."""
         if not traces:
             return []
         request: JsonDict = {
@@ -232,7 +233,10 @@ class ClusterPool(Closing):
             return [decode_distribution(t) for t in timings]
 
         self.device  # noqa: B018 - chooses a kind
-        (outcome,) = self._driver.run(1, lambda _: request, decode, cancel=cancel)
+        try:
+            (outcome,) = self._driver.run(1, lambda _: request, decode, cancel=cancel)
+        except NobodyAble as e:
+            return [Distribution(Status.DEVICE_LOST, str(e)) for _ in traces]
         if isinstance(outcome, Answer):
             found: list[Distribution] = outcome.value
             return found

@@ -139,6 +139,12 @@ def granted() -> dict[str, bool]:
     }
 
 
+def go_first_for_memory() -> None:
+    """Where memory runs out, be what the system ends, rather than who started us or a database."""
+    with contextlib.suppress(OSError):  # nothing may be written below /proc here
+        Path("/proc/self/oom_score_adj").write_text("1000")
+
+
 def take_priority() -> bool:
     """Go before all other work on this machine; False where the system does not allow it.
 

@@ -32,6 +32,10 @@ OnDecided = Callable[[Decided], None]
 """Takes items and their outcomes, at least one."""
 
 
+class NobodyAble(MeasureError):
+    """For a long time no device of a pool could work."""
+
+
 @dataclass
 class _Call:
     """What the thread works on, and what it hands over. `more` guards the latter."""
@@ -100,7 +104,7 @@ class Driver:
     ) -> list[Outcome]:
         """Have `count` items decided; the outcomes in order. `on_decided` is called in this thread.
 
-        Raises MeasureError if for `wait_seconds` no device is able to work.
+        Raises NobodyAble if for `wait_seconds` no device is able to work, MeasureError.
         """
         self._end()  # an interrupt may have left it behind
         self.step(0.0)
@@ -179,7 +183,7 @@ class Driver:
             if self._registry.workforce:
                 able = now
             elif now - able > self._wait_seconds and left:
-                raise MeasureError(
+                raise NobodyAble(
                     f"no device of the pool could work for {now - able:.0f} s; "
                     f"{left} of {call.count} are left\n{self._registry.describe()}"
                 )

@@ -16,6 +16,7 @@ import socket
 import struct
 import traceback
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,13 @@ def encode(value: Any) -> bytes:
     return HEADER.pack(len(body)) + body
 
 
+@dataclass(frozen=True)
+class Last:
+    """What a function returns whose process is to be asked nothing more."""
+
+    value: Any
+
+
 class _ReplyUnpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         if module == "builtins" and name in _BUILTINS:
@@ -68,7 +76,7 @@ def decode_reply(body: bytes) -> tuple[str, Any, int]:
         raise
     except Exception as e:  # garbage raises nearly anything
         raise pickle.UnpicklingError(f"{type(e).__name__}: {e}") from e
-    if kind not in ("value", "error", "memory") or not isinstance(resident, int):
+    if kind not in ("value", "last", "error", "memory") or not isinstance(resident, int):
         raise pickle.UnpicklingError(f"a reply of unknown kind {kind!r}")
     return kind, value, resident
 
@@ -87,22 +95,11 @@ def serve(sock: socket.socket) -> None:
     """In the child: answer requests until the other side closes."""
     sock.sendall(READY)
     while True:
-        _occupy_standard()
         request = _receive(sock)
         if request is None:
             return
         (function, args), fds = request
         sock.sendall(_answer(function, args, fds))
-
-
-def _occupy_standard() -> None:
-    """Where a kernel has closed a standard stream, keep its number from what is opened next: the
-    kernel will close that number again when it is called again."""
-    for fd in (0, 1, 2):
-        try:
-            os.fstat(fd)
-        except OSError:  # closed, so this is the lowest free number
-            os.open(os.devnull, os.O_RDWR)
 
 
 def _receive(sock: socket.socket) -> tuple[tuple[str, tuple[Any, ...]], list[int]] | None:
@@ -128,6 +125,8 @@ def _answer(function: str, args: tuple[Any, ...], fds: list[int]) -> bytes:
     """The encoded reply to one call; errors travel as text, since not every exception pickles."""
     try:
         value = resolve(function)(*args, *((fds,) if fds else ()))
+        if isinstance(value, Last):
+            return encode(("last", value.value, resident_bytes()))
         return encode(("value", value, resident_bytes()))
     except MemoryError:
         return encode(("memory", traceback.format_exc(), resident_bytes()))

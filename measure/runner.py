@@ -21,6 +21,8 @@ from measure.build import code_key
 from measure.inputs import InputSpec, Recipe, fill, quality
 from measure.kernel import Kernel, param_bytes
 from measure.machine import GPU, Arguments, Code, Machine, Runnable, Waiting, machine
+from measure.protocol import Last
+from measure.remains import MODES, changes, state
 from measure.status import Status
 from measure.timing import MAX_DRIFT, Estimate, TimingPlan, drift, time_kernel
 from measure.turns import time_turn
@@ -242,8 +244,9 @@ def run(
     pace: Pace,
     best_seconds: float | None,
     fds: list[int],
-) -> RunReply:
-    """Load a candidate, verify its first call, time it, verify the last call."""
+) -> RunReply | Last:
+    """Load a candidate, verify its first call, time it, verify the last call. The process's last
+    answer, if the candidate left it changed."""
     try:
         return _run(job, artifact, plan, pace, best_seconds, fds[0])
     except DeviceError as e:
@@ -257,7 +260,7 @@ def _run(
     pace: Pace,
     best_seconds: float | None,
     fd: int,
-) -> RunReply:
+) -> RunReply | Last:
     runner = _runner(job.where)
     arguments = runner.arguments(job, fd)
     try:
@@ -266,6 +269,7 @@ def _run(
         return RunReply(Status.RUNTIME_ERROR, f"the code cannot be linked: {e}")
     threads = pace.threads_of(artifact)
     pacer = runner.pacer(pace.artifact, threads, pace.nominal(threads))
+    before = _state(job, threads)
     began = time.perf_counter()
     first, status, text = _verified_call(kernel, arguments, runner.machine, pace.artifact)
     verified = time.perf_counter() - began - first
@@ -288,8 +292,18 @@ def _run(
     if status is not Status.OK:
         text = f"the first call was right, a later one was not:\n{text}"
         return RunReply(status, text, verify_seconds=verified)
+    now = _state(job, threads)
+    if before.get(MODES) != now.get(MODES):
+        text = f"who calls it goes on with another {changes(before, now)}"
+        return RunReply(Status.RUNTIME_ERROR, text, verify_seconds=verified)
     found = placed(found, runner.barrier, pace)
-    return RunReply(Status.OK, estimate=found, verify_seconds=verified)
+    reply = RunReply(Status.OK, estimate=found, verify_seconds=verified)
+    return reply if before == now else Last(reply)
+
+
+def _state(job: JobSpec, threads: int) -> dict[str, str]:
+    """What a candidate may change for those after it; of a GPU's runner none runs in it."""
+    return {} if job.where is not None else state(threads)
 
 
 def sample(
@@ -299,7 +313,7 @@ def sample(
     pace: Pace,
     known: float | None,
     fds: list[int],
-) -> Estimate | RunReply:
+) -> Estimate | RunReply | Last:
     """A turn of a verified candidate, or what the device says went wrong; see `time_turn`."""
     try:
         return _sample(job, artifact, plan, pace, known, fds)
@@ -318,13 +332,14 @@ def _sample(
     pace: Pace,
     known: float | None,
     fds: list[int],
-) -> Estimate:
+) -> Estimate | Last:
     runner = _runner(job.where)
     kernel = runner.kernel(artifact, job, fds[0])
     runner.arguments(job, fds[0]).fill()
     threads = pace.threads_of(artifact)
     pacer = runner.pacer(pace.artifact, threads, pace.nominal(threads))
     runner.threads.follow()
+    before = _state(job, threads)
     found = time_turn(
         lambda n: kernel.call(n, plan.flush_cache),
         pacer,
@@ -334,7 +349,8 @@ def _sample(
         runner.threads.waited,
         runner.crowding(pace, threads),
     )
-    return placed(found, runner.barrier, pace)
+    found = placed(found, runner.barrier, pace)
+    return found if before == _state(job, threads) else Last(found)
 
 
 def pace_nominal(

@@ -45,8 +45,6 @@ FAILURES = {
     "crash": Status.RUNTIME_ERROR,
     "lost": Status.DEVICE_LOST,
 }
-_OF_OTHERS = ("crash", "memory")
-"""What may be the fault of a candidate that ran before in the same process."""
 
 
 @dataclass(frozen=True)
@@ -270,11 +268,12 @@ class Slot:
             if isinstance(outcome.value, RunReply) and outcome.value.status is Status.OK:
                 break
             # Code that does one thing wrong may have done more to the process it ran in. So that
-            # ends, and what may be the fault of others before is believed of a fresh one only.
+            # ends, and a failure, which may be the doing of those before, is believed of a fresh
+            # one only. But for one that took all its time, and would do so again.
             self.child.kill()
             if _is_lost(outcome) and lost < RETRIES:
                 lost += 1
-            elif fresh or outcome.kind not in _OF_OTHERS:
+            elif fresh or outcome.kind == "timeout":
                 break
         result = replace(result, run_wall_seconds=outcome.wall_seconds)
         if isinstance(outcome.value, RunReply) and outcome.value.estimate is not None:

@@ -105,7 +105,11 @@ def _fork(
     session: Path,
     children: dict[int, Path],
 ) -> dict[str, Any]:
-    folder = Path(tempfile.mkdtemp(prefix="child-", dir=session))
+    try:
+        folder = Path(tempfile.mkdtemp(prefix="child-", dir=session))
+    except FileNotFoundError:  # a child has removed more than was its own
+        session.mkdir(mode=0o700)
+        folder = Path(tempfile.mkdtemp(prefix="child-", dir=session))
     template = os.getpid()
     try:
         pid = os.fork()
@@ -157,10 +161,14 @@ def _become_child(request: dict[str, Any], fds: list[int], folder: Path, templat
     if request["memory_bytes"]:
         most = pages * resource.getpagesize() + request["memory_bytes"]
         containment.limit(resource.RLIMIT_AS, most)
+    containment.go_first_for_memory()
     if request["processes"]:
         containment.limit_processes(request["processes"])
     else:
         containment.forbid_processes()
+    for module in request["imports"]:
+        with contextlib.suppress(BaseException):  # it is raised again where something is called
+            importlib.import_module(module)
 
 
 def _reap(pid: int, children: dict[int, Path]) -> dict[str, Any]:

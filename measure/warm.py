@@ -37,7 +37,8 @@ class Limits:
 
     `processes`: tasks that it may start (with 0 threads only); see `measure.containment` for what
     systems enforce. `urgent`: it goes before all other work on the machine, where we may. `env`:
-    environment variables that it gets.
+    environment variables that it gets. `imports`: modules that it imports before it is ready, and
+    before the time of what it is asked begins.
     """
 
     memory_bytes: int = 8 << 30
@@ -45,6 +46,7 @@ class Limits:
     processes: int = 256
     urgent: bool = False
     env: tuple[tuple[str, str], ...] = ()
+    imports: tuple[str, ...] = ()
 
 
 class TemplateLost(MeasureError):

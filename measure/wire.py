@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from autosched.errors import AutoschedError, MeasureError, ScheduleError
+from autosched.errors import AutoschedError, MeasureError, ScheduleError, TargetError
 from autosched.schedule import Trace
+from autosched.target import Target
 from measure.devices import Device
 from measure.registry import Hello
 from measure.status import Distribution, MeasureResult, Status
@@ -198,6 +199,10 @@ def decode_hello(raw: Any) -> Hello:
     found = dict(_checked(raw, "a worker's introduction", _HELLO))
     del found["protocol"]
     device = _checked(found["device"], "a device", _DEVICE)
+    try:
+        Target(found["target"])
+    except TargetError as e:  # whoever asks for nothing else would be told so in the end
+        raise WireError(f"a worker recommends itself for a target that is none: {e}") from e
     found["device"] = Device(**{**device, "caches": tuple(device["caches"])})
     return Hello(**found)
 

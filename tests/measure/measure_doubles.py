@@ -5,6 +5,8 @@ from __future__ import annotations
 import ctypes
 import dataclasses
 import os
+import platform
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,6 +15,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
@@ -28,6 +31,8 @@ if TYPE_CHECKING:  # children import this module, and have no use for pools
 
 PATIENT = 60.0
 """Seconds for a candidate whose limit is not what is tested: the machine may stand still."""
+SLOW_IMPORT = 2.0
+"""Seconds that the import of `measure_slow_builder` takes."""
 BUILD_FUNC = "measure_doubles:build_double"
 SIZE = 1000
 
@@ -42,6 +47,26 @@ class Double:
         if self.name == "unschedulable":
             raise ScheduleError("this trace fits no program")
         return SimpleNamespace(func=func)
+
+
+def make_pool(lock: Path, n_parallel: int = 1) -> LocalPool:
+    """A pool of doubles; `lock` is a folder of its own for the lock, since other work on this
+    machine must not hold up the tests."""
+    from measure.build import LocalBuilder
+    from measure.local import LocalPool
+    from measure.slot import LocalRunner
+
+    builder = LocalBuilder(
+        timeout=PATIENT, n_parallel=n_parallel, build_func=BUILD_FUNC, memory_bytes=4 << 30
+    )
+    runner = LocalRunner(
+        timeout=PATIENT,
+        baseline_timeout=PATIENT,
+        budget_ms=2,
+        memory_bytes=4 << 30,
+        lock_folder=lock,
+    )
+    return LocalPool(builder=builder, runner=runner)
 
 
 @contextmanager
@@ -95,6 +120,7 @@ again:
   br i1 %is_more, label %again, label %after
 after:
 """
+_UPWARD = {"x86_64": 0x800, "aarch64": 0x400000}.get(platform.machine(), 0)
 # The declarations that the doubles need, and what stands at the start of the kernel.
 KERNELS = {
     "right": _RIGHT,
@@ -190,9 +216,60 @@ entry2:"""
     # Right itself; ends whatever runs in its process a tenth of a second later.
     "leaves_a_bomb": "  %r = call i32 @ualarm(i32 100000, i32 0)" + _RIGHT,
     "slow_right": "  %r = call i32 @usleep(i32 50000)" + _RIGHT,
+    # What follows is right, too, and would be felt by whoever runs there next.
+    "rounds_up": f"  %r = call i32 @fesetround(i32 {_UPWARD})" + _RIGHT,
+    "steps_back": "  %r = call i32 @nice(i32 1)" + _RIGHT,
+    "binds_itself": "  %r = call i32 @sched_setaffinity(i32 0, i64 8, ptr @one)" + _RIGHT,
+    "blocks_signals": "  %r = call i32 @pthread_sigmask(i32 0, ptr @ones, ptr null)" + _RIGHT,
+    "handles_signals": "  %h = call ptr @signal(i32 10, ptr @hang)" + _RIGHT,
+    "changes_folder": "  %r = call i32 @chdir(ptr @root)" + _RIGHT,
+    "locks_its_memory": "  %r = call i32 @mlock(ptr @megabyte, i64 4096)" + _RIGHT,
+    "keeps_a_descriptor": "  %r = call i32 @dup(i32 2)" + _RIGHT,
+    "leaves_a_thread_at_work": "  %t = alloca i64\n"
+    "  %r = call i32 @pthread_create(ptr %t, ptr null, ptr @hang, ptr null)" + _RIGHT,
+    # From its second call on the input is another one once it is through.
+    "spoils_input": """
+  %n = load i32, ptr @calls
+  %n1 = add i32 %n, 1
+  store i32 %n1, ptr @calls
+  %is_first = icmp eq i32 %n, 0
+  %found = load float, ptr %a
+  %kept = load float, ptr @saved
+  %true = select i1 %is_first, float %found, float %kept
+  store float %true, ptr @saved
+  store float %true, ptr %a
+"""
+    + _RIGHT
+    + "  %spoiled = select i1 %is_first, float %true, float 5.0\n"
+    "  store float %spoiled, ptr %a\n",
+    # To whatever is open, without end.
+    "floods_its_connection": """
+  br label %again
+again:
+  %n = phi i32 [ 3, %entry ], [ %n2, %again ]
+  %r = call i64 @write(i32 %n, ptr @megabyte, i64 1048576)
+  %n1 = add i32 %n, 1
+  %n2 = and i32 %n1, 31
+  br label %again
+""",
+    "claims_a_long_answer": _REPEAT.format(
+        count=32, call="%r = call i64 @write(i32 %n, ptr @ones, i64 8)"
+    )
+    + _RIGHT.replace("%entry ]", "%after ]"),
 }
 _MODULE = """
 @calls = internal global i32 0
+@saved = internal global float 0.0
+@one = internal constant i64 1
+@root = internal constant [2 x i8] c"/\\00"
+@ones = internal constant [128 x i8] [@ONES@]
+declare i32 @fesetround(i32)
+declare i32 @nice(i32)
+declare i32 @mlock(ptr, i64)
+declare i32 @sched_setaffinity(i32, i64, ptr)
+declare i32 @pthread_sigmask(i32, ptr, ptr)
+declare i32 @chdir(ptr)
+declare i32 @pthread_create(ptr, ptr, ptr, ptr)
 declare void @llvm.trap()
 declare void @abort()
 declare void @_exit(i32)
@@ -236,7 +313,7 @@ entry0:
   %out = load ptr, ptr %pout
   br label %entry
 entry:
-"""
+""".replace("@ONES@", ", ".join(["i8 -1"] * 128))
 
 
 # Aborts if the file is there: with O_CREAT | O_EXCL two that run at once see each other.
@@ -260,7 +337,8 @@ def kernel_code(name: str, target: object) -> bytes:
     body = _ALONE if kind == "alone" else KERNELS[kind]
     data = path.encode()
     text = "".join(f"\\{n:02x}" for n in data + b"\0")
-    end = "" if body.rstrip().endswith("br label %spin") else "  ret void\n"
+    endless = body.rstrip().endswith(("br label %spin", "br label %again"))
+    end = "" if endless else "  ret void\n"
     constant = f'@path = private constant [{len(data) + 1} x i8] c"{text}"\n'
     return compile_ir(f"{constant}{_MODULE}{body}{end}}}\n", target)
 
@@ -309,6 +387,10 @@ def _leave_busy_grandchild() -> None:
     subprocess.run([sys.executable, "-c", busy], check=True)
 
 
+def _leave_busy_thread() -> None:
+    threading.Thread(target=lambda: all(iter(int, 1)), daemon=True).start()
+
+
 BUILDERS = {
     "build_sleeps": lambda: time.sleep(1000),
     "build_raises": lambda: compile_ir("this is no IR", None),
@@ -322,6 +404,8 @@ BUILDERS = {
     "build_leaves_grandchild": _fork_sleeper,
     "build_fills_the_disk": _fill_the_disk,
     "build_leaves_it_busy": _leave_busy_grandchild,
+    "build_leaves_a_busy_thread": _leave_busy_thread,
+    "build_removes_all_folders": lambda: shutil.rmtree(os.path.dirname(os.getcwd())),
 }
 
 
@@ -437,6 +521,7 @@ def surroundings() -> dict[str, object]:
         "folder": os.getcwd(),
         "temp": tempfile.gettempdir(),
         "core": resource.getrlimit(resource.RLIMIT_CORE)[0],
+        "first_for_memory": Path("/proc/self/oom_score_adj").read_text().strip(),
         "memory": resource.getrlimit(resource.RLIMIT_AS)[0],
         "group": os.getpgid(0) == os.getpid(),
         "fds": sorted(int(n) for n in os.listdir("/proc/self/fd")),

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from measure_doubles import SLOW_IMPORT
 
 from autosched.errors import MeasureError
 from measure.child import MOST_PAUSES, Child, wait_any
@@ -202,6 +203,7 @@ def test_child_surroundings(child: Child, monkeypatch: pytest.MonkeyPatch) -> No
     assert found["core"] == 0
     assert 1 << 30 < found["memory"] < 8 << 30
     assert found["group"]
+    assert found["first_for_memory"] == "1000"
     assert found["folder"] == found["temp"]
     assert Path(found["folder"]).is_dir()
     # Standard streams, the connection, the fault file, and the listing itself.
@@ -212,6 +214,33 @@ def test_child_surroundings(child: Child, monkeypatch: pytest.MonkeyPatch) -> No
     assert session is not None
     fresh.close()
     assert not session.exists()
+
+
+def test_child_imports_before_its_time_begins(template: Template) -> None:
+    child = Child(template, Limits(imports=("measure_slow_builder", "nobody_has_this")))
+    outcome = child.call("measure_slow_builder:add", 1, 2, timeout=60)
+    assert outcome.value == 3
+    assert outcome.wall_seconds < SLOW_IMPORT
+    assert "No module named" in child.call("nobody_has_this:add", timeout=60).text
+    child.kill()
+
+
+def test_child_at_rest_does_nothing_and_answers_when_asked(child: Child) -> None:
+    child.rest()  # there is none yet
+    assert works(child)
+    assert child.pid is not None
+    child.rest()
+    end = time.monotonic() + 60
+    while Path(f"/proc/{child.pid}/stat").read_text().split()[2] != "T":
+        assert time.monotonic() < end
+    pid = child.pid
+    assert works(child)
+    assert child.pid == pid
+    child.rest()
+    os.kill(pid, signal.SIGKILL)
+    assert gone(pid)
+    child.rest()
+    assert child.call("measure_doubles:add", 1, 2, timeout=60).kind == "lost"
 
 
 def test_child_several_at_once(template: Template) -> None:

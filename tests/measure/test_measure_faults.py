@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import platform
 import resource
 import shutil
 import signal
@@ -15,12 +16,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from measure_doubles import BUILD_FUNC, PATIENT, Double, limited, vector_add
+from measure_doubles import BUILD_FUNC, PATIENT, Double, limited, make_pool, vector_add
 
 from measure import warm
 from measure.build import LocalBuilder
 from measure.local import LocalPool
 from measure.pool import JobHandle
+from measure.remains import CONTROL
 from measure.slot import LocalRunner
 from measure.status import MeasureResult, Status
 
@@ -28,21 +30,6 @@ GOOD = Double("right")
 SLOW = Double("slow_right")
 STOPPED_SECONDS = 3.0
 """A candidate's time where its process is stopped, which is only seen when that is over."""
-
-
-def make_pool(lock: Path) -> LocalPool:
-    builder = LocalBuilder(
-        timeout=PATIENT, n_parallel=1, build_func=BUILD_FUNC, memory_bytes=4 << 30
-    )
-    # A lock of its own: other work on this machine must not hold up the tests.
-    runner = LocalRunner(
-        timeout=PATIENT,
-        baseline_timeout=PATIENT,
-        budget_ms=2,
-        memory_bytes=4 << 30,
-        lock_folder=lock,
-    )
-    return LocalPool(builder=builder, runner=runner)
 
 
 @pytest.fixture(scope="module")
@@ -149,6 +136,8 @@ def test_code_that_gives_nan(pool: LocalPool, job: JobHandle) -> None:
         ("closes_descriptors", Status.RUNTIME_ERROR, "before it answered"),
         ("opens_descriptors", Status.RUNTIME_ERROR, "before it answered"),
         ("writes_a_lot", Status.OK, ""),
+        ("floods_its_connection", Status.RUNTIME_ERROR, "a reply that cannot be read"),
+        ("claims_a_long_answer", Status.RUNTIME_ERROR, "a reply of 18446744073709551615 bytes"),
         ("ignores_signals", Status.RUN_TIMEOUT, "not done within"),
         ("survives_its_crash", Status.RUN_TIMEOUT, "not done within"),
     ],
@@ -168,6 +157,54 @@ def test_code_that_spoils_its_process(
     assert text in bad.error
     assert len(bad.error) < 20_000
     assert len(os.listdir("/proc/self/fd")) == len(descriptors)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "steps_back",
+        "binds_itself",
+        "blocks_signals",
+        "handles_signals",
+        "changes_folder",
+        "locks_its_memory",
+        "keeps_a_descriptor",
+        "leaves_a_thread_at_work",
+        "close_stdout",
+    ],
+)
+def test_code_that_changes_its_process_is_the_last_to_run_there(
+    pool: LocalPool, job: JobHandle, name: str
+) -> None:
+    """It is right, so its time stands; whoever comes next is timed as if it had never run."""
+    assert pool.measure(job, [GOOD])[0].ok
+    changed, good = pool.measure(job, [Double(name), GOOD])
+    assert (changed.status, good.status) == (Status.OK, Status.OK)
+    assert (changed.error, changed.retries) == ("", 0)
+    pool.measure(job, [Double(name)])
+    assert pool._slot.child.pid is None
+    assert pool.measure(job, [GOOD])[0].ok
+    pid = pool._slot.child.pid
+    assert pool.measure(job, [GOOD, SLOW])[1].ok
+    assert pool._slot.child.pid == pid is not None
+
+
+@pytest.mark.skipif(
+    platform.machine() not in CONTROL, reason="how this processor rounds is not looked at"
+)
+def test_code_that_leaves_its_caller_rounding_otherwise_is_wrong(
+    pool: LocalPool, job: JobHandle
+) -> None:
+    bad, good = pool.measure(job, [Double("rounds_up"), GOOD])
+    assert (bad.status, good.status) == (Status.RUNTIME_ERROR, Status.OK)
+    assert "another floating-point mode: " in bad.error
+
+
+def test_code_that_spoils_the_next_ones_input_is_not_held_against_that(
+    pool: LocalPool, job: JobHandle
+) -> None:
+    results = pool.measure(job, [Double("spoils_input"), GOOD] * 3)
+    assert [r.status for r in results] == [Status.OK] * 6
 
 
 def test_code_that_takes_memory_until_there_is_none(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from measure_doubles import BUILD_FUNC, PATIENT, Double, limited, vector_add
+from measure_doubles import PATIENT, Double, limited, make_pool, vector_add
 
 from autosched import te
 from autosched.errors import MeasureError
@@ -32,19 +32,7 @@ Found = Sequence[tuple[int, MeasureResult]]
 
 @pytest.fixture(scope="module")
 def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalPool]:
-    builder = LocalBuilder(
-        timeout=PATIENT, n_parallel=2, build_func=BUILD_FUNC, memory_bytes=4 << 30
-    )
-    # A folder of its own for the lock: other work on this machine must not hold up the tests.
-    folder = tmp_path_factory.mktemp("lock")
-    runner = LocalRunner(
-        timeout=PATIENT,
-        baseline_timeout=PATIENT,
-        budget_ms=2,
-        memory_bytes=4 << 30,
-        lock_folder=folder,
-    )
-    with LocalPool(builder=builder, runner=runner) as made:
+    with make_pool(tmp_path_factory.mktemp("lock"), n_parallel=2) as made:
         yield made
 
 
@@ -169,6 +157,24 @@ def test_local_nothing_that_a_builder_started_is_at_work_beside_a_timing(
     for pid in builders:
         assert Path(f"/proc/{pid}/task/{pid}/children").read_text() == ""
     assert children_of_template(pool) == set(pool.processes)
+
+
+def test_local_builders_stand_still_while_others_are_timed(pool: LocalPool, job: JobHandle) -> None:
+    """The threads that one left as well."""
+    bad, good = pool.measure(job, [Double("build_leaves_a_busy_thread"), GOOD])
+    assert (bad.status, good.status) == (Status.BUILD_ERROR, Status.OK)
+    builders = [c.pid for c in pool._builders.children if c.pid is not None]
+    assert builders
+    for pid in builders:
+        assert Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+
+
+def test_local_builder_that_removes_the_folders_of_all(pool: LocalPool, job: JobHandle) -> None:
+    bad, good = pool.measure(job, [Double("build_removes_all_folders"), GOOD])
+    assert (bad.status, good.status) == (Status.BUILD_ERROR, Status.OK)
+    pool._slot.child.kill()
+    pool._builders.kill()
+    assert pool.measure(job, [GOOD])[0].ok
 
 
 def test_local_result_is_complete(pool: LocalPool, job: JobHandle) -> None:
@@ -358,6 +364,20 @@ def test_local_default_builder(tmp_path: Path) -> None:
         assert template is not None
     assert not template.exists()
     assert job.fd == -1
+
+
+def test_local_parallel_code_leaves_its_process_to_the_next(real_pool: LocalPool) -> None:
+    """The runtime's own threads are not taken for something that it left."""
+    func = matmul(40)
+    sch = Schedule(func)
+    i, _, _ = sch.get_loops(sch.get_block("c"))
+    sch.parallel(i)
+    job = real_pool.open_job(func)
+    assert real_pool.measure(job, [sch.trace])[0].ok
+    starts = real_pool._slot.child.starts
+    assert all(r.ok for r in real_pool.measure(job, [sch.trace, Trace()] * 2))
+    assert real_pool._slot.child.starts == starts
+    job.close()
 
 
 def unary(name: str) -> PrimFunc:

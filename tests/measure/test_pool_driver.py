@@ -237,6 +237,19 @@ def test_driver_what_breaks_below_is_raised_where_it_is_waited_for(error: Except
             pool.measure(job, candidates(FUNC, 4))
 
 
+def test_driver_finalists_are_lost_where_no_device_comes_back() -> None:
+    """What was measured as a trial stands; only where nothing was is it an error."""
+    played = Played()
+    with pool_of(played, wait_seconds=0.2) as pool:
+        job = pool.open_job(FUNC)
+        played.names = ""
+        lost = pool.remeasure(job, candidates(FUNC, 3))
+        assert [d.status for d in lost] == [Status.DEVICE_LOST] * 3
+        assert "no device of the pool could work for" in lost[0].error
+        with pytest.raises(MeasureError, match="no device of the pool could work for"):
+            pool.measure(job, candidates(FUNC, 3))
+
+
 def test_driver_interrupted_caller_leaves_a_usable_pool() -> None:
     played = Played()
 

@@ -96,3 +96,5 @@ def test_wire_another_protocol_says_what_to_do() -> None:
     raw = encode_hello(HELLO)
     with pytest.raises(WireError, match="a device has cores"):
         decode_hello({**raw, "device": {**raw["device"], "cores": -1}})
+    with pytest.raises(WireError, match="a target that is none: unknown target kind 'nonsense'"):
+        decode_hello({**raw, "target": "nonsense"})
