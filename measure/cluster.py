@@ -19,8 +19,9 @@ from autosched.tir.canonical import workload_key
 from autosched.tir.nodes import PrimFunc
 from measure.closing import Closing
 from measure.devices import Device
-from measure.dispatch import Answer, Dispatcher, Limits, Lost, Outcome, Send
+from measure.dispatch import Dispatcher, Limits
 from measure.driver import LOOK_SECONDS, Decided, Driver, NobodyAble
+from measure.orders import Answer, Lost, Outcome, Send
 from measure.pool import OnResults
 from measure.registry import DeviceStatus, Registry
 from measure.status import Distribution, MeasureResult, Status

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from autosched.errors import MeasureError
-from measure.dispatch import Check, Dispatcher, Outcome, Send, Stop
+from measure.dispatch import Dispatcher
+from measure.orders import Check, Outcome, Send, Stop
 from measure.registry import DeviceStatus, Registry
 from measure.transport import Disconnected, Ended, Event, Listing, Transport
 from measure.wire import JsonDict, WireError, decode_hello, is_count, is_list, shortened

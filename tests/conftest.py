@@ -25,6 +25,7 @@ TIMED = ("measure", "tuning", "server", "cli", "records", "benchmarks", "gpu")
 wrong moment may fail them, so each may run once more, from scratch; all others are deterministic.
 At most three of a run (--max-suite-reruns), and the first failures are printed at its end."""
 FAILED = pytest.StashKey[bool]()
+LIMIT = pytest.StashKey[pytest_timeout.Settings]()
 TESTS = Path(__file__).parent
 
 
@@ -70,11 +71,16 @@ def pytest_runtest_makereport(
 
 
 @pytest.hookimpl(tryfirst=True)
+def pytest_timeout_set_timer(item: pytest.Item, settings: pytest_timeout.Settings) -> None:
+    """Remember the limit, and leave it to others to set the timer."""
+    item.stash[LIMIT] = settings
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Another attempt has a time limit too: that of the test ended with its first failure."""
-    if item.stash.get(FAILED, False):
-        limit = pytest_timeout._get_item_settings(item)
-        item.ihook.pytest_timeout_set_timer(item=item, settings=limit)
+    if item.stash.get(FAILED, False) and LIMIT in item.stash:
+        item.ihook.pytest_timeout_set_timer(item=item, settings=item.stash[LIMIT])
 
 
 @pytest.hookimpl(tryfirst=True)

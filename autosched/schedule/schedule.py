@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeVar, Union, overload
+from typing import Any, TypeVar, overload
 
 import numpy as np
 
@@ -12,6 +11,7 @@ from autosched.errors import NotBatchable, ScheduleError
 from autosched.schedule import annotate as _annotate
 from autosched.schedule import axes, cache, inline, kinds, lookback, loops, query, reduction, scan
 from autosched.schedule.compute import compute_at
+from autosched.schedule.handles import RV, BlockRV, Factor, LoopRV, as_data
 from autosched.schedule.layout import (
     IndexMap,
     Layout,
@@ -28,29 +28,6 @@ from autosched.tir.expr import Var
 from autosched.tir.module import IRModule
 from autosched.tir.nodes import Block, For, PrimFunc, path_to, site_of
 
-
-@dataclass(frozen=True, eq=False, slots=True)
-class BlockRV:
-    """A block of a schedule, printed `b0`. Compared by identity: other schedules have one too."""
-
-    id: int
-
-    def __repr__(self) -> str:
-        return f"b{self.id}"
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class LoopRV:
-    """A loop of a schedule, printed `l3`. Compared by identity: other schedules have one too."""
-
-    id: int
-
-    def __repr__(self) -> str:
-        return f"l{self.id}"
-
-
-RV = Union[BlockRV, LoopRV]
-Factor = Union[Int, Decision, None]
 _H = TypeVar("_H", BlockRV, LoopRV)
 
 PRIMITIVES = frozenset(
@@ -393,7 +370,7 @@ class Schedule:
 
     def annotate(self, place: BlockRV | LoopRV, key: str, value: Any) -> None:
         """Attach a key and a JSON value (or a Decision); see `annotate.annotate`."""
-        _plain(value)
+        as_data(value)
         self.func = _annotate.annotate(self.func, self._place(place), key, self._value(value))
         self._record("annotate", (place, key, value))
 
@@ -508,20 +485,5 @@ class Schedule:
         kwargs: Mapping[str, Any] | None = None,
         outs: tuple[str, ...] = (),
     ) -> None:
-        kept = tuple((k, _plain(v)) for k, v in (kwargs or {}).items())
-        self._steps.append(Step(op, tuple(_plain(a) for a in args), kept, outs))
-
-
-def _plain(value: Any) -> Any:
-    """An argument as a step keeps it. Raises ScheduleError on what JSON cannot hold."""
-    if isinstance(value, (BlockRV, LoopRV)):
-        return Ref(repr(value))
-    if isinstance(value, (list, tuple)):
-        return tuple(_plain(v) for v in value)
-    if isinstance(value, np.generic):
-        return value.item()
-    if value is None or isinstance(value, (bool, int, float, str, Decision, np.ndarray)):
-        return value
-    raise ScheduleError(
-        f"a step holds numbers, texts and lists of them; found {type(value).__name__}: {value!r}"
-    )
+        kept = tuple((k, as_data(v)) for k, v in (kwargs or {}).items())
+        self._steps.append(Step(op, tuple(as_data(a) for a in args), kept, outs))

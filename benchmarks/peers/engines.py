@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-from workloads import Array, Workload
+from workload import Array, Workload
 
 Weights = Literal["run-time", "constant"]
 ENGINES = (

@@ -1,4 +1,4 @@
-"""What the peers compute: arrays, and the computation in NumPy, PyTorch and ONNX words.
+"""What the peers compute.
 
 A workload is written `name:int,int,...`, with the arguments of the operator library. Arrays are
 float32, batch 1, drawn from a fixed seed. Tensors are laid out as the engine likes best: a
@@ -8,45 +8,11 @@ convolution is NCHW here and NHWC where an engine offers that (`-nhwc`, `-cl`).
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
-
-Array = npt.NDArray[Any]
-Arrays = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Node:
-    """One ONNX operator."""
-
-    op: str
-    inputs: tuple[str, ...]
-    output: str
-    attrs: dict[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Workload:
-    """`inputs` come at run time; `weights` too, or are constants, as the server is told;
-    `constants` of the ONNX form (an axis, a shape) always are.
-
-    `torch(t, out)` computes with the tensors `t` into `out` where PyTorch has a form that does;
-    `numpy(a, out)` is None where NumPy has no such operation. `reference` is in float64.
-    """
-
-    inputs: Arrays
-    weights: Arrays
-    flop: int
-    shape: tuple[int, ...]
-    torch: Callable[[Arrays, Any], Any]
-    nodes: tuple[Node, ...]
-    reference: Callable[[Arrays], Array]
-    numpy: Callable[[Arrays, Array], Any] | None = None
-    image: bool = False
-    constants: Arrays = field(default_factory=dict)
+from recurrent import lstm, rnn
+from workload import Array, Arrays, Node, Workload, by_torch, draw, torch_module
 
 
 def make(spec: str) -> Workload:
@@ -70,19 +36,15 @@ def smallest(spec: str) -> str:
     return f"{name}:{','.join('1' for _ in arguments.split(','))}"
 
 
-def _random(rng: np.random.Generator, *shape: int) -> Array:
-    return rng.standard_normal(shape, dtype=np.float32)
-
-
 def matmul(n: int, depth: int, m: int) -> Workload:
     """a (n, depth) @ b (depth, m)."""
     rng = np.random.default_rng(0)
     return Workload(
-        inputs={"a": _random(rng, n, depth)},
-        weights={"b": _random(rng, depth, m)},
+        inputs={"a": draw(rng, n, depth)},
+        weights={"b": draw(rng, depth, m)},
         flop=2 * n * depth * m,
         shape=(n, m),
-        torch=lambda t, out: _torch().matmul(t["a"], t["b"], out=out),
+        torch=lambda t, out: torch_module().matmul(t["a"], t["b"], out=out),
         nodes=(Node("MatMul", ("a", "b"), "y"),),
         reference=lambda a: a["a"] @ a["b"],
         numpy=lambda a, out: np.matmul(a["a"], a["b"], out=out),
@@ -93,11 +55,11 @@ def batch_matmul(b: int, n: int, depth: int, m: int) -> Workload:
     """a (b, n, depth) @ b (b, depth, m), a product for each of the b pairs."""
     rng = np.random.default_rng(0)
     return Workload(
-        inputs={"a": _random(rng, b, n, depth), "b": _random(rng, b, depth, m)},
+        inputs={"a": draw(rng, b, n, depth), "b": draw(rng, b, depth, m)},
         weights={},
         flop=2 * b * n * depth * m,
         shape=(b, n, m),
-        torch=lambda t, out: _torch().bmm(t["a"], t["b"], out=out),
+        torch=lambda t, out: torch_module().bmm(t["a"], t["b"], out=out),
         nodes=(Node("MatMul", ("a", "b"), "y"),),
         reference=lambda a: a["a"] @ a["b"],
         numpy=lambda a, out: np.matmul(a["a"], a["b"], out=out),
@@ -110,17 +72,17 @@ def max_pool2d(h: int, w: int, c: int, k: int, s: int, p: int) -> Workload:
     oh, ow = ((n + 2 * p - k) // s + 1 for n in (h, w))
 
     def forward(t: Arrays, _: Any) -> Any:
-        return _torch().nn.functional.max_pool2d(t["x"], k, stride=s, padding=p)
+        return torch_module().nn.functional.max_pool2d(t["x"], k, stride=s, padding=p)
 
     attrs = {"kernel_shape": [k, k], "strides": [s, s], "pads": [p] * 4}
     return Workload(
-        inputs={"x": _random(rng, 1, c, h, w)},
+        inputs={"x": draw(rng, 1, c, h, w)},
         weights={},
         flop=oh * ow * c * k * k,
         shape=(1, c, oh, ow),
         torch=forward,
         nodes=(Node("MaxPool", ("x",), "y", attrs),),
-        reference=_by_torch(forward),
+        reference=by_torch(forward),
         image=True,
     )
 
@@ -134,11 +96,11 @@ def argmax(n: int, m: int) -> Workload:
         out[...] = np.take_along_axis(a["x"], found, axis=1)[:, 0]
 
     return Workload(
-        inputs={"x": _random(rng, n, m)},
+        inputs={"x": draw(rng, n, m)},
         weights={},
         flop=n * m,
         shape=(n,),
-        torch=lambda t, out: _torch().max(t["x"], 1)[0],
+        torch=lambda t, out: torch_module().max(t["x"], 1)[0],
         nodes=(),
         reference=lambda a: a["x"].max(axis=1),
         numpy=numpy,
@@ -154,11 +116,11 @@ def matmul_add(n: int, depth: int, m: int) -> Workload:
         np.add(out, a["c"], out=out)
 
     return Workload(
-        inputs={"a": _random(rng, n, depth), "c": _random(rng, n, m)},
-        weights={"b": _random(rng, depth, m)},
+        inputs={"a": draw(rng, n, depth), "c": draw(rng, n, m)},
+        weights={"b": draw(rng, depth, m)},
         flop=2 * n * depth * m + n * m,
         shape=(n, m),
-        torch=lambda t, out: _torch().addmm(t["c"], t["a"], t["b"], out=out),
+        torch=lambda t, out: torch_module().addmm(t["c"], t["a"], t["b"], out=out),
         nodes=(Node("MatMul", ("a", "b"), "t"), Node("Add", ("t", "c"), "y")),
         reference=lambda a: a["a"] @ a["b"] + a["c"],
         numpy=numpy,
@@ -208,7 +170,7 @@ def _convolution(
     out = tuple((n + 2 * p - d * (k - 1) - 1) // s + 1 for n in size)
 
     def forward(t: Arrays, _: Any) -> Any:
-        functional: Any = _torch().nn.functional
+        functional: Any = torch_module().nn.functional
         conv = getattr(functional, f"conv{rank}d")
         y = conv(t["x"], t["w"], t.get("b"), stride=s, padding=p, dilation=d, groups=g)
         return functional.relu(y) if bias else y
@@ -220,20 +182,20 @@ def _convolution(
         "group": g,
         "kernel_shape": [k] * rank,
     }
-    weights = {"w": _random(rng, co, ci // g, *[k] * rank) * np.float32(0.05)}
+    weights = {"w": draw(rng, co, ci // g, *[k] * rank) * np.float32(0.05)}
     points = int(np.prod(out)) * co
     nodes = (Node("Conv", ("x", "w"), "y", attrs),)
     if bias:
-        weights["b"] = _random(rng, co)
+        weights["b"] = draw(rng, co)
         nodes = (Node("Conv", ("x", "w", "b"), "t", attrs), Node("Relu", ("t",), "y"))
     return Workload(
-        inputs={"x": _random(rng, 1, ci, *size)},
+        inputs={"x": draw(rng, 1, ci, *size)},
         weights=weights,
         flop=2 * points * (ci // g) * k**rank + 2 * points * bias,
         shape=(1, co, *out),
         torch=forward,
         nodes=nodes,
-        reference=_by_torch(forward),
+        reference=by_torch(forward),
         image=True,
     )
 
@@ -244,17 +206,17 @@ def conv2d_transpose(h: int, w: int, ci: int, co: int, k: int, s: int, p: int) -
     oh, ow = ((n - 1) * s - 2 * p + k for n in (h, w))
 
     def forward(t: Arrays, _: Any) -> Any:
-        return _torch().nn.functional.conv_transpose2d(t["x"], t["w"], stride=s, padding=p)
+        return torch_module().nn.functional.conv_transpose2d(t["x"], t["w"], stride=s, padding=p)
 
     attrs = {"kernel_shape": [k, k], "strides": [s, s], "pads": [p] * 4}
     return Workload(
-        inputs={"x": _random(rng, 1, ci, h, w)},
-        weights={"w": _random(rng, ci, co, k, k) * np.float32(0.05)},
+        inputs={"x": draw(rng, 1, ci, h, w)},
+        weights={"w": draw(rng, ci, co, k, k) * np.float32(0.05)},
         flop=2 * oh * ow * ci * co * k * k // (s * s),
         shape=(1, co, oh, ow),
         torch=forward,
         nodes=(Node("ConvTranspose", ("x", "w"), "y", attrs),),
-        reference=_by_torch(forward),
+        reference=by_torch(forward),
         image=True,
     )
 
@@ -264,12 +226,12 @@ def matmul_bias_gelu(n: int, depth: int, m: int) -> Workload:
     rng = np.random.default_rng(0)
 
     def forward(t: Arrays, _: Any) -> Any:
-        torch = _torch()
+        torch = torch_module()
         return torch.nn.functional.gelu(torch.addmm(t["d"], t["a"], t["b"]))
 
     return Workload(
-        inputs={"a": _random(rng, n, depth)},
-        weights={"b": _random(rng, depth, m) * np.float32(0.05), "d": _random(rng, m)},
+        inputs={"a": draw(rng, n, depth)},
+        weights={"b": draw(rng, depth, m) * np.float32(0.05), "d": draw(rng, m)},
         flop=2 * n * depth * m,
         shape=(n, m),
         torch=forward,
@@ -278,7 +240,7 @@ def matmul_bias_gelu(n: int, depth: int, m: int) -> Workload:
             Node("Add", ("t", "d"), "u"),
             Node("Gelu", ("u",), "y"),
         ),
-        reference=_by_torch(forward),
+        reference=by_torch(forward),
     )
 
 
@@ -287,13 +249,13 @@ def transpose_batch_matmul(seq: int, heads: int, dim: int) -> Workload:
     rng = np.random.default_rng(0)
 
     def forward(t: Arrays, out: Any) -> Any:
-        return _torch().matmul(t["q"].permute(1, 0, 2), t["k"].permute(1, 2, 0), out=out)
+        return torch_module().matmul(t["q"].permute(1, 0, 2), t["k"].permute(1, 2, 0), out=out)
 
     def numpy(a: Arrays, out: Array) -> Any:
         return np.matmul(a["q"].transpose(1, 0, 2), a["k"].transpose(1, 2, 0), out=out)
 
     return Workload(
-        inputs={"q": _random(rng, seq, heads, dim), "k": _random(rng, seq, heads, dim)},
+        inputs={"q": draw(rng, seq, heads, dim), "k": draw(rng, seq, heads, dim)},
         weights={},
         flop=2 * heads * seq * seq * dim,
         shape=(heads, seq, seq),
@@ -316,11 +278,13 @@ def norm(n: int, m: int) -> Workload:
         out[0] = np.sqrt(np.dot(a["x"], a["x"]))
 
     return Workload(
-        inputs={"x": _random(rng, n * m)},
+        inputs={"x": draw(rng, n * m)},
         weights={},
         flop=2 * n * m,
         shape=(1,),
-        torch=lambda t, out: _torch().linalg.vector_norm(t["x"], dim=0, keepdim=True, out=out),
+        torch=lambda t, out: torch_module().linalg.vector_norm(
+            t["x"], dim=0, keepdim=True, out=out
+        ),
         nodes=(Node("ReduceL2", ("x",), "y", {"keepdims": 1}),),
         reference=lambda a: np.sqrt((a["x"] ** 2).sum()).reshape(1),
         numpy=numpy,
@@ -342,11 +306,11 @@ def softmax(n: int, m: int) -> Workload:
         return result
 
     return Workload(
-        inputs={"x": _random(rng, n, m)},
+        inputs={"x": draw(rng, n, m)},
         weights={},
         flop=4 * n * m,
         shape=(n, m),
-        torch=lambda t, out: _torch().softmax(t["x"], 1, out=out),
+        torch=lambda t, out: torch_module().softmax(t["x"], 1, out=out),
         nodes=(Node("Softmax", ("x",), "y", {"axis": 1}),),
         reference=reference,
         numpy=numpy,
@@ -358,7 +322,7 @@ def layer_norm(n: int, m: int) -> Workload:
     rng = np.random.default_rng(0)
 
     def forward(t: Arrays, out: Any) -> Any:
-        torch = _torch()
+        torch = torch_module()
         if out is None:
             return torch.nn.functional.layer_norm(t["x"], (m,), t["g"], t["b"], 1e-5)
         means = torch.empty((n, 1)), torch.empty((n, 1))
@@ -374,8 +338,8 @@ def layer_norm(n: int, m: int) -> Workload:
         return result
 
     return Workload(
-        inputs={"x": _random(rng, n, m)},
-        weights={"g": _random(rng, m), "b": _random(rng, m)},
+        inputs={"x": draw(rng, n, m)},
+        weights={"g": draw(rng, m), "b": draw(rng, m)},
         flop=7 * n * m,
         shape=(n, m),
         torch=forward,
@@ -389,128 +353,16 @@ def cumsum(n: int, m: int) -> Workload:
     """Cumulative sum of x (n, m) along axis 0."""
     rng = np.random.default_rng(0)
     return Workload(
-        inputs={"x": _random(rng, n, m)},
+        inputs={"x": draw(rng, n, m)},
         weights={},
         flop=n * m,
         shape=(n, m),
-        torch=lambda t, out: _torch().cumsum(t["x"], 0, out=out),
+        torch=lambda t, out: torch_module().cumsum(t["x"], 0, out=out),
         nodes=(Node("CumSum", ("x", "axis"), "y"),),
         reference=lambda a: np.cumsum(a["x"], axis=0),
         numpy=lambda a, out: np.cumsum(a["x"], axis=0, out=out),
         constants={"axis": np.array(0, np.int64)},
     )
-
-
-def rnn(t: int, b: int, i: int, h: int) -> Workload:
-    """Elman cell over x (t, b, i), PyTorch's weights, tanh, zero initial state; (t, b, h)."""
-
-    def step(x: Array, y: Array, state: tuple[Array, ...]) -> tuple[Array, ...]:
-        return (np.tanh(x + y),)
-
-    def forward(a: Arrays, out: Any) -> Any:
-        zero = _torch().zeros(1, b, h, dtype=a["x"].dtype)
-        rest = (True, 1, 0.0, False, False, False)
-        return _torch()._VF.rnn_tanh(a["x"], zero, [a[k] for k in _CELL], *rest)[0]
-
-    return _cell("RNN", (0,), 1, step, forward, t, b, i, h)
-
-
-def lstm(t: int, b: int, i: int, h: int) -> Workload:
-    """LSTM cell over x (t, b, i), PyTorch's weights, zero initial states; h (t, b, h)."""
-
-    def step(x: Array, y: Array, state: tuple[Array, ...]) -> tuple[Array, ...]:
-        gate, forget, new, out = np.split(x + y, 4, axis=1)
-        c = _sigmoid(forget) * state[1] + _sigmoid(gate) * np.tanh(new)
-        return _sigmoid(out) * np.tanh(c), c
-
-    def forward(a: Arrays, out: Any) -> Any:
-        zero = _torch().zeros(1, b, h, dtype=a["x"].dtype)
-        rest = (True, 1, 0.0, False, False, False)
-        return _torch()._VF.lstm(a["x"], (zero, zero), [a[k] for k in _CELL], *rest)[0]
-
-    # PyTorch's gates are input, forget, cell, output; ONNX has input, output, forget, cell.
-    return _cell("LSTM", (0, 3, 1, 2), 2, step, forward, t, b, i, h)
-
-
-_CELL = ("w_ih", "w_hh", "b_ih", "b_hh")
-
-
-def _sigmoid(x: Array) -> Array:
-    result: Array = 1 / (1 + np.exp(-x))
-    return result
-
-
-def _cell(
-    op: str,
-    gates: tuple[int, ...],
-    states: int,
-    step: Callable[[Array, Array, tuple[Array, ...]], tuple[Array, ...]],
-    forward: Callable[[Arrays, Any], Any],
-    t: int,
-    b: int,
-    i: int,
-    h: int,
-) -> Workload:
-    """A recurrent layer. `gates`: PyTorch's places of the gates in ONNX's order."""
-    rng = np.random.default_rng(0)
-    rows = len(gates) * h
-    torch = {
-        "w_ih": _random(rng, rows, i) * np.float32(0.05),
-        "w_hh": _random(rng, rows, h) * np.float32(0.05),
-        "b_ih": _random(rng, rows) * np.float32(0.1),
-        "b_hh": _random(rng, rows) * np.float32(0.1),
-    }
-
-    def reordered(array: Array) -> Array:
-        return np.concatenate([array[g * h : (g + 1) * h] for g in gates])
-
-    def unrolled(a: Arrays, out: Array) -> Array:
-        w_ih, w_hh, b_ih, b_hh = (a[k] for k in _CELL)
-        known = a["x"].reshape(t * b, i) @ w_ih.T + b_ih
-        known = known.reshape(t, b, rows)
-        state = (np.zeros((b, h), a["x"].dtype),) * states
-        for n in range(t):
-            state = step(known[n], state[0] @ w_hh.T + b_hh, state)
-            out[n] = state[0]
-        return out
-
-    biases = np.concatenate([reordered(torch["b_ih"]), reordered(torch["b_hh"])])
-    return Workload(
-        inputs={"x": _random(rng, t, b, i)},
-        weights=torch,
-        flop=2 * t * b * rows * (i + h),
-        shape=(t, b, h),
-        torch=forward,
-        nodes=(
-            Node(op, ("x", "onnx_w", "onnx_r", "onnx_b"), "steps", {"hidden_size": h}),
-            Node("Reshape", ("steps", "shape"), "y"),
-        ),
-        reference=lambda a: unrolled(a, np.empty((t, b, h), a["x"].dtype)),
-        numpy=unrolled,
-        constants={
-            "onnx_w": reordered(torch["w_ih"])[None],
-            "onnx_r": reordered(torch["w_hh"])[None],
-            "onnx_b": biases[None],
-            "shape": np.array([t, b, h], np.int64),
-        },
-    )
-
-
-def _torch() -> Any:
-    import torch
-
-    return torch
-
-
-def _by_torch(forward: Callable[[Arrays, Any], Any]) -> Callable[[Arrays], Array]:
-    """What PyTorch makes of NumPy arrays."""
-
-    def reference(a: Arrays) -> Array:
-        torch = _torch()
-        result: Array = forward({k: torch.from_numpy(v) for k, v in a.items()}, None).numpy()
-        return result
-
-    return reference
 
 
 _WINDOWS = {

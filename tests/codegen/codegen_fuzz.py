@@ -16,8 +16,9 @@ from autosched import te
 from autosched.errors import ScheduleError
 from autosched.ops.rows import first_largest
 from autosched.schedule import BlockRV, LoopRV, Schedule
-from autosched.tir import dtypes, interp
+from autosched.tir import dtypes
 from autosched.tir.nodes import PrimFunc, buffers_of, sites
+from autosched.tir.whole import reference
 
 EXTENTS = (7, 16, 3, 1, 17, 5, 19, 33, 8, 2, 31, 13)
 DTYPES = ("float32", "int32", "float64", "int64", "int8", "uint8", "int16")
@@ -198,7 +199,7 @@ def is_exact(func: PrimFunc, arrays: Sequence[npt.NDArray[Any]]) -> bool:
     memory = [a.copy() for a in arrays]
     memory += [np.zeros(tuple(int(n) for n in b.shape), b.dtype) for b in inner]
     whole = replace(func, params=(*func.params, *inner))
-    interp.reference(whole, memory)
+    reference(whole, memory)
     limits = {"float32": 2.0**20, "float64": 2.0**48}
     return all(
         bool(np.all(np.abs(x) < limits[x.dtype.name])) for x in memory if x.dtype.name in limits

@@ -24,7 +24,7 @@ from autosched.codegen.llvm.generate import Generated
 from autosched.errors import AutoschedError
 from autosched.schedule import Schedule
 from autosched.target import Target
-from autosched.tir import dtypes, interp
+from autosched.tir import dtypes, interp, whole
 from autosched.tir.nodes import PrimFunc, outputs_of
 
 Array = npt.NDArray[Any]
@@ -168,7 +168,7 @@ def compiled(
 def expected(program: PrimFunc, arrays: Sequence[Array]) -> list[Array]:
     """The arrays after the interpreter ran the unscheduled `program` on copies of them."""
     out = [a.copy() for a in arrays]
-    interp.reference(program, out)
+    whole.reference(program, out)
     return out
 
 

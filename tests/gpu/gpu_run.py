@@ -15,7 +15,7 @@ from autosched.codegen.gpu.lower import Program, kernels_of
 from autosched.gpu_target import limits_of
 from autosched.lowering import lower
 from autosched.runtime.opencl import OpenCLFunction
-from autosched.tir import dtypes, interp
+from autosched.tir import dtypes, interp, whole
 from autosched.tir.nodes import PrimFunc, inputs_of, outputs_of
 
 Array = np.ndarray[Any, Any]
@@ -83,7 +83,7 @@ def run(func: PrimFunc, inputs: Sequence[Array], target: at.Target | None = None
 def reference(func: PrimFunc, inputs: Sequence[Array]) -> list[Array]:
     """Outputs of the interpreter, of a program that has not been scheduled."""
     outputs = poisoned(func)
-    interp.reference(func, ordered(func, inputs, outputs))
+    whole.reference(func, ordered(func, inputs, outputs))
     return outputs
 
 

@@ -25,7 +25,7 @@ from autosched.errors import (
 from autosched.gpu_target import MOST, THREADS, device_of, limits_of
 from autosched.runtime.opencl import default_queue
 from autosched.schedule import Schedule
-from autosched.tir import interp
+from autosched.tir import interp, whole
 from autosched.tir.nodes import PrimFunc
 
 # Targets
@@ -252,7 +252,7 @@ def test_a_schedule_with_bind_prints_and_replays() -> None:
     assert parse(func.script()).same(func)
     inputs = [np.random.default_rng(0).random((64, 64), np.float32) for _ in "ab"]
     found = [np.empty((64, 64), np.float32) for _ in range(2)]
-    interp.reference(plain, [*inputs, found[0]])
+    whole.reference(plain, [*inputs, found[0]])
     small_plain, small = tiled_matmul(33, 9, 5)
     arrays = [np.ones(b.shape, np.float32) for b in small.params]
     interp.run(at.lower(small), arrays)  # the interpreter runs threads one after the other

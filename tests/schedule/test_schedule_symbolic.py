@@ -14,7 +14,7 @@ from autosched.errors import ScheduleError
 from autosched.lowering import lower
 from autosched.schedule import Decision, Schedule, Trace
 from autosched.script import parse
-from autosched.tir import interp
+from autosched.tir import interp, whole
 from autosched.tir.equal import first_difference
 from autosched.tir.nodes import PrimFunc, inputs_of
 from autosched.tir.verify import verify
@@ -56,7 +56,7 @@ def outputs(func: PrimFunc, like: PrimFunc, reference: bool = False) -> list[np.
         shape = tuple(int(n) for n in b.shape)
         full = rng.integers(-4, 5, shape) if b.name in inputs else np.full(shape, 10**15)
         arrays.append(full.astype(b.dtype))
-    (interp.reference if reference else interp.run)(func, arrays)
+    (whole.reference if reference else interp.run)(func, arrays)
     return arrays
 
 

@@ -4,65 +4,27 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
-import codegen_fuzz
 import numpy as np
 import pytest
-import schedule_fuzz
-from bounded import Budget
-from hypothesis import HealthCheck, given, note, settings
-from hypothesis import strategies as st
+from roundtrip import check, check_all, executed
 from script_fuzz import GOLDEN, OPERATORS, operator, scripts_in
 
 from autosched import te
 from autosched.errors import TensorExprError, VerifyError
-from autosched.lowering import lower
 from autosched.schedule import Schedule
 from autosched.script import parse, parse_func, parse_module
 from autosched.sketch.generate import generate_space
 from autosched.target import Target
 from autosched.tir import expr as ex
 from autosched.tir.affine import Affine, Digit
-from autosched.tir.canonical import program_hash, workload_key
+from autosched.tir.canonical import workload_key
 from autosched.tir.dtypes import ARITHMETIC
 from autosched.tir.equal import first_difference
 from autosched.tir.expr import Const, Expr, Slot, Var
 from autosched.tir.module import IRModule
 from autosched.tir.nodes import Access, Block, Buffer, For, Iter, Predicate, PrimFunc, Reducer
 from autosched.tir.verify import verify
-
-NUMBERS = st.integers(0, 999)
-PROGRAMS = st.lists(NUMBERS, min_size=20, max_size=40)
-TRACES = st.lists(NUMBERS, min_size=48, max_size=150)
-ACTION = st.lists(NUMBERS, min_size=codegen_fuzz.STEP, max_size=codegen_fuzz.STEP)
-TILED = st.lists(ACTION, min_size=1, max_size=9)
-QUIET = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large]
-QUICK = settings(max_examples=40, deadline=None, suppress_health_check=QUIET)
-LONG = settings(max_examples=2000, deadline=None, suppress_health_check=QUIET)
-
-
-def check(func: PrimFunc, hashed: bool = True) -> PrimFunc:
-    """`func` comes back from its text, and passes the verifier there if it does here. `hashed`:
-    whether its hash does not hang on things that only a test writes down."""
-    text = func.script()
-    found = parse_func(text, check=False)
-    assert first_difference(func, found) is None
-    assert found.script() == text
-    if hashed:
-        assert program_hash(found) == program_hash(func)
-    try:
-        verify(func)
-    except VerifyError:
-        return found  # its proofs are incomplete, and forms written in another way may pass
-    parse(text)
-    return found
-
-
-def check_all(func: PrimFunc) -> None:
-    """The program and its lowered form."""
-    check(func)
-    check(lower(func))
 
 
 @pytest.mark.parametrize("name", OPERATORS)
@@ -93,70 +55,6 @@ def test_golden_files(file) -> None:
         check_all(func)
     middle = text.removeprefix(before).partition("@T.prim_func")[0]
     assert first_difference(executed(middle, parse_func(before)).func, parse_func(after)) is None
-
-
-def executed(text: str, func: PrimFunc) -> Schedule:
-    """`func` under the schedule that the text of a trace describes."""
-    names: dict[str, Any] = {}
-    exec(text, names)
-    schedule = Schedule(func)
-    names["apply"](schedule)
-    return schedule
-
-
-def check_random(func: PrimFunc, scheduled: Schedule) -> None:
-    """A program, what a schedule makes of it, and the schedule's own text."""
-    note(scheduled.func.script())
-    parsed = check(func)
-    check_all(scheduled.func)
-    trace = scheduled.trace.bind({k: int(v) for k, v in scheduled.decisions.items()})
-    text = trace.as_python()
-    again = executed(text, func)
-    assert again.func.script() == scheduled.func.script()
-    assert again.trace == trace
-    assert str(again.trace) == text
-    assert first_difference(scheduled.func, executed(text, parsed).func) is None
-
-
-def check_small(program: list[int], trace: list[int]) -> None:
-    func = schedule_fuzz.random_program(program)
-    check_random(func, schedule_fuzz.random_schedule(func, trace))
-
-
-def check_large(program: list[int], trace: list[list[int]]) -> None:
-    func = codegen_fuzz.random_program(program)
-    check_random(func, codegen_fuzz.random_schedule(func, trace))
-
-
-@QUICK
-@given(PROGRAMS, TRACES)
-def test_random_programs_and_traces(program: list[int], trace: list[int]) -> None:
-    check_small(program, trace)
-
-
-@QUICK
-@given(PROGRAMS, TILED)
-def test_random_tiled_programs(program: list[int], trace: list[list[int]]) -> None:
-    check_large(program, trace)
-
-
-SMALL, LARGE = Budget(120), Budget(120)
-
-
-@pytest.mark.long
-@pytest.mark.timeout(1200)
-@LONG
-@given(PROGRAMS, TRACES)
-def test_many_random_programs_and_traces(program: list[int], trace: list[int]) -> None:
-    SMALL.run(check_small, program, trace)
-
-
-@pytest.mark.long
-@pytest.mark.timeout(1200)
-@LONG
-@given(PROGRAMS, TILED)
-def test_many_random_tiled_programs(program: list[int], trace: list[list[int]]) -> None:
-    LARGE.run(check_large, program, trace)
 
 
 def expression(make, *dtypes: str, out: str = "") -> PrimFunc:

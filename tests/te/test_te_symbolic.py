@@ -11,7 +11,7 @@ import autosched as at
 from autosched import passes, te
 from autosched.errors import ArgumentError, TensorExprError, WorkloadError
 from autosched.script import parse
-from autosched.tir import interp
+from autosched.tir import interp, whole
 from autosched.tir.canonical import workload_key
 from autosched.tir.equal import same_func
 from autosched.tir.nodes import PrimFunc
@@ -33,7 +33,7 @@ def run(func: PrimFunc, *shapes: tuple[int, ...]) -> list[np.ndarray]:
     ]
     plain = [a.copy() for a in arrays]
     interp.run(func, arrays)
-    interp.reference(func, plain)
+    whole.reference(func, plain)
     for a, b in zip(arrays, plain, strict=True):
         np.testing.assert_array_equal(a, b)
     return arrays

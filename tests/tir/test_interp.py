@@ -11,7 +11,7 @@ import pytest
 
 from autosched import te
 from autosched.errors import ArgumentError, VerifyError
-from autosched.tir import interp
+from autosched.tir import interp, whole
 from autosched.tir.affine import Affine, Digit
 from autosched.tir.expr import Slot, Var, call, const
 from autosched.tir.nodes import (
@@ -168,7 +168,7 @@ def shrunk(func: PrimFunc, shape: tuple[int, ...]) -> PrimFunc:
     return replace(func, params=(new, *func.params[1:]))
 
 
-@pytest.mark.parametrize("execute", [interp.run, interp.reference])
+@pytest.mark.parametrize("execute", [interp.run, whole.reference])
 def test_only_the_side_taken_is_read(execute: Any) -> None:
     A = te.placeholder((3,), name="A")
     a, b = np.ones(3, F32), np.zeros(5, F32)
@@ -220,7 +220,7 @@ def test_recurrences_run_in_order() -> None:
     )
     func = PrimFunc("f", (A, B), (nest(block, (i, 5)),))
     a, b = np.arange(5, dtype=F32), np.zeros(5, F32)
-    for execute in (interp.run, interp.reference):
+    for execute in (interp.run, whole.reference):
         b[:] = -1
         execute(func, [a, b])
         np.testing.assert_array_equal(b, a.cumsum())
@@ -240,10 +240,10 @@ def test_pieces_add_up(name: str, args: Any, monkeypatch: pytest.MonkeyPatch) ->
     rng = np.random.default_rng(0)
     arrays = [rng.uniform(-1, 1, b.shape).astype(b.dtype) for b in func.params]
     results = []
-    for limit in (interp.CHUNK_BYTES, 1000, 100):
-        monkeypatch.setattr(interp, "CHUNK_BYTES", limit)
+    for limit in (whole.CHUNK_BYTES, 1000, 100):
+        monkeypatch.setattr(whole, "CHUNK_BYTES", limit)
         mine = [a.copy() for a in arrays]
-        interp.reference(func, mine)
+        whole.reference(func, mine)
         results.append(mine)
     for other in results[1:]:
         for a, b in zip(results[0], other, strict=True):
@@ -264,7 +264,7 @@ def test_refusals() -> None:
         with pytest.raises(ArgumentError, match=re.escape(message)):
             interp.run(func, arrays)
     with pytest.raises(VerifyError, match="block to_row has been scheduled"):
-        interp.reference(lowered(4), [np.zeros((3, 4), F32)] * 2)
+        whole.reference(lowered(4), [np.zeros((3, 4), F32)] * 2)
 
 
 def test_ill_typed_blocks() -> None:

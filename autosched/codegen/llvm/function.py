@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from autosched.codegen.llvm.builder import Builder
 from autosched.codegen.llvm.carry import Carry, carries
-from autosched.codegen.llvm.index import Indexer, Lanes, lanes_of
+from autosched.codegen.llvm.index import Indexer, Lanes, chunks, lanes_of
 from autosched.codegen.llvm.memory import SLACK, Guard, Memory
 from autosched.codegen.llvm.phases import has_parallel
 from autosched.codegen.llvm.points import Points
 from autosched.codegen.llvm.scalar import Scalars
 from autosched.codegen.llvm.tensor import TensorWriter, find_match
-from autosched.codegen.llvm.tile import TileWriter, chunks, find_tile
+from autosched.codegen.llvm.tile import TileWriter, find_tile
 from autosched.codegen.llvm.transpose import TransposeWriter, find_transposition
+from autosched.codegen.llvm.trips import trip_count
 from autosched.codegen.llvm.types import Value
 from autosched.target import Target
 from autosched.tir import dtypes
-from autosched.tir.affine import Affine, Int, same_int
+from autosched.tir.affine import same_int
 from autosched.tir.expr import Call, Var, walk
 from autosched.tir.intrin import KEY, Match
 from autosched.tir.nodes import (
@@ -43,34 +44,6 @@ STACK_BYTES = 4096
 MAX_COPIES = 4096
 """Operations in one stretch of copies. A loop whose unrolling would make more stays a loop: LLVM
 takes more than linear time over straight code, and no processor keeps so much of it at hand."""
-
-
-@dataclass
-class Scratch:
-    """A growing area of scratch memory: constant sizes with stack discipline, then symbolic ones,
-    each of which has its place for the whole call."""
-
-    top: int = 0
-    high: int = 0
-    symbolic: Int = 0
-
-    def take(self, size: int) -> int:
-        """Offset of `size` bytes, 64-byte aligned."""
-        at = self.top
-        self.top += (size + 63) // 64 * 64
-        self.high = max(self.high, self.top)
-        return at
-
-    def take_symbolic(self, size: Size) -> Int:
-        """Offset of `size` bytes, 64-byte aligned, from the end of the constant part."""
-        at = self.symbolic
-        self.symbolic = at + (size + 63) // 64 * 64
-        return at
-
-    @property
-    def total(self) -> Int:
-        """Bytes in all."""
-        return self.high + self.symbolic
 
 
 @dataclass
@@ -315,7 +288,7 @@ class FunctionWriter:
                 for x in inside
             )
         ]
-        trip = self.trip(loop, common, {})
+        trip = trip_count(self.index, loop, common, {})
         added = {
             id(q)
             for x in inside
@@ -330,8 +303,8 @@ class FunctionWriter:
         if tails:
             vector = loop.body[0]
             assert isinstance(vector, For)  # what has tails
-            whole = self.trip(loop, [*common, *tails], {vector.var: vector.extent - 1})
-            trip = self.trip(loop, [*common, *tails], {vector.var: 0})
+            whole = trip_count(self.index, loop, [*common, *tails], {vector.var: vector.extent - 1})
+            trip = trip_count(self.index, loop, [*common, *tails], {vector.var: 0})
             mine = {id(p) for p in tails} - self.done
             self.done |= mine
             self.loop(loop.var, 0, whole, lambda: self.body(loop))
@@ -369,58 +342,6 @@ class FunctionWriter:
         if self.index.lanes is not None and p.form.uses([self.index.lanes.var]):
             return False
         return all(v is loop.var or v in self.index.env for v in p.form.variables())
-
-    def trip(
-        self, loop: For, predicates: Sequence[Predicate], inner: Mapping[Var, Int]
-    ) -> int | str:
-        """Iterations of `loop` for which all `predicates` hold, with `inner` loops at the values
-        given."""
-        trip = self.index.number(loop.extent)
-        for p in predicates:
-            c = int(p.form.coefficient(loop.var))
-            rest = p.form - Affine.of(loop.var, c)
-            rest = rest.substitute({v: Affine(n) for v, n in inner.items()})
-            bound = self.index.number(p.bound)
-            linear = self.index.linear(rest)
-            if not any(linear.terms.values()) and isinstance(bound, int):
-                here: int | str = max(0, -((linear.const - bound) // c))
-            else:
-                room = self.b.op(f"sub nsw i64 {bound}, {self.index.scalar(linear)}")
-                if c != 1:
-                    up = self.b.op(f"add nsw i64 {room}, {c - 1}")
-                    room = self.b.op(f"sdiv i64 {up}, {c}")
-                here = room
-            if isinstance(trip, int) and isinstance(here, int):
-                trip = min(trip, here)
-            else:
-                self.b.declare("llvm.smin.i64", "i64 @llvm.smin.i64(i64, i64)")
-                trip = self.b.op(f"call i64 @llvm.smin.i64(i64 {trip}, i64 {here})")
-        if isinstance(trip, str):
-            self.b.declare("llvm.smax.i64", "i64 @llvm.smax.i64(i64, i64)")
-            trip = self.b.op(f"call i64 @llvm.smax.i64(i64 {trip}, i64 0)")
-        return trip
-
-    def first(self, loop: For, predicates: Sequence[Predicate]) -> int | str:
-        """The first iteration of `loop` for which all `predicates` hold; they fall with it."""
-        low: int | str = 0
-        for p in predicates:
-            c = -int(p.form.coefficient(loop.var))
-            over = p.form + Affine.of(loop.var, c) - p.bound + c  # iteration >= over // c
-            linear = self.index.linear(over)
-            if not any(linear.terms.values()):
-                here: int | str = max(0, linear.const // c)
-            else:
-                self.b.declare("llvm.smax.i64", "i64 @llvm.smax.i64(i64, i64)")
-                room = self.index.scalar(linear)
-                here = self.b.op(f"call i64 @llvm.smax.i64(i64 {room}, i64 0)")
-                if c != 1:
-                    here = self.b.op(f"udiv i64 {here}, {c}")
-            if isinstance(low, int) and isinstance(here, int):
-                low = max(low, here)
-            else:
-                self.b.declare("llvm.smax.i64", "i64 @llvm.smax.i64(i64, i64)")
-                low = self.b.op(f"call i64 @llvm.smax.i64(i64 {low}, i64 {here})")
-        return low
 
     def vectorized(self, loop: For) -> None:
         """A vectorised loop outside a register tile: whole vectors, then what is left."""
@@ -505,38 +426,8 @@ class FunctionWriter:
         if block.reducer is None:
             self.store(points, [self.scalars.evaluate(e, guard) for e in block.body], guard)
             return
-        old = [points.load(a, guard) for a in block.writes]
-        if block.init:
-            old = self.start(points, old)
+        old = points.start([points.load(a, guard) for a in block.writes])
         self.store(points, points.update(block.reducer, old, guard), guard)
-
-    def start(self, points: Points, old: list[Value]) -> list[Value]:
-        """The identity at the first point of the reduction, else what was accumulated."""
-        block = points.block
-        assert block.reducer is not None
-        first: str | bool = True
-        for it, binding in zip(block.iters, block.bindings, strict=True):
-            if it.kind != "reduce":
-                continue
-            linear = self.index.linear(binding)
-            if not any(linear.terms.values()):
-                first = first if linear.const == 0 else False
-                continue
-            here = self.b.op(f"icmp eq i64 {self.index.scalar(linear)}, 0")
-            first = here if first is True else first and self.b.op(f"and i1 {first}, {here}")
-        if first is False:
-            return old
-        start = [points.identity(block.reducer, n, v.lanes) for n, v in enumerate(old)]
-        if first is True:
-            return start
-        return [
-            Value(
-                self.b.op(f"select i1 {first}, {s.type} {s.ref}, {v.type} {v.ref}"),
-                v.dtype,
-                v.lanes,
-            )
-            for s, v in zip(start, old, strict=True)
-        ]
 
     def store(self, points: Points, values: Sequence[Value], guard: Guard) -> None:
         """Store the block's values at the current point; `guard.scalar` has been branched on."""

@@ -10,10 +10,11 @@ from typing import Any
 from autosched.codegen.artifact import KernelInfo, Param, SizeParam
 from autosched.codegen.formula import Extent
 from autosched.codegen.llvm.builder import Builder
-from autosched.codegen.llvm.function import FunctionWriter, Scratch
+from autosched.codegen.llvm.function import FunctionWriter
 from autosched.codegen.llvm.index import Indexer
 from autosched.codegen.llvm.outline import Outline
 from autosched.codegen.llvm.phases import chain_of
+from autosched.codegen.llvm.scratch import Scratch
 from autosched.codegen.llvm.team import TeamWriter, iterations, most_threads
 from autosched.errors import CodegenError
 from autosched.lowering import end_early

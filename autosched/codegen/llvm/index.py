@@ -33,6 +33,15 @@ def lanes_of(var: Var, width: int, active: int | str) -> Lanes | None:
     return Lanes(var, width, active) if width > 1 else None
 
 
+def chunks(extent: int, width: int) -> list[tuple[int, int, int]]:
+    """(offset, lanes, active lanes) that cover `extent`; the last may be narrower or partial."""
+    out = [(n * width, width, width) for n in range(extent // width)]
+    rest = extent % width
+    if rest:
+        out.append((extent - rest, 1 << (rest - 1).bit_length(), rest))
+    return out
+
+
 @dataclass(slots=True)
 class Linear:
     """`const + sum(coefficient * name) + step * lane (+ vector)`; names are i64 SSA values,

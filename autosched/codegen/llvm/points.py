@@ -280,6 +280,41 @@ class Points:
         value = self.scalars.evaluate(reducer.identity[n])
         return self.scalars.widen(value, lanes)
 
+    def at_start(self) -> str | bool:
+        """Whether this is the first point of the reduction, and it sets its element there."""
+        if not self.block.init:
+            return False
+        condition: str | bool = True
+        for it, binding in zip(self.block.iters, self.block.bindings, strict=True):
+            if it.kind != "reduce":
+                continue
+            linear = self.index.linear(binding)
+            if not any(linear.terms.values()):
+                if linear.const != 0:
+                    return False
+                continue
+            here = self.b.op(f"icmp eq i64 {self.index.scalar(linear)}, 0")
+            condition = here if condition is True else self.b.op(f"and i1 {condition}, {here}")
+        return condition
+
+    def start(self, old: list[Value]) -> list[Value]:
+        """The identity at the first point of the reduction, else what was accumulated."""
+        reducer = self.block.reducer
+        assert reducer is not None
+        first = self.at_start()
+        if first is False:
+            return old
+        return [
+            self.first_or(first, self.identity(reducer, n, v.lanes), v) for n, v in enumerate(old)
+        ]
+
+    def first_or(self, first: str | bool, value: Value, old: Value) -> Value:
+        """`value` where `first` holds, else `old`."""
+        if isinstance(first, bool):
+            return value if first else old
+        ref = self.b.op(f"select i1 {first}, {value.type} {value.ref}, {old.type} {old.ref}")
+        return Value(ref, value.dtype, value.lanes)
+
     def update(self, reducer: Reducer, old: list[Value], guard: Guard) -> list[Value]:
         """`combine(old, body)` at this point; a sum of products is a fused multiply-add."""
         product = self.block.body[0]

@@ -101,7 +101,5 @@ class TensorWriter:
         self.points.enter()
         old: Sequence[Value] = ()
         if self.match.block.reducer is not None:
-            old = [self.load_result(guard)]
-            if self.match.block.init:
-                old = self.f.start(self.points, old)
+            old = self.points.start([self.load_result(guard)])
         self.store(self.call(old[0] if old else None, guard))

@@ -14,10 +14,12 @@ from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING
 
-from autosched.codegen.llvm.index import Lanes, lanes_of
+from autosched.codegen.llvm.copies import Copies
+from autosched.codegen.llvm.index import Lanes, chunks, lanes_of
 from autosched.codegen.llvm.memory import Guard
 from autosched.codegen.llvm.padding import Edge, Gate, gates
 from autosched.codegen.llvm.tensor import TensorWriter
+from autosched.codegen.llvm.trips import first_iteration, trip_count
 from autosched.codegen.llvm.types import Value, type_of
 from autosched.tir.affine import sometimes
 from autosched.tir.expr import Var
@@ -92,15 +94,6 @@ def find_tile(node: Node, match: Callable[[For], Match]) -> Tile | None:
     return Tile(tuple(loops), block, frozenset(reduce & {loop.var for loop in loops}), tensor)
 
 
-def chunks(extent: int, width: int) -> list[tuple[int, int, int]]:
-    """(offset, lanes, active lanes) that cover `extent`; the last may be narrower or partial."""
-    out = [(n * width, width, width) for n in range(extent // width)]
-    rest = extent % width
-    if rest:
-        out.append((extent - rest, 1 << (rest - 1).bit_length(), rest))
-    return out
-
-
 class TileWriter:
     """Writes one register tile."""
 
@@ -121,9 +114,7 @@ class TileWriter:
         self.tensor = None if tile.tensor is None else TensorWriter(f, self.points, tile.tensor)
         self.unrolled = [x for x in tile.loops if x.kind == "unrolled" and x.var not in tile.reduce]
         self.gates: list[Gate] = []
-        self.edges: list[Edge] = []
-        self.later: dict[str, list[Callable[[], None]]] = {}
-        """Copies that only some places of the tile need, by the condition."""
+        self.copies = Copies(f, self.points)
         self.accumulators: dict[tuple[int, ...], list[list[str]]] = {}
         self.turn: dict[tuple[int, ...], int] = {}
 
@@ -144,13 +135,13 @@ class TileWriter:
         f = self.f
         self.points.enter()
         self.gates = gates(self.block, f.scalars)
-        self.edges = self._edges()
+        self.copies.edges = self._edges()
         self.points.clamp = self.spatial
         for var in self.tile.reduce:
             f.index.env[var] = 0
         if self.tensor is not None:
             self.tensor.enter()
-        first = self._first()
+        first = self.points.at_start()
         places = list(self._places())
         partial = self._partials(len(places))
         for key, lanes in places:
@@ -166,14 +157,14 @@ class TileWriter:
                     count = self._lanes(lanes)
                     value = self.points.identity(self.reducer, n, count)
                     if p == 0 and old is not None:
-                        value = self._first_or(first, value, f.scalars.widen(old[n], count))
+                        value = self.points.first_or(first, value, f.scalars.widen(old[n], count))
                     name = f.alloca(type_of(access.buffer.dtype, count))
                     f.b.do(f"store {value.type} {value.ref}, ptr {name}")
                     names.append(name)
                 sets.append(names)
             self.accumulators[key] = sets
         f.index.lanes = None
-        self._complete(lambda: self._loops(0))
+        self.copies.complete(lambda: self._loops(0))
         for var in self.tile.reduce:
             f.index.env[var] = 0
         for key, lanes in places:
@@ -196,30 +187,6 @@ class TileWriter:
         if self.tensor is not None:
             return [self.tensor.load_result(Guard())]
         return [self.points.load(a, Guard()) for a in self.block.writes]
-
-    def _first_or(self, first: str | bool, value: Value, old: Value) -> Value:
-        if first is False:
-            return old
-        ref = self.f.b.op(f"select i1 {first}, {value.type} {value.ref}, {old.type} {old.ref}")
-        return Value(ref, value.dtype, value.lanes)
-
-    def _first(self) -> str | bool:
-        """Whether the tile starts at the first point of the reduction."""
-        if not self.block.init:
-            return False
-        b = self.f.b
-        condition: str | bool = True
-        for it, binding in zip(self.block.iters, self.block.bindings, strict=True):
-            if it.kind != "reduce":
-                continue
-            linear = self.f.index.linear(binding)
-            if not any(linear.terms.values()):
-                if linear.const != 0:
-                    return False
-                continue
-            here = b.op(f"icmp eq i64 {self.f.index.scalar(linear)}, 0")
-            condition = here if condition is True else b.op(f"and i1 {condition}, {here}")
-        return condition
 
     def _places(self) -> list[tuple[tuple[int, ...], Lanes | None]]:
         """Every accumulator: the values of the unrolled spatial loops and the vector's chunk."""
@@ -263,56 +230,9 @@ class TileWriter:
         found = (Edge.of(gate, loops, extents, clamped) for gate in self.gates)
         return [edge for edge in found if edge is not None]
 
-    def _complete(self, inside: Callable[[], None]) -> None:
-        """`inside`, then the copies that it has put off: those that always count come first, so
-        that the others find what they share with them in registers."""
-        before, self.later = self.later, {}
-        inside()
-        for condition, copies in self.later.items():
-
-            def write(copies: list[Callable[[], None]] = copies) -> None:
-                for copy in copies:
-                    copy()
-
-            self.f.branch(condition, write)
-        self.later = before
-
     def _loops(self, level: int) -> None:
-        """The loops from `level` on, unless padding makes all terms of this copy nothing."""
-        f = self.f
-        held: set[int] = set()
-        guard = Guard()
-        for edge in self.edges:
-            gate = edge.gate
-            if edge.level != level or id(gate.test) in f.scalars.held:
-                continue
-            found = edge.judge(f.index.env)
-            if found is False:
-                return
-            if found is not True:
-                condition = f.index.below(f.index.linear(gate.form), found)
-                guard = self.points.both(guard, condition)
-            if edge.exact:
-                held.add(id(gate.test))
-        known = f.scalars.held | held
-        if guard.scalar is None:
-            self._holding(known, lambda: self._inside(level))
-            return
-        env = dict(f.index.env)
-
-        def copy() -> None:
-            after = dict(f.index.env)
-            f.index.env.update(env)
-            self._holding(known, lambda: self._complete(lambda: self._inside(level)))
-            f.index.env.update(after)
-
-        self.later.setdefault(guard.scalar, []).append(copy)
-
-    def _holding(self, known: set[int], inside: Callable[[], None]) -> None:
-        """`inside`, where the comparisons `known` are true."""
-        before, self.f.scalars.held = self.f.scalars.held, known
-        inside()
-        self.f.scalars.held = before
+        """The loops from `level` on."""
+        self.copies.write(level, lambda: self._inside(level))
 
     def _inside(self, level: int) -> None:
         f = self.f
@@ -325,7 +245,7 @@ class TileWriter:
             self._loops(level + 1)
 
         if loop.kind == "serial":
-            self._serial(loop, lambda: self._complete(inside))
+            self._serial(loop, lambda: self.copies.complete(inside))
         elif loop.kind == "unrolled":
             for n in range(int(loop.extent)):
                 f.index.env[loop.var] = n
@@ -353,8 +273,8 @@ class TileWriter:
         copies = [p for p in mine if p.form.uses([x.var for x in below])]
         self.reduce = [p for p in kept if p not in mine]
         if copies:
-            trip = f.trip(loop, mine, {x.var: 0 for x in below})
-            full = f.trip(loop, mine, {x.var: x.extent - 1 for x in below})
+            trip = trip_count(f.index, loop, mine, {x.var: 0 for x in below})
+            full = trip_count(f.index, loop, mine, {x.var: x.extent - 1 for x in below})
             f.loop(loop.var, 0, full, inside)
             self.reduce = [p for p in kept if p not in mine or p in copies]
             f.loop(loop.var, full, trip, inside)
@@ -374,8 +294,8 @@ class TileWriter:
         asked = [(g, p) for g in self.gates if (p := g.over(loop.var, below)) is not None]
         uppers = [p for _, p in asked if int(p.form.coefficient(loop.var)) > 0]
         lowers = [p for _, p in asked if int(p.form.coefficient(loop.var)) < 0]
-        trip = f.trip(loop, [*ends, *uppers], {x.var: 0 for x in below})
-        low = f.first(loop, lowers)
+        trip = trip_count(f.index, loop, [*ends, *uppers], {x.var: 0 for x in below})
+        low = first_iteration(f.index, loop, lowers)
         # Rows that overhang read another row, for which a condition on theirs says nothing.
         inner = [x.var for x in self.tile.loops if x in below or x.var not in self.tile.reduce]
         held = {id(g.test) for g, _ in asked if not g.form.uses(inner)} - f.scalars.held
@@ -511,7 +431,7 @@ class TileWriter:
             if first is not True:
                 old = [self.points.load(a, Guard()) for a in self.block.writes]
                 start = [
-                    self._first_or(first, self.points.identity(self.reducer, n, 1), v)
+                    self.points.first_or(first, self.points.identity(self.reducer, n, 1), v)
                     for n, v in enumerate(old)
                 ]
                 total = self.points.combine(self.reducer, start, total)

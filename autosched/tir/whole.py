@@ -1,0 +1,197 @@
+"""A program that has not been scheduled, evaluated by whole arrays: an answer fast."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from autosched.errors import VerifyError
+from autosched.tir import dtypes
+from autosched.tir.affine import Affine
+from autosched.tir.expr import OPS, Call, Const, Expr, Slot, Var
+from autosched.tir.interp import Array, as_int, at_sizes, bind, constant, converted
+from autosched.tir.nodes import Access, Block, PrimFunc, Site, sites
+from autosched.tir.printer import Names, format_access
+
+CHUNK_BYTES = 64 << 20
+"""Memory that one evaluation may take, roughly."""
+
+
+def reference(func: PrimFunc, arrays: Sequence[Array]) -> None:
+    """Evaluate an unscheduled `func`, as te.create_prim_func makes it, on `arrays` in place.
+
+    Each block is evaluated over whole arrays, in pieces of about 64 MiB. Sums are NumPy's: pairwise
+    and so at least as accurate as in program order.
+    Raises ArgumentError if the arrays do not fit, VerifyError if an access is out of bounds or if
+    `func` has been scheduled.
+    """
+    func = at_sizes(func, arrays)
+    memory = bind(func, arrays)
+    with np.errstate(all="ignore"):
+        for node in func.body:
+            found = [_checked(site) for site in sites(node)]
+            steps = _steps(found)
+            for step in range(steps or 1):
+                for block in found:
+                    _Whole(block, memory, step if steps else None).run()
+
+
+def _checked(site: Site) -> Block:
+    """The block of a plain nest: one loop an axis, in order, and nothing beside it but other
+    stages of the same recurrence."""
+    block, loops = site.block, site.loops
+    bound = [b.single_var() for b in block.bindings]
+    stepwise = [i.kind == "sequential" for i in block.iters]
+    plain = (
+        not block.predicates
+        and len(bound) == len(loops)
+        and all(b is loop.var for b, loop in zip(bound, loops, strict=True))
+        and all(i.extent == x.extent for i, x in zip(block.iters, loops, strict=True))
+        and not any(stepwise[1:])
+        and all(len(x.body) == 1 or step for x, step in zip(loops, stepwise, strict=True))
+    )
+    if not plain:
+        raise VerifyError(
+            f"block {block.name} has been scheduled; whole.reference evaluates plain loop nests, "
+            "use interp.run"
+        )
+    written = {id(a.buffer) for a in block.writes}
+    if any(id(a.buffer) in written for a in block.reads) and not any(stepwise):
+        raise VerifyError(
+            f"block {block.name} reads what it writes, so its points have an order; use interp.run"
+        )
+    return block
+
+
+def _steps(blocks: Sequence[Block]) -> int:
+    """Steps of the recurrence that the blocks of one nest make up; 0 if they are none."""
+    first = [b.iters[0] for b in blocks if b.iters and b.iters[0].kind == "sequential"]
+    return as_int(first[0].extent) if first else 0
+
+
+class _Whole:
+    """One block of an unscheduled program: dimension n of every array is axis n of the block.
+
+    `step`: the value of its sequential axis, which is the first.
+    """
+
+    def __init__(self, block: Block, memory: dict[int, Array], step: int | None) -> None:
+        self.block = block
+        self.memory = memory
+        self.step = step
+        self.extents = [as_int(i.extent) for i in block.iters]
+        self.reduced = tuple(n for n, i in enumerate(block.iters) if i.kind == "reduce")
+        self.values: dict[Var, Array] = {}
+
+    def run(self) -> None:
+        """Evaluate it everywhere."""
+        for ranges in self.pieces():
+            rank = len(ranges)
+            for n, (it, r) in enumerate(zip(self.block.iters, ranges, strict=True)):
+                shape = [1] * rank
+                shape[n] = len(r)
+                self.values[it.var] = np.arange(r.start, r.stop, dtype=np.int64).reshape(shape)
+            self.piece([len(r) for r in ranges], all(ranges[n].start == 0 for n in self.reduced))
+
+    def pieces(self) -> Iterator[tuple[range, ...]]:
+        """Boxes that cover the axes, reduction axes innermost."""
+        sizes = list(self.extents)
+        if self.step is not None:
+            sizes[0] = 1
+        for n in range(len(sizes)):
+            while sizes[n] > 1 and np.prod(sizes, dtype=float) * 32 > CHUNK_BYTES:
+                sizes[n] = -(-sizes[n] // 2)
+        yield from itertools.product(
+            *(
+                [range(self.step, self.step + 1)]
+                if self.step is not None and n == 0
+                else [range(at, min(at + size, extent)) for at in range(0, extent, size)]
+                for n, (size, extent) in enumerate(zip(sizes, self.extents, strict=True))
+            )
+        )
+
+    def piece(self, shape: list[int], first: bool) -> None:
+        block = self.block
+        kept = [1 if n in self.reduced else size for n, size in enumerate(shape)]
+        results = [
+            np.broadcast_to(np.asarray(self.expr(e, None), dtypes.array_dtype(e.dtype)), shape)
+            for e in block.body
+        ]
+        targets = [(self.memory[id(a.buffer)], self.element(a, None)) for a in block.writes]
+        places = [tuple(np.broadcast_to(i, kept) for i in at) for _, at in targets]
+        if block.reducer is not None:
+            if first and block.init:
+                old = [
+                    np.full(kept, e.value, e.dtype)  # type: ignore[attr-defined]
+                    for e in block.reducer.identity
+                ]
+            else:
+                old = [a[at] for (a, _), at in zip(targets, places, strict=True)]
+            results = self.reduce(old, results)
+        for (array, _), at, result in zip(targets, places, results, strict=True):
+            array[at] = result if at else result.reshape(-1)[-1]
+
+    def reduce(self, old: list[Array], values: list[Array]) -> list[Array]:
+        """`old` combined with `values` over the reduction axes."""
+        reducer = self.block.reducer
+        assert reducer is not None
+        ufunc = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum}.get(
+            reducer.name
+        )
+        if ufunc is not None:
+            dtype = values[0].dtype
+            new = ufunc.reduce(values[0], axis=self.reduced, dtype=dtype, keepdims=True)
+            return [ufunc(old[0], new)]
+        total = old
+        for point in itertools.product(*(range(values[0].shape[n]) for n in self.reduced)):
+            at: list[Any] = [slice(None)] * values[0].ndim
+            for n, i in zip(self.reduced, point, strict=True):
+                at[n] = slice(i, i + 1)
+            self.values.update(zip(reducer.lhs, total, strict=True))
+            self.values.update((v, x[tuple(at)]) for v, x in zip(reducer.rhs, values, strict=True))
+            total = [np.asarray(self.expr(e, None), e.dtype) for e in reducer.combine]
+        return total
+
+    def element(self, access: Access, mask: Array | None) -> tuple[Array, ...]:
+        """Index arrays of an access; where `mask` is False they are clipped, elsewhere checked."""
+        out = []
+        for n, index in enumerate(access.indices):
+            extent = as_int(access.buffer.shape[n])
+            at = np.asarray(
+                index.evaluate(self.values) if isinstance(index, Affine) else self.expr(index, mask)
+            )
+            bad = (at < 0) | (at >= extent)
+            if bad.any():
+                if mask is None or (bad & mask).any():
+                    text = format_access(access, Names(), self.block.reads)
+                    raise VerifyError(
+                        f"block {self.block.name}: {text} is out of bounds: index {n} takes "
+                        f"values from {at.min()} to {at.max()}, extent {extent}"
+                    )
+                at = np.clip(at, 0, extent - 1)
+            out.append(at)
+        return tuple(out)
+
+    def expr(self, e: Expr, mask: Array | None) -> Any:
+        """Value of an expression everywhere; only where `mask` holds must it mean something."""
+        if isinstance(e, Var):
+            return self.values[e]
+        if isinstance(e, Const):
+            return constant(e.value, e.dtype)
+        if isinstance(e, Slot):
+            access = self.block.reads[e.index]
+            return self.memory[id(access.buffer)][self.element(access, mask)]
+        if not isinstance(e, Call):
+            raise VerifyError(f"{e!r} is no expression of the loop IR")
+        if e.op == "if_then_else":
+            taken = np.asarray(self.expr(e.args[0], mask))
+            both = (taken, ~taken) if mask is None else (taken & mask, ~taken & mask)
+            yes, no = (self.expr(x, m) for x, m in zip(e.args[1:], both, strict=True))
+            return np.where(taken, yes, no)
+        args = [self.expr(a, mask) for a in e.args]
+        if e.op == "cast":
+            return converted(args[0], e.args[0].dtype, e.dtype)
+        return OPS[e.op].numpy(*args)
