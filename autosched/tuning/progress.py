@@ -36,7 +36,7 @@ class Progress(MeasureCallback):
         self.statuses: Counter[str] = Counter()
         self.best: float | None = None
         self.best_is_baseline = False
-        self.began: float | None = None
+        self.began = time.perf_counter()
         self.resumed_at = 0
         self.shown = 0
         self.console: Console | None = None
@@ -68,8 +68,7 @@ class Progress(MeasureCallback):
             if record.kind == BASELINE:
                 name = ("untransformed program", "default schedule")[record.slot]
                 self.note(f"baseline, {name}: {self._outcome(record)}")
-            else:
-                self.began = self.began or time.perf_counter()
+                self.began = time.perf_counter()
             self._count(record)
         self._show()
 
@@ -91,9 +90,10 @@ class Progress(MeasureCallback):
         parts = [f"{done}/{self.job.trials} trials"]
         if self.best is not None:
             parts.append(self._best_text())
-        if self.began is not None and done > self.resumed_at + 1:
-            rate = (done - self.resumed_at - 1) / max(time.perf_counter() - self.began, 1e-9)
-            left = max(self.job.trials - done, 0) / max(rate, 1e-9)
+        if done > self.resumed_at:
+            # Proposing and building count: results of a round may arrive all at once.
+            rate = (done - self.resumed_at) / max(time.perf_counter() - self.began, 1e-9)
+            left = max(self.job.trials - done, 0) / rate
             parts.append(f"{rate:.1f} trials/s, {left:.0f} s left")
         errors = [f"{n} {s}" for s, n in self.statuses.most_common() if s != OK]
         if errors:

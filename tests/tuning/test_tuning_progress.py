@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable
 
 import pytest
-from tuning_doubles import FakePool
+from tuning_doubles import FakePool, Recorder
 
 import autosched as at
 from autosched.tuning.interrupt import interrupts_deferred
-from autosched.tuning.progress import format_seconds
+from autosched.tuning.progress import Progress, format_seconds
 from measure.status import Status
 
 
@@ -44,6 +45,20 @@ def test_lines_when_piped(capsys: pytest.CaptureFixture[str]) -> None:
     assert lines[-1].startswith("best 1.")
     assert " after 16 trials in " in lines[-1]
     assert "\x1b" not in err
+
+
+def test_results_that_come_all_at_once_took_their_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the baselines on: the first round was proposed and built before it was timed."""
+    task, recorder = at.SearchTask("matmul_add", (4, 3, 5)), Recorder()
+    task.tune(at.TuningOptions(16, pool=FakePool(), verbose=0, measure_callbacks=[recorder]))
+    assert recorder.job is not None
+    now = [100.0]
+    monkeypatch.setattr(time, "perf_counter", lambda: now[0])
+    progress = Progress(task, recorder.job, 0)
+    for moment, part in ((105.0, recorder.records[:2]), (107.0, recorder.records[2:10])):
+        now[0] = moment
+        progress.on_records(part)
+    assert progress.status_line().endswith("| 4.0 trials/s, 2 s left")
 
 
 def test_silence(capsys: pytest.CaptureFixture[str]) -> None:
