@@ -43,15 +43,19 @@ def reverse_compute_at(func: PrimFunc, block: str, loop: Var) -> PrimFunc:
     (TVM reverse_compute_at; Halide computes the producer at the consumer instead.)
 
     The block goes after its last producer in the body of `loop`. Axes that index what a producer
-    writes there visit the region written; other axes visit their whole domain.
+    writes there visit the region written; other axes visit their whole domain. A reduction along
+    what is written, such as the sum of a row's exponentials, goes on from one iteration to the
+    next.
 
     Args:
-        block: a consumer that reads by bare spatial axes what is written below `loop`.
+        block: a consumer that reads by bare axes, some of them spatial, what is written below
+            `loop`.
         loop: a loop around a producer of the block, outside all its reduction loops.
 
     Legality: the block is the only writer of its buffers; the regions written by different
     iterations of the loops down to `loop` do not overlap, and each holds all that the block reads
-    there; the other producers come before.
+    there; the other producers come before; what is reduced from iteration to iteration begins at
+    its first element.
 
     rewrite:
         for i_0, i_1 in T.grid(4, 4):           for i_0 in T.serial(4):
@@ -85,6 +89,7 @@ def reverse_compute_at(func: PrimFunc, block: str, loop: Var) -> PrimFunc:
     outer = {n.var: n.extent for n in path}
     ranges = _visited(site.block, below, depth, what)
     _check_apart(site.block, ranges, outer, what)
+    _check_first(site.block, ranges, what)
     _check_reads(site.block, ranges, producers, path, outer, what)
     node = nest(site.block, ranges, guards, outer)
     result = insert(bare, loop, position, node)
@@ -187,7 +192,7 @@ def _visited(block: Block, below: Sequence[Site], depth: int, what: str) -> dict
     if not any(id(it.var) in found for it in block.iters if it.kind == "spatial"):
         refuse(f"{what}: no spatial axis of the block indexes its producer by itself", block)
     for it in block.iters:
-        if id(it.var) in found and it.kind == "spatial":
+        if id(it.var) in found:
             require(
                 it.extent <= reach[id(it.var)],
                 f"{what}: axis {it.var.name} has {show(it.extent)} points, of which its producer "
@@ -209,18 +214,44 @@ def _smallest(intervals: Sequence[Interval], it: Iter, what: str) -> Interval:
 
 
 def _check_apart(block: Block, ranges: dict[Var, Interval], outer: Extents, what: str) -> None:
-    """Iterations of the loops outside visit different points."""
+    """Iterations of the loops outside visit different points, and together all of them."""
     forms, extents = [], dict(outer)
     for it in block.iters:
-        if it.kind == "spatial":
-            inside = Var(it.var.name)
-            extents[inside] = ranges[it.var].width
-            forms.append(ranges[it.var].start + Affine.of(inside))
+        inside = Var(it.var.name)
+        extents[inside] = ranges[it.var].width
+        forms.append(ranges[it.var].start + Affine.of(inside))
     require(
         injective(forms, list(extents), extents),
         f"{what}: different iterations of the loops outside write overlapping regions, so that "
         f"the block would run more than once; choose a loop further out",
     )
+    places: Int = 1  # of the regions, if every axis moved by itself
+    for interval in ranges.values():
+        for atom, _ in interval.start.terms:
+            places = places * (Affine.of(atom).span(outer)[1] + 1)
+    there: Int = 1
+    for n in outer.values():
+        there = there * n
+    require(
+        places <= there,
+        f"{what}: a loop outside moves two axes of the block at once, so that only some of their "
+        f"points would be visited; choose a loop further out",
+    )
+
+
+def _check_first(block: Block, ranges: dict[Var, Interval], what: str) -> None:
+    """A reduction visits the first point of its axes first: there it sets its results. Whoever
+    reads them comes after all loops that write what is reduced, so they are complete by then."""
+    for it in block.iters:
+        start = ranges[it.var].start
+        first: Condition = start.const == 0
+        for _, c in start.terms:
+            first = first & (c >= 0)
+        require(
+            it.kind == "spatial" or first,
+            f"{what}: along axis {it.var.name} its producer does not begin with the first element, "
+            f"at which a reduction sets its results",
+        )
 
 
 def _check_reads(

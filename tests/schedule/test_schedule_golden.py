@@ -119,6 +119,16 @@ def reverse_compute_at(s: Schedule) -> None:
     s.reverse_compute_at(s.get_block("out"), j0)
 
 
+def reverse_compute_at_carried(s: Schedule) -> None:
+    """The sum of the exponentials goes on from piece to piece of a row."""
+    i, _ = s.get_loops(s.get_block("out"))
+    for name in ("total", "e", "top"):
+        s.compute_at(s.get_block(name), i)
+    piece, _ = s.split(s.get_loops(s.get_block("e"))[-1], [None, 3])
+    s.reverse_compute_at(s.get_block("total"), piece)
+    s.parallel(i)
+
+
 def compute_inline(s: Schedule) -> None:
     s.compute_inline(s.get_block("pad"))
 
@@ -279,6 +289,7 @@ CASES: dict[str, tuple[PrimFunc, Callable[[Schedule], None]]] = {
     "compute_at_halo": (padded_conv(), compute_at_halo),
     "compute_at_reduction": (matmul_add(5, 7, 3), compute_at_reduction),
     "reverse_compute_at": (matmul_add(9, 7, 3), reverse_compute_at),
+    "reverse_compute_at_carried": (softmax(), reverse_compute_at_carried),
     "compute_inline": (padded_conv(), compute_inline),
     "reverse_compute_inline": (add_one(), reverse_compute_inline),
     "cache_read": (matmul(4, 5, 3), cache_read),

@@ -14,6 +14,7 @@ from autosched import te
 from autosched.errors import NotBatchable, ScheduleError
 from autosched.schedule import BlockRV, Decision, LoopRV, Schedule
 from autosched.schedule.population import candidate
+from autosched.script import parse_func
 from autosched.tir.affine import Affine
 from autosched.tir.expr import Slot, Var
 from autosched.tir.nodes import Access, Block, Buffer, For, Iter, PrimFunc
@@ -50,6 +51,33 @@ def padded_after() -> PrimFunc:
         (18,), lambda i: te.if_then_else(i < 16, b[i], te.const(0.0, "float32")), name="P"
     )
     return te.create_prim_func([a, p])
+
+
+def summed_backwards() -> PrimFunc:
+    """B, filled from its last column on; S = sum(B, axis=1)."""
+    return parse_func("""
+@T.prim_func
+def main(A: T.Buffer((4, 16), "float32"), S: T.Buffer((4,), "float32")):
+    B = T.alloc_buffer((4, 16), "float32")
+    for j, i in T.grid(16, 4):
+        with T.block("B"):
+            vj, vi = T.axis.remap("SS", [j, i])
+            B[vi, 15 - vj] = A[vi, 15 - vj] + 1.0
+    for i, k in T.grid(4, 16):
+        with T.block("S"):
+            vi, vk = T.axis.remap("SR", [i, k])
+            with T.init():
+                S[vi] = 0.0
+            S[vi] += B[vi, vk]
+""")
+
+
+def outer_product() -> PrimFunc:
+    """P = A + 1; O[i, j] = P[i] * P[j]."""
+    a = te.placeholder((16,), name="A")
+    p = te.compute((16,), lambda i: a[i] + 1, name="P")
+    o = te.compute((16, 16), lambda i, j: p[i] * p[j], name="O")
+    return te.create_prim_func([a, o])
 
 
 def squared() -> PrimFunc:
@@ -175,7 +203,7 @@ CASES: dict[str, tuple[Callable[[], PrimFunc], Callable[[Schedule], object], str
             s.decompose_reduction(s.get_block("P"), loops(s, "P")[0]),
             s.reverse_compute_at(s.get_block("Q"), loops(s, "P")[1]),
         ],
-        "the block reads elements of P that the same iteration of loop j has not written",
+        "its producers write different regions along axis vq",
     ),
     "reorder mixed": (
         matmul,
@@ -253,6 +281,21 @@ CASES: dict[str, tuple[Callable[[], PrimFunc], Callable[[Schedule], object], str
         softmax,
         lambda s: s.reverse_compute_at(s.get_block("top"), loops(s, "e")[0]),
         "no producer of top is below loop i",
+    ),
+    "reverse diagonal": (
+        outer_product,
+        lambda s: s.reverse_compute_at(s.get_block("O"), s.split(loops(s, "P")[0], [None, 4])[0]),
+        "a loop outside moves two axes of the block at once",
+    ),
+    "reverse diagonal of a reduction": (
+        squared,
+        lambda s: s.reverse_compute_at(s.get_block("Q"), loops(s, "P")[0]),
+        "a loop outside moves two axes of the block at once",
+    ),
+    "reverse from the end": (
+        summed_backwards,
+        lambda s: s.reverse_compute_at(s.get_block("S"), s.split(loops(s, "B")[0], [None, 4])[0]),
+        "along axis vk its producer does not begin with the first element",
     ),
     "inline reduction": (
         matmul_add,
