@@ -125,6 +125,7 @@ PROGRAMS: dict[str, Callable[[], PrimFunc]] = {
     "argmax": library("argmax", 7, 1000),
     "softmax": library("softmax", 5, 37),
     "softmax of a long row": library("softmax", 1, 50_000),
+    "softmax of long rows": library("softmax", 5, 20_011),
     "layer_norm": library("layer_norm", 64, 100),
     "column sum": lambda: column_sum(100, 70),
     "norm": lambda: scalar_norm(20, 50),
@@ -261,6 +262,14 @@ def test_softmax_rows_are_fused_under_one_parallel_loop() -> None:
     assert next(loops_of(func)).kind == "parallel"
     kinds = [x.kind for x in site_of(func, "expsum").loops]
     assert kinds[-2:] == ["unrolled", "vectorized"]
+
+
+def test_a_long_row_is_summed_while_its_exponentials_are_computed() -> None:
+    """Piece by piece, while a piece is in the first cache; a row that is there anyway is not."""
+    for columns, shared in ((32_768, 2), (1024, 1)):
+        func = default_schedule(prim_func_of("softmax", (16, columns)), TARGET).func
+        exp, total = (site_of(func, name).loops for name in ("exp", "expsum"))
+        assert sum(x in total for x in exp if x.extent != 1) == shared
 
 
 def test_blocks_of_few_long_rows_run_apart() -> None:

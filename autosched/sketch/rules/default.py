@@ -4,7 +4,8 @@ block.
 Blocks that share leading spatial axes with the last block of their group are computed in its rows
 (softmax: row maximum, exponentials, their sum and the quotient, one row at a time). The rows run in
 parallel; each block's contiguous axis runs in vectors, a reduction over it with several
-accumulators. Nothing here knows an operator by name.
+accumulators. Long rows are computed in pieces, each reduced while the first cache has it. Nothing
+here knows an operator by name.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from autosched.tir.nodes import Access, Iter
 
 PARALLEL_COST = 16384.0
 """Cost (in additions) under which a group is not worth starting threads for."""
+PIECES = (4096, 8192, 16384, 2048)
+"""Bytes of a long row that are computed, then reduced, while they are in the first cache."""
 LANE_REDUCERS = frozenset({"sum", "max", "min", "prod"})
 """The known reducers: one operation each, on one value."""
 
@@ -73,6 +76,19 @@ def schedule_group(
     outer = [by_axis[id(a)] for a in info.spatial[:rows]]
     for name in group[1:]:
         schedule.compute_at(schedule.get_block(name), outer[-1])
+    own = {name: _own_loops(schedule, blocks[name]) for name in group}
+    for name in group[1:]:
+        piece = piece_spec(blocks[name], blocks, rows, state.target)
+        if piece is None:
+            continue
+        spec, reductions = piece
+        state.declare(schedule, (spec,))
+        specs.append(spec)
+        around, inside = schedule.split(own[name][-1], [None, Decision(spec.name)])
+        own[name] = (*own[name][:-1], inside)
+        for reduction in reductions:
+            schedule.reverse_compute_at(schedule.get_block(reduction), around)
+            own[reduction] = _own_loops(schedule, blocks[reduction])
     cost = sum(int(blocks[n].points) * max(blocks[n].cost, 1.0) for n in group)
     parallel = cost >= PARALLEL_COST and state.target.num_cores > 1
     count = prod(int(a.extent) for a in info.spatial[:rows])
@@ -80,10 +96,8 @@ def schedule_group(
         member = blocks[name]
         mine = row_specs(member, rows, state.target)
         state.declare(schedule, mine)
-        block = schedule.get_block(name)
-        own = schedule.get_loops(block)[-len(member.block.iters) :]
         lanes = _lanes(member, state.target)
-        tasks = schedule_member(schedule, member, own, rows, lanes, mine)
+        tasks = schedule_member(schedule, member, own[name], rows, lanes, mine)
         if name == group[0] and len(group) == 1 and parallel and count < 4 * state.target.num_cores:
             outer = [*outer, *tasks]
         specs += mine
@@ -95,6 +109,45 @@ def schedule_group(
         schedule.annotate(root, "streaming", True)
         choice = f"{group[0]}.streaming"
     return state.advance(schedule, tuple(group), tuple(specs), choice)
+
+
+def _own_loops(schedule: Schedule, info: BlockInfo) -> tuple[LoopRV, ...]:
+    """The innermost loops of a block, one an axis."""
+    return schedule.get_loops(schedule.get_block(info.name))[-len(info.block.iters) :]
+
+
+def piece_spec(
+    info: BlockInfo, blocks: dict[str, BlockInfo], rows: int, target: Target
+) -> tuple[ChoiceSpec, list[str]] | None:
+    """How much of a long row to compute before it is reduced, and the reductions that follow piece
+    by piece; None where there is none, or rows stay in the first cache anyway.
+
+    An example is the sum of exponentials: with pieces the row is read once less from beyond the
+    first cache.
+    """
+    item = dtypes.itemsize(info.block.writes[0].buffer.dtype)
+    if not info.is_injective or len(info.spatial) != rows + 1:
+        return None
+    extent = int(info.spatial[-1].extent)
+    if extent * item <= target.l1_bytes // 2:
+        return None
+    found = [r for r in info.consumers if _follows(blocks[r], info, rows)]
+    if not found or found == list(info.consumers):
+        return None
+    pieces = [n // item for n in PIECES if n // item < extent]
+    axis = info.spatial[-1].var.name
+    return ChoiceSpec(info.name, f"{info.name}.{axis}.piece", (*pieces, extent)), found
+
+
+def _follows(reduction: BlockInfo, info: BlockInfo, rows: int) -> bool:
+    """Whether a reduction along the rows of `info` can be done piece by piece: along its last axis,
+    from nothing else that comes after it."""
+    lane = lane_axis(reduction)
+    if lane is None or not set(reduction.producers) <= {info.name, *info.producers}:
+        return False
+    written = info.block.writes[0].buffer
+    reads = [a for a in reduction.block.reads if a.buffer is written]
+    return lane.extent == info.spatial[-1].extent and all(axis_dim(a, lane) == rows for a in reads)
 
 
 def axis_loops(schedule: Schedule, block: BlockRV) -> dict[int, LoopRV]:
