@@ -253,6 +253,10 @@ class FunctionWriter:
                 pointer = self._slots.get(id(buffer)) or self.alloca(room, 64)
                 self._slots[id(buffer)] = pointer
                 self.memory.slack.add(id(buffer))
+            elif id(buffer) in self.module.hosts:
+                host = self.module.hosts[id(buffer)]
+                place = self.memory.flat(host, None, self.scalars.evaluate)
+                pointer = self.memory.address(host.buffer, place)
             else:
                 base = self.b.name(self._base, 0)
                 at = area.take(int(size))

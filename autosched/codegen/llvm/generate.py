@@ -12,6 +12,7 @@ from autosched.codegen.formula import Extent
 from autosched.codegen.llvm.builder import Builder
 from autosched.codegen.llvm.function import FunctionWriter
 from autosched.codegen.llvm.index import Indexer
+from autosched.codegen.llvm.inplace import hosts
 from autosched.codegen.llvm.outline import Outline
 from autosched.codegen.llvm.phases import chain_of
 from autosched.codegen.llvm.scratch import Scratch
@@ -80,6 +81,8 @@ class ModuleWriter:
         for v in sizes:
             self.names.of(v)
         self.calls_runtime = False
+        self.hosts = hosts(func)
+        """Where scratch buffers (by id) stand that take no memory of their own."""
         self.blocks: dict[int, Site] = {id(s.block): s for s in sites(func)}
         for site in self.blocks.values():
             for loop in site.loops:
