@@ -99,7 +99,7 @@ def _candidates(connection: Connection, job_id: str) -> list[Candidate]:
         .order_by(RecordRow.seconds, RecordRow.id)
         .limit(1)
     )
-    found = []
+    found: list[Any] = []
     for some in (
         RecordRow.round == BASELINE_ROUND,
         RecordRow.id.in_(again),
