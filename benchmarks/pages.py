@@ -134,7 +134,10 @@ def main() -> None:
         database = Path(folder) / "tuning.db"
         with Store(database) as store:
             jobs = {n: fill(store, n) for n in (FEW, options.trials)}
-        with serving(database) as (app, address), httpx.Client(base_url=address) as client:
+        with (
+            serving(database) as (app, address),
+            httpx.Client(base_url=address, timeout=60) as client,
+        ):
             for n, job in jobs.items():
                 page, bytes_of_page = from_server(app, client, f"/jobs/{job}")
                 plot, bytes_of_plot = from_server(app, client, f"/jobs/{job}/plot")

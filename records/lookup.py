@@ -244,7 +244,7 @@ _FILTERED = {
 
 def curve(connection: Connection, job_id: str) -> Iterator[CurvePoint]:
     """The trials of a job that were faster than all before them, in order."""
-    begin, end = connection.execute(_REACH, {"job_id": job_id}).one()
+    begin, end = connection.execute(REACH, {"job_id": job_id}).one()
     trial = 0
     for row in connection.execute(_CURVE, {"job_id": job_id, "begin": begin, "end": end}):
         trial += row.trials
@@ -292,7 +292,7 @@ def _curve() -> Select[Any]:
 
 
 _OF_JOB = RecordRow.job_id == bindparam("job_id")
-_REACH = select(  # one by one: SQLite reads all rows for both
+REACH = select(  # one by one: SQLite reads all rows for both
     select(func.min(RecordRow.id)).where(_OF_JOB).scalar_subquery(),
     select(func.max(RecordRow.id)).where(_OF_JOB).scalar_subquery(),
 )

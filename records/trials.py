@@ -1,20 +1,24 @@
 """What the trials of one job come to: counts by status, and a sample that shows their course.
 
-Both are made by the database in one pass over the job, so that a job of 100,000 trials opens as
-fast as one of a thousand: rows that nobody looks at never become Python values.
+Both are made by the database, in passes over the job's own index, so that a job of 100,000 trials
+opens as fast as one of a thousand: rows that nobody looks at are not even read.
 """
 
 from __future__ import annotations
 
+from bisect import bisect
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
-from sqlalchemy import Connection, and_, func, or_, select
+from sqlalchemy import Connection, Integer, Select, bindparam, func, literal, select
+from sqlalchemy.orm import aliased
 
+from records.lookup import REACH
 from records.ranking import Candidate, pick
-from records.schema import RecordRow
-from records.types import BASELINE, BASELINE_ROUND, OK
+from records.schema import MeasurementRow, RecordRow
+from records.types import BASELINE_ROUND, OK, TRIAL
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,55 +56,60 @@ class TrialPoint:
 
 
 def tallied(connection: Connection, job_id: str) -> Tallied:
-    """The trials of a job by status."""
+    """The trials of a job by status. Of its rows only those are read that may be its best: all else
+    is in `ix_records_job`."""
     of_job = RecordRow.job_id == job_id
     groups = connection.execute(
         select(
-            RecordRow.kind,
             RecordRow.status,
-            RecordRow.standing,
-            func.count().label("records"),
+            func.count().label("trials"),
             func.min(RecordRow.id).label("first_id"),
-            func.min(RecordRow.ranked_seconds).label("least"),
         )
-        .where(of_job)
-        .group_by(RecordRow.kind, RecordRow.status, RecordRow.standing)
+        .where(of_job, RecordRow.kind == TRIAL)
+        .group_by(RecordRow.status)
     ).all()
-    counts: dict[str, tuple[int, int]] = {}
-    for row in groups:
-        if row.kind != BASELINE:
-            trials, first = counts.get(row.status, (0, row.first_id))
-            counts[row.status] = trials + row.records, min(first, row.first_id)
-    ids = [first for _, first in counts.values()]
+    ids = [row.first_id for row in groups]
     errors = connection.execute(
         select(RecordRow.id, RecordRow.error).where(RecordRow.id.in_(ids))
     ).all()
     messages: dict[int, str | None] = {row.id: row.error for row in errors}
     statuses = [
-        StatusCount(status=status, trials=trials, first_id=first, message=messages[first])
-        for status, (trials, first) in counts.items()
+        StatusCount(
+            status=row.status,
+            trials=row.trials,
+            first_id=row.first_id,
+            message=messages[row.first_id],
+        )
+        for row in groups
     ]
     statuses.sort(key=lambda row: (row.status != OK, -row.trials, row.status))
-    firsts = [Candidate(row.least, 0, row.standing) for row in groups if row.standing is not None]
-    return Tallied(statuses=statuses, best_id=_best_id(connection, job_id, pick(firsts)))
+    best = pick(_candidates(connection, job_id))
+    return Tallied(statuses=statuses, best_id=None if best is None else best.id)
 
 
-def _best_id(connection: Connection, job_id: str, best: Candidate | None) -> int | None:
-    if best is None:
-        return None
-    # The job's workload, target and device make this a seek in ix_records_best.
-    scope = (RecordRow.workload_key, RecordRow.target, RecordRow.device)
-    first = select(*scope).where(RecordRow.job_id == job_id).order_by(RecordRow.id).limit(1)
-    values = connection.execute(first).one()
-    query = (
-        select(RecordRow.id)
-        .where(*(column == value for column, value in zip(scope, values, strict=True)))
-        .where(RecordRow.standing == best.standing, RecordRow.ranked_seconds == best.seconds)
-        .where(RecordRow.job_id == job_id)
-        .order_by(RecordRow.id)
+def _candidates(connection: Connection, job_id: str) -> list[Candidate]:
+    """Those of a job's records that may be its best: baselines, what was measured again, and the
+    trial with the least time (if that was imported, nothing but what was measured again counts)."""
+    of_job = RecordRow.job_id == job_id
+    begin, end = connection.execute(REACH, {"job_id": job_id}).one()
+    again = select(MeasurementRow.record_id).where(MeasurementRow.record_id.between(begin, end))
+    timed = select(RecordRow.id).where(of_job, RecordRow.kind == TRIAL, RecordRow.status == OK)
+    fastest = (
+        timed.where(RecordRow.seconds.is_not(None))
+        .order_by(RecordRow.seconds, RecordRow.id)
         .limit(1)
     )
-    return connection.execute(query).scalar()
+    found: list[Any] = []
+    for some in (
+        RecordRow.round == BASELINE_ROUND,
+        RecordRow.id.in_(again),
+        RecordRow.id == fastest.scalar_subquery(),
+    ):
+        query = select(RecordRow.ranked_seconds, RecordRow.id, RecordRow.standing).where(
+            *(of_job, some, RecordRow.standing.is_not(None), RecordRow.ranked_seconds.is_not(None))
+        )
+        found += connection.execute(query)
+    return [Candidate(*row) for row in found]
 
 
 def ends(connection: Connection, job_id: str) -> tuple[datetime, datetime] | None:
@@ -117,25 +126,23 @@ def sample(
     connection: Connection, job_id: str, *, at_most: int, always: Collection[int] = ()
 ) -> list[TrialPoint]:
     """Every n-th trial of a job in order, about `at_most` in all, with the first and the last one,
-    and the records of the ids in `always` (some tens at most)."""
-    of_job = RecordRow.job_id == job_id
-    baselines = connection.execute(
-        select(RecordRow.id).where(of_job, RecordRow.round == BASELINE_ROUND)
-    ).scalars().all()  # fmt: skip
-    trials = and_(of_job, RecordRow.id.not_in(baselines))
-    total = connection.execute(select(func.count()).where(trials)).scalar_one()
+    and the trials of the ids in `always` (some tens at most)."""
+    trials = RecordRow.job_id == job_id, RecordRow.kind == TRIAL
+    total, last = connection.execute(
+        select(func.count(), func.max(RecordRow.id)).where(*trials)
+    ).one()
+    if not total:
+        return []
     step = max(1, -(-total // at_most))
-    number = func.row_number().over(order_by=RecordRow.id).label("trial")
-    numbered = select(RecordRow.id, number).where(trials).subquery()
-    wanted = or_(
-        numbered.c.trial % step == 1 % step,
-        numbered.c.trial == total,
-        numbered.c.id.in_(always),
-    )
-    chosen = select(numbered).where(wanted).subquery()
-    query = select(
-        chosen.c.trial, RecordRow.id, RecordRow.status, RecordRow.seconds, RecordRow.created_at
-    ).join(chosen, chosen.c.id == RecordRow.id).order_by(chosen.c.id)  # fmt: skip
+    found = [*connection.execute(_WALK, {"job_id": job_id, "step": step})]
+    ids = [row.id for row in found]
+    for one in sorted({last, *always}.difference(ids)):
+        before = found[bisect(ids, one) - 1]
+        since = select(func.count()).where(*trials, RecordRow.id > before.id, RecordRow.id <= one)
+        number = literal(before.trial) + since.scalar_subquery()
+        found += connection.execute(
+            select(number.label("trial"), *_POINT).where(*trials, RecordRow.id == one)
+        )
     return [
         TrialPoint(
             trial=row.trial,
@@ -144,5 +151,33 @@ def sample(
             seconds=row.seconds if row.status == OK else None,
             created_at=row.created_at,
         )
-        for row in connection.execute(query)
+        for row in sorted(found, key=lambda row: row.trial)
     ]
+
+
+_POINT = (RecordRow.id, RecordRow.status, RecordRow.seconds, RecordRow.created_at)
+
+
+def _walk() -> Select[Any]:
+    """Selects every `step`-th trial of a job, beginning with the first.
+
+    From each to the one `step` further on: the index of the job is passed once, while window
+    functions make a row of each trial.
+    """
+    row = aliased(RecordRow)
+    trials = select(row.id).where(row.job_id == bindparam("job_id"), row.kind == TRIAL)
+    first = trials.order_by(row.id).limit(1).scalar_subquery()
+    start = select(literal(1).label("trial"), RecordRow.id.label("id")).where(RecordRow.id == first)
+    at = start.cte("walk", recursive=True)
+    step = bindparam("step", type_=Integer)
+    ahead = trials.where(row.id > at.c.id).order_by(row.id).limit(1).offset(step - 1)
+    following = ahead.correlate(at).scalar_subquery()
+    walk = at.union_all(
+        select(at.c.trial + step, RecordRow.id)
+        .select_from(at)
+        .join(RecordRow, RecordRow.id == following)
+    )
+    return select(walk.c.trial, *_POINT).join(walk, walk.c.id == RecordRow.id).order_by(walk.c.id)
+
+
+_WALK = _walk()

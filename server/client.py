@@ -17,7 +17,7 @@ import json
 import random
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import TracebackType
 from typing import IO, Any, Literal, Self, TypeVar
@@ -32,7 +32,11 @@ PATIENCE_S = 60.0
 """How long what fails for the moment is asked again."""
 _SILENCE_S = 45.0
 """A stream that says nothing for so long is lost: the server comments every 15 seconds."""
+_IMPORT_S = 3600.0
+"""What taking in a log may take once it was sent: a gigabyte of lines is minutes of work."""
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 5.0
+_TOLD_S = 2.0
+"""Waiting for so long is told of."""
 _FOR_THE_MOMENT = (429, 502, 503, 504)
 _NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 """Errors after which the server has not seen the request."""
@@ -63,7 +67,8 @@ class Client:
     """The service at `url`. May be shared by threads; to be closed.
 
     `token` is sent as the bearer token. `timeout`: seconds for one answer. `patience`: seconds for
-    which a call is repeated that a busy server or a lost connection has kept from being answered.
+    which a call is repeated that a busy server or a lost connection has kept from being answered;
+    `on_wait` is told, once a call, why that takes more than a moment.
     Every method raises RequestRefused or ServiceUnreachable.
     """
 
@@ -74,6 +79,7 @@ class Client:
         *,
         timeout: float = 30.0,
         patience: float = PATIENCE_S,
+        on_wait: Callable[[str], None] = lambda why: None,
     ) -> None:
         headers = {"Accept": "application/json"}
         if token is not None:
@@ -85,7 +91,7 @@ class Client:
         except (httpx.InvalidURL, UnicodeEncodeError) as e:
             raise ServiceError(f"{url!r}, or the token, cannot be used: {e}") from e
         self.url = str(self._http.base_url).rstrip("/")
-        self._patience = patience
+        self._patience, self._on_wait = patience, on_wait
 
     def close(self) -> None:
         """End the connections."""
@@ -172,7 +178,7 @@ class Client:
     def follow(self, job_id: str, after: int = 0) -> Iterator[schemas.Event]:
         """The events of a job after that of id `after`, as they happen, each once, to the job's
         end. A lost connection, or a server that is started anew, only makes a pause."""
-        retry = _Retry(self._patience)
+        retry = self._retry()
         last = after
         while True:
             headers = {"Accept": "text/event-stream", "Last-Event-ID": str(last)}
@@ -183,7 +189,7 @@ class Client:
                     for event in _sse(response.iter_lines()):
                         if event.id > last:
                             last = event.id
-                            retry = _Retry(self._patience)
+                            retry = self._retry()
                             yield event
                 # It ends with the job, which the next answer says, or with the server.
                 retry.pause(f"{self.url} ended the stream of events", None)
@@ -250,10 +256,11 @@ class Client:
             while part := log.read(1 << 16):
                 yield part
 
-        retry = _Retry(self._patience)
+        retry = self._retry()
         while True:
             try:
-                response = self._http.post("/v1/records/import", content=parts())
+                timeout = httpx.Timeout(self._http.timeout.connect, read=_IMPORT_S)
+                response = self._http.post("/v1/records/import", content=parts(), timeout=timeout)
                 _raise_for(response)
                 return _checked(schemas.ImportReport, response)
             except (httpx.TransportError, _Later) as e:
@@ -268,6 +275,9 @@ class Client:
         return self._model(schemas.WorkloadDetail, "GET", f"/v1/workloads/{key}")
 
     # Asking
+
+    def _retry(self) -> _Retry:
+        return _Retry(self._patience, self._on_wait)
 
     def _model(self, model: type[M], method: str, path: str, **request: Any) -> M:
         return _checked(model, self._request(method, path, **request))
@@ -289,7 +299,7 @@ class Client:
         """The answer. What is not `repeatable` is asked again only if nothing was done."""
         if (params := request.get("params")) is not None:
             request["params"] = {k: v for k, v in params.items() if v is not None}
-        retry = _Retry(self._patience)
+        retry = self._retry()
         while True:
             try:
                 response = self._http.request(method, path, **request)
@@ -318,9 +328,11 @@ class _Later(Exception):
 class _Retry:
     """Growing pauses, for so many seconds in all."""
 
-    def __init__(self, patience: float) -> None:
+    def __init__(self, patience: float, on_wait: Callable[[str], None]) -> None:
         self._end = time.monotonic() + patience
         self._next = _FIRST_PAUSE_S
+        self._tell_at: float | None = time.monotonic() + _TOLD_S
+        self._on_wait = on_wait
 
     def pause(self, why: str, error: Exception | None) -> None:
         """Wait, or raise if the time is over. What follows an end that was in order is asked for
@@ -331,6 +343,10 @@ class _Retry:
             if isinstance(error, _Later):
                 raise error.refusal from error
             raise ServiceUnreachable(f"{why}; is the server running?") from error
+        if self._tell_at is not None and time.monotonic() + seconds > self._tell_at:
+            self._tell_at = None
+            left = self._end - time.monotonic()
+            self._on_wait(f"{why}; trying again for {left:.0f} seconds")
         self._next = min(2 * self._next, _LONGEST_PAUSE_S)
         time.sleep(seconds)
 

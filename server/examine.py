@@ -1,8 +1,9 @@
 """Examining a workload that a stranger sent: what it is, and whether it is within limits.
 
 Runs in a child process (`server.children`), which `server.examiner` gives one question at
-a time and kills when it takes too long: parsing and proving are Python code that would hold up
-every other request, and what exhausts memory or a stack takes only the child with it.
+a time and which ends by SIGPROF when one takes too long: parsing and proving are Python code that
+would hold up every other request, and what exhausts memory, a stack or its time takes only the
+child with it.
 
 Frames on stdin and stdout: four bytes of length, then JSON.
 """
@@ -37,7 +38,8 @@ LONGEST_FRAME = 64 << 20
 @dataclass(frozen=True)
 class WorkloadLimits:
     """Bounds on a workload: operations of one run, bytes of all its buffers, loops around a block,
-    blocks; characters of script text; seconds and bytes of memory to find that out."""
+    blocks; characters of script text; seconds of processor time and bytes of memory to find that
+    out."""
 
     operations: float = 1e14
     bytes: int = 8 << 30
@@ -163,11 +165,11 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (limits.memory, limits.memory))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     while (question := read_frame(questions)) is not None:
-        # A child whose server was killed ends itself, too.
-        signal.alarm(int(limits.seconds) + 5)
+        # Processor time: how long it takes besides is a matter of what else the machine does.
+        signal.setitimer(signal.ITIMER_PROF, limits.seconds)
         out.write(frame(answer(question, limits)))
         out.flush()
-        signal.alarm(0)
+        signal.setitimer(signal.ITIMER_PROF, 0.0)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import logging
+import signal
 from asyncio.subprocess import PIPE, Process
 from collections import Counter, OrderedDict, deque
 from collections.abc import AsyncIterator, Mapping
@@ -21,6 +22,10 @@ _log = logging.getLogger(__name__)
 
 START_SECONDS = 60.0
 """A child that has not answered its first question after these, on top of its own, is lost."""
+
+PATIENCE = 2.5
+"""How many times the seconds that a question may take of a processor it may take in all: a machine
+that has much else to do is slower."""
 
 KEPT, KEPT_CHARACTERS = 256, 4096
 """What was examined last is not examined again: so many questions of so many characters."""
@@ -95,7 +100,8 @@ class Examiner:
         """The workload of `{"script"}` or `{"name", "args"}`, with `"target"`, asked by `client`.
 
         Raises ProblemError: 422 for what is none, beyond limits, or takes too long to tell; 429
-        where too many of the client's questions wait, 503 where too many of all do.
+        where too many of the client's questions wait, 503 where too many of all do, or where this
+        machine is too busy.
         """
         asked = json.dumps(question)
         known = self._known.get(asked)
@@ -137,16 +143,22 @@ class Examiner:
     async def _ask(self, question: Mapping[str, Any]) -> dict[str, Any]:
         fresh = not self._idle
         child = await self._start() if fresh else self._idle.pop()
-        seconds = self.limits.seconds + (START_SECONDS if fresh else 0.0)
+        seconds = PATIENCE * self.limits.seconds + (START_SECONDS if fresh else 0.0)
         answered = False
         try:
             async with asyncio.timeout(seconds):
                 found = await _exchange(child, question)
             answered = True
             return found
-        except TimeoutError:
-            return _lost(f"examining it took more than {self.limits.seconds:g} seconds")
+        except TimeoutError as e:
+            raise unavailable(
+                f"this machine is too busy: examining the workload took more than {seconds:g} "
+                "seconds, most of which it waited for a processor; try again later"
+            ) from e
         except (asyncio.IncompleteReadError, BrokenPipeError, ConnectionResetError):
+            if await child.wait() == -signal.SIGPROF:
+                most = f"{self.limits.seconds:g} seconds of processor time"
+                return _lost(f"examining it took more than {most}")
             _log.warning("a process that examined a workload ended")
             return _lost("examining it exhausted the memory or the stack of a process")
         finally:

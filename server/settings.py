@@ -109,7 +109,9 @@ class Settings(BaseModel):
     workload_depth: int = Field(32, gt=0, description="loops around one block")
     workload_blocks: int = Field(256, gt=0, description="blocks of a workload")
     script_characters: int = Field(1 << 20, gt=0, description="length of a script's text")
-    examine_seconds: float = Field(10.0, gt=0, le=_DAY, description="time to examine one workload")
+    examine_seconds: float = Field(
+        10.0, gt=0, le=_DAY, description="processor time to examine one workload"
+    )
     examine_bytes: int = Field(4 << 30, gt=0, description="memory to examine one workload")
     examine_processes: int = Field(2, ge=1, le=64, description="workloads examined at once")
     build_seconds: float = Field(15.0, gt=0, le=_DAY, description="time to build one candidate")

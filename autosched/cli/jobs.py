@@ -103,7 +103,7 @@ def run(options: argparse.Namespace) -> int:
     from server.client import Client
 
     url = options.server or os.environ.get(SERVER) or DEFAULT_SERVER
-    with Client(url, _token(options.token_file)) as client:
+    with Client(url, _token(options.token_file), on_wait=_say_waiting) as client:
         if options.action == "list":
             return _list(client, options)
         if options.action == "watch":
@@ -118,6 +118,10 @@ def run(options: argparse.Namespace) -> int:
             print(job.model_dump_json() if options.json else _described(job))
             return 0
         return _watch(client, job.id, options)
+
+
+def _say_waiting(why: str) -> None:
+    print(f"autosched jobs: {plain(why)}", file=sys.stderr, flush=True)
 
 
 def _token(file: str | None) -> str | None:

@@ -21,8 +21,8 @@ class Limits:
 
     `characters` of text; `depth` of nested brackets and loops; `height` of expressions; `nodes` of
     the syntax tree, names given to values counted as often as they are used; `blocks` of one
-    function; `bytes` of all buffers of one function; `seconds` for reading and verifying, checked
-    now and then.
+    function; `bytes` of all buffers of one function; `seconds` of processor time for reading and
+    verifying, checked now and then.
     """
 
     characters: int = 1 << 20
@@ -142,7 +142,7 @@ class Budget:
     def __init__(self, source: Source, limits: Limits) -> None:
         self.source, self.limits = source, limits
         self.spent = 0
-        self.deadline = time.monotonic() + limits.seconds
+        self.deadline = time.thread_time() + limits.seconds
         self._check_at = 1000
 
     def spend(self, place: Place, nodes: int = 1) -> None:
@@ -155,12 +155,14 @@ class Budget:
             raise self.source.error(
                 place, f"the script has more than {self.limits.nodes} nodes up to here"
             )
-        if time.monotonic() > self.deadline:
+        if time.thread_time() > self.deadline:
             raise self.source.error(
-                place, f"reading the script took more than {self.limits.seconds:g} seconds"
+                place,
+                f"reading the script took more than {self.limits.seconds:g} seconds of "
+                "processor time",
             )
 
     @property
     def seconds_left(self) -> float:
-        """Time left; negative once it is used up."""
-        return self.deadline - time.monotonic()
+        """Processor time left; negative once it is used up."""
+        return self.deadline - time.thread_time()

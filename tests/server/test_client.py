@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -14,7 +15,9 @@ import pytest
 from serving import serving
 
 import autosched as at
+from records import ImportReport, Store
 from server.client import Client, RequestRefused, ServiceError, ServiceUnreachable
+from server.routes import exchange
 from server.settings import Settings
 
 
@@ -206,6 +209,29 @@ def test_patience_ends() -> None:
         pytest.raises(ServiceUnreachable, match=r"does not answer: .*is the server running"),
     ):
         client.job("x")
+
+
+def test_who_waits_is_told_why_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "sleep", lambda seconds: None)
+    busy = (503, {"Retry-After": "3", "Content-Type": "application/json"}, BUSY[2])
+    told: list[str] = []
+    with failing(busy, busy, FOUND) as (url, _), Client(url, on_wait=told.append) as client:
+        client.job("x")
+    (why,) = told
+    assert "the database is away" in why
+    assert "trying again for" in why
+
+
+def test_taking_in_a_log_may_take_longer_than_an_answer(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def slowly(store: Store, log: io.BytesIO) -> ImportReport:
+        time.sleep(2)
+        return ImportReport(new=7)
+
+    monkeypatch.setattr(exchange, "import_jsonl", slowly)
+    with Client(client.url, timeout=1, patience=0) as impatient:
+        assert impatient.import_records(io.BytesIO(b"{}")).new == 7
 
 
 def test_resuming_is_not_repeated_when_nobody_knows_whether_it_arrived() -> None:

@@ -51,6 +51,13 @@ def test_what_is_there(client: httpx.Client, path: str) -> None:
         same(client, path)
 
 
+def test_no_other_route(client: httpx.Client) -> None:
+    head = client.head("/logout")
+    assert (head.status_code, head.headers["allow"], head.content) == (405, "POST", b"")
+    answer = client.put("/v1/jobs")
+    assert (answer.status_code, answer.headers["allow"]) == (405, "GET, HEAD, POST")
+
+
 def test_streams_end_with_their_head(client: httpx.Client) -> None:
     """A job that waits has events without end; an export is not read."""
     job = submit(client, 8)

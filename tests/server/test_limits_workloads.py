@@ -216,17 +216,31 @@ def test_modules_in_the_working_folder_are_not_run_by_who_examines(
     asyncio.run(run())
 
 
-def test_a_question_that_takes_too_long_costs_its_process() -> None:
+def test_a_question_that_gets_no_processor_costs_its_process() -> None:
     async def run() -> None:
-        async with examining(WorkloadLimits(seconds=3.0), processes=1) as made:
+        async with examining(WorkloadLimits(seconds=2.0), processes=1) as made:
             await made.ask(QUESTION)
             (child,) = made._idle
             os.kill(child.pid, signal.SIGSTOP)
-            with pytest.raises(ProblemError, match="more than 3 seconds") as caught:
+            # It had no processor, so nothing is known of the workload.
+            with pytest.raises(ProblemError, match=r"busy: .* more than 5 seconds") as caught:
                 await made.ask(QUESTION)
-            assert caught.value.kind.name == "workload-too-large"
+            assert (caught.value.status, caught.value.headers) == (503, {"Retry-After": "2"})
             assert child.returncode == -signal.SIGKILL
             await made.ask(QUESTION)
+
+    asyncio.run(run())
+
+
+def test_a_question_that_takes_too_long_costs_its_process() -> None:
+    """Too long by the processor's time, which the child's own timer counts."""
+
+    async def run() -> None:
+        async with examining(WorkloadLimits(seconds=0.001), processes=1) as made:
+            with pytest.raises(ProblemError, match=r"0\.001 seconds of processor time") as caught:
+                await made.ask(QUESTION)
+            assert (caught.value.status, caught.value.kind.name) == (422, "workload-too-large")
+            assert made._idle == []
 
     asyncio.run(run())
 
