@@ -84,7 +84,8 @@ def _kernel_parts(kernel: KernelStats, analysis: Analysis, device: Device) -> li
         shared,
         moved / (device.l2 * spread),
         memory / (device.memory * spread),
-        floats(device.launch),
+        # Before a scan in a single pass another kernel sets its marks to 0.
+        device.launch * np.where(kernel.tiles > 0.0, 2.0, 1.0),
     ]
 
 

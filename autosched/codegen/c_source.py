@@ -5,7 +5,7 @@ The text follows the loop nest: a loop is a `for`, an accumulator a variable, a 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from math import prod
 
 from autosched.codegen.gpu.across import unrolled
@@ -16,12 +16,23 @@ from autosched.codegen.gpu.exprs import Exprs, wrap
 from autosched.codegen.gpu.helpers import Helpers
 from autosched.codegen.gpu.kernel import BLOCKS, Kernel, shared_offsets
 from autosched.codegen.gpu.lookback_text import LookbackWriter
+from autosched.codegen.gpu.overhang import whole_of
 from autosched.codegen.gpu.reduce import chain_at, is_first
 from autosched.codegen.gpu.vectors import Vectors, vectors_of
 from autosched.codegen.gpu.writer import same_predicate
 from autosched.tir.affine import Affine, Extents, Int, always
 from autosched.tir.expr import Slot, Var
-from autosched.tir.nodes import Access, Block, Buffer, For, Node, Predicate, allocated, sites
+from autosched.tir.nodes import (
+    Access,
+    Block,
+    Buffer,
+    For,
+    Node,
+    Predicate,
+    allocated,
+    kind_vars,
+    sites,
+)
 
 
 def c_source(kernels: Sequence[Kernel], dialect: Dialect, warp: int) -> str:
@@ -138,8 +149,38 @@ class _KernelText(LookbackWriter):
         common = self.common(node)
         with self.inside(self.when(common)):
             self.active += common
-            self.statement(node)
+            self.versions(node)
             del self.active[len(self.active) - len(common) :]
+
+    def versions(self, node: Node) -> None:
+        """A statement; where its terms may end within a step of the loops around, once for steps
+        that are whole, in which nothing is asked, and once for the last."""
+        asks = isinstance(node, For) and not self.ends and not self.waits(node)
+        ending = list(self.ending(node)) if asks else []
+        if not ending:
+            self.statement(node)
+            return
+        with self.inside(self.when([whole for whole, _ in ending])):
+            self.active += [p for _, p in ending]
+            self.statement(node)
+            del self.active[len(self.active) - len(ending) :]
+        with self.inside("else"):
+            self.ends = True
+            self.statement(node)
+            self.ends = False
+
+    def ending(self, node: Node) -> Iterator[tuple[Predicate, Predicate]]:
+        """(what holds where `p` does for all of a node, `p`) of the conditions on the terms of a
+        reduction that are the same for all threads of a block."""
+        (site, *others) = sites(node)
+        if others or site.block.reducer is None:
+            return
+        threads = [x.var for n, x in self.kernel.axes.items() if n not in BLOCKS]
+        for p in self.left(site.block.predicates):
+            if p.form.uses(kind_vars(site.block, "reduce")) and not p.form.uses(threads):
+                whole = whole_of(p, {x.var: x.extent for x in site.loops})
+                if whole is not None and always(whole.form.span(self.extents)[0] < whole.bound):
+                    yield whole, p
 
     def statement(self, node: Node) -> None:
         chain = chain_at(node, self.kernel.axes)

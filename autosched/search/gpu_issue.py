@@ -6,7 +6,8 @@ waves      passes of warps through shared memory: of words that lanes share, one
            at steps of a power of two meet in a bank and come one after the other
 turns      times that the innermost loop that is not unrolled goes round, over all threads
 steps      times that a block waits for what it fetches, each for as long as memory takes
-guarded    points asked for in the innermost loops, since a tile overhangs along a reduction
+guarded    points asked for in the innermost loops: of a tile that overhangs along a reduction those
+           of the step in which this ends
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from autosched.sketch.decisions import Mask
 from autosched.tir import dtypes
 from autosched.tir.affine import Digit
 from autosched.tir.annotations import DOUBLE_BUFFER, SINGLE_PASS
+from autosched.tir.expr import Var
 from autosched.tir.nodes import Block, For, strides
 
 WARP = 32.0
@@ -72,15 +74,16 @@ def issue_of(
             steps = np.maximum(steps, own)
             ahead = bool(block.annotation(DOUBLE_BUFFER))
             exposed = np.maximum(exposed, own / inner if ahead else own)
-        asked = _asked(place)
-        guarded = guarded + np.where(asked, points, 0.0)
+        asked = _asked(place, homes)
+        guarded = guarded + asked * points
         for use in place.uses:
             buffer = use.access.buffer
             if buffer.scope == "local" or not use.access.indices or is_handed(use, block):
                 continue
             count = count_of(use, place, points)
             size = float(dtypes.itemsize(buffer.dtype))
-            width = np.where(asked, 1.0, width_of(use, place, tree, homes, size, vector))
+            width = width_of(use, place, tree, homes, size, vector)
+            width = 1.0 / (asked + (1.0 - asked) / width)  # what is asked for goes one by one
             each = 1.0 if vector is None else 1.0 + COPIED / 2.0
             requests = requests + each * count / width
             if buffer.scope == "shared" and not use.written:
@@ -136,22 +139,42 @@ def _steps(place: SiteUses, home: int) -> tuple[Floats, Floats]:
     return total, inner
 
 
-def _asked(place: SiteUses) -> Mask:
-    """Whether a predicate that reduction loops of the unrolled body move may fail."""
-    found: Mask = np.asarray(False)
-    moving = reduction_loops(place.site)
-    extents = {id(x.var): e for x, e in zip(place.site.loops, place.extents, strict=True)}
+def _asked(place: SiteUses, homes: Mapping[int, int]) -> Floats:
+    """Share of a block's points whose terms may not exist. Where a loop outside of the nest that
+    computes decides it, only its last iterations ask (`c_source.versions`), else all do."""
+    loops, moving = place.site.loops, reduction_loops(place.site)
+    shared = [u.access.buffer for u in place.uses if u.access.buffer.scope == "shared"]
+    first = next((d + 1 for d, x in enumerate(loops) if id(x.var) in moving), 0)
+    nest = max((homes[id(b)] for b in shared), default=first)
+    depth = {id(x.var): d for d, x in enumerate(loops)}
+    none = floats(1.0)
     for p in place.site.block.predicates:
         if not any(id(v) in moving for v in p.form.variables()):
             continue
-        high = floats(p.form.const)
+        inner, outer = floats(p.form.const), []
         for atom, c in p.form.terms:
-            most = extents.get(id(atom))
-            if most is None:
-                return np.asarray(True)
-            high = high + np.maximum(floats(c), 0.0) * (most - 1.0)
-        found = found | (high >= floats(p.bound))
-    return found
+            d = depth.get(id(atom))
+            if d is None:
+                return floats(1.0)
+            most = floats(place.extents[d]) - 1.0
+            if d < nest and loops[d].thread is None:
+                outer.append((floats(c), most))
+            else:
+                inner = inner + np.maximum(floats(c), 0.0) * most
+        room = floats(p.bound) - 1.0 - inner
+        if len(outer) == 1 and not any(_is_thread(v, place) for v in p.form.variables()):
+            ((step, last),) = outer
+            whole = np.maximum(np.floor(room / step) + 1.0, 0.0) / (last + 1.0)
+            none = none * np.minimum(whole, 1.0)
+        else:
+            reach = sum((np.maximum(c, 0.0) * m for c, m in outer), floats(0.0))
+            none = none * np.where(reach <= room, 1.0, 0.0)
+    share: Floats = 1.0 - none
+    return share
+
+
+def _is_thread(v: Var, place: SiteUses) -> bool:
+    return any(x.var is v and x.thread is not None for x in place.site.loops)
 
 
 def width_of(

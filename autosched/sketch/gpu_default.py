@@ -18,6 +18,7 @@ from autosched.gpu_target import limits_of
 from autosched.schedule import BlockRV, Decision, LoopRV, Schedule
 from autosched.sketch.analysis import analyse_blocks
 from autosched.target import Target
+from autosched.tir.annotations import SINGLE_PASS
 from autosched.tir.nodes import PrimFunc, kind_vars, sites
 
 THREADS = 128
@@ -32,6 +33,11 @@ SCANNED = 1 << 15
 """Threads that are wanted then; with half as many elements each keeps its own steps."""
 CHUNK = 16
 """Steps of a chunk, at least: less is not worth the steps from chunk to chunk."""
+SCAN_THREADS, SCAN_ROWS, SCAN_COLUMNS = 256, 16, 32
+"""Of a single pass: threads of a block, steps of each, and how many of them lie along the last
+other axis, if it is so long: rows of 128 bytes."""
+MIN_TILES = 4
+"""Tiles of steps below which a single pass is no gain."""
 
 
 def default_gpu_schedule(func: PrimFunc, target: Target) -> Schedule:
@@ -42,10 +48,12 @@ def default_gpu_schedule(func: PrimFunc, target: Target) -> Schedule:
     if func.sizes:
         names = ", ".join(v.name for v in func.sizes)
         raise ScheduleError(f"{func.name} has the symbolic sizes {names}: specialize it first")
-    schedule = _chunked(_inlined(Schedule(func)))
+    schedule = _scanned(_inlined(Schedule(func)), target)
     threads = min(THREADS, limits_of(target).max_threads)
     for root in schedule.func.body:
-        schedule_nest(schedule, [s.block.name for s in sites(root)], threads)
+        blocks = [s.block for s in sites(root)]
+        if not blocks[0].annotation(SINGLE_PASS):
+            schedule_nest(schedule, [b.name for b in blocks], threads)
     return schedule
 
 
@@ -77,9 +85,9 @@ def _inlined(schedule: Schedule) -> Schedule:
     return schedule
 
 
-def _chunked(schedule: Schedule) -> Schedule:
-    """`schedule` with long recurrences of few elements in chunks, and so is what carries from chunk
-    to chunk, where that is long."""
+def _scanned(schedule: Schedule, target: Target) -> Schedule:
+    """`schedule` with long recurrences of few elements in a single pass, or in chunks, and so is
+    what carries from chunk to chunk, where that is long."""
     waiting = list(schedule.get_blocks())
     while waiting:
         rv = waiting.pop()
@@ -91,12 +99,26 @@ def _chunked(schedule: Schedule) -> Schedule:
             continue
         trial = schedule.copy()
         try:
-            _, carry = trial.parallel_scan(rv, max(CHUNK, -(-length * count // SCANNED)))
+            if target.kind == "cuda":
+                trial.single_pass_scan(rv, *_tile(schedule, spatial, length, target))
+            else:
+                _, carry = trial.parallel_scan(rv, max(CHUNK, -(-length * count // SCANNED)))
+                waiting.append(carry)
         except ScheduleError:  # it does more than combine
             continue
         schedule = trial
-        waiting.append(carry)
     return schedule
+
+
+def _tile(
+    schedule: Schedule, spatial: list[LoopRV], length: int, target: Target
+) -> tuple[int, int, int]:
+    """(steps of a thread, threads along the steps, along the last other axis) of a single pass."""
+    threads = min(SCAN_THREADS, limits_of(target).max_threads)
+    width = _extent(schedule, spatial[-1:])
+    columns = min(SCAN_COLUMNS, width, threads)
+    groups = min(threads // columns, max(length // (SCAN_ROWS * MIN_TILES), 1))
+    return SCAN_ROWS, 1 << (groups.bit_length() - 1), columns
 
 
 def _loops(schedule: Schedule, rv: BlockRV) -> tuple[list[LoopRV], list[LoopRV], list[LoopRV]]:

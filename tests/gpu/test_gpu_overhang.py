@@ -8,6 +8,7 @@ from typing import Any
 from gpu_run import check, cuda, opencl, source
 
 from autosched.codegen.cuda import compile_cuda
+from autosched.search.analysis import analyse
 from autosched.sketch.generate import generate_space
 from autosched.sketch.space import Space
 from autosched.target import Target
@@ -46,11 +47,29 @@ def test_sums_of_an_overhanging_tile_ask_nothing() -> None:
     assert re.search(r"if \([^)]*< 13", text), "stores are still asked for"
 
 
-def test_an_overhanging_reduction_is_asked_for() -> None:
-    """Terms that do not exist would be added."""
-    plain, space = spaced("matmul", (8, 7, 8), opencl())
-    chosen = values(space, vi_4=2, vi_2=2, vj_4=2, vj_2=2, vk_1=2, vk_2=2)
-    check(space.schedule(0, chosen).func, plain)
+def test_an_overhanging_reduction_is_asked_for_where_it_ends() -> None:
+    """Terms that do not exist would be added: in the last step alone."""
+    plain, space = spaced("matmul", (8, 15, 8), opencl())
+    chosen = values(space, vi_2=2, vi_4=2, vj_2=2, vj_4=2, vk_1=2, vk_2=2)
+    func = space.schedule(0, chosen).func
+    text = check(func, plain)
+    whole, last = text[text.index("if (k_0 * 4 < 12) {") :].split("else {", 1)
+    assert "fma(" in whole
+    assert "if (" not in whole[1:]
+    assert "if (k_0 * 4 + k_1 * 2 + k_2 < 15)" in last
+    (kernel,) = analyse(func, opencl()).kernels
+    assert kernel.guarded == 8 * 8 * 16 / 4, "a quarter of all points, since of four steps one ends"
+
+
+def test_what_ends_with_a_vector_is_copied_and_stored_in_vectors() -> None:
+    """Rows of 20 in tiles of 16: neighbours exist together."""
+    plain, space = spaced("matmul", (8, 8, 20), opencl())
+    chosen = values(space, vi_2=2, vi_4=2, vj_2=4, vj_4=4, vk_1=4, fetch=4)
+    text = check(space.schedule(0, chosen).func, plain)
+    assert re.search(r"if \([^)]*< 20\) \{\n\s*const float4 B_vec", text), text
+    assert re.search(r"if \([^)]*< 20\) \{\n\s*float4 result", text), text
+    plain, space = spaced("matmul", (8, 8, 21), opencl())
+    assert "float4 result" not in check(space.schedule(0, chosen).func, plain)
 
 
 def test_padding_is_copied_in_vectors() -> None:

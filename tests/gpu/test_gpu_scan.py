@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from math import prod
+
 import numpy as np
 import pytest
 from gpu_run import barriers, check, cuda, opencl, program, random_inputs, run, source
 
 from autosched import te
+from autosched.codegen.cuda import compile_cuda
 from autosched.sketch.default import default_schedule
 from autosched.tir.nodes import PrimFunc
 from autosched.workloads import prim_func_of
@@ -24,9 +27,20 @@ def test_long_ones_of_few_columns_go_in_chunks(t: int, n: int) -> None:
     assert barriers(check(scheduled, func, rtol=1e-3, atol=1e-2)) == 0
 
 
+@pytest.mark.parametrize(("t", "n"), [(257, 1), (1001, 3), (601, 40), (300, 2000)])
+def test_on_cuda_they_go_in_a_single_pass(t: int, n: int) -> None:
+    func = cumsum(t, n)
+    scheduled = default_schedule(func, cuda())
+    _, reset, scan = program(scheduled.func, cuda()).kernels
+    assert reset.name.endswith("_reset")
+    assert scan.lookback is not None
+    assert compile_cuda(source(scheduled.func, cuda()), "sm_90")
+    check(scheduled.func, func, nvrtc=False, rtol=1e-3, atol=1e-2)
+
+
 def test_all_threads_of_a_large_one_have_work() -> None:
     scheduled = default_schedule(cumsum(1 << 20, 1), cuda()).func
-    widest = max(k.grid[0] * k.block[0] for k in program(scheduled, cuda()).kernels)
+    widest = max(prod(k.grid) * prod(k.block) for k in program(scheduled, cuda()).kernels)
     assert widest >= 1 << 15
     steps = [k for k in source(scheduled, cuda()).split("\n") if "for (int t" in k]
     assert all(int(line.split("< ")[1].split(";")[0]) <= 256 for line in steps)

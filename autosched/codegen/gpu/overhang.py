@@ -3,6 +3,9 @@
 What a thread sums up in an array of its own is stored only where the element exists. So a predicate
 on the elements need not be asked at every multiply-add, where it would part each from its
 neighbours and keep loads from being vectors: what is read in vain lies in shared memory.
+
+One on the terms of the sums has to be asked, but only in the step in which these end: what holds in
+a whole step is `whole_of`.
 """
 
 from __future__ import annotations
@@ -79,3 +82,18 @@ def _only_elements(p: Predicate, site: Site, extents: Extents) -> bool:
         if not always(injective(forms, over, extents)):
             return False
     return True
+
+
+def whole_of(p: Predicate, inner: Extents) -> Predicate | None:
+    """What has to hold for `p` to hold throughout the loops `inner`; None if no other loop has a
+    part in it, or if the two are not apart."""
+    part, rest = Affine(0), Affine(p.form.const)
+    for atom, c in p.form.terms:
+        term = Affine.of(atom, c)
+        if term.uses(inner):
+            part = part + term
+        else:
+            rest = rest + term
+    if rest.is_const() or not all(v in inner for v in part.variables()):
+        return None
+    return Predicate(rest + part.span(inner)[1], p.bound)

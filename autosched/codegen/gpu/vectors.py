@@ -52,9 +52,18 @@ def vectors_of(
 
 
 def moves_apart(block: Block, loop: For, width: int) -> bool:
-    """Whether of `width` neighbours along a loop some may exist and others not."""
-    forms = (_separated(p.form, loop.var, width) for p in block.predicates)
-    return any(form.uses([loop.var]) for form in forms)
+    """Whether of `width` neighbours along a loop some may exist and others not: not where what
+    exists ends at a multiple of `width`, as they begin at one."""
+    for p in block.predicates:
+        form = _separated(p.form, loop.var, width)
+        if not form.uses([loop.var]):
+            continue
+        rest = form - Affine.of(loop.var)
+        if rest.uses([loop.var]) or not always((p.bound - rest.const) % width == 0):
+            return True
+        if not all(_is_multiple(a, c, width) for a, c in rest.terms):
+            return True
+    return False
 
 
 def guarded(block: Block) -> set[int]:

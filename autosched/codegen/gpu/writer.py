@@ -51,6 +51,8 @@ class Writer:
         """Whether there is a barrier in each step of the loop around."""
         self.fetching = False
         """Whether what is written now is for the next step of a loop."""
+        self.ends = False
+        """Whether what is written now is for a step within which a reduction ends."""
 
     def index_type(self) -> str:
         """int, or a type of 64 bits where elements are numbered beyond it."""

@@ -13,14 +13,12 @@ from autosched.gpu_target import limits_of
 from autosched.schedule import Decision, Schedule
 from autosched.schedule.combining import does_combine
 from autosched.sketch.decisions import ChoiceSpec
-from autosched.sketch.gpu_default import schedule_nest
+from autosched.sketch.gpu_default import MIN_TILES, schedule_nest
 from autosched.sketch.state import State, Verdict
 from autosched.tir.nodes import kind_vars, sites
 
 CHUNKS = (32, 64, 16, 128)
 """Values for the steps of a chunk."""
-MIN_TILES = 4
-"""Tiles of steps below which a single pass is no gain."""
 MIN_CHUNKS = 4
 """Chunks below which cutting is not worth reading everything twice."""
 THREADS = (128, 64, 32, 256, 512, 1024)
