@@ -101,8 +101,9 @@ def run_batch(topic: str, request: JsonDict) -> None:
 
     try:
         service.run(request, post)
-    except Exception as e:
-        # Not every exception can be read where it arrives; its text can.
+    except BaseException as e:
+        # Not every exception can be read where it arrives; its text can. And what an engine raises
+        # to leave is no end of this process, whose exit status says something of its own.
         raise RuntimeError(explained(e)) from None
 
 

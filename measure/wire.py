@@ -58,7 +58,9 @@ def _encoded(value: Any) -> JsonDict:
 
 
 def shortened(error: str) -> str:
-    """At most LONGEST_ERROR characters; what went wrong stands at the two ends of a text."""
+    """At most LONGEST_ERROR characters, all of which can be sent (a file's name may hold others);
+    what went wrong stands at the two ends of a text."""
+    error = error.encode(errors="backslashreplace").decode()
     if len(error) <= LONGEST_ERROR:
         return error
     half = LONGEST_ERROR // 2 - 32

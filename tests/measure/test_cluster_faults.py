@@ -271,6 +271,16 @@ def test_cluster_error_that_cannot_be_sent_is_told_all_the_same(cluster: Cluster
 
 
 @pytest.mark.long
+def test_cluster_engine_that_wants_to_leave_does_not_end_its_worker(cluster: Cluster) -> None:
+    with cluster.work("leaving", "leaving_engine") as worker:
+        with cluster.pool("leaving", wait_seconds=12.0) as pool:
+            job = pool.open_job(FUNC)
+            with pytest.raises(MeasureError, match="SystemExit: 3"):
+                pool.measure(job, candidates(FUNC, 4))
+        assert worker.popen.poll() is None
+
+
+@pytest.mark.long
 def test_cluster_kinds_of_devices_never_mix() -> None:
     with Cluster() as own:
         own.work("mixed", "quick_engine")

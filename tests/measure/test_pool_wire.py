@@ -49,6 +49,12 @@ def test_wire_long_errors_lose_their_middle() -> None:
     assert found.error.endswith("the end")
 
 
+def test_wire_errors_hold_what_can_be_sent() -> None:
+    raw = encode_result(MeasureResult(Status.BUILD_ERROR, "no file a\udc80"))
+    assert raw["error"] == "no file a\\udc80"
+    assert encode_result(decode_result(raw)) == raw
+
+
 @pytest.mark.parametrize(
     "change",
     [
