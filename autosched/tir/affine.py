@@ -385,32 +385,49 @@ def from_expr(e: Expr, is_atom: Callable[[Var], bool] | None = None) -> Affine |
     if e.op == "neg":
         only = from_expr(e.args[0], is_atom)
         return None if only is None else -only
-    if e.op not in ("add", "sub", "mul", "floordiv", "floormod"):
+    if e.op not in ARITHMETIC:
         return None
     a, b = (from_expr(x, is_atom) for x in e.args)
-    if a is None or b is None:
-        return None
-    if e.op == "add":
+    return None if a is None or b is None else arithmetic(e.op, a, b, _quotient, _remainder)
+
+
+ARITHMETIC = ("add", "sub", "mul", "floordiv", "floormod")
+"""Operations on two forms that may give a form."""
+Divided = Callable[[Affine, Int], Affine]
+
+
+def arithmetic(
+    op: str, a: Affine, b: Affine, quotient: Divided, remainder: Divided
+) -> Affine | None:
+    """One of ARITHMETIC on forms, or None if that is none; `quotient` and `remainder` say how what
+    is divided is written."""
+    if op == "add":
         return a + b
-    if e.op == "sub":
+    if op == "sub":
         return a - b
-    if e.op == "mul":
+    if op == "mul":
         if b.is_const():
             return a * b.const
         return b * a.const if a.is_const() else None
     if not b.is_const() or not always(b.const >= 1):
         return None
     if a.is_const() and isinstance(a.const, Size):
-        return divided_size(a.const, b.const, e.op)
-    if e.op == "floordiv":
-        inner = _only_digit(a)
-        if inner is not None and inner.mod is None:
-            return digit(inner.base, inner.div * b.const, None, {})
-        return digit(a, b.const, None, {})
+        return divided_size(a.const, b.const, op)
+    return (quotient if op == "floordiv" else remainder)(a, b.const)
+
+
+def _quotient(a: Affine, n: Int) -> Affine:
     inner = _only_digit(a)
     if inner is not None and inner.mod is None:
-        return digit(inner.base, inner.div, b.const, {})
-    return digit(a, 1, b.const, {})
+        return digit(inner.base, inner.div * n, None, {})
+    return digit(a, n, None, {})
+
+
+def _remainder(a: Affine, n: Int) -> Affine:
+    inner = _only_digit(a)
+    if inner is not None and inner.mod is None:
+        return digit(inner.base, inner.div, n, {})
+    return digit(a, 1, n, {})
 
 
 def divided_size(a: Size, b: Int, op: str) -> Affine | None:

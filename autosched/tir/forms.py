@@ -6,7 +6,16 @@ printing a form and reading the text gives the form again.
 
 from __future__ import annotations
 
-from autosched.tir.affine import Affine, Digit, Int, always, divided_size, is_zero, same_int
+from autosched.tir.affine import (
+    ARITHMETIC,
+    Affine,
+    Digit,
+    Int,
+    arithmetic,
+    divided_size,
+    is_zero,
+    same_int,
+)
 from autosched.tir.expr import Call, Const, Expr, Var
 from autosched.tir.nodes import Index
 from autosched.tir.size import Size, SizeVar
@@ -20,33 +29,15 @@ def read_form(e: Expr) -> Affine | None:
         return Affine.of(e) if e.dtype == "int64" else None
     if isinstance(e, Const):
         return Affine(int(e.value)) if e.dtype == "int64" else None
-    if not isinstance(e, Call) or e.op not in _AFFINE or e.dtype != "int64":
-        return None
-    parts = [read_form(x) for x in e.args]
-    a = parts[0]
-    if a is None:
+    if not isinstance(e, Call) or e.dtype != "int64":
         return None
     if e.op == "neg":
-        return -a
-    b = parts[1]
-    if b is None:
+        only = read_form(e.args[0])
+        return None if only is None else -only
+    if e.op not in ARITHMETIC:
         return None
-    if e.op == "add":
-        return a + b
-    if e.op == "sub":
-        return a - b
-    if e.op == "mul":
-        if b.is_const():
-            return a * b.const
-        return b * a.const if a.is_const() else None
-    if not b.is_const() or not always(b.const >= 1):
-        return None
-    if a.is_const() and isinstance(a.const, Size):
-        return divided_size(a.const, b.const, e.op)
-    return _quotient(a, b.const) if e.op == "floordiv" else _remainder(a, b.const)
-
-
-_AFFINE = ("neg", "add", "sub", "mul", "floordiv", "floormod")
+    a, b = (read_form(x) for x in e.args)
+    return None if a is None or b is None else arithmetic(e.op, a, b, _quotient, _remainder)
 
 
 def tidy(form: Affine) -> Affine:
