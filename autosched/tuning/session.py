@@ -157,7 +157,7 @@ class Session:
         self._baselines(self.pool, self._handle)
         model = TimedModel(self.policy.cost_model, self._clock_training)
         self.search = self.policy.search(self.options.seed, self.job.round_size, model)
-        self.preloaded = self.policy.preloaded(self.job.id)
+        self.preloaded = self.policy.preloaded(self.job.id, self.job.device)
         return None
 
     def step(self, limit: int) -> bool:
