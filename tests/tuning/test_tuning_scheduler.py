@@ -314,6 +314,28 @@ def test_interrupting_leaves_every_job_cancelled(
     assert states_of_jobs(tmp_path / "a.db", scheduler.states) == {"cancelled"}
 
 
+def test_every_job_is_ended_before_receivers_are_closed(tmp_path: Path) -> None:
+    class _FailsAtTheEnd(Recorder):
+        def on_finish(self, job: Any, state: str, error: str | None) -> None:
+            super().on_finish(job, state, error)
+            raise ValueError("the end")
+
+    last, keep = _FailsAtTheEnd(), RecordToStore(tmp_path / "a.db")
+    scheduler = TaskScheduler(tasks(32, 64))
+    with pytest.raises(ValueError, match="the end"):
+        scheduler.tune(options(measure_callbacks=[keep, last]))
+    assert last.events[-3:] == ["finish", "finish", "close"]
+    assert last.events.count("close") == 1
+    assert states_of_jobs(tmp_path / "a.db", scheduler.states) == {"succeeded"}
+
+
+def test_a_task_whose_turn_never_came_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    result = TaskScheduler(tasks(32, 64)).tune(options(time_budget_s=1e-9, verbose=1))
+    assert result.results[1] is None
+    assert result.dead[1] == "its turn never came"
+    assert "matmul(64, 64, 64): no right program: its turn never came" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("trials", [1, 6])
 def test_a_budget_too_small_for_all_tasks_ends_and_leaves_each_a_baseline(trials: int) -> None:
     result = TaskScheduler(tasks(32, 64, 96, 128)).tune(options(num_measure_trials=trials))
