@@ -401,8 +401,9 @@ class TaskScheduler:
         with ExitStack() as stack:
             for s in reversed(self.states):
                 if s.session is not None:
-                    mine = "failed" if state == "succeeded" and s.result is None else state
-                    stack.callback(s.session.stop, mine, s.dead if mine == "failed" else error)
+                    alone = state == "succeeded" and s.result is None
+                    own = ("failed", s.dead) if alone else (state, error)
+                    stack.callback(s.session.stop, *own)
 
     def _result(self, elapsed: float) -> SchedulerResult:
         times = self._times(

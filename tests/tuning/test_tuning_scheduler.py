@@ -294,6 +294,17 @@ def test_callbacks_are_told_of_each_round_and_the_log_grows(tmp_path: Path) -> N
         TaskScheduler(tasks(32), callbacks=[print])  # type: ignore[list-item]
 
 
+def test_what_ends_a_run_is_the_error_of_its_jobs() -> None:
+    class _Raises(TaskSchedulerCallback):
+        def post_tune(self, scheduler: TaskScheduler, task_id: int) -> None:
+            raise ValueError("boom")
+
+    keep = Recorder()
+    with pytest.raises(ValueError, match="boom"):
+        TaskScheduler(tasks(32), callbacks=[_Raises()]).tune(options(measure_callbacks=[keep]))
+    assert keep.end == ("failed", "boom")
+
+
 def test_interrupting_leaves_every_job_cancelled(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
