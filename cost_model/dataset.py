@@ -19,6 +19,7 @@ import numpy.typing as npt
 from autosched.errors import AutoschedError, TargetError
 from autosched.schedule.portable import decode_trace, trace_text
 from autosched.search.evaluate import evaluate_columns
+from autosched.search.evolution import UNTOLD
 from autosched.search.model import HasSpace, Seconds
 from autosched.sketch.space import Population
 from autosched.target import Target
@@ -207,13 +208,14 @@ def dataset_of(
 ) -> tuple[Dataset, int]:
     """(the data set of records, how many of them could not be used). `workloads` by their keys.
 
-    Left out are records of other workloads and dialects, of targets that are none here, traces
-    that do not apply any more, and decisions so large that nothing can be computed of them.
+    Left out are records of other workloads and dialects, of targets that are none here, of what
+    was cancelled or lost, traces that do not apply any more, and decisions so large that nothing
+    can be computed of them.
     """
     groups: dict[tuple[str, str], list[MeasuredRecord]] = {}
     lost = 0
     for r in records:
-        if r.workload_key in workloads:
+        if r.workload_key in workloads and r.status not in UNTOLD:
             groups.setdefault((r.workload_key, r.target), []).append(r)
         else:
             lost += 1

@@ -14,14 +14,18 @@ from dataclasses import dataclass
 import numpy as np
 
 from autosched.errors import TuningError
-from autosched.search.model import CostModel, Scores
+from autosched.search.model import CostModel, Scores, Seconds
 from autosched.sketch.space import Candidate, Population, Space
 from autosched.tir.affine import IntArray
+
+UNTOLD = frozenset({"cancelled", "device_lost"})
+"""Statuses that say nothing of the candidate: nothing is learned from them."""
 
 
 @dataclass(frozen=True)
 class Measured:
-    """One measurement as the search sees it. `seconds` is infinite unless `status` is "ok"."""
+    """One measurement as the search sees it. `seconds` is infinite unless `status` is "ok". What
+    was not measured `here` is learned from, and may be proposed all the same."""
 
     round: int
     slot: int
@@ -29,6 +33,7 @@ class Measured:
     values: Mapping[str, int]
     status: str
     seconds: float
+    here: bool = True
 
 
 @dataclass(frozen=True)
@@ -131,16 +136,23 @@ class EvolutionarySearch:
         if known is not None:
             return known[1]
         measured = self.space.population([(h.variant, dict(h.values)) for h in seen])
-        taken = set(measured.keys())
+        taken = {k for k, h in zip(measured.keys(), seen, strict=True) if h.here}
         if round >= 1:
             taken |= set(self._ranked(round - 1, history).keys())
         seconds = np.array(
             [h.seconds if h.status == "ok" else np.inf for h in seen], dtype=np.float64
         )
-        model = self.model.fit(self.space, measured, seconds) if len(seen) else self.model
+        told = np.flatnonzero([h.status not in UNTOLD for h in seen])
+        model = self.model
+        if len(told):
+            model = model.fit(self.space, measured.take(told), seconds[told])
         rng = np.random.default_rng(np.random.SeedSequence([self.seed, round]))
         pool, scores = self._pool(model, measured, seconds, rng)
         found = self._choose(pool, scores, taken, rng)
+        abroad = measured.take(_best_abroad(seen, seconds))
+        if not set(abroad.keys()) <= taken | set(found.keys()):
+            # Whatever the model thinks of it: the best known elsewhere is a bar for what is here.
+            found = Population.concat([abroad, found]).take(np.arange(len(found) or 1))
         self._memo = {k: v for k, v in self._memo.items() if k[0] >= round - 1}
         self._memo[key] = (found.keys(), found)
         return found
@@ -149,7 +161,7 @@ class EvolutionarySearch:
         self,
         model: CostModel,
         measured: Population,
-        seconds: np.ndarray[tuple[int], np.dtype[np.float64]],
+        seconds: Seconds,
         rng: np.random.Generator,
     ) -> tuple[Population, Scores]:
         """Distinct legal candidates with scores, best first: the whole space if small, else
@@ -172,9 +184,7 @@ class EvolutionarySearch:
         first = everything.unique()
         return _sorted(everything.take(first), scores[first])
 
-    def _parents(
-        self, measured: Population, seconds: np.ndarray[tuple[int], np.dtype[np.float64]]
-    ) -> Population:
+    def _parents(self, measured: Population, seconds: Seconds) -> Population:
         order = np.argsort(seconds, kind="stable")[: self.params.measured_parents]
         return measured.take(order[np.isfinite(seconds[order])])
 
@@ -259,6 +269,12 @@ class EvolutionarySearch:
     def _kind(self, pool: Population, row: int) -> bytes:
         inner: bytes = pool.values[row, self._inner].tobytes()
         return inner + int(pool.variant[row]).to_bytes(8, "little")
+
+
+def _best_abroad(seen: Sequence[Measured], seconds: Seconds) -> IntArray:
+    """Where in `seen` the fastest is of those that were not measured here, shape (1,); or (0,)."""
+    found = [n for n, h in enumerate(seen) if not h.here and h.status == "ok"]
+    return np.array(sorted(found, key=lambda n: float(seconds[n]))[:1], dtype=np.int64)
 
 
 def _inner_columns(space: Space) -> IntArray:

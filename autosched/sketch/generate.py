@@ -20,8 +20,9 @@ from autosched.tir.nodes import PrimFunc
 
 MAX_VARIANTS = 256
 """Structures kept a workload; the walk keeps the most usual choices first."""
-MAX_BLOCKS = 1000
-"""Blocks of a sketch at which a rule is taken to apply to its own results for ever."""
+MAX_GROWTH, MAX_NEW = 4, 32
+"""A rule is taken to apply to its own results for ever once a sketch has more blocks than so many
+times those that there were, and so many more: each costs more than the one before it."""
 
 
 def generate_space(func: PrimFunc, target: Target, custom_rules: Sequence[Rule] = ()) -> Space:
@@ -76,6 +77,7 @@ def variants_of(states: Sequence[State]) -> list[Variant]:
 
 def _walk(states: list[State], rules: Sequence[Rule], limit: int) -> list[State]:
     finished: list[State] = []
+    most = MAX_GROWTH * max((len(s.blocks()) for s in states), default=0) + MAX_NEW
     pending: list[tuple[State, frozenset[str]]] = [(s, frozenset()) for s in reversed(states)]
     while pending and len(finished) < limit:
         state, done = pending.pop()
@@ -84,7 +86,7 @@ def _walk(states: list[State], rules: Sequence[Rule], limit: int) -> list[State]
             finished.append(state)
             continue
         known = frozenset(state.blocks())
-        if len(known) > MAX_BLOCKS:
+        if len(known) > most:
             raise TuningError(
                 f"the sketch rules have made {len(known)} blocks and do not come to an end; the "
                 f"last choices were {', '.join(state.choices[-3:])}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -52,6 +53,12 @@ class MeasureCallback:
 
     def close(self) -> None:
         """Nothing more will come."""
+
+
+def close_at_end(stack: ExitStack, callbacks: Sequence[MeasureCallback]) -> None:
+    """Have all of them closed at the end of `stack`, whatever one of them raises."""
+    for callback in callbacks:
+        stack.callback(callback.close)
 
 
 class RecordToFile(MeasureCallback):

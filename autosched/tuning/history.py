@@ -8,9 +8,10 @@ from dataclasses import replace
 from typing import Any
 
 from autosched.schedule.portable import encode_trace, trace_text
-from autosched.search.evolution import Measured
+from autosched.search.evolution import UNTOLD, Measured
 from autosched.sketch.space import Space
 from records import OK, Record
+from records.types import LOCAL
 
 
 class Reading:
@@ -38,15 +39,29 @@ class Reading:
         variant = self.variant(record)
         return record if variant is None else replace(record, trace=self.traces[variant])
 
-    def measured(self, records: Iterable[Record], round: int | None = None) -> list[Measured]:
-        """Those of the records that are candidates of the space, in their order; with `round` they
-        all count as measured in that one."""
+    def measured(self, records: Iterable[Record]) -> list[Measured]:
+        """Those of a job's own records that are candidates of the space, in their order."""
+        return self._held((r, r.round, r.slot, True) for r in records)
+
+    def preloaded(
+        self, records: Iterable[Record], round: int, device: str | None
+    ) -> list[Measured]:
+        """The same of other jobs', all in one round. What was cancelled, lost, measured elsewhere
+        (on another device than `device`, where given) or imported is still to be measured here."""
+        return self._held((r, round, n, _is_known(r, device)) for n, r in enumerate(records))
+
+    def _held(self, found: Iterable[tuple[Record, int, int, bool]]) -> list[Measured]:
         out: list[Measured] = []
-        for n, r in enumerate(records):
+        for r, round_, slot, here in found:
             variant = self.variant(r)
             if variant is not None:
-                at = (r.round, r.slot) if round is None else (round, n)
                 seconds = (r.seconds if r.status == OK else None) or math.inf
-                out.append(Measured(*at, variant, dict(r.decisions), r.status, seconds))
+                values = dict(r.decisions)
+                out.append(Measured(round_, slot, variant, values, r.status, seconds, here))
         known = self.space.holds([(m.variant, m.values) for m in out])
         return [m for m, there in zip(out, known.tolist(), strict=True) if there]
+
+
+def _is_known(record: Record, device: str | None) -> bool:
+    own = record.origin == LOCAL or record.remeasured_seconds is not None
+    return own and device in (None, record.device) and record.status not in UNTOLD

@@ -42,7 +42,7 @@ class XGBModel(BoostedModel):
         instance("exclude", exclude, (SearchTask, type(None)), "a SearchTask")
         data, lost = load_dataset(records, exclude)
         if lost:
-            _log.warning("%d trials could not be learned from: not replayable here", lost)
+            _log.warning("%d trials not learned from: not replayable here, cancelled or lost", lost)
         return self.train(data)
 
 

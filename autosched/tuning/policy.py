@@ -28,20 +28,23 @@ PRELOADED_ROUND = -2
 
 class PreloadMeasuredStates:
     """What `records` (a log, a SQLite file, a database URL, an open source) holds of a task: its
-    search starts from the best of them, learns from all, and measures none again."""
+    search starts from the best of them, learns from all, and measures none again but those that
+    were imported or are of another device: here they are handed out only once they are measured."""
 
     def __init__(self, records: RecordsLike) -> None:
         self.records = records
 
-    def measured(self, task: SearchTask, space: Space, job: str | None = None) -> list[Measured]:
+    def measured(
+        self, task: SearchTask, space: Space, job: str | None = None, device: str | None = None
+    ) -> list[Measured]:
         """The task's trials that are candidates of `space`, in the order of their ids, but those
-        of `job`: a run that is resumed has its own in rounds."""
+        of `job`: a run that is resumed has its own in rounds. `device`: the one searched for."""
         with opened(self.records) as source:
             found = source.records(
                 workload_key=task.workload_key, target=str(task.target), kind=TRIAL
             )
             others = (r for r in found if job is None or r.job_id != job)
-            return Reading(space).measured(others, PRELOADED_ROUND)
+            return Reading(space).preloaded(others, PRELOADED_ROUND, device)
 
 
 class PreloadCustomSketchRule:
@@ -194,11 +197,11 @@ class SketchPolicy:
         params = replace(self.params, round_size=round_size)
         return EvolutionarySearch(self.space, model or self.cost_model, seed, params)
 
-    def preloaded(self, job: str | None = None) -> list[Measured]:
-        """What is known before the first round, but what `job` has measured itself."""
+    def preloaded(self, job: str | None = None, device: str | None = None) -> list[Measured]:
+        """What is known on `device` before the first round, but what `job` has measured itself."""
         return [
             m
             for c in self.init_search_callbacks
             if isinstance(c, PreloadMeasuredStates)
-            for m in c.measured(self.task, self.space, job)
+            for m in c.measured(self.task, self.space, job, device)
         ]

@@ -10,10 +10,12 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from autosched.errors import AutoschedError, TuningError
+from autosched.tuning.callbacks import close_at_end
 from autosched.tuning.checks import at_least, listed, number
 from autosched.tuning.options import TuningOptions, checked
 from autosched.tuning.policies import PolicyFor, SearchPolicies, policies_of
@@ -226,7 +228,9 @@ class TaskScheduler:
                 error = str(e) or type(e).__name__
                 raise
             finally:
-                self._stop(state, error)
+                with ExitStack() as stack:
+                    close_at_end(stack, options.measure_callbacks)
+                    self._stop(state, error)
         return self._result(time.perf_counter() - started)
 
     def _round_size(self, options: TuningOptions) -> int:
@@ -377,8 +381,12 @@ class TaskScheduler:
     def _finish(self, table: Table) -> None:
         """Every task's finalists are measured again."""
         for state in self.states:
-            if state.session is None or not state.history or state.result is not None:
-                continue  # never started, or complete before
+            if state.result is not None:
+                continue  # complete before
+            if state.session is None or not state.history:
+                state.dead = state.dead or "its turn never came"
+                table.finished(state)
+                continue
             try:
                 state.result = state.session.finish()
             except AutoschedError as e:
@@ -389,10 +397,13 @@ class TaskScheduler:
             raise TuningError(f"no task has a right program:\n{reasons}")
 
     def _stop(self, state: str, error: str | None) -> None:
-        for s in self.states:
-            if s.session is not None:
-                mine = "failed" if state == "succeeded" and s.result is None else state
-                s.session.stop(mine, s.dead if mine == "failed" else error)
+        """End every job, whatever a receiver raises at the end of one."""
+        with ExitStack() as stack:
+            for s in reversed(self.states):
+                if s.session is not None:
+                    alone = state == "succeeded" and s.result is None
+                    own = ("failed", s.dead) if alone else (state, error)
+                    stack.callback(s.session.stop, *own)
 
     def _result(self, elapsed: float) -> SchedulerResult:
         times = self._times(

@@ -19,7 +19,7 @@ from autosched.schedule.portable import decode_trace, encode_trace
 from autosched.search.evolution import EvolutionarySearch, Measured
 from autosched.sketch.default import default_schedule
 from autosched.sketch.space import Space
-from autosched.tuning.callbacks import JobInfo, MeasureCallback
+from autosched.tuning.callbacks import JobInfo, MeasureCallback, close_at_end
 from autosched.tuning.finale import remeasure
 from autosched.tuning.history import Reading
 from autosched.tuning.interrupt import interrupts_deferred
@@ -113,7 +113,9 @@ class Session:
             error = str(e) or type(e).__name__
             raise
         finally:
-            self.stop(state, error)
+            with ExitStack() as stack:
+                close_at_end(stack, self.options.measure_callbacks)
+                self.stop(state, error)
 
     def start(self) -> TuningResult | None:
         """Take over what is recorded, tell the callbacks, and measure the baselines.
@@ -157,7 +159,7 @@ class Session:
         self._baselines(self.pool, self._handle)
         model = TimedModel(self.policy.cost_model, self._clock_training)
         self.search = self.policy.search(self.options.seed, self.job.round_size, model)
-        self.preloaded = self.policy.preloaded(self.job.id)
+        self.preloaded = self.policy.preloaded(self.job.id, self.job.device)
         return None
 
     def step(self, limit: int) -> bool:
@@ -224,8 +226,6 @@ class Session:
     def stop(self, state: str, error: str | None = None) -> None:
         """Give up the job's memory and tell the callbacks how it ended."""
         with ExitStack() as stack:
-            for callback in self.options.measure_callbacks:
-                stack.callback(callback.close)
             for callback in self._told:
                 stack.callback(callback.on_finish, self.job, state, error)
             self._told = []

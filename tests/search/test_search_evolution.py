@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +15,7 @@ from autosched.search.evaluate import legal
 from autosched.search.evolution import EvolutionarySearch, Measured, SearchParams
 from autosched.search.model import CostModel
 from autosched.sketch.generate import generate_space
-from autosched.sketch.space import Candidate, Space
+from autosched.sketch.space import Candidate, Population, Space
 from autosched.target import Target
 from autosched.workloads import prim_func_of
 from cost_model.random import RandomModel
@@ -126,6 +128,23 @@ def test_failures_are_learned_from(space: Space) -> None:
     after = BoostedModel().fit(space, population, seconds).predict(space, population)
     shift = after - before
     assert shift[:4].max() < shift[4:].min()
+
+
+@pytest.mark.parametrize("status", ["device_lost", "cancelled"])
+def test_what_was_lost_says_nothing_of_its_candidate(space: Space, status: str) -> None:
+    class Watched(RandomModel):
+        told: list[int] = []  # noqa: RUF012
+
+        def fit(self, task: Any, population: Population, seconds: Any) -> CostModel:
+            self.told.append(len(population))
+            return self
+
+    search = EvolutionarySearch(space, Watched(), 0, PARAMS)
+    history = measure(0, search.propose(0, 8, []))
+    history[3:] = [replace(h, status=status, seconds=float("inf")) for h in history[3:]]
+    proposed = search.propose(2, 8, history)
+    assert Watched.told == [3]
+    assert not [c for c in proposed if c in [(h.variant, h.values) for h in history]]
 
 
 PROGRAM = """

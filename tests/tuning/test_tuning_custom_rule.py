@@ -170,3 +170,13 @@ def test_a_rule_that_raises_is_named() -> None:
             policy_of(rule).generate_sketches()
     with pytest.raises(TuningError, match="the apply function of the sketch rule odd is 4"):
         Rule(is_product, 4, "odd")  # type: ignore[arg-type]
+
+
+def test_a_rule_that_applies_to_its_own_results_comes_to_an_end() -> None:
+    def again(policy: at.SketchPolicy, state: State, block: str) -> list[State]:
+        schedule = state.fork()
+        schedule.cache_write(schedule.get_block(block), 0, "global")
+        return [state.advance(schedule)]
+
+    with pytest.raises(TuningError, match=r"have made 37 blocks and do not come to an end; the"):
+        policy_of(Rule(is_product, again, "again")).generate_sketches()

@@ -294,6 +294,17 @@ def test_callbacks_are_told_of_each_round_and_the_log_grows(tmp_path: Path) -> N
         TaskScheduler(tasks(32), callbacks=[print])  # type: ignore[list-item]
 
 
+def test_what_ends_a_run_is_the_error_of_its_jobs() -> None:
+    class _Raises(TaskSchedulerCallback):
+        def post_tune(self, scheduler: TaskScheduler, task_id: int) -> None:
+            raise ValueError("boom")
+
+    keep = Recorder()
+    with pytest.raises(ValueError, match="boom"):
+        TaskScheduler(tasks(32), callbacks=[_Raises()]).tune(options(measure_callbacks=[keep]))
+    assert keep.end == ("failed", "boom")
+
+
 def test_interrupting_leaves_every_job_cancelled(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -312,6 +323,28 @@ def test_interrupting_leaves_every_job_cancelled(
     assert all(f"{s.task.title}: best " in said for s in scheduler.states)
     assert all(isinstance(s, TaskState) for s in scheduler.states)
     assert states_of_jobs(tmp_path / "a.db", scheduler.states) == {"cancelled"}
+
+
+def test_every_job_is_ended_before_receivers_are_closed(tmp_path: Path) -> None:
+    class _FailsAtTheEnd(Recorder):
+        def on_finish(self, job: Any, state: str, error: str | None) -> None:
+            super().on_finish(job, state, error)
+            raise ValueError("the end")
+
+    last, keep = _FailsAtTheEnd(), RecordToStore(tmp_path / "a.db")
+    scheduler = TaskScheduler(tasks(32, 64))
+    with pytest.raises(ValueError, match="the end"):
+        scheduler.tune(options(measure_callbacks=[keep, last]))
+    assert last.events[-3:] == ["finish", "finish", "close"]
+    assert last.events.count("close") == 1
+    assert states_of_jobs(tmp_path / "a.db", scheduler.states) == {"succeeded"}
+
+
+def test_a_task_whose_turn_never_came_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    result = TaskScheduler(tasks(32, 64)).tune(options(time_budget_s=1e-9, verbose=1))
+    assert result.results[1] is None
+    assert result.dead[1] == "its turn never came"
+    assert "matmul(64, 64, 64): no right program: its turn never came" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("trials", [1, 6])
