@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from autosched.schedule.check import refuse, require, show
-from autosched.schedule.kinds import check_kinds, has_kinds
+from autosched.schedule.kinds import check_kinds
 from autosched.tir.affine import Int
 from autosched.tir.annotations import DOUBLE_BUFFER, annotation_fault
 from autosched.tir.expr import Var
@@ -128,8 +128,7 @@ def storage_align(
     kept = [a for a in old.align if a[0] != place]
     align = tuple(sorted([*kept, (place, factor, offset)], key=lambda a: a[0]))
     result = replace_buffer(func, old, replace(old, align=align))
-    if has_kinds(result):
-        check_kinds(result)
+    check_kinds(result, func)
     return result
 
 

@@ -9,7 +9,7 @@ from autosched.errors import ScheduleError
 from autosched.schedule.annotate import SCOPES
 from autosched.schedule.check import loop_vars, refuse, required
 from autosched.schedule.compute import check_available, needed_ranges, written_axes
-from autosched.schedule.kinds import check_kinds, has_kinds
+from autosched.schedule.kinds import check_kinds
 from autosched.schedule.layout import Layout, Packing, packing
 from autosched.schedule.place import (
     Guard,
@@ -106,8 +106,7 @@ def cache_read(
     position = child_with(children(changed, parent), [s.block for s in readers])[0]
     check_available(changed, Site(copier, shared), parent, position, what)
     result = insert(changed, parent, position, nest(copier, ranges, guards, outer))
-    if has_kinds(result):
-        check_kinds(result)
+    check_kinds(result, func)
     return result, name
 
 
@@ -227,8 +226,7 @@ def cache_write(
     outer = {n.var: n.extent for n in shared}
     position = child_with(children(changed, parent), [writer])[0] + 1
     result = insert(changed, parent, position, nest(copier, ranges, (), outer))
-    if has_kinds(result):
-        check_kinds(result)
+    check_kinds(result, func)
     return result, name
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from autosched.schedule.check import bare_axes, loop_vars, names, refuse, require, required, show
-from autosched.schedule.kinds import check_kinds, has_kinds
+from autosched.schedule.kinds import check_kinds
 from autosched.schedule.place import child_with, full, guards_of, insert, nest
 from autosched.schedule.recurrence import earlier_step, is_step
 from autosched.tir.expr import Var
@@ -70,8 +70,7 @@ def compute_at(func: PrimFunc, block: str, loop: Var) -> PrimFunc:
     _check_step(site.block, ranges, path, what)
     node = nest(site.block, ranges, guards, outer)
     result = insert(bare, loop, position, node)
-    if has_kinds(result):
-        check_kinds(result)
+    check_kinds(result, func)
     return result
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from autosched.schedule.body import rewrite_block, value_of
 from autosched.schedule.check import bare_axes, refuse, require
 from autosched.schedule.compute import check_inputs, written_axes
-from autosched.schedule.kinds import check_kinds, has_kinds
+from autosched.schedule.kinds import check_kinds
 from autosched.schedule.place import guards_of
 from autosched.schedule.reverse import check_outputs
 from autosched.tir.affine import Affine, same_int
@@ -65,8 +65,7 @@ def compute_inline(func: PrimFunc, block: str) -> PrimFunc:
         return replace(consumer, reads=reads, writes=writes, body=body)
 
     result = map_func(replace_node(func, producer, ()), change)
-    if has_kinds(result):
-        check_kinds(result)
+    check_kinds(result, func)
     return result
 
 
@@ -121,8 +120,7 @@ def reverse_compute_inline(func: PrimFunc, block: str) -> PrimFunc:
     )
     merged = replace(producer, reads=reads, writes=writes, body=body, annotations=annotations)
     result = replace_node(replace_node(func, consumer, ()), producer, (merged,))
-    if has_kinds(result):
-        check_kinds(result)
+    check_kinds(result, func)
     return result
 
 

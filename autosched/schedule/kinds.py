@@ -33,8 +33,10 @@ from autosched.tir.nodes import (
     Access,
     Buffer,
     For,
+    Node,
     PrimFunc,
     Site,
+    buffers_of,
     chained,
     kind_vars,
     loops_of,
@@ -155,27 +157,34 @@ def _set_kind(func: PrimFunc, loop: Var, kind: str, thread: str | None = None) -
     return result
 
 
-def check_kinds(func: PrimFunc) -> None:
-    """Raise ScheduleError if a loop's kind is not legal (any more), or a nest that an intrinsic
-    does computes something else."""
-    for site in sites(func):
+def check_kinds(func: PrimFunc, before: PrimFunc) -> None:
+    """Raise ScheduleError if a primitive that made `func` of `before` left a loop's kind illegal,
+    or a nest that an intrinsic does computing something else.
+
+    What is legal in a root nest depends on the nest, and on who else accesses what it writes: nests
+    that are as before are not looked at again unless a changed one does.
+    """
+    old = {id(node) for node in before.body}
+    touched = {id(b) for node in func.body if id(node) not in old for b in buffers_of(node)}
+    for node in func.body:
+        if id(node) not in old or any(
+            id(a.buffer) in touched for s in sites(node) for a in s.block.writes
+        ):
+            _check_nest(func, node)
+
+
+def _check_nest(func: PrimFunc, root: Node) -> None:
+    nest = replace(func, body=(root,))
+    for site in sites(root):
         marks = [loop.annotation(KEY) for loop in site.loops if loop.annotation(KEY) is not None]
         if marks:
             intrin = TensorIntrin.get(marks[0])
             match(site, intrin)
             if len(marks) != len(intrin.loops) or site.loops[-1].annotation(KEY) is None:
                 refuse(f"the loops done by {marks[0]} around {site.block.name} are torn apart")
-    for node in loops_of(func):
+    for node in loops_of(nest):
         if node.kind not in ("serial", "unrolled"):
             check_loop(func, node, node.kind, node.thread)
-
-
-def has_kinds(func: PrimFunc) -> bool:
-    """Whether `check_kinds` has anything to check."""
-    return any(
-        n.kind not in ("serial", "unrolled") or n.annotation(KEY) is not None
-        for n in loops_of(func)
-    )
 
 
 def check_loop(func: PrimFunc, node: For, kind: str, thread: str | None = None) -> None:

@@ -19,7 +19,7 @@ from autosched.errors import NotBatchable, ScheduleError, TensorExprError
 from autosched.schedule.body import rewrite_block, to_expr
 from autosched.schedule.check import refuse, require, show
 from autosched.schedule.compute import written_axes
-from autosched.schedule.kinds import check_kinds, has_kinds
+from autosched.schedule.kinds import check_kinds
 from autosched.schedule.place import Guard, full, guards_of, nest
 from autosched.tir import expr as ex
 from autosched.tir.affine import (
@@ -298,8 +298,7 @@ def transform_layout(
         return replace(b, reads=tuple(map(change, b.reads)), writes=tuple(map(change, b.writes)))
 
     result = map_func(func, visit)
-    if has_kinds(result):
-        check_kinds(result)
+    check_kinds(result, func)
     return result
 
 

@@ -18,7 +18,7 @@ from autosched.schedule.check import (
     require,
     show,
 )
-from autosched.schedule.kinds import check_kinds, has_kinds
+from autosched.schedule.kinds import check_kinds
 from autosched.schedule.recurrence import check_crossing, is_step
 from autosched.tir.affine import Affine, Digit, Extents, Int, always, ceildiv
 from autosched.tir.expr import Var
@@ -207,8 +207,7 @@ def reorder(func: PrimFunc, *loops: Var) -> PrimFunc:
     for node in reversed(new):
         body = (replace(node, body=body),)
     result = replace_node(func, chain[0], body)
-    if has_kinds(result):
-        check_kinds(result)
+    check_kinds(result, func)
     return result
 
 

@@ -14,7 +14,7 @@ from autosched.schedule.check import (
     show,
 )
 from autosched.schedule.compute import written_axes
-from autosched.schedule.kinds import check_kinds, has_kinds
+from autosched.schedule.kinds import check_kinds
 from autosched.schedule.place import block_names, child_with, children, insert, mirror, unique_name
 from autosched.tir.affine import Affine, Int
 from autosched.tir.expr import Expr, Slot, Var
@@ -84,8 +84,7 @@ def rfactor(func: PrimFunc, loop: Var, factor_axis: int = 0) -> tuple[PrimFunc, 
     changed = replace_node(func, block, (partial_block,))
     position = child_with(children(changed, parent), [partial_block])[0] + 1
     result = insert(changed, parent, position, mirror(site, first, final, follow))
-    if has_kinds(result):
-        check_kinds(result)
+    check_kinds(result, func)
     return result, partial_block.name
 
 
@@ -274,6 +273,5 @@ def decompose_reduction(func: PrimFunc, block: str, loop: Var) -> tuple[PrimFunc
     position = child_with(children(changed, parent), [update])[0]
     node = mirror(site, depth, init, {new: old for old, new in fresh.items()})
     result = insert(changed, parent, position, node)
-    if has_kinds(result):
-        check_kinds(result)
+    check_kinds(result, func)
     return result, name

@@ -16,7 +16,7 @@ from autosched.schedule.check import (
     required,
     show,
 )
-from autosched.schedule.kinds import check_kinds, has_kinds
+from autosched.schedule.kinds import check_kinds
 from autosched.schedule.place import child_with, full, guards_of, insert, nest
 from autosched.tir.affine import Affine, Extents, Int, always
 from autosched.tir.expr import Var
@@ -93,8 +93,7 @@ def reverse_compute_at(func: PrimFunc, block: str, loop: Var) -> PrimFunc:
     _check_reads(site.block, ranges, producers, path, outer, what)
     node = nest(site.block, ranges, guards, outer)
     result = insert(bare, loop, position, node)
-    if has_kinds(result):
-        check_kinds(result)
+    check_kinds(result, func)
     return result
 
 

@@ -12,7 +12,7 @@ from schedule_programs import add_one, argmax, matmul, matmul_add, padded_conv, 
 
 from autosched import te
 from autosched.errors import NotBatchable, ScheduleError
-from autosched.schedule import BlockRV, Decision, LoopRV, Schedule
+from autosched.schedule import BlockRV, Decision, LoopRV, Schedule, kinds
 from autosched.schedule.population import candidate
 from autosched.script import parse_func
 from autosched.tir.affine import Affine
@@ -535,3 +535,17 @@ def _with_late_reader(func: PrimFunc) -> PrimFunc:
     )
     nest = For(i, 11, (For(j, 3, (block,)),))
     return replace(func, params=(*func.params, out), body=(*func.body, nest))
+
+
+def test_a_nest_that_stays_is_not_checked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    a = te.placeholder((4, 6), name="A")
+    first = te.compute((4, 6), lambda i, j: a[i, j] + 1.0, name="first")
+    second = te.compute((4, 6), lambda p, q: a[p, q] * 2.0, name="second")
+    third = te.compute((4, 6), lambda r, t: second[r, t] * 2.0, name="third")
+    s = Schedule(te.create_prim_func([a, first, second, third]))
+    for name in ("first", "second"):
+        s.parallel(loops(s, name)[0])
+    seen: list[str] = []
+    monkeypatch.setattr(kinds, "check_loop", lambda func, node, *kind: seen.append(node.var.name))
+    s.reorder(*reversed(loops(s, "third")))  # which reads what the second writes
+    assert seen == ["p"]
