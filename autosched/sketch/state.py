@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from functools import cached_property
 from typing import Protocol
 
 from autosched.schedule import LoopRV, Schedule
@@ -44,6 +45,11 @@ class State:
 
     def blocks(self) -> dict[str, BlockInfo]:
         """The blocks as they are now, in program order."""
+        return self._blocks
+
+    @cached_property
+    def _blocks(self) -> dict[str, BlockInfo]:
+        # Every rule asks for them, and a state does not change.
         return analyse_blocks(self.schedule.func)
 
     def nest_of(self, block: str) -> TiledNest | None:
