@@ -8,6 +8,10 @@ from autosched.sketch.analysis import BlockInfo, used_axes
 from autosched.sketch.state import State, Verdict
 from autosched.tir.expr import children
 
+RECOMPUTED = 24.0
+"""Cost of all that a point recomputes, up to which a cheap intermediate is not stored. Each step of
+a stencil multiplies the reads of the next one, so that a chain of them would grow without end."""
+
 
 class AlwaysInline:
     """Inlines injective intermediates (Ansor's rule, with a cost bound in place of its name
@@ -40,12 +44,21 @@ def worth_inlining(name: str, blocks: Mapping[str, BlockInfo]) -> bool:
     consumers = [blocks[c] for c in info.consumers]
     if any(c.needs_tiling for c in consumers) and guards_values(info):
         return False
-    return info.is_cheap or (len(consumers) == 1 and _reads_once(info, consumers[0]))
+    again = max(_reads(info, c) for c in consumers)
+    if info.is_cheap and info.cost * again <= RECOMPUTED:
+        return True
+    return len(consumers) == 1 and _reads_once(info, consumers[0])
 
 
 def guards_values(info: BlockInfo) -> bool:
     """Whether the block does more than pass on the elements it reads (a condition, arithmetic)."""
     return any(children(body) for body in info.block.body)
+
+
+def _reads(info: BlockInfo, consumer: BlockInfo) -> int:
+    """Elements that a point of the consumer reads."""
+    written = {id(a.buffer) for a in info.block.writes}
+    return sum(id(a.buffer) in written for a in consumer.block.reads)
 
 
 def _reads_once(info: BlockInfo, consumer: BlockInfo) -> bool:
