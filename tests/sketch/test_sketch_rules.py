@@ -18,6 +18,7 @@ from autosched.sketch.reference import reference_schedule
 from autosched.sketch.state import State, Verdict
 from autosched.target import Target
 from autosched.te import create_prim_func
+from autosched.tir.expr import Expr
 from autosched.tir.nodes import PrimFunc, loops_of, outputs_of, site_of, sites
 from autosched.workloads import prim_func_of
 
@@ -375,6 +376,60 @@ def test_windows_that_overlap_are_no_matrix_read_once() -> None:
     taps = [v for it, v in zip(block.iters, block.bindings, strict=True) if it.kind == "reduce"]
     unrolled = [x for x in loops if x.kind == "unrolled" and any(t.uses([x.var]) for t in taps)]
     assert np.prod([int(x.extent) for x in unrolled]) == 9
+
+
+def test_the_default_register_tile_holds_rows_that_share_their_vectors() -> None:
+    """Of a convolution whose pixels are neighbours: filters, not lines of the image."""
+    x, w = te.placeholder((16, 30, 30), name="X"), te.placeholder((32, 16, 3, 3), name="W")
+    c, r, q = (te.reduce_axis((0, n), name=a) for a, n in (("c", 16), ("r", 3), ("q", 3)))
+    conv = te.compute(
+        (32, 28, 28),
+        lambda o, i, j: te.sum(x[c, i + r, j + q] * w[o, c, r, q], axis=[c, r, q]),
+        name="conv",
+    )
+    site = site_of(default_schedule(create_prim_func([x, w, conv]), WIDE).func, "conv")
+    unrolled = {loop.var: int(loop.extent) for loop in site.loops if loop.kind == "unrolled"}
+    copies = [
+        np.prod([n for v, n in unrolled.items() if binding.uses([v])])
+        for it, binding in zip(site.block.iters, site.block.bindings, strict=True)
+        if it.kind == "spatial"
+    ]
+    assert copies == [8, 1, 1]
+
+
+def test_columns_are_reduced_in_vectors_where_another_reduction_feeds_them() -> None:
+    """A mean is not computed column by column inside the variance."""
+    a = te.placeholder((64, 48), name="A")
+    k, r = te.reduce_axis((0, 64), name="k"), te.reduce_axis((0, 64), name="r")
+    total = te.compute((48,), lambda j: te.sum(a[k, j], axis=k), name="total")
+
+    def centred(j: Expr) -> Expr:
+        return a[r, j] - total[j] * (1.0 / 64)
+
+    v = te.compute((48,), lambda j: te.sum(centred(j) * centred(j), axis=r), name="v")
+    func = default_schedule(create_prim_func([a, v]), WIDE).func
+    assert [s.loops[-1].kind for s in sites(func)] == ["vectorized"] * 2
+
+
+def test_steps_of_a_stencil_are_not_all_computed_again() -> None:
+    """Each inlined step multiplies the reads of the next: four of them read 41 elements, by way of
+    256 terms."""
+    steps = [te.placeholder((64, 64), name="A")]
+    for n in range(4):
+        x, last = steps[-1], 63
+        steps.append(
+            te.compute(
+                (64, 64),
+                lambda i, j, x=x, last=last: te.if_then_else(
+                    te.all(i >= 1, i < last, j >= 1, j < last),
+                    0.25 * (x[i - 1, j] + x[i + 1, j] + x[i, j - 1] + x[i, j + 1]),
+                    x[i, j],
+                ),
+                name=f"step{n}",
+            )
+        )
+    func = default_schedule(create_prim_func([steps[0], steps[-1]]), TARGET).func
+    assert max(len(s.block.reads) for s in sites(func)) <= 13
 
 
 class Untouched:

@@ -188,7 +188,8 @@ def row_group(
         if not info.consumers or not set(info.consumers) <= set(group) or not info.writes_identity:
             continue
         leading = min(_leading(info, blocks[c], shared[c]) for c in info.consumers)
-        leading = min(leading, len(root.spatial) - 1 if root.is_injective else leading)
+        if root.is_injective or _vectors_spatial(root):
+            leading = min(leading, len(root.spatial) - 1)
         if leading < 1:
             continue
         group.append(name)

@@ -248,11 +248,18 @@ def _around(extent: int, inner: int, tiles: int) -> tuple[int, int, int]:
 
 
 def _default_rows(info: BlockInfo, target: Target, lanes: int) -> dict[int, int]:
-    """Rows of the default register tile: half of the registers, innermost axis first."""
+    """Rows of the default register tile: half of the registers, innermost axis first, but before
+    all others the axes of rows that share their vectors (the filters of a convolution whose pixels
+    are neighbours): those that no read along the vectors uses."""
+    vector = info.vector_axis
+    assert vector is not None  # the condition asks for one
+    along = [u for u in map(used_axes, info.block.reads) if id(vector.var) in u]
     left = target.vector_registers // 4
     rows: dict[int, int] = {}
-    for axis in reversed(info.spatial):
-        if axis is info.vector_axis or left <= 1:
+    shared = [a for a in info.spatial if all(id(a.var) not in u for u in along)]
+    others = [a for a in info.spatial if a not in shared]
+    for axis in (*reversed(shared), *reversed(others)):
+        if axis is vector or left <= 1:
             continue
         extent = _extent(axis)
         best = min(
