@@ -34,7 +34,7 @@ from server.limits import (
     wants_stream,
 )
 from server.metrics import Metrics
-from server.problems import problem_of, refused, response
+from server.problems import is_json, problem_of, refused, response
 from server.security import HEADERS, BrowserRules
 from server.settings import Settings
 
@@ -204,7 +204,7 @@ class Gate:
         if not streamed and (length not in ("", "0") or "transfer-encoding" in headers):
             content = await body.read()
             kind = headers.get("content-type", "").partition(";")[0].strip().lower()
-            if kind == "application/json" or kind.endswith("+json"):
+            if is_json(kind):
                 if len(content) > LARGE_JSON:  # reading a megabyte may take half a second
                     await anyio.to_thread.run_sync(strict_json, content)
                 else:

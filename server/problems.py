@@ -146,6 +146,11 @@ def response(error: ProblemError, path: str) -> Response:
     return Response(body, error.status, headers, MEDIA_TYPE)
 
 
+def is_json(kind: str) -> bool:
+    """Whether a media type, in lower case and without parameters, is JSON."""
+    return kind == "application/json" or kind.endswith("+json")
+
+
 def printable(text: str, limit: int = 4000) -> str:
     """Text that any client can read: no control characters, no lone surrogates, and not endless."""
     text = text.encode("utf-8", "backslashreplace").decode()
@@ -198,6 +203,11 @@ def _of_validation(error: RequestValidationError) -> ProblemError:
     return ProblemError(400 if broken else 422, f"{shown}{more}", errors=found[:50])
 
 
+def _unread(error: RequestValidationError) -> bool:
+    """Whether there is a body, and it was not even looked into."""
+    return any(e["loc"] == ("body",) and e["type"] != "missing" for e in error.errors())
+
+
 def _of_status(error: HTTPException) -> ProblemError:
     detail = str(error.detail)
     if error.status_code == 404 and detail == "Not Found":
@@ -218,6 +228,10 @@ def install(app: FastAPI) -> None:
         found = problem_of(error)
         if found is None:
             raise error
+        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if isinstance(error, RequestValidationError) and _unread(error) and not is_json(kind):
+            what = f"expected a body with Content-Type application/json, found {kind or 'none'}"
+            found = refused("unsupported-media-type", what)
         return response(found, request.url.path)
 
     for kind in (ProblemError, RecordError, AutoschedError, RequestValidationError, HTTPException):

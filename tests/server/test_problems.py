@@ -111,6 +111,16 @@ def test_compressed_bodies_are_not_read(client: httpx.Client, route: Route) -> N
     check_problem(ask(client, route, content=b"\x1f\x8b", headers=headers), 415)
 
 
+def test_a_body_that_is_not_said_to_be_json(client: httpx.Client) -> None:
+    body = '{"workload": {"name": "matmul", "args": [8, 8, 8]}}'
+    for kind in ("application/x-www-form-urlencoded", "text/plain; charset=utf-8"):
+        answer = client.post("/v1/jobs", content=body, headers={"Content-Type": kind})
+        assert (
+            "expected a body with Content-Type application/json"
+            in check_problem(answer, 415)["detail"]
+        )
+
+
 @pytest.mark.parametrize("route", ROUTES, ids=name)
 def test_heads_that_are_too_large(client: httpx.Client, route: Route) -> None:
     check_problem(ask(client, route, params={"x": "y" * 9000}), 414)
