@@ -24,6 +24,10 @@ def test_what_divisions_come_to() -> None:
         (Digit(both, 1, 1024), Affine.of(Digit(Affine.of(Y), 1, 8), 128) + x),
         (Digit(both, 1, 128), x),
         (Digit(both, 128, None), Affine.of(Y)),
+        (Digit(both - 4, 32, 4), Affine.of(Digit(x + 124, 32, 4))),
+        (Digit(both, 32, 4), Affine.of(Digit(x, 32, None))),
+        (Digit(both + 512, 32, None), Affine.of(Y, 4) + Affine.of(Digit(x, 32, None)) + 16),
+        (Digit(x, 128, None), Affine(0)),
     ]
     for digit, expected in cases:
         assert simpler(Affine.of(digit), wide).same(expected)

@@ -13,7 +13,8 @@ Extents = Mapping[Var, Int]
 
 def simpler(form: Affine, extents: Extents) -> Affine:
     """The same number, of constants: `tx * 4 // 8` is `tx // 2`, and where tx is below 128
-    `(bx * 128 + tx) % 1024` is `bx % 8 * 128 + tx`."""
+    `(bx * 128 + tx) % 1024` is `bx % 8 * 128 + tx` and `(step * 128 + tx) // 32 % 4` is
+    `tx // 32`, which no loop over steps has to compute again."""
     out = Affine(form.const)
     for atom, c in form.terms:
         out = out + (_digit(atom, extents) if isinstance(atom, Digit) else Affine.of(atom)) * c
@@ -22,6 +23,18 @@ def simpler(form: Affine, extents: Extents) -> Affine:
 
 def _digit(d: Digit, extents: Extents) -> Affine:
     base, div = simpler(d.base, extents), int(d.div)
+    if d.mod is not None:
+        _, base = _wholes(base, div * int(d.mod))
+        low, high = base.span(extents)
+        if low >= 0 and high < div * int(d.mod):
+            return _digit(Digit(base, div, None), extents)
+    else:
+        wholes, base = _wholes(base, div)
+        low, high = base.span(extents)
+        if low >= 0 and high < div:
+            return wholes
+        if wholes.terms or wholes.const != 0:
+            return wholes + _digit(Digit(base, div, None), extents)
     if div > 1:
         high, _ = _parts(base, div, extents)
         base, div = _reduced(high, div)
@@ -35,6 +48,14 @@ def _digit(d: Digit, extents: Extents) -> Affine:
     if rest == 1:
         return low
     return Affine.of(Digit(base, 1, rest)) * (mod // rest) + low
+
+
+def _wholes(form: Affine, n: int) -> tuple[Affine, Affine]:
+    """(how often n is in `form` for certain, the rest of it)."""
+    const = int(form.const)
+    whole = tuple((a, int(c) // n) for a, c in form.terms if int(c) % n == 0)
+    rest = tuple((a, c) for a, c in form.terms if int(c) % n)
+    return Affine(const // n, whole), Affine(const % n, rest)
 
 
 def _reduced(form: Affine, n: int) -> tuple[Affine, int]:
