@@ -14,7 +14,10 @@ from cli_runner import COMMAND, WORKLOAD, own
 from records import Job, Record, Store, open_records
 
 AUTOSCHED = " ".join(COMMAND)
-TUNE = (*COMMAND, "tune", "matmul_add", "96", "96", "96", "--trials", "5000", "--no-limits")
+TUNE = (
+    *(*COMMAND, "tune", "matmul_add", "96", "96", "96", "--no-limits"),
+    *("--trials", "5000", "--per-round", "8"),
+)
 
 
 def start(folder: Path, *more: str, **options: Any) -> subprocess.Popen[str]:
@@ -85,7 +88,7 @@ def test_a_signal_ends_a_run_in_order(tmp_path: Path, number: signal.Signals, st
 
 
 def test_an_interrupted_run_says_what_to_do(tmp_path: Path) -> None:
-    tune = start(tmp_path)
+    tune = start(tmp_path, "--trials", "400")  # every 25 of which are told
     assert tune.stderr is not None
     while "trials" not in tune.stderr.readline():
         pass
