@@ -43,6 +43,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit status: 0 done, 1 failed, 2 wrong usage, 130 interrupted."""
     _open_streams()
     arguments = list(sys.argv[1:] if argv is None else argv)
+    try:
+        return _main(arguments)
+    except KeyboardInterrupt:  # even while modules are loaded, which takes a while
+        print(" ".join(["autosched", *arguments[:1]]) + ": interrupted", file=sys.stderr)
+        return INTERRUPTED
+
+
+def _main(arguments: list[str]) -> int:
     parser = _parser(arguments)
     if not arguments:
         parser.print_help(sys.stderr)
@@ -109,6 +117,3 @@ def _run(options: argparse.Namespace) -> int:
     except (AutoschedError, RecordError, OSError) as e:
         print(f"autosched {options.command}: {e}", file=sys.stderr)
         return FAILED
-    except KeyboardInterrupt:
-        print(f"autosched {options.command}: interrupted", file=sys.stderr)
-        return INTERRUPTED

@@ -46,9 +46,7 @@ def generate_states(
     states = [State(schedule, target)]
     inline, main = (GPU_INLINE_RULES, GPU_RULES) if target.is_gpu else (INLINE_RULES, CPU_RULES)
     for rules in (custom_rules, inline, main):
-        states = _walk(states, rules, limit)
-    if option_of(func) is LayoutRewriteOption.NO_REWRITE:
-        states = [s for s in states if not transforms(s.schedule.func)]
+        states = _walk(states, rules, limit) if states else []
     if not states:
         raise TuningError(f"the sketch rules leave no schedule for {func.name}")
     return states
@@ -77,13 +75,16 @@ def variants_of(states: Sequence[State]) -> list[Variant]:
 
 def _walk(states: list[State], rules: Sequence[Rule], limit: int) -> list[State]:
     finished: list[State] = []
-    most = MAX_GROWTH * max((len(s.blocks()) for s in states), default=0) + MAX_NEW
+    as_it_is = option_of(states[0].schedule.func) is LayoutRewriteOption.NO_REWRITE
+    most = MAX_GROWTH * max(len(s.blocks()) for s in states) + MAX_NEW
     pending: list[tuple[State, frozenset[str]]] = [(s, frozenset()) for s in reversed(states)]
     while pending and len(finished) < limit:
         state, done = pending.pop()
         block = _next_block(state, done, rules)
         if block is None:
-            finished.append(state)
+            # What an option rules out takes none of the places up to the limit.
+            if not as_it_is or not transforms(state.schedule.func):
+                finished.append(state)
             continue
         known = frozenset(state.blocks())
         if len(known) > most:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from autosched.schedule.portable import encode_trace, trace_text
+from autosched.schedule.trace import DIALECT
 from autosched.search.evolution import UNTOLD, Measured
 from autosched.sketch.space import Space
 from records import OK, Record
@@ -30,7 +31,10 @@ class Reading:
         self._by_id = {id(trace): n for n, trace in enumerate(self.traces)}
 
     def variant(self, record: Record) -> int | None:
-        """The variant that a record is of; None for one that is not in the space."""
+        """The variant that a record is of; None for one that is not in the space, or whose trace
+        is of another dialect: it may mean anything."""
+        if record.dialect != DIALECT:
+            return None
         known = self._by_id.get(id(record.trace))
         return self._by_text.get(trace_text(record.trace)) if known is None else known
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from cli_runner import COMMAND, WORKLOAD, own
 
+from autosched.cli import main
 from records import Job, Record, Store, open_records
 
 AUTOSCHED = " ".join(COMMAND)
@@ -155,3 +156,14 @@ def test_a_log_keeps_everything_too(tmp_path: Path) -> None:
     assert tune.returncode == 130
     with open_records(tmp_path / "a.json") as log:
         assert len(list(log.records())) == sum(e["event"] == "record" for e in seen)
+
+
+def test_an_interrupt_while_a_command_is_loaded_is_no_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(name: str) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(main, "import_module", interrupted)
+    assert main.main(["tune", "matmul", "8", "8", "8"]) == 130
+    assert capsys.readouterr().err == "autosched tune: interrupted\n"

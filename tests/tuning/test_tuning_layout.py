@@ -16,6 +16,7 @@ from autosched.layout_rewrite import OPTION, option_of, split, transforms, with_
 from autosched.lowering import lower
 from autosched.schedule import Schedule
 from autosched.search.analysis import analyse
+from autosched.sketch.default import default_schedule
 from autosched.te import create_prim_func
 from autosched.tir.nodes import PrimFunc, sites
 from autosched.workloads import prim_func_of
@@ -158,6 +159,14 @@ def test_the_option_decides_which_sketches_there_are() -> None:
     assert names(PRE, 64, 64, 64)[:2] == ["C+B.root", "C"]
     assert "C+B.root" in names(PRE, 1, 64, 64)
     assert not any("B." in n for n in names(INSERT, 1, 64, 64))
+
+
+def test_the_default_schedule_is_the_first_that_an_option_allows() -> None:
+    """A recurrence packs its weights first; its first sketch without that is the default one."""
+    task = at.SearchTask("rnn", (4, 2, 8, 8), layout_rewrite_option=NO)
+    packed = at.SearchTask("rnn", (4, 2, 8, 8))
+    assert transforms(default_schedule(packed.prim_func, packed.target).func)
+    assert not transforms(default_schedule(task.prim_func, task.target).func)
 
 
 def test_figures_leave_out_what_leaves_the_kernel() -> None:

@@ -180,8 +180,9 @@ def test_records_that_are_no_candidates_are_neither_learned_from_nor_handed_out(
     for n, damaged in enumerate(({}, dict.fromkeys(names, -3), dict.fromkeys(names, 1 << 62))):
         trials[n] |= {"decisions": damaged, "seconds": 1e-12}
     trials[3] |= {"target": "no such target"}
+    trials[4] |= {"dialect": 2, "seconds": 1e-12}
     log.write_text("".join(json.dumps(x) + "\n" for x in lines))
-    assert len(at.PreloadMeasuredStates(log).measured(task, task.space)) == 12
+    assert len(at.PreloadMeasuredStates(log).measured(task, task.space)) == 11
     data, _ = load_dataset(log)
     assert len(data) <= 13
     assert np.isfinite(data.prior).all()
