@@ -73,10 +73,10 @@ def _duration(text: str) -> float | None:
 
 def run(options: argparse.Namespace) -> int:
     """Do it and say what was done."""
-    from records.store import Store
+    from records.opening import open_store
     from records.tokens import Tokens
 
-    with Store(options.db) as store:
+    with open_store(options.db, make=options.action == "create") as store:
         tokens = Tokens(store)
         if options.action == "create":
             text, token = tokens.create(options.name, options.scope, options.expires)

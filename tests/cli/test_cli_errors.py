@@ -48,6 +48,8 @@ FAILURES: list[tuple[tuple[object, ...], str]] = [
     (("records", "import", "none.json", "--db", "a.db"), "cannot read none.json"),
     (("records", "merge", "none.db", "--into", "a.db"), "no records at none.db"),
     (("records", "distill", "none.db", "a.db"), "no records at none.db"),
+    (("token", "list", "--db", "none.db"), "no records at none.db"),
+    (("token", "revoke", "x", "--db", "none.db"), "no records at none.db"),
 ]
 
 
@@ -68,6 +70,7 @@ def test_failures(
     assert re.match(f"autosched {arguments[0]}: ", done.err), done.err
     assert re.search(text, done.err), done.err
     assert "Traceback" not in done.err
+    assert not Path("none.db").exists()
 
 
 MISUSES: list[tuple[tuple[object, ...], str]] = [
