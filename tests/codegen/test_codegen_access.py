@@ -102,6 +102,24 @@ def forms_of(func: PrimFunc, name: str) -> list[Schedule]:
 
 
 @pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("stride", [2, 3, 4, 5])
+def test_every_few_elements(stride: int, target: str) -> None:
+    """Up to the last element of the memory, under a condition and not; of steps up to 4 whole
+    vectors are read and nothing is gathered."""
+    a = te.placeholder((3, 63 * stride + 2), name="a", dtype="int32")
+    c = te.placeholder((3,), name="c", dtype="int32")
+    out = te.compute(
+        (3, 64),
+        lambda i, j: a[i, j * stride + 1] + te.if_then_else(c[i] > 0, a[2 - i, j * stride], 0),
+        name="out",
+    )
+    sch = Schedule(te.create_prim_func([a, c, out]))
+    sch.vectorize(sch.get_loops(sch.get_block("out"))[1])
+    check(sch.func, target=target)
+    assert ("masked.gather" in generate_ir(sch.func, Target(target)).ir) == (stride > 4)
+
+
+@pytest.mark.parametrize("target", TARGETS)
 def test_gathers(target: str) -> None:
     """Indices that are read from memory, and indices read through indices."""
     a = te.placeholder((11, 19), name="a", dtype="float32")

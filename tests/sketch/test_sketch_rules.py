@@ -411,6 +411,16 @@ def test_columns_are_reduced_in_vectors_where_another_reduction_feeds_them() -> 
     assert [s.loops[-1].kind for s in sites(func)] == ["vectorized"] * 2
 
 
+def test_short_windows_run_in_vectors_of_results() -> None:
+    a = te.placeholder((8, 128), name="A")
+    k = te.reduce_axis((0, 3), name="k")
+    pool = te.compute((8, 63), lambda i, j: te.max(a[i, 2 * j + k], axis=k), name="pool")
+    site = site_of(default_schedule(create_prim_func([a, pool]), WIDE).func, "pool")
+    lanes = site.loops[-1]
+    assert lanes.kind == "vectorized"
+    assert site.block.bindings[1].uses([lanes.var])
+
+
 def test_steps_of_a_stencil_are_not_all_computed_again() -> None:
     """Each inlined step multiplies the reads of the next: four of them read 41 elements, by way of
     256 terms."""

@@ -31,6 +31,9 @@ end needs no mask then. What no mask hides is a register to LLVM."""
 ZEROS = 1024
 """Bytes of zeros to read instead of what is not there: more than any vector."""
 
+MAX_STRIDE = 4
+"""Elements from one lane to the next up to which neighbours are read as well, not gathered."""
+
 
 class Memory:
     """Emits accesses of buffers whose base pointers are known."""
@@ -96,6 +99,12 @@ class Memory:
             return self._cached(
                 ("v", id(buffer), self._key(offset), guard, lanes.width, lanes.active),
                 lambda: self._contiguous(buffer, offset, guard),
+            )
+        near = offset.vector is None and 1 < offset.step <= MAX_STRIDE and dtype != "bool"
+        if near and guard.mask is None and lanes.active == lanes.width:
+            return self._cached(
+                ("n", id(buffer), self._key(offset), offset.step, guard, lanes.width),
+                lambda: self._strided(buffer, offset, guard),
             )
         vector = Linear(offset.const, offset.terms, offset.step, offset.vector)
         pointers = self._pointers(buffer, vector)
@@ -197,6 +206,32 @@ class Memory:
                 f"{t} zeroinitializer)"
             )
         return self._from_memory(ref, dtype, lanes.width)
+
+    def _strided(self, buffer: Buffer, offset: Linear, guard: Guard) -> Value:
+        """Every second, third or fourth element, picked from vectors that cover the stretch from
+        the first to the last, and nothing beyond."""
+        lanes = self.index.lanes
+        assert lanes is not None
+        width, step = lanes.width, offset.step
+        starts = [n * width for n in range(step - 1)] + [(step - 1) * (width - 1)]
+        first, *others = [
+            self.load_run(buffer, Linear(offset.const + at, offset.terms), width, guard)
+            for at in starts
+        ]
+        places = [divmod(step * lane, width) for lane in range(width)]
+        places = [(n, step * lane - starts[n]) for lane, (n, _) in enumerate(places)]
+        ref, known = first.ref, [at if n == 0 else -1 for n, at in places]
+        for number, other in enumerate(others, 1):
+            picks = [
+                width + at if n == number else known[lane] for lane, (n, at) in enumerate(places)
+            ]
+            words = ", ".join("i32 poison" if x < 0 else f"i32 {x}" for x in picks)
+            ref = self.b.op(
+                f"shufflevector {first.type} {ref}, {first.type} {other.ref}, "
+                f"<{width} x i32> <{words}>"
+            )
+            known = [lane if n <= number else -1 for lane, (n, _) in enumerate(places)]
+        return Value(ref, buffer.dtype, width)
 
     def _in_slack(self, buffer: Buffer, offset: Linear) -> bool:
         """Whether a vector at a constant offset ends in the slack of its buffer, if not inside."""

@@ -27,6 +27,8 @@ PARALLEL_COST = 16384.0
 """Cost (in additions) under which a group is not worth starting threads for."""
 PIECES = (4096, 8192, 16384, 2048)
 """Bytes of a long row that are computed, then reduced, while they are in the first cache."""
+WINDOW = 4
+"""Taps of a window, such as a pool's, up to which vectors run over the results."""
 LANE_REDUCERS = frozenset({"sum", "max", "min", "prod"})
 """The known reducers: one operation each, on one value."""
 
@@ -228,13 +230,18 @@ def _vectors_spatial(info: BlockInfo) -> bool:
 
 
 def lane_axis(info: BlockInfo) -> Iter | None:
-    """The reduction axis to vectorise: contiguous in every read that uses it."""
+    """The reduction axis to vectorise: contiguous in every read that uses it, and no short window
+    where there are more results to fill a vector with."""
     block = info.block
     if block.reducer is None:
         return None
+    results = info.vector_axis
+    shortest = WINDOW if results is not None and int(results.extent) > WINDOW else 1
     for axis in reversed(info.reduce):
         reads = [a for a in block.reads if id(axis.var) in used_axes(a)]
-        if axis.extent != 1 and reads and all(is_contiguous(a, axis) for a in reads):
+        if not reads or int(axis.extent) <= shortest:
+            continue
+        if all(is_contiguous(a, axis) for a in reads):
             return axis
     return None
 
