@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from autosched.codegen.gpu.double import SHORT
 from autosched.schedule.annotate import STEPS
 from autosched.search.footprint import (
     Floats,
@@ -70,10 +71,10 @@ def issue_of(
         if vector is None:
             turns = turns + iterations[block.name]
         else:
-            own, inner = _steps(place, homes[id(block.writes[0].buffer)])
+            own, together = _steps(place, homes[id(block.writes[0].buffer)])
             steps = np.maximum(steps, own)
             ahead = bool(block.annotation(DOUBLE_BUFFER))
-            exposed = np.maximum(exposed, own / inner if ahead else own)
+            exposed = np.maximum(exposed, own / together if ahead else own)
         asked = _asked(place, homes)
         guarded = guarded + asked * points
         for use in place.uses:
@@ -130,13 +131,14 @@ def step_of(use: Use, loop: For, tree: LoopTree) -> Floats:
 
 
 def _steps(place: SiteUses, home: int) -> tuple[Floats, Floats]:
-    """(steps of all loops around a shared array, those of the innermost that has several)."""
-    total, inner = floats(1.0), floats(1.0)
+    """(steps of all loops around a shared array, those that are fetched ahead of without a break:
+    of the innermost loops, as `codegen/gpu/double.py` makes them one)."""
+    total, together = floats(1.0), floats(1.0)
     for loop in reversed(place.site.loops[:home]):
         if loop.kind in STEPS:
             total = total * floats(loop.extent)
-            inner = np.where(inner > 1.0, inner, floats(loop.extent))
-    return total, inner
+            together = together * np.where(together <= SHORT, floats(loop.extent), 1.0)
+    return total, together
 
 
 def _asked(place: SiteUses, homes: Mapping[int, int]) -> Floats:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from math import prod
 
 import pytest
 from gpu_programs import plain_matmul, shared_rows, tiled_matmul, transposed
@@ -13,6 +14,7 @@ from autosched import te
 from autosched.codegen.cuda import compile_cuda
 from autosched.errors import CodegenError, ScheduleError
 from autosched.schedule import Schedule
+from autosched.search.analysis import analyse
 from autosched.sketch.generate import generate_space
 
 
@@ -83,6 +85,31 @@ def test_an_outer_loop_waits_for_the_last_steps_before_it() -> None:
     sch.double_buffer(copy)
     text = check(sch.func, plain)
     assert barriers(text) == 2
+
+
+@pytest.mark.parametrize(("terms", "loops", "exposed"), [(8, [6], 1), (32, [3, 8], 3)])
+def test_short_loops_of_steps_are_one_with_those_around(
+    terms: int, loops: list[int], exposed: int
+) -> None:
+    """Of a sum over two axes the next step is fetched ahead in all of them."""
+    a, b = te.placeholder((8, 3, terms), name="A"), te.placeholder((3, terms, 8), name="B")
+    k, r = te.reduce_axis((0, 3), name="k"), te.reduce_axis((0, terms), name="r")
+    c = te.compute((8, 8), lambda i, j: te.sum(a[i, k, r] * b[k, r, j], axis=[k, r]), name="C")
+    plain = te.create_prim_func([a, b, c])
+    space = generate_space(plain, cuda())
+    (ahead,) = (n for n, v in enumerate(space.variants) if v.name == "C.ahead")
+    values = {
+        name: value
+        for spec in space.variants[ahead].decisions
+        for name, value in zip(spec.names, spec.default, strict=True)
+    }
+    values |= {"C.vk.1": 1, "C.vk.2": 1, "C.vr.1": 4, "C.vr.2": 1}
+    func = space.schedule(ahead, values).func
+    text = check(func, plain)
+    assert [int(n) for n in re.findall(r"for \(int [kr]_0 = 0; [kr]_0 < (\d+)", text)] == loops
+    (kernel,) = analyse(func, cuda()).kernels
+    assert kernel.exposed == exposed
+    assert kernel.steps == prod(loops)
 
 
 def test_a_padded_double_buffer_keeps_its_padding() -> None:

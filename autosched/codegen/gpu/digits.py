@@ -25,13 +25,11 @@ def _digit(d: Digit, extents: Extents) -> Affine:
     base, div = simpler(d.base, extents), int(d.div)
     if d.mod is not None:
         _, base = _wholes(base, div * int(d.mod))
-        low, high = base.span(extents)
-        if low >= 0 and high < div * int(d.mod):
+        if _is_below(base, div * int(d.mod), extents):
             return _digit(Digit(base, div, None), extents)
     else:
         wholes, base = _wholes(base, div)
-        low, high = base.span(extents)
-        if low >= 0 and high < div:
+        if _is_below(base, div, extents):
             return wholes
         if wholes.terms or wholes.const != 0:
             return wholes + _digit(Digit(base, div, None), extents)
@@ -48,6 +46,12 @@ def _digit(d: Digit, extents: Extents) -> Affine:
     if rest == 1:
         return low
     return Affine.of(Digit(base, 1, rest)) * (mod // rest) + low
+
+
+def _is_below(form: Affine, n: int, extents: Extents) -> bool:
+    """Whether a form is from 0 to below n."""
+    first, last = form.span(extents)
+    return bool(first >= 0 and last < n)
 
 
 def _wholes(form: Affine, n: int) -> tuple[Affine, Affine]:
@@ -74,7 +78,6 @@ def _parts(form: Affine, n: int, extents: Extents) -> tuple[Affine, Affine]:
             continue
         high = tuple((a, c) for a, c in form.terms if int(c) % step == 0)
         low = Affine(const % step, tuple((a, c) for a, c in form.terms if int(c) % step))
-        first, last = low.span(extents)
-        if first >= 0 and last < step:
+        if _is_below(low, step, extents):
             return Affine(const - const % step, high), low
     return form, Affine(0)

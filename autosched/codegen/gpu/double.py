@@ -7,7 +7,7 @@ itself).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from autosched.errors import CodegenError
@@ -29,6 +29,9 @@ from autosched.tir.nodes import (
 from autosched.tir.simplify import substitute_loops
 
 COPIES = 2
+SHORT = 6
+"""Steps of a loop up to which it is made one with the loop around it: to wait for a fetch each time
+it begins costs more than places that are computed anew in each step."""
 AHEAD = "ahead"
 """Annotation of loops that fetch a step ahead: BEFORE the loop of steps or IN_STEP."""
 BEFORE, IN_STEP = "before", "in step"
@@ -47,7 +50,28 @@ def double_buffers(root: Node) -> tuple[tuple[Node, ...], tuple[Buffer, ...]]:
         for a in s.block.writes
         if a.buffer.scope == "shared"
     }
-    return _Doubling(marked).node(root, None) if marked else ((root,), ())
+    return _Doubling(marked).node(_one_loop(root, marked), None) if marked else ((root,), ())
+
+
+def _one_loop(node: Node, marked: Collection[Buffer]) -> Node:
+    """`node` with serial loops that hold nothing but a short loop of steps made one with it: else
+    what follows its last step, in their next iteration, could not be fetched ahead."""
+    if isinstance(node, Block):
+        return node
+    node = replace(node, body=tuple(_one_loop(child, marked) for child in node.body))
+    inner = node.body[0]
+    if len(node.body) > 1 or not isinstance(inner, For) or not set(inner.allocs) & set(marked):
+        return node
+    if (node.kind, inner.kind) != ("serial", "serial") or inner.extent > SHORT:
+        return node
+    step = Var(inner.var.name)
+    values = {
+        node.var: Affine.of(Digit(Affine.of(step), inner.extent, None)),
+        inner.var: Affine.of(Digit(Affine.of(step), 1, inner.extent)),
+    }
+    body = tuple(map_blocks(x, lambda b: substitute_loops(b, values)) for x in inner.body)
+    allocs = (*node.allocs, *inner.allocs)
+    return replace(inner, var=step, extent=node.extent * inner.extent, body=body, allocs=allocs)
 
 
 class _Doubling:
