@@ -94,7 +94,8 @@ def run(options: argparse.Namespace) -> int:
         name=options.name or socket.gethostname(),
         tls_dir=None if options.tls_dir is None else str(options.tls_dir.absolute()),
         host=options.host,
-        target=str(target),
+        # A slot of some of the cores recommends itself for these.
+        target=str(target) if target.is_gpu else options.target,
     )
     if options.engine is None and target.is_gpu:
         if options.slots != 1:

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
+
 import pytest
 from cluster_doubles import vector_add
 from cluster_processes import Cluster, Process
 
 import autosched as at
+from autosched.cli.main import main
 from autosched.errors import MeasureError
 from autosched.sketch.default import default_schedule
+from autosched.target import available_cores
+from measure import supervisor
 from measure.cluster import ClusterPool
 from measure.dispatch import Limits
 from measure.slot_process import SlotOptions
-from measure.supervisor import slots_of_gpus
+from measure.supervisor import Supervisor, slots_of_gpus
 from measure.worker import local_engine
 
 PATIENT = Limits(batch_seconds=1.0, batch_items=8, silence=30.0, stall=100.0, check=100.0)
@@ -24,6 +31,31 @@ def test_slots_are_named_by_device() -> None:
     assert [s.slot for s in slots] == ["cuda/0", "cuda/3"]
     assert [s.name for s in slots] == ["h200@box:cuda/0", "h200@box:cuda/3"]
     assert SlotOptions.from_json(slots[1].to_json()) == slots[1]
+
+
+@pytest.mark.skipif(available_cores() < 2, reason="one core is no two slots")
+def test_slots_that_share_a_processor_recommend_themselves_for_their_cores(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found: list[SlotOptions] = []
+
+    class Kept(Supervisor):
+        def run(self, over: threading.Event) -> None:
+            found.extend(slot.options for slot in self._slots)
+
+    monkeypatch.setattr(supervisor, "Supervisor", Kept)
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    count = available_cores()
+    where = ["--scheduler", "tcp://127.0.0.1:9", "--label", "l", "--slots", str(count)]
+    assert main(["worker", *where]) == 0
+    assert len(found) == count
+    all_cores = os.sched_getaffinity(0)
+    try:
+        for slot in found:
+            os.sched_setaffinity(0, slot.cores)
+            assert at.Target(slot.target).num_cores == 1
+    finally:
+        os.sched_setaffinity(0, all_cores)
 
 
 @pytest.mark.parametrize(
