@@ -101,7 +101,7 @@ def test_trailers_are_no_headers(client: httpx.Client) -> None:
         b"Content-Type: application/json\r\nHost: elsewhere\r\n\r\n",
     )
     problem = problem_in(told)
-    assert problem["status"] == 422, problem  # by the headers it is no JSON, and not for elsewhere
+    assert problem["status"] == 415, problem  # by the headers it is no JSON, and not for elsewhere
 
 
 def test_an_upgrade_that_is_not_known_is_an_ordinary_request(client: httpx.Client) -> None:
