@@ -57,7 +57,7 @@ class Arguments(Protocol):
         """`reset`, where this memory has not held the inputs yet."""
         ...
 
-    def check(self, workspace: Checked, inputs: bool = True) -> tuple[Status, str]:
+    def check(self, workspace: Checked) -> tuple[Status, str]:
         """Whether a run left everything as it should be."""
         ...
 

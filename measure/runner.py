@@ -287,7 +287,7 @@ def _run(
         runner.crowding(pace, threads),
     )
     began = time.perf_counter()
-    status, text = arguments.check(kernel.workspace, inputs=False)
+    status, text = arguments.check(kernel.workspace)
     verified += time.perf_counter() - began
     if status is not Status.OK:
         text = f"the first call was right, a later one was not:\n{text}"

@@ -268,12 +268,12 @@ class Slot:
             if isinstance(outcome.value, RunReply) and outcome.value.status is Status.OK:
                 break
             # Code that does one thing wrong may have done more to the process it ran in. So that
-            # ends, and a failure, which may be the doing of those before, is believed of a fresh
-            # one only. But for one that took all its time, and would do so again.
+            # ends, and a crash, which may be the doing of those before, is believed of a fresh one
+            # only. Wrong results are believed at once: code that races is not to have two chances.
             self.child.kill()
             if _is_lost(outcome) and lost < RETRIES:
                 lost += 1
-            elif fresh or outcome.kind == "timeout":
+            elif fresh or outcome.kind in ("value", "timeout"):
                 break
         result = replace(result, run_wall_seconds=outcome.wall_seconds)
         if isinstance(outcome.value, RunReply) and outcome.value.estimate is not None:

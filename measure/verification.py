@@ -307,19 +307,19 @@ class Buffers:
         """Whether input number `n` is what it was."""
         return same_bytes(self.array(n), self.values[n])
 
-    def check(self, workspace: Checked, inputs: bool = True) -> tuple[Status, str]:
-        """Whether a run left everything as it should be; `inputs`: these too."""
-        status, text = self._check(workspace, inputs)
+    def check(self, workspace: Checked) -> tuple[Status, str]:
+        """Whether a run left everything as it should be."""
+        status, text = self._check(workspace)
         self._dirty |= status is not Status.OK
         return status, text
 
-    def _check(self, workspace: Checked, inputs: bool) -> tuple[Status, str]:
+    def _check(self, workspace: Checked) -> tuple[Status, str]:
         broken = [text for m in (*self.memory, workspace) if (text := m.broken())]
         if broken:
             return Status.OUT_OF_BOUNDS, "\n".join(broken)
         wrong = [text for n in self.expected if (text := self.mismatch(n))]
         for n, param in enumerate(self.params):
-            if inputs and not param.written and not self.unchanged(n):
+            if not param.written and not self.unchanged(n):
                 wrong.append(f"input {param.name} was changed")
         return (Status.WRONG_RESULT, "\n".join(wrong)) if wrong else (Status.OK, "")
 

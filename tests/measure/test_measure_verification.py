@@ -145,7 +145,6 @@ def test_buffers_are_restored_after_a_fault() -> None:
     assert buffers.check(scratch) == (Status.OK, "")
     buffers.arrays[0][3] = -1
     assert buffers.check(scratch) == (Status.WRONG_RESULT, "input a was changed")
-    assert buffers.check(scratch, inputs=False) == (Status.OK, "")
     buffers.reset()
     assert buffers.arrays[0][3] == 3
     assert np.isnan(buffers.arrays[1]).all()
