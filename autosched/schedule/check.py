@@ -231,12 +231,18 @@ def contained(
 
 def mixed_digits(form: Affine, inner: Collection[Var], extents: Extents) -> bool:
     """Whether a digit that differs by candidate stands over loops in `inner`: its region could then
-    be simplified for one candidate and not for another."""
+    be simplified for one candidate and not for another.
+
+    The highest digit of a number that all runs inside is 0 where it is left out, so there the
+    extents may differ.
+    """
+    wanted = set(inner)
     for atom, _ in form.terms:
         if isinstance(atom, Digit) and atom.base.uses(inner):
             values: list[Int | None] = [atom.div, atom.mod, atom.base.const]
             values += [c for _, c in atom.base.terms]
-            values += [extents[v] for v in atom.base.variables()]
+            if atom.mod is not None or not wanted.issuperset(atom.base.variables()):
+                values += [extents[v] for v in atom.base.variables()]
             if is_array(*values):
                 return True
     return False

@@ -49,7 +49,7 @@ from autosched.sketch.decisions import Mask
 from autosched.target import Target
 from autosched.tir import dtypes
 from autosched.tir import expr as ex
-from autosched.tir.affine import Digit
+from autosched.tir.affine import Digit, Int, always
 from autosched.tir.expr import OPS, Call, Slot, Var
 from autosched.tir.nodes import CONSTANT_AXES, Block, Buffer, For, Node, PrimFunc, sites
 
@@ -380,6 +380,10 @@ def _loads(
         if form is None:
             continue
         for atom, c in form.terms:
+            lanes = _lanes_of(atom, c, facts) if n == len(use.forms) - 1 else None
+            if lanes is not None:
+                steps[id(lanes)] = last[id(lanes)] = floats(1.0)
+                continue
             if isinstance(atom, Digit):
                 tangled |= {id(v) for v in atom.variables()}
                 continue
@@ -418,6 +422,15 @@ def _loads(
     return instructions, by_element * instructions / np.maximum(
         np.ceil(by_element / facts.vector), 1.0
     )
+
+
+def _lanes_of(atom: Var | Digit, step: Int, facts: BlockFacts) -> Var | None:
+    """The variable, where all lanes that run over it take what they need out of two vectors: the
+    digit of a group, times the elements of one."""
+    if not isinstance(atom, Digit) or atom.mod is not None:
+        return None
+    reach = 1 + np.ceil((facts.vector - 1) / floats(atom.div)) * np.abs(floats(step))
+    return atom.base.single_var() if always(reach <= 2 * facts.vector) else None
 
 
 def _sliding(use: Use) -> dict[int, int]:

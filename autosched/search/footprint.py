@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from autosched.tir import dtypes
-from autosched.tir.affine import Affine, Digit
+from autosched.tir.affine import Affine, Digit, always, is_zero, recombine
 from autosched.tir.expr import Var
 from autosched.tir.nodes import (
     Access,
@@ -108,7 +108,7 @@ def site_uses(func: PrimFunc, homes: Mapping[int, int]) -> list[SiteUses]:
         for written, accesses in ((True, site.block.writes), (False, site.block.reads)):
             for access in accesses:
                 forms = tuple(
-                    i.substitute(values, sizes) if isinstance(i, Affine) else None
+                    recombine(i.substitute(values, sizes)) if isinstance(i, Affine) else None
                     for i in access.indices
                 )
                 inside = _inside(access.buffer, site, homes[id(access.buffer)])
@@ -211,12 +211,18 @@ def _digit_span(
 ) -> Floats:
     """How far a digit moves while the loops from `level` inwards run."""
     span: Floats = floats(0.0)
+    whole = is_zero(atom.base.const)  # all of the number runs, from 0 on
     for inner, c in atom.base.terms:
         if isinstance(inner, Digit):
             span = span + np.abs(floats(c)) * _digit_span(inner, level, extents, depth)
+            whole = False
         elif depth.get(id(inner), -1) >= level:
             span = span + np.abs(floats(c)) * (extents[depth[id(inner)]] - 1.0)
-    steps = np.ceil(span / floats(atom.div))
+            whole = whole and always(c > 0)
+        else:
+            whole = False
+    steps = span / floats(atom.div)
+    steps = np.floor(steps) if whole else np.ceil(steps)
     return steps if atom.mod is None else np.minimum(steps, floats(atom.mod) - 1.0)
 
 

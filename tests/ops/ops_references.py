@@ -60,8 +60,8 @@ def gelu(a: Array, b: Array, bias: Array) -> Array:
     return x * (1 + np.vectorize(erf)(x / np.sqrt(2))) / 2
 
 
-def conv_bias_relu(data: Array, weight: Array, bias: Array) -> Array:
-    return np.maximum(convolve(2, 1, 1)(data, weight) + bias, 0)
+def conv_bias_relu(data: Array, weight: Array, bias: Array, groups: int = 1) -> Array:
+    return np.maximum(convolve(2, 1, 1, 1, groups)(data, weight) + bias, 0)
 
 
 def depthwise(data: Array, weight: Array) -> Array:

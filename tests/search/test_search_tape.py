@@ -165,6 +165,7 @@ def test_rows_that_break_a_guard_have_the_variant_recorded_again() -> None:
     [
         ("matmul", (1024, 1024, 1024)),
         ("conv2d", (28, 28, 32, 64, 3, 2, 1)),
+        ("conv2d", (28, 28, 32, 64, 3, 1, 1, 1, 8)),
         ("softmax", (64, 100)),
         ("norm", (256, 256)),
     ],

@@ -4,6 +4,7 @@ what NumPy does."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -56,6 +57,13 @@ OPERATORS: dict[str, tuple[str, tuple[int, ...], Callable[..., Any]]] = {
     "conv2d": ("conv2d", (13, 11, 5, 19, 3, 1, 1), convolve(2, 1, 1)),
     "conv2d, dilated": ("conv2d", (12, 11, 4, 18, 3, 2, 2, 2, 1), convolve(2, 2, 2, 2)),
     "conv2d, grouped": ("conv2d", (8, 7, 8, 36, 3, 1, 1, 1, 2), convolve(2, 1, 1, 1, 2)),
+    "conv2d, groups of three": ("conv2d", (8, 7, 15, 15, 3, 1, 1, 1, 5), convolve(2, 1, 1, 1, 5)),
+    "conv2d, groups of four": ("conv2d", (9, 6, 24, 48, 3, 2, 1, 1, 12), convolve(2, 2, 1, 1, 12)),
+    "groups of four, bias and relu": (
+        "conv2d_bias_relu",
+        (8, 7, 12, 24, 3, 1, 1, 1, 6),
+        partial(conv_bias_relu, groups=6),
+    ),
     "conv3d": ("conv3d", (5, 6, 7, 4, 18, 2, 1, 1), convolve(3, 1, 1)),
     "depthwise": ("depthwise_conv2d", (13, 12, 20, 3, 2, 1), depthwise),
     "transposed conv": ("conv2d_transpose", (6, 5, 5, 18, 4, 2, 1), transposed(2, 1)),

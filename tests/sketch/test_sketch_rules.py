@@ -9,7 +9,7 @@ import pytest
 import scan_programs
 
 from autosched import te
-from autosched.codegen.build import build_artifact
+from autosched.codegen.build import build_artifact, generate_ir
 from autosched.runtime.function import Function
 from autosched.schedule import Schedule
 from autosched.sketch.default import default_schedule
@@ -233,6 +233,15 @@ def test_groups_are_an_axis_of_their_own() -> None:
         # Raises NotBatchable where candidates fall apart into batches of their own.
         func = space.replay(variant, space.decisions(variant, population, rows))
         assert len(site_of(func, "conv2d").block.iters) == 7
+
+
+@pytest.mark.parametrize(("channels", "groups"), [(32, 8), (40, 5), (42, 7), (48, 16)])
+def test_groups_of_few_channels_share_vectors(channels: int, groups: int) -> None:
+    target = Target("llvm -mcpu=znver5 -num-cores=2")
+    func = prim_func_of("conv2d", (12, 12, channels, channels, 3, 1, 1, 1, groups))
+    ir = generate_ir(default_schedule(func, target).func, target).ir
+    assert "fma.v16f32" in ir
+    assert "gather" not in ir
 
 
 def test_few_long_reductions_are_cut_into_pieces_for_the_threads() -> None:

@@ -3,8 +3,8 @@ and the vectorised loop as a step between lanes."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from autosched.codegen.llvm.builder import Builder
 from autosched.tir.affine import Affine, Digit, Int
@@ -44,14 +44,15 @@ def chunks(extent: int, width: int) -> list[tuple[int, int, int]]:
 
 @dataclass(slots=True)
 class Linear:
-    """`const + sum(coefficient * name) + step * lane (+ vector)`; names are i64 SSA values,
-    `vector` a
-    `<width x i64>` for what is not linear in the lane."""
+    """`const + sum(coefficient * name) + step * lane + offsets[lane] (+ vector)`; names are i64 SSA
+    values, `vector` a `<width x i64>` for what is neither linear in the lane nor known."""
 
     const: int = 0
     terms: dict[str, int] = field(default_factory=dict)
     step: int = 0
     vector: str | None = None
+    offsets: tuple[int, ...] = ()
+    """One number a lane, the first 0, where lanes are not evenly spaced; `step` is 0 then."""
 
     def add(self, name: str, coefficient: int) -> None:
         """Add `coefficient * name`."""
@@ -60,7 +61,21 @@ class Linear:
     @property
     def varies(self) -> bool:
         """Whether lanes differ."""
-        return self.step != 0 or self.vector is not None
+        return self.step != 0 or self.vector is not None or bool(self.offsets)
+
+    def lane(self, n: int) -> int:
+        """What is known of a lane: all but the terms and `vector`."""
+        return self.const + self.step * n + (self.offsets[n] if self.offsets else 0)
+
+    def move(self, offsets: Sequence[int]) -> None:
+        """Add a number to each lane. Lanes that are evenly spaced then have a step again, as those
+        of `x // 4 * 4 + x % 4` have."""
+        lanes = [self.lane(n) + offset for n, offset in enumerate(offsets)]
+        self.const, self.step = lanes[0], lanes[-1] - lanes[-2] if len(lanes) > 1 else 0
+        if all(x == self.const + self.step * n for n, x in enumerate(lanes)):
+            self.offsets = ()
+        else:
+            self.step, self.offsets = 0, tuple(x - self.const for x in lanes)
 
 
 class Indexer:
@@ -114,7 +129,7 @@ class Indexer:
                     out.add(self._times(term, name), c)
             if part.varies:
                 assert self.lanes is not None
-                lanes = self.vector(Linear(0, {}, part.step, part.vector))
+                lanes = self.vector(Linear(0, {}, part.step, part.vector, part.offsets))
                 wide = self.splat(name, "i64", self.lanes.width)
                 self._add_vector(out, self.b.op(f"mul <{self.lanes.width} x i64> {lanes}, {wide}"))
             return
@@ -122,7 +137,11 @@ class Indexer:
         out.const += factor * part.const
         for term, c in part.terms.items():
             out.add(term, factor * c)
-        out.step += factor * part.step
+        if part.offsets or out.offsets:
+            assert self.lanes is not None
+            out.move([factor * (part.lane(n) - part.const) for n in range(self.lanes.width)])
+        else:
+            out.step += factor * part.step
         if part.vector is not None:
             scaled = part.vector
             if factor != 1:
@@ -156,7 +175,7 @@ class Indexer:
                 else:
                     out.add(known, c)
                 if self.lanes is not None and atom is self.lanes.var:
-                    out.step += c
+                    self.add_scaled(out, Linear(step=1), c)
             else:
                 self._digit(atom, c, out, values)
         return out
@@ -167,8 +186,14 @@ class Indexer:
         if base.varies:
             assert self.lanes is not None
             width = self.lanes.width
-            vector = self._floor(self.vector(base), div, mod, width)
-            self.add_scaled(out, Linear(vector=vector), c)
+            plain = base.vector is None and not any(base.terms.values())
+            if plain and isinstance(div, int) and not isinstance(mod, str):
+                quotients = [base.lane(n) // div for n in range(width)]
+                part = Linear()
+                part.move([q if mod is None else q % mod for q in quotients])
+            else:
+                part = Linear(vector=self._floor(self.vector(base), div, mod, width))
+            self.add_scaled(out, part, c)
         elif not base.terms and isinstance(div, int) and not isinstance(mod, str):
             value = base.const // div
             out.const += c * (value if mod is None else value % mod)
@@ -227,6 +252,9 @@ class Indexer:
         if value.step:
             ramp = ", ".join(f"i64 {value.step * n}" for n in range(width))
             base = self.b.op(f"add <{width} x i64> {base}, <{ramp}>")
+        if value.offsets:
+            ramp = ", ".join(f"i64 {n}" for n in value.offsets)
+            base = self.b.op(f"add <{width} x i64> {base}, <{ramp}>")
         if value.vector is not None:
             base = self.b.op(f"add <{width} x i64> {base}, {value.vector}")
         return base
@@ -244,7 +272,7 @@ class Indexer:
     def below(self, value: Linear, bound: Int) -> str | bool:
         """The condition `value < bound`: a Python bool, an i1 name, or a `<width x i1>` name."""
         if isinstance(bound, Size):
-            value = Linear(value.const, dict(value.terms), value.step, value.vector)
+            value = replace(value, terms=dict(value.terms))
             self._add_number(value, -bound)
             bound = 0
         bound = int(bound)
@@ -258,7 +286,7 @@ class Indexer:
         assert self.lanes is not None
         width = self.lanes.width
         if value.vector is None and not any(value.terms.values()):
-            flags = [value.const + value.step * n < bound for n in range(width)]
+            flags = [value.lane(n) < bound for n in range(width)]
             known = self.lanes.width if isinstance(self.lanes.active, str) else self.lanes.active
             if all(flags[:known]):
                 return True

@@ -106,8 +106,10 @@ class Memory:
                 ("n", id(buffer), self._key(offset), offset.step, guard, lanes.width),
                 lambda: self._strided(buffer, offset, guard),
             )
-        vector = Linear(offset.const, offset.terms, offset.step, offset.vector)
-        pointers = self._pointers(buffer, vector)
+        if offset.offsets and offset.vector is None and self._window(offset, guard):
+            key = ("p", id(buffer), self._key(offset), offset.offsets, guard, lanes)
+            return self._cached(key, lambda: self._picked(buffer, offset, guard))
+        pointers = self._pointers(buffer, offset)
         kind = "uint8" if dtype == "bool" else dtype
         t = type_of(kind, lanes.width)
         name = f"llvm.masked.gather.{suffix(kind, lanes.width)}.v{lanes.width}p0"
@@ -190,21 +192,14 @@ class Memory:
             # All lanes or none: an address is cheaper to choose than a mask.
             pointer = self._or_zeros(guard.scalar, pointer)
         mask = self.mask(Guard(None, guard.mask))
-        whole = mask is None or self._in_slack(buffer, offset)
-        if whole:
+        if mask is None or self._in_slack(buffer, offset):
             ref = self.b.inst(f"load {t}, ptr {pointer}, align {size}")
             if mask is not None and guard.mask is not None:
                 ref = self.b.op(
                     f"select <{lanes.width} x i1> {mask}, {t} {ref}, {t} zeroinitializer"
                 )
         else:
-            kind = "uint8" if dtype == "bool" else dtype
-            name = f"llvm.masked.load.{suffix(kind, lanes.width)}.p0"
-            self.b.declare(name, f"{t} @{name}(ptr, i32, <{lanes.width} x i1>, {t})")
-            ref = self.b.inst(
-                f"call {t} @{name}(ptr {pointer}, i32 {size}, <{lanes.width} x i1> {mask}, "
-                f"{t} zeroinitializer)"
-            )
+            ref = self._masked_load(dtype, pointer, mask)
         return self._from_memory(ref, dtype, lanes.width)
 
     def _strided(self, buffer: Buffer, offset: Linear, guard: Guard) -> Value:
@@ -232,6 +227,54 @@ class Memory:
             )
             known = [lane if n <= number else -1 for lane, (n, _) in enumerate(places)]
         return Value(ref, buffer.dtype, width)
+
+    def _masked_load(self, dtype: str, pointer: str, mask: str) -> str:
+        """A vector whose lanes outside the mask are 0 and not read."""
+        width = self._width
+        t, kind = memory_type(dtype, width), "uint8" if dtype == "bool" else dtype
+        name = f"llvm.masked.load.{suffix(kind, width)}.p0"
+        self.b.declare(name, f"{t} @{name}(ptr, i32, <{width} x i1>, {t})")
+        size = dtypes.itemsize(dtype)
+        return self.b.inst(
+            f"call {t} @{name}(ptr {pointer}, i32 {size}, <{width} x i1> {mask}, "
+            f"{t} zeroinitializer)"
+        )
+
+    def _window(self, offset: Linear, guard: Guard) -> range | None:
+        """The elements that lanes are among, if two vectors hold them: neighbours of one another,
+        such as the channels of a few groups."""
+        lanes = self.index.lanes
+        assert lanes is not None
+        if guard.mask is not None or isinstance(lanes.active, str):
+            return None
+        real = offset.offsets[: lanes.active]
+        found = range(min(real), max(real) + 1)
+        return found if len(found) <= 2 * lanes.width else None
+
+    def _picked(self, buffer: Buffer, offset: Linear, guard: Guard) -> Value:
+        """Lanes out of the one or two vectors that have all of them."""
+        lanes, window = self.index.lanes, self._window(offset, guard)
+        assert lanes is not None
+        assert window is not None  # the caller has asked
+        dtype, width = buffer.dtype, lanes.width
+        t, refs = memory_type(dtype, width), []
+        for start in range(0, len(window), width):
+            pointer = self.address(buffer, Linear(offset.const + window[start], offset.terms))
+            if guard.scalar is not None:
+                pointer = self._or_zeros(guard.scalar, pointer)
+            if start + width <= len(window):
+                size = dtypes.itemsize(dtype)
+                refs.append(self.b.inst(f"load {t}, ptr {pointer}, align {size}"))
+                continue
+            real = ", ".join(f"i1 {str(start + n < len(window)).lower()}" for n in range(width))
+            refs.append(self._masked_load(dtype, pointer, f"<{real}>"))
+        picks = ", ".join(
+            f"i32 {offset.offsets[n] - window.start if n < int(lanes.active) else 0}"
+            for n in range(width)
+        )
+        low, high = (*refs, "poison")[:2]
+        ref = self.b.op(f"shufflevector {t} {low}, {t} {high}, <{width} x i32> <{picks}>")
+        return self._from_memory(ref, dtype, width)
 
     def _in_slack(self, buffer: Buffer, offset: Linear) -> bool:
         """Whether a vector at a constant offset ends in the slack of its buffer, if not inside."""
@@ -262,8 +305,9 @@ class Memory:
         assert lanes is not None
         base = self.address(buffer, Linear(offset.const, offset.terms))
         ramp: str | None = None
-        if offset.step:
-            ramp = f"<{', '.join(f'i64 {offset.step * n}' for n in range(lanes.width))}>"
+        if offset.step or offset.offsets:
+            known = (f"i64 {offset.lane(n) - offset.const}" for n in range(lanes.width))
+            ramp = f"<{', '.join(known)}>"
         if offset.vector is not None:
             ramp = (
                 offset.vector

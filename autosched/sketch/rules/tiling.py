@@ -23,7 +23,7 @@ from autosched.sketch.rules.default import axis_loops, is_contiguous
 from autosched.sketch.state import State, TiledNest, Verdict
 from autosched.target import Target
 from autosched.tir import dtypes
-from autosched.tir.affine import Affine
+from autosched.tir.affine import Affine, always, ceildiv, is_zero, same_int
 from autosched.tir.nodes import Access, Iter, PrimFunc
 
 PACK_PARALLEL_TAIL = 2
@@ -116,11 +116,11 @@ class MultiLevelTiling:
             copy = schedule.cache_write(block, 0, "local")
         elif consumer is not None:
             copy = schedule.get_block(consumer.name)
-        levels = split_levels(schedule, block, info, specs)
+        levels = split_levels(schedule, block, info, specs, state.target)
         # Loops get their kinds last: a primitive that finds kinds checks all of them again.
         vector_loops = [levels.vector_loop]
         if copy is not None:
-            vector_loops.append(place_consumer(schedule, copy, levels.inner_spatial, levels.vector))
+            vector_loops.append(place_consumer(schedule, copy, levels.inner_spatial, levels.width))
             handled.append(schedule.get(copy).name)
         choices = [
             f"{info.name}.cache" if cached else f"{info.name}.fused" if consumer else f"{info.name}"
@@ -156,7 +156,8 @@ class Levels:
     copies: tuple[LoopRV, ...]
     rows: tuple[LoopRV, ...]
     vector_loop: LoopRV
-    vector: Decision
+    width: Decision | int
+    """Elements of `vector_loop`; of a whole vector where groups share vectors."""
     parallel_roots: list[LoopRV] = field(default_factory=list)
 
 
@@ -166,8 +167,9 @@ def tile_specs(info: BlockInfo, target: Target) -> tuple[DecisionSpec, ...]:
     A spatial axis that every read uses gives no reuse, so it takes no registers (role "outer").
     """
     vector = info.vector_axis
-    itemsize = dtypes.itemsize(info.block.writes[0].buffer.dtype)
-    lanes = max(target.vector_bytes // itemsize, 1)
+    assert vector is not None  # the condition asks for one
+    size, lanes = _extent(vector), lanes_of(info, target)
+    groups = shared_groups(info, target)
     found: list[TileSpec] = []
     rows = _default_rows(info, target, lanes)
     streamed = is_streamed(info, target)
@@ -185,12 +187,23 @@ def tile_specs(info: BlockInfo, target: Target) -> tuple[DecisionSpec, ...]:
             found.append(TileSpec(info.name, name, pair, extent, "reduce", 1, default))
             continue
         levels = tuple(f"{label}.{n}" for n in (1, 2, 3))
-        if axis is vector:
+        if groups is not None and axis is vector:
+            continue  # whole in every vector
+        if axis is groups:
+            each = lanes // size  # groups in a vector
+            # Two vectors, or what leaves no tail: its lanes would be loaded one by one.
+            inner = min(
+                range(1, 4 * lanes // size + 1),
+                key=lambda n: (-extent % n, abs(n * size - 2 * lanes)),
+            )
+            default = _around(extent, inner, 4)
+            found.append(TileSpec(info.name, name, levels, extent, "vector", each, default))
+        elif axis is vector:
             inner = min(2 * lanes, extent)
             tiles = -(-extent // inner // target.num_cores) if streamed else 4
             default = _around(extent, inner, max(tiles, 1))
             found.append(TileSpec(info.name, name, levels, extent, "vector", lanes, default))
-        elif all(id(axis.var) in used_axes(a) for a in info.block.reads):
+        elif not _is_reused(info, axis):
             found.append(TileSpec(info.name, name, levels[:2], extent, "outer", 1, (1, 1)))
         else:
             default = _around(extent, rows.get(id(axis.var), 1), 8)
@@ -214,6 +227,45 @@ def is_streamed(info: BlockInfo, target: Target) -> bool:
         if dense and results <= FEW and size > target.l2_bytes and not _slides(access, info):
             return True
     return False
+
+
+def lanes_of(info: BlockInfo, target: Target) -> int:
+    """Results in one vector."""
+    return max(target.vector_bytes // dtypes.itemsize(info.block.writes[0].buffer.dtype), 1)
+
+
+def shared_groups(info: BlockInfo, target: Target) -> Iter | None:
+    """The axis of the groups, where one group has too few results for a vector, and two vectors
+    hold what the groups in one read: a convolution of few channels a group.
+
+    The vectors then run over both axes, and lanes of a group take the element that is theirs.
+    """
+    short = info.vector_axis
+    assert short is not None  # the condition asks for one
+    last = info.block.writes[0].indices[-1]
+    assert isinstance(last, Affine)  # or it would have no vector axis
+    size, lanes = _extent(short), lanes_of(info, target)
+    found = (a for a in info.spatial if same_int(last.coefficient(a.var), size))
+    groups = next(found, None) if 1 < size < lanes else None
+    if groups is None or not all(_neighbours(a, groups, short, lanes) for a in info.block.reads):
+        return None
+    return groups
+
+
+def _neighbours(access: Access, groups: Iter, short: Iter, lanes: int) -> bool:
+    """Whether a read by all lanes of a vector is of elements that two vectors hold."""
+    both = (groups.var, short.var)
+    last = access.indices[-1]
+    if not isinstance(last, Affine):
+        return False
+    if any(not isinstance(i, Affine) or i.uses(both) for i in access.indices[:-1]):
+        return False
+    group, one = last.coefficient(groups.var), last.coefficient(short.var)
+    size = _extent(short)
+    if same_int(one, 1):
+        return same_int(group, size) or is_zero(group)
+    reach = 1 + ceildiv(lanes - 1, size) * group  # from the first lane's element to the last one's
+    return is_zero(one) and always(reach <= 2 * lanes)
 
 
 def _slides(access: Access, info: BlockInfo) -> bool:
@@ -247,6 +299,11 @@ def _around(extent: int, inner: int, tiles: int) -> tuple[int, int, int]:
     return 1, min(tiles, -(-extent // inner)), inner
 
 
+def _is_reused(info: BlockInfo, axis: Iter) -> bool:
+    """Whether something is read that is the same for all of an axis."""
+    return not all(id(axis.var) in used_axes(a) for a in info.block.reads)
+
+
 def _default_rows(info: BlockInfo, target: Target, lanes: int) -> dict[int, int]:
     """Rows of the default register tile: half of the registers, innermost axis first, but before
     all others the axes of rows that share their vectors (the filters of a convolution whose pixels
@@ -257,7 +314,7 @@ def _default_rows(info: BlockInfo, target: Target, lanes: int) -> dict[int, int]
     left = target.vector_registers // 4
     rows: dict[int, int] = {}
     shared = [a for a in info.spatial if all(id(a.var) not in u for u in along)]
-    others = [a for a in info.spatial if a not in shared]
+    others = [a for a in info.spatial if a not in shared and _is_reused(info, a)]
     for axis in (*reversed(shared), *reversed(others)):
         if axis is vector or left <= 1:
             continue
@@ -283,36 +340,44 @@ def _default_copies(info: BlockInfo) -> dict[int, int]:
 
 
 def split_levels(
-    schedule: Schedule, block: BlockRV, info: BlockInfo, specs: tuple[DecisionSpec, ...]
+    schedule: Schedule,
+    block: BlockRV,
+    info: BlockInfo,
+    specs: tuple[DecisionSpec, ...],
+    target: Target,
 ) -> Levels:
     """Split and reorder all loops of a block into S0 S1 R0 S2 R1 R2 S3."""
     by_axis = axis_loops(schedule, block)
-    loops = [by_axis[id(axis)] for axis in info.block.iters]
+    loops = {axis.var.name: by_axis[id(axis)] for axis in info.block.iters}
     levels: list[list[LoopRV]] = [[] for _ in range(7)]
-    vector_loop, vector = None, None
+    vector_loop: LoopRV | None = None
+    width: Decision | int | None = None
     rows: list[LoopRV] = []
-    for loop, spec in zip(loops, specs, strict=True):
+    for spec in specs:
         if not isinstance(spec, TileSpec):
             continue
-        parts = schedule.split(loop, [None, *(Decision(n) for n in spec.names)])
+        parts = schedule.split(loops.pop(spec.axis), [None, *(Decision(n) for n in spec.names)])
         places = {"reduce": (2, 4, 5), "outer": (0, 1, 3)}.get(spec.role, (0, 1, 3, 6))
         for part, place in zip(parts, places, strict=True):
             levels[place].append(part)
         if spec.role == "vector":
-            vector_loop, vector = parts[-1], Decision(spec.names[-1])
+            vector_loop, width = parts[-1], Decision(spec.names[-1])
             levels[6].remove(vector_loop)
         elif spec.role == "rows":
             rows.append(parts[-1])
     assert vector_loop is not None  # the condition asks for a vector axis
-    assert vector is not None
-    levels[6].append(vector_loop)
+    assert width is not None
+    levels[6] += [vector_loop, *loops.values()]
     schedule.reorder(*(loop for level in levels for loop in level))
+    if loops:  # of the results of one group
+        vector_loop = schedule.fuse(vector_loop, *loops.values())
+        width = lanes_of(info, target)
     return Levels(
-        tuple(levels[0]), levels[1][-1], tuple(levels[5]), tuple(rows), vector_loop, vector
+        tuple(levels[0]), levels[1][-1], tuple(levels[5]), tuple(rows), vector_loop, width
     )
 
 
-def place_consumer(schedule: Schedule, copy: BlockRV, at: LoopRV, width: Decision) -> LoopRV:
+def place_consumer(schedule: Schedule, copy: BlockRV, at: LoopRV, width: Decision | int) -> LoopRV:
     """Compute the consumer at the end of a tile; returns the loop to vectorise, of the tile's
     width."""
     schedule.reverse_compute_at(copy, at)
