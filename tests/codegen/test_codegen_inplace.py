@@ -11,6 +11,7 @@ from autosched.codegen.llvm.inplace import hosts
 from autosched.lowering import lower
 from autosched.runtime.function import Function
 from autosched.schedule import Schedule
+from autosched.script import parse_func
 from autosched.target import Target
 from autosched.tir.nodes import PrimFunc
 
@@ -28,7 +29,7 @@ def softmax() -> PrimFunc:
     return te.create_prim_func([a, out])
 
 
-def by_rows(rows: int, kind: str = "serial", streaming: bool = False) -> PrimFunc:
+def by_rows(rows: int, kind: str = "serial", streaming: str = "") -> PrimFunc:
     """`rows` rows at a time."""
     s = Schedule(softmax())
     out = s.get_block("out")
@@ -41,7 +42,7 @@ def by_rows(rows: int, kind: str = "serial", streaming: bool = False) -> PrimFun
     for name in ("e", "total", "out"):
         s.vectorize(s.split(s.get_loops(s.get_block(name))[-1], [None, 32])[1])
     if streaming:
-        s.annotate(out, "streaming", True)
+        s.annotate(s.get_block(streaming), "streaming", True)
     return s.func
 
 
@@ -67,8 +68,10 @@ def test_exponentials_stand_in_the_softmax(rows: int, kind: str) -> None:
 
 
 def test_what_may_not_stand_in_a_result() -> None:
-    # Stores past the caches would have the row read again from memory.
-    assert not hosted(by_rows(1, streaming=True))
+    # Stores past the caches would have the row read again from memory, and they need whole vectors,
+    # at which the intermediate's rows lie, but not the result's.
+    assert not hosted(by_rows(1, streaming="out"))
+    assert not hosted(by_rows(1, streaming="e"))
     # All rows at once, on threads: their functions take the two to lie apart.
     s = Schedule(softmax())
     s.parallel(s.get_loops(s.get_block("out"))[0])
@@ -93,3 +96,24 @@ def test_a_window_or_another_order_stays_apart() -> None:
     assert hosted(te.create_prim_func([a, c])) == {"C"}
     d = te.compute((8, 8), lambda i, j: c[i, j] + 1, name="D")
     assert hosted(te.create_prim_func([a, c, d])) == set()  # C is read once more
+
+
+def test_a_result_that_is_written_twice_stays_apart() -> None:
+    """The second time it would be made of itself."""
+    func = parse_func("""
+@T.prim_func
+def twice(A: T.Buffer((2048,), "float32"), C: T.Buffer((2048,), "float32")):
+    B = T.alloc_buffer((2048,), "float32")
+    for i in T.serial(2048):
+        with T.block("B"):
+            vi = T.axis.spatial(2048, i)
+            B[vi] = A[vi] + T.float32(1)
+    for i0, i1 in T.grid(3, 1024):
+        with T.block("C"):
+            vi = T.axis.spatial(2048, i0 * 512 + i1)
+            C[vi] = B[vi] * T.float32(2)
+""")
+    a = np.arange(2048, dtype=np.float32)
+    found = np.full_like(a, np.nan)
+    Function(build_artifact(func, TARGET))(a, found)
+    np.testing.assert_array_equal(found, (a + 1) * 2)

@@ -38,7 +38,9 @@ def hosts(func: PrimFunc) -> dict[int, Access]:
         if any(not isinstance(n, int) for n in buffer.shape) or _is_shared(home):
             continue
         last = _last_user(buffer, home)
-        if last is None or last.annotation("streaming", False):
+        # What goes past the caches must lie at whole vectors, which a row of a result need not, and
+        # would be read again from memory.
+        if last is None or any(s.block.annotation("streaming", False) for s in users[id(buffer)]):
             continue
         target = last.writes[0].buffer
         alone = id(target) in params and len(users[id(target)]) == 1
@@ -85,7 +87,8 @@ def _last_user(buffer: Buffer, home: _Home) -> Block | None:
 
 def _place(buffer: Buffer, site: Site, home: _Home) -> Access | None:
     """The element of the result that is where element 0 of the buffer is, if equal distances apart
-    lead to the same memory in both, and no two iterations of the loops around meet."""
+    lead to the same memory in both, no two iterations of the loops around meet, and each element of
+    the result is written once: a second time it would be made of itself."""
     block, extents, values = site.block, site.extents(), site.block.values()
     write = block.writes[0]
     read = next(a for a in block.reads if a.buffer is buffer)
@@ -94,6 +97,8 @@ def _place(buffer: Buffer, site: Site, home: _Home) -> Access | None:
     if len(buffer.shape) != len(own) or [it.var for it in block.iters] != own:
         return None  # an element of the result that is not written must stay as it is
     if not all(same_int(it.extent, n) for it, n in zip(block.iters, target.shape, strict=True)):
+        return None
+    if not always(injective(list(block.bindings), list(extents), extents)):
         return None
     steps = zip(
         strides(buffer.shape, buffer.align), strides(target.shape, target.align), strict=True
