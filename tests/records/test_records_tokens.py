@@ -123,6 +123,7 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
         assert main(["token", *arguments, "--db", db]) == 0
         return capsys.readouterr().out.strip()
 
+    Store(db).close()  # a database that nobody made is an error of its own
     assert "no tokens; `autosched token create" in run("list")
     shown = run("create", "--name", "ann", "--scope", "submit", "--expires", "2h")
     never = json.loads(run("create", "--name", "bob", "--expires", "never", "--json"))
