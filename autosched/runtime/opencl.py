@@ -10,6 +10,7 @@ import re
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
+from itertools import takewhile
 from math import prod
 from typing import Any
 
@@ -206,11 +207,38 @@ def source_for(source: str, platform: str) -> str:
 
     PoCL 3.1 forms its loops over work-items after LLVM's jump threading, which leads from one test
     of a thread's number past a barrier to the next equal test: groups then leave out what stands
-    there, or the compiler aborts. Numbers that are read anew each time have no equal tests.
+    there, or the compiler aborts. Numbers that are read anew each time have no equal tests. So it
+    is with the numbers of steps that hold a barrier: work-items that a test leads past a loop and
+    another test of the same, as where a double buffer is filled, miss what follows.
     """
     if platform != "Portable Computing Language":
         return source
-    return re.sub(r"const int ([bt][xyz]) = get_", r"volatile const int \1 = get_", source)
+    lines = re.sub(r"const (int|long) ([bt][xyz]) = get_", r"volatile \g<0>", source).split("\n")
+    out: list[str] = []
+    steps: list[tuple[int, str]] = []
+    for n, line in enumerate(lines):
+        depth = _depth(line)
+        steps = [(d, name) for d, name in steps if d < depth]
+        if line.lstrip().startswith("if ("):
+            for _, name in steps:
+                line = re.sub(rf"\b{name}\b", f"{name}_now", line)
+        out.append(line)
+        head = re.match(r" *for \((int|long) (\w+) = 0;", line)
+        if head and _waits(lines[n + 1 :], depth):
+            kind, name = head.groups()
+            out.append(f"{'  ' * (depth + 1)}volatile const {kind} {name}_now = {name};")
+            steps.append((depth, name))
+    return "\n".join(out)
+
+
+def _depth(line: str) -> int:
+    return (len(line) - len(line.lstrip())) // 2
+
+
+def _waits(lines: Sequence[str], depth: int) -> bool:
+    """Whether a barrier stands in what follows a line at `depth`, as far as it is deeper."""
+    body = takewhile(lambda line: _depth(line) > depth, lines)
+    return any(line.lstrip().startswith("barrier(") for line in body)
 
 
 class OpenCLFunction(DeviceFunction):

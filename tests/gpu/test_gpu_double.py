@@ -16,6 +16,7 @@ from autosched.errors import CodegenError, ScheduleError
 from autosched.schedule import Schedule
 from autosched.search.analysis import analyse
 from autosched.sketch.generate import generate_space
+from autosched.workloads import prim_func_of
 
 
 @pytest.mark.parametrize(("doubled", "expected"), [("", 2), ("A", 2), ("AB", 1)])
@@ -110,6 +111,18 @@ def test_short_loops_of_steps_are_one_with_those_around(
     (kernel,) = analyse(func, cuda()).kernels
     assert kernel.exposed == exposed
     assert kernel.steps == prod(loops)
+
+
+def test_a_step_that_fetches_nothing_more_computes_all_the_same() -> None:
+    """On PoCL too, whose work-items may miss what stands behind equal tests of a step's number."""
+    plain = prim_func_of("conv2d", (8, 8, 4, 32, 5, 1, 1))
+    space = generate_space(plain, cuda())
+    (ahead,) = (n for n, v in enumerate(space.variants) if v.name == "conv2d.ahead")
+    values = dict.fromkeys(space.variants[ahead].decision_names, 1)
+    values |= {f"conv2d.{x}": 2 for x in ("vx.1", "vx.2", "vx.4")}
+    values |= {"conv2d.vy.2": 6, "conv2d.vco.2": 8, "conv2d.vco.4": 4, "conv2d.vrc.1": 4}
+    text = check(space.schedule(ahead, {**values, "weight_shared.fetch": 2}).func, plain)
+    assert text.count("if (rx_0 < 24") == 2
 
 
 def test_a_padded_double_buffer_keeps_its_padding() -> None:
