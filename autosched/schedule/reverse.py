@@ -18,7 +18,7 @@ from autosched.schedule.check import (
 )
 from autosched.schedule.kinds import check_kinds
 from autosched.schedule.place import child_with, full, guards_of, insert, nest
-from autosched.tir.affine import Affine, Extents, Int, always
+from autosched.tir.affine import Affine, Digit, Extents, Int, always
 from autosched.tir.expr import Var
 from autosched.tir.nodes import (
     Block,
@@ -89,7 +89,7 @@ def reverse_compute_at(func: PrimFunc, block: str, loop: Var) -> PrimFunc:
     outer = {n.var: n.extent for n in path}
     ranges = _visited(site.block, below, depth, what)
     _check_apart(site.block, ranges, outer, what)
-    _check_first(site.block, ranges, what)
+    _check_first(site.block, ranges, path, what)
     _check_reads(site.block, ranges, producers, path, outer, what)
     node = nest(site.block, ranges, guards, outer)
     result = insert(bare, loop, position, node)
@@ -238,19 +238,35 @@ def _check_apart(block: Block, ranges: dict[Var, Interval], outer: Extents, what
     )
 
 
-def _check_first(block: Block, ranges: dict[Var, Interval], what: str) -> None:
+def _check_first(
+    block: Block, ranges: dict[Var, Interval], path: Sequence[For], what: str
+) -> None:
     """A reduction visits the first point of its axes first: there it sets its results. Whoever
     reads them comes after all loops that write what is reduced, so they are complete by then."""
     for it in block.iters:
         start = ranges[it.var].start
         first: Condition = start.const == 0
-        for _, c in start.terms:
+        for atom, c in start.terms:
             first = first & (c >= 0)
+            if isinstance(atom, Digit):  # of a base whose other digits may tell the element
+                first = first & _ascends(atom.base, path)
         require(
             it.kind == "spatial" or first,
             f"{what}: along axis {it.var.name} its producer does not begin with the first element, "
             f"at which a reduction sets its results",
         )
+
+
+def _ascends(form: Affine, path: Sequence[For]) -> Condition:
+    """Whether the loops visit the values of a form from 0 upwards."""
+    ok: Condition = form.const == 0
+    below: Int = 0
+    for node in reversed(path):
+        if form.uses([node.var]):
+            c = form.coefficient(node.var)
+            ok = ok & (c > below)
+            below = below + c * (node.extent - 1)
+    return ok
 
 
 def _check_reads(

@@ -72,6 +72,13 @@ def main(A: T.Buffer((4, 16), "float32"), S: T.Buffer((4,), "float32")):
 """)
 
 
+def summed_out_of_order(s: Schedule) -> None:
+    """The sum of exponentials where every second one comes first, in some rows not the first."""
+    outer, inner = s.split(s.fuse(*loops(s, "e")), [None, 2])
+    s.reorder(inner, outer)
+    s.reverse_compute_at(s.get_block("total"), outer)
+
+
 def outer_product() -> PrimFunc:
     """P = A + 1; O[i, j] = P[i] * P[j]."""
     a = te.placeholder((16,), name="A")
@@ -296,6 +303,11 @@ CASES: dict[str, tuple[Callable[[], PrimFunc], Callable[[Schedule], object], str
         summed_backwards,
         lambda s: s.reverse_compute_at(s.get_block("S"), s.split(loops(s, "B")[0], [None, 4])[0]),
         "along axis vk its producer does not begin with the first element",
+    ),
+    "reverse out of order": (
+        softmax,
+        summed_out_of_order,
+        "along axis vr its producer does not begin with the first element",
     ),
     "inline reduction": (
         matmul_add,
