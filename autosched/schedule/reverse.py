@@ -238,9 +238,7 @@ def _check_apart(block: Block, ranges: dict[Var, Interval], outer: Extents, what
     )
 
 
-def _check_first(
-    block: Block, ranges: dict[Var, Interval], path: Sequence[For], what: str
-) -> None:
+def _check_first(block: Block, ranges: dict[Var, Interval], path: Sequence[For], what: str) -> None:
     """A reduction visits the first point of its axes first: there it sets its results. Whoever
     reads them comes after all loops that write what is reduced, so they are complete by then."""
     for it in block.iters:
