@@ -186,11 +186,11 @@ class Client:
                 with self._stream(f"/v1/jobs/{job_id}/events", headers) as response:
                     if response.status_code == 204:
                         return
-                    for event in _sse(response.iter_lines()):
+                    for event in _sse(retry.leaving_out(response.iter_lines())):
                         if event.id > last:
                             last = event.id
-                            retry = self._retry()
                             yield event
+                            retry.begin()
                 # It ends with the job, which the next answer says, or with the server.
                 retry.pause(f"{self.url} ended the stream of events", None)
             except (httpx.TransportError, _Later) as e:
@@ -329,10 +329,25 @@ class _Retry:
     """Growing pauses, for so many seconds in all."""
 
     def __init__(self, patience: float, on_wait: Callable[[str], None]) -> None:
-        self._end = time.monotonic() + patience
+        self._patience, self._on_wait = patience, on_wait
+        self.begin()
+
+    def begin(self) -> None:
+        """As if nothing had failed so far."""
+        self._end = time.monotonic() + self._patience
         self._next = _FIRST_PAUSE_S
         self._tell_at: float | None = time.monotonic() + _TOLD_S
-        self._on_wait = on_wait
+
+    def leaving_out(self, lines: Iterator[str]) -> Iterator[str]:
+        """`lines`; the time until each of them is not counted, however long it has no news."""
+        since = time.monotonic()
+        for line in lines:
+            well = time.monotonic() - since
+            self._end += well
+            if self._tell_at is not None:
+                self._tell_at += well
+            yield line
+            since = time.monotonic()
 
     def pause(self, why: str, error: Exception | None) -> None:
         """Wait, or raise if the time is over. What follows an end that was in order is asked for

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import httpx
 import pytest
 from serving import serving
 
@@ -250,6 +251,29 @@ def test_a_stream_that_breaks_off_goes_on_and_tells_each_event_once() -> None:
     with failing(*answers) as (url, seen), Client(url) as client:
         assert [event.id for event in client.follow("x")] == [1, 3, 4]
     assert [headers["last-event-id"] for headers in seen] == ["0", "3", "3", "4", "4", "4"]
+
+
+def test_a_stream_without_news_for_long_tries_nobodys_patience(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nor does who takes long over an event: only waiting counts, and there is none."""
+    clock, lines_of, later = time.monotonic, httpx.Response.iter_lines, 0.0
+    told: list[str] = []
+
+    def slowly(response: httpx.Response) -> Iterator[str]:
+        nonlocal later
+        for line in lines_of(response):
+            later += 1000.0 * (line == ": still here")
+            yield line
+
+    monkeypatch.setattr(time, "monotonic", lambda: clock() + later)
+    monkeypatch.setattr(httpx.Response, "iter_lines", slowly)
+    answers = failing(stream(1), stream(), (204, {}, b""))
+    with answers as (url, _), Client(url, on_wait=told.append) as client:
+        for event in client.follow("x"):
+            assert event.id == 1
+            later += 1000.0
+    assert told == []
 
 
 @pytest.mark.parametrize(
