@@ -167,9 +167,10 @@ def main() -> None:
     while (question := read_frame(questions)) is not None:
         # Processor time: how long it takes besides is a matter of what else the machine does.
         signal.setitimer(signal.ITIMER_PROF, limits.seconds)
-        out.write(frame(answer(question, limits)))
+        answered = frame(answer(question, limits))
+        signal.setitimer(signal.ITIMER_PROF, 0.0)  # who has the answer may ask the next question
+        out.write(answered)
         out.flush()
-        signal.setitimer(signal.ITIMER_PROF, 0.0)
 
 
 if __name__ == "__main__":
