@@ -21,6 +21,7 @@ from autosched.tuning.options import TuningOptions, checked
 from autosched.tuning.policies import PolicyFor, SearchPolicies, policies_of
 from autosched.tuning.pools import pool_of
 from autosched.tuning.result import TuningResult
+from autosched.tuning.resume import SUCCEEDED
 from autosched.tuning.scheduler_callbacks import TaskSchedulerCallback
 from autosched.tuning.session import Session
 from autosched.tuning.table import Table
@@ -219,7 +220,7 @@ class TaskScheduler:
                 with table:
                     self._spend(own, options, started, table)
                     self._finish(table)
-                state = "succeeded"
+                state = SUCCEEDED
             except (KeyboardInterrupt, SystemExit, BrokenPipeError):
                 state, error = "cancelled", "interrupted"
                 table.interrupted()
@@ -397,13 +398,16 @@ class TaskScheduler:
             raise TuningError(f"no task has a right program:\n{reasons}")
 
     def _stop(self, state: str, error: str | None) -> None:
-        """End every job, whatever a receiver raises at the end of one."""
+        """End every job, whatever a receiver raises at the end of one. What has its result has
+        succeeded, whatever became of the others."""
         with ExitStack() as stack:
             for s in reversed(self.states):
-                if s.session is not None:
-                    alone = state == "succeeded" and s.result is None
-                    own = ("failed", s.dead) if alone else (state, error)
-                    stack.callback(s.session.stop, *own)
+                if s.session is None:
+                    continue
+                own = (state, error) if state != SUCCEEDED else ("failed", s.dead)
+                if s.result is not None:
+                    own = SUCCEEDED, None
+                stack.callback(s.session.stop, *own)
 
     def _result(self, elapsed: float) -> SchedulerResult:
         times = self._times(

@@ -325,6 +325,24 @@ def test_interrupting_leaves_every_job_cancelled(
     assert states_of_jobs(tmp_path / "a.db", scheduler.states) == {"cancelled"}
 
 
+def test_a_job_that_has_its_result_is_no_more_interrupted(tmp_path: Path) -> None:
+    class _Interrupted(FakePool):
+        finals = 0
+
+        def remeasure(self, *args: Any, **kwargs: Any) -> Any:
+            self.finals += 1
+            if self.finals > 1:
+                raise KeyboardInterrupt
+            return super().remeasure(*args, **kwargs)
+
+    keep = RecordToStore(tmp_path / "a.db")
+    scheduler = TaskScheduler(tasks(32, 64))
+    with pytest.raises(KeyboardInterrupt):
+        scheduler.tune(options(pool=_Interrupted(), measure_callbacks=[keep]))
+    first, second = (states_of_jobs(tmp_path / "a.db", [s]) for s in scheduler.states)
+    assert (first, second) == ({"succeeded"}, {"cancelled"})
+
+
 def test_every_job_is_ended_before_receivers_are_closed(tmp_path: Path) -> None:
     class _FailsAtTheEnd(Recorder):
         def on_finish(self, job: Any, state: str, error: str | None) -> None:
