@@ -221,12 +221,12 @@ def source_for(source: str, platform: str) -> str:
         steps = [(d, name) for d, name in steps if d < depth]
         if line.lstrip().startswith("if ("):
             for _, name in steps:
-                line = re.sub(rf"\b{name}\b", f"{name}_now", line)
+                line = re.sub(rf"\b{name}\b", f"_{name}", line)  # no name of ours begins so
         out.append(line)
         head = re.match(r" *for \((int|long) (\w+) = 0;", line)
         if head and _waits(lines[n + 1 :], depth):
             kind, name = head.groups()
-            out.append(f"{'  ' * (depth + 1)}volatile const {kind} {name}_now = {name};")
+            out.append(f"{'  ' * (depth + 1)}volatile const {kind} _{name} = {name};")
             steps.append((depth, name))
     return "\n".join(out)
 
