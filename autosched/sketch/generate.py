@@ -82,9 +82,7 @@ def _walk(states: list[State], rules: Sequence[Rule], limit: int) -> list[State]
         state, done = pending.pop()
         block = _next_block(state, done, rules)
         if block is None:
-            # What an option rules out takes none of the places up to the limit.
-            if not as_it_is or not transforms(state.schedule.func):
-                finished.append(state)
+            finished.append(state)
             continue
         known = frozenset(state.blocks())
         if len(known) > most:
@@ -93,10 +91,17 @@ def _walk(states: list[State], rules: Sequence[Rule], limit: int) -> list[State]
                 f"last choices were {', '.join(state.choices[-3:])}"
             )
         for after in reversed(_apply(state, block, rules)):
+            if as_it_is and _stages(after) > _stages(state):
+                continue  # at once: what is ruled out would take places up to the limit
             # A rule that makes new blocks of one leaves all of them to be visited.
             grown = frozenset(after.blocks()) - known
             pending.append((after, done if grown else done | {block}))
     return finished
+
+
+def _stages(state: State) -> int:
+    """How many stages there are that could leave the kernel, a program's own among them."""
+    return len(transforms(state.schedule.func))
 
 
 def _next_block(state: State, done: frozenset[str], rules: Sequence[Rule]) -> str | None:

@@ -107,6 +107,33 @@ def padded_conv(h: int = 9, c: int = 3, f: int = 5, dtype: str = "float32") -> P
 MATMUL_DECISIONS = ("i1", "i2", "i3", "j1", "j2", "j3", "k1")
 
 
+def outer_product() -> PrimFunc:
+    """P = A + 1; O[i, j] = P[i] * P[j]."""
+    a = te.placeholder((16,), name="A")
+    p = te.compute((16,), lambda i: a[i] + 1, name="P")
+    o = te.compute((16, 16), lambda i, j: p[i] * p[j], name="O")
+    return te.create_prim_func([a, o])
+
+
+def squared() -> PrimFunc:
+    """P = A @ B; Q = P @ P: every row of Q reads all of P."""
+    a, b = (te.placeholder((4, 4), name=name) for name in "AB")
+    k, q = (te.reduce_axis((0, 4), name=name) for name in "kq")
+    p = te.compute((4, 4), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), name="P")
+    c = te.compute((4, 4), lambda i, j: te.sum(p[i, q] * p[q, j], axis=q), name="Q")
+    return te.create_prim_func([a, b, c])
+
+
+def padded_after() -> PrimFunc:
+    """B = A + 1; P = B with two zeros behind it."""
+    a = te.placeholder((16,), name="A")
+    b = te.compute((16,), lambda i: a[i] + 1, name="B")
+    p = te.compute(
+        (18,), lambda i: te.if_then_else(i < 16, b[i], te.const(0.0, "float32")), name="P"
+    )
+    return te.create_prim_func([a, p])
+
+
 def tile_matmul(sch: Schedule, decide: Any = Decision) -> None:
     """The sketch of `matmul_add`: three levels of tiles, B packed, the addition fused."""
     b, o = sch.get_block("matmul"), sch.get_block("out")

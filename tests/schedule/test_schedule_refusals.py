@@ -8,11 +8,21 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 from schedule_fuzz import assert_same_program
-from schedule_programs import add_one, argmax, matmul, matmul_add, padded_conv, row_sum, softmax
+from schedule_programs import (
+    add_one,
+    argmax,
+    matmul,
+    matmul_add,
+    outer_product,
+    padded_after,
+    padded_conv,
+    row_sum,
+    softmax,
+    squared,
+)
 
-from autosched import te
 from autosched.errors import NotBatchable, ScheduleError
-from autosched.schedule import BlockRV, Decision, LoopRV, Schedule, kinds
+from autosched.schedule import BlockRV, Decision, LoopRV, Schedule
 from autosched.schedule.population import candidate
 from autosched.script import parse_func
 from autosched.tir.affine import Affine
@@ -43,16 +53,6 @@ def scan() -> PrimFunc:
     return PrimFunc("main", (x, h), (For(t, 4, (For(j, 3, (block,)),)),))
 
 
-def padded_after() -> PrimFunc:
-    """B = A + 1; P = B with two zeros behind it."""
-    a = te.placeholder((16,), name="A")
-    b = te.compute((16,), lambda i: a[i] + 1, name="B")
-    p = te.compute(
-        (18,), lambda i: te.if_then_else(i < 16, b[i], te.const(0.0, "float32")), name="P"
-    )
-    return te.create_prim_func([a, p])
-
-
 def summed_backwards() -> PrimFunc:
     """B, filled from its last column on; S = sum(B, axis=1)."""
     return parse_func("""
@@ -77,23 +77,6 @@ def summed_out_of_order(s: Schedule) -> None:
     outer, inner = s.split(s.fuse(*loops(s, "e")), [None, 2])
     s.reorder(inner, outer)
     s.reverse_compute_at(s.get_block("total"), outer)
-
-
-def outer_product() -> PrimFunc:
-    """P = A + 1; O[i, j] = P[i] * P[j]."""
-    a = te.placeholder((16,), name="A")
-    p = te.compute((16,), lambda i: a[i] + 1, name="P")
-    o = te.compute((16, 16), lambda i, j: p[i] * p[j], name="O")
-    return te.create_prim_func([a, o])
-
-
-def squared() -> PrimFunc:
-    """P = A @ B; Q = P @ P: every row of Q reads all of P."""
-    a, b = (te.placeholder((4, 4), name=name) for name in "AB")
-    k, q = (te.reduce_axis((0, 4), name=name) for name in "kq")
-    p = te.compute((4, 4), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), name="P")
-    c = te.compute((4, 4), lambda i, j: te.sum(p[i, q] * p[q, j], axis=q), name="Q")
-    return te.create_prim_func([a, b, c])
 
 
 def _redundant(s: Schedule) -> None:
@@ -511,53 +494,3 @@ def test_an_axis_in_the_body_may_be_an_array() -> None:
     for n, factor in enumerate(factors):
         alone = schedule.trace.apply(argmax(), {"f": int(factor)})
         assert_same_program(candidate(schedule.func, n), alone.func)
-
-
-def test_parallel_is_checked_again_when_blocks_move() -> None:
-    """A halo computed inside a parallel loop stays private to its iterations."""
-    schedule = Schedule(padded_conv())
-    i, *_ = loops(schedule, "conv")
-    schedule.compute_at(schedule.get_block("pad"), i)
-    schedule.parallel(i)
-    schedule.reverse_compute_at(schedule.get_block("relu"), i)
-    # With a reader after the loop the window is no longer private, and neighbours write it too.
-    schedule.func = _with_late_reader(schedule.func)
-    late = schedule.get_block("late")
-    with pytest.raises(ScheduleError, match="it cannot be parallel"):
-        schedule.cache_read(late, 0)
-
-
-def _with_late_reader(func: PrimFunc) -> PrimFunc:
-    from dataclasses import replace
-
-    from autosched.tir.nodes import buffers_of
-
-    pad = next(b for b in buffers_of(func) if b.name == "pad")
-    out = Buffer("late_out", pad.shape, pad.dtype)
-    i, j, vi, vj = Var("i"), Var("j"), Var("vi"), Var("vj")
-    index = (Affine.of(vi), Affine.of(vj))
-    block = Block(
-        "late",
-        (Iter(vi, 11), Iter(vj, 3)),
-        (Affine.of(i), Affine.of(j)),
-        (),
-        (Access(pad, index),),
-        (Access(out, index),),
-        (Slot(0, pad.dtype),),
-    )
-    nest = For(i, 11, (For(j, 3, (block,)),))
-    return replace(func, params=(*func.params, out), body=(*func.body, nest))
-
-
-def test_a_nest_that_stays_is_not_checked_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    a = te.placeholder((4, 6), name="A")
-    first = te.compute((4, 6), lambda i, j: a[i, j] + 1.0, name="first")
-    second = te.compute((4, 6), lambda p, q: a[p, q] * 2.0, name="second")
-    third = te.compute((4, 6), lambda r, t: second[r, t] * 2.0, name="third")
-    s = Schedule(te.create_prim_func([a, first, second, third]))
-    for name in ("first", "second"):
-        s.parallel(loops(s, name)[0])
-    seen: list[str] = []
-    monkeypatch.setattr(kinds, "check_loop", lambda func, node, *kind: seen.append(node.var.name))
-    s.reorder(*reversed(loops(s, "third")))  # which reads what the second writes
-    assert seen == ["p"]

@@ -17,6 +17,7 @@ from autosched.lowering import lower
 from autosched.schedule import Schedule
 from autosched.search.analysis import analyse
 from autosched.sketch.default import default_schedule
+from autosched.target import Target
 from autosched.te import create_prim_func
 from autosched.tir.nodes import PrimFunc, sites
 from autosched.workloads import prim_func_of
@@ -167,6 +168,20 @@ def test_the_default_schedule_is_the_first_that_an_option_allows() -> None:
     packed = at.SearchTask("rnn", (4, 2, 8, 8))
     assert transforms(default_schedule(packed.prim_func, packed.target).func)
     assert not transforms(default_schedule(task.prim_func, task.target).func)
+
+
+def test_a_stage_of_the_program_is_no_choice_of_a_sketch() -> None:
+    """Weights that are cast by a stage of their own, which is inlined later."""
+    a, b = te.placeholder((16, 16), name="A"), te.placeholder((16, 16), name="B", dtype="int8")
+    cast = te.compute((16, 16), lambda i, j: te.cast(b[i, j], "float32") * 0.5, name="cast")
+    k = te.reduce_axis((0, 16), name="k")
+    attrs = {"layout_free_placeholders": [b]}
+    out = te.compute(
+        (16, 16), lambda i, j: te.sum(a[i, k] * cast[k, j], axis=k), name="C", attrs=attrs
+    )
+    func = with_option(create_prim_func([a, b, out]), NO)
+    assert transforms(func)
+    assert not transforms(default_schedule(func, Target(TARGET)).func)
 
 
 def test_figures_leave_out_what_leaves_the_kernel() -> None:
