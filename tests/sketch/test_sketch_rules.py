@@ -406,6 +406,16 @@ def test_the_default_register_tile_holds_rows_that_share_their_vectors() -> None
     assert copies == [8, 1, 1]
 
 
+@pytest.mark.parametrize(("rows", "held"), [(131, 8), (14, 7), (64, 8), (9, 5)])
+def test_rows_that_overhang_are_weighed_against_the_loads_that_rows_share(
+    rows: int, held: int
+) -> None:
+    """A prime number of rows is no reason to compute one at a time."""
+    site = site_of(default_schedule(prim_func_of("matmul", (rows, 128, 64)), WIDE).func, "C")
+    (row,) = (x for x in site.loops if site.block.bindings[0].uses([x.var]) if x.kind == "unrolled")
+    assert row.extent == held
+
+
 def test_columns_are_reduced_in_vectors_where_another_reduction_feeds_them() -> None:
     """A mean is not computed column by column inside the variance."""
     a = te.placeholder((64, 48), name="A")
