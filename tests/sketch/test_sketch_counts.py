@@ -88,7 +88,7 @@ TABLE = {
     "conv2d + bn + relu": Row(
         lambda: conv2d_bn_relu(1, 56, 512, 512, 3, 1),
         3,
-        both(["conv.fused", "conv.fused+kernel.thread"], PAD),
+        both(["conv.fused", "conv.fused+kernel.thread"], ["pad.thread", "pad.inline", "pad.root"]),
         "always fused, at one place for two: without it the result goes to memory and back; packed "
         "weights; the place of the padding is a sketch, with them a decision of each candidate",
     ),

@@ -265,6 +265,40 @@ def test_padding_has_three_places_and_weights_are_packed() -> None:
     assert not any("data." in n for n in found)  # a halo is no panel
 
 
+@pytest.mark.parametrize(
+    ("size", "stride", "place"), [(56, 1, "thread"), (28, 1, "inline"), (28, 2, "thread")]
+)
+def test_padding_along_the_vectors_is_stored_where_lanes_would_need_masks(
+    size: int, stride: int, place: str
+) -> None:
+    """Not where one tile spans the rows of an image."""
+    x, w = te.placeholder((16, size, size), name="X"), te.placeholder((32, 16, 3, 3), name="W")
+    c, r, q = (te.reduce_axis((0, n), name=a) for a, n in (("c", 16), ("r", 3), ("q", 3)))
+    pad = te.compute(
+        (16, size + 2, size + 2),
+        lambda o, i, j: te.if_then_else(
+            te.all(i >= 1, i < size + 1, j >= 1, j < size + 1),
+            x[o, i - 1, j - 1],
+            0.0,
+        ),
+        name="pad",
+    )
+    conv = te.compute(
+        (32, size // stride, size // stride),
+        lambda o, i, j: te.sum(
+            pad[c, i * stride + r, j * stride + q] * w[o, c, r, q], axis=[c, r, q]
+        ),
+        name="conv",
+    )
+    first = generate_space(create_prim_func([x, w, conv]), WIDE).variants[0]
+    assert first.name == f"conv+pad.{place}"
+
+
+def test_padding_across_the_vectors_is_inlined() -> None:
+    found = generate_space(prim_func_of("conv2d", (56, 56, 16, 64, 3, 2, 1)), WIDE)
+    assert found.variants[0].name == "conv2d+pad.inline"
+
+
 def test_softmax_rows_are_fused_under_one_parallel_loop() -> None:
     func = default_schedule(prim_func_of("softmax", (512, 1024)), TARGET).func
     (root,) = func.body
@@ -404,6 +438,16 @@ def test_the_default_register_tile_holds_rows_that_share_their_vectors() -> None
         if it.kind == "spatial"
     ]
     assert copies == [8, 1, 1]
+
+
+@pytest.mark.parametrize(("rows", "held"), [(131, 8), (14, 7), (64, 8), (9, 5)])
+def test_rows_that_overhang_are_weighed_against_the_loads_that_rows_share(
+    rows: int, held: int
+) -> None:
+    """A prime number of rows is no reason to compute one at a time."""
+    site = site_of(default_schedule(prim_func_of("matmul", (rows, 128, 64)), WIDE).func, "C")
+    (row,) = (x for x in site.loops if site.block.bindings[0].uses([x.var]) if x.kind == "unrolled")
+    assert row.extent == held
 
 
 def test_columns_are_reduced_in_vectors_where_another_reduction_feeds_them() -> None:

@@ -6,8 +6,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from autosched.errors import ScheduleError
+from autosched.sketch.analysis import BlockInfo
 from autosched.sketch.rules.default import row_group, schedule_group
+from autosched.sketch.rules.tiling import lanes_of
 from autosched.sketch.state import State, TiledNest, Verdict
+from autosched.target import Target
+from autosched.tir.affine import Affine, same_int
+from autosched.tir.expr import walk
 
 
 class ComputeLocation:
@@ -26,8 +31,10 @@ class ComputeLocation:
         return Verdict.APPLY_AND_SKIP_REST if tiled and fits else Verdict.PASS
 
     def apply(self, state: State, block: str) -> list[State]:
-        """Cheap: inline first. Then at the tile of its only consumer, then at the root."""
-        info = state.blocks()[block]
+        """Cheap: inline first, unless that asks a condition of each lane. Then at the tile of its
+        only consumer, then at the root."""
+        blocks = state.blocks()
+        info = blocks[block]
         found: list[State] = []
         if info.is_cheap:
             schedule = state.fork()
@@ -37,8 +44,8 @@ class ComputeLocation:
             nest = state.nest_of(info.consumers[0])
             at_tile = self._at_tile(state, block, nest) if nest is not None else None
             if at_tile is not None:
-                found.append(at_tile)
-        blocks = state.blocks()
+                masked = masks_lanes(info, blocks[info.consumers[0]], state.target)
+                found.insert(0 if masked else len(found), at_tile)
         group, rows = row_group(block, blocks, state.handled)
         root = schedule_group(state, blocks, group, rows, stream=False)
         return [*found, replace(root, choices=(*root.choices, f"{block}.root"))]
@@ -54,3 +61,22 @@ class ComputeLocation:
         own = schedule.get_loops(copy)[-before:]
         schedule.vectorize(own[-1])
         return state.advance(schedule, (block,), choice=f"{block}.thread")
+
+
+def masks_lanes(info: BlockInfo, consumer: BlockInfo, target: Target) -> bool:
+    """Whether a block inlined into a tiled one asks conditions of single lanes in whole vectors,
+    or gathers: padding along the vectors, where one tile does not span the axis or pixels are
+    skipped."""
+    vector, last = consumer.vector_axis, info.spatial[-1].var
+    assert vector is not None  # it is tiled
+    if not any(e is last for body in info.block.body for e in walk(body)):
+        return False
+    written = info.block.writes[0].buffer
+    steps = [a.indices[-1] for a in consumer.block.reads if a.buffer is written]
+    tile = 2 * lanes_of(consumer, target)
+    return any(
+        isinstance(i, Affine)
+        and i.uses([vector.var])
+        and (not same_int(i.coefficient(vector.var), 1) or int(vector.extent) > tile)
+        for i in steps
+    )

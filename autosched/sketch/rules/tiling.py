@@ -33,6 +33,8 @@ DEFAULT_COPIES = 9
 STREAMS = 16
 """Rows of an operand that is read once which the default schedule reads side by side. With fewer
 each result is loaded and stored too often, with one every step is on another page."""
+SHARED_COST = 2
+"""Rows of a register tile that cost as much as the loads of the vectors which its rows share."""
 FEW = 8
 """Results an element up to which an operand is read as if for one."""
 
@@ -319,8 +321,9 @@ def _default_rows(info: BlockInfo, target: Target, lanes: int) -> dict[int, int]
         if axis is vector or left <= 1:
             continue
         extent = _extent(axis)
+        # A tile costs its rows, overhanging ones too, and what they share: the loads of vectors.
         best = min(
-            range(1, min(left, extent) + 1), key=lambda f: (-(-extent // f) * f - extent, -f)
+            range(1, min(left, extent) + 1), key=lambda f: (-(-extent // f) * (f + SHARED_COST), -f)
         )
         rows[id(axis.var)] = best
         left //= best
