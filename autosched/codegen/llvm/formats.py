@@ -27,6 +27,14 @@ class Format:
     """(expm1(r) - r) / r^2 on +-ln2/2, for exp."""
     expm1: tuple[float, ...]
     """The same, for tanh, where no 1 hides the error."""
+    half_pi: tuple[float, float, float]
+    """pi/2 as a sum, each part rounded to the type."""
+    trigonometric_limit: float
+    """How large |x| may be for the polynomials of sin and cos, and n = x 2/pi to be near enough."""
+    sin: tuple[float, ...]
+    """(sin(r) / r - 1) / r^2 in r^2, |r| just over pi/4."""
+    cos: tuple[float, ...]
+    """cos(r) in r^2, |r| just over pi/4."""
 
     @property
     def bias(self) -> int:
@@ -88,6 +96,12 @@ FORMATS = {
             0.0013933115405961871,
             0.00019944223458878696,
         ),
+        half_pi=(1.5707963705062866, -4.371138828673793e-08, -1.7151245100058819e-15),
+        trigonometric_limit=2.0**18,
+        # Relative error 4.7e-9, for |r| up to 0.81.
+        sin=(-0.16666652262210846, 0.008332008495926857, -0.00019494417938403785),
+        # 1.4e-10.
+        cos=(1.0, -0.5, 0.04166664183139801, -0.001388711971230805, 2.4410059268120676e-05),
     ),
     "double": Format(
         bits=64,
@@ -97,6 +111,28 @@ FORMATS = {
         tanh_limit=20.0,
         exp=_EXPM1_64,
         expm1=_EXPM1_64,
+        half_pi=(1.5707963267948966, 6.123233995736766e-17, -1.4973849048591698e-33),
+        trigonometric_limit=2.0**40,
+        # Relative error 3.5e-18, for |r| up to 0.786.
+        sin=(
+            -0.16666666666666632,
+            0.008333333333322462,
+            -0.00019841269829822474,
+            2.755731369158802e-06,
+            -2.5050757449096067e-08,
+            1.5896729472039749e-10,
+        ),
+        # 4.8e-20.
+        cos=(
+            1.0,
+            -0.5,
+            0.0416666666666666,
+            -0.0013888888888874448,
+            2.480158728964352e-05,
+            -2.755731439028831e-07,
+            2.087572752610029e-09,
+            -1.135983040327386e-11,
+        ),
     ),
 }
 """By LLVM's name."""
@@ -151,3 +187,21 @@ ERF_LARGE = (
     -1.3451970517053269e-05,
 )
 ERF_SPLIT = 0.875
+# log2((1 + s) / (1 - s)) = s LOG2_WIDE(s^2) for pow of float32, in float64; 4e-12.
+LOG2_WIDE = (
+    2.885390081790167,
+    0.9617966732479734,
+    0.5770836018561417,
+    0.4116717493619322,
+    0.3407474487667423,
+)
+# 2^r on +-1/2, likewise; 2e-9.
+EXP2_WIDE = (
+    0.9999999999199303,
+    0.6931472067310704,
+    0.2402265149771877,
+    0.055503271702006335,
+    0.009617995461632224,
+    0.001340044996799063,
+    0.00015477719255653792,
+)
