@@ -209,7 +209,8 @@ def source_for(source: str, platform: str) -> str:
     of a thread's number past a barrier to the next equal test: groups then leave out what stands
     there, or the compiler aborts. Numbers that are read anew each time have no equal tests. So it
     is with the numbers of steps that hold a barrier: work-items that a test leads past a loop and
-    another test of the same, as where a double buffer is filled, miss what follows.
+    another test of the same, as where a double buffer is filled, miss what follows. Only tests of
+    the number alone: where sums with it are read anew, other kernels came out wrong.
     """
     if platform != "Portable Computing Language":
         return source
@@ -220,8 +221,8 @@ def source_for(source: str, platform: str) -> str:
         depth = _depth(line)
         steps = [(d, name) for d, name in steps if d < depth]
         if line.lstrip().startswith("if ("):
-            for _, name in steps:
-                line = re.sub(rf"\b{name}\b", f"_{name}", line)  # no name of ours begins so
+            for _, name in steps:  # no name of ours begins so
+                line = re.sub(rf"\b{name} < ", f"_{name} < ", line)
         out.append(line)
         head = re.match(r" *for \((int|long) (\w+) = 0;", line)
         if head and _waits(lines[n + 1 :], depth):
