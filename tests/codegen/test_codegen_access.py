@@ -103,13 +103,14 @@ def forms_of(func: PrimFunc, name: str) -> list[Schedule]:
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("stride", [2, 3, 4, 5])
-def test_every_few_elements(stride: int, target: str) -> None:
+@pytest.mark.parametrize(("lanes", "dtype"), [(64, "int32"), (2, "int32"), (4, "int64")])
+def test_every_few_elements(lanes: int, dtype: str, stride: int, target: str) -> None:
     """Up to the last element of the memory, under a condition and not; of steps up to 4 whole
     vectors are read and nothing is gathered."""
-    a = te.placeholder((3, 63 * stride + 2), name="a", dtype="int32")
+    a = te.placeholder((3, (lanes - 1) * stride + 2), name="a", dtype=dtype)
     c = te.placeholder((3,), name="c", dtype="int32")
     out = te.compute(
-        (3, 64),
+        (3, lanes),
         lambda i, j: a[i, j * stride + 1] + te.if_then_else(c[i] > 0, a[2 - i, j * stride], 0),
         name="out",
     )

@@ -208,24 +208,21 @@ class Memory:
         lanes = self.index.lanes
         assert lanes is not None
         width, step = lanes.width, offset.step
-        starts = [n * width for n in range(step - 1)] + [(step - 1) * (width - 1)]
-        first, *others = [
-            self.load_run(buffer, Linear(offset.const + at, offset.terms), width, guard)
-            for at in starts
-        ]
-        places = [divmod(step * lane, width) for lane in range(width)]
-        places = [(n, step * lane - starts[n]) for lane, (n, _) in enumerate(places)]
-        ref, known = first.ref, [at if n == 0 else -1 for n, at in places]
-        for number, other in enumerate(others, 1):
-            picks = [
-                width + at if n == number else known[lane] for lane, (n, at) in enumerate(places)
-            ]
+        last = (step - 1) * (width - 1)  # where a vector starts that ends with the last lane
+        places: dict[int, dict[int, int]] = {}  # lanes and where they stand, by vector
+        for lane in range(width):
+            at = step * lane
+            start = min(at - at % width, last)
+            places.setdefault(start, {})[lane] = at - start
+        ref, known = "poison", [-1] * width
+        for start, there in places.items():
+            run = self.load_run(buffer, Linear(offset.const + start, offset.terms), width, guard)
+            picks = [width + there[lane] if lane in there else known[lane] for lane in range(width)]
             words = ", ".join("i32 poison" if x < 0 else f"i32 {x}" for x in picks)
             ref = self.b.op(
-                f"shufflevector {first.type} {ref}, {first.type} {other.ref}, "
-                f"<{width} x i32> <{words}>"
+                f"shufflevector {run.type} {ref}, {run.type} {run.ref}, <{width} x i32> <{words}>"
             )
-            known = [lane if n <= number else -1 for lane, (n, _) in enumerate(places)]
+            known = [lane if x >= 0 else -1 for lane, x in enumerate(picks)]
         return Value(ref, buffer.dtype, width)
 
     def _masked_load(self, dtype: str, pointer: str, mask: str) -> str:
