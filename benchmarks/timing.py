@@ -10,7 +10,8 @@ Kendall's tau of two repetitions counts the pairs of candidates that lie within 
 whose true times differ by more than the noise figure, which is the larger one of the two (of each
 repetition the median of what its records say), and never more than 3 %: that is the bar's.
 `tau_recorded` leaves out what the records' own noise figures hide, however large they are;
-`tau_all` counts all pairs within 3 times the best.
+`tau_all` counts all pairs within 3 times the best. `worst_rank_beyond_noise` is the worst rank of
+the true top 5 where only those count as ahead whose true times are slower by more than the noise.
 
 A repetition with a noise figure above 3 % is made again: other work, or a host that puts this
 machine's cores under different caches (a noise of 20 %: it is another machine then). Where hardly
@@ -138,6 +139,13 @@ def counted_pairs(truth: np.ndarray[Any, Any], noise: float) -> list[tuple[int, 
     ]
 
 
+def rank_beyond_noise(found: Measuring, truth: np.ndarray[Any, Any], of: int) -> int:
+    """1 + how many were measured to be faster and are slower by more than the noise."""
+    noise = min(NOISY, found.noise)
+    ahead = (found.seconds < found.seconds[of]) & (truth > (1 + noise) * truth[of])
+    return 1 + int(ahead.sum())
+
+
 def _build_without_end(
     target: str, name: str, arguments: tuple[int, ...], stop: Any, count: Any
 ) -> None:
@@ -223,6 +231,9 @@ def judge(case: Case, repetitions: int) -> dict[str, Any]:
         "tau_all_mean": statistics.fmean(alone),
         "tau_truth_min": min(taus([(m, truth) for m in quiet], truth)),
         "worst_rank_of_top_5": int(max(r[top].max() for r in ranks)),
+        "worst_rank_beyond_noise": max(
+            rank_beyond_noise(m, truth.seconds, of) for m in quiet for of in top
+        ),
         "worst_winner": float(max(winners)),
         "device_s": float(np.mean([m.device_s[short].mean() for m in quiet])),
         "short": int(short.sum()),
@@ -290,7 +301,8 @@ def show(row: dict[str, Any]) -> None:
         f"{row['pairs_recorded']} pairs outside the recorded noise "
         f"{row['tau_recorded_mean']:.3f}, with all pairs "
         f"{row['tau_all_mean']:.3f}, against the truth at worst {row['tau_truth_min']:.3f}), "
-        f"with {row['built_beside']} built beside {row['tau_beside_mean']:.3f}; noise {noise}"
+        f"with {row['built_beside']} built beside {row['tau_beside_mean']:.3f}; noise {noise}; "
+        f"worst rank of the top 5 beyond it {row['worst_rank_beyond_noise']}"
     )
     if row["disturbed"]:
         print(f"  DISTURBED: {row['disturbed']} repetitions, by other work or other guests")
