@@ -39,6 +39,14 @@ class Examined:
     target: str
 
 
+class _Ended(Exception):
+    """A child ended by itself, or was killed, before it answered."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(status)
+        self.status = status
+
+
 class Turns:
     """So many at a time; where more would, clients take turns, whoever of them asks more often."""
 
@@ -141,9 +149,29 @@ class Examiner:
         return found
 
     async def _ask(self, question: Mapping[str, Any]) -> dict[str, Any]:
-        fresh = not self._idle
-        child = await self._start() if fresh else self._idle.pop()
-        seconds = PATIENCE * self.limits.seconds + (START_SECONDS if fresh else 0.0)
+        if self._idle:
+            try:
+                return await self._put(question, self._idle.pop())
+            except _Ended as e:
+                # By anything: by what it answered before, or by a machine without memory, which
+                # ends first who is idle. Only its time is counted for this question alone.
+                if e.status == -signal.SIGPROF:
+                    return self._lost(e)
+        try:
+            return await self._put(question, await self._start(), START_SECONDS)
+        except _Ended as e:
+            if e.status == -signal.SIGKILL:  # its own bound on memory ends it otherwise
+                raise unavailable(
+                    "this machine killed the process that examined the workload, as it does when "
+                    "its memory runs out; try again later"
+                ) from e
+            return self._lost(e)
+
+    async def _put(
+        self, question: Mapping[str, Any], child: Process, more_seconds: float = 0.0
+    ) -> dict[str, Any]:
+        """The child's answer. Raises _Ended where it has none."""
+        seconds = PATIENCE * self.limits.seconds + more_seconds
         answered = False
         try:
             async with asyncio.timeout(seconds):
@@ -155,17 +183,21 @@ class Examiner:
                 f"this machine is too busy: examining the workload took more than {seconds:g} "
                 "seconds, most of which it waited for a processor; try again later"
             ) from e
-        except (asyncio.IncompleteReadError, BrokenPipeError, ConnectionResetError):
-            if await child.wait() == -signal.SIGPROF:
-                most = f"{self.limits.seconds:g} seconds of processor time"
-                return _lost(f"examining it took more than {most}")
+        except (asyncio.IncompleteReadError, BrokenPipeError, ConnectionResetError) as e:
             _log.warning("a process that examined a workload ended")
-            return _lost("examining it exhausted the memory or the stack of a process")
+            raise _Ended(await child.wait()) from e
         finally:
             if answered and not self._closed:
                 self._idle.append(child)
             else:
                 await _end(child)
+
+    def _lost(self, ended: _Ended) -> dict[str, Any]:
+        why = "examining it exhausted the memory or the stack of a process"
+        if ended.status == -signal.SIGPROF:
+            why = f"examining it took more than {self.limits.seconds:g} seconds of processor time"
+        detail = f"the workload is beyond limits: {why}"
+        return {"problem": "workload-too-large", "detail": detail}
 
     async def _start(self) -> Process:
         child = await asyncio.create_subprocess_exec(
@@ -201,7 +233,3 @@ async def _end(child: Process) -> None:
     await child.wait()
     # asyncio closes the pipes of a child only when it is collected.
     child._transport.close()  # type: ignore[attr-defined]
-
-
-def _lost(why: str) -> dict[str, Any]:
-    return {"problem": "workload-too-large", "detail": f"the workload is beyond limits: {why}"}

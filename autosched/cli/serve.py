@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import gc
 import os
+import signal
 import socket
 import sys
 from typing import TYPE_CHECKING, Any
@@ -63,7 +64,7 @@ def _default(value: Any) -> str:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Serve until SIGTERM or Ctrl-C."""
+    """Serve until SIGTERM or Ctrl-C, which are the same: an end in order, and status 0."""
     from server import logs, settings
 
     flags = {name: getattr(options, name) for name in _FLAGS}
@@ -132,7 +133,8 @@ def _serve(settings: Settings, listening: socket.socket) -> int:
                 print(f"autosched serves {url}/ (pages), {url}/v1/openapi.json (API)", flush=True)
 
     server = Telling(config(create_app(settings), settings))
-    # Ctrl-C is how a server on a terminal ends; uvicorn raises it again when all is done.
+    # Either is how a server ends; uvicorn raises the signal again when all is done.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     with contextlib.suppress(KeyboardInterrupt):
         server.run([listening])
     return 0 if server.started else FAILED

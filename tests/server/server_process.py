@@ -79,10 +79,10 @@ class ServerProcess:
             self._reap()
 
     def terminate(self, seconds: float = 60.0) -> None:
-        """SIGTERM, and wait until it has ended."""
+        """SIGTERM, and wait until it has ended in order."""
         assert self.process is not None
         self.process.send_signal(signal.SIGTERM)
-        self.process.wait(seconds)
+        assert self.process.wait(seconds) == 0
         self._reap()
 
     def _reap(self) -> None:

@@ -8,6 +8,7 @@ import os
 import random
 import re
 import signal
+from asyncio.subprocess import Process
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -245,18 +246,49 @@ def test_a_question_that_takes_too_long_costs_its_process() -> None:
     asyncio.run(run())
 
 
-def test_a_question_that_kills_its_process(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV])
+def test_an_idle_process_that_was_killed_is_not_the_fault_of_the_next_question(
+    number: signal.Signals, caplog: pytest.LogCaptureFixture
+) -> None:
     async def run() -> None:
         async with examining(processes=1) as made:
-            await made.ask(QUESTION)
+            first = await made.ask(QUESTION)
             (child,) = made._idle
-            child.kill()
-            with pytest.raises(ProblemError, match="memory or the stack"):
-                await made.ask(QUESTION)
-            await made.ask(QUESTION)
+            child.send_signal(number)
+            assert await made.ask(QUESTION) == first
+            assert made._idle != [child]
 
     asyncio.run(run())
     assert "a process that examined a workload ended" in caplog.messages
+
+
+@pytest.mark.parametrize(
+    ("number", "status", "message"),
+    [(signal.SIGSEGV, 422, "memory or the stack"), (signal.SIGKILL, 503, "its memory runs out")],
+)
+def test_a_question_that_kills_its_process(
+    monkeypatch: pytest.MonkeyPatch, number: signal.Signals, status: int, message: str
+) -> None:
+    """Blamed where no other question was before it, and where nobody else killed the process."""
+    exchange, asked = examiner._exchange, []
+
+    async def killed(child: Process, question: Any) -> Any:
+        asked.append(child)
+        child.send_signal(number)
+        return await exchange(child, question)
+
+    async def run() -> None:
+        async with examining(processes=1) as made:
+            await made.ask(QUESTION)
+            with monkeypatch.context() as patched:
+                patched.setattr(examiner, "_exchange", killed)
+                with pytest.raises(ProblemError, match=message) as caught:
+                    await made.ask(QUESTION)
+            assert caught.value.status == status
+            await made.ask(QUESTION)
+
+    asyncio.run(run())
+    assert len(asked) == 2, "the first process had answered another question before"
 
 
 def test_what_is_known_is_not_examined_again() -> None:
