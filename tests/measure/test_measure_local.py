@@ -91,6 +91,8 @@ EXPECTED = {
         "bytes after its end, the first",
     ),
     "write_before_start": (Status.OUT_OF_BOUNDS, "bytes before its start, the nearest"),
+    "write_far_after_end": (Status.RUNTIME_ERROR, "SIGSEGV"),
+    "write_far_before_start": (Status.RUNTIME_ERROR, "SIGSEGV"),
     "write_past_workspace": (Status.OUT_OF_BOUNDS, "the workspace (128 bytes)"),
     "huge_workspace": (Status.OUT_OF_MEMORY, "Unable to allocate 100"),
     "close_stdout": (Status.OK, ""),
