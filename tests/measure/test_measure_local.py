@@ -139,6 +139,15 @@ def test_local_build_timeout(pool: LocalPool, job: JobHandle) -> None:
     assert "not done within 0.2 s" in bad.error
 
 
+def test_local_fastest_call_takes_longer_than_allowed(pool: LocalPool, job: JobHandle) -> None:
+    """What is allowed for handling data is no time for calls."""
+    with limited(pool, 1e-3):
+        slow, good = pool.measure(job, [Double("slow"), GOOD])
+    assert (slow.status, good.status) == (Status.RUN_TIMEOUT, Status.OK)
+    assert (slow.seconds, slow.samples) == (None, ())
+    assert slow.error.endswith("0.001 s are allowed")
+
+
 def test_local_leaves_no_grandchildren(pool: LocalPool, job: JobHandle) -> None:
     for name in ("grandchild", "build_leaves_grandchild"):
         pool.measure(job, [Double(name)])
