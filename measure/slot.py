@@ -15,7 +15,7 @@ from autosched.codegen.artifact import Artifact
 from autosched.errors import MeasureError
 from autosched.runtime.queue import QueueInfo
 from measure.build import BuildReply
-from measure.child import GROW_BYTES, Child, Outcome
+from measure.child import GROW_BYTES, RETRIES, Child, Outcome
 from measure.host import BestBarrier, is_watchable
 from measure.job import Job
 from measure.lock import SlotLock
@@ -26,7 +26,6 @@ from measure.timing import MAX_DRIFT, Estimate, TimingPlan, relative_range
 from measure.visits import Turn, failed
 from measure.warm import Limits, Template
 
-RETRIES = 2
 PACE_TIMEOUT = 60.0
 BARRIER_TRIES = 100
 STEADY = 1.1
@@ -134,7 +133,7 @@ class Slot:
         """What the slot's GPU is. Raises MeasureError if it is not there."""
         if self._info is None:
             ask = "measure.gpu_machine:describe"
-            asked = self.child.call(ask, self.where, timeout=OPEN_TIMEOUT)
+            asked = self.child.ask(ask, self.where, timeout=OPEN_TIMEOUT)
             if not isinstance(asked.value, QueueInfo):
                 raise MeasureError(f"no GPU can be used here: {asked.value or asked.text}")
             self._info = asked.value
@@ -170,7 +169,7 @@ class Slot:
     def make_reference(self, job: Job, artifact: Artifact) -> ReferenceReply:
         """Fill the job's memory by running `artifact`; failures are the reply's `error`."""
         with self._cpu_lock().timing():
-            outcome = self._host.call(
+            outcome = self._host.ask(
                 "measure.runner:make_reference",
                 job.spec,
                 artifact,
@@ -317,7 +316,7 @@ class Slot:
         return replace(found, kind="lost", text=f"the GPU cannot be opened: {found.text}")
 
     def _paces(self, pacer: Code, threads: int, near: float) -> Sequence[float]:
-        outcome = self.child.call(
+        outcome = self.child.ask(
             "measure.runner:pace_nominal", pacer, threads, near, self.where, timeout=PACE_TIMEOUT
         )
         if outcome.kind != "value":
@@ -325,7 +324,7 @@ class Slot:
         return tuple(outcome.value)
 
     def _witnessed(self, function: str, *args: float) -> float:
-        outcome = self.child.call(function, *args, timeout=PACE_TIMEOUT)
+        outcome = self.child.ask(function, *args, timeout=PACE_TIMEOUT)
         if outcome.kind != "value":
             raise MeasureError(f"the witness cannot be timed: {outcome.text}")
         return float(outcome.value)
