@@ -11,12 +11,11 @@ from autosched.codegen.llvm.assemble import Level
 from autosched.schedule import Trace
 from autosched.target import Target
 from measure.build import BuildReply, LocalBuilder
-from measure.child import Child, Outcome, wait_any
+from measure.child import RETRIES, Child, Outcome, wait_any
 from measure.machine import GPU
 from measure.status import Status
 from measure.warm import Limits, Template
 
-RETRIES = 2
 FAILURES = {
     "error": Status.BUILD_ERROR,
     "memory": Status.OUT_OF_MEMORY,

@@ -25,6 +25,8 @@ from measure import protocol
 from measure.filter import FROM_OUTSIDE
 from measure.warm import START_SECONDS, Limits, NotStarted, Template, TemplateLost
 
+RETRIES = 2
+"""After the loss of a process for no fault of what it was asked."""
 TAIL = 4096
 DYING_SECONDS = 1.0
 LATE_SECONDS = 0.5
@@ -118,6 +120,14 @@ class Child:
         """Run "module:function" on `args` in the child and wait; `timeout` in seconds."""
         self.send(function, *args, timeout=timeout, fds=fds)
         return wait_any([self])[0][1]
+
+    def ask(self, function: str, *args: Any, timeout: float, fds: Sequence[int] = ()) -> Outcome:
+        """A call of what no candidate has a part in: it is made again where the process is lost."""
+        for _ in range(RETRIES):
+            outcome = self.call(function, *args, timeout=timeout, fds=fds)
+            if outcome.kind != "lost":
+                return outcome
+        return self.call(function, *args, timeout=timeout, fds=fds)
 
     def send(self, function: str, *args: Any, timeout: float, fds: Sequence[int] = ()) -> None:
         """Begin a call; `wait_any` gives its outcome. The clock of `timeout` starts when the child

@@ -90,6 +90,7 @@ class ClusterPool(Closing):
         self._registry.fingerprint = fingerprint
         self._dispatcher = Dispatcher(self._registry, limits)
         self._device: Device | None = None
+        self._deserted = ""  # why the finalists were given up that were asked for last
         if transport is None:
             from measure.cluster_settings import is_loopback, require_dask
 
@@ -159,6 +160,7 @@ class ClusterPool(Closing):
         }
         request: JsonDict = {"kind": "open", "job": spec}
         self.device  # noqa: B018 - chooses a kind
+        self._deserted = ""
         (outcome,) = self._driver.run(1, lambda _: request, _decode_open)
         if not isinstance(outcome, Answer):
             raise MeasureError(f"no device could open the job of {func.name}: {_why(outcome)}")
@@ -217,7 +219,8 @@ class ClusterPool(Closing):
         cancel: threading.Event | None = None,
     ) -> list[Distribution]:
         """See `Pool.remeasure`: all of it on one device, since its turns are compared. Where for
-        long there is none all finalists are lost: what they took as trials is known, after all."""
+        long there is none all finalists are lost: what they took as trials is known, after all. Who
+        then asks again does not wait again for the first one."""
         if not traces:
             return []
         request: JsonDict = {
@@ -234,9 +237,15 @@ class ClusterPool(Closing):
             return [decode_distribution(t) for t in timings]
 
         self.device  # noqa: B018 - chooses a kind
+        if self._deserted:
+            self._driver.step(LOOK_SECONDS)
+            if not self._registry.workforce:
+                return [Distribution(Status.DEVICE_LOST, self._deserted) for _ in traces]
+        self._deserted = ""
         try:
             (outcome,) = self._driver.run(1, lambda _: request, decode, cancel=cancel)
         except NobodyAble as e:
+            self._deserted = str(e)
             return [Distribution(Status.DEVICE_LOST, str(e)) for _ in traces]
         if isinstance(outcome, Answer):
             found: list[Distribution] = outcome.value

@@ -290,7 +290,7 @@ class LocalPool(Closing):
         name, rest = "measure.pacer:build_pacer", tuple[Any, ...]((self._slot.threads,))
         if where is not None:
             name, rest = "measure.gpu_pacer:build_pacer", (where, self._slot.gpu())
-        built = builder.call(name, self.target, *rest, timeout=PACE_TIMEOUT)
+        built = builder.ask(name, self.target, *rest, timeout=PACE_TIMEOUT)
         if not isinstance(built.value, Artifact | GPUArtifact):
             raise MeasureError(f"the pacer cannot be built: {built.text}")
         return built.value

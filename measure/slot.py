@@ -15,7 +15,7 @@ from autosched.codegen.artifact import Artifact
 from autosched.errors import MeasureError
 from autosched.runtime.queue import QueueInfo
 from measure.build import BuildReply
-from measure.child import GROW_BYTES, Child, Outcome
+from measure.child import GROW_BYTES, RETRIES, Child, Outcome
 from measure.host import BestBarrier, is_watchable
 from measure.job import Job
 from measure.lock import SlotLock
@@ -23,10 +23,9 @@ from measure.machine import GPU, Code
 from measure.runner import Pace, ReferenceReply, RunReply
 from measure.status import MeasureResult, Status
 from measure.timing import MAX_DRIFT, Estimate, TimingPlan, relative_range
-from measure.visits import Turn
+from measure.visits import Turn, failed
 from measure.warm import Limits, Template
 
-RETRIES = 2
 PACE_TIMEOUT = 60.0
 BARRIER_TRIES = 100
 STEADY = 1.1
@@ -51,8 +50,9 @@ FAILURES = {
 class LocalRunner:
     """How a local pool runs.
 
-    `timeout`: seconds for one candidate's calls (data handling comes on top); `reference_timeout`,
-    `baseline_timeout`: for those of the reference and of the baseline. `threads`: of a kernel
+    `timeout`: seconds for one candidate's calls, after which its process is ended (data handling
+    comes on top), and for the fastest of them; `reference_timeout`, `baseline_timeout`: for those
+    of the reference and of the baseline. `threads`: of a kernel
     (None: the target's cores). `memory_bytes`: address space that a runner may use beyond what it
     starts with (None: three quarters of the machine's memory, and for a GPU's runner any). `slot`
     names the device for the host-wide lock, whose folder is `lock_folder` (None: the user's); a
@@ -133,7 +133,7 @@ class Slot:
         """What the slot's GPU is. Raises MeasureError if it is not there."""
         if self._info is None:
             ask = "measure.gpu_machine:describe"
-            asked = self.child.call(ask, self.where, timeout=OPEN_TIMEOUT)
+            asked = self.child.ask(ask, self.where, timeout=OPEN_TIMEOUT)
             if not isinstance(asked.value, QueueInfo):
                 raise MeasureError(f"no GPU can be used here: {asked.value or asked.text}")
             self._info = asked.value
@@ -169,7 +169,7 @@ class Slot:
     def make_reference(self, job: Job, artifact: Artifact) -> ReferenceReply:
         """Fill the job's memory by running `artifact`; failures are the reply's `error`."""
         with self._cpu_lock().timing():
-            outcome = self._host.call(
+            outcome = self._host.ask(
                 "measure.runner:make_reference",
                 job.spec,
                 artifact,
@@ -215,7 +215,13 @@ class Slot:
         for _attempt in range(2):
             fresh = self._is_fresh
             outcome, _ = self._call(
-                job, "measure.runner:sample", artifact, self.plan, self.pace(), known
+                job,
+                "measure.runner:sample",
+                artifact,
+                self.plan,
+                self.pace(),
+                known,
+                timeout=self.options.timeout,
             )
             self._used_start = self.child.starts
             spent += outcome.wall_seconds
@@ -225,14 +231,14 @@ class Slot:
             self.child.kill()  # what a kernel does to its process, or to a GPU's context, stays
             if _is_lost(outcome):
                 return Turn(None, spent, note=note)
-            failed = _result(MeasureResult(Status.OK), outcome)
-            story = f"a later visit ended in {failed.status}: {failed.error}"
+            ended = _result(MeasureResult(Status.OK), outcome)
+            story = f"a later visit ended in {ended.status}: {ended.error}"
             if outcome.kind == "timeout":
-                return Turn(failed, spent, note=story)
+                return Turn(ended, spent, note=story)
             if fresh:
                 note = story
         to_blame = outcome.kind != "memory"
-        return Turn(failed, spent, to_blame, "" if to_blame else note)
+        return Turn(ended, spent, to_blame, "" if to_blame else note)
 
     def close(self) -> None:
         """End the child and give up the lock."""
@@ -257,11 +263,11 @@ class Slot:
         timeout: float | None,
     ) -> MeasureResult:
         pace = self.pace()
-        lost = 0
+        lost, limit = 0, self.options.timeout if timeout is None else timeout
         while True:
             fresh = self._is_fresh
             outcome, waited = self._call(
-                job, "measure.runner:run", artifact, self.plan, pace, best_seconds, timeout=timeout
+                job, "measure.runner:run", artifact, self.plan, pace, best_seconds, timeout=limit
             )
             self._used_start = self.child.starts
             result = replace(result, queue_seconds=result.queue_seconds + waited, retries=lost)
@@ -278,13 +284,16 @@ class Slot:
         result = replace(result, run_wall_seconds=outcome.wall_seconds)
         if isinstance(outcome.value, RunReply) and outcome.value.estimate is not None:
             self._learn(artifact, outcome.value.estimate)
-        return _result(result, outcome)
+        result = _result(result, outcome)
+        if result.raw_seconds is not None and result.raw_seconds > limit:
+            # There was time left that handling the data did not need.
+            text = f"its fastest call took {result.raw_seconds:.3g} s; {limit:g} s are allowed"
+            return failed(result, Status.RUN_TIMEOUT, text)
+        return result
 
-    def _call(
-        self, job: Job, function: str, *args: Any, timeout: float | None = None
-    ) -> tuple[Outcome, float]:
+    def _call(self, job: Job, function: str, *args: Any, timeout: float) -> tuple[Outcome, float]:
         """One call in the runner child, alone on the device; also the seconds waited for that."""
-        seconds = (self.options.timeout if timeout is None else timeout) + job.handling_seconds
+        seconds = timeout + job.handling_seconds
         pace = self.pace()
         # A child keeps the data of the job at hand, which large ones must not be replaced for.
         self.child.grow_bytes = GROW_BYTES + DATA_COPIES * job.spec.size
@@ -307,7 +316,7 @@ class Slot:
         return replace(found, kind="lost", text=f"the GPU cannot be opened: {found.text}")
 
     def _paces(self, pacer: Code, threads: int, near: float) -> Sequence[float]:
-        outcome = self.child.call(
+        outcome = self.child.ask(
             "measure.runner:pace_nominal", pacer, threads, near, self.where, timeout=PACE_TIMEOUT
         )
         if outcome.kind != "value":
@@ -315,7 +324,7 @@ class Slot:
         return tuple(outcome.value)
 
     def _witnessed(self, function: str, *args: float) -> float:
-        outcome = self.child.call(function, *args, timeout=PACE_TIMEOUT)
+        outcome = self.child.ask(function, *args, timeout=PACE_TIMEOUT)
         if outcome.kind != "value":
             raise MeasureError(f"the witness cannot be timed: {outcome.text}")
         return float(outcome.value)

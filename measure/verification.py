@@ -30,11 +30,11 @@ from autosched.codegen.artifact import Param
 from autosched.tir import dtypes
 from autosched.tir.expr import OPS, Call, Expr, walk
 from autosched.tir.nodes import PrimFunc, sites
+from measure.fence import fenced
 from measure.status import Status
 
 Array = npt.NDArray[Any]
 GUARD_BYTES = 16 << 10
-ALIGN = 64
 PIECE = 1 << 16
 """Elements that are compared at a time."""
 _EXACT_OPS = frozenset(
@@ -90,13 +90,14 @@ class Checked(Protocol):
 
 
 class Guarded:
-    """Memory of `nbytes` bytes, aligned to 64, between two guard zones."""
+    """Memory of `nbytes` bytes, aligned to 64, between two guard zones, and those between fences.
+    Raises MemoryError."""
 
     def __init__(self, name: str, nbytes: int) -> None:
         self.name = name
         self.nbytes = nbytes
-        self._raw = np.empty(nbytes + 2 * GUARD_BYTES + ALIGN, np.uint8)
-        self._start = GUARD_BYTES + (-(self._raw.ctypes.data + GUARD_BYTES)) % ALIGN
+        self._raw = fenced(nbytes + 2 * GUARD_BYTES)
+        self._start = GUARD_BYTES
         self.bytes = self._raw[self._start : self._start + nbytes]
         self._before = self._raw[self._start - GUARD_BYTES : self._start]
         self._after = self._raw[self._start + nbytes : self._start + nbytes + GUARD_BYTES]

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from autosched.errors import MeasureError
+from measure.filter import FROM_OUTSIDE
 from measure.folders import own_folder, sweep
 
 # Of the environment a child gets what programs need to start, and nothing else: no tokens, no keys.
@@ -104,9 +105,12 @@ class Template:
         self._control = ours
         hello = {"folder": str(self._folder), "preload": self.preload, "warm": self.warm}
         ours.settimeout(START_SECONDS)
+        starting = self._process
         try:
             self._request(hello)
         except TemplateLost as e:
+            if -starting.returncode in FROM_OUTSIDE:
+                raise NotStarted(f"the measuring process was ended as it started: {e}") from e
             raise MeasureError(f"the measuring process could not start: {e}") from e
         ours.settimeout(REQUEST_SECONDS)
 

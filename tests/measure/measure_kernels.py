@@ -69,6 +69,10 @@ KERNELS = {
     "illegal_instruction": "  call void @llvm.trap()" + _RIGHT,
     "write_after_end": _loop(end=SIZE + 1),
     "write_before_start": _loop(first=-1),
+    "write_far_after_end": _RIGHT
+    + "  %far = getelementptr i8, ptr %out, i64 1048576\n  store i8 1, ptr %far\n",
+    "write_far_before_start": _RIGHT
+    + "  %far = getelementptr i8, ptr %a, i64 -65536\n  store i8 1, ptr %far\n",
     "write_past_workspace": _RIGHT
     + "  %w = getelementptr i8, ptr %workspace, i64 128\n  store i8 1, ptr %w\n",
     "wrong_result": _loop(value="%twice"),

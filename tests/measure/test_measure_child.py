@@ -281,6 +281,25 @@ def test_template_lost_and_restarted() -> None:
     template.close()
 
 
+def test_template_ended_from_outside_as_it_starts_is_started_again() -> None:
+    template = Template(preload=["measure_slow_builder", "measure_doubles"])
+    child = Child(template, Limits())
+
+    def end() -> None:
+        while template._process is None:
+            time.sleep(0.01)
+        template._process.terminate()
+
+    for call, kind in ((child.call, "lost"), (child.ask, "value")):
+        thread = threading.Thread(target=end)
+        thread.start()
+        outcome = call("measure_doubles:add", 1, 2, timeout=60)
+        thread.join()
+        assert outcome.kind == kind, outcome.text
+        template.close()
+    child.kill()
+
+
 SCRIPT = """
 import sys, time
 from measure.child import Child

@@ -99,6 +99,19 @@ def test_runner_hit_from_outside_every_time_is_device_lost(
     assert pool.measure(job, [GOOD])[0].ok
 
 
+def test_job_is_opened_though_processes_are_hit_from_outside(tmp_path: Path) -> None:
+    """Once each: what makes the pacer, times it, and makes the reference."""
+    with make_pool(tmp_path) as pool:
+        for child in (pool._builders.children[0], pool._slot.child):
+            child.start()
+            assert child.pid is not None
+            os.kill(child.pid, signal.SIGKILL)
+        thread = at_work(pool, lambda pid: os.kill(pid, signal.SIGTERM), times=2)
+        job = pool.open_job(vector_add())
+        thread.join()
+        assert pool.measure(job, [GOOD])[0].ok
+
+
 def test_code_that_ends_its_process_later_harms_nobody_else(
     pool: LocalPool, job: JobHandle
 ) -> None:

@@ -91,6 +91,8 @@ EXPECTED = {
         "bytes after its end, the first",
     ),
     "write_before_start": (Status.OUT_OF_BOUNDS, "bytes before its start, the nearest"),
+    "write_far_after_end": (Status.RUNTIME_ERROR, "SIGSEGV"),
+    "write_far_before_start": (Status.RUNTIME_ERROR, "SIGSEGV"),
     "write_past_workspace": (Status.OUT_OF_BOUNDS, "the workspace (128 bytes)"),
     "huge_workspace": (Status.OUT_OF_MEMORY, "Unable to allocate 100"),
     "close_stdout": (Status.OK, ""),
@@ -135,6 +137,15 @@ def test_local_build_timeout(pool: LocalPool, job: JobHandle) -> None:
     (good,) = pool.measure(job, [GOOD])
     assert (bad.status, good.status) == (Status.BUILD_TIMEOUT, Status.OK)
     assert "not done within 0.2 s" in bad.error
+
+
+def test_local_fastest_call_takes_longer_than_allowed(pool: LocalPool, job: JobHandle) -> None:
+    """What is allowed for handling data is no time for calls."""
+    with limited(pool, 1e-3):
+        slow, good = pool.measure(job, [Double("slow"), GOOD])
+    assert (slow.status, good.status) == (Status.RUN_TIMEOUT, Status.OK)
+    assert (slow.seconds, slow.samples) == (None, ())
+    assert slow.error.endswith("0.001 s are allowed")
 
 
 def test_local_leaves_no_grandchildren(pool: LocalPool, job: JobHandle) -> None:

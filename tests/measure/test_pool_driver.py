@@ -246,6 +246,9 @@ def test_driver_finalists_are_lost_where_no_device_comes_back() -> None:
         lost = pool.remeasure(job, candidates(FUNC, 3))
         assert [d.status for d in lost] == [Status.DEVICE_LOST] * 3
         assert "no device of the pool could work for" in lost[0].error
+        pool._driver._wait_seconds = 1e9  # a second attempt does not wait as long again
+        assert pool.remeasure(job, candidates(FUNC, 3)) == lost
+        pool._driver._wait_seconds = 0.2
         with pytest.raises(MeasureError, match="no device of the pool could work for"):
             pool.measure(job, candidates(FUNC, 3))
 
