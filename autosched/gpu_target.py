@@ -42,7 +42,11 @@ _ARCH = re.compile(r"sm_[1-9][0-9]{1,2}[af]?")
 
 @dataclass(frozen=True)
 class Device:
-    """What models of a GPU know of it. Rates are those of the whole device, a second."""
+    """What models of a GPU know of it. Rates are those of the whole device, a second.
+
+    Those below are estimates: sizes from data sheets, rates what is sustained of the peaks given
+    there, the launch a usual one. No measurement kept in this project stands behind them.
+    """
 
     processors: int
     """Streaming multiprocessors, or compute units: a block runs on one."""

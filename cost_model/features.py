@@ -23,7 +23,7 @@ from autosched.tir import dtypes
 from autosched.tir import expr as ex
 from autosched.tir.affine import Affine, Digit
 from autosched.tir.expr import OPS, Call
-from autosched.tir.nodes import Block, Buffer
+from autosched.tir.nodes import Block, Buffer, strides
 
 
 @dataclass(frozen=True)
@@ -303,14 +303,12 @@ class _Store:
         buffer = self.buffers[n][0]
         home = self.analysis.homes[id(buffer)]
         depth = {id(loop.var): d for d, loop in enumerate(self.site.site.loops) if d >= home}
-        strides: list[Floats] = [floats(1.0)]
-        for width in reversed(self.analysis.tree.shapes[id(buffer)][1:]):
-            strides.insert(0, strides[0] * width)
+        steps = strides(self.analysis.tree.shapes[id(buffer)], buffer.align)
         found: dict[int, Floats] = {}
         for use in self.site.uses:
             if use.access.buffer is not buffer:
                 continue
-            for form, stride in zip(use.forms, strides, strict=False):
+            for form, stride in zip(use.forms, steps, strict=True):
                 for d, step in _steps(form, depth):
                     old = found.get(d)
                     found[d] = step * stride if old is None else old + step * stride

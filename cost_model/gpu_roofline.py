@@ -4,6 +4,9 @@ A kernel takes the longest of arithmetic, shared memory, the second-level cache 
 part of the others added; arithmetic goes at the rate that the warps at hand can hide its latency
 at (Volkov, Understanding Latency Hiding on GPUs, 2016), and nothing is faster than the waves of
 blocks that do not fill the device.
+
+The constants below are estimates from what is published of such devices; no measurement kept in
+this project stands behind them. They order candidates; what is measured corrects the seconds.
 """
 
 from __future__ import annotations

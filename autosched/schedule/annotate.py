@@ -7,7 +7,7 @@ from typing import Any
 
 from autosched.schedule.check import refuse, require, show
 from autosched.schedule.kinds import check_kinds
-from autosched.tir.affine import Int
+from autosched.tir.affine import Int, same_int
 from autosched.tir.annotations import DOUBLE_BUFFER, annotation_fault
 from autosched.tir.expr import Var
 from autosched.tir.nodes import (
@@ -100,10 +100,11 @@ def storage_align(
     Args:
         buffer_index: which write of the block.
         axis: a dimension other than the last; negative counts from the end.
-        factor, offset: the stride, as small as possible, is `offset` modulo `factor`. 1, 0 is
-            dense.
+        factor, offset: the stride, as small as possible, is `offset` modulo `factor`. Factor 1 is
+            dense, whatever the offset: so one decision says whether rows are padded.
 
-    Legality: the buffer is an intermediate; `0 <= offset < factor`; no intrinsic needs it dense.
+    Legality: the buffer is an intermediate; `0 <= offset < factor`, or the factor is 1; no
+    intrinsic needs it dense.
     Results cannot change.
 
     rewrite: (axis 0, factor 32, offset 1: rows of 65 elements, of which 64 are used)
@@ -122,11 +123,13 @@ def storage_align(
         )
     require(factor >= 1, f"{what}: factor is at least 1; found {show(factor)}")
     require(
-        (offset >= 0) & (offset < factor),
+        (offset >= 0) & ((offset < factor) | (factor == 1)),
         f"{what}: offset is from 0 to factor - 1; found {show(offset)} of {show(factor)}",
     )
     kept = [a for a in old.align if a[0] != place]
-    align = tuple(sorted([*kept, (place, factor, offset)], key=lambda a: a[0]))
+    if not same_int(factor, 1):
+        kept.append((place, factor, offset % factor))
+    align = tuple(sorted(kept, key=lambda a: a[0]))
     result = replace_buffer(func, old, replace(old, align=align))
     check_kinds(result, func)
     return result

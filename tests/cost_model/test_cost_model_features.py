@@ -81,6 +81,17 @@ def test_a_tiled_matmul_by_hand() -> None:
     assert f["lanes"] == 16
 
 
+def test_strides_are_those_of_padded_rows() -> None:
+    func = prim_func_of("two_matmuls", (16, 16, 16, 16))
+    sch = Schedule(func)
+    first, second = sch.get_blocks()
+    i, j, k = sch.get_loops(second)
+    sch.reorder(j, k, i)
+    dense = features(sch, "E")["B1_stride"]
+    sch.storage_align(first, 0, 0, 32, 1)
+    assert (dense, features(sch, "E")["B1_stride"]) == (16, 33)
+
+
 def test_overhanging_tiles_cost_points() -> None:
     sch = tiled()
     whole = features(sch, "C")

@@ -39,6 +39,7 @@ from autosched.sketch.space import Space
 from autosched.tir.nodes import PrimFunc
 from autosched.workloads import prim_func_of
 from cost_model.evaluation import evaluator_of
+from cost_model.features import store_features
 
 CUDA, OPENCL = at.Target("cuda -arch=sm_90"), at.Target("opencl")
 SMALL: dict[str, tuple[int, ...]] = {
@@ -193,6 +194,27 @@ def test_a_population_is_its_candidates(name: str, target: at.Target) -> None:
             assert bool(one.valid) == ok[row]
             for key, value in one.columns().items():
                 np.testing.assert_allclose(batch[key][k], value[0], rtol=1e-9, err_msg=key)
+
+
+def test_rows_that_threads_read_across_may_be_padded() -> None:
+    """Rows of A begin an odd number of vectors apart: lanes that meet in a bank no longer do; and
+    a population of both kinds has the features of each."""
+    space = generate_space(matmul(512, 512, 512), CUDA)
+    aligned = [s.name for s in space.specs if s.names[0].endswith(".align")]
+    assert aligned == ["A_shared.align"]  # rows of B are read one after the other
+    tile = {"C.vi.2": 32, "C.vi.4": 1, "C.vj.2": 4, "C.vj.4": 8, "C.vk.1": 16}
+    values = [{**space.default()[1], **tile, "A_shared.align": n} for n in (1, 8)]
+    dense, padded = (analyse(space.schedule(0, v).func, CUDA) for v in values)
+    (before,), (after,) = dense.kernels, padded.kernels
+    assert float(after.shared_bytes - before.shared_bytes) == 4 * 32 * 4
+    assert float(after.waves) < 0.7 * float(before.waves)
+    assert "align" not in space.schedule(0, values[0]).func.script()
+    columns = {n: np.array([v[n] for v in values]) for n in values[0]}
+    batch = store_features(analyse(space.replay(0, columns), CUDA, 2))
+    for k, one in enumerate((dense, padded)):
+        for found, wanted in zip(batch, store_features(one), strict=True):
+            of_one = [np.broadcast_to(x, 2)[k] for x in found]
+            np.testing.assert_allclose(of_one, [float(x) for x in wanted], rtol=1e-9)
 
 
 @pytest.mark.parametrize("name", ["matmul", "conv2d", "softmax", "mul_add_relu"])

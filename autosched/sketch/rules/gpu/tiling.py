@@ -4,7 +4,8 @@
 
 The loops of one level are bound to one axis together. Accumulators are local: S3 and S4 are a
 thread's register tile. Inputs in shared memory are fetched at the last loop of R0 by all threads of
-a block together; the consumer is computed at the last loop of S2, where the tile is complete.
+a block together, in rows that may be padded (`_rows_spec`); the consumer is computed at the last
+loop of S2, where the tile is complete.
 """
 
 from __future__ import annotations
@@ -15,10 +16,14 @@ from autosched.sketch.decisions import ChoiceSpec, DecisionSpec, Role, TileSpec
 from autosched.sketch.rules.constant import constant_axes
 from autosched.sketch.rules.default import axis_loops
 from autosched.sketch.state import State, TiledNest, Verdict
+from autosched.tir import dtypes
+from autosched.tir.affine import Affine
 from autosched.tir.nodes import Iter
 
 WIDTHS = (4, 1, 2)
 """Values for the elements that a thread fetches at once into shared memory."""
+VECTOR_BYTES = 16
+"""Of the longest load from shared memory."""
 DEFAULT_THREADS, DEFAULT_TILE, DEFAULT_STEPS = 128, 4, 8
 """Of the default schedule: threads of a block, elements of an axis a thread, steps of a fetch."""
 
@@ -51,7 +56,8 @@ class MultiLevelTiling:
         # Beside the sketch with partial results stands one without, which has copies as well.
         before = f"{block}." if block in state.factored else ""
         fetches = tuple(ChoiceSpec(block, f"{before}{c.name}.fetch", WIDTHS) for c in copies)
-        state.declare(schedule, (*specs, *fetches))
+        rows = {c.name: _rows_spec(block, before, c) for c in copies if _lies_across(info, c)}
+        state.declare(schedule, (*specs, *fetches, *rows.values()))
         rv = schedule.get_block(block)
         if info.block.writes[0].buffer.scope != "local":
             schedule.set_scope(rv, 0, "local")
@@ -65,11 +71,13 @@ class MultiLevelTiling:
             fetched = schedule.get_block(copy.name)
             schedule.compute_at(fetched, levels[3][-1])
             schedule.annotate(fetched, "cooperative", Decision(fetch.name))
+            if copy.name in rows:
+                _pad_rows(schedule, fetched, rows[copy.name])
         for loop in (*levels[5], *levels[6], *levels[7]):
             schedule.unroll(loop)
         handled = (block, consumer.name, *(c.name for c in copies))
         nest = TiledNest(block, levels[2][-1])
-        decided: tuple[DecisionSpec, ...] = (*specs, *fetches)
+        decided: tuple[DecisionSpec, ...] = (*specs, *fetches, *rows.values())
         found = [state.advance(schedule, handled, decided, block, (nest,))]
         if copies and state.target.kind == "cuda":
             # Copies for the next step are under way while this one is computed; OpenCL waits.
@@ -124,6 +132,31 @@ def _spec(info: BlockInfo, axis: Iter, default: tuple[int, ...]) -> TileSpec:
     names = tuple(f"{info.name}.{name}.{n + 1}" for n in range(len(default)))
     role: Role = "steps" if axis.kind == "reduce" else "tile"
     return TileSpec(info.name, name, names, extent, role, 1, default)
+
+
+def _lies_across(info: BlockInfo, copy: BlockInfo) -> bool:
+    """Whether threads of a tiled block read different rows of a copy: a spatial axis stands in an
+    index before the last."""
+    shared = copy.block.writes[0].buffer
+    axes = [a.var for a in info.spatial if a.extent != 1]
+    return any(
+        isinstance(index, Affine) and index.uses(axes)
+        for access in info.block.reads
+        if access.buffer is shared
+        for index in access.indices[:-1]
+    )
+
+
+def _rows_spec(block: str, before: str, copy: BlockInfo) -> ChoiceSpec:
+    """Whether rows of a copy in shared memory lie dense, or an odd number of vectors apart: eight
+    rows that lanes of a warp read at once are then in different banks, and begin where a vector
+    may."""
+    vector = VECTOR_BYTES // dtypes.itemsize(copy.block.writes[0].buffer.dtype)
+    return ChoiceSpec(block, f"{before}{copy.name}.align", (1, 2 * vector))
+
+
+def _pad_rows(schedule: Schedule, copy: BlockRV, spec: ChoiceSpec) -> None:
+    schedule.storage_align(copy, 0, -2, Decision(spec.name), spec.values[1] // 2)
 
 
 def split_levels(
