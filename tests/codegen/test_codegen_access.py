@@ -121,6 +121,21 @@ def test_every_few_elements(lanes: int, dtype: str, stride: int, target: str) ->
 
 
 @pytest.mark.parametrize("target", TARGETS)
+def test_a_lane_that_does_not_exist_is_no_reason_to_read(target: str) -> None:
+    """One element for all lanes, behind or before the memory: only the idle lane would have it."""
+    a = te.placeholder((7,), name="a", dtype="float32")
+    for read in (
+        lambda i, j: te.if_then_else(i * 3 + j >= 3, a[i - 1], 0.0),
+        lambda i, j: te.if_then_else(i * 3 + j >= 9, 0.0, a[i + 4]),
+    ):
+        out = te.compute((5, 3), lambda i, j, read=read: read(i, j) + 1.0, name="out")
+        func = te.create_prim_func([a, out])
+        sch = Schedule(func)
+        sch.vectorize(sch.get_loops(sch.get_block("out"))[1])
+        check(sch, func, target=target)
+
+
+@pytest.mark.parametrize("target", TARGETS)
 def test_gathers(target: str) -> None:
     """Indices that are read from memory, and indices read through indices."""
     a = te.placeholder((11, 19), name="a", dtype="float32")

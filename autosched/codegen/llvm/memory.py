@@ -168,10 +168,11 @@ class Memory:
         pointer = self.address(buffer, offset)
         condition = guard.scalar
         if guard.mask is not None:
-            width = self._width
+            # A lane that does not exist may well be in the mask, and is no reason to read.
+            mask, width = self.mask(Guard(None, guard.mask)), self._width
             name = f"llvm.vector.reduce.or.v{width}i1"
             self.b.declare(name, f"i1 @{name}(<{width} x i1>)")
-            some = self.b.op(f"call i1 @{name}(<{width} x i1> {guard.mask})")
+            some = self.b.op(f"call i1 @{name}(<{width} x i1> {mask})")
             condition = some if condition is None else self.b.op(f"and i1 {condition}, {some}")
         if condition is not None:
             pointer = self._or_zeros(condition, pointer)
