@@ -37,9 +37,9 @@ LONGEST_FRAME = 64 << 20
 
 @dataclass(frozen=True)
 class WorkloadLimits:
-    """Bounds on a workload: operations of one run, bytes of all its buffers, loops around a block,
-    blocks; characters of script text; seconds of processor time and bytes of memory to find that
-    out."""
+    """Bounds on a workload: operations of one run, bytes of all its buffers, loops around a block
+    and dimensions of a buffer, blocks; characters of script text; seconds of processor time and
+    bytes of memory to find that out."""
 
     operations: float = 1e14
     bytes: int = 8 << 30
@@ -107,10 +107,12 @@ def check(task: SearchTask, limits: WorkloadLimits) -> None:
     buffers = {id(b): b for b in (*func.params, *buffers_of(func))}.values()
     size = sum(_bytes(b.shape, b.dtype) for b in buffers)
     depth = max((max(len(s.loops), len(s.block.iters)) for s in sites(func)), default=0)
+    rank = max(len(b.shape) for b in buffers)
     for what, found, most in (
         ("operations", operations, limits.operations),
         ("bytes of buffers", size, limits.bytes),
         ("loops around a block", depth, limits.depth),
+        ("dimensions of a buffer", rank, limits.depth),
         ("blocks", len(blocks), limits.blocks),
     ):
         if found > most:

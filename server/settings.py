@@ -106,7 +106,9 @@ class Settings(BaseModel):
 
     workload_operations: float = Field(1e14, gt=0, description="operations of one run")
     workload_bytes: int = Field(8 << 30, gt=0, description="bytes of all buffers of a workload")
-    workload_depth: int = Field(32, gt=0, description="loops around one block")
+    workload_depth: int = Field(
+        32, gt=0, description="loops around one block, dimensions of a buffer"
+    )
     workload_blocks: int = Field(256, gt=0, description="blocks of a workload")
     script_characters: int = Field(1 << 20, gt=0, description="length of a script's text")
     examine_seconds: float = Field(

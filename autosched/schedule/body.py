@@ -17,6 +17,11 @@ Inline = Callable[[tuple[Index, ...]], Expr]
 """The expression that takes the place of a read at these indices."""
 
 
+MAX_NODES = 2000
+"""Of an expression after a producer's took the place of reads. Each of a chain of producers that
+uses the one before twice doubles what there is, and whatever asks about a body walks all of it."""
+
+
 class Reads:
     """The reads of a block under construction; equal accesses share a slot."""
 
@@ -181,6 +186,20 @@ def rewrite_block(
                 f"{ex.MAX_HEIGHT} levels are taken"
             )
     return tuple(reads.accesses), writes, body
+
+
+def merged_size(producer: Block, consumer: Block) -> tuple[int, int]:
+    """(nodes, levels) that the consumer's expressions have at most once they hold the producer's
+    in place of its results."""
+    values = {id(a.buffer): body for a, body in zip(producer.writes, producer.body, strict=True)}
+    put = {n: values[id(a.buffer)] for n, a in enumerate(consumer.reads) if id(a.buffer) in values}
+    nodes = sum(map(ex.size, consumer.body))
+    for body in consumer.body:
+        for e in ex.walk(body):
+            if isinstance(e, Slot) and e.index in put:
+                nodes += ex.size(put[e.index])
+    levels = max(map(ex.height, consumer.body)) + max(map(ex.height, put.values()), default=0)
+    return nodes, levels
 
 
 def value_of(block: Block, number: int, dims: Sequence[Var]) -> Callable[[Reads], Inline]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from autosched.schedule.body import rewrite_block, value_of
+from autosched.schedule.body import MAX_NODES, merged_size, rewrite_block, value_of
 from autosched.schedule.check import bare_axes, refuse, require
 from autosched.schedule.compute import check_inputs, written_axes
 from autosched.schedule.kinds import check_kinds
@@ -32,7 +32,7 @@ def compute_inline(func: PrimFunc, block: str) -> PrimFunc:
 
     Legality: the block is no reduction, writes its own spatial axes, one a dimension, writes no
     argument of the function and is the only writer of its buffers; nothing overwrites what it
-    reads.
+    reads; no expression gets more than MAX_NODES nodes.
 
     rewrite:
         with T.block("B"):                      with T.block("C"):
@@ -60,6 +60,7 @@ def compute_inline(func: PrimFunc, block: str) -> PrimFunc:
     def change(consumer: Block) -> Block:
         if all(a.buffer not in inlined for a in consumer.reads):
             return consumer
+        _check_size(producer, consumer, what)
         extents = {it.var: it.extent for it in consumer.iters}
         reads, writes, body = rewrite_block(consumer, {}, extents, inlined)
         return replace(consumer, reads=reads, writes=writes, body=body)
@@ -75,7 +76,7 @@ def reverse_compute_inline(func: PrimFunc, block: str) -> PrimFunc:
 
     Legality: both are no reductions; the block reads one producer, by its own axes, one a
     dimension and the same for each read, over the producer's domain; nothing else reads that
-    producer; the block's other producers come before.
+    producer; the block's other producers come before; no expression gets more than MAX_NODES nodes.
 
     rewrite:
         with T.block("B"):                      with T.block("B"):
@@ -104,6 +105,7 @@ def reverse_compute_inline(func: PrimFunc, block: str) -> PrimFunc:
         if axes and any(not found[m].same(axes[m]) for m in mine):
             refuse(f"{what}: it reads {read.buffer.name} at several places", consumer)
         axes = found
+    _check_size(producer, consumer, what)
     extents = {it.var: it.extent for it in producer.iters}
     for it in consumer.iters:
         (var,) = axes[it.var].variables()
@@ -139,6 +141,15 @@ def _check_pointwise(site: Site, what: str, steps: bool = False) -> None:
         require(
             guard.form.span(extents)[1] < guard.bound,
             f"{what}: {block.name} writes only where its predicate holds",
+        )
+
+
+def _check_size(producer: Block, consumer: Block, what: str) -> None:
+    nodes, _ = merged_size(producer, consumer)
+    if nodes > MAX_NODES:
+        refuse(
+            f"{what}: the expression of {consumer.name} would have {nodes} nodes; at most "
+            f"{MAX_NODES} are taken"
         )
 
 

@@ -439,6 +439,21 @@ def height(expr: Expr) -> int:
     return known[id(expr)]
 
 
+def size(expr: Expr) -> int:
+    """Nodes, each counted as often as it is used."""
+    known: dict[int, int] = {}
+    stack = [expr]
+    while stack:
+        e = stack[-1]
+        below = [x for x in children(e) if id(x) not in known]
+        if below:
+            stack += below
+        else:
+            known[id(e)] = 1 + sum(known[id(x)] for x in children(e))
+            stack.pop()
+    return known[id(expr)]
+
+
 def rewrite(expr: Expr, leaf: Callable[[Expr], Expr | None]) -> Expr:
     """Rebuild `expr`, replacing every node for which `leaf` returns something, outermost first."""
     replaced = leaf(expr)

@@ -130,6 +130,13 @@ def test_a_script_cannot_claim_to_be_small() -> None:
     assert "operations" in found["detail"], found
 
 
+def test_a_script_cannot_have_more_dimensions_than_arrays_may() -> None:
+    script = CLAIMS_NOTHING.replace("(100000, 100000)", "(9, 9)").replace("100000", "9")
+    many = script.replace("A: T.Buffer((", "A: T.Buffer((" + "1, " * 80)
+    found = ask(script=many.replace("A[", "A[" + "0, " * 80))
+    assert (found["problem"], "dimensions" in found["detail"]) == ("workload-too-large", True)
+
+
 @pytest.mark.parametrize(
     ("script", "message"),
     [

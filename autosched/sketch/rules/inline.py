@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from autosched.schedule.body import MAX_NODES, merged_size
 from autosched.sketch.analysis import BlockInfo, used_axes
 from autosched.sketch.state import State, Verdict
-from autosched.tir.expr import children
+from autosched.tir.expr import MAX_HEIGHT, children
 
 RECOMPUTED = 24.0
 """Cost of all that a point recomputes, up to which a cheap intermediate is not stored. Each step of
@@ -42,12 +43,20 @@ def worth_inlining(name: str, blocks: Mapping[str, BlockInfo]) -> bool:
     if not inlineable or not info.consumers or not info.writes_identity:
         return False
     consumers = [blocks[c] for c in info.consumers]
+    if not all(stays_small(info, c) for c in consumers):
+        return False
     if any(c.needs_tiling for c in consumers) and guards_values(info):
         return False
     again = max(_reads(info, c) for c in consumers)
     if info.is_cheap and info.cost * again <= RECOMPUTED:
         return True
     return len(consumers) == 1 and _reads_once(info, consumers[0])
+
+
+def stays_small(info: BlockInfo, consumer: BlockInfo) -> bool:
+    """Whether the consumer's expression can take in the block's: primitives refuse larger ones."""
+    nodes, levels = merged_size(info.block, consumer.block)
+    return nodes <= MAX_NODES and levels <= MAX_HEIGHT
 
 
 def guards_values(info: BlockInfo) -> bool:

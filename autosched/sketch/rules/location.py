@@ -8,6 +8,7 @@ from dataclasses import replace
 from autosched.errors import ScheduleError
 from autosched.sketch.analysis import BlockInfo
 from autosched.sketch.rules.default import row_group, schedule_group
+from autosched.sketch.rules.inline import stays_small
 from autosched.sketch.rules.tiling import lanes_of
 from autosched.sketch.state import State, TiledNest, Verdict
 from autosched.target import Target
@@ -36,7 +37,7 @@ class ComputeLocation:
         blocks = state.blocks()
         info = blocks[block]
         found: list[State] = []
-        if info.is_cheap:
+        if info.is_cheap and all(stays_small(info, blocks[c]) for c in info.consumers):
             schedule = state.fork()
             schedule.compute_inline(schedule.get_block(block))
             found.append(state.advance(schedule, choice=f"{block}.inline"))

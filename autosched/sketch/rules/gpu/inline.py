@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from autosched.sketch.analysis import BlockInfo
 from autosched.sketch.rules.gpu.tiling import is_tiled
-from autosched.sketch.rules.inline import guards_values
+from autosched.sketch.rules.inline import guards_values, stays_small
 from autosched.sketch.state import State, Verdict
 
 
@@ -40,6 +40,8 @@ def worth_inlining(name: str, blocks: Mapping[str, BlockInfo]) -> bool:
     if not inlineable or not info.consumers or not info.writes_identity:
         return False
     consumers = [blocks[c] for c in info.consumers]
+    if not all(stays_small(info, c) for c in consumers):
+        return False
     if any(is_tiled(c) for c in consumers) and guards_values(info):
         return False
     written = {id(a.buffer) for a in info.block.writes}
