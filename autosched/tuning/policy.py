@@ -9,13 +9,14 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Union
 
 from autosched.errors import TuningError
+from autosched.integers import integer
 from autosched.search.evolution import EvolutionarySearch, Measured, SearchParams
 from autosched.search.model import CostModel
 from autosched.sketch.generate import generate_space
 from autosched.sketch.space import Candidate, Population, Space, Variant
 from autosched.sketch.state import State, Verdict
 from autosched.tuning.best import RecordsLike, opened
-from autosched.tuning.checks import at_least, instance, listed
+from autosched.tuning.checks import instance, listed
 from autosched.tuning.history import Reading
 from records import TRIAL
 
@@ -156,7 +157,7 @@ class SketchPolicy:
         instance("task", task, SearchTask, "a SearchTask")
         instance("cost_model", cost_model, (CostModel, type(None)), "a model with predict and fit")
         instance("params", params, (SearchParams, type(None)), "SearchParams")
-        at_least("seed", seed, 0)
+        seed = integer("seed", seed, 0, TuningError)
         kinds = (PreloadMeasuredStates, PreloadCustomSketchRule)
         listed("init_search_callbacks", init_search_callbacks, kinds, "PreloadMeasuredStates")
         self.task = task
@@ -180,13 +181,12 @@ class SketchPolicy:
 
     def sample_initial_population(self, n: int) -> Population:
         """`n` random candidates; fewer where the space is small and they would repeat."""
-        at_least("n", n, 1)
+        n = integer("n", n, 1, TuningError)
         return self.search(self.seed, self.params.round_size).sample(n)
 
     def evolutionary_search(self, n: int | None = None) -> list[Candidate]:
         """The `n` candidates (default: a round) that would be measured first, best first."""
-        at_least("n", n, 1)
-        size = self.params.round_size if n is None else n
+        size = self.params.round_size if n is None else integer("n", n, 1, TuningError)
         return self.search(self.seed, size).propose(0, size, self.preloaded())
 
     def search(
