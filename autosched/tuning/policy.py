@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -22,6 +23,8 @@ from records import TRIAL
 
 if TYPE_CHECKING:
     from autosched.tuning.task import SearchTask
+
+_log = logging.getLogger(__name__)
 
 PRELOADED_ROUND = -2
 """The round of what was measured before the search began: all rounds may use it."""
@@ -44,8 +47,16 @@ class PreloadMeasuredStates:
             found = source.records(
                 workload_key=task.workload_key, target=str(task.target), kind=TRIAL
             )
-            others = (r for r in found if job is None or r.job_id != job)
-            return Reading(space).preloaded(others, PRELOADED_ROUND, device)
+            others = [r for r in found if job is None or r.job_id != job]
+        known = Reading(space).preloaded(others, PRELOADED_ROUND, device)
+        if len(known) < len(others):
+            _log.warning(
+                "%d of %d records of %s not preloaded: not in the space of this version",
+                len(others) - len(known),
+                len(others),
+                task.title,
+            )
+        return known
 
 
 class PreloadCustomSketchRule:
