@@ -12,9 +12,8 @@ from math import isfinite
 from pathlib import Path
 from typing import Any, TypeVar, Union, overload
 
-import numpy as np
-
 from autosched.errors import WorkloadError
+from autosched.integers import plain
 from autosched.te import Tensor, create_prim_func
 from autosched.tir.nodes import PrimFunc
 
@@ -122,8 +121,7 @@ def check_args(args: Sequence[Any]) -> tuple[Any, ...]:
     def check(value: Any) -> Any:
         if isinstance(value, (list, tuple)):
             return tuple(check(v) for v in value)
-        if isinstance(value, np.generic):
-            value = value.item()
+        value = plain(value)
         if isinstance(value, (bool, int, str)) or (isinstance(value, float) and isfinite(value)):
             return value
         raise WorkloadError(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from autosched.errors import AutoschedError
+from autosched.integers import integer
 from autosched.search.model import HasSpace, Scores, Seconds
 from autosched.sketch.space import Population
 from cost_model.evaluation import evaluator_of
@@ -13,7 +15,7 @@ class RandomModel:
     """Uniform scores, drawn from a seed and from the candidate: equal candidates score the same."""
 
     def __init__(self, seed: int = 0) -> None:
-        self.seed = seed
+        self.seed = integer("seed", seed, 0, AutoschedError)
 
     def predict(self, task: HasSpace, population: Population) -> Scores:
         """float32 (N,) in [0, 1); minus infinity for candidates that are not legal."""

@@ -28,6 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from autosched.errors import AutoschedError
+from autosched.integers import integer
 from autosched.search.evaluate import Part
 from autosched.search.model import HasSpace, Scores, Seconds
 from autosched.sketch.space import Population
@@ -86,9 +87,7 @@ class BoostedModel:
     trees."""
 
     def __init__(self, seed: int = 0, boosting: Boosting | None = None) -> None:
-        if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 1 << 63:
-            raise AutoschedError(f"seed is {seed!r}; expected an integer from 0 to 2**63 - 1")
-        self.seed = seed
+        self.seed = integer("seed", seed, 0, AutoschedError)
         self.boosting = boosting or Boosting()
         self.data = Dataset.empty()
         self._shared: xgboost.Booster | None = None

@@ -21,7 +21,8 @@ from autosched.codegen.build import build_artifact
 from autosched.codegen.cuda import compile_cuda
 from autosched.codegen.gpu.generate import GPUArtifact, generate
 from autosched.codegen.llvm.assemble import Level, compile_ir
-from autosched.errors import BuildError
+from autosched.errors import BuildError, MeasureError
+from autosched.integers import settle
 from autosched.runtime import parallel
 from autosched.runtime.call import time_calls
 from autosched.runtime.link import link
@@ -54,6 +55,9 @@ class LocalBuilder:
     build_func: str = DEFAULT_BUILD_FUNC
     memory_bytes: int = 8 << 30
     pass_env: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        settle(self, MeasureError, n_parallel=1, memory_bytes=1)
 
     @property
     def is_default(self) -> bool:

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 from autosched.codegen.build import toolchain
 from autosched.errors import MeasureError
+from autosched.integers import integer
 from autosched.schedule import Trace
 from autosched.target import Target
 from autosched.tir.canonical import workload_key
@@ -83,7 +84,7 @@ class ClusterPool(Closing):
     ) -> None:
         self.address = address
         self.elsewhere = False
-        self.seed = seed
+        self.seed = integer("seed", seed, 0, MeasureError)
         self._target = None if target is None else Target(target)
         self._wait_seconds = wait_seconds
         self._registry = Registry(label, toolchain())
@@ -155,7 +156,7 @@ class ClusterPool(Closing):
             "key": uuid.uuid4().hex,
             "script": func.script(),
             "workload_key": workload_key(func),
-            "seed": self.seed if seed is None else seed,
+            "seed": self.seed if seed is None else integer("seed", seed, 0, MeasureError),
             "target": str(self.target),
         }
         request: JsonDict = {"kind": "open", "job": spec}

@@ -22,6 +22,7 @@ from autosched.codegen.artifact import Artifact
 from autosched.codegen.gpu.generate import GPUArtifact
 from autosched.codegen.llvm.assemble import Level
 from autosched.errors import MeasureError
+from autosched.integers import integer
 from autosched.schedule import Trace
 from autosched.sketch.default import default_schedule
 from autosched.sketch.reference import reference_schedule
@@ -72,7 +73,7 @@ class LocalPool(Closing):
         self.target = Target(target)
         self.builder = builder or LocalBuilder()
         self.runner = runner or LocalRunner()
-        self.seed = seed
+        self.seed = integer("seed", seed, 0, MeasureError)
         where = GPU(self.target.kind, self.runner.device) if self.target.is_gpu else None
         if where is None and self.runner.device is not None:
             raise MeasureError(
@@ -120,7 +121,7 @@ class LocalPool(Closing):
                 func=func,
                 func_pickle=func_pickle,
                 key=f"job-{self._opened}",
-                seed=self.seed if seed is None else seed,
+                seed=self.seed if seed is None else integer("seed", seed, 0, MeasureError),
                 baseline_trace=baseline,
             )
             prepare(job, self._slot, *replies)

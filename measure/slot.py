@@ -13,6 +13,7 @@ from typing import Any
 
 from autosched.codegen.artifact import Artifact
 from autosched.errors import MeasureError
+from autosched.integers import settle
 from autosched.runtime.queue import QueueInfo
 from measure.build import BuildReply
 from measure.child import GROW_BYTES, RETRIES, Child, Outcome
@@ -76,6 +77,9 @@ class LocalRunner:
     slot: str = CPU
     lock_folder: Path | None = None
     device: int | None = None
+
+    def __post_init__(self) -> None:
+        settle(self, MeasureError, number=0, repeat=1, threads=1, memory_bytes=1, device=0)
 
     def plan(self) -> TimingPlan:
         """The timing protocol's parameters. Raises MeasureError on values that mean nothing."""

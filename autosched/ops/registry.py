@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from functools import wraps
+from typing import Any, TypeVar, cast
 
 from autosched.errors import WorkloadError
+from autosched.integers import as_int
 from autosched.te import Tensor
 
 Operator = Callable[..., list[Tensor]]
@@ -16,9 +18,19 @@ OPERATORS: dict[str, Operator] = {}
 
 
 def operator(function: F) -> F:
-    """Put a function into the library under its name."""
-    OPERATORS[function.__name__] = function
-    return function
+    """Put a function into the library under its name; it may be called with NumPy's integers."""
+
+    @wraps(function)
+    def called(*args: Any, **kwargs: Any) -> list[Tensor]:
+        return function(*map(_plain, args), **{k: _plain(v) for k, v in kwargs.items()})
+
+    OPERATORS[function.__name__] = called
+    return cast(F, called)
+
+
+def _plain(value: Any) -> Any:
+    found = as_int(value)
+    return value if found is None else found
 
 
 def get(name: str) -> Operator:

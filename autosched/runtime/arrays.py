@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from operator import index
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
+
+from autosched.integers import as_int
 
 ALIGNMENT = 64
 
@@ -15,7 +18,8 @@ ALIGNMENT = 64
 def empty(shape: int | Sequence[int], dtype: npt.DTypeLike = "float32") -> npt.NDArray[Any]:
     """An uninitialised C-contiguous array that starts on a multiple of 64 bytes; of bfloat16, one
     of uint16 that holds the bit patterns."""
-    sizes = (shape,) if isinstance(shape, int) else tuple(shape)
+    one = as_int(shape)
+    sizes = tuple(map(index, cast(Sequence[int], shape))) if one is None else (one,)
     kind = np.dtype("uint16" if isinstance(dtype, str) and dtype == "bfloat16" else dtype)
     count = math.prod(sizes)
     raw = np.empty(count * kind.itemsize + ALIGNMENT, np.uint8)

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from autosched.codegen.artifact import Artifact, KernelInfo
 from autosched.errors import ArgumentError, TargetError
+from autosched.integers import as_int
 from autosched.runtime import parallel
 from autosched.runtime.arguments import check_arguments
 from autosched.runtime.arrays import empty
@@ -49,9 +50,10 @@ class Function:
         self._set_threads(target.num_cores if threads is None else threads)
 
     def _set_threads(self, threads: int) -> None:
-        if not isinstance(threads, int) or not 1 <= threads <= parallel.MAX_THREADS:
+        count = as_int(threads)
+        if count is None or not 1 <= count <= parallel.MAX_THREADS:
             raise ArgumentError(f"threads is {threads!r}; expected 1 to {parallel.MAX_THREADS}")
-        self._threads = threads
+        self._threads = count
         self._starting = threading.Lock()
         self._calls: dict[Shapes, Callable[..., Any]] = {}
         self._call: Callable[..., Any] = self._sized if self.info.sizes else self._first_call

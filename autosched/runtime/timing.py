@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from autosched.errors import ArgumentError
+from autosched.integers import settle
 
 Array = npt.NDArray[Any]
 _WARMUP_CALLS = 2  # the first two calls are several per cent slow
@@ -66,10 +67,7 @@ class Protocol:
     flush_cache: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("number", "repeat"):
-            value = getattr(self, name)
-            if not isinstance(value, (int, np.integer)) or value < 1:
-                raise ArgumentError(f"{name} is {value!r}; expected 1 or more")
+        settle(self, ArgumentError, number=1, repeat=1)
         for name in ("min_repeat_ms", "cooldown_ms"):
             value = getattr(self, name)
             if not isinstance(value, (int, float, np.number)) or not 0 <= value < math.inf:

@@ -8,6 +8,7 @@ from typing import Any, Union
 import numpy as np
 
 from autosched.errors import ScheduleError
+from autosched.integers import plain
 from autosched.schedule.trace import Decision, Ref
 from autosched.tir.affine import Int
 
@@ -42,8 +43,7 @@ def as_data(value: Any) -> Any:
         return Ref(repr(value))
     if isinstance(value, (list, tuple)):
         return tuple(as_data(v) for v in value)
-    if isinstance(value, np.generic):
-        return value.item()
+    value = plain(value)
     if value is None or isinstance(value, (bool, int, float, str, Decision, np.ndarray)):
         return value
     raise ScheduleError(

@@ -83,10 +83,10 @@ def _sizes(node: For, factors: Sequence[Int | None]) -> list[Int]:
     for f in factors:
         if f is None:
             continue
-        if isinstance(f, bool) or not isinstance(f, (int, np.integer, np.ndarray)):
+        if isinstance(f, bool) or not isinstance(f, (int, np.ndarray)):
             refuse(f"{what}: a factor is an int, an int64 array or None; found {f!r}")
         require(f >= 1, f"{what}: factors must be at least 1; found {show(f)}")
-        product = product * (int(f) if isinstance(f, np.integer) else f)
+        product = product * f
     missing = sum(f is None for f in factors)
     if missing > 1:
         refuse(f"{what}: at most one factor may be None; found {missing}")
@@ -98,7 +98,7 @@ def _sizes(node: For, factors: Sequence[Int | None]) -> list[Int]:
             "None",
         )
     rest = ceildiv(node.extent, product)
-    return [rest if f is None else int(f) if isinstance(f, np.integer) else f for f in factors]
+    return [rest if f is None else f for f in factors]
 
 
 def substitute_loops(

@@ -8,6 +8,7 @@ from typing import Any, TypeVar, overload
 import numpy as np
 
 from autosched.errors import NotBatchable, ScheduleError
+from autosched.integers import plain
 from autosched.schedule import annotate as _annotate
 from autosched.schedule import axes, cache, inline, kinds, lookback, loops, query, reduction, scan
 from autosched.schedule.compute import compute_at
@@ -221,7 +222,7 @@ class Schedule:
 
     def split_axis(self, block: BlockRV, axis: int, factor: int) -> tuple[LoopRV, ...]:
         """Make two axes of one, with a loop each; see `axes.split_axis`."""
-        self.func, *out = axes.split_axis(self.func, self._block(block), axis, factor)
+        self.func, *out = axes.split_axis(self.func, self._block(block), plain(axis), plain(factor))
         return self._outs("split_axis", (block, axis, factor), out)
 
     def reorder(self, *order: LoopRV) -> None:
@@ -287,6 +288,7 @@ class Schedule:
         consumers: Sequence[BlockRV] = (),
     ) -> BlockRV:
         """Read through a copy, maybe in a packed layout; see `cache.cache_read`."""
+        buffer = plain(buffer)
         if callable(layout):
             shape = cache.read_buffer(self.get(block), buffer, "cache_read").shape
             layout = layout_of(layout, shape, "cache_read")
@@ -305,7 +307,7 @@ class Schedule:
 
     def cache_write(self, block: BlockRV, index: int = 0, scope: str = "local") -> BlockRV:
         """Write through a copy; see `cache.cache_write`."""
-        self.func, name = cache.cache_write(self.func, self._block(block), index, scope)
+        self.func, name = cache.cache_write(self.func, self._block(block), plain(index), scope)
         (b,) = self._out("cache_write", (block, index), [name], scope=scope)
         return b
 
@@ -318,7 +320,7 @@ class Schedule:
     ) -> None:
         """Store an intermediate in another layout; see `layout.transform_layout`. A function of the
         indices is kept in the trace as the layout that it states."""
-        what = "transform_layout"
+        what, buffer = "transform_layout", self._value(buffer)
         if callable(index_map):
             shape = accessed_buffer(self.get(block), buffer, what).shape
             index_map = layout_of(index_map, shape, what)
@@ -331,7 +333,7 @@ class Schedule:
 
     def rfactor(self, loop: LoopRV, factor_axis: int = 0) -> BlockRV:
         """Make a reduction loop an axis of partial results; see `reduction.rfactor`."""
-        self.func, name = reduction.rfactor(self.func, self._loop(loop), factor_axis)
+        self.func, name = reduction.rfactor(self.func, self._loop(loop), plain(factor_axis))
         (b,) = self._out("rfactor", (loop,), [name], factor_axis=factor_axis)
         return b
 
@@ -381,7 +383,7 @@ class Schedule:
 
     def set_scope(self, block: BlockRV, index: int, scope: str) -> None:
         """Change where a written intermediate lives; see `annotate.set_scope`."""
-        self.func = _annotate.set_scope(self.func, self._block(block), index, scope)
+        self.func = _annotate.set_scope(self.func, self._block(block), plain(index), scope)
         self._record("set_scope", (block, index, scope))
 
     def storage_align(
@@ -390,7 +392,7 @@ class Schedule:
         """Choose the stride of a written intermediate; see `annotate.storage_align`."""
         numbers = self._number(factor, "factor"), self._number(offset, "offset")
         self.func = _annotate.storage_align(
-            self.func, self._block(block), buffer_index, axis, *numbers
+            self.func, self._block(block), plain(buffer_index), plain(axis), *numbers
         )
         self._record("storage_align", (block, buffer_index, axis, factor, offset))
 
@@ -440,7 +442,8 @@ class Schedule:
                     f"found {found.dtype} of shape {found.shape}"
                 )
             return int(found) if found.ndim == 0 else found.astype(np.int64, copy=False)
-        return value
+        number: Int | None = plain(value)
+        return number
 
     def _number(self, value: Factor, what: str) -> Int:
         found = self._int(value)
@@ -451,7 +454,7 @@ class Schedule:
     def _value(self, value: Any) -> Any:
         if isinstance(value, (list, tuple)):
             return tuple(self._value(v) for v in value)
-        return self._int(value) if isinstance(value, Decision) else value
+        return self._int(value)
 
     def _out(
         self, op: str, args: Sequence[Any], names: Sequence[str], **kwargs: Any

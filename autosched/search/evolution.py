@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from autosched.errors import TuningError
+from autosched.integers import plain, settle
 from autosched.search.model import CostModel, Scores, Seconds
 from autosched.sketch.space import Candidate, Population, Space
 from autosched.tir.affine import IntArray
@@ -64,12 +65,9 @@ class SearchParams:
     """Share of a round that may have the same variant and register tile."""
 
     def __post_init__(self) -> None:
-        for name, low in _LEAST.items():
-            n = getattr(self, name)
-            if isinstance(n, bool) or not isinstance(n, int) or n < low:
-                raise TuningError(f"{name} is {n!r}; expected an integer of at least {low}")
+        settle(self, TuningError, **_LEAST)
         for name in _SHARES:
-            x = getattr(self, name)
+            x = plain(getattr(self, name))
             if isinstance(x, bool) or not isinstance(x, (int, float)) or not 0 <= x <= 1:
                 raise TuningError(f"{name} is {x!r}; expected a share from 0 to 1")
         if self.crossover + self.fresh > 1:

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from autosched.errors import TensorExprError
+from autosched.integers import plain
 from autosched.te.reduction import Reduce
 from autosched.te.tensor import ComputeOp, IterVar, PlaceholderOp, Tensor, check_name, check_shape
 from autosched.tir import dtypes
@@ -158,7 +159,7 @@ def _foreign(label: str, v: Var, axis: tuple[IterVar, ...], reduced: tuple[IterV
 
 
 def _check_attrs(attrs: Mapping[str, Any] | None, label: str) -> Mapping[str, Any]:
-    out = dict(attrs or {})
+    out = {key: plain(value) for key, value in (attrs or {}).items()}
     for key, value in out.items():
         if not isinstance(key, str):
             raise TensorExprError(f"attribute {key!r} of compute {label} is not named by a string")

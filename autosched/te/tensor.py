@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Union
 
-import numpy as np
-
 from autosched.errors import TensorExprError
+from autosched.integers import as_int
 from autosched.tir import dtypes
 from autosched.tir import expr as ex
 from autosched.tir.affine import always, sometimes
@@ -76,16 +75,15 @@ def positive(value: Any, what: str) -> Extent:
                 "least 1: write an expression such as n + 1 that keeps it positive"
             )
         return value
-    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)):
+    found = as_int(value)
+    if found is None or found <= 0:
         raise TensorExprError(f"{what} is {value!r}; expected a positive int")
-    if value <= 0:
-        raise TensorExprError(f"{what} is {value}; expected a positive int")
-    return int(value)
+    return found
 
 
 def check_shape(shape: Any, what: str) -> tuple[Extent, ...]:
     """`shape` (an int or a size, or a sequence of them) as a tuple of positive extents."""
-    if isinstance(shape, (int, np.integer, Expr, Size)):
+    if isinstance(shape, (Expr, Size)) or as_int(shape) is not None:
         shape = (shape,)
     if not isinstance(shape, (tuple, list)):
         raise TensorExprError(f"shape of {what} is {shape!r}; expected a tuple of ints")
@@ -386,10 +384,14 @@ def reduce_axis(dom: tuple[int, Extent | Expr], name: str | None = None) -> Iter
     begin, end = dom
     if isinstance(begin, ex.Const):
         begin = begin.value
-    if isinstance(begin, (bool, Expr)) or not isinstance(begin, (int, np.integer)):
+    first = as_int(begin)
+    if first is None:
         raise TensorExprError(f"begin of {where} is {begin!r}; expected an int")
-    extent = positive(end - begin, f"extent of {where}")
-    return IterVar(label, dtypes.INDEX, int(begin), extent, "reduce", "", name is None)
+    last = as_int(end)
+    if last is None and not isinstance(end, (Expr, Size)):
+        raise TensorExprError(f"end of {where} is {end!r}; expected an int or a size")
+    extent = positive((end if last is None else last) - first, f"extent of {where}")
+    return IterVar(label, dtypes.INDEX, first, extent, "reduce", "", name is None)
 
 
 def var(name: str = "n", dtype: str = dtypes.INDEX) -> SizeVar:

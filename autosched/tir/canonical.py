@@ -58,6 +58,12 @@ def program_hash(func: PrimFunc) -> str:
     return f"{VERSION}-{_digest(_Text(func, func.body).text())}"
 
 
+def of_this_version(name: str) -> bool:
+    """Whether a key or a hash is one that this version makes; another's can be compared with none.
+    The empty one, of what was never made, is."""
+    return not name or name.startswith(f"{VERSION}-")
+
+
 def block_order(func: PrimFunc) -> tuple[str, ...]:
     """Names of the blocks by canonical index."""
     return tuple(s.block.name for node in canonical_order(func) for s in sites(node))

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from autosched.errors import ArgumentError
+from autosched.integers import as_int
 from autosched.tir.affine import Affine, Digit, Int, always
 from autosched.tir.expr import Expr, Var, const, substitute
 from autosched.tir.nodes import Access, Block, Buffer, Node, Predicate, PrimFunc
@@ -106,9 +107,10 @@ def specialize(func: PrimFunc, sizes: Mapping[str, int]) -> PrimFunc:
         if name not in known:
             have = ", ".join(known) or "none"
             raise ArgumentError(f"{func.name} has no symbolic size {name!r}; it has {have}")
-        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MAX_SIZE:
+        size = as_int(value)
+        if size is None or not 1 <= size <= MAX_SIZE:
             raise ArgumentError(f"size {name} is {value!r}; expected an int from 1 to 2**48")
-        values[known[name]] = value
+        values[known[name]] = size
 
     def number(n: Int) -> Int:
         return n.substitute(values) if isinstance(n, Size) else n

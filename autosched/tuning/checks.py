@@ -9,16 +9,6 @@ from typing import Any
 from autosched.errors import TuningError
 
 
-def at_least(name: str, value: int | None, low: int) -> None:
-    """Raises TuningError unless `value` is None or an integer of 64 bits not below `low`."""
-    if value is None:
-        return
-    if isinstance(value, bool) or not isinstance(value, int) or value < low:
-        raise TuningError(f"{name} is {value!r}; expected an integer of at least {low}")
-    if value >= 1 << 63:
-        raise TuningError(f"{name} is {value}; expected an integer below 2**63")
-
-
 def instance(name: str, value: object, kind: type | tuple[type, ...], expected: str) -> None:
     """Raises TuningError unless `value` is of a kind."""
     if not isinstance(value, kind):

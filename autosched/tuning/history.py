@@ -11,6 +11,7 @@ from autosched.schedule.portable import encode_trace, trace_text
 from autosched.schedule.trace import DIALECT
 from autosched.search.evolution import UNTOLD, Measured
 from autosched.sketch.space import Space
+from autosched.tir.canonical import of_this_version
 from records import OK, Record
 from records.types import LOCAL
 
@@ -32,8 +33,8 @@ class Reading:
 
     def variant(self, record: Record) -> int | None:
         """The variant that a record is of; None for one that is not in the space, or whose trace
-        is of another dialect: it may mean anything."""
-        if record.dialect != DIALECT:
+        or hash is of another version: it may mean anything."""
+        if record.dialect != DIALECT or not of_this_version(record.program_hash):
             return None
         known = self._by_id.get(id(record.trace))
         return self._by_text.get(trace_text(record.trace)) if known is None else known

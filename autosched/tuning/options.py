@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from autosched.errors import TuningError
-from autosched.tuning.checks import at_least, instance, listed
+from autosched.integers import as_int, plain, settle
+from autosched.tuning.checks import instance, listed
 from autosched.tuning.pools import LOCAL, PoolAddress
 
 if TYPE_CHECKING:
@@ -53,16 +54,19 @@ class TuningOptions:
     verbose: int = 1
 
     def __post_init__(self) -> None:
-        instance("num_measure_trials", self.num_measure_trials, int, "an integer of at least 1")
-        at_least("num_measure_trials", self.num_measure_trials, 1)
-        at_least("early_stopping", self.early_stopping, 1)
-        at_least("num_measures_per_round", self.num_measures_per_round, 1)
-        at_least("finalists", self.finalists, 1)
-        instance("seed", self.seed, int, "an integer of at least 0")
-        at_least("seed", self.seed, 0)
-        instance("verbose", self.verbose, int, "0 or 1")
+        settle(
+            self,
+            TuningError,
+            num_measure_trials=1,
+            early_stopping=1,
+            num_measures_per_round=1,
+            finalists=1,
+            seed=0,
+        )
+        if as_int(self.verbose) is None:
+            instance("verbose", self.verbose, bool, "0 or 1")
         instance("resume", self.resume, bool, "True or False")
-        budget = self.time_budget_s
+        budget = plain(self.time_budget_s)
         known = isinstance(budget, (int, float)) and not isinstance(budget, bool)
         if budget is not None and not (known and budget > 0):
             raise TuningError(f"time_budget_s is {budget!r}; expected seconds > 0 or None")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -9,18 +10,21 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Union
 
 from autosched.errors import TuningError
+from autosched.integers import integer
 from autosched.search.evolution import EvolutionarySearch, Measured, SearchParams
 from autosched.search.model import CostModel
 from autosched.sketch.generate import generate_space
 from autosched.sketch.space import Candidate, Population, Space, Variant
 from autosched.sketch.state import State, Verdict
 from autosched.tuning.best import RecordsLike, opened
-from autosched.tuning.checks import at_least, instance, listed
+from autosched.tuning.checks import instance, listed
 from autosched.tuning.history import Reading
 from records import TRIAL
 
 if TYPE_CHECKING:
     from autosched.tuning.task import SearchTask
+
+_log = logging.getLogger(__name__)
 
 PRELOADED_ROUND = -2
 """The round of what was measured before the search began: all rounds may use it."""
@@ -43,8 +47,16 @@ class PreloadMeasuredStates:
             found = source.records(
                 workload_key=task.workload_key, target=str(task.target), kind=TRIAL
             )
-            others = (r for r in found if job is None or r.job_id != job)
-            return Reading(space).preloaded(others, PRELOADED_ROUND, device)
+            others = [r for r in found if job is None or r.job_id != job]
+        known = Reading(space).preloaded(others, PRELOADED_ROUND, device)
+        if len(known) < len(others):
+            _log.warning(
+                "%d of %d records of %s not preloaded: not in the space of this version",
+                len(others) - len(known),
+                len(others),
+                task.title,
+            )
+        return known
 
 
 class PreloadCustomSketchRule:
@@ -156,7 +168,7 @@ class SketchPolicy:
         instance("task", task, SearchTask, "a SearchTask")
         instance("cost_model", cost_model, (CostModel, type(None)), "a model with predict and fit")
         instance("params", params, (SearchParams, type(None)), "SearchParams")
-        at_least("seed", seed, 0)
+        seed = integer("seed", seed, 0, TuningError)
         kinds = (PreloadMeasuredStates, PreloadCustomSketchRule)
         listed("init_search_callbacks", init_search_callbacks, kinds, "PreloadMeasuredStates")
         self.task = task
@@ -180,13 +192,12 @@ class SketchPolicy:
 
     def sample_initial_population(self, n: int) -> Population:
         """`n` random candidates; fewer where the space is small and they would repeat."""
-        at_least("n", n, 1)
+        n = integer("n", n, 1, TuningError)
         return self.search(self.seed, self.params.round_size).sample(n)
 
     def evolutionary_search(self, n: int | None = None) -> list[Candidate]:
         """The `n` candidates (default: a round) that would be measured first, best first."""
-        at_least("n", n, 1)
-        size = self.params.round_size if n is None else n
+        size = self.params.round_size if n is None else integer("n", n, 1, TuningError)
         return self.search(self.seed, size).propose(0, size, self.preloaded())
 
     def search(

@@ -15,8 +15,9 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from autosched.errors import AutoschedError, TuningError
+from autosched.integers import integer
 from autosched.tuning.callbacks import close_at_end
-from autosched.tuning.checks import at_least, listed, number
+from autosched.tuning.checks import listed, number
 from autosched.tuning.options import TuningOptions, checked
 from autosched.tuning.policies import PolicyFor, SearchPolicies, policies_of
 from autosched.tuning.pools import pool_of
@@ -150,8 +151,10 @@ class TaskScheduler:
                 f"unknown strategy {strategy!r}; expected 'gradient' or 'round-robin'"
             )
         alpha, beta = number("alpha", alpha), number("beta", beta)
-        at_least("backward_window_size", backward_window_size, 1)
-        at_least("early_stopping_task", early_stopping_task, 1)
+        window = integer("backward_window_size", backward_window_size, 1, TuningError)
+        if early_stopping_task is not None:
+            patience = "early_stopping_task"
+            early_stopping_task = integer(patience, early_stopping_task, 1, TuningError)
         if not 0 <= alpha <= 1 or beta <= 0:
             raise TuningError(f"expected 0 <= alpha <= 1 and beta > 0; found {alpha} and {beta}")
         expected = "TaskSchedulerCallback (receivers of records are measure_callbacks)"
@@ -164,7 +167,7 @@ class TaskScheduler:
         self.callbacks = tuple(callbacks)
         self._policy_for: PolicyFor
         self.strategy, self.alpha, self.beta = strategy, alpha, beta
-        self.window, self.patience = backward_window_size, early_stopping_task
+        self.window, self.patience = window, early_stopping_task
         self.states = [
             TaskState(t, w, similarity_group(t)) for t, w in zip(tasks, weights, strict=True)
         ]

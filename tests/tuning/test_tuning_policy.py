@@ -123,6 +123,22 @@ def test_what_was_preloaded_from_elsewhere_is_measured_here(
             assert min(known, key=lambda name: known[name] or math.inf) in found
 
 
+def test_records_of_another_hash_version_are_not_preloaded_and_counted(
+    task: at.SearchTask, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    log, old = tmp_path / "log.json", tmp_path / "old.json"
+    tune(task, at.SketchPolicy(task), to=[at.RecordToFile(log)])
+    lines = log.read_text().splitlines(keepends=True)
+    trials = [n for n, line in enumerate(lines) if '"kind":"trial"' in line]
+    for n in trials[:5]:
+        lines[n] = lines[n].replace('"program_hash":"1-', '"program_hash":"0-')
+    old.write_text("".join(lines))
+    assert len(at.PreloadMeasuredStates(log).measured(task, task.space)) == 24
+    assert not caplog.records
+    assert len(at.PreloadMeasuredStates(old).measured(task, task.space)) == 19
+    assert "5 of 24 records of matmul(" in caplog.text
+
+
 def test_a_model_learns_from_stores_and_logs_of_many_tasks(
     task: at.SearchTask, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn, Union
 
-import numpy as np
-
 from autosched.errors import ScheduleError
+from autosched.integers import as_int
 from autosched.te.tensor import Extent, IterVar, Operation
 from autosched.tir import dtypes
 from autosched.tir.affine import ceildiv
@@ -154,9 +153,10 @@ class Nest:
 
 
 def _positive(value: Any, what: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
+    found = as_int(value)
+    if found is None or found < 1:
         _refuse(f"{what}: a factor is a positive int; found {value!r}")
-    return int(value)
+    return found
 
 
 def _refuse(message: str) -> NoReturn:
