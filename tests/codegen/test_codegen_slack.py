@@ -43,6 +43,24 @@ def test_slack_is_no_part_of_the_buffer() -> None:
     check(sch, func)
 
 
+@pytest.mark.parametrize("target", TARGETS)
+def test_no_branch_depends_on_lanes_that_nobody_wrote(target: str) -> None:
+    """Of five elements in eight lanes the last three are what the stack held: sin would ask whether
+    they are large."""
+    a = te.placeholder((4, 5), name="a")
+    b = te.compute((4, 5), lambda i, j: a[i, j] * 0.5, name="b")
+    out = te.compute((4, 5), lambda i, j: te.sin(b[i, j]), name="out")
+    func = te.create_prim_func([a, out])
+    sch = Schedule(func)
+    sch.compute_at(sch.get_block("b"), sch.get_loops(sch.get_block("out"))[0])
+    sch.unroll(sch.get_loops(sch.get_block("b"))[-1])
+    sch.vectorize(sch.get_loops(sch.get_block("out"))[-1])
+    check(sch, func, target=target, rtol=1e-6)
+    ir = generate_ir(sch.func, Target("llvm -mcpu=x86-64-v3")).ir
+    argument = ir.split("@autosched.sin.8xfloat(<8 x float> ")[1].split(")")[0]
+    assert f"{argument} = select <8 x i1> <i1 true, i1 true, i1 true, i1 true, i1 true, i1 f" in ir
+
+
 @pytest.mark.parametrize("extent", [5, 31, 32, 33, 100, 129])
 @pytest.mark.parametrize("width", [8, 32, 48])
 def test_last_iterations(extent: int, width: int) -> None:

@@ -259,6 +259,17 @@ class Indexer:
             base = self.b.op(f"add <{width} x i64> {base}, {value.vector}")
         return base
 
+    def real_lanes(self) -> str | None:
+        """The mask of the lanes that exist, None if all do."""
+        if self.lanes is None or not self.lanes.partial:
+            return None
+        width, active = self.lanes.width, self.lanes.active
+        if isinstance(active, str):
+            ramp = ", ".join(f"i64 {n}" for n in range(width))
+            count = self.splat(active, "i64", width)
+            return self.b.op(f"icmp slt <{width} x i64> <{ramp}>, {count}")
+        return f"<{', '.join('i1 ' + str(n < active).lower() for n in range(width))}>"
+
     def splat(self, ref: str, llvm_type: str, width: int) -> str:
         """A scalar in all lanes."""
         if width == 1:

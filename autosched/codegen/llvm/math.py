@@ -57,6 +57,9 @@ LIBM: dict[str, tuple[str, ...]] = {"float32": (), "float64": ("pow", "erf")}
 """Functions that call libm for every lane; pow only where the exponent is none of a few
 constants."""
 
+BRANCHING = ("sin", "cos")
+"""Functions that ask in a branch whether any lane is out of the ordinary."""
+
 _EXACT = {"floor": "floor", "ceil": "ceil", "round": "roundeven", "abs": "fabs", "sqrt": "sqrt"}
 _LLVM = {"float16": "half", "float32": "float", "float64": "double"}
 
@@ -84,7 +87,7 @@ def emit(b: Builder, op: str, args: Sequence[str], dtype: str, lanes: int, targe
         return power.by_constant(v, *args) or _power(v, *args)
     if op in LIBM[dtype]:
         return v.libm(op, args)
-    if op in ("sin", "cos"):
+    if op in BRANCHING:
         return trigonometry.emit(v, op, args[0]) if target.has_fma else v.libm(op, args)
     if dtype == "float64" and op in _POLYNOMIAL and not target.has_fma:
         if op == "sigmoid":
@@ -92,7 +95,7 @@ def emit(b: Builder, op: str, args: Sequence[str], dtype: str, lanes: int, targe
         return v.libm(op, args)
     if op in _POLYNOMIAL:
         return _POLYNOMIAL[op](v, args[0])
-    known = ", ".join(sorted({*_POLYNOMIAL, *LIBM[dtype], *_EXACT, "rsqrt", "pow", "sin", "cos"}))
+    known = ", ".join(sorted({*_POLYNOMIAL, *LIBM[dtype], *_EXACT, "rsqrt", "pow", *BRANCHING}))
     raise CodegenError(f"no code for {op} on {dtype}; there is code for {known}")
 
 

@@ -323,15 +323,8 @@ class Memory:
         lanes = self.index.lanes
         assert lanes is not None
         width = lanes.width
-        parts = []
-        if isinstance(lanes.active, str):
-            ramp = ", ".join(f"i64 {n}" for n in range(width))
-            count = self.index.splat(lanes.active, "i64", width)
-            parts.append(self.b.op(f"icmp slt <{width} x i64> <{ramp}>, {count}"))
-        elif lanes.active < width:
-            parts.append(
-                f"<{', '.join('i1 ' + str(n < lanes.active).lower() for n in range(width))}>"
-            )
+        real = self.index.real_lanes()
+        parts = [] if real is None else [real]
         if guard.mask is not None:
             parts.append(guard.mask)
         if guard.scalar is not None:

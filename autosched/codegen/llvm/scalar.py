@@ -208,7 +208,19 @@ class Scalars:
                 wide = self._float(op, [self._cast(v, "float32") for v in args], "float32", lanes)
                 return self._cast(wide, dtype)
             return Value(self._float_division(op, args, lanes), dtype, lanes)
+        if op in math.BRANCHING and lanes > 1:
+            x = [self._real(v) for v in args]
         return Value(math.emit(self.b, op, x, dtype, lanes, self.target), dtype, lanes)
+
+    def _real(self, v: Value) -> str:
+        """`v` with 0 in lanes that do not exist: they may hold what nobody has written, on which no
+        branch may depend."""
+        mask = self.index.real_lanes()
+        if mask is None:
+            return v.ref
+        return self.b.op(
+            f"select <{v.lanes} x i1> {mask}, {v.type} {v.ref}, {v.type} zeroinitializer"
+        )
 
     def _float_division(self, op: str, args: list[Value], lanes: int) -> str:
         """Quotient or remainder of floats rounded to minus infinity, exactly as NumPy makes them:
