@@ -31,6 +31,7 @@ from autosched.target import Target
 from autosched.tir.canonical import program_hash
 from autosched.tir.nodes import PrimFunc, outputs_of
 from measure import remains, witness
+from measure.checks import check_times
 from measure.containment import ending_children
 from measure.kernel import poison_stack
 from measure.machine import GPU, Code
@@ -47,7 +48,8 @@ class LocalBuilder:
     `timeout`: seconds for one candidate. `n_parallel`: builder processes (None: the cores that this
     process may use). `build_func`: "module:function"; see this module. `memory_bytes`: address
     space that a builder may use. `pass_env`: environment variables that builders and runners get
-    beyond the usual. Processes that a `build_func` leaves behind are ended when it returns.
+    beyond the usual. Processes that a `build_func` leaves behind are ended when it returns. Raises
+    MeasureError on values that mean nothing.
     """
 
     timeout: float = 15.0
@@ -58,6 +60,9 @@ class LocalBuilder:
 
     def __post_init__(self) -> None:
         settle(self, MeasureError, n_parallel=1, memory_bytes=1)
+        check_times(self, "timeout")
+        if isinstance(self.pass_env, str):
+            raise MeasureError(f"pass_env holds names, as in ({self.pass_env!r},); found a text")
 
     @property
     def is_default(self) -> bool:

@@ -29,16 +29,20 @@ class SlotLock:
 
     File locks: they vanish with their process. Whoever wants the slot first gets hold of its turn,
     and waits for the slot with that in hand: without it, one that builds again and again would
-    leave no gap for a timing. Not reentrant, and for one thread at a time.
+    leave no gap for a timing. Not reentrant, and for one thread at a time. Raises MeasureError
+    where no files can be made.
     """
 
     def __init__(self, slot: str = "cpu", folder: Path | None = None) -> None:
-        self.folder = folder or runtime_folder()
-        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.folder = Path(folder) if folder else runtime_folder()
         name = f"slot-{re.sub(r'[^A-Za-z0-9_.-]', '_', slot)}"
         self.path = self.folder / f"{name}.lock"
-        self._fd = _open(self.path)
-        self._turn = _open(self.folder / f"{name}.turn")
+        try:
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._fd = _open(self.path)
+            self._turn = _open(self.folder / f"{name}.turn")
+        except OSError as e:
+            raise MeasureError(f"there can be no lock of {slot} in {self.folder}: {e}") from e
         whole, part, _ = slot.rpartition("/")
         self._whole = SlotLock(whole, folder) if part else None
 

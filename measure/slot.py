@@ -16,6 +16,7 @@ from autosched.errors import MeasureError
 from autosched.integers import settle
 from autosched.runtime.queue import QueueInfo
 from measure.build import BuildReply
+from measure.checks import check_times
 from measure.child import GROW_BYTES, RETRIES, Child, Outcome
 from measure.host import BestBarrier, is_watchable
 from measure.job import Job
@@ -60,7 +61,7 @@ class LocalRunner:
     GPU is "cuda/0" there where nothing else is said.
     `device`: number of the GPU (None: the first; of OpenCL the first that is no CPU, if there is
     one), of those that CUDA_VISIBLE_DEVICES names or that OpenCL lists. The rest is the timing
-    protocol: see `measure.timing.TimingPlan`.
+    protocol: see `measure.timing.TimingPlan`. Raises MeasureError on values that mean nothing.
     """
 
     timeout: float = 10.0
@@ -80,12 +81,12 @@ class LocalRunner:
 
     def __post_init__(self) -> None:
         settle(self, MeasureError, number=0, repeat=1, threads=1, memory_bytes=1, device=0)
+        check_times(self, "timeout", "reference_timeout", "baseline_timeout")
+        check_times(self, "min_repeat_ms", "budget_ms")
+        check_times(self, "cooldown_ms", zero=True)
 
     def plan(self) -> TimingPlan:
-        """The timing protocol's parameters. Raises MeasureError on values that mean nothing."""
-        positive = (self.timeout, self.reference_timeout, self.repeat, self.min_repeat_ms)
-        if min(*positive, self.budget_ms) <= 0 or min(self.number, self.cooldown_ms) < 0:
-            raise MeasureError(f"times and counts of a runner must be positive; found {self}")
+        """The timing protocol's parameters."""
         return TimingPlan(
             number=self.number,
             repeats=self.repeat,

@@ -20,6 +20,7 @@ from autosched.tir.nodes import PrimFunc
 from autosched.workloads import prim_func_of
 from measure.build import LocalBuilder
 from measure.local import LocalPool
+from measure.lock import SlotLock
 from measure.pool import JobHandle, Pool
 from measure.slot import LocalRunner
 from measure.status import MeasureResult, Status
@@ -430,9 +431,19 @@ def test_local_refuses_a_foreign_target() -> None:
         assert pool.processes == ()
 
 
-def test_local_runner_options_are_checked() -> None:
-    with pytest.raises(MeasureError, match="must be positive"):
-        LocalPool(runner=LocalRunner(timeout=0))
+@pytest.mark.parametrize("wrong", [0, -1, float("nan"), float("inf"), "5", True])
+def test_local_options_are_checked(wrong: Any) -> None:
+    with pytest.raises(MeasureError, match="; expected a number above 0, at most 1e"):
+        LocalRunner(timeout=wrong)
+    with pytest.raises(MeasureError, match="baseline_timeout is "):
+        LocalRunner(baseline_timeout=wrong)
+    with pytest.raises(MeasureError, match="timeout is "):
+        LocalBuilder(timeout=wrong)
+
+
+def test_local_lock_that_cannot_be_made() -> None:
+    with pytest.raises(MeasureError, match="there can be no lock of cpu in /proc/none: "):
+        SlotLock(folder=Path("/proc/none"))
 
 
 def test_local_timing_options_reach_the_runner(tmp_path: Path) -> None:
