@@ -7,6 +7,7 @@ problem; every answer gets the security headers, a line in the log and its count
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 import secrets
@@ -34,7 +35,7 @@ from server.limits import (
     wants_stream,
 )
 from server.metrics import Metrics
-from server.problems import is_json, problem_of, refused, response
+from server.problems import is_json, problem_of, refused, response, unavailable
 from server.security import HEADERS, BrowserRules
 from server.settings import Settings
 
@@ -143,6 +144,13 @@ class Gate:
             await self.app(scope, body, answer)
         except ClientDisconnect:
             pass  # nobody waits for an answer; the log has the request
+        except asyncio.CancelledError:  # by a server that stops, whose grace is over
+            if passage.status:  # too late for an answer
+                raise
+            stopping = unavailable(
+                "this server is stopping and has given the request up; repeat it"
+            )
+            await self._fail(passage, stopping, answer)
         except Exception as e:
             await self._fail(passage, e, answer)
         finally:

@@ -279,3 +279,19 @@ def test_requests_sent_ahead_are_bounded(client: httpx.Client) -> None:
         stream.sendall(get * 50 + get.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
         assert all_of(stream).count(b"HTTP/1.1 200") == 51
     assert "ahead of their answers" in problem_in(send(client, get * 1000))["detail"]
+
+
+def test_a_server_that_stops_answers_what_it_gives_up(tmp_path: Path) -> None:
+    """A request that outlasts the grace of a server that stops: here its body does not arrive."""
+    settings = Settings(db=str(tmp_path / "x.db"), jobs_at_once=0, grace_seconds=1)
+    with serving(settings) as client:
+        stream = connect(client)
+        stream.sendall(
+            b"POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+            b"Content-Length: 100\r\n\r\n{"
+        )
+        client.get("/healthz").raise_for_status()  # the other request has arrived, too
+    with stream:
+        found = problem_in(all_of(stream))
+    assert found["status"] == 503
+    assert "is stopping" in found["detail"]
