@@ -28,7 +28,7 @@ import statistics
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,10 +38,10 @@ import numpy as np
 import autosched as at
 from autosched.schedule import Trace
 from measure.child import Child
-from measure.local import LocalPool
+from measure.local import PRELOAD, LocalPool
 from measure.slot import LocalRunner
 from measure.status import MeasureResult, Status
-from measure.warm import Limits
+from measure.warm import Limits, Template
 
 CASES: dict[str, tuple[str, tuple[int, ...]]] = {
     "matmul_add": ("matmul_add", (512, 512, 512)),
@@ -158,8 +158,8 @@ def _build_without_end(
         for start in itertools.cycle(range(0, len(traces), 8)):
             if stop.is_set():
                 return
-            work = [pool._work(job, trace, "search") for trace in traces[start : start + 8]]
-            count.value += sum(r.status is Status.OK for r in pool._build(work))
+            built = pool.build(job, traces[start : start + 8])
+            count.value += sum(r.status is Status.OK for r in built)
 
 
 @contextmanager
@@ -246,9 +246,9 @@ def judge(case: Case, repetitions: int) -> dict[str, Any]:
 
 def respawn(count: int = 20) -> dict[str, float]:
     """Seconds until a runner that was killed answers again, from the warm template."""
-    with LocalPool() as pool:
-        pool.noise()
-        child = Child(pool._template, Limits())
+    with closing(Template(PRELOAD, "measure.build:warm")) as template:
+        child = Child(template, Limits())
+        child.call("measure.protocol:resident_bytes", timeout=60)  # the template warms up once
         times = []
         for _ in range(count):
             child.kill()

@@ -181,8 +181,8 @@ class LocalPool(Closing):
     ) -> Iterator[Visited]:
         """Build a group, then verify and time its members, one after the other."""
         started, began = time.time(), time.monotonic()
-        work = [self._work(job, traces[n], "search") for n in places]
-        replies = dict(zip(places, self._build(work, cancel), strict=True))
+        built = self.build(job, [traces[n] for n in places], cancel=cancel)
+        replies = dict(zip(places, built, strict=True))
         # Those that failed to build are known already.
         for place in sorted(places, key=lambda n: replies[n].artifact is not None):
             result = self._run(job, replies[place], None if best == inf else best, cancel)
@@ -208,8 +208,8 @@ class LocalPool(Closing):
         level: Level = "full" if self.builder.is_default else "search"
         finalists = [Finalist(level) for _ in traces]
         with self._consistent():
-            work = [self._work(job, trace, level) for trace in traces]
-            for finalist, reply in zip(finalists, self._build(work, cancel), strict=True):
+            built = self.build(job, traces, level, cancel)
+            for finalist, reply in zip(finalists, built, strict=True):
                 result = self._run(job, reply, None, cancel)
                 finalist.artifact = reply.artifact
                 finalist.status, finalist.error = result.status, result.error
@@ -217,6 +217,18 @@ class LocalPool(Closing):
                 for finalist in contenders(finalists):
                     self._turn(job, finalist, cancel)
         return [f.distribution(self._slot.pace()) for f in finalists]
+
+    def build(
+        self,
+        job: Job,
+        traces: Sequence[Trace],
+        level: Level = "search",
+        cancel: threading.Event | None = None,
+    ) -> list[BuildReply]:
+        """Candidates of a job built, on all builders at once, and not run."""
+        name = self.builder.build_func
+        work = [BuildWork(job.func_pickle, trace, level, name) for trace in traces]
+        return self._build(work, cancel)
 
     def noise(self) -> float:
         """The machine's unrest now, a fraction: see `Slot.noise`."""
@@ -252,9 +264,6 @@ class LocalPool(Closing):
         if self.target.is_gpu:
             return default_schedule(func, self.target).trace
         return memory_order(func)
-
-    def _work(self, job: Job, trace: Trace, level: Level) -> BuildWork:
-        return BuildWork(job.func_pickle, trace, level, self.builder.build_func)
 
     def _build(
         self, work: Sequence[BuildWork], cancel: threading.Event | None = None

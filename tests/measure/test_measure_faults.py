@@ -394,7 +394,7 @@ def test_waiting_for_the_slot_is_on_a_clock_of_its_own(pool: LocalPool, job: Job
 
     thread = threading.Thread(target=hold)
     # Built before the slot is taken, so that what waits is the candidate's run.
-    work = pool._build([pool._work(job, GOOD, "search")])
+    work = pool.build(job, [GOOD])
     thread.start()
     held.wait()
     began = time.monotonic()
