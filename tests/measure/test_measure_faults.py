@@ -106,7 +106,7 @@ def test_job_is_opened_though_processes_are_hit_from_outside(tmp_path: Path) -> 
             child.start()
             assert child.pid is not None
             os.kill(child.pid, signal.SIGKILL)
-        thread = at_work(pool, lambda pid: os.kill(pid, signal.SIGTERM), times=2)
+        thread = at_work(pool, lambda pid: os.kill(pid, signal.SIGTERM))
         job = pool.open_job(vector_add())
         thread.join()
         assert pool.measure(job, [GOOD])[0].ok
