@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -20,13 +21,18 @@ from records_factory import (
 )
 
 from records import (
+    ImportReport,
     Measurement,
     NoRecord,
     RecordError,
     Store,
     Workload,
+    export_jsonl,
+    import_jsonl,
+    intake,
     new_job_id,
 )
+from records import store as store_module
 
 
 class StoreContract:
@@ -311,6 +317,43 @@ class StoreContract:
             store.best(KEY)
         with pytest.raises(RecordError, match="status 'ok' does not withdraw a record"):
             store.invalidate(record.id, "ok", "")
+
+    # Logs
+
+    def test_exports_while_a_log_is_imported(self, store, address, tmp_path, monkeypatch):
+        """Each is a log that stands alone, of what was there: no half, nothing twice."""
+        monkeypatch.setattr(intake, "BATCH", 10)
+        monkeypatch.setattr(store_module, "PAGE", 30)
+        with with_job(Store(tmp_path / "there.db")) as there:
+            stored = there.add_records([trial(n) for n in range(200)])
+            for record in stored[::7]:
+                there.add_measurements(record.id, [Measurement(seconds=1e-3)])
+            export_jsonl(there, log := tmp_path / "log.jsonl")
+
+        def take() -> ImportReport:
+            with Store(address) as other:
+                return import_jsonl(other, log)
+
+        exports = []
+        with ThreadPoolExecutor(1) as pool:
+            importing = pool.submit(take)
+            while True:
+                done = importing.done()
+                exports.append(tmp_path / f"{len(exports)}.jsonl")
+                export_jsonl(store, exports[-1])
+                if done:
+                    break
+        assert importing.result() == ImportReport(new=200)
+        found = []
+        for n, export in enumerate(exports):
+            if export.stat().st_size:
+                with Store(tmp_path / f"again{n}.db") as again:
+                    report = import_jsonl(again, export)
+                    found.append(slots(again))
+                    assert report == ImportReport(new=len(found[-1]))
+                    assert found[-1] == list(range(len(found[-1])))
+        assert len(found[-1]) == 200
+        assert list(map(len, found)) == sorted(map(len, found))
 
     # Opening
 

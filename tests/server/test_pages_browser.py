@@ -346,32 +346,68 @@ def test_no_page_is_wider_than_a_phone(opened, database):
             assert small == [], f"{path}: too small for a finger"
 
 
+FOCUSED = "a[href], button, input, select, textarea, summary"
+
+
 def test_all_that_can_be_done_can_be_done_by_keyboard(opened, database):
     """Tab comes to every link, button and field, in order, and each shows that it is focused."""
-    job, record = database[1].tuned, best_of(database)
     with opened("/") as tab:
         page = tab.page
-        for path in visited(page, ["/", "/submit", f"/jobs/{job}", f"/records/{record}"]):
+        for path in visited(page, paths(database)):
             wanted = page.evaluate(
-                """() => [...document.querySelectorAll("a[href], button, input, select, summary")]
-                .filter((e) => e.type !== "hidden" && e.checkVisibility()).length"""
+                """(all) => [...document.querySelectorAll(all)].filter(
+                (e) => e.type !== "hidden" && e.checkVisibility()).length""",
+                FOCUSED,
             )
+            page.evaluate("window.walked = new Set()")  # a page may begin with a field in focus
             seen = 0
             for _ in range(wanted * 2 + 20):
-                page.keyboard.press("Tab")
-                state = page.evaluate(
-                    """() => { const e = document.activeElement;
-                    if (e === document.body) return null;
-                    const s = getComputedStyle(e);
-                    return [e.matches("a[href], button, input, select, summary"),
-                            s.outlineStyle !== "none" && parseFloat(s.outlineWidth) >= 2,
-                            e.outerHTML.slice(0, 120)]; }"""
-                )
-                if state is None:
+                if seen == wanted:
                     break
-                seen += state[0]
-                assert state[1], f"{path}: no outline on {state[2]}"
+                page.keyboard.press("Tab")
+                seen, shown, what = page.evaluate(
+                    """(all) => { const e = document.activeElement;
+                    if (e === document.body) return [walked.size, true, ""];
+                    if (e.matches(all)) walked.add(e);
+                    const s = getComputedStyle(e);
+                    return [walked.size,
+                            s.outlineStyle !== "none" && parseFloat(s.outlineWidth) >= 2,
+                            e.outerHTML.slice(0, 120)]; }""",
+                    FOCUSED,
+                )
+                assert shown, f"{path}: no outline on {what}"
             assert seen == wanted, path
+
+
+def test_a_job_is_submitted_by_keyboard_alone(opened):
+    with opened("/") as tab:
+        page = tab.page
+
+        def walk_to(selector: str) -> None:
+            for _ in range(40):
+                if page.evaluate("s => document.activeElement.matches(s)", selector):
+                    return
+                page.keyboard.press("Tab")
+            raise AssertionError(f"Tab does not come to {selector}")
+
+        walk_to("main a[href='/submit']")
+        page.keyboard.press("Enter")
+        page.wait_for_url(re.compile("/submit"))
+        walk_to("#f-operator")
+        page.keyboard.type("softmax")
+        expect(page.get_by_role("group", name="Arguments of softmax")).to_be_visible()
+        for name, text in {"N": "24", "M": "40"}.items():
+            walk_to(f"[name='arg.{name}']")
+            page.keyboard.press("Control+A")
+            page.keyboard.type(text)
+        walk_to("button.primary")
+        page.keyboard.press("Enter")
+        page.wait_for_url(re.compile("/jobs/"))
+        expect(page.get_by_role("heading", level=1)).to_have_text("softmax(24, 40, float32)")
+        walk_to("main button")  # of what can be done with it, cancelling comes first
+        expect(page.locator("main button:focus")).to_have_text("Cancel")
+        page.keyboard.press("Enter")
+        expect(page.locator("#state")).to_contain_text("cancelled")
 
 
 def test_the_first_tab_skips_to_the_content(opened):
