@@ -57,6 +57,8 @@ class Facts(Inequalities):
                 self._add(plus(Linear(1, {id(v): 1}), extent, -1), 0)
             else:
                 self._ranges[id(v)] = (0, int(n) - 1)
+                if n == 1:  # digits of one number are then seen to be so
+                    self._values[id(v)] = Linear(0, {})
         for v, form in (values or {}).items():
             self._values[id(v)] = self.linear(form)
 

@@ -23,6 +23,7 @@ from autosched.tir.nodes import (
 from autosched.tir.numbers import specialize
 from autosched.tir.precede import Pair
 from autosched.tir.printer import Names, format_access
+from autosched.tir.prove import Facts
 from autosched.tir.region import placements
 from autosched.tir.verify_bounds import loop_facts
 from autosched.tir.verify_races import homes_of
@@ -132,7 +133,8 @@ def _reaches(func: PrimFunc) -> Iterator[Fault]:
     params = set(func.params)
     for site in every:
         block = site.block
-        if block.predicates:
+        # A copy may take along what nobody needs, and so nobody computes.
+        if block.predicates or (_copies(block) and block.writes[0].buffer not in params):
             continue
         facts = loop_facts(site)
         for k in sorted({k for e in block.body for k in _unguarded(e)}):
@@ -144,7 +146,7 @@ def _reaches(func: PrimFunc) -> Iterator[Fault]:
                 if not isinstance(index, Affine):
                     continue
                 form = facts.linear(index)
-                written = _written(every, access.buffer, n, form, fixed)
+                written = _written(every, homes, access.buffer, n, form)
                 if written is None or any(isinstance(key, DigitKey) for key in form.terms):
                     continue
                 low, high = facts.span(without(form, fixed))
@@ -158,14 +160,22 @@ def _reaches(func: PrimFunc) -> Iterator[Fault]:
                     )
                     break
             else:
-                # A copy may take along what nobody needs, and so nobody computes.
-                if not _copies(block) or block.writes[0].buffer in params:
-                    yield from _left_out(every, site, access, fixed)
+                yield from _left_out(every, site, access, fixed)
 
 
 def _copies(block: Block) -> bool:
     """Whether the block only passes elements on."""
     return block.reducer is None and all(isinstance(e, Slot) for e in block.body)
+
+
+def _source(copy: Block, n: int, facts: Facts, written: Linear) -> Buffer | None:
+    """What a copy of one buffer reads, if in dimension `n` it reads where it writes."""
+    if len(copy.reads) != 1:
+        return None
+    (read,) = copy.reads
+    index = read.indices[n] if n < len(read.indices) else None
+    same = isinstance(index, Affine) and facts.linear(index) == written
+    return read.buffer if same else None
 
 
 def _left_out(every: list[Site], site: Site, read: Access, fixed: set[Key]) -> Iterator[Fault]:
@@ -250,10 +260,17 @@ def _unguarded(e: Expr) -> Iterator[int]:
 
 
 def _written(
-    every: list[Site], buffer: Buffer, n: int, form: Linear, fixed: set[Key]
+    every: list[Site],
+    homes: dict[Buffer, tuple[For, ...]],
+    buffer: Buffer,
+    n: int,
+    form: Linear,
+    through: tuple[Buffer, ...] = (),
 ) -> tuple[int, int] | None:
-    """What all writers together may write of dimension `n`, from where the `fixed` part of `form`
-    is; None where that cannot be compared."""
+    """What all writers together may write of dimension `n`, from where the part of `form` is that
+    the loops in which the buffer lives decide; None where that cannot be compared. A copy (but of
+    what was copied `through`) writes no more than was written of what it reads."""
+    fixed: set[Key] = {id(x.var) for x in homes[buffer]}
     start = {k: c for k, c in form.terms.items() if k in fixed}
     low, high = _FAR, -_FAR
     for site in every:
@@ -268,6 +285,13 @@ def _written(
             if {k: c for k, c in theirs.terms.items() if k in fixed} != start:
                 return None
             span = facts.span(without(theirs, fixed))
+            if _copies(site.block) and not fixed:
+                source = _source(site.block, n, facts, theirs)
+                known = source is None or source in (buffer, *through) or homes[source]
+                if source is not None and not known:
+                    found = _written(every, homes, source, n, theirs, (*through, buffer))
+                    if found is not None and found[0] <= found[1]:  # else it is an input
+                        span = max(span[0], found[0]), min(span[1], found[1])
             low, high = min(low, span[0]), max(high, span[1])
     return low, high
 
