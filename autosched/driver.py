@@ -313,6 +313,11 @@ def build(
     function takes them as its `prepare` returns them. Within `ApplyHistoryBest` the best recorded
     program of a function is built in its place. Raises ArgumentError, CodegenError or BuildError.
     """
+    if isinstance(args, (str, Target)):
+        raise ArgumentError(
+            f"args are the parameters of a stage view, found {str(args)!r}; a target is given by "
+            "name: build(program, target=...)"
+        )
     where = target if isinstance(target, Target) else Target(target or "llvm")
     program = _chosen(program, where)
     if _has_several(program):

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from records.errors import RecordError
+from records.errors import NoRecord, RecordError
 from records.jsonl import other_form
 from records.reader import RecordReader
 
@@ -23,12 +23,12 @@ _SQLITE_URL = "sqlite:///"
 def open_records(path_or_url: str | os.PathLike[str]) -> RecordSource:
     """Opens what holds records, for reading: a log, an SQLite file, or a database by its URL.
 
-    A file is told by its first bytes, an empty one by its suffix. Raises RecordError if there is
-    nothing there or it is neither.
+    A file is told by its first bytes, an empty one by its suffix. Raises NoRecord if there is
+    nothing there, RecordError if it is neither.
     """
     if file := file_of(path_or_url):
         if not file.exists():
-            raise RecordError(f"no records at {file}: there is no such file")
+            raise NoRecord(f"no records at {file}: there is no such file")
         if not is_store(path_or_url):
             return RecordReader(file)
     from records.store import Store
@@ -39,11 +39,11 @@ def open_records(path_or_url: str | os.PathLike[str]) -> RecordSource:
 def open_store(path_or_url: str | os.PathLike[str], *, make: bool = True) -> Store:
     """Opens a database, to be written to; `make`: a new one, where there is none.
 
-    Raises RecordError for what is no database, or if there is none.
+    Raises RecordError for what is no database, NoRecord if there is none.
     """
     if file := file_of(path_or_url):
         if not make and not file.exists():
-            raise RecordError(f"no records at {file}: there is no such file")
+            raise NoRecord(f"no records at {file}: there is no such file")
         if file.exists() and not is_store(path_or_url):
             raise RecordError(
                 f"{file} is a log, and a database is expected; take the log into one first: "

@@ -15,6 +15,7 @@ _COMMANDS = {
     "tune": ("autosched.cli.tune", "search for the fastest program of a workload"),
     "best": ("autosched.cli.best", "the best program recorded for a workload"),
     "show": ("autosched.cli.show", "one record, as schedule, script, LLVM IR or assembly"),
+    "bench": ("autosched.cli.bench", "time the best program recorded beside its baselines"),
     "records": ("autosched.cli.records", "export, import, merge and distill records"),
     "jobs": ("autosched.cli.jobs", "jobs of a service: submit, list, watch, cancel, resume"),
     "scheduler": ("autosched.cli.scheduler", "the scheduler of a cluster of devices"),
