@@ -7,7 +7,7 @@ from typing import Any
 
 from autosched.schedule.check import refuse, require, show
 from autosched.schedule.kinds import check_kinds
-from autosched.tir.affine import Int, same_int
+from autosched.tir.affine import Int
 from autosched.tir.annotations import DOUBLE_BUFFER, annotation_fault
 from autosched.tir.expr import Var
 from autosched.tir.nodes import (
@@ -127,9 +127,7 @@ def storage_align(
         f"{what}: offset is from 0 to factor - 1; found {show(offset)} of {show(factor)}",
     )
     kept = [a for a in old.align if a[0] != place]
-    if not same_int(factor, 1):
-        kept.append((place, factor, offset % factor))
-    align = tuple(sorted(kept, key=lambda a: a[0]))
+    align = tuple(sorted([*kept, (place, factor, offset % factor)], key=lambda a: a[0]))
     result = replace_buffer(func, old, replace(old, align=align))
     check_kinds(result, func)
     return result
