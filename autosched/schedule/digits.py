@@ -56,7 +56,11 @@ def _is_constant(form: Affine) -> bool:
         isinstance(c, int)
         and (
             isinstance(a, Var)
-            or (isinstance(a.div, int) and isinstance(a.mod or 1, int) and _is_constant(a.base))
+            or (
+                isinstance(a.div, int)
+                and (a.mod is None or isinstance(a.mod, int))
+                and _is_constant(a.base)
+            )
         )
         for a, c in form.terms
     )

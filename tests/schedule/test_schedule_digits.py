@@ -62,6 +62,8 @@ def test_numbers_of_a_population_have_no_digits_here() -> None:
     forms, extents = [number((A, 1))], {A: 3, B: np.array([1, 2])}
     assert not digits_apart(forms, [A, B], extents)
     assert np.array_equal(injective(forms, [B], extents), [True, False])
+    several = [Affine.of(Digit(number((A, 1)), 1, np.array([2, 3])))]
+    assert not digits_apart(several, [A], {A: 3})
 
 
 def random_forms(rng: random.Random) -> tuple[list[Affine], dict[Var, int]]:
