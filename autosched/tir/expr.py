@@ -7,7 +7,7 @@ accesses) and a call of an operation of the table `OPS`. All are immutable and c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Union
 
@@ -426,21 +426,16 @@ MAX_HEIGHT = 200
 
 def height(expr: Expr) -> int:
     """Nodes on the longest way down; 1 for a leaf."""
-    known: dict[int, int] = {}
-    stack = [expr]
-    while stack:
-        e = stack[-1]
-        below = [x for x in children(e) if id(x) not in known]
-        if below:
-            stack += below
-        else:
-            known[id(e)] = 1 + max((known[id(x)] for x in children(e)), default=0)
-            stack.pop()
-    return known[id(expr)]
+    return _counted(expr, lambda below: max(below, default=0))
 
 
 def size(expr: Expr) -> int:
     """Nodes, each counted as often as it is used."""
+    return _counted(expr, sum)
+
+
+def _counted(expr: Expr, together: Callable[[Iterable[int]], int]) -> int:
+    """1 more than what the figures of those below a node come to, without recursion."""
     known: dict[int, int] = {}
     stack = [expr]
     while stack:
@@ -449,7 +444,7 @@ def size(expr: Expr) -> int:
         if below:
             stack += below
         else:
-            known[id(e)] = 1 + sum(known[id(x)] for x in children(e))
+            known[id(e)] = 1 + together(known[id(x)] for x in children(e))
             stack.pop()
     return known[id(expr)]
 
