@@ -17,6 +17,7 @@ from measure.inputs import RECIPES, Recipe, input_specs, recipes_of
 from measure.runner import JobSpec
 from measure.status import MeasureResult, Status
 from measure.verification import tolerance_of
+from measure.yardstick import Yardstick
 
 if TYPE_CHECKING:
     from measure.slot import Slot
@@ -38,6 +39,7 @@ class Job:
     recipe: Recipe = RECIPES[0]
     spec: JobSpec = field(init=False)
     fd: int = -1
+    yardstick: Yardstick | None = None
 
     @property
     def handling_seconds(self) -> float:

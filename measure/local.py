@@ -33,7 +33,7 @@ from measure.build import DEFAULT_BUILD_FUNC, BuildReply, LocalBuilder
 from measure.builders import Builders, BuildWork
 from measure.closing import Closing
 from measure.devices import Device, gpu_device, this_device
-from measure.finalists import Finalist, contenders
+from measure.finalists import contenders, distribution
 from measure.job import Job, prepare
 from measure.machine import GPU, Code
 from measure.pool import OnResults
@@ -41,11 +41,14 @@ from measure.slot import PACE_TIMEOUT, LocalRunner, Slot
 from measure.status import Distribution, MeasureResult, Status
 from measure.visits import Noise, Visited
 from measure.warm import Template
+from measure.yardstick import FASTER, Yardstick
 
 __all__ = ["LocalPool", "LocalRunner"]
 
 PRELOAD = ("numpy", "llvmlite.binding", "measure.build", "measure.runner", "measure.pacer")
 PAUSE_SECONDS = 0.1
+REST_SECONDS = 10.0
+"""How long a call may wait for a quiet moment, and no longer than it took so far."""
 GPU_PRELOAD = ("measure.gpu_machine", "measure.gpu_pacer")
 DRIVERS = {
     "cuda": ("cuda.bindings.driver", "cuda.bindings.nvrtc", "autosched.runtime.cuda"),
@@ -141,15 +144,16 @@ class LocalPool(Closing):
         size = GROUP * len(self._builders.children)
         best = inf if best_seconds is None else best_seconds
         waiting: list[Visited] = []
+        plan, began = self._slot.plan, time.monotonic()
 
-        def settle() -> None:
+        def settle(all_of_them: bool = False) -> None:
             """Report those that need no more visits."""
-            stopped = cancel is not None and cancel.is_set()
+            stopped = all_of_them or (cancel is not None and cancel.is_set())
             found = []
             for visited in list(waiting):
-                if stopped or not visited.unsettled(best, self._slot.plan):
+                if stopped or not visited.unsettled(best, plan):
                     waiting.remove(visited)
-                    results[visited.place] = self._noise.note(visited)
+                    results[visited.place] = self._settled(job, visited)
                     found.append((visited.place, results[visited.place]))
             if found and on_results is not None:
                 on_results(found)
@@ -161,14 +165,22 @@ class LocalPool(Closing):
                     best = min(best, visited.result.seconds or inf)
                     waiting.append(visited)
                     settle()
-                self._visit(job, [v for v in waiting if v.place < start])
+                earlier = [v for v in waiting if v.place < start and not v.restless(plan)]
+                self._visit(job, earlier)
                 settle()
+            end = time.monotonic() + min(REST_SECONDS, time.monotonic() - began)
             while waiting:
-                before = sum(len(v.quiet) for v in waiting)
-                self._visit(job, waiting)
-                if sum(len(v.quiet) for v in waiting) == before:
-                    time.sleep(PAUSE_SECONDS)  # what disturbed all of them may pass
-                settle()
+                # Who met no quiet moment waits for one: the first of them tells when it has come.
+                lively = [v for v in waiting if not v.restless(plan)]
+                visits = lively or waiting[:1]
+                before = sum(len(v.quiet) for v in visits)
+                self._visit(job, visits)
+                quiet = sum(len(v.quiet) for v in visits) > before
+                if quiet and not lively:
+                    self._visit(job, waiting[1:])
+                elif not quiet:
+                    time.sleep(PAUSE_SECONDS)
+                settle(all_of_them=not lively and not quiet and time.monotonic() > end)
         return [results[n] for n in range(len(traces))]
 
     def _first_visits(
@@ -192,10 +204,26 @@ class LocalPool(Closing):
             yield Visited(place, replies[place].artifact, result)
 
     def _visit(self, job: Job, waiting: Sequence[Visited]) -> None:
-        """One more visit to each."""
+        """One more visit to each. The fastest of the first is the yardstick."""
+        if job.yardstick is None and waiting:
+            fastest = min(waiting, key=lambda v: v.seconds or inf)
+            if fastest.artifact is not None and fastest.seconds is not None:
+                job.yardstick = Yardstick(fastest.artifact, fastest.seconds)
         for visited in waiting:
-            if visited.artifact is not None:
-                visited.add(self._slot.turn(job, visited.artifact, visited.known))
+            if visited.artifact is not None and visited.seconds is not None:
+                visited.add(self._slot.turn(job, visited.artifact, visited.seconds))
+
+    def _settled(self, job: Job, visited: Visited) -> MeasureResult:
+        """The final result; the yardstick learns from it, and may give way to the candidate."""
+        result, yardstick = self._noise.note(visited), job.yardstick
+        if visited.artifact is None or result.seconds is None or yardstick is None:
+            return result
+        visits = [(v.kernel, v.own) for v in visited.quiet if v.yardstick is yardstick]
+        if visits:
+            yardstick.learn(visits)
+            if yardstick.known and result.seconds * FASTER <= yardstick.seconds:
+                job.yardstick = yardstick.replaced(visited.artifact, result.seconds)
+        return result
 
     def remeasure(
         self,
@@ -206,17 +234,18 @@ class LocalPool(Closing):
     ) -> list[Distribution]:
         """See `Pool.remeasure`."""
         level: Level = "full" if self.builder.is_default else "search"
-        finalists = [Finalist(level) for _ in traces]
+        finalists: list[Visited] = []
         with self._consistent():
             built = self.build(job, traces, level, cancel)
-            for finalist, reply in zip(finalists, built, strict=True):
+            for place, reply in enumerate(built):
                 result = self._run(job, reply, None, cancel)
-                finalist.artifact = reply.artifact
-                finalist.status, finalist.error = result.status, result.error
+                finalists.append(Visited(place, reply.artifact, result))
             for _ in range(rounds):
-                for finalist in contenders(finalists):
-                    self._turn(job, finalist, cancel)
-        return [f.distribution(self._slot.pace()) for f in finalists]
+                if cancel is not None and cancel.is_set():
+                    for finalist in contenders(finalists):
+                        finalist.cancel("cancelled while finalists were timed")
+                self._visit(job, contenders(finalists))
+        return [distribution(finalist, level) for finalist in finalists]
 
     def build(
         self,
@@ -286,14 +315,6 @@ class LocalPool(Closing):
                 error="cancelled before it was timed",
             )
         return self._slot.run(job, reply, best_seconds)
-
-    def _turn(self, job: Job, finalist: Finalist, cancel: threading.Event | None) -> None:
-        """One finalist's turn of a round."""
-        if finalist.artifact is None or (cancel is not None and cancel.is_set()):
-            finalist.status = Status.CANCELLED
-            finalist.error = "cancelled while finalists were timed"
-            return
-        finalist.add(self._slot.turn(job, finalist.artifact))
 
     def _make_pacer(self) -> Code:
         builder, where = self._builders.children[0], self._slot.where

@@ -23,7 +23,7 @@ from autosched.target import Target
 
 MODES = "floating-point mode"
 LONGEST = 1000
-_PROCESS = Path("/proc/self")
+_PROCESS = "/proc/self"
 _SAFETY = {"Uid", "Gid", "Groups", "CapEff", "NoNewPrivs", "Seccomp"}
 _FIELDS = _SAFETY | {"Umask", "SigBlk", "SigIgn", "SigCgt", "VmLck", "THP_enabled"}
 _TIMERS = (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)
@@ -49,15 +49,15 @@ define void @modes(ptr %args, ptr %workspace, i32 %threads) {{
 def state(threads: int) -> dict[str, str]:
     """This process as it is now: what of it, and how that is. `threads`: of the runtime's pool, as
     many as the code to be run uses."""
-    status = (line.partition(":") for line in (_PROCESS / "status").read_text().splitlines())
+    status = (line.partition(":") for line in Path(f"{_PROCESS}/status").read_text().splitlines())
     found = {name: value.strip() for name, _, value in status if name in _FIELDS}
-    found["working folder"] = os.readlink(_PROCESS / "cwd")
-    found["limits"] = (_PROCESS / "limits").read_text()
+    found["working folder"] = os.readlink(f"{_PROCESS}/cwd")
+    found["limits"] = Path(f"{_PROCESS}/limits").read_text()
     found["timers"] = str([any(signal.getitimer(which)) for which in _TIMERS])
-    for name in os.listdir(_PROCESS / "fd"):
+    for name in os.listdir(f"{_PROCESS}/fd"):
         with contextlib.suppress(FileNotFoundError):  # the listing's own
-            found[f"descriptor {name}"] = os.readlink(_PROCESS / "fd" / name)
-    for name in os.listdir(_PROCESS / "task"):
+            found[f"descriptor {name}"] = os.readlink(f"{_PROCESS}/fd/{name}")
+    for name in os.listdir(f"{_PROCESS}/task"):
         with contextlib.suppress(ProcessLookupError):  # the thread has ended
             found[f"thread {name}"] = _scheduled(int(name))
     found[MODES] = _modes(threads)

@@ -25,7 +25,7 @@ from measure.protocol import Last
 from measure.remains import MODES, changes, state
 from measure.status import Status
 from measure.timing import MAX_DRIFT, Estimate, TimingPlan, drift, time_kernel
-from measure.turns import time_turn
+from measure.turns import Known, time_turn
 from measure.verification import Guarded, Tolerance, same_bytes
 from measure.witness import APART, APART_NOISE, barrier_seconds, crowding, witness_seconds
 
@@ -174,7 +174,7 @@ class _Runner:
         def now(seconds: float) -> float:
             rate = drift([seconds], nominal)
             if threads == pace.threads and pace.barrier:
-                self.barrier = min(self.barrier, barrier_seconds(threads))
+                self.barrier = min(self.barrier, barrier_seconds(threads, 1))
             return crowding(lambda: witness_seconds(threads) * rate, pace.alone)
 
         return now
@@ -309,14 +309,16 @@ def _state(job: JobSpec, threads: int) -> dict[str, str]:
 def sample(
     job: JobSpec,
     artifact: Code,
+    seconds: float,
+    yardstick: tuple[Code, float] | None,
     plan: TimingPlan,
     pace: Pace,
-    known: float | None,
     fds: list[int],
 ) -> Estimate | RunReply | Last:
-    """A turn of a verified candidate, or what the device says went wrong; see `time_turn`."""
+    """A turn of a verified candidate that takes about so many `seconds`, beside the yardstick with
+    its own; or what the device says went wrong. See `time_turn`."""
     try:
-        return _sample(job, artifact, plan, pace, known, fds)
+        return _sample(job, artifact, seconds, yardstick, plan, pace, fds[0])
     except DeviceError as e:
         return _failed(e)
 
@@ -328,24 +330,31 @@ def _failed(error: DeviceError) -> RunReply:
 def _sample(
     job: JobSpec,
     artifact: Code,
+    seconds: float,
+    yardstick: tuple[Code, float] | None,
     plan: TimingPlan,
     pace: Pace,
-    known: float | None,
-    fds: list[int],
+    fd: int,
 ) -> Estimate | Last:
     runner = _runner(job.where)
-    kernel = runner.kernel(artifact, job, fds[0])
-    runner.arguments(job, fds[0]).fill()
+
+    def known(code: Code, seconds: float) -> Known:
+        kernel = runner.kernel(code, job, fd)
+        return Known(lambda n: kernel.call(n, plan.flush_cache), seconds)
+
+    timed = known(artifact, seconds)
+    beside = None if yardstick is None else known(*yardstick)
+    runner.arguments(job, fd).fill()
     threads = pace.threads_of(artifact)
     pacer = runner.pacer(pace.artifact, threads, pace.nominal(threads))
     runner.threads.follow()
     before = _state(job, threads)
     found = time_turn(
-        lambda n: kernel.call(n, plan.flush_cache),
+        timed,
+        beside,
         pacer,
         plan,
         pace.nominal(threads),
-        known,
         runner.threads.waited,
         runner.crowding(pace, threads),
     )

@@ -25,7 +25,7 @@ from measure.machine import GPU, Code
 from measure.runner import Pace, ReferenceReply, RunReply
 from measure.status import MeasureResult, Status
 from measure.timing import MAX_DRIFT, Estimate, TimingPlan, relative_range
-from measure.visits import Turn, failed
+from measure.visits import DISTURBED, Turn, failed
 from measure.warm import Limits, Template
 
 PACE_TIMEOUT = 60.0
@@ -66,7 +66,7 @@ class LocalRunner:
 
     timeout: float = 10.0
     number: int = 0
-    repeat: int = 20
+    repeat: int = TimingPlan.repeats
     min_repeat_ms: float = 0.2
     budget_ms: float = 10.0
     cooldown_ms: float = 0.0
@@ -90,7 +90,6 @@ class LocalRunner:
         return TimingPlan(
             number=self.number,
             repeats=self.repeat,
-            min_repeats=min(TimingPlan.min_repeats, self.repeat),
             min_repeat_ms=self.min_repeat_ms,
             budget_ms=self.budget_ms,
             cooldown_ms=self.cooldown_ms,
@@ -209,30 +208,39 @@ class Slot:
         # The clock on the wall may be set meanwhile; it is read once.
         return replace(result, finished_at=started + time.monotonic() - began)
 
-    def turn(self, job: Job, artifact: Code, known: float | None = None) -> Turn:
-        """One turn of a verified candidate; it ends as soon as a long kernel takes the `known`
-        seconds again.
+    def turn(self, job: Job, artifact: Code, seconds: float) -> Turn:
+        """One turn of a verified candidate that takes about so many `seconds`, beside the job's
+        yardstick if there is one.
 
         What fails gets one more attempt in a new process, unless it took too long. The candidate
-        is to blame if that fails as well, other than for want of memory.
+        is to blame if that fails as well, other than for want of memory. The yardstick, which may
+        be as wild, stays out of that attempt, and is one no more if it is the better for it.
         """
         spent, note = 0.0, ""
+        yardstick = job.yardstick
         for _attempt in range(2):
             fresh = self._is_fresh
             outcome, _ = self._call(
                 job,
                 "measure.runner:sample",
                 artifact,
+                seconds,
+                None if yardstick is None else (yardstick.artifact, yardstick.seconds),
                 self.plan,
                 self.pace(),
-                known,
                 timeout=self.options.timeout,
             )
             self._used_start = self.child.starts
             spent += outcome.wall_seconds
-            if isinstance(outcome.value, Estimate):
-                self._learn(artifact, outcome.value)
-                return Turn(outcome.value, spent, note=note)
+            found = outcome.value
+            if isinstance(found, Estimate):
+                self._learn(artifact, found)
+                if yardstick is None and note:
+                    job.yardstick = None
+                elif yardstick and found.beside and found.noise <= DISTURBED:
+                    yardstick.note(found.beside[1])
+                return Turn(found, spent, note=note, yardstick=yardstick)
+            yardstick = None
             self.child.kill()  # what a kernel does to its process, or to a GPU's context, stays
             if _is_lost(outcome):
                 return Turn(None, spent, note=note)

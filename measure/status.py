@@ -33,16 +33,17 @@ class Status(StrEnum):
 class MeasureResult:
     """One measurement of one candidate. Times are in seconds.
 
-    `seconds` is the estimate for one call: the least that a visit gave, which is its minimum
-    scaled by what the clock did meanwhile (see `measure.timing`, `measure.visits`); `raw_seconds`
-    is the minimum of all samples as read from the clock. `spread` is the interquartile range of the
-    samples as a fraction of that. `noise` is the machine's unrest, as a fraction: the larger of
-    what is known of the least disturbed visit (the pacer's interquartile range; how long even the
-    best sample waited for a core, or how crowded it was; 0.2 where the host had put the cores
-    apart, see `measure.witness`) and how far the two best visits of a candidate lie apart, for nine
-    in ten of the last candidates. Differences below it say nothing. All four are None unless the
-    status is `ok`. `runs` counts the timed calls; `samples` are seconds a call, of all visits,
-    drift not cancelled.
+    `seconds` is the estimate for one call: the lower quartile of its visits, each without what the
+    clock did and what slowed the yardstick beside it (see `measure.timing`, `measure.visits`,
+    `measure.yardstick`); `raw_seconds` is the minimum of all samples as read from the clock.
+    `spread` is the interquartile range of the samples as a fraction of that. `noise` is the
+    machine's unrest, as a fraction: the larger of what is known of the least disturbed visit (the
+    pacer's interquartile range; how long even the best sample waited for a core, or how crowded it
+    was; how much slower than usual the yardstick was; 0.2 where the host had put the cores apart,
+    see `measure.witness`) and how far two times of equal programs lie apart, nine times in ten, by
+    the last candidates. Differences below it say nothing. All four are None unless the status is
+    `ok`. `runs` counts the timed calls; `samples` are seconds a call, of all visits, drift not
+    cancelled.
 
     `build_seconds`, `queue_seconds` (waiting for the device) and `run_wall_seconds` (all that the
     runner did: linking, verifying, timing; of which `verify_seconds`) are separate clocks.
@@ -79,7 +80,7 @@ class MeasureResult:
 class Distribution:
     """Many timings of one finalist, taken in turns with its rivals. Times are in seconds.
 
-    `seconds` is the drift-cancelled estimate of one call, as in MeasureResult; `rounds` the
+    `seconds` is the estimate of one call, as in MeasureResult; `rounds` the
     estimate of each round alone. `level` is that of the build. With a
     status other than `ok` there are no times and `error` says why; with `ok` it is empty, or says
     how a later turn failed.

@@ -1,5 +1,8 @@
 """The timing protocol: how often a kernel is called, and what is made of the times.
 
+This is a candidate's first visit, which says whether it is in the race and roughly how fast it is.
+What it takes beside another kernel is told by later ones (`measure.turns`, `measure.visits`).
+
 The clock of a processor drifts by several per cent within seconds. So a fixed kernel, the pacer, is
 timed in between, and the estimate is a ratio of minima:
 
@@ -39,32 +42,29 @@ MOST_LONG = 4
 class TimingPlan:
     """Parameters of the protocol.
 
-    A sample is the mean of `number` calls, or with 0 of so many as fill `min_repeat_ms`. Sampling
-    ends after `repeats` samples; after 2 once `budget_ms` are spent; and after `min_repeats` once
-    the lower quartile is within `precision` of the minimum, or the minimum above `near_race` times
-    the best time so far. A candidate above `out_of_race` times the best is given up after
-    `chances` calls or `give_up_ms`, since one slow call may be the system's fault. A kernel
-    slower than the budget is timed by its second call alone if it is above `near_race`, or takes
-    more than `long_factor` budgets. All this counts clean calls and samples; with disturbed ones
-    sampling ends after `patience_ms`, or two budgets if that is longer; of a long kernel after two
-    budgets, or four samples. It ends in any case after `wall_ms` on this machine's clock,
-    where launching takes longer than what is launched. `cooldown_ms` is slept before every sample;
-    with `flush_cache` the arguments are out of the caches before every call. A kernel is long above
-    `long_ms`: what warms it up counts as a sample.
+    A sample is the mean of `number` calls, or with 0 of so many as fill `min_repeat_ms`. A visit
+    ends after `repeats` samples, or after 2 once `budget_ms` are spent; a first one of a kernel
+    that is called once a sample and is long (above `long_ms`) after one, what warms it up counting
+    as a sample. A candidate above `out_of_race` times the best is given up after `chances` calls or
+    `give_up_ms`, since one slow call may be the system's fault. A kernel slower than the budget is
+    timed by its second call alone if it is above `near_race`, or takes more than `long_factor`
+    budgets. All this counts clean calls and samples; with disturbed ones sampling ends after
+    `patience_ms`, or two budgets if that is longer; of a long kernel after two budgets, or four
+    samples. It ends in any case after `wall_ms` on this machine's clock, where launching takes
+    longer than what is launched. `cooldown_ms` is slept before every sample; with `flush_cache` the
+    arguments are out of the caches before every call.
 
-    All that is one visit. A candidate in the race gets at least two, with others in between; up to
-    `most_visits` until its two best are within `agreement`, or `far_agreement` above `near_race`
-    times the best, where a long kernel gets one; and `near_visits` where it is within `near_best`
-    times the best, or where all were disturbed. There, and so long as the two best differ, it gets
-    up to `most_near_visits`: see `measure.visits`.
+    After that come visits beside the yardstick, with other candidates in between, for those in the
+    race: `least_visits` at least, and then until the mean is known within `agreement`, but at most
+    `most_visits`, and no more once they took `most_ms`, or `most_near_ms` within `near_best` times
+    the best. Above `near_race` times the best `far_visits` do, within `far_agreement`. Of a long
+    kernel one less will do. See `measure.visits`.
     """
 
     number: int = 0
     min_repeat_ms: float = 0.2
-    repeats: int = 20
-    min_repeats: int = 5
+    repeats: int = 4
     budget_ms: float = 10.0
-    precision: float = 0.002
     out_of_race: float = 3.0
     near_race: float = 1.5
     chances: int = 5
@@ -75,12 +75,14 @@ class TimingPlan:
     long_ms: float = 2.5
     cooldown_ms: float = 0.0
     flush_cache: bool = False
-    agreement: float = 0.01
-    far_agreement: float = 0.03
-    near_best: float = 1.05
-    near_visits: int = 3
-    most_visits: int = 4
-    most_near_visits: int = 8
+    agreement: float = 0.005
+    far_agreement: float = 0.015
+    near_best: float = 1.1
+    least_visits: int = 3
+    far_visits: int = 2
+    most_visits: int = 10
+    most_ms: float = 35.0
+    most_near_ms: float = 55.0
 
 
 @dataclass(frozen=True)
@@ -96,6 +98,9 @@ class Estimate:
     pacer_samples: tuple[float, ...]
     barrier_seconds: float = inf
     """The fastest barrier between threads that was seen meanwhile."""
+    beside: tuple[float, float] | None = None
+    """Seconds a call of the kernel and of the yardstick beside it, drift cancelled; None where
+    there was none."""
 
 
 class Samples:
@@ -129,6 +134,11 @@ class Samples:
             self.clean.append(total / number)
             self.clean_spent += total
         self._least = min(self._least, max(share, crowd))
+
+    @property
+    def steady(self) -> list[float]:
+        """The clean ones; all where none was."""
+        return self.clean or self.all
 
     @property
     def all_crowded(self) -> bool:
@@ -182,12 +192,12 @@ def time_kernel(
     whole = number == 1 and quick > plan.long_ms * 1e-3 and not doubted
     samples = warm if whole else Samples(call, waited)
     patience = max(2 * budget, MOST_LONG * quick if whole else plan.patience_ms * 1e-3)
-    while not _enough(samples, sum(paces), plan, race, patience):
+    wanted = 1 if whole else plan.repeats
+    while not _enough(samples, sum(paces), plan, wanted, patience):
         if plan.cooldown_ms:
             time.sleep(plan.cooldown_ms * 1e-3)
         samples.take(number, after)
-    steady = samples.clean if len(samples.clean) >= 2 else samples.all
-    return estimate(steady, paces, nominal, samples.runs, samples.noise)
+    return estimate(samples.steady, paces, nominal, samples.runs, samples.noise)
 
 
 def _looks_lost(first: float, warm: Samples, plan: TimingPlan, race: float) -> bool:
@@ -201,24 +211,17 @@ def _looks_lost(first: float, warm: Samples, plan: TimingPlan, race: float) -> b
 
 
 def _enough(
-    samples: Samples, pacing: float, plan: TimingPlan, race: float, patience: float
+    samples: Samples, pacing: float, plan: TimingPlan, wanted: int, patience: float
 ) -> bool:
     """Whether sampling may end; `pacing` seconds went to the pacer."""
     every, n = len(samples.all), len(samples.clean)
     if every >= 2 and samples.spent + pacing >= patience:
         return True
-    if samples.all_crowded and every >= plan.min_repeats:
+    if samples.all_crowded and every >= plan.repeats:
         return True
     if every >= 2 and samples.wall >= plan.wall_ms * 1e-3:
         return True
-    if n >= plan.repeats or (n >= 2 and samples.clean_spent + pacing >= plan.budget_ms * 1e-3):
-        return True
-    if n < plan.min_repeats:
-        return False
-    best = min(samples.clean)
-    return best > plan.near_race * race or (
-        n >= 2 * plan.min_repeats and quantile(samples.clean, 0.25) <= best * (1 + plan.precision)
-    )
+    return n >= wanted or (n >= 2 and samples.clean_spent + pacing >= plan.budget_ms * 1e-3)
 
 
 def estimate(

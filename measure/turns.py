@@ -1,70 +1,85 @@
-"""A turn: a few samples of a kernel that was timed before, in a visit or among finalists."""
+"""A turn: a few samples of a kernel that was timed before, in a visit or among finalists.
+
+Before and after them come some of the job's yardstick: what slows the one down (a clock, a
+neighbour that wears out shared caches and memory) slows the other. They do not alternate, since
+what one leaves in the caches is not what the other needs. Levels are lower deciles, which neither
+the first call, a few per cent slow, nor one that was disturbed alone moves by much.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import inf
+from dataclasses import dataclass, replace
 
-from measure.timing import MOST_LONG, Estimate, Samples, TimingPlan, drift, estimate
+from measure.timing import Estimate, Samples, TimingPlan, drift, estimate, quantile
 
-TURN_SAMPLES = 8
-TURN_SECONDS = 0.008
-TURN_PATIENCE = 4
+PATIENCE = 4
+"""Times its budget that a turn may take where samples are disturbed."""
+LEVEL = 0.1
+PACES = 2
+
+
+@dataclass(frozen=True)
+class Known:
+    """A kernel that was timed: `call(n)` makes n calls and gives their seconds together, about
+    `seconds` each."""
+
+    call: Callable[[int], float]
+    seconds: float
+
+    def number(self, plan: TimingPlan) -> int:
+        """Calls a sample."""
+        return plan.number or max(1, round(plan.min_repeat_ms * 1e-3 / self.seconds))
 
 
 def time_turn(
-    call: Callable[[int], float],
+    kernel: Known,
+    yardstick: Known | None,
     pacer: Callable[[], float],
     plan: TimingPlan,
     nominal: float,
-    known: float | None = None,
     waited: Callable[[], float] = lambda: 0.0,
     crowding: Callable[[float], float] = lambda pace: 0.0,
 ) -> Estimate:
-    """`TURN_SAMPLES` clean samples after a warm-up, fewer of a long kernel; see `time_kernel`.
-
-    What warms up a long kernel is its first sample, and the turn ends with the first one that lies
-    within `plan.agreement` of `known`, the best time so far in seconds: that was the question.
+    """`plan.repeats` clean samples of either within half of `plan.budget_ms`, one at least; see
+    `time_kernel`. Without a `yardstick` there is nothing beside.
     """
     paces: list[float] = []
-    samples = Samples(call, waited)
 
     def after() -> float:
-        paces.append(pacer())
+        # The clock moves little within a turn, and the yardstick feels it as the kernel does.
+        if len(paces) < PACES:
+            paces.append(pacer())
         return crowding(paces[-1])
 
-    long = plan.long_ms * 1e-3
-    samples.take(1, lambda: after() if samples.spent > long else 0.0)
-    number, warm = plan.number or 1, samples.all[0]
-    if plan.number or warm <= long:
-        if warm < TURN_SECONDS / 10:
-            warm = call(1)
-        number = plan.number or max(1, round(plan.min_repeat_ms * 1e-3 / warm))
-        samples, known = Samples(call, waited), None
-        paces.clear()
-    most = MOST_LONG if number == 1 and warm > long else inf
-    while len(samples.all) < most and not (
-        _is_over(samples) or _is_as_known(samples, paces, nominal, known, plan.agreement)
-    ):
-        samples.take(number, after)
-    steady = samples.clean or samples.all
-    return estimate(steady, paces, nominal, samples.runs, samples.noise)
+    def take(into: Samples, of: Known, most: int, budget: float) -> None:
+        number, end = of.number(plan), into.spent + PATIENCE * budget
+        if number > 1:
+            of.call(1)
+        clean, spent = len(into.clean) + most, into.clean_spent + budget
+        tried = 0
+        while not (
+            len(into.clean) >= clean
+            or into.clean_spent >= spent
+            # Kernels of a device may be shorter than launching them.
+            or max(into.spent, into.wall / 2) >= end
+            or (into.all_crowded and tried > 1)
+        ):
+            into.take(number, after)
+            tried += 1
 
-
-def _is_as_known(
-    samples: Samples, paces: list[float], nominal: float, known: float | None, agreement: float
-) -> bool:
-    """Whether the best clean sample says the same as the best time before."""
-    if known is None or not samples.clean:
-        return False
-    return abs(min(samples.clean) * drift(paces, nominal) / known - 1) <= agreement
-
-
-def _is_over(samples: Samples) -> bool:
-    """Whether a turn has enough clean samples, fewer of a long kernel, or took too long."""
-    if len(samples.all) < 2:
-        return samples.spent >= TURN_PATIENCE * TURN_SECONDS
-    clean = len(samples.clean) >= TURN_SAMPLES or samples.clean_spent >= TURN_SECONDS
-    # Kernels of a device may be shorter than launching them.
-    spent = max(samples.spent, samples.wall / 2)
-    return clean or samples.all_crowded or spent >= TURN_PATIENCE * TURN_SECONDS
+    budget = plan.budget_ms * 1e-3
+    samples, beside = Samples(kernel.call, waited), None
+    if yardstick is not None:
+        beside = Samples(yardstick.call, waited)
+        take(beside, yardstick, -(-plan.repeats // 2), budget / 4)
+    take(samples, kernel, plan.repeats, budget / 2)
+    if yardstick is None or beside is None:
+        return estimate(samples.steady, paces, nominal, samples.runs, samples.noise)
+    if beside.clean_spent < budget / 4:
+        take(beside, yardstick, plan.repeats // 2, budget / 4)
+    noise = max(samples.noise, beside.noise)
+    found = estimate(samples.steady, paces, nominal, samples.runs, noise)
+    rate = drift(paces, nominal)
+    levels = (quantile(side.steady, LEVEL) * rate for side in (samples, beside))
+    return replace(found, beside=(next(levels), next(levels)))

@@ -1,12 +1,15 @@
 """Visits: a candidate in the race is timed several times, with others in between.
 
 What disturbs a timing without showing in it (a neighbour on the same host that wears out shared
-caches, a core that is taken away for half a second) lasts longer than one candidate's samples, so
-nothing can be made of these: all of them take 1.1 to 2 times as long. The same candidate some
-groups later mostly lies outside. A candidate is settled when the two best of its visits agree; one
-near the best gets more visits, and the most while they do not agree, since there the order counts.
-How far apart the two best visits lie is also the honest measure of how much a time that is taken
-again moves: the noise figure.
+caches, a core that is taken away for half a second, what a kernel finds in the caches when it
+begins) lasts longer than one candidate's samples, so nothing can be made of these. The same
+candidate some groups later mostly lies outside. So all visits after the first are taken beside the
+job's yardstick, and the candidate's time is the lower quartile of what they gave without what
+slowed that: many short ones, until their error is small, and the most near the best, where the
+order counts.
+
+That error, over the last candidates, is also the honest measure of how much a time that is taken
+again moves: the noise figure. Visits that were disturbed count only where none was not.
 
 A candidate that was verified and timed keeps that when a later visit fails, with a note; unless it
 is the candidate that fails: twice in a row, the second time in a process of its own.
@@ -16,13 +19,19 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field, replace
+from math import sqrt
+from statistics import fmean, median, stdev
 
 from measure.machine import Code
 from measure.status import MeasureResult, Status
 from measure.timing import Estimate, TimingPlan, quantile, relative_range
+from measure.yardstick import Yardstick
 
 KEPT = 32
-SHARE = 0.9
+LEVEL = 0.25
+"""Quantile of the visits: what is left of disturbances makes them slower, never faster."""
+EQUAL = 1.645 * sqrt(2.0)
+"""Standard errors by which two times of equal programs differ at most, nine times in ten."""
 DISTURBED = 0.05
 """A visit that is noisier than this says nothing."""
 UNSURE = 0.5
@@ -34,103 +43,163 @@ class Turn:
     """A visit of a verified candidate: what was found, and the `seconds` that the runner took.
 
     `found`: times, a failure, or None if the device was lost. `to_blame`: the failure is the
-    candidate's own. `note`: what went wrong on the way, empty if nothing did.
+    candidate's own. `note`: what went wrong on the way, empty if nothing did. `yardstick`: what the
+    times are taken beside.
     """
 
     found: Estimate | MeasureResult | None
     seconds: float = 0.0
     to_blame: bool = False
     note: str = ""
+    yardstick: Yardstick | None = None
+
+
+@dataclass(frozen=True)
+class Pair:
+    """One visit: seconds a call of the candidate, and of the yardstick beside it."""
+
+    kernel: float
+    own: float
+    yardstick: Yardstick
+    noise: float
+
+    @property
+    def seconds(self) -> float:
+        """The candidate's, as they usually are, by what is known of the yardstick by now."""
+        return self.yardstick.cancelled(self.kernel, self.own)
 
 
 @dataclass(eq=False)
 class Visited:
-    """A candidate with what its visits gave so far. `artifact`: None where it did not build."""
+    """A candidate with what its visits gave so far. `artifact`: None where it did not build.
+    `result`: its time is that of the first visit until there is a better one."""
 
     place: int
     artifact: Code | None
     result: MeasureResult
-    quiet: list[float] = field(default_factory=list)
-    """Drift-cancelled seconds, one a visit that nothing disturbed, as far as can be seen."""
-    tried: int = 1
+    quiet: list[Pair] = field(default_factory=list)
+    """Visits that nothing disturbed, as far as can be seen."""
+    disturbed: list[Pair] = field(default_factory=list)
+    tried: int = 0
+    spent: float = 0.0
+    """Seconds of all visits after the first."""
     troubled: bool = False
     """Whether a visit failed and the earlier ones stand."""
-
-    def __post_init__(self) -> None:
-        self._keep(self.result)
-
-    def _keep(self, found: MeasureResult | Estimate) -> None:
-        if found.seconds is not None and (found.noise or 0.0) <= DISTURBED:
-            self.quiet.append(found.seconds)
 
     def add(self, turn: Turn) -> None:
         """Another visit."""
         self.tried += 1
+        self.spent += turn.seconds
         found, before = turn.found, self.result
         self.result = replace(before, run_wall_seconds=before.run_wall_seconds + turn.seconds)
         if isinstance(found, Estimate):
-            self._keep(found)
-            self.result = joined(self.result, found)
+            self._keep(found, turn.yardstick)
         elif found is not None and turn.to_blame:
-            text = f"timed before, and failed when it ran again:\n{found.error}"
+            text = f"timed before, and failed when it ran again:\\n{found.error}"
             self.result = failed(self.result, found.status, text)
         if self.result.ok and turn.note:
             self.troubled = True
             self.result = replace(self.result, error=turn.note)
 
-    @property
-    def known(self) -> float | None:
-        """The best undisturbed visit's seconds; None where there is none."""
-        return min(self.quiet, default=None)
+    def _keep(self, found: Estimate, yardstick: Yardstick | None) -> None:
+        if found.beside is not None and yardstick is not None:
+            kernel, own = found.beside
+            noise = max(found.noise, yardstick.unusual(own))
+            kind = self.quiet if noise <= DISTURBED else self.disturbed
+            kind.append(Pair(kernel, own, yardstick, noise))
+        samples = (*self.result.samples, *found.samples)
+        self.result = replace(
+            self.result,
+            raw_seconds=min(samples),
+            spread=relative_range(samples),
+            runs=self.result.runs + found.runs,
+            samples=samples,
+        )
 
     @property
-    def gap(self) -> float | None:
-        """How far the second best quiet visit lies above the best, as a fraction; None for one."""
-        if len(self.quiet) < 2:
-            return None
-        best, second = sorted(self.quiet)[:2]
-        return second / best - 1
+    def _counted(self) -> list[Pair]:
+        return self.quiet or self.disturbed
+
+    @property
+    def seconds(self) -> float | None:
+        """The estimate as of now; the first visit's where there is no other, None if it failed."""
+        if not self.result.ok or not self._counted:
+            return self.result.seconds
+        return quantile(self.rounds, LEVEL)
+
+    @property
+    def rounds(self) -> tuple[float, ...]:
+        """Seconds by each visit that counts, alone."""
+        return tuple(visit.seconds for visit in self._counted)
+
+    @property
+    def error(self) -> float | None:
+        """Standard error of the visits, as a fraction; None for fewer than two."""
+        times = self.rounds
+        return stdev(times) / fmean(times) / sqrt(len(times)) if len(times) > 1 else None
 
     def unsettled(self, best_seconds: float, plan: TimingPlan) -> bool:
         """Whether it is worth another visit, where the fastest so far takes `best_seconds`."""
-        seconds, gap = self.result.seconds, self.gap
-        if seconds is None or self.artifact is None:
+        seconds = self.seconds
+        if seconds is None or self.artifact is None or self.troubled:
             return False
-        near = seconds <= plan.near_best * best_seconds
-        if self.tried >= (plan.most_near_visits if near else plan.most_visits):
+        if seconds > plan.long_factor * plan.budget_ms * 1e-3:
             return False
-        if self.troubled or seconds > plan.long_factor * plan.budget_ms * 1e-3:
+        # Who was disturbed may be as much faster as that.
+        doubt = 0.0 if self.quiet else self.result.noise or 0.0
+        if seconds > plan.out_of_race * best_seconds * (1.0 + doubt):
             return False
-        if seconds > plan.out_of_race * best_seconds:
-            return False
-        if not self.quiet and self.tried >= plan.near_visits:
-            return False  # whatever it is, it lasts
+        if not self.quiet:
+            return True
         far = seconds > plan.near_race * best_seconds
-        if gap is None:
-            return not (far and self.quiet and seconds > plan.long_ms * 1e-3)
-        return gap > (plan.far_agreement if far else plan.agreement) or (
-            near and self.tried < plan.near_visits
-        )
+        near = seconds <= plan.near_best * best_seconds
+        most_ms = plan.most_near_ms if near else plan.most_ms
+        if self.tried >= plan.most_visits or self.spent > most_ms * 1e-3:
+            return False
+        wanted = plan.far_visits if far else plan.least_visits
+        if seconds > plan.long_ms * 1e-3:
+            wanted -= 1
+        if len(self.quiet) < wanted:
+            return True
+        error = self.error
+        return error is not None and error > (plan.far_agreement if far else plan.agreement)
+
+    def restless(self, plan: TimingPlan) -> bool:
+        """Whether all of its visits were disturbed, so that whatever it is lasts."""
+        return not self.quiet and self.tried >= plan.least_visits
+
+    def cancel(self, error: str) -> None:
+        """Its times do not count: there was no time for all."""
+        self.result = failed(self.result, Status.CANCELLED, error)
+
+    def final(self) -> MeasureResult:
+        """The result with the estimate as of now."""
+        if not self.result.ok:
+            return self.result
+        noise = min((visit.noise for visit in self._counted), default=self.result.noise)
+        return replace(self.result, seconds=self.seconds, noise=noise)
 
 
 class Noise:
-    """The noise figure: of the last candidates, what `SHARE` of the gaps lie below."""
+    """The noise figure: how far two times of equal programs lie apart at most, nine times in ten,
+    by the errors of the last candidates."""
 
     def __init__(self) -> None:
-        self._gaps: deque[float] = deque(maxlen=KEPT)
+        self._errors: deque[float] = deque(maxlen=KEPT)
 
     def note(self, visited: Visited) -> MeasureResult:
         """The final result of a candidate, its noise at least the figure with it counted in."""
-        if visited.result.noise is None:
-            return visited.result
-        if visited.gap is not None:
-            self._gaps.append(visited.gap)
+        result = visited.final()
+        if result.noise is None:
+            return result
+        if visited.error is not None:
+            self._errors.append(visited.error)
         least = max(self.figure(), UNSURE if visited.troubled else 0.0)
-        return replace(visited.result, noise=max(visited.result.noise, least))
+        return replace(result, noise=max(result.noise, least))
 
     def figure(self) -> float:
         """As a fraction; 0 where no candidate was visited twice yet."""
-        return quantile(self._gaps, SHARE) if self._gaps else 0.0
+        return EQUAL * median(self._errors) if self._errors else 0.0
 
 
 def failed(result: MeasureResult, status: Status, error: str) -> MeasureResult:
@@ -145,18 +214,4 @@ def failed(result: MeasureResult, status: Status, error: str) -> MeasureResult:
         noise=None,
         runs=0,
         samples=(),
-    )
-
-
-def joined(result: MeasureResult, visit: Estimate) -> MeasureResult:
-    """A result that is ok, with one more visit."""
-    samples = (*result.samples, *visit.samples)
-    return replace(
-        result,
-        seconds=min(result.seconds or visit.seconds, visit.seconds),
-        noise=min(result.noise or 0.0, visit.noise),
-        raw_seconds=min(samples),
-        spread=relative_range(samples),
-        runs=result.runs + visit.runs,
-        samples=samples,
     )

@@ -18,7 +18,9 @@ from autosched.errors import MeasureError
 from autosched.schedule import Schedule, Trace
 from autosched.tir.nodes import PrimFunc
 from autosched.workloads import prim_func_of
+from measure import local
 from measure.build import LocalBuilder
+from measure.job import Job
 from measure.local import LocalPool
 from measure.lock import SlotLock
 from measure.pool import JobHandle, Pool
@@ -221,10 +223,10 @@ def test_local_reports_each_result_once_as_it_comes(pool: LocalPool, job: JobHan
 
 def test_local_cancel_keeps_what_was_timed(pool: LocalPool, job: JobHandle) -> None:
     cancel = threading.Event()
-    results = pool.measure(job, [GOOD] * 40, on_results=lambda _: cancel.set(), cancel=cancel)
+    results = pool.measure(job, [GOOD] * 120, on_results=lambda _: cancel.set(), cancel=cancel)
     statuses = [str(r.status) for r in results]
     assert statuses == ["ok"] * statuses.count("ok") + ["cancelled"] * statuses.count("cancelled")
-    assert 0 < statuses.count("ok") < 40
+    assert 0 < statuses.count("ok") < 120
 
 
 def test_local_visits_a_candidate_again_and_counts_all_of_it(
@@ -246,10 +248,35 @@ def test_local_visits_a_candidate_again_and_counts_all_of_it(
     assert len(often.samples) > sum(len(visit.samples) for visit in later) > 0
     assert often.runs > sum(visit.runs for visit in later) > 0
     later.clear()
-    once = dataclasses.replace(pool._slot.plan, most_visits=1, most_near_visits=1)
+    assert isinstance(job, Job)
+    assert job.yardstick is not None, "what the visits are taken beside"
+    once = dataclasses.replace(pool._slot.plan, most_visits=1)
     monkeypatch.setattr(pool._slot, "plan", once)
     assert pool.measure(job, [GOOD])[0].ok
-    assert later == []
+    assert len(later) == 1
+    assert later[0].beside is not None
+
+
+def test_local_waits_for_a_quiet_moment_and_not_forever(
+    pool: LocalPool, job: JobHandle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turn, noises = pool._slot.turn, [0.9] * 6
+
+    def disturbed(*args: Any) -> Turn:
+        made = turn(*args)
+        assert isinstance(made.found, Estimate)
+        noise = noises.pop(0) if noises else 0.0
+        return dataclasses.replace(made, found=dataclasses.replace(made.found, noise=noise))
+
+    monkeypatch.setattr(pool._slot, "turn", disturbed)
+    monkeypatch.setattr(local, "PAUSE_SECONDS", 0.001)
+    results = pool.measure(job, [GOOD, GOOD])
+    assert not noises
+    assert all(r.ok and r.noise is not None and r.noise < 0.9 for r in results)
+    noises += [0.9] * 10**6
+    (never,) = pool.measure(job, [GOOD])
+    assert never.ok
+    assert never.noise == 0.9
 
 
 def test_local_visits_go_on_in_a_new_process(pool: LocalPool, job: JobHandle) -> None:

@@ -58,14 +58,15 @@ def test_timing_stays_within_its_budget() -> None:
     for seconds in (1e-6, 1e-4, 1e-3, 5e-3, 9e-3):
         clock = Clock(seconds)
         found = clock.time()
-        assert clock.spent < 0.06
-        assert len(found.samples) >= 2
+        assert clock.spent < 0.03
+        assert len(found.samples) >= (1 if seconds > PLAN.long_ms * 1e-3 else 2)
 
 
-def test_timing_ends_early_when_samples_agree() -> None:
-    assert len(Clock(1e-4).time().samples) == 2 * PLAN.min_repeats
-    clock = Clock(1e-4, slow={n: 2e-4 + n * 1e-6 for n in range(300)})
-    assert len(clock.time().samples) == PLAN.repeats
+def test_timing_is_short_since_visits_follow() -> None:
+    assert len(Clock(1e-4).time().samples) == PLAN.repeats
+    long = Clock(1e-2)
+    assert long.time().samples == (1e-2,)
+    assert long.calls == 2, "the verified call, and one that warms up and counts"
 
 
 def test_timing_gives_up_early_on_what_is_out_of_the_race() -> None:
@@ -75,7 +76,7 @@ def test_timing_gives_up_early_on_what_is_out_of_the_race() -> None:
     assert found.seconds == pytest.approx(1e-3)
     alone = Clock(1e-3)
     alone.time()
-    assert alone.calls > 2 * lost.calls
+    assert alone.calls > lost.calls
     slow = Clock(0.1)
     assert slow.time(best=1e-3).runs == 1
     assert slow.calls == 1  # the verified call said enough
@@ -98,7 +99,7 @@ def test_timing_calls_long_kernels_twice() -> None:
 
 
 def test_timing_number_and_repeat_are_kept() -> None:
-    plan = replace(PLAN, number=7, repeats=3, min_repeats=3)
+    plan = replace(PLAN, number=7, repeats=3)
     found = Clock(1e-5).time(plan)
     assert len(found.samples) == 3
     assert found.runs == 21
@@ -155,7 +156,7 @@ def test_timing_gives_disturbed_calls_another_chance_in_the_race() -> None:
     clock = Shared(1e-3, dict.fromkeys(range(8), 0.008))
     found = clock.time(best=1e-3)
     assert found.seconds == pytest.approx(1e-3)
-    assert len(found.samples) >= PLAN.min_repeats
+    assert len(found.samples) == PLAN.repeats
     lost = Shared(9e-3, dict.fromkeys(range(1000), 0.009))
     assert lost.time(best=1e-3).runs < 10
 
@@ -192,6 +193,6 @@ def test_timing_on_shared_cores_ends_soon_and_says_so() -> None:
     clock = Crowded(1e-3, range(1000))
     found = clock.time()
     assert found.noise == pytest.approx(0.7)
-    assert len(found.samples) == PLAN.min_repeats
+    assert len(found.samples) == PLAN.repeats
     lost = Crowded(1e-3, range(1000)).time(best=1e-4)
     assert lost.noise == pytest.approx(0.7)

@@ -5,72 +5,115 @@ from __future__ import annotations
 import pytest
 
 from measure.timing import Estimate, TimingPlan
-from measure.turns import TURN_SAMPLES, time_turn
+from measure.turns import PACES, Known, time_turn
 
 PLAN = TimingPlan()
 NOMINAL = 50e-6
+YARDSTICK = 1e-3
 
 
 class Clock:
-    """Calls that take the seconds listed, then `seconds`; some find their cores shared."""
+    """Calls of a kernel that take the seconds listed, then `seconds`, and of a yardstick; on a
+    machine that is `slow` times slower, its clock `rate` times. The first ones find their cores
+    shared."""
 
-    def __init__(self, seconds: float, *first: float, crowded: int = 0, rate: float = 1.0) -> None:
-        self.seconds, self.first, self.crowded, self.rate = seconds, list(first), crowded, rate
-        self.calls = self.paced = 0
+    def __init__(
+        self,
+        seconds: float,
+        *first: float,
+        crowded: int = 0,
+        rate: float = 1.0,
+        slow: float = 1.0,
+        yardstick: float = YARDSTICK,
+    ) -> None:
+        self.seconds, self.first, self.crowded = seconds, list(first), crowded
+        self.rate, self.slow, self.yardstick = rate, slow, yardstick
+        self.calls = self.beside = self.paced = 0
 
     def call(self, number: int) -> float:
         self.calls += number
         total = sum(self.first.pop(0) if self.first else self.seconds for _ in range(number))
-        return self.rate * total
+        return self.rate * self.slow * total
+
+    def call_beside(self, number: int) -> float:
+        self.beside += number
+        return self.rate * self.slow * self.yardstick * number
 
     def pacer(self) -> float:
         self.paced += 1
         return NOMINAL * self.rate
 
     def crowding(self, pace: float) -> float:
-        return 0.7 if self.calls <= self.crowded else 0.0
+        return 0.7 if self.calls + self.beside <= self.crowded else 0.0
 
-    def turn(self, known: float | None = None, plan: TimingPlan = PLAN) -> Estimate:
-        return time_turn(self.call, self.pacer, plan, NOMINAL, known, crowding=self.crowding)
+    def turn(self, plan: TimingPlan = PLAN, alone: bool = False) -> Estimate:
+        kernel = Known(self.call, self.seconds)
+        yardstick = None if alone else Known(self.call_beside, self.yardstick)
+        return time_turn(kernel, yardstick, self.pacer, plan, NOMINAL, crowding=self.crowding)
 
 
-def test_turn_of_a_short_kernel_warms_up_and_takes_its_samples() -> None:
-    clock = Clock(1e-3, 5e-3)
+def levels(found: Estimate) -> tuple[float, float]:
+    assert found.beside is not None
+    return found.beside
+
+
+def test_turn_takes_its_samples_of_both() -> None:
+    clock = Clock(1e-3)
     found = clock.turn()
+    assert found.samples == (1e-3,) * PLAN.repeats
+    assert (clock.calls, clock.beside) == (PLAN.repeats, PLAN.repeats)
+    assert levels(found) == pytest.approx((1e-3, YARDSTICK))
+    assert clock.paced == PACES
+    short = Clock(1e-5, 5e-3, yardstick=2e-5)
+    assert short.turn().runs == PLAN.repeats * 20
+    assert levels(short.turn()) == pytest.approx((1e-5, 2e-5)), "the first call warms up"
+
+
+def test_turn_of_long_kernels_makes_few_calls() -> None:
+    clock = Clock(1e-2, yardstick=9e-3)
+    assert levels(clock.turn()) == pytest.approx((1e-2, 9e-3))
+    assert (clock.calls, clock.beside) == (1, 1)
+    clock = Clock(2.6e-3, yardstick=2.6e-3)
+    clock.turn()
+    assert clock.calls + clock.beside <= 4
+
+
+def test_turn_without_a_yardstick_has_nothing_beside() -> None:
+    clock = Clock(1e-3)
+    found = clock.turn(alone=True)
+    assert found.beside is None
     assert found.seconds == pytest.approx(1e-3)
-    clock = Clock(1e-3, 1.2e-3)
-    found = clock.turn(known=1e-3)
-    assert found.samples == (1e-3,) * TURN_SAMPLES
-    assert clock.calls == 1 + TURN_SAMPLES
-    assert clock.paced == TURN_SAMPLES
-    clock = Clock(1e-5)
-    assert clock.turn().runs == TURN_SAMPLES * 20
-
-
-def test_turn_of_a_long_kernel_ends_when_it_takes_as_long_as_before() -> None:
-    assert Clock(1e-2).turn(known=1.005e-2).runs == 1
-    assert Clock(1e-2, 1.05e-2).turn(known=1e-2).runs == 2
-    assert Clock(1e-2).turn().runs == 2
-    slower, faster = Clock(1.1e-2), Clock(0.9e-2)
-    assert slower.turn(known=1e-2).runs == faster.turn(known=1e-2).runs == 2
-    assert Clock(4e-3, 6e-3, 5e-3).turn(known=4e-3).samples == (6e-3, 5e-3)
+    assert clock.beside == 0
 
 
 @pytest.mark.parametrize("rate", [0.9, 1.1])
-def test_turn_compares_without_the_drift_of_the_clock(rate: float) -> None:
-    found = Clock(1e-2, rate=rate).turn(known=1e-2)
-    assert found.runs == 1
-    assert found.seconds == pytest.approx(1e-2)
+def test_turn_is_without_the_drift_of_the_clock(rate: float) -> None:
+    found = Clock(1e-3, rate=rate).turn()
+    assert found.seconds == pytest.approx(1e-3)
+    assert levels(found) == pytest.approx((1e-3, YARDSTICK))
+
+
+def test_turn_levels_leave_out_a_first_call_and_one_that_was_disturbed() -> None:
+    kernel, yardstick = levels(Clock(1e-3, 1.3e-3, 1e-3, 1.5e-3).turn())
+    assert kernel == pytest.approx(1e-3)
+    assert yardstick == pytest.approx(YARDSTICK)
+
+
+def test_turn_shows_in_both_what_slows_the_machine() -> None:
+    kernel, yardstick = levels(Clock(1e-3, slow=1.2).turn())
+    assert kernel / yardstick == pytest.approx(1.0)
+    assert yardstick == pytest.approx(1.2 * YARDSTICK)
 
 
 def test_turn_on_shared_cores_is_no_answer() -> None:
-    clock = Clock(1e-2, 1e-2, crowded=1)
-    found = clock.turn(known=1e-2)
-    assert (found.runs, found.samples, found.noise) == (2, (1e-2,), 0.0)
-    assert Clock(1e-2, crowded=100).turn(known=1e-2).noise == pytest.approx(0.7)
+    assert Clock(1e-3, crowded=3).turn().noise == 0.0
+    clock = Clock(1e-3, crowded=1000)
+    assert clock.turn().noise == pytest.approx(0.7)
+    assert clock.calls < PLAN.repeats, "it lasts: the visit ends"
 
 
 def test_turn_keeps_the_number_of_calls_that_is_asked_for() -> None:
-    found = Clock(1e-2).turn(known=1e-2, plan=TimingPlan(number=3))
-    assert found.runs % 3 == 0
-    assert found.seconds == pytest.approx(1e-2)
+    clock = Clock(1e-2)
+    found = clock.turn(TimingPlan(number=3))
+    assert found.runs == 3
+    assert (clock.calls, clock.beside) == (4, 4), "with one each to warm up"

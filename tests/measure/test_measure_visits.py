@@ -7,6 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from autosched.codegen.artifact import Artifact, KernelInfo
@@ -19,14 +20,23 @@ from measure.status import MeasureResult, Status
 from measure.timing import Estimate, TimingPlan, estimate
 from measure.visits import UNSURE, Noise, Turn, Visited
 from measure.warm import Template
+from measure.yardstick import ENOUGH, Yardstick
 
 CODE = Artifact(b"", KernelInfo("kernel", ()), "llvm")
 PLAN = TimingPlan()
+OWN = 0.8e-3
+"""What the yardstick takes."""
 
 
-def times(seconds: float, pace: float = 1.0) -> Estimate:
-    """A visit whose clock ran `pace` times as slow as nominal."""
-    return estimate([seconds * pace, 1.1 * seconds * pace], [pace], 1.0, 2)
+def times(seconds: float) -> Estimate:
+    """A first visit."""
+    return estimate([seconds, 1.1 * seconds], [1.0], 1.0, 2)
+
+
+def turn(seconds: float, own: float = OWN, noise: float = 0.0, wall: float = 0.0) -> Turn:
+    """A later one, on a machine on which the yardstick takes `own` seconds."""
+    found = replace(times(seconds), beside=(seconds, own), noise=noise)
+    return Turn(found, wall, yardstick=Yardstick(CODE, OWN, known=True))
 
 
 def first(seconds: float) -> Visited:
@@ -44,50 +54,85 @@ def first(seconds: float) -> Visited:
     return Visited(0, CODE, result)
 
 
-def visited(*seconds: float) -> Visited:
+def visited(*seconds: float, wall: float = 0.0) -> Visited:
+    """After a first visit and these."""
     made = first(seconds[0])
-    for s in seconds[1:]:
-        made.add(Turn(times(s), 0.25))
+    for s in seconds:
+        made.add(turn(s, wall=wall))
     return made
 
 
 def test_visits_count_together() -> None:
-    found = visited(1.2e-3, 1.0e-3, 1.1e-3).result
-    assert (found.seconds, found.raw_seconds) == (1.0e-3, 1.0e-3)
-    assert found.runs == len(found.samples) == 6
-    assert found.run_wall_seconds == pytest.approx(1.0)
+    made = visited(1.2e-3, 1.0e-3, 1.1e-3, wall=0.25)
+    found = made.final()
+    assert found.seconds == pytest.approx(1.05e-3), "the lower quartile"
+    assert found.raw_seconds == 1.0e-3
+    assert found.runs == len(found.samples) == 8
+    assert found.run_wall_seconds == pytest.approx(1.25)
     assert found.spread
     assert found.spread > 0.1
+    assert first(1e-3).final().seconds == 1e-3
 
 
-def test_visits_are_compared_without_the_drift_of_the_clock() -> None:
+def test_visits_are_told_without_what_slowed_the_yardstick() -> None:
     made = first(1e-3)
-    made.add(Turn(times(1e-3, pace=1.2)))
-    assert made.gap == pytest.approx(0.0)
-    assert made.result.seconds == pytest.approx(1e-3)
+    yardstick = Yardstick(CODE, OWN)
+    for slow in (1.0, 1.1, 1.2, 0.9) * 4:
+        found = replace(times(1e-3), beside=(1e-3 * slow, OWN * slow))
+        made.add(Turn(found, yardstick=yardstick))
+        yardstick.note(OWN * slow)
+    yardstick.learn([(v.kernel, v.own) for v in made.quiet])
+    assert yardstick.share == pytest.approx(1.0, abs=0.01), "what slows the one slows the other"
+    assert made.error == pytest.approx(0.0, abs=1e-3)
+    for _ in range(40):
+        yardstick.learn([(1e-3, OWN), (1e-3, 1.2 * OWN)])
+    assert yardstick.share < 0.2, "others are slowed little"
 
 
-def test_visits_go_on_until_the_two_best_agree() -> None:
-    assert first(2e-3).unsettled(1e-3, PLAN)
-    assert not visited(2e-3, 2.01e-3).unsettled(1e-3, PLAN)
-    assert visited(2e-3, 2.4e-3).unsettled(1e-3, PLAN)
-    assert not visited(2.4e-3, 2e-3, 2.01e-3).unsettled(1e-3, PLAN)
-    restless = visited(*[2e-3 * 1.1**n for n in range(PLAN.most_visits)])
+def test_visits_beside_a_yardstick_that_is_unusually_slow_are_disturbed() -> None:
+    made = first(1e-3)
+    made.add(turn(1.3e-3, 1.3 * OWN))
+    assert (len(made.quiet), len(made.disturbed)) == (0, 1)
+    made.add(turn(1.01e-3, 1.01 * OWN))
+    assert len(made.quiet) == 1
+    noise = made.final().noise
+    assert noise is not None
+    assert noise < 0.02
+
+
+def test_visits_find_out_what_the_yardstick_takes_and_keep_to_it() -> None:
+    yardstick = Yardstick(CODE, 9.0)
+    assert yardstick.unusual(20.0) == 0.0
+    for n in range(ENOUGH):
+        yardstick.note(1.0 + n % 3)
+    assert (yardstick.known, yardstick.seconds) == (True, 2.0)
+    yardstick.note(50.0)
+    assert yardstick.seconds == 2.0
+    assert yardstick.unusual(3.0) == pytest.approx(0.5)
+    other = yardstick.replaced(CODE, 1.0)
+    assert (other.known, other.seconds, other.share) == (True, 1.0, yardstick.share)
+
+
+def test_visits_go_on_until_they_agree() -> None:
+    far = 2e-3
+    assert first(far).unsettled(1e-3, PLAN)
+    assert visited(far).unsettled(1e-3, PLAN)
+    assert not visited(far, 1.01 * far).unsettled(1e-3, PLAN)
+    assert visited(far, 1.2 * far).unsettled(1e-3, PLAN)
+    restless = visited(*[far * 1.1**n for n in range(PLAN.most_visits)])
     assert not restless.unsettled(1e-3, PLAN)
-
-
-def test_visits_are_more_where_the_order_counts() -> None:
     near = visited(1.02e-3, 1.02e-3)
-    assert near.unsettled(1e-3, PLAN)
-    near.add(Turn(times(1.02e-3)))
+    assert near.unsettled(1e-3, PLAN), "there the order counts"
+    near.add(turn(1.02e-3))
     assert not near.unsettled(1e-3, PLAN)
 
 
-def test_visits_are_most_near_the_best_while_they_differ() -> None:
-    restless = [1.0e-3 * 1.02**n for n in range(PLAN.most_near_visits)]
-    for count in range(PLAN.near_visits, PLAN.most_near_visits):
-        assert visited(*restless[:count]).unsettled(1e-3, PLAN)
-    assert not visited(*restless).unsettled(1e-3, PLAN)
+def test_visits_end_when_they_took_too_long() -> None:
+    for ratio, most in ((1.3, PLAN.most_ms), (1.0, PLAN.most_near_ms)):
+        for share, more in ((0.9, True), (1.1, False)):
+            wall = share * most * 1e-3 / 3
+            unsure = visited(*(ratio * s for s in (1e-3, 1.02e-3, 1.04e-3)), wall=wall)
+            assert unsure.unsettled(1e-3, PLAN) is more
 
 
 def test_visits_are_for_those_in_the_race() -> None:
@@ -95,28 +140,27 @@ def test_visits_are_for_those_in_the_race() -> None:
     assert not first(PLAN.long_factor * PLAN.budget_ms * 1.1e-3).unsettled(1.0, PLAN)
     failed = Visited(0, None, MeasureResult(Status.BUILD_ERROR, error="no"))
     assert not failed.unsettled(1e-3, PLAN)
+    slow = first(1e-3 * PLAN.out_of_race * 1.5)
+    slow.result = replace(slow.result, noise=0.9)
+    assert slow.unsettled(1e-3, PLAN), "who shared a core may be in the race"
 
 
-def test_visits_that_were_disturbed_do_not_count() -> None:
+def test_visits_that_were_disturbed_count_where_none_was_not() -> None:
     made = first(1.5e-3)
-    made.result = replace(made.result, noise=0.7)
-    made.quiet.clear()
-    made.add(Turn(times(1e-3)))
+    made.add(turn(1.4e-3, noise=0.7))
     assert made.unsettled(0.5e-3, PLAN)
-    assert made.gap is None
-    made.add(Turn(replace(times(1.4e-3), noise=0.7)))
-    assert made.unsettled(0.5e-3, PLAN)
-    made.add(Turn(times(1.004e-3)))
-    assert not made.unsettled(0.5e-3, PLAN)
-    assert made.gap == pytest.approx(0.004)
-    assert made.result.noise == 0.0
+    assert made.final().seconds == pytest.approx(1.4e-3)
+    assert made.final().noise == 0.7
+    made.add(turn(1e-3))
+    assert made.final().seconds == pytest.approx(1e-3)
+    assert made.final().noise == 0.0
     restless = first(1e-3)
-    restless.result = replace(restless.result, noise=0.7)
-    restless.quiet.clear()
-    while restless.unsettled(1e-3, PLAN):
-        restless.add(Turn(replace(times(1e-3), noise=0.6)))
-    assert restless.tried == PLAN.near_visits
-    assert Noise().note(restless).noise == 0.6
+    for _ in range(PLAN.least_visits):
+        assert not restless.restless(PLAN)
+        restless.add(turn(1e-3, noise=0.6))
+    assert restless.restless(PLAN)
+    restless.add(turn(1e-3))
+    assert not restless.restless(PLAN)
 
 
 def test_visits_in_which_the_candidate_fails_make_it_fail() -> None:
@@ -131,7 +175,7 @@ def test_visits_in_which_the_candidate_fails_make_it_fail() -> None:
 
 
 def test_visits_that_took_too_long_leave_what_was_measured_and_say_so() -> None:
-    made = visited(1e-3)
+    made = first(1e-3)
     late = MeasureResult(Status.RUN_TIMEOUT, error="no answer within 10 s")
     made.add(Turn(late, 10.0, note="a later visit ended in run_timeout: no answer within 10 s"))
     assert not made.unsettled(1e-3, PLAN)
@@ -142,40 +186,32 @@ def test_visits_that_took_too_long_leave_what_was_measured_and_say_so() -> None:
 
 
 def test_visits_are_few_where_the_order_does_not_count() -> None:
-    far, long = 2e-3, 4e-3
-    assert first(far).unsettled(1e-3, PLAN)
-    assert not visited(far, 1.02 * far).unsettled(1e-3, PLAN)
-    assert visited(far, 1.04 * far).unsettled(1e-3, PLAN)
-    assert not first(long).unsettled(0.6 * long, PLAN)
-    assert first(long).unsettled(0.7 * long, PLAN)
-    disturbed = first(long)
-    disturbed.quiet.clear()
-    assert disturbed.unsettled(0.6 * long, PLAN)
+    long = 4e-3
+    assert first(long).unsettled(0.6 * long, PLAN)
+    assert not visited(long).unsettled(0.6 * long, PLAN)
+    assert visited(long).unsettled(0.7 * long, PLAN)
+    assert not visited(long, long).unsettled(0.7 * long, PLAN)
 
 
-def test_visits_lost_with_the_device_are_not_without_end() -> None:
+def test_visits_lost_with_the_device_are_restless_in_the_end() -> None:
     made = first(1e-3)
-    while made.unsettled(1e-3, PLAN):
+    for _ in range(PLAN.least_visits):
         made.add(Turn(None))
-    assert made.tried == PLAN.most_near_visits
-    assert made.result.ok
+    assert made.restless(PLAN)
+    assert made.final().ok
 
 
-def test_noise_is_how_far_visits_of_one_candidate_lie_apart() -> None:
+def test_noise_is_how_far_times_of_equal_programs_lie_apart() -> None:
     noise = Noise()
     assert noise.figure() == 0.0
     assert noise.note(first(1e-3)).noise == 0.0
-    for _ in range(8):
-        noise.note(visited(1e-3, 1.002e-3))
-    assert noise.figure() == pytest.approx(0.002)
-    for _ in range(8):
-        noise.note(visited(1e-3, 1.2e-3))
-    assert noise.figure() == pytest.approx(0.2)
-    for _ in range(100):
-        last = noise.note(visited(1e-3, 1.002e-3))
-    assert last.noise == pytest.approx(0.002)
+    random = np.random.default_rng(0)
+    for _ in range(64):
+        noise.note(visited(*(1e-3 * (1 + 0.01 * random.standard_normal(5)))))
+    apart = [abs(np.mean(a) - np.mean(b)) for a, b in 0.01 * random.standard_normal((1000, 2, 5))]
+    assert noise.figure() == pytest.approx(np.quantile(apart, 0.9), rel=0.3)
     loud = visited(1e-3, 1e-3)
-    loud.result = replace(loud.result, noise=0.3)
+    loud.quiet[:] = [replace(v, noise=0.3) for v in loud.quiet]
     assert noise.note(loud).noise == 0.3
 
 
@@ -193,7 +229,7 @@ class Shared:
         kind = self.kinds.pop(0)
         if kind == "crash":
             self.pid = None
-        return Outcome(kind, times(1.0) if kind == "value" else None, kind, wall_seconds=0.25)
+        return Outcome(kind, turn(1.0).found if kind == "value" else None, kind, wall_seconds=0.25)
 
     def kill(self) -> None:
         self.pid = None
@@ -228,12 +264,18 @@ def test_visits_that_may_fail_for_others_are_believed_of_a_fresh_process(
     monkeypatch.setattr(slot, "child", child)
     slot._pace = Pace(CODE, 1, 1.0, 1.0)
     slot._used_start = child.starts if used else 0
-    job: Any = SimpleNamespace(handling_seconds=0.0, spec=SimpleNamespace(size=0), fd=0)
-    turn = slot.turn(job, CODE)
-    assert turn.seconds == 0.25 * (len(kinds) - left)
+    job: Any = SimpleNamespace(
+        handling_seconds=0.0,
+        spec=SimpleNamespace(size=0),
+        fd=0,
+        yardstick=Yardstick(CODE, OWN),
+    )
+    made = slot.turn(job, CODE, 1.0)
+    assert made.seconds == 0.25 * (len(kinds) - left)
     assert len(child.kinds) == left
-    assert getattr(turn.found, "status", None) == status
-    assert (turn.to_blame, bool(turn.note)) == (to_blame, noted)
+    assert getattr(made.found, "status", None) == status
+    assert (made.to_blame, bool(made.note)) == (to_blame, noted)
+    assert (job.yardstick is None) is (noted and kinds[-1] == "value" and not left), "wild as well"
     assert not (slot._is_fresh and child.pid is not None), "a candidate has run there"
 
 
@@ -245,13 +287,15 @@ def test_visits_of_a_device_that_goes_away_blame_nobody(
         raise DeviceError("the GPU fell off the bus", lost)
 
     monkeypatch.setattr(runner, "_runner", gone)
-    job: Any = SimpleNamespace(handling_seconds=0.0, spec=SimpleNamespace(where=None, size=0), fd=0)
+    job: Any = SimpleNamespace(
+        handling_seconds=0.0, spec=SimpleNamespace(where=None, size=0), fd=0, yardstick=None
+    )
     pace = Pace(CODE, 1, 1.0, 1.0)
     slot = Slot(Template([]), LocalRunner(lock_folder=tmp_path), 1, lambda: CODE)
     slot._pace = pace
     child = Shared("value")
-    reply = runner.sample(job.spec, CODE, PLAN, pace, None, [0])
+    reply = runner.sample(job.spec, CODE, 1.0, None, PLAN, pace, [0])
     monkeypatch.setattr(child, "call", lambda *args, **options: Outcome("value", reply))
     monkeypatch.setattr(slot, "child", child)
-    found = slot.turn(job, CODE).found
+    found = slot.turn(job, CODE, 1.0).found
     assert getattr(found, "status", None) == (None if lost else Status.RUNTIME_ERROR)

@@ -1,0 +1,75 @@
+"""The yardstick: a job's candidate that every visit of the others is taken beside.
+
+A machine that is shared is slower at times, by a few per cent to a few times, for milliseconds to
+minutes, and nothing tells by how much but another kernel of the same program: it reads and writes
+the same arrays, and takes about as long. So what it takes beside a candidate, c and y seconds, is
+made use of as a control variate (Lavenberg and Welch 1981):
+
+    seconds = c (usual / y)^share
+
+`share` is how much of what slows the yardstick slows others too, by the visits of those that are
+through: 0.1 to 0.6 where all is in a core's own caches, 0.6 to 1.4 where memory limits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import log
+from statistics import fmean, median
+
+from measure.machine import Code
+
+FASTER = 2.0
+"""A candidate that is faster by this takes its place, so that visits stay short."""
+ENOUGH = 12
+"""Undisturbed visits after which its time is known."""
+SHARE = 2 / 3
+"""As good as known before anything is seen, by as much as `WEIGHT` squared fractions say."""
+WEIGHT = 2e-3
+MOST = 1.5
+
+
+@dataclass(eq=False)
+class Yardstick:
+    """`seconds` is what it takes usually, as far as is known: the median of `ENOUGH` visits, and
+    then always the same, since candidates are compared that were timed in other moments."""
+
+    artifact: Code
+    seconds: float
+    known: bool = False
+    _seen: list[float] = field(default_factory=list)
+    _both: float = SHARE * WEIGHT
+    _own: float = WEIGHT
+
+    @property
+    def share(self) -> float:
+        """The slope of others' logarithms over its own."""
+        return min(MOST, max(0.0, self._both / self._own))
+
+    def cancelled(self, kernel: float, own: float) -> float:
+        """Seconds of a kernel that took `kernel` where this took `own`, as they usually are."""
+        return kernel * float((self.seconds / own) ** self.share)
+
+    def unusual(self, own: float) -> float:
+        """How much slower than usual the machine is where it takes `own`, as a fraction."""
+        return max(0.0, own / self.seconds - 1.0) if self.known else 0.0
+
+    def note(self, own: float) -> None:
+        """What it took in an undisturbed visit."""
+        if not self.known:
+            self._seen.append(own)
+            self.seconds = median(self._seen)
+            self.known = len(self._seen) >= ENOUGH
+
+    def learn(self, visits: Sequence[tuple[float, float]]) -> None:
+        """Undisturbed visits of one candidate: its seconds and its own in each."""
+        kernels, own = ([log(s) for s in side] for side in zip(*visits, strict=True))
+        kernel_mean, own_mean = fmean(kernels), fmean(own)
+        for k, o in zip(kernels, own, strict=True):
+            self._both += (k - kernel_mean) * (o - own_mean)
+            self._own += (o - own_mean) ** 2
+
+    def replaced(self, artifact: Code, seconds: float) -> Yardstick:
+        """Another in its place, whose time is known by this one."""
+        return Yardstick(artifact, seconds, True, _both=self._both, _own=self._own)
