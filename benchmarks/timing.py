@@ -2,7 +2,7 @@
 
     python benchmarks/timing.py [--case matmul_add] [--threads 1] [--candidates 64]
 
-The truth is a long measurement: each candidate alone, in long visits, in several turns. Then the pool
+The truth is a long measurement: each candidate alone, in long visits, several times. Then the pool
 measures all candidates as a search would, five times, each time with new processes and in another
 order, and once more while another process on this machine builds without end.
 

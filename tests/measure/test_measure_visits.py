@@ -18,7 +18,7 @@ from measure.runner import Pace
 from measure.slot import LocalRunner, Slot
 from measure.status import MeasureResult, Status
 from measure.timing import Estimate, TimingPlan, estimate
-from measure.visits import UNSURE, Noise, Turn, Visited
+from measure.visits import UNSEEN, UNSURE, Noise, Turn, Visited
 from measure.warm import Template
 from measure.yardstick import ENOUGH, Yardstick
 
@@ -209,7 +209,7 @@ def test_noise_is_how_far_times_of_equal_programs_lie_apart() -> None:
     for _ in range(64):
         noise.note(visited(*(1e-3 * (1 + 0.01 * random.standard_normal(5)))))
     apart = [abs(np.mean(a) - np.mean(b)) for a, b in 0.01 * random.standard_normal((1000, 2, 5))]
-    assert noise.figure() == pytest.approx(np.quantile(apart, 0.9), rel=0.3)
+    assert noise.figure() == pytest.approx(UNSEEN * np.quantile(apart, 0.9), rel=0.3)
     loud = visited(1e-3, 1e-3)
     loud.quiet[:] = [replace(v, noise=0.3) for v in loud.quiet]
     assert noise.note(loud).noise == 0.3
