@@ -40,6 +40,8 @@ class Job:
     spec: JobSpec = field(init=False)
     fd: int = -1
     yardstick: Yardstick | None = None
+    patience_seconds: float = 10.0
+    """How long it may still wait in vain for quiet moments; one call no longer than it took."""
 
     @property
     def handling_seconds(self) -> float:

@@ -47,8 +47,6 @@ __all__ = ["LocalPool", "LocalRunner"]
 
 PRELOAD = ("numpy", "llvmlite.binding", "measure.build", "measure.runner", "measure.pacer")
 PAUSE_SECONDS = 0.1
-REST_SECONDS = 10.0
-"""How long a call may wait for a quiet moment, and no longer than it took so far."""
 GPU_PRELOAD = ("measure.gpu_machine", "measure.gpu_pacer")
 DRIVERS = {
     "cuda": ("cuda.bindings.driver", "cuda.bindings.nvrtc", "autosched.runtime.cuda"),
@@ -168,7 +166,8 @@ class LocalPool(Closing):
                 earlier = [v for v in waiting if v.place < start and not v.restless(plan)]
                 self._visit(job, earlier)
                 settle()
-            end = time.monotonic() + min(REST_SECONDS, time.monotonic() - began)
+            rest = min(job.patience_seconds, time.monotonic() - began)
+            end = time.monotonic() + rest
             while waiting:
                 # Who met no quiet moment waits for one: the first of them tells when it has come.
                 lively = [v for v in waiting if not v.restless(plan)]
@@ -180,7 +179,10 @@ class LocalPool(Closing):
                     self._visit(job, waiting[1:])
                 elif not quiet:
                     time.sleep(PAUSE_SECONDS)
-                settle(all_of_them=not lively and not quiet and time.monotonic() > end)
+                over = not lively and not quiet and time.monotonic() > end
+                if over:
+                    job.patience_seconds -= rest
+                settle(all_of_them=over)
         return [results[n] for n in range(len(traces))]
 
     def _first_visits(

@@ -128,17 +128,17 @@ class Visited:
         """The estimate as of now; the first visit's where there is no other, None if it failed."""
         if not self.result.ok or not self._counted:
             return self.result.seconds
-        return quantile(self.rounds, LEVEL)
+        return quantile([visit.seconds for visit in self._counted], LEVEL)
 
     @property
     def rounds(self) -> tuple[float, ...]:
-        """Seconds by each visit that counts, alone."""
-        return tuple(visit.seconds for visit in self._counted)
+        """Seconds by each visit alone, those that were disturbed behind the others."""
+        return tuple(visit.seconds for visit in (*self.quiet, *self.disturbed))
 
     @property
     def error(self) -> float | None:
         """Standard error of the visits, as a fraction; None for fewer than two."""
-        times = self.rounds
+        times = [visit.seconds for visit in self._counted]
         return stdev(times) / fmean(times) / sqrt(len(times)) if len(times) > 1 else None
 
     def unsettled(self, best_seconds: float, plan: TimingPlan) -> bool:
