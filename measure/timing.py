@@ -82,7 +82,7 @@ class TimingPlan:
     far_visits: int = 2
     most_visits: int = 10
     most_ms: float = 35.0
-    most_near_ms: float = 55.0
+    most_near_ms: float = 50.0
 
 
 @dataclass(frozen=True)
