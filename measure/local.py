@@ -178,7 +178,7 @@ class LocalPool(Closing):
                 if quiet and not lively:
                     self._visit(job, waiting[1:])
                 elif not quiet:
-                    time.sleep(PAUSE_SECONDS)
+                    time.sleep(PAUSE_SECONDS)  # what disturbed all of them may pass
                 over = not lively and not quiet and time.monotonic() > end
                 if over:
                     job.patience_seconds -= rest

@@ -8,6 +8,7 @@ the first call, a few per cent slow, nor one that was disturbed alone moves by m
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -65,6 +66,8 @@ def time_turn(
             or max(into.spent, into.wall / 2) >= end
             or (into.all_crowded and tried > 1)
         ):
+            if plan.cooldown_ms:
+                time.sleep(plan.cooldown_ms * 1e-3)
             into.take(number, after)
             tried += 1
 

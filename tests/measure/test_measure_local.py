@@ -239,7 +239,11 @@ def test_local_visits_a_candidate_again_and_counts_all_of_it(
         made = turn(*args)
         assert isinstance(made.found, Estimate)
         later.append(made.found)
-        return made
+        if made.yardstick is None:
+            return made
+        # As on a machine on which nothing disturbs.
+        usual = dataclasses.replace(made.found, noise=0.0, beside=(1.0, made.yardstick.seconds))
+        return dataclasses.replace(made, found=usual)
 
     monkeypatch.setattr(pool._slot, "turn", watched)
     (often,) = pool.measure(job, [GOOD])

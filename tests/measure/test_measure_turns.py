@@ -117,3 +117,10 @@ def test_turn_keeps_the_number_of_calls_that_is_asked_for() -> None:
     found = clock.turn(TimingPlan(number=3))
     assert found.runs == 3
     assert (clock.calls, clock.beside) == (4, 4), "with one each to warm up"
+
+
+def test_turn_sleeps_before_every_sample(monkeypatch: pytest.MonkeyPatch) -> None:
+    slept: list[float] = []
+    monkeypatch.setattr("measure.turns.time.sleep", slept.append)
+    Clock(1e-3).turn(TimingPlan(cooldown_ms=7.0))
+    assert slept == [7e-3] * 2 * PLAN.repeats
