@@ -15,7 +15,7 @@ import uuid
 from dataclasses import dataclass
 from typing import IO
 
-from records import Job, LeaseLost, RecordError
+from records import Job, Lease, LeaseLost, RecordError
 from records.leases import JobQueue
 from server import children
 from server.leaving import DONE, UNAVAILABLE
@@ -114,7 +114,8 @@ class Supervisor:
     def __init__(self, queue: JobQueue, settings: Settings) -> None:
         self.queue, self.settings = queue, settings
         self.owner = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
-        self._running: dict[str, Running] = {}
+        # A job that is resumed at once may have two processes for a moment: one that leaves.
+        self._running: dict[Lease, Running] = {}
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="supervisor", daemon=True)
         self._seen = time.monotonic()
@@ -136,8 +137,8 @@ class Supervisor:
 
     @property
     def running(self) -> list[str]:
-        """The ids of the jobs that this server runs."""
-        return list(self._running)
+        """The ids of the jobs whose processes this server has."""
+        return [lease.job_id for lease in self._running]
 
     @property
     def healthy(self) -> bool:
@@ -187,7 +188,7 @@ class Supervisor:
             lease_seconds=self.settings.lease_seconds,
             build_seconds=self.settings.build_seconds,
         )
-        self._running[job.id] = Running.start(assignment)
+        self._running[assignment.lease] = Running.start(assignment)
         _log.info("job %s: started", job.id, extra={"job_id": job.id})
 
     def _end_stopped(self, running: Running) -> None:
@@ -242,4 +243,4 @@ class Supervisor:
                 extra={"job_id": assignment.job_id},
             )
         running.close()
-        del self._running[assignment.job_id]
+        del self._running[assignment.lease]

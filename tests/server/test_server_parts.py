@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from dataclasses import dataclass, field
@@ -15,11 +16,13 @@ from measure.devices import Device, this_device
 from measure.registry import DeviceStatus, State
 from records import Job, JobQueue, Lease, Store, StoreUnavailable
 from records.submissions import Submission
+from server import children
 from server.heartbeat import Heartbeat
 from server.keeper import Keeper
 from server.leaving import Exit, Why
 from server.routes.jobs import thinned
 from server.settings import Settings
+from server.supervisor import Running, Supervisor
 from server.workers import Workers
 
 
@@ -163,3 +166,38 @@ def test_a_made_up_device_is_not_this_machine() -> None:
     (worker,) = Workers(Settings(pool="replay:model")).items({})
     assert (worker.state, worker.slots, worker.healthy) == ("ready", 4, True)
     assert worker.device != this_device().fingerprint
+
+
+def test_a_process_that_leaves_when_its_job_goes_on_is_not_forgotten(
+    work: Work, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job that is resumed as soon as it has ended has another process before the first is gone:
+    both are ended with the supervisor, and their files closed."""
+    started: list[Running] = []
+    start = Running.start
+    lingering = [sys.executable, "-c", "import time; time.sleep(600)"]
+    monkeypatch.setattr(children, "command", lambda *_: lingering)
+    monkeypatch.setattr(
+        Running, "start", lambda assignment: started.append(start(assignment)) or started[-1]
+    )
+    settings = Settings(db=str(tmp_path / "x.db"), jobs_at_once=2, poll_seconds=0.01)
+    supervisor = Supervisor(work.queue, settings)
+    work.queue.park(work.lease)
+    supervisor.start()
+    try:
+        for runs in (1, 2):
+            deadline = time.monotonic() + 60
+            while len(supervisor.running) < runs:
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+            if runs == 1:
+                work.queue.finish(started[0].assignment.lease, "succeeded")
+                work.queue.resume(work.job.id)
+        assert supervisor.running == [work.job.id] * 2
+    finally:
+        supervisor.stop()
+    assert supervisor.running == []
+    assert [(r.process.returncode is not None, r.errors.closed) for r in started] == [
+        (True, True)
+    ] * 2
+    assert work.store.job(work.job.id).state == "queued"
