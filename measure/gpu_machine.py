@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -23,6 +24,8 @@ from measure.threads import Threads
 from measure.verification import Tolerance
 
 Array = npt.NDArray[Any]
+POISON_SECONDS = 0.25
+"""How long blocks run until each thread of a processor had one: busy ones wake after some 10 ms."""
 
 
 def open_gpu(where: GPU) -> Queue:
@@ -79,7 +82,7 @@ class GPUMachine:
         # Kernels of a device that is this machine's processor wait for cores as any code does.
         self.threads: Waiting = Threads(own=False) if queue.info.is_cpu else Undisturbed()
         self._flush: Callable[[], None] | None = None
-        self._poison: DeviceKernel | None = None
+        self._poison: tuple[DeviceKernel, DeviceGuarded] | None = None
         self._comparison: Comparison | None = None
         self._buffers: Callable[[], DeviceBuffers | None] = lambda: None
 
@@ -111,13 +114,25 @@ class GPUMachine:
         return DeviceGuarded(self.queue, name, nbytes)
 
     def poison(self, pacer: GPUArtifact) -> None:
-        """Shared memory: blocks that fill all of it run everywhere."""
+        """Shared memory: blocks that fill all of it run everywhere. Where it belongs to threads of
+        a processor, of which the first to be awake takes all blocks, they run until each was seen,
+        or for `POISON_SECONDS`."""
         if self._poison is None:
             filler = replace(pacer, launches=(poisoning(pacer.launches[0].grid[0]),))
             out = pacer.info.params[0]
             memory = self.scratch(out.name, int(np.prod(out.shape)) * dtypes.itemsize(out.dtype))
-            self._poison = DeviceKernel(self.queue, filler, [memory], self.flush)
-        self._poison.call()
+            self._poison = DeviceKernel(self.queue, filler, [memory], self.flush), memory
+        kernel, memory = self._poison
+        places = np.empty(memory.nbytes // 4, np.float32)
+        seen: set[float] = set()
+        until = time.monotonic() + POISON_SECONDS
+        kernel.call()
+        while self.queue.info.is_cpu and time.monotonic() < until:
+            memory.read(places)
+            seen.update(np.unique(places).tolist())
+            if len(seen) >= self.queue.info.units:
+                break
+            kernel.call()
 
     def flush(self) -> None:
         """Leave nothing of anybody's arrays in the device's caches."""

@@ -32,7 +32,8 @@ _SOURCE = """\
   {shared} float all[{count}];
   for (int i = {thread}; i < {count}; i += {threads}) all[i] = NAN_VALUE;
   {barrier}
-  out[{block} * {threads} + {thread}] = all[{count} - 1 - {thread}];
+  int last = {count} - 1 - {thread};
+  out[{block} * {threads} + {thread}] = all[last] != all[last] ? ((size_t)all >> 4) % 16777216 : 0;
 }}
 """
 
@@ -67,5 +68,6 @@ def build_pacer(target: Target, where: GPU, info: QueueInfo) -> GPUArtifact:
 
 
 def poisoning(blocks: int) -> Launch:
-    """The launch that fills shared memory, of a source that `pacer_source` made."""
+    """The launch that fills shared memory, of a source that `pacer_source` made. Each thread leaves
+    where its block's lies, which tells apart the threads of a device that is a processor."""
     return Launch("poison", (blocks, 1, 1), (THREADS, 1, 1), (0,))
