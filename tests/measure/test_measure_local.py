@@ -178,8 +178,15 @@ def test_local_builders_stand_still_while_others_are_timed(pool: LocalPool, job:
     assert (bad.status, good.status) == (Status.BUILD_ERROR, Status.OK)
     builders = [c.pid for c in pool._builders.children if c.pid is not None]
     assert builders
-    for pid in builders:
-        assert Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+
+    def states() -> list[str]:
+        stats = [Path(f"/proc/{pid}/stat").read_text() for pid in builders]
+        return [stat.rpartition(")")[2].split()[0] for stat in stats]
+
+    until = time.monotonic() + 10
+    while states() != ["T"] * len(builders):  # a thread is stopped when it would run next
+        assert time.monotonic() < until, states()
+        time.sleep(0.01)
 
 
 def test_local_builder_that_removes_the_folders_of_all(pool: LocalPool, job: JobHandle) -> None:
