@@ -14,6 +14,7 @@ from autosched.tir.canonical import workload_key
 from autosched.tir.nodes import PrimFunc
 from measure.build import BuildReply
 from measure.inputs import RECIPES, Recipe, input_specs, recipes_of
+from measure.patience import Patience
 from measure.runner import JobSpec
 from measure.status import MeasureResult, Status
 from measure.verification import tolerance_of
@@ -40,8 +41,7 @@ class Job:
     spec: JobSpec = field(init=False)
     fd: int = -1
     yardstick: Yardstick | None = None
-    patience_seconds: float = 10.0
-    """How long it may still wait in vain for quiet moments; one call no longer than it took."""
+    patience: Patience = field(default_factory=Patience)
 
     @property
     def handling_seconds(self) -> float:

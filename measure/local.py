@@ -166,7 +166,7 @@ class LocalPool(Closing):
                 earlier = [v for v in waiting if v.place < start and not v.restless(plan)]
                 self._visit(job, earlier)
                 settle()
-            rest = min(job.patience_seconds, time.monotonic() - began)
+            rest = min(job.patience.seconds, time.monotonic() - began)
             end = time.monotonic() + rest
             while waiting:
                 # Who met no quiet moment waits for one: the first of them tells when it has come.
@@ -181,7 +181,7 @@ class LocalPool(Closing):
                     time.sleep(PAUSE_SECONDS)  # what disturbed all of them may pass
                 over = not lively and not quiet and time.monotonic() > end
                 if over:
-                    job.patience_seconds -= rest
+                    job.patience.note(rest, 0.0)
                 settle(all_of_them=over)
         return [results[n] for n in range(len(traces))]
 

@@ -24,10 +24,10 @@ from measure.machine import GPU, Arguments, Code, Machine, Runnable, Waiting, ma
 from measure.protocol import Last
 from measure.remains import MODES, changes, state
 from measure.status import Status
-from measure.timing import MAX_DRIFT, Estimate, TimingPlan, drift, time_kernel
+from measure.timing import MAX_DRIFT, Estimate, TimingPlan, quantile, time_kernel
 from measure.turns import Known, time_turn
 from measure.verification import Guarded, Tolerance, same_bytes
-from measure.witness import APART, APART_NOISE, barrier_seconds, crowding, witness_seconds
+from measure.witness import APART, APART_NOISE, barrier_seconds, crowding, cycles, least
 
 Array = npt.NDArray[Any]
 PAGE = 4096
@@ -35,6 +35,7 @@ KERNELS_KEPT = 32
 PACES = 200
 PACE_SECONDS = 0.5
 SETTLE_SECONDS = 0.1
+PAUSE_SECONDS = 0.005
 
 
 @dataclass(frozen=True)
@@ -82,8 +83,9 @@ class Pace:
     threads: int
     serial: float = 0.0
     parallel: float = 0.0
-    alone: float = 0.0
-    """The witness's time on cores that nobody shares; 0 where that is not looked for."""
+    alone: tuple[float, float] = (0.0, 0.0)
+    """The witness's cycles on cores that nobody shares, on one thread and on all; 0 where that is
+    not looked for."""
     barrier: float = 0.0
     """The best time of a barrier between all threads on this machine; 0 where there is one."""
 
@@ -94,6 +96,10 @@ class Pace:
     def nominal(self, threads: int) -> float:
         """The time on `threads` threads."""
         return self.serial if threads == 1 else self.parallel
+
+    def alone_on(self, threads: int) -> float:
+        """`alone` on `threads` threads."""
+        return self.alone[threads > 1]
 
 
 @dataclass(frozen=True)
@@ -126,6 +132,7 @@ class _Runner:
         self._pacers: dict[int, Runnable] = {}
         self.threads = machine.threads
         self.barrier = inf
+        self.looks: list[float] = []
 
     def arguments(self, job: JobSpec, fd: int) -> Arguments:
         """The job's arguments; those of the job before are given up."""
@@ -165,27 +172,48 @@ class _Runner:
 
         return pace
 
-    def crowding(self, pace: Pace, threads: int) -> Callable[[float], float]:
-        """A function of the pacer's last time: by what share cores are slower for being shared. It
-        times a barrier as well."""
-        nominal = pace.nominal(threads)
-        self.barrier = inf
+    def crowding(self, pace: Pace, threads: int) -> Callable[[], float]:
+        """By what share cores are slower for being shared, as a function. It times a barrier as
+        well."""
+        alone = pace.alone_on(threads)
+        self.barrier, self.looks = inf, []
 
-        def now(seconds: float) -> float:
-            rate = drift([seconds], nominal)
+        def now() -> float:
             if threads == pace.threads and pace.barrier:
                 self.barrier = min(self.barrier, barrier_seconds(threads, 1))
-            return crowding(lambda: witness_seconds(threads) * rate, pace.alone)
+            if not alone:
+                return 0.0
+            self.looks.append(least(lambda: cycles(threads), alone))
+            return crowding(self.looks[-1], alone)
 
         return now
 
+    def rest(self, pace: Pace, threads: int, patience: float) -> float:
+        """Wait for up to `patience` seconds for cores that nobody shares and that lie together:
+        most of what disturbs them ends, and waiting costs the device nothing. Gives the seconds.
+        """
+        crowding, began, waited = self.crowding(pace, threads), time.monotonic(), 0.0
+        while waited < patience:
+            self.barrier = inf
+            if not crowding() and not are_apart(self.barrier, pace):
+                break
+            time.sleep(PAUSE_SECONDS)
+            waited = time.monotonic() - began
+        return waited
 
-def placed(found: Estimate, barrier: float, pace: Pace) -> Estimate:
-    """An estimate with what barriers told about where the host had put the cores meanwhile: the
-    best took `barrier` seconds, infinity where none was timed."""
-    apart = APART * pace.barrier < barrier < inf
-    noise = max(found.noise, APART_NOISE) if apart else found.noise
-    return replace(found, noise=noise, barrier_seconds=barrier)
+
+def are_apart(barrier: float, pace: Pace) -> bool:
+    """Whether cores lie apart that had a barrier in so many seconds; infinity says nothing."""
+    return APART * pace.barrier < barrier < inf
+
+
+def placed(found: Estimate, barrier: float, looks: Sequence[float], pace: Pace) -> Estimate:
+    """An estimate with what was seen of the cores meanwhile: the best barrier took `barrier`
+    seconds, infinity where none was timed, and the witness so many cycles each time."""
+    noise = max(found.noise, APART_NOISE) if are_apart(barrier, pace) else found.noise
+    # One that is much less than it should be is a chain that was disturbed.
+    seen = quantile(looks, 0.25) if looks else inf
+    return replace(found, noise=noise, barrier_seconds=barrier, witness_cycles=seen)
 
 
 def _settle(pacer: Runnable, nominal: float, threads: Waiting) -> None:
@@ -296,7 +324,7 @@ def _run(
     if before.get(MODES) != now.get(MODES):
         text = f"who calls it goes on with another {changes(before, now)}"
         return RunReply(Status.RUNTIME_ERROR, text, verify_seconds=verified)
-    found = placed(found, runner.barrier, pace)
+    found = placed(found, runner.barrier, runner.looks, pace)
     reply = RunReply(Status.OK, estimate=found, verify_seconds=verified)
     return reply if before == now else Last(reply)
 
@@ -313,12 +341,14 @@ def sample(
     yardstick: tuple[Code, float] | None,
     plan: TimingPlan,
     pace: Pace,
+    patience: float,
     fds: list[int],
 ) -> Estimate | RunReply | Last:
     """A turn of a verified candidate that takes about so many `seconds`, beside the yardstick with
-    its own; or what the device says went wrong. See `time_turn`."""
+    its own; or what the device says went wrong. It begins when nobody disturbs it, after
+    `patience` seconds in any case. See `time_turn`."""
     try:
-        return _sample(job, artifact, seconds, yardstick, plan, pace, fds[0])
+        return _sample(job, artifact, seconds, yardstick, plan, pace, patience, fds[0])
     except DeviceError as e:
         return _failed(e)
 
@@ -334,6 +364,7 @@ def _sample(
     yardstick: tuple[Code, float] | None,
     plan: TimingPlan,
     pace: Pace,
+    patience: float,
     fd: int,
 ) -> Estimate | Last:
     runner = _runner(job.where)
@@ -349,6 +380,7 @@ def _sample(
     pacer = runner.pacer(pace.artifact, threads, pace.nominal(threads))
     runner.threads.follow()
     before = _state(job, threads)
+    waited = runner.rest(pace, threads, patience)
     found = time_turn(
         timed,
         beside,
@@ -358,7 +390,8 @@ def _sample(
         runner.threads.waited,
         runner.crowding(pace, threads),
     )
-    found = placed(found, runner.barrier, pace)
+    found = placed(found, runner.barrier, runner.looks, pace)
+    found = replace(found, waited_seconds=waited)
     return found if before == _state(job, threads) else Last(found)
 
 

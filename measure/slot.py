@@ -18,7 +18,7 @@ from autosched.runtime.queue import QueueInfo
 from measure.build import BuildReply
 from measure.checks import check_times
 from measure.child import GROW_BYTES, RETRIES, Child, Outcome
-from measure.host import BestBarrier, is_watchable
+from measure.host import Best
 from measure.job import Job
 from measure.lock import SlotLock
 from measure.machine import GPU, Code
@@ -27,11 +27,16 @@ from measure.status import MeasureResult, Status
 from measure.timing import MAX_DRIFT, Estimate, TimingPlan, relative_range
 from measure.visits import DISTURBED, Turn, failed
 from measure.warm import Limits, Template
+from measure.witness import CROWDED
 
 PACE_TIMEOUT = 60.0
 BARRIER_TRIES = 100
-STEADY = 1.1
-"""How much faster the clock may run when the witness has been tried."""
+NEAR_BARRIER = 1.5
+"""Times the best, up to which one is as good as that."""
+FIRST_LOOK_SECONDS = 0.3
+"""How long cores that nobody shares are looked for on a machine of which nothing is known."""
+QUIET_SECONDS = 1.0
+"""How long a turn waits at most; whoever cancels a job waits for that, too."""
 OPEN_TIMEOUT = 60.0
 CPU = "cpu"
 DATA_COPIES = 8
@@ -125,7 +130,7 @@ class Slot:
         self._lock: SlotLock | None = None
         self._cpu: SlotLock | None = None
         self._pace: Pace | None = None
-        self._barrier: BestBarrier | None = None
+        self._bests: dict[str, Best] = {}
         self._used_start = 0
 
     @property
@@ -155,9 +160,10 @@ class Slot:
                 serial = parallel = min(self._paces(pacer, 1, 0.0))
                 if self.threads > 1:
                     parallel = min(self._paces(pacer, self.threads, serial))
-                alone = barrier = 0.0
+                alone, barrier = (0.0, 0.0), 0.0
                 if self.where is None:
-                    alone = self._alone()
+                    one = self._best_alone(1)
+                    alone = (one, self._best_alone(self.threads) if self.threads > 1 else one)
                 if self.threads > 1:
                     ask = "measure.witness:barrier_seconds"
                     barrier = self._best_barrier(self._witnessed(ask, self.threads, BARRIER_TRIES))
@@ -210,7 +216,7 @@ class Slot:
 
     def turn(self, job: Job, artifact: Code, seconds: float) -> Turn:
         """One turn of a verified candidate that takes about so many `seconds`, beside the job's
-        yardstick if there is one.
+        yardstick if there is one, on cores that nobody disturbs as long as the job is patient.
 
         What fails gets one more attempt in a new process, unless it took too long. The candidate
         is to blame if that fails as well, other than for want of memory. The yardstick, which may
@@ -220,6 +226,7 @@ class Slot:
         yardstick = job.yardstick
         for _attempt in range(2):
             fresh = self._is_fresh
+            patience = min(QUIET_SECONDS, job.patience.seconds)
             outcome, _ = self._call(
                 job,
                 "measure.runner:sample",
@@ -227,14 +234,17 @@ class Slot:
                 seconds,
                 None if yardstick is None else (yardstick.artifact, yardstick.seconds),
                 self.plan,
-                self.pace(),
-                timeout=self.options.timeout,
+                self.pace() if patience else replace(self.pace(), alone=(0.0, 0.0)),
+                patience,
+                timeout=self.options.timeout + patience,
             )
             self._used_start = self.child.starts
             spent += outcome.wall_seconds
             found = outcome.value
             if isinstance(found, Estimate):
                 self._learn(artifact, found)
+                spent -= found.waited_seconds
+                job.patience.note(found.waited_seconds, spent)
                 if yardstick is None and note:
                     job.yardstick = None
                 elif yardstick and found.beside and found.noise <= DISTURBED:
@@ -342,32 +352,34 @@ class Slot:
             raise MeasureError(f"the witness cannot be timed: {outcome.text}")
         return float(outcome.value)
 
-    def _alone(self) -> float:
-        """The witness's time on cores that nobody shares; 0 where it says nothing."""
-        alone = self._witnessed("measure.witness:alone_seconds")
-        path = self._slot_lock().path.with_suffix(".watched")
-
-        def ask() -> bool:
-            # With a clock that runs faster by now any loop seems right, and that is remembered.
-            right = self._witnessed("measure.witness:is_right", alone)
-            again = self._witnessed("measure.witness:alone_seconds")
-            return bool(right) and alone <= STEADY * again
-
-        return alone if alone and is_watchable(path, ask) else 0.0
+    def _best_alone(self, threads: int) -> float:
+        """The witness's cycles on so many cores that nobody shares; 0 where that is usual."""
+        seconds = 0.0 if self._best(f"witness-{threads}", CROWDED).known else FIRST_LOOK_SECONDS
+        found = self._witnessed("measure.witness:usual_cycles", threads, seconds)
+        return self._best(f"witness-{threads}", CROWDED).note(found) if found else 0.0
 
     def _best_barrier(self, found: float) -> float:
         """The best barrier of this machine, by which one of `found` seconds is to be judged."""
-        if self._barrier is None:
-            path = self._slot_lock().path.with_suffix(f".barrier-{self.threads}")
-            self._barrier = BestBarrier(path)
-        return self._barrier.note(found)
+        return self._best(f"barrier-{self.threads}", NEAR_BARRIER).note(found)
+
+    def _best(self, name: str, near: float) -> Best:
+        """What is known of this machine by that name."""
+        if name not in self._bests:
+            path = self._slot_lock().path.with_suffix(f".{name}")
+            self._bests[name] = Best(path, near)
+        return self._bests[name]
 
     def _learn(self, artifact: Code, found: Estimate) -> None:
-        """What a visit saw that changes the times taken at the start."""
-        pace = self.pace()
-        self._learn_pace(pace.threads_of(artifact), min(found.pacer_samples))
+        """What a visit saw that changes what was taken at the start."""
+        threads = self.pace().threads_of(artifact)
+        self._learn_pace(threads, min(found.pacer_samples))
         if found.barrier_seconds < inf:
             self._pace = replace(self.pace(), barrier=self._best_barrier(found.barrier_seconds))
+        if found.witness_cycles < inf:
+            one, together = self.pace().alone
+            best = self._best(f"witness-{threads}", CROWDED).note(found.witness_cycles)
+            alone = (best, together) if threads == 1 else (one, best)
+            self._pace = replace(self.pace(), alone=alone)
 
     def _learn_pace(self, threads: int, best: float) -> None:
         """Correct a nominal time that was taken while other work kept the pacer from its cores."""

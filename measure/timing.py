@@ -98,6 +98,10 @@ class Estimate:
     pacer_samples: tuple[float, ...]
     barrier_seconds: float = inf
     """The fastest barrier between threads that was seen meanwhile."""
+    witness_cycles: float = inf
+    """The lower quartile of what the witness took; see `measure.witness`."""
+    waited_seconds: float = 0.0
+    """For which somebody else was let have the cores before the first sample."""
     beside: tuple[float, float] | None = None
     """Seconds a call of the kernel and of the yardstick beside it, drift cancelled; None where
     there was none."""
@@ -159,14 +163,13 @@ def time_kernel(
     nominal: float,
     best_seconds: float | None = None,
     waited: Callable[[], float] = lambda: 0.0,
-    crowding: Callable[[float], float] = lambda pace: 0.0,
+    crowding: Callable[[], float] = lambda: 0.0,
 ) -> Estimate:
     """Time a kernel that has been called once, which took `first_seconds`.
 
     `call(n)` makes n calls and gives their seconds together; `pacer()` times the pacer once;
     `waited()` is for how many seconds this process's threads have waited for a core so far;
-    `crowding(pace)`, after the pacer took `pace`, by what share the cores are slower for being
-    shared.
+    `crowding()` by what share the cores are slower for being shared.
     """
     race = best_seconds if best_seconds is not None else inf
     budget = plan.budget_ms * 1e-3
@@ -174,7 +177,7 @@ def time_kernel(
 
     def after() -> float:
         paces.append(pacer())
-        return crowding(paces[-1])
+        return crowding()
 
     warm = Samples(call, waited)
     while _looks_lost(first_seconds, warm, plan, race):
@@ -186,7 +189,7 @@ def time_kernel(
     paces += [pacer() for _ in range(3 - len(paces))]
     slow = quick > budget and quick > min(plan.near_race * race, plan.long_factor * budget)
     if slow or quick > plan.out_of_race * race:
-        noise = max(warm.noise, crowding(paces[-1]))
+        noise = max(warm.noise, crowding())
         return estimate(warm.all or [quick], paces, nominal, max(1, warm.runs), noise)
     number = plan.number or max(1, ceil(plan.min_repeat_ms * 1e-3 / quick))
     whole = number == 1 and quick > plan.long_ms * 1e-3 and not doubted

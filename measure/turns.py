@@ -40,7 +40,7 @@ def time_turn(
     plan: TimingPlan,
     nominal: float,
     waited: Callable[[], float] = lambda: 0.0,
-    crowding: Callable[[float], float] = lambda pace: 0.0,
+    crowding: Callable[[], float] = lambda: 0.0,
 ) -> Estimate:
     """`plan.repeats` clean samples of either within half of `plan.budget_ms`, one at least; see
     `time_kernel`. Without a `yardstick` there is nothing beside.
@@ -51,7 +51,7 @@ def time_turn(
         # The clock moves little within a turn, and the yardstick feels it as the kernel does.
         if len(paces) < PACES:
             paces.append(pacer())
-        return crowding(paces[-1])
+        return crowding()
 
     def take(into: Samples, of: Known, most: int, budget: float) -> None:
         number, end = of.number(plan), into.spent + PATIENCE * budget

@@ -1,12 +1,13 @@
 """The witness: two small codes, timed to see whether cores are shared, or lie apart.
 
-Two hardware threads of one core share what fetches and retires instructions. While the other one
-is busy, with work of this machine or of another guest of its host, kernels take 1.1 to 1.7 times
+Two hardware threads of one core share what fetches and dispatches instructions. While the other one
+is busy, with work of this machine or of another guest of its host, kernels take 1.05 to 1.7 times
 as long, sample for sample, for tenths of a second to tens of seconds; no system counts that, and
-the pacer, whose few instructions wait for one another, does not feel it. A loop of one taken branch
-does: alone on its core it takes a cycle an iteration, else 1.5 to 1.9 (Zen 4). How long a cycle is,
-a chain of exclusive ors tells, which takes one each in any company. A processor on which the loop
-was never seen to take a cycle is not watched.
+the pacer, whose few instructions wait for one another, does not feel it. A row of instructions that
+do nothing does: it takes as many cycles as can be dispatched at once go into it, and shared 1.2 to
+2.1 times as many (Zen 5, where a loop of one taken branch takes 1.04 to 1.8 times as many, most
+often 1.1 times). How long a cycle is, a chain of exclusive ors tells, each of which takes one in
+any company. What it takes alone is the best that was seen on this machine (`measure.host`).
 
 Where this process may itself run on both threads of a core, sharing is nothing out of the ordinary,
 and it is not looked for.
@@ -14,7 +15,7 @@ and it is not looked for.
 A host may also put a guest's cores, for seconds or minutes, under different last-level caches. What
 one thread wrote and another reads then takes long: kernels of two threads took 1.0 to 1.6 times as
 long, and a barrier between them 190 instead of 37 ns. So the barrier is timed as well, and compared
-with the best that was seen on this machine (`measure.host`).
+with the best that was seen on this machine.
 """
 
 from __future__ import annotations
@@ -23,7 +24,6 @@ import os
 import time
 from collections.abc import Callable
 from functools import cache
-from math import inf
 from pathlib import Path
 
 from autosched.codegen.llvm.assemble import compile_ir
@@ -31,16 +31,17 @@ from autosched.runtime import parallel
 from autosched.runtime.call import time_calls
 from autosched.runtime.link import Library, link
 from autosched.target import Target
-from measure.threads import Threads
+from measure.timing import quantile
 
-ITERATIONS = 200_000  # about 55 microseconds at 3.7 GHz
-CROWDED = 1.25
-"""Times as long as alone; on many threads starting them takes a few per cent."""
-CHAIN, LINKS = 1_000, 64
-RUNS = 200
+ROW = 96
+ITERATIONS = 5_000  # about 18 microseconds at 3.9 GHz
+CROWDED = 1.15
+"""Times as long as alone: of single looks at a core that nobody shared, 1 % took 1.1 times."""
+CHAIN, LINKS = 300, 64  # about 5 microseconds
+CHAINS = 2
 TRIES = 3
-CALIBRATION = 20
-ATTEMPTS, ATTEMPT_SECONDS = 100, 0.02
+LOOKS = 20
+PAUSE_SECONDS = 0.005
 BARRIERS = 200
 APART = 2.5
 """Times as long as the best, from which on cores count as lying apart."""
@@ -49,6 +50,7 @@ APART_NOISE = 0.2
 nine in ten took at most 1.19 times as long, half of them 1.07 to 1.15 times, one 1.6 times."""
 _SIBLINGS = "/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
 
+_ROW = "\\0A".join(["nop"] * ROW)
 _LINK = """
   %x{n} = call i64 asm sideeffect "", "=r,0"(i64 %y{n})
   %y{m} = xor i64 %x{n}, %mask"""
@@ -62,7 +64,7 @@ entry:
   br label %loop
 loop:
   %i = phi i64 [ 0, %entry ], [ %i1, %loop ]
-  call void asm sideeffect "", ""()
+  call void asm sideeffect "{_ROW}", ""()
   %i1 = add i64 %i, 1
   %more = icmp slt i64 %i1, {ITERATIONS}
   br i1 %more, label %loop, label %done
@@ -112,32 +114,26 @@ done:
 """
 
 
-def witness_seconds(threads: int) -> float:
-    """Seconds of one run on so many threads."""
-    return time_calls(load()["witness"], 0, 0, threads, 1) * 1e-9
+def cycles(threads: int) -> float:
+    """Cycles that a row takes on so many threads, the slowest of them: one look."""
+    code = load()
+    link = min(time_calls(code["chain"], 0, 0, 1, 1) for _ in range(CHAINS)) / (CHAIN * LINKS)
+    return time_calls(code["witness"], 0, 0, threads, 1) / ITERATIONS / link
 
 
-def alone_seconds() -> float:
-    """What a run takes on cores that nobody shares; 0 where sharing them is usual."""
+def usual_cycles(threads: int, seconds: float) -> float:
+    """The lower decile of what is seen in so many `seconds`, `LOOKS` looks at least; 0 where
+    sharing cores is usual. What is less may be a chain that was disturbed."""
     if shares_cores(sorted(os.sched_getaffinity(0))):
         return 0.0
-    chain = load()["chain"]
-    best = min(time_calls(chain, 0, 0, 1, 1) for _ in range(RUNS))
-    return best * 1e-9 / (CHAIN * LINKS) * ITERATIONS
-
-
-def is_right(
-    alone: float,
-    run: Callable[[], float] = lambda: witness_seconds(1),
-    wait: Callable[[float], None] = time.sleep,
-) -> bool:
-    """Whether a run takes about `alone` seconds, as it does on a processor where it can tell
-    something; tried `ATTEMPTS` times, since somebody may share the core just now."""
-    for _ in range(ATTEMPTS):
-        if any(run() <= CROWDED * alone for _ in range(CALIBRATION)):
-            return True
-        wait(ATTEMPT_SECONDS)
-    return False
+    cycles(threads)
+    looks: list[float] = []
+    end = time.monotonic() + seconds
+    while len(looks) < LOOKS or time.monotonic() < end:
+        looks.append(cycles(threads))
+        if len(looks) % LOOKS == 0 and seconds:
+            time.sleep(PAUSE_SECONDS)
+    return quantile(looks, 0.1)
 
 
 def barrier_seconds(threads: int, tries: int = TRIES) -> float:
@@ -146,20 +142,20 @@ def barrier_seconds(threads: int, tries: int = TRIES) -> float:
     return min(time_calls(meet, 0, 0, threads, 1) for _ in range(tries)) * 1e-9 / BARRIERS
 
 
-def crowding(run: Callable[[], float], alone: float) -> float:
-    """How much longer than `alone` a run takes, as a fraction; 0 up to `CROWDED`.
-
-    The best of `TRIES`: a thread that gave way to others for a moment says nothing. 0 where `alone`
-    is not known.
-    """
-    if not alone:
-        return 0.0
-    best = inf
-    for _ in range(TRIES):
-        best = min(best, run())
+def least(look: Callable[[], float], alone: float) -> float:
+    """The best of `TRIES` looks, or the first that is as if `alone`: a thread that gave way to
+    others for a moment says nothing."""
+    best = look()
+    for _ in range(TRIES - 1):
         if best <= CROWDED * alone:
-            return 0.0
-    return best / alone - 1
+            break
+        best = min(best, look())
+    return best
+
+
+def crowding(seen: float, alone: float) -> float:
+    """How many more cycles than `alone` were seen, as a fraction; 0 up to `CROWDED`."""
+    return seen / alone - 1.0 if seen > CROWDED * alone else 0.0
 
 
 def shares_cores(numbers: list[int], siblings: str = _SIBLINGS) -> bool:
@@ -178,24 +174,6 @@ def _numbers(text: str) -> set[int]:
         first, _, last = part.partition("-")
         found |= set(range(int(first), int(last or first) + 1))
     return found
-
-
-def watch(threads: int, seconds: float) -> tuple[float, float]:
-    """(share of the time in which a core was shared, the best barrier in seconds), over `seconds`;
-    the barrier is 0 on one thread."""
-    own, alone = Threads(), alone_seconds()
-    alone = alone if alone and is_right(alone) else 0.0
-    witness_seconds(threads)
-    own.follow()
-    shared = count = 0
-    best = inf
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        shared += crowding(lambda: witness_seconds(threads), alone) > 0
-        count += 1
-        if threads > 1:
-            best = min(best, barrier_seconds(threads))
-    return shared / max(1, count), best if threads > 1 else 0.0
 
 
 @cache

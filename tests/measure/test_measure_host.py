@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from measure.host import AGE, FRESH, BestBarrier, is_watchable, this_machine
+from autosched.codegen.artifact import Artifact, KernelInfo
+from measure.host import AGE, FRESH, Best, this_machine
+from measure.runner import Pace
 from measure.slot import LocalRunner, Slot
+from measure.timing import Estimate, estimate
 from measure.warm import Template
+
+NEAR = 1.5
+CODE = Artifact(b"", KernelInfo("kernel", ()), "llvm")
+SHARED = Artifact(b"", KernelInfo("kernel", (), parallel=True), "llvm")
 
 
 class Clock:
@@ -23,30 +31,30 @@ class Clock:
 
 def test_barriers_of_all_processes_are_compared_with_the_best(tmp_path: Path) -> None:
     clock = Clock()
-    first = BestBarrier(tmp_path / "best", "here", clock)
+    first = Best(tmp_path / "best", NEAR, "here", clock)
     assert first.note(190e-9) == 190e-9
     assert first.note(37e-9) == 37e-9
-    other = BestBarrier(tmp_path / "best", "here", clock)
+    other = Best(tmp_path / "best", NEAR, "here", clock)
     assert other.note(190e-9) == 37e-9
     assert other.note(30e-9) == 30e-9
     (tmp_path / "best").write_text("")
-    assert BestBarrier(tmp_path / "best", "here", clock).note(50e-9) == 50e-9
+    assert Best(tmp_path / "best", NEAR, "here", clock).note(50e-9) == 50e-9
     (tmp_path / "best").write_text("3.7e-08\n")  # as it was once written
-    assert BestBarrier(tmp_path / "best", "here", clock).note(60e-9) == 60e-9
+    assert Best(tmp_path / "best", NEAR, "here", clock).note(60e-9) == 60e-9
     shutil.rmtree(tmp_path)  # as where a user's session has ended, and the search goes on
     assert first.note(30e-9) == 30e-9
     assert first.note(70e-9) == 30e-9
 
 
 def test_barriers_of_another_machine_or_another_start_do_not_count(tmp_path: Path) -> None:
-    BestBarrier(tmp_path / "best", "here").note(37e-9)
-    assert BestBarrier(tmp_path / "best", "there").note(190e-9) == 190e-9
+    Best(tmp_path / "best", NEAR, "here").note(37e-9)
+    assert Best(tmp_path / "best", NEAR, "there").note(190e-9) == 190e-9
     assert this_machine() == this_machine()
 
 
 def test_barriers_that_nothing_comes_near_are_forgotten(tmp_path: Path) -> None:
     clock = Clock()
-    best = BestBarrier(tmp_path / "best", "here", clock)
+    best = Best(tmp_path / "best", NEAR, "here", clock)
     best.note(37e-9)
     clock.now += 0.9 * AGE
     assert best.note(190e-9) == 37e-9
@@ -55,12 +63,12 @@ def test_barriers_that_nothing_comes_near_are_forgotten(tmp_path: Path) -> None:
     assert best.note(190e-9) == 37e-9
     clock.now += 0.2 * AGE
     assert best.note(190e-9) == 190e-9
-    assert BestBarrier(tmp_path / "best", "here", clock).note(200e-9) == 190e-9
+    assert Best(tmp_path / "best", NEAR, "here", clock).note(200e-9) == 190e-9
 
 
 def test_barriers_seen_again_by_another_process_stay(tmp_path: Path) -> None:
     clock = Clock()
-    one, two = (BestBarrier(tmp_path / "best", "here", clock) for _ in range(2))
+    one, two = (Best(tmp_path / "best", NEAR, "here", clock) for _ in range(2))
     one.note(37e-9)
     clock.now += AGE - FRESH / 2
     assert two.note(40e-9) == 37e-9
@@ -70,17 +78,17 @@ def test_barriers_seen_again_by_another_process_stay(tmp_path: Path) -> None:
 
 def test_barriers_of_who_was_apart_do_not_replace_better_ones(tmp_path: Path) -> None:
     clock = Clock()
-    one, two = (BestBarrier(tmp_path / "best", "here", clock) for _ in range(2))
+    one, two = (Best(tmp_path / "best", NEAR, "here", clock) for _ in range(2))
     assert one.note(190e-9) == 190e-9  # and does not look into the file again until it is better
     assert two.note(37e-9) == 37e-9
     clock.now += AGE / 2
     assert one.note(189e-9) == 37e-9
-    assert BestBarrier(tmp_path / "best", "here", clock).note(190e-9) == 37e-9
+    assert Best(tmp_path / "best", NEAR, "here", clock).note(190e-9) == 37e-9
 
 
 def test_barriers_and_a_clock_that_is_set_back(tmp_path: Path) -> None:
     clock = Clock()
-    best = BestBarrier(tmp_path / "best", "here", clock)
+    best = Best(tmp_path / "best", NEAR, "here", clock)
     best.note(37e-9)
     clock.now -= 10 * AGE
     assert best.note(190e-9) == 37e-9
@@ -96,31 +104,41 @@ def test_barriers_of_a_slot_are_by_the_number_of_threads(tmp_path: Path) -> None
         slot.close()
 
 
-def test_witness_that_was_right_once_is_believed_from_then_on(tmp_path: Path) -> None:
-    path = tmp_path / "watched"
-    clock = Clock()
-    assert not is_watchable(path, lambda: False, "here", clock)
-    assert not is_watchable(path, lambda: True, "here", clock)  # asked a moment ago
-    clock.now += FRESH
-    assert is_watchable(path, lambda: True, "here", clock)
-    assert is_watchable(path, lambda: False, "here", clock)
-    assert not is_watchable(path, lambda: False, "there", clock)
-    assert is_watchable(tmp_path / "gone" / "watched", lambda: True, "here", clock)
-    for text in ("", "{", "[]", '{"machine": "here", "asked": "now"}'):
-        path.write_text(text)
-        assert is_watchable(path, lambda: True, "here", clock)
-
-
-def test_witness_is_not_believed_for_a_clock_that_runs_faster_by_now(
+def test_witness_of_a_slot_is_compared_with_the_best_of_this_machine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    slot = Slot(Template([]), LocalRunner(lock_folder=tmp_path), 1, lambda: None)  # type: ignore[arg-type,return-value]
-    told: list[float] = []
-    monkeypatch.setattr(slot, "_witnessed", lambda function, *args: told.pop(0))
-    for told[:], alone in (([3.0, 1.0, 2.0], 0.0), ([2.0, 0.0, 2.0], 0.0), ([2.0, 1.0, 1.9], 2.0)):
-        assert slot._alone() == alone
-        if not alone:
-            next(tmp_path.glob("**/*.watched")).unlink()  # a no is believed for a minute
-    told[:] = [2.2]  # known from now on
-    assert slot._alone() == 2.2
-    slot.close()
+    """On one thread and on all; a machine of which nothing is known is looked at for longer."""
+    asked: list[float] = []
+    cycles = {1: 20.0, 2: 21.0}
+
+    def slot() -> Slot:
+        made = Slot(Template([]), LocalRunner(lock_folder=tmp_path), 2, lambda: None)  # type: ignore[arg-type,return-value]
+
+        def witnessed(function: str, threads: int, seconds: float) -> float:
+            asked.append(seconds)
+            return cycles[threads]
+
+        monkeypatch.setattr(made, "_witnessed", witnessed)
+        return made
+
+    one, two = slot(), slot()
+    assert (one._best_alone(1), one._best_alone(2)) == (20.0, 21.0)
+    assert min(asked) > 0.0
+    cycles[1] = 14.0
+    assert two._best_alone(1) == 14.0
+    assert asked[-1] == 0.0
+    one._pace = Pace(CODE, 2, 1.0, 1.0, (20.0, 21.0), 37e-9)
+    one._learn(CODE, seen(13.9))
+    assert one.pace().alone == (13.9, 21.0)
+    one._learn(SHARED, seen(14.5))
+    assert one.pace().alone == (13.9, 14.5)
+    one._learn(SHARED, seen(24.0))
+    assert one.pace().alone == (13.9, 14.5)
+    cycles[1] = 0.0  # where sharing is usual
+    assert one._best_alone(1) == 0.0
+    for made in (one, two):
+        made.close()
+
+
+def seen(cycles: float) -> Estimate:
+    return replace(estimate([1.0], [1.0], 1.0, 1), witness_cycles=cycles)

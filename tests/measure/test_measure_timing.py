@@ -177,7 +177,7 @@ class Crowded(Clock):
             plan,
             NOMINAL,
             best,
-            crowding=lambda pace: 0.7 if self.calls - 1 in self.crowd else 0.0,
+            crowding=lambda: 0.7 if self.calls - 1 in self.crowd else 0.0,
         )
 
 

@@ -43,7 +43,7 @@ class Clock:
         self.paced += 1
         return NOMINAL * self.rate
 
-    def crowding(self, pace: float) -> float:
+    def crowding(self) -> float:
         return 0.7 if self.calls + self.beside <= self.crowded else 0.0
 
     def turn(self, plan: TimingPlan = PLAN, alone: bool = False) -> Estimate:

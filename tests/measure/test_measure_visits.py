@@ -14,8 +14,9 @@ from autosched.codegen.artifact import Artifact, KernelInfo
 from autosched.errors import DeviceError
 from measure import runner
 from measure.child import Outcome, OutcomeKind
+from measure.patience import Patience
 from measure.runner import Pace
-from measure.slot import LocalRunner, Slot
+from measure.slot import QUIET_SECONDS, LocalRunner, Slot
 from measure.status import MeasureResult, Status
 from measure.timing import Estimate, TimingPlan, estimate
 from measure.visits import UNSEEN, UNSURE, Noise, Turn, Visited
@@ -269,6 +270,7 @@ def test_visits_that_may_fail_for_others_are_believed_of_a_fresh_process(
         spec=SimpleNamespace(size=0),
         fd=0,
         yardstick=Yardstick(CODE, OWN),
+        patience=Patience(),
     )
     made = slot.turn(job, CODE, 1.0)
     assert made.seconds == 0.25 * (len(kinds) - left)
@@ -288,14 +290,40 @@ def test_visits_of_a_device_that_goes_away_blame_nobody(
 
     monkeypatch.setattr(runner, "_runner", gone)
     job: Any = SimpleNamespace(
-        handling_seconds=0.0, spec=SimpleNamespace(where=None, size=0), fd=0, yardstick=None
+        handling_seconds=0.0,
+        spec=SimpleNamespace(where=None, size=0),
+        fd=0,
+        yardstick=None,
+        patience=Patience(),
     )
     pace = Pace(CODE, 1, 1.0, 1.0)
     slot = Slot(Template([]), LocalRunner(lock_folder=tmp_path), 1, lambda: CODE)
     slot._pace = pace
     child = Shared("value")
-    reply = runner.sample(job.spec, CODE, 1.0, None, PLAN, pace, [0])
+    reply = runner.sample(job.spec, CODE, 1.0, None, PLAN, pace, 0.0, [0])
     monkeypatch.setattr(child, "call", lambda *args, **options: Outcome("value", reply))
     monkeypatch.setattr(slot, "child", child)
     found = slot.turn(job, CODE, 1.0).found
     assert getattr(found, "status", None) == (None if lost else Status.RUNTIME_ERROR)
+
+
+def test_visits_of_a_job_that_waited_in_vain_take_the_cores_as_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Waiting is not counted as the device's time, and comes on top of the candidate's."""
+    job: Any = SimpleNamespace(yardstick=None, patience=Patience())
+    slot = Slot(Template([]), LocalRunner(lock_folder=tmp_path), 1, lambda: CODE)
+    pace = slot._pace = Pace(CODE, 1, 1.0, 1.0, alone=(14.0, 14.0))
+    asked: list[tuple[Pace, float, float]] = []
+
+    def call(job: Any, function: str, *args: Any, timeout: float) -> tuple[Outcome, float]:
+        asked.append((*args[-2:], timeout - slot.options.timeout))
+        found = replace(turn(1.0).found, waited_seconds=args[-1])  # type: ignore[type-var]
+        return Outcome("value", found, wall_seconds=args[-1] + 0.25), 0.0
+
+    monkeypatch.setattr(slot, "_call", call)
+    while job.patience.seconds:
+        assert slot.turn(job, CODE, 1.0).seconds == pytest.approx(0.25)
+    assert asked[0] == (pace, QUIET_SECONDS, QUIET_SECONDS)
+    assert slot.turn(job, CODE, 1.0).seconds == 0.25
+    assert asked[-1] == (replace(pace, alone=(0.0, 0.0)), 0.0, 0.0)

@@ -11,21 +11,23 @@ import pytest
 from autosched.codegen.artifact import Artifact, KernelInfo
 from autosched.codegen.llvm.assemble import assembly
 from autosched.target import Target
-from measure import witness
+from measure import runner, witness
+from measure.patience import AGAIN, MOST_SECONDS, Patience
 from measure.runner import Pace, placed
 from measure.timing import estimate
 from measure.witness import (
     APART_NOISE,
-    ATTEMPTS,
-    CALIBRATION,
     CROWDED,
+    LOOKS,
     TRIES,
     crowding,
-    is_right,
+    least,
     shares_cores,
+    usual_cycles,
 )
 
 CODE = Artifact(b"", KernelInfo("kernel", ()), "llvm")
+PACE = Pace(CODE, 2, 1.0, 1.0, alone=(14.0, 14.5), barrier=37e-9)
 
 
 def runs(*seconds: float):  # type: ignore[no-untyped-def]
@@ -34,28 +36,46 @@ def runs(*seconds: float):  # type: ignore[no-untyped-def]
 
 
 def test_witness_says_how_much_slower_a_shared_core_is() -> None:
-    assert crowding(runs(1.0), 1.0) == 0.0
-    assert crowding(runs(CROWDED), 1.0) == 0.0
-    assert crowding(runs(*[1.75] * TRIES), 1.0) == pytest.approx(0.75)
-    assert crowding(runs(1.9, 1.75, 1.8), 1.0) == pytest.approx(0.75)
+    assert crowding(14.0, 14.0) == 0.0
+    assert crowding(14.0 * CROWDED, 14.0) == 0.0
+    assert crowding(24.5, 14.0) == pytest.approx(0.75)
 
 
 def test_witness_does_not_take_a_moments_absence_for_a_crowd() -> None:
-    assert crowding(runs(2.0, 1.01), 1.0) == 0.0
+    assert least(runs(28.0, 14.1), 14.0) == 14.1
+    assert least(runs(14.0 * CROWDED), 14.0) == 14.0 * CROWDED
+    assert least(runs(26.0, 24.5, 25.0), 14.0) == 24.5
+    with pytest.raises(StopIteration):
+        least(runs(*[26.0] * (TRIES - 1)), 14.0)
 
 
-def test_witness_is_a_loop_that_nobody_removed() -> None:
+def test_witness_is_a_row_that_nobody_removed() -> None:
     target = Target("llvm -mtriple=x86_64-unknown-linux-gnu -mcpu=x86-64-v3")
     text = assembly(witness._IR, target)
+    assert text.count("\tnop\n") >= witness.ROW
     assert text.count("xorq") >= witness.LINKS
     assert f"${witness.ITERATIONS}" in text
 
 
-def test_witness_runs_on_all_threads_and_takes_time() -> None:
-    assert witness.witness_seconds(1) > 0
-    assert witness.witness_seconds(2) > 0
-    assert witness.alone_seconds() >= 0
+def test_witness_runs_on_all_threads_and_takes_cycles() -> None:
+    """Every processor of today dispatches one to sixteen instructions a cycle."""
+    for threads in (1, 2):
+        assert witness.ROW / 16 < usual_cycles(threads, 0.0) < 100 * witness.ROW
     assert 0 < witness.barrier_seconds(2) < 1
+
+
+def test_witness_is_not_looked_at_where_sharing_is_usual(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(witness, "shares_cores", lambda numbers: True)
+    assert usual_cycles(1, 0.0) == 0.0
+
+
+def test_a_chain_that_was_disturbed_is_not_the_usual(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = iter([14.0, 0.8, *[14.0] * (LOOKS - 1)])
+    monkeypatch.setattr(witness, "cycles", lambda threads: next(seen))
+    monkeypatch.setattr(witness, "shares_cores", lambda numbers: False)
+    assert usual_cycles(1, 0.0) == 14.0
+    looks = placed(estimate([1.0], [1.0], 1.0, 1), inf, [14.1, 0.8, 14.2, 14.1, 20.0], PACE)
+    assert looks.witness_cycles == 14.1
 
 
 def test_witness_is_silent_where_sharing_is_usual(tmp_path: Path) -> None:
@@ -70,17 +90,63 @@ def test_witness_is_silent_where_sharing_is_usual(tmp_path: Path) -> None:
     assert not shares_cores([7, 8], files)
 
 
+class Host:
+    """One whose cores are shared, or lie apart, until the clock, which only sleep moves, is at
+    `quiet`."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, quiet: float, barrier: float) -> None:
+        self.now, self.quiet, self.barrier = 0.0, quiet, barrier
+        monkeypatch.setattr(runner, "time", self)
+        monkeypatch.setattr(runner, "cycles", lambda threads: self.found(24.0, 14.1))
+        monkeypatch.setattr(runner, "barrier_seconds", lambda threads, tries: self.found(barrier))
+
+    def found(self, before: float, then: float = 38e-9) -> float:
+        return before if self.now < self.quiet else then
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+    def rest(self, pace: Pace, patience: float) -> float:
+        class Nothing:
+            threads = None
+
+        return runner._Runner(Nothing()).rest(pace, 2, patience)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("pace", [PACE, replace(PACE, alone=(0.0, 0.0))])
+@pytest.mark.parametrize("barrier", [38e-9, 190e-9])
+def test_a_turn_waits_for_cores_that_nobody_disturbs(
+    monkeypatch: pytest.MonkeyPatch, pace: Pace, barrier: float
+) -> None:
+    host = Host(monkeypatch, 0.2, barrier)
+    disturbed = pace is PACE or barrier > 100e-9
+    step = runner.PAUSE_SECONDS
+    assert host.rest(pace, 1.0) == pytest.approx(0.2 if disturbed else 0.0, abs=1.5 * step)
+    assert host.rest(pace, 1.0) == 0.0
+    assert Host(monkeypatch, inf, 38e-9).rest(PACE, 0.0) == 0.0
+    assert Host(monkeypatch, inf, 38e-9).rest(PACE, 1.0) == pytest.approx(1.0, abs=1.5 * step)
+
+
+def test_patience_is_lost_and_earned() -> None:
+    patience = Patience()
+    assert patience.seconds == MOST_SECONDS
+    patience.note(MOST_SECONDS - 1.0, 0.5)
+    assert patience.seconds == 1.5
+    patience.note(2.0, 0.1)
+    assert patience.seconds == 0.0
+    patience.note(0.0, AGAIN * MOST_SECONDS - 0.2)
+    assert patience.seconds == 0.0
+    patience.note(0.0, 0.2)
+    assert patience.seconds == pytest.approx(AGAIN * MOST_SECONDS + 0.1)
+    patience.note(0.0, 1000.0)
+    assert patience.seconds == MOST_SECONDS
+
+
 @pytest.mark.parametrize(("barrier", "noise"), [(40e-9, 0.01), (190e-9, APART_NOISE), (inf, 0.01)])
 def test_witness_says_when_cores_lie_apart(barrier: float, noise: float) -> None:
-    pace = Pace(CODE, 2, 1.0, 1.0, alone=1.0, barrier=37e-9)
-    found = placed(replace(estimate([1.0], [1.0], 1.0, 1), noise=0.01), barrier, pace)
+    found = placed(replace(estimate([1.0], [1.0], 1.0, 1), noise=0.01), barrier, [], PACE)
     assert found.noise == noise
-    assert found.barrier_seconds == barrier
-
-
-def test_a_processor_whose_branches_take_longer_is_not_watched() -> None:
-    waits: list[float] = []
-    assert not is_right(1.0, lambda: 2.0, waits.append)
-    assert len(waits) == ATTEMPTS
-    seen = iter([*[2.0] * (3 * CALIBRATION - 1), 1.0])
-    assert is_right(1.0, lambda: next(seen), waits.append)
+    assert (found.barrier_seconds, found.witness_cycles) == (barrier, inf)
