@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+FIRST_SECONDS = 5.0
+"""What a job may wait before it has worked; and what it has to earn once it has lost its patience,
+since candidates that are timed one after the other are to find the machine in one state."""
 MOST_SECONDS = 10.0
-AGAIN = 0.5
-"""Of `MOST_SECONDS`: what has to be earned until a job that lost its patience waits again, since
-candidates that are timed one after the other are to find the machine in one state."""
 
 
 class Patience:
-    """What a job may still wait: ten seconds at first, and as long as it has worked since. So a
-    machine that is always disturbed makes a search at most twice as long, and ten seconds."""
+    """What a job may still wait: `FIRST_SECONDS` at first, and then as long as it has worked. So a
+    machine that is always disturbed makes a search at most twice as long, and five seconds."""
 
     def __init__(self) -> None:
-        self._left, self._lost = MOST_SECONDS, False
+        self._left, self._lost = FIRST_SECONDS, False
 
     @property
     def seconds(self) -> float:
@@ -25,5 +25,5 @@ class Patience:
         self._left -= waited
         self._lost = self._lost or self._left <= 0.0
         self._left = min(MOST_SECONDS, max(0.0, self._left) + worked)
-        if self._left >= AGAIN * MOST_SECONDS:
+        if self._left >= FIRST_SECONDS:
             self._lost = False
