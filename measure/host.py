@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import cache
+from math import inf
 from pathlib import Path
 
 from measure.devices import this_device
@@ -64,9 +65,10 @@ class Best:
         return self._known.least
 
     @property
-    def known(self) -> bool:
-        """Whether anything was found here before."""
-        return self._known is not None or self._read() is not None
+    def least(self) -> float:
+        """The least that was found here before; infinity where nothing was."""
+        known = self._known or self._read()
+        return inf if known is None else known.least
 
     def _tell(self, new: Known) -> None:
         """Keep and write down what is known now, unless another process knows better."""

@@ -354,9 +354,10 @@ class Slot:
 
     def _best_alone(self, threads: int) -> float:
         """The witness's cycles on so many cores that nobody shares; 0 where that is usual."""
-        seconds = 0.0 if self._best(f"witness-{threads}", CROWDED).known else FIRST_LOOK_SECONDS
+        best = self._best(f"witness-{threads}", CROWDED)
+        seconds = 0.0 if best.least < inf else FIRST_LOOK_SECONDS
         found = self._witnessed("measure.witness:usual_cycles", threads, seconds)
-        return self._best(f"witness-{threads}", CROWDED).note(found) if found else 0.0
+        return best.note(found) if found else 0.0
 
     def _best_barrier(self, found: float) -> float:
         """The best barrier of this machine, by which one of `found` seconds is to be judged."""
@@ -365,8 +366,7 @@ class Slot:
     def _best(self, name: str, near: float) -> Best:
         """What is known of this machine by that name."""
         if name not in self._bests:
-            path = self._slot_lock().path.with_suffix(f".{name}")
-            self._bests[name] = Best(path, near)
+            self._bests[name] = Best(self._slot_lock().beside(name), near)
         return self._bests[name]
 
     def _learn(self, artifact: Code, found: Estimate) -> None:

@@ -24,6 +24,7 @@ import os
 import time
 from collections.abc import Callable
 from functools import cache
+from math import inf
 from pathlib import Path
 
 from autosched.codegen.llvm.assemble import compile_ir
@@ -31,6 +32,7 @@ from autosched.runtime import parallel
 from autosched.runtime.call import time_calls
 from autosched.runtime.link import Library, link
 from autosched.target import Target
+from measure.threads import Threads
 from measure.timing import quantile
 
 ROW = 96
@@ -174,6 +176,25 @@ def _numbers(text: str) -> set[int]:
         first, _, last = part.partition("-")
         found |= set(range(int(first), int(last or first) + 1))
     return found
+
+
+def watch(threads: int, seconds: float, alone: float) -> tuple[float, float]:
+    """(share of the time in which a core was shared, the best barrier in seconds), over `seconds`;
+    the barrier is 0 on one thread. `alone`: the least that is known to be seen here, in cycles."""
+    own = Threads()
+    cycles(threads)
+    own.follow()
+    looks, best = [], inf
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        looks.append(least(lambda: cycles(threads), alone))
+        if threads > 1:
+            best = min(best, barrier_seconds(threads))
+    if shares_cores(sorted(os.sched_getaffinity(0))):
+        looks = []
+    alone = min(alone, quantile(looks, 0.1)) if looks else alone
+    shared = sum(crowding(look, alone) > 0 for look in looks)
+    return shared / max(1, len(looks)), best if threads > 1 else 0.0
 
 
 @cache

@@ -7,6 +7,7 @@ import json
 import platform
 import shutil
 import subprocess
+from contextlib import closing
 from ctypes.util import find_library
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -21,9 +22,11 @@ from autosched.runtime.queue import QueueInfo
 from autosched.target import Target
 from measure.child import Child
 from measure.devices import this_device
+from measure.host import Best
 from measure.lock import SlotLock
 from measure.warm import Limits as ChildLimits
 from measure.warm import Template
+from measure.witness import CROWDED
 
 _NVIDIA_SMI = ("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader")
 
@@ -167,11 +170,8 @@ def _limit_rows(limits: Limits) -> list[tuple[str, str]]:
 
 def _slot() -> dict[str, Any]:
     """The lock of this machine's slot: its file, and who holds it now."""
-    lock = SlotLock()
-    try:
+    with closing(SlotLock()) as lock:
         return {"path": str(lock.path), "holders": lock.holders()}
-    finally:
-        lock.close()
 
 
 def _slot_text(slot: dict[str, Any]) -> str:
@@ -196,10 +196,12 @@ def _asked(function: str) -> Any:
 
 def _company(threads: int) -> tuple[float, float]:
     """Asked in a child that goes before other work, as runners do."""
+    with closing(SlotLock()) as lock:
+        alone = Best(lock.beside(f"witness-{threads}"), CROWDED).least
     template = Template(warm="measure.build:warm")
     child = Child(template, ChildLimits(urgent=True))
     try:
-        outcome = child.call("measure.witness:watch", threads, 1.0, timeout=30)
+        outcome = child.call("measure.witness:watch", threads, 1.0, alone, timeout=30)
         if outcome.kind != "value":
             raise MeasureError(f"the cores cannot be watched: {outcome.text}")
         shared, barrier = outcome.value

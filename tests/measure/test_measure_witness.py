@@ -69,6 +69,16 @@ def test_witness_is_not_looked_at_where_sharing_is_usual(monkeypatch: pytest.Mon
     assert usual_cycles(1, 0.0) == 0.0
 
 
+def test_who_watches_knows_what_was_seen_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody who shares the cores all the time is noticed where it is known how they are alone."""
+    monkeypatch.setattr(witness, "cycles", lambda threads: 24.0)
+    monkeypatch.setattr(witness, "shares_cores", lambda numbers: False)
+    assert witness.watch(1, 0.01, inf) == (0.0, 0.0)
+    assert witness.watch(1, 0.01, 14.0) == (1.0, 0.0)
+    monkeypatch.setattr(witness, "shares_cores", lambda numbers: True)
+    assert witness.watch(1, 0.01, 14.0) == (0.0, 0.0)
+
+
 def test_a_chain_that_was_disturbed_is_not_the_usual(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = iter([14.0, 0.8, *[14.0] * (LOOKS - 1)])
     monkeypatch.setattr(witness, "cycles", lambda threads: next(seen))

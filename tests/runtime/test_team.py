@@ -178,15 +178,20 @@ def test_teams_of_several_python_threads() -> None:
 
 
 def test_a_team_inside_a_parallel_loop_is_its_caller() -> None:
-    contexts = np.zeros((8, 512), np.int64)
-    contexts[:, 0] = 4
     run_raw = ctypes.CFUNCTYPE(
         None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_int32
     )
-    run_raw(parallel.address())(bodies()["inside"], contexts.ctypes.data, 8, 1, 3)
-    np.testing.assert_array_equal(contexts[:, 1:3], np.tile([1, 0], (8, 1)))
-    assert set(contexts[:, 3]) <= {0, 1, 2}
-    assert len(set(contexts[:, 3])) > 1  # under the number of the loop's thread
+    # It runs under the number of the loop's thread; on a busy machine one may take the whole loop.
+    ranks: set[int] = set()
+    until = time.monotonic() + 60
+    while len(ranks) < 2 and time.monotonic() < until:
+        contexts = np.zeros((8, 512), np.int64)
+        contexts[:, 0] = 4
+        run_raw(parallel.address())(bodies()["inside"], contexts.ctypes.data, 8, 1, 3)
+        np.testing.assert_array_equal(contexts[:, 1:3], np.tile([1, 0], (8, 1)))
+        ranks |= set(contexts[:, 3].tolist())
+    assert ranks <= {0, 1, 2}
+    assert len(ranks) > 1
 
 
 def test_loops_and_teams_in_turn() -> None:
