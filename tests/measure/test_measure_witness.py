@@ -70,7 +70,7 @@ def test_witness_is_not_looked_at_where_sharing_is_usual(monkeypatch: pytest.Mon
 
 
 def test_who_watches_knows_what_was_seen_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Somebody who shares the cores all the time is noticed where it is known how they are alone."""
+    """Who shares the cores all the time is noticed where it is known how they are alone."""
     monkeypatch.setattr(witness, "cycles", lambda threads: 24.0)
     monkeypatch.setattr(witness, "shares_cores", lambda numbers: False)
     assert witness.watch(1, 0.01, inf) == (0.0, 0.0)
