@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -66,9 +68,9 @@ class Best:
 
     @property
     def least(self) -> float:
-        """The least that was found here before; infinity where nothing was."""
+        """The least that was found here before; infinity where nothing was, or not lately."""
         known = self._known or self._read()
-        return inf if known is None else known.least
+        return inf if known is None or self._clock() - known.seen > AGE else known.least
 
     def _tell(self, new: Known) -> None:
         """Keep and write down what is known now, unless another process knows better."""
@@ -79,7 +81,9 @@ class Best:
         self._known = new
         # The folder goes with the user's session, on many systems; a search may outlive that.
         with contextlib.suppress(OSError):
-            self.path.write_text(json.dumps(asdict(new)))
+            with tempfile.NamedTemporaryFile("w", dir=self.path.parent, delete=False) as file:
+                file.write(json.dumps(asdict(new)))
+            os.replace(file.name, self.path)
 
     def _read(self) -> Known | None:
         try:
@@ -92,6 +96,12 @@ class Best:
 
 @cache
 def this_machine() -> str:
-    """This machine since it was started."""
+    """This machine since it was started, and the cores that this process may run on."""
     boot = _BOOT.read_text().strip() if _BOOT.exists() else ""
-    return f"{this_device().fingerprint} {boot}"
+    cores = ",".join(map(str, sorted(os.sched_getaffinity(0))))
+    return f"{this_device().fingerprint} {boot} {cores}"
+
+
+def witness_name(threads: int) -> str:
+    """What the file about the witness on so many threads is called."""
+    return f"witness-{threads}"

@@ -164,7 +164,7 @@ class LocalPool(Closing):
                     waiting.append(visited)
                     settle()
                 earlier = [v for v in waiting if v.place < start and not v.restless(plan)]
-                self._visit(job, earlier)
+                self._visit(job, earlier, cancel)
                 settle()
             rest = min(job.patience.seconds, time.monotonic() - began)
             end = time.monotonic() + rest
@@ -173,10 +173,10 @@ class LocalPool(Closing):
                 lively = [v for v in waiting if not v.restless(plan)]
                 visits = lively or waiting[:1]
                 before = sum(len(v.quiet) for v in visits)
-                self._visit(job, visits)
+                self._visit(job, visits, cancel)
                 quiet = sum(len(v.quiet) for v in visits) > before
                 if quiet and not lively:
-                    self._visit(job, waiting[1:])
+                    self._visit(job, waiting[1:], cancel)
                 elif not quiet:
                     time.sleep(PAUSE_SECONDS)  # what disturbed all of them may pass
                 over = not lively and not quiet and time.monotonic() > end
@@ -204,14 +204,17 @@ class LocalPool(Closing):
             finished = started + time.monotonic() - began
             result = replace(result, started_at=started, finished_at=finished)
             yield Visited(place, replies[place].artifact, result)
+        job.patience.note(0.0, time.monotonic() - began)
 
-    def _visit(self, job: Job, waiting: Sequence[Visited]) -> None:
-        """One more visit to each. The fastest of the first is the yardstick."""
+    def _visit(self, job: Job, waiting: Sequence[Visited], cancel: threading.Event | None) -> None:
+        """One more visit to each, until cancelled. The fastest of the first is the yardstick."""
         if job.yardstick is None and waiting:
             fastest = min(waiting, key=lambda v: v.seconds or inf)
             if fastest.artifact is not None and fastest.seconds is not None:
                 job.yardstick = Yardstick(fastest.artifact, fastest.seconds)
         for visited in waiting:
+            if cancel is not None and cancel.is_set():
+                return
             if visited.artifact is not None and visited.seconds is not None:
                 visited.add(self._slot.turn(job, visited.artifact, visited.seconds))
 
@@ -246,7 +249,7 @@ class LocalPool(Closing):
                 if cancel is not None and cancel.is_set():
                     for finalist in contenders(finalists):
                         finalist.cancel("cancelled while finalists were timed")
-                self._visit(job, contenders(finalists))
+                self._visit(job, contenders(finalists), cancel)
         return [distribution(finalist, level) for finalist in finalists]
 
     def build(

@@ -21,13 +21,14 @@ from measure.build import code_key
 from measure.inputs import InputSpec, Recipe, fill, quality
 from measure.kernel import Kernel, param_bytes
 from measure.machine import GPU, Arguments, Code, Machine, Runnable, Waiting, machine
+from measure.patience import Moment
 from measure.protocol import Last
 from measure.remains import MODES, changes, state
 from measure.status import Status
 from measure.timing import MAX_DRIFT, Estimate, TimingPlan, quantile, time_kernel
 from measure.turns import Known, time_turn
 from measure.verification import Guarded, Tolerance, same_bytes
-from measure.witness import APART, APART_NOISE, barrier_seconds, crowding, cycles, least
+from measure.witness import APART, APART_NOISE, FEW, barrier_seconds, crowding, cycles, least
 
 Array = npt.NDArray[Any]
 PAGE = 4096
@@ -35,7 +36,6 @@ KERNELS_KEPT = 32
 PACES = 200
 PACE_SECONDS = 0.5
 SETTLE_SECONDS = 0.1
-PAUSE_SECONDS = 0.005
 
 
 @dataclass(frozen=True)
@@ -188,18 +188,18 @@ class _Runner:
 
         return now
 
-    def rest(self, pace: Pace, threads: int, patience: float) -> float:
-        """Wait for up to `patience` seconds for cores that nobody shares and that lie together:
-        most of what disturbs them ends, and waiting costs the device nothing. Gives the seconds.
-        """
-        crowding, began, waited = self.crowding(pace, threads), time.monotonic(), 0.0
-        while waited < patience:
+    def disturbed(self, pace: Pace, threads: int) -> Callable[[], bool]:
+        """Whether cores are shared, or lie apart, as a function."""
+        crowding = self.crowding(pace, threads)
+
+        def now() -> bool:
+            if threads > 1:
+                # Who has waited slept, and its threads with it: to wake takes as long as a crowd.
+                barrier_seconds(threads, 1)
             self.barrier = inf
-            if not crowding() and not are_apart(self.barrier, pace):
-                break
-            time.sleep(PAUSE_SECONDS)
-            waited = time.monotonic() - began
-        return waited
+            return crowding() > 0.0 or are_apart(self.barrier, pace)
+
+        return now
 
 
 def are_apart(barrier: float, pace: Pace) -> bool:
@@ -209,10 +209,11 @@ def are_apart(barrier: float, pace: Pace) -> bool:
 
 def placed(found: Estimate, barrier: float, looks: Sequence[float], pace: Pace) -> Estimate:
     """An estimate with what was seen of the cores meanwhile: the best barrier took `barrier`
-    seconds, infinity where none was timed, and the witness so many cycles each time."""
+    seconds, infinity where none was timed, and the witness so many cycles each time, of which few
+    say nothing."""
     noise = max(found.noise, APART_NOISE) if are_apart(barrier, pace) else found.noise
     # One that is much less than it should be is a chain that was disturbed.
-    seen = quantile(looks, 0.25) if looks else inf
+    seen = quantile(looks, 0.25) if len(looks) >= FEW else inf
     return replace(found, noise=noise, barrier_seconds=barrier, witness_cycles=seen)
 
 
@@ -338,15 +339,16 @@ def sample(
     job: JobSpec,
     artifact: Code,
     seconds: float,
-    yardstick: tuple[Code, float] | None,
+    yardstick: tuple[Code, float, float] | None,
     plan: TimingPlan,
     pace: Pace,
     patience: float,
     fds: list[int],
 ) -> Estimate | RunReply | Last:
     """A turn of a verified candidate that takes about so many `seconds`, beside the yardstick with
-    its own; or what the device says went wrong. It begins when nobody disturbs it, after
-    `patience` seconds in any case. See `time_turn`."""
+    its own, and those that it takes at most where nobody disturbs it (0: not known); or what the
+    device says went wrong. It begins when nobody does, after `patience` seconds in any case. See
+    `time_turn`."""
     try:
         return _sample(job, artifact, seconds, yardstick, plan, pace, patience, fds[0])
     except DeviceError as e:
@@ -361,7 +363,7 @@ def _sample(
     job: JobSpec,
     artifact: Code,
     seconds: float,
-    yardstick: tuple[Code, float] | None,
+    yardstick: tuple[Code, float, float] | None,
     plan: TimingPlan,
     pace: Pace,
     patience: float,
@@ -374,13 +376,15 @@ def _sample(
         return Known(lambda n: kernel.call(n, plan.flush_cache), seconds)
 
     timed = known(artifact, seconds)
-    beside = None if yardstick is None else known(*yardstick)
+    beside = None if yardstick is None else known(*yardstick[:2])
     runner.arguments(job, fd).fill()
     threads = pace.threads_of(artifact)
     pacer = runner.pacer(pace.artifact, threads, pace.nominal(threads))
     runner.threads.follow()
     before = _state(job, threads)
-    waited = runner.rest(pace, threads, patience)
+    moment = Moment(
+        runner.disturbed(pace, threads), patience, 0.0 if yardstick is None else yardstick[2]
+    )
     found = time_turn(
         timed,
         beside,
@@ -389,9 +393,10 @@ def _sample(
         pace.nominal(threads),
         runner.threads.waited,
         runner.crowding(pace, threads),
+        moment,
     )
     found = placed(found, runner.barrier, runner.looks, pace)
-    found = replace(found, waited_seconds=waited)
+    found = replace(found, waited_seconds=moment.waited)
     return found if before == _state(job, threads) else Last(found)
 
 

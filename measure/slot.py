@@ -18,7 +18,7 @@ from autosched.runtime.queue import QueueInfo
 from measure.build import BuildReply
 from measure.checks import check_times
 from measure.child import GROW_BYTES, RETRIES, Child, Outcome
-from measure.host import Best
+from measure.host import Best, witness_name
 from measure.job import Job
 from measure.lock import SlotLock
 from measure.machine import GPU, Code
@@ -27,7 +27,7 @@ from measure.status import MeasureResult, Status
 from measure.timing import MAX_DRIFT, Estimate, TimingPlan, relative_range
 from measure.visits import DISTURBED, Turn, failed
 from measure.warm import Limits, Template
-from measure.witness import CROWDED
+from measure.witness import NEAR, sharing_is_usual
 
 PACE_TIMEOUT = 60.0
 BARRIER_TRIES = 100
@@ -36,7 +36,7 @@ NEAR_BARRIER = 1.5
 FIRST_LOOK_SECONDS = 0.3
 """How long cores that nobody shares are looked for on a machine of which nothing is known."""
 QUIET_SECONDS = 1.0
-"""How long a turn waits at most; whoever cancels a job waits for that, too."""
+"""How long a turn waits at most, and keeps the slot; whoever cancels a job waits for that, too."""
 OPEN_TIMEOUT = 60.0
 CPU = "cpu"
 DATA_COPIES = 8
@@ -232,7 +232,7 @@ class Slot:
                 "measure.runner:sample",
                 artifact,
                 seconds,
-                None if yardstick is None else (yardstick.artifact, yardstick.seconds),
+                yardstick and (yardstick.artifact, yardstick.seconds, yardstick.calm_seconds),
                 self.plan,
                 self.pace() if patience else replace(self.pace(), alone=(0.0, 0.0)),
                 patience,
@@ -248,7 +248,7 @@ class Slot:
                 if yardstick is None and note:
                     job.yardstick = None
                 elif yardstick and found.beside and found.noise <= DISTURBED:
-                    yardstick.note(found.beside[1])
+                    yardstick.note(found.beside.own)
                 return Turn(found, spent, note=note, yardstick=yardstick)
             yardstick = None
             self.child.kill()  # what a kernel does to its process, or to a GPU's context, stays
@@ -354,10 +354,15 @@ class Slot:
 
     def _best_alone(self, threads: int) -> float:
         """The witness's cycles on so many cores that nobody shares; 0 where that is usual."""
-        best = self._best(f"witness-{threads}", CROWDED)
+        if sharing_is_usual():
+            return 0.0
+        best = self._best_cycles(threads)
         seconds = 0.0 if best.least < inf else FIRST_LOOK_SECONDS
-        found = self._witnessed("measure.witness:usual_cycles", threads, seconds)
-        return best.note(found) if found else 0.0
+        return best.note(self._witnessed("measure.witness:usual_cycles", threads, seconds))
+
+    def _best_cycles(self, threads: int) -> Best:
+        """What is known of the witness on so many cores."""
+        return self._best(witness_name(threads), NEAR)
 
     def _best_barrier(self, found: float) -> float:
         """The best barrier of this machine, by which one of `found` seconds is to be judged."""
@@ -377,7 +382,7 @@ class Slot:
             self._pace = replace(self.pace(), barrier=self._best_barrier(found.barrier_seconds))
         if found.witness_cycles < inf:
             one, together = self.pace().alone
-            best = self._best(f"witness-{threads}", CROWDED).note(found.witness_cycles)
+            best = self._best_cycles(threads).note(found.witness_cycles)
             alone = (best, together) if threads == 1 else (one, best)
             self._pace = replace(self.pace(), alone=alone)
 

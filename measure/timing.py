@@ -30,6 +30,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import ceil, inf
+from typing import NamedTuple
 
 MAX_DRIFT = 1.33
 CLEAN = 0.01
@@ -85,6 +86,15 @@ class TimingPlan:
     most_near_ms: float = 50.0
 
 
+class Beside(NamedTuple):
+    """Seconds a call of a kernel and of the yardstick beside it, drift cancelled. `slowest`: the
+    yardstick's before or after the kernel, where it was slower."""
+
+    kernel: float
+    own: float
+    slowest: float
+
+
 @dataclass(frozen=True)
 class Estimate:
     """What the protocol found, in seconds a call; see MeasureResult for the fields."""
@@ -102,9 +112,8 @@ class Estimate:
     """The lower quartile of what the witness took; see `measure.witness`."""
     waited_seconds: float = 0.0
     """For which somebody else was let have the cores before the first sample."""
-    beside: tuple[float, float] | None = None
-    """Seconds a call of the kernel and of the yardstick beside it, drift cancelled; None where
-    there was none."""
+    beside: Beside | None = None
+    """None where there was no yardstick."""
 
 
 class Samples:

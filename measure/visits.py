@@ -59,10 +59,12 @@ class Turn:
 
 @dataclass(frozen=True)
 class Pair:
-    """One visit: seconds a call of the candidate, and of the yardstick beside it."""
+    """One visit: seconds a call of the candidate, and of the yardstick beside it, that it took at
+    most as well."""
 
     kernel: float
     own: float
+    slowest: float
     yardstick: Yardstick
     noise: float
 
@@ -70,6 +72,11 @@ class Pair:
     def seconds(self) -> float:
         """The candidate's, as they usually are, by what is known of the yardstick by now."""
         return self.yardstick.cancelled(self.kernel, self.own)
+
+    @property
+    def calm(self) -> bool:
+        """Whether others hardly used the memory, by what is known by now."""
+        return self.slowest <= self.yardstick.calm_seconds
 
 
 @dataclass(eq=False)
@@ -106,10 +113,10 @@ class Visited:
 
     def _keep(self, found: Estimate, yardstick: Yardstick | None) -> None:
         if found.beside is not None and yardstick is not None:
-            kernel, own = found.beside
+            kernel, own, slowest = found.beside
             noise = max(found.noise, yardstick.unusual(own))
             kind = self.quiet if noise <= DISTURBED else self.disturbed
-            kind.append(Pair(kernel, own, yardstick, noise))
+            kind.append(Pair(kernel, own, slowest, yardstick, noise))
         samples = (*self.result.samples, *found.samples)
         self.result = replace(
             self.result,
@@ -121,7 +128,8 @@ class Visited:
 
     @property
     def _counted(self) -> list[Pair]:
-        return self.quiet or self.disturbed
+        calm = [visit for visit in self.quiet if visit.calm]
+        return calm if len(calm) > 1 else self.quiet or self.disturbed
 
     @property
     def seconds(self) -> float | None:

@@ -37,10 +37,14 @@ from measure.timing import quantile
 
 ROW = 96
 ITERATIONS = 5_000  # about 18 microseconds at 3.9 GHz
+MANY = 8
 CROWDED = 1.15
 """Times as long as alone: of single looks at a core that nobody shared, 1 % took 1.1 times."""
 CHAIN, LINKS = 300, 64  # about 5 microseconds
-CHAINS = 2
+NEAR = 1.03
+"""Times the least that was seen, up to which a look is as good as that."""
+FEW = 5
+"""Looks of which the lower quartile is not the one that was disturbed."""
 TRIES = 3
 LOOKS = 20
 PAUSE_SECONDS = 0.005
@@ -63,20 +67,29 @@ declare void @{parallel.BARRIER_SYMBOL}(i64, i64)
 
 define internal void @body(ptr %none, i64 %begin, i64 %end, i32 %thread) {{
 entry:
+  br label %rows
+rows:
+  %n = phi i64 [ %begin, %entry ], [ %n1, %next ]
   br label %loop
 loop:
-  %i = phi i64 [ 0, %entry ], [ %i1, %loop ]
+  %i = phi i64 [ 0, %rows ], [ %i1, %loop ]
   call void asm sideeffect "{_ROW}", ""()
   %i1 = add i64 %i, 1
   %more = icmp slt i64 %i1, {ITERATIONS}
-  br i1 %more, label %loop, label %done
+  br i1 %more, label %loop, label %next
+next:
+  %n1 = add i64 %n, 1
+  %rest = icmp slt i64 %n1, %end
+  br i1 %rest, label %rows, label %done
 done:
   ret void
 }}
 
 define void @witness(ptr %args, ptr %workspace, i32 %threads) {{
   %n = zext i32 %threads to i64
-  call void @{parallel.SYMBOL}(ptr @body, ptr null, i64 %n, i64 1, i32 %threads)
+  %each = ptrtoint ptr %args to i64
+  %all = mul i64 %n, %each
+  call void @{parallel.SYMBOL}(ptr @body, ptr null, i64 %all, i64 %each, i32 %threads)
   ret void
 }}
 
@@ -119,15 +132,18 @@ done:
 def cycles(threads: int) -> float:
     """Cycles that a row takes on so many threads, the slowest of them: one look."""
     code = load()
-    link = min(time_calls(code["chain"], 0, 0, 1, 1) for _ in range(CHAINS)) / (CHAIN * LINKS)
-    return time_calls(code["witness"], 0, 0, threads, 1) / ITERATIONS / link
+    # One chain before and one after: where the clock moves meanwhile, the row seems to take more.
+    before = time_calls(code["chain"], 0, 0, 1, 1)
+    # To start many threads takes longer.
+    each = max(1, threads // MANY)
+    row = time_calls(code["witness"], each, 0, threads, 1) / (each * ITERATIONS)
+    link = min(before, time_calls(code["chain"], 0, 0, 1, 1)) / (CHAIN * LINKS)
+    return row / link
 
 
 def usual_cycles(threads: int, seconds: float) -> float:
-    """The lower decile of what is seen in so many `seconds`, `LOOKS` looks at least; 0 where
-    sharing cores is usual. What is less may be a chain that was disturbed."""
-    if shares_cores(sorted(os.sched_getaffinity(0))):
-        return 0.0
+    """The lower decile of what is seen in so many `seconds`, `LOOKS` looks at least. What is less
+    may be a chain that was disturbed."""
     cycles(threads)
     looks: list[float] = []
     end = time.monotonic() + seconds
@@ -160,6 +176,12 @@ def crowding(seen: float, alone: float) -> float:
     return seen / alone - 1.0 if seen > CROWDED * alone else 0.0
 
 
+def sharing_is_usual() -> bool:
+    """Whether this process may run on both threads of a core. To be asked before any of its threads
+    is bound to one (`measure.threads`)."""
+    return shares_cores(sorted(os.sched_getaffinity(0)))
+
+
 def shares_cores(numbers: list[int], siblings: str = _SIBLINGS) -> bool:
     """Whether two of these logical cores are one, by the system's files named `siblings`."""
     for number in numbers:
@@ -181,6 +203,7 @@ def _numbers(text: str) -> set[int]:
 def watch(threads: int, seconds: float, alone: float) -> tuple[float, float]:
     """(share of the time in which a core was shared, the best barrier in seconds), over `seconds`;
     the barrier is 0 on one thread. `alone`: the least that is known to be seen here, in cycles."""
+    usual = sharing_is_usual()
     own = Threads()
     cycles(threads)
     own.follow()
@@ -190,7 +213,7 @@ def watch(threads: int, seconds: float, alone: float) -> tuple[float, float]:
         looks.append(least(lambda: cycles(threads), alone))
         if threads > 1:
             best = min(best, barrier_seconds(threads))
-    if shares_cores(sorted(os.sched_getaffinity(0))):
+    if usual:
         looks = []
     alone = min(alone, quantile(looks, 0.1)) if looks else alone
     shared = sum(crowding(look, alone) > 0 for look in looks)

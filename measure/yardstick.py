@@ -13,12 +13,14 @@ through: 0.1 to 0.6 where all is in a core's own caches, 0.6 to 1.4 where memory
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import log
 from statistics import fmean, median
 
 from measure.machine import Code
+from measure.timing import quantile
 
 FASTER = 2.0
 """A candidate that is faster by this takes its place, so that visits stay short."""
@@ -28,6 +30,10 @@ SHARE = 2 / 3
 """As good as known before anything is seen, by as much as `WEIGHT` squared fractions say."""
 WEIGHT = 2e-3
 MOST = 1.5
+KEPT = 64
+FEW = 3
+CALM = 1.06
+"""Times as long as at best."""
 
 
 @dataclass(eq=False)
@@ -38,7 +44,7 @@ class Yardstick:
     artifact: Code
     seconds: float
     known: bool = False
-    _seen: list[float] = field(default_factory=list)
+    _seen: deque[float] = field(default_factory=lambda: deque(maxlen=KEPT))
     _both: float = SHARE * WEIGHT
     _own: float = WEIGHT
 
@@ -55,10 +61,16 @@ class Yardstick:
         """How much slower than usual the machine is where it takes `own`, as a fraction."""
         return max(0.0, own / self.seconds - 1.0) if self.known else 0.0
 
+    @property
+    def calm_seconds(self) -> float:
+        """Up to what time of its own the caches and the memory are hardly used by others: close to
+        the best of the last visits. 0 as long as that is not known."""
+        return CALM * quantile(self._seen, 0.1) if len(self._seen) >= FEW else 0.0
+
     def note(self, own: float) -> None:
         """What it took in an undisturbed visit."""
+        self._seen.append(own)
         if not self.known:
-            self._seen.append(own)
             self.seconds = median(self._seen)
             self.known = len(self._seen) >= ENOUGH
 

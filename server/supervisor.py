@@ -138,7 +138,7 @@ class Supervisor:
     @property
     def running(self) -> list[str]:
         """The ids of the jobs whose processes this server has."""
-        return [lease.job_id for lease in self._running]
+        return [lease.job_id for lease in list(self._running)]
 
     @property
     def healthy(self) -> bool:

@@ -22,11 +22,11 @@ from autosched.runtime.queue import QueueInfo
 from autosched.target import Target
 from measure.child import Child
 from measure.devices import this_device
-from measure.host import Best
+from measure.host import Best, witness_name
 from measure.lock import SlotLock
 from measure.warm import Limits as ChildLimits
 from measure.warm import Template
-from measure.witness import CROWDED
+from measure.witness import NEAR
 
 _NVIDIA_SMI = ("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader")
 
@@ -197,7 +197,7 @@ def _asked(function: str) -> Any:
 def _company(threads: int) -> tuple[float, float]:
     """Asked in a child that goes before other work, as runners do."""
     with closing(SlotLock()) as lock:
-        alone = Best(lock.beside(f"witness-{threads}"), CROWDED).least
+        alone = Best(lock.beside(witness_name(threads)), NEAR).least
     template = Template(warm="measure.build:warm")
     child = Child(template, ChildLimits(urgent=True))
     try:

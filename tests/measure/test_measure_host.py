@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 
 import pytest
@@ -62,6 +63,7 @@ def test_barriers_that_nothing_comes_near_are_forgotten(tmp_path: Path) -> None:
     clock.now += 0.9 * AGE
     assert best.note(190e-9) == 37e-9
     clock.now += 0.2 * AGE
+    assert best.least == Best(tmp_path / "best", NEAR, "here", clock).least == inf
     assert best.note(190e-9) == 190e-9
     assert Best(tmp_path / "best", NEAR, "here", clock).note(200e-9) == 190e-9
 
@@ -108,6 +110,8 @@ def test_witness_of_a_slot_is_compared_with_the_best_of_this_machine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On one thread and on all; a machine of which nothing is known is looked at for longer."""
+    usual: list[bool] = []
+    monkeypatch.setattr("measure.slot.sharing_is_usual", lambda: bool(usual))
     asked: list[float] = []
     cycles = {1: 20.0, 2: 21.0}
 
@@ -134,7 +138,7 @@ def test_witness_of_a_slot_is_compared_with_the_best_of_this_machine(
     assert one.pace().alone == (13.9, 14.5)
     one._learn(SHARED, seen(24.0))
     assert one.pace().alone == (13.9, 14.5)
-    cycles[1] = 0.0  # where sharing is usual
+    usual.append(True)
     assert one._best_alone(1) == 0.0
     for made in (one, two):
         made.close()

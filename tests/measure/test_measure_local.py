@@ -27,7 +27,7 @@ from measure.lock import SlotLock
 from measure.pool import JobHandle, Pool
 from measure.slot import LocalRunner
 from measure.status import MeasureResult, Status
-from measure.timing import Estimate
+from measure.timing import Beside, Estimate
 from measure.visits import Noise, Turn
 
 GOOD = Double("right")
@@ -249,7 +249,8 @@ def test_local_visits_a_candidate_again_and_counts_all_of_it(
         if made.yardstick is None:
             return made
         # As on a machine on which nothing disturbs.
-        usual = dataclasses.replace(made.found, noise=0.0, beside=(1.0, made.yardstick.seconds))
+        own = made.yardstick.seconds
+        usual = dataclasses.replace(made.found, noise=0.0, beside=Beside(1.0, own, own))
         return dataclasses.replace(made, found=usual)
 
     monkeypatch.setattr(pool._slot, "turn", watched)
@@ -276,7 +277,7 @@ def test_local_waits_for_a_quiet_moment_and_not_forever(
     def disturbed(*args: Any) -> Turn:
         made = turn(*args)
         assert isinstance(made.found, Estimate)
-        told = {"noise": noises.pop(0) if noises else 0.0, "beside": (1e-9, 1e-9)}
+        told = {"noise": noises.pop(0) if noises else 0.0, "beside": Beside(1e-9, 1e-9, 1e-9)}
         return dataclasses.replace(made, found=dataclasses.replace(made.found, **told))
 
     monkeypatch.setattr(pool._slot, "turn", disturbed)

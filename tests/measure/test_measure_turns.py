@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from measure.patience import Moment
 from measure.timing import Estimate, TimingPlan
-from measure.turns import PACES, Known, time_turn
+from measure.turns import NOW, PACES, WARMING, Known, time_turn
 
 PLAN = TimingPlan()
 NOMINAL = 50e-6
@@ -46,15 +47,28 @@ class Clock:
     def crowding(self) -> float:
         return 0.7 if self.calls + self.beside <= self.crowded else 0.0
 
-    def turn(self, plan: TimingPlan = PLAN, alone: bool = False) -> Estimate:
+    def turn(
+        self,
+        plan: TimingPlan = PLAN,
+        alone: bool = False,
+        moment: Moment = NOW,
+    ) -> Estimate:
         kernel = Known(self.call, self.seconds)
         yardstick = None if alone else Known(self.call_beside, self.yardstick)
-        return time_turn(kernel, yardstick, self.pacer, plan, NOMINAL, crowding=self.crowding)
+        return time_turn(
+            kernel,
+            yardstick,
+            self.pacer,
+            plan,
+            NOMINAL,
+            crowding=self.crowding,
+            moment=moment,
+        )
 
 
 def levels(found: Estimate) -> tuple[float, float]:
     assert found.beside is not None
-    return found.beside
+    return found.beside.kernel, found.beside.own
 
 
 def test_turn_takes_its_samples_of_both() -> None:
@@ -103,6 +117,49 @@ def test_turn_shows_in_both_what_slows_the_machine() -> None:
     kernel, yardstick = levels(Clock(1e-3, slow=1.2).turn())
     assert kernel / yardstick == pytest.approx(1.0)
     assert yardstick == pytest.approx(1.2 * YARDSTICK)
+
+
+def test_turn_begins_anew_where_it_is_postponed() -> None:
+    clock, told = Clock(1e-3, slow=1.5, rate=1.1), []
+
+    class Third(Moment):
+        def postponed(self, own: float, spent: float) -> bool:
+            told.append(own)
+            clock.slow = 1.5 - 0.25 * len(told)
+            clock.rate = 1.1 - 0.1 * min(2, len(told))
+            return len(told) < 3
+
+    found = clock.turn(moment=Third(lambda: False, 1.0))
+    each = PLAN.repeats // 2
+    assert told == pytest.approx([1.5e-3, 1.25e-3, 1e-3])
+    warm = int(PLAN.budget_ms * 1e-3 / 4 / YARDSTICK)
+    assert warm > 1
+    assert (clock.calls, clock.beside) == (PLAN.repeats, 4 * each + 2 * warm)
+    assert found.samples == pytest.approx((0.75 * 0.9e-3,) * PLAN.repeats)
+    assert levels(found) == pytest.approx((0.75e-3, 0.75e-3)), "by the clock as it is now"
+    assert found.beside is not None
+    assert found.beside.slowest == pytest.approx(1e-3)
+
+
+def test_turn_whose_yardstick_waited_for_a_core_is_not_postponed() -> None:
+    class Never(Moment):
+        def postponed(self, own: float, spent: float) -> bool:
+            raise AssertionError
+
+    assert Clock(1e-3, crowded=1000).turn(moment=Never(lambda: False, 1.0)).samples
+
+
+@pytest.mark.parametrize("disturbed", [False, True])
+def test_turn_that_had_to_wait_warms_up(disturbed: bool) -> None:
+    looks = [disturbed, False]
+    short = Clock(1e-5, yardstick=2e-5)
+    short.turn(moment=Moment(lambda: looks.pop(0), 1.0))
+    number = 10
+    assert short.beside == PLAN.repeats * number + 2 + disturbed * WARMING * number
+    long = Clock(1e-2, yardstick=9e-3)
+    looks = [disturbed, False]
+    long.turn(moment=Moment(lambda: looks.pop(0), 1.0))
+    assert long.beside == 1 + disturbed
 
 
 def test_turn_on_shared_cores_is_no_answer() -> None:

@@ -18,10 +18,10 @@ from measure.patience import Patience
 from measure.runner import Pace
 from measure.slot import QUIET_SECONDS, LocalRunner, Slot
 from measure.status import MeasureResult, Status
-from measure.timing import Estimate, TimingPlan, estimate
+from measure.timing import Beside, Estimate, TimingPlan, estimate
 from measure.visits import UNSEEN, UNSURE, Noise, Turn, Visited
 from measure.warm import Template
-from measure.yardstick import ENOUGH, Yardstick
+from measure.yardstick import CALM, ENOUGH, FEW, KEPT, Yardstick
 
 CODE = Artifact(b"", KernelInfo("kernel", ()), "llvm")
 PLAN = TimingPlan()
@@ -36,7 +36,7 @@ def times(seconds: float) -> Estimate:
 
 def turn(seconds: float, own: float = OWN, noise: float = 0.0, wall: float = 0.0) -> Turn:
     """A later one, on a machine on which the yardstick takes `own` seconds."""
-    found = replace(times(seconds), beside=(seconds, own), noise=noise)
+    found = replace(times(seconds), beside=Beside(seconds, own, own), noise=noise)
     return Turn(found, wall, yardstick=Yardstick(CODE, OWN, known=True))
 
 
@@ -79,7 +79,7 @@ def test_visits_are_told_without_what_slowed_the_yardstick() -> None:
     made = first(1e-3)
     yardstick = Yardstick(CODE, OWN)
     for slow in (1.0, 1.1, 1.2, 0.9) * 4:
-        found = replace(times(1e-3), beside=(1e-3 * slow, OWN * slow))
+        found = replace(times(1e-3), beside=Beside(1e-3 * slow, OWN * slow, OWN * slow))
         made.add(Turn(found, yardstick=yardstick))
         yardstick.note(OWN * slow)
     yardstick.learn([(v.kernel, v.own) for v in made.quiet])
@@ -112,6 +112,35 @@ def test_visits_find_out_what_the_yardstick_takes_and_keep_to_it() -> None:
     assert yardstick.unusual(3.0) == pytest.approx(0.5)
     other = yardstick.replaced(CODE, 1.0)
     assert (other.known, other.seconds, other.share) == (True, 1.0, yardstick.share)
+
+
+def test_yardstick_knows_what_it_takes_in_calm_moments() -> None:
+    yardstick = Yardstick(CODE, OWN)
+    for n in range(KEPT):
+        assert bool(yardstick.calm_seconds) is (n >= FEW)
+        yardstick.note(OWN if n % 4 == 0 else 1.2 * OWN)
+    assert yardstick.calm_seconds == pytest.approx(CALM * OWN)
+    for _ in range(KEPT):
+        yardstick.note(1.3 * OWN)
+    assert yardstick.calm_seconds == pytest.approx(CALM * 1.3 * OWN), "there are none any more"
+
+
+def test_visits_in_calm_moments_count_where_there_are_two() -> None:
+    yardstick, made = Yardstick(CODE, OWN, known=True), first(1e-3)
+    for _ in range(FEW):
+        yardstick.note(OWN)
+
+    def add(seconds: float, own: float, slowest: float) -> None:
+        found = replace(times(seconds), beside=Beside(seconds, own, slowest))
+        made.add(Turn(found, yardstick=yardstick))
+
+    add(0.90e-3, OWN, 1.10 * OWN)
+    add(0.91e-3, OWN, 1.10 * OWN)
+    add(1.00e-3, OWN, 1.04 * OWN)
+    assert made.seconds == pytest.approx(0.905e-3), "a single one says little"
+    add(1.00e-3, OWN, 1.04 * OWN)
+    assert made.seconds == pytest.approx(1.00e-3)
+    assert made.error == 0.0
 
 
 def test_visits_go_on_until_they_agree() -> None:
