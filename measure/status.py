@@ -39,11 +39,11 @@ class MeasureResult:
     `spread` is the interquartile range of the samples as a fraction of that. `noise` is the
     machine's unrest, as a fraction: the larger of what is known of the least disturbed visit (the
     pacer's interquartile range; how long even the best sample waited for a core, or how crowded it
-    was; how much slower than usual the yardstick was; 0.2 where the host had put the cores apart,
-    see `measure.witness`) and how far two times of equal programs lie apart, nine times in ten, by
-    the last candidates. Differences below it say nothing. All four are None unless the status is
-    `ok`. `runs` counts the timed calls; `samples` are seconds a call, of all visits, drift not
-    cancelled.
+    was, as long as the job waits for others, see `measure.patience`; how much slower than usual the
+    yardstick was; 0.2 where the host had put the cores apart, see `measure.witness`) and how far
+    two times of equal programs lie apart, nine times in ten, by the last candidates. Differences
+    below it say nothing. All four are None unless the status is `ok`. `runs` counts the timed
+    calls; `samples` are seconds a call, of all visits, drift not cancelled.
 
     `build_seconds`, `queue_seconds` (waiting for the device) and `run_wall_seconds` (all that the
     runner did: linking, verifying, timing; of which `verify_seconds`) are separate clocks.

@@ -20,8 +20,9 @@ a process's threads have waited for a core (`measure.threads`). A sample during 
 for more than `CLEAN` of it is disturbed. It does not count towards what ends sampling or puts a
 candidate out of the race, only towards `patience_ms`. Nor does one after which the cores turn out
 to be shared with someone (`measure.witness`); such times last, so a visit that finds nothing else
-ends, and the candidate is visited later. Where no sample was clean, the noise figure is at least
-what the least disturbed one waited, or how crowded its cores were.
+ends, and the candidate is visited later, as long as its job is patient (`measure.patience`). Where
+no sample was clean, the noise figure is at least what the least disturbed one waited, or how
+crowded its cores were.
 """
 
 from __future__ import annotations

@@ -19,16 +19,12 @@ from autosched.errors import MeasureError
 from autosched.schedule import Schedule, Trace
 from autosched.tir.nodes import PrimFunc
 from autosched.workloads import prim_func_of
-from measure import local
 from measure.build import LocalBuilder
-from measure.job import Job
 from measure.local import LocalPool
 from measure.lock import SlotLock
 from measure.pool import JobHandle, Pool
 from measure.slot import LocalRunner
 from measure.status import MeasureResult, Status
-from measure.timing import Beside, Estimate
-from measure.visits import Noise, Turn
 
 GOOD = Double("right")
 Found = Sequence[tuple[int, MeasureResult]]
@@ -234,70 +230,6 @@ def test_local_cancel_keeps_what_was_timed(pool: LocalPool, job: JobHandle) -> N
     statuses = [str(r.status) for r in results]
     assert statuses == ["ok"] * statuses.count("ok") + ["cancelled"] * statuses.count("cancelled")
     assert 0 < statuses.count("ok") < 120
-
-
-def test_local_visits_a_candidate_again_and_counts_all_of_it(
-    pool: LocalPool, job: JobHandle, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    later: list[Estimate] = []
-    turn = pool._slot.turn
-
-    def watched(*args: Any) -> Turn:
-        made = turn(*args)
-        assert isinstance(made.found, Estimate)
-        later.append(made.found)
-        if made.yardstick is None:
-            return made
-        # As on a machine on which nothing disturbs.
-        own = made.yardstick.seconds
-        usual = dataclasses.replace(made.found, noise=0.0, beside=Beside(1.0, own, own))
-        return dataclasses.replace(made, found=usual)
-
-    monkeypatch.setattr(pool._slot, "turn", watched)
-    (often,) = pool.measure(job, [GOOD])
-    assert often.ok
-    assert often.raw_seconds == min(often.samples)
-    assert len(often.samples) > sum(len(visit.samples) for visit in later) > 0
-    assert often.runs > sum(visit.runs for visit in later) > 0
-    later.clear()
-    assert isinstance(job, Job)
-    assert job.yardstick is not None, "what the visits are taken beside"
-    once = dataclasses.replace(pool._slot.plan, most_visits=1)
-    monkeypatch.setattr(pool._slot, "plan", once)
-    assert pool.measure(job, [GOOD])[0].ok
-    assert len(later) == 1
-    assert later[0].beside is not None
-
-
-def test_local_waits_for_a_quiet_moment_and_not_forever(
-    pool: LocalPool, job: JobHandle, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    turn, noises = pool._slot.turn, [0.9] * 6
-
-    def disturbed(*args: Any) -> Turn:
-        made = turn(*args)
-        assert isinstance(made.found, Estimate)
-        told = {"noise": noises.pop(0) if noises else 0.0, "beside": Beside(1e-9, 1e-9, 1e-9)}
-        return dataclasses.replace(made, found=dataclasses.replace(made.found, **told))
-
-    monkeypatch.setattr(pool._slot, "turn", disturbed)
-    monkeypatch.setattr(pool, "_noise", Noise())
-    monkeypatch.setattr(job, "yardstick", None)
-    monkeypatch.setattr(local, "PAUSE_SECONDS", 0.001)
-    results = pool.measure(job, [GOOD, GOOD])
-    assert not noises
-    assert [(r.ok, r.noise) for r in results] == [(True, 0.0)] * 2
-    noises += [0.9] * 10**6
-    (never,) = pool.measure(job, [GOOD])
-    assert never.ok
-    assert never.noise == 0.9
-
-
-def test_local_visits_go_on_in_a_new_process(pool: LocalPool, job: JobHandle) -> None:
-    """Between two visits another candidate crashed: memory is filled again."""
-    doubles = [GOOD, *[Double("segfault")] * 3, GOOD] * 4
-    results = pool.measure(job, doubles)
-    assert [r.ok for r in results] == [d.name == "right" for d in doubles]
 
 
 def test_local_nothing_to_measure(pool: LocalPool, job: JobHandle) -> None:
