@@ -9,7 +9,7 @@ import pytest
 from autosched.codegen.artifact import Artifact, KernelInfo
 from measure.finalists import contenders, distribution
 from measure.status import MeasureResult, Status
-from measure.timing import estimate
+from measure.timing import Beside, estimate
 from measure.visits import UNSURE, Turn, Visited
 from measure.yardstick import Yardstick
 
@@ -20,7 +20,7 @@ YARDSTICK = Yardstick(CODE, 1.0, known=True)
 
 def turn(seconds: float, noise: float = 0.0) -> Turn:
     found = estimate([seconds, seconds * 1.1], [1.0], 1.0, 2)
-    return Turn(replace(found, beside=(seconds, 1.0), noise=noise), yardstick=YARDSTICK)
+    return Turn(replace(found, beside=Beside(seconds, 1.0, 1.0), noise=noise), yardstick=YARDSTICK)
 
 
 def finalist(*turns: float) -> Visited:
