@@ -41,6 +41,8 @@ class Job:
     spec: JobSpec = field(init=False)
     fd: int = -1
     yardstick: Yardstick | None = None
+    rounds: int = 0
+    """Of visits so far."""
     patience: Patience = field(default_factory=Patience)
 
     @property

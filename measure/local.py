@@ -41,7 +41,7 @@ from measure.slot import PACE_TIMEOUT, LocalRunner, Slot
 from measure.status import Distribution, MeasureResult, Status
 from measure.visits import Noise, Visited
 from measure.warm import Template
-from measure.yardstick import FASTER, Yardstick
+from measure.yardstick import Yardstick
 
 __all__ = ["LocalPool", "LocalRunner"]
 
@@ -207,27 +207,30 @@ class LocalPool(Closing):
         job.patience.note(0.0, time.monotonic() - began)
 
     def _visit(self, job: Job, waiting: Sequence[Visited], cancel: threading.Event | None) -> None:
-        """One more visit to each, until cancelled. The fastest of the first is the yardstick."""
+        """One more visit to each, until cancelled, with the arguments in another place in memory.
+        The fastest of the first is the yardstick."""
         if job.yardstick is None and waiting:
             fastest = min(waiting, key=lambda v: v.seconds or inf)
             if fastest.artifact is not None and fastest.seconds is not None:
                 job.yardstick = Yardstick(fastest.artifact, fastest.seconds)
+        place = job.rounds % job.spec.places
+        job.rounds += 1
         for visited in waiting:
             if cancel is not None and cancel.is_set():
                 return
             if visited.artifact is not None and visited.seconds is not None:
-                visited.add(self._slot.turn(job, visited.artifact, visited.seconds))
+                visited.add(self._slot.turn(job, visited.artifact, visited.seconds, place))
 
     def _settled(self, job: Job, visited: Visited) -> MeasureResult:
         """The final result; the yardstick learns from it, and may give way to the candidate."""
         result, yardstick = self._noise.note(visited), job.yardstick
         if visited.artifact is None or result.seconds is None or yardstick is None:
             return result
-        visits = [(v.kernel, v.own) for v in visited.quiet if v.yardstick is yardstick]
+        visits = [(v.kernel, v.own) for v in visited.quiet if v.yardstick.yardstick is yardstick]
         if visits:
             yardstick.learn(visits)
-            if yardstick.known and result.seconds * FASTER <= yardstick.seconds:
-                job.yardstick = yardstick.replaced(visited.artifact, result.seconds)
+            other = yardstick.replaced_by(visited.artifact, result.seconds)
+            job.yardstick = other or yardstick
         return result
 
     def remeasure(

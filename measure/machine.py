@@ -49,6 +49,10 @@ class Arguments(Protocol):
         """One a parameter."""
         ...
 
+    def at(self, place: int) -> Sequence[Any]:
+        """The same in another place; `memory` itself in place 0."""
+        ...
+
     def reset(self) -> None:
         """Inputs as they were, outputs poisoned."""
         ...

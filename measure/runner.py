@@ -32,6 +32,9 @@ from measure.witness import APART, APART_NOISE, FEW, barrier_seconds, crowding, 
 
 Array = npt.NDArray[Any]
 PAGE = 4096
+PLACES = 8
+PLACES_BYTES = 128 << 20
+"""All places together."""
 KERNELS_KEPT = 32
 PACES = 200
 PACE_SECONDS = 0.5
@@ -69,6 +72,15 @@ class JobSpec:
     def size(self) -> int:
         """Bytes of the memory file."""
         return max(PAGE, sum(-(-param_bytes(p) // PAGE) * PAGE for p in self.params))
+
+    @property
+    def places(self) -> int:
+        """How many places in this machine's memory the arguments have while candidates are timed.
+
+        Which pages of the machine an array gets makes kernels up to 10 % faster or slower, each in
+        its own way, the same as long as it stays there; and users' arrays may lie anywhere.
+        """
+        return 1 if self.where is not None else min(PLACES, max(1, PLACES_BYTES // self.size))
 
 
 @dataclass(frozen=True)
@@ -128,7 +140,8 @@ class _Runner:
         self.machine = machine
         self._key = ""
         self._arguments: Arguments | None = None
-        self._kernels: OrderedDict[tuple[str, KernelInfo], Runnable] = OrderedDict()
+        self._kernels: OrderedDict[tuple[str, KernelInfo, int], Runnable] = OrderedDict()
+        self._place = 0
         self._pacers: dict[int, Runnable] = {}
         self.threads = machine.threads
         self.barrier = inf
@@ -144,10 +157,10 @@ class _Runner:
             self._key = job.key
         return self._arguments
 
-    def kernel(self, artifact: Code, job: JobSpec, fd: int) -> Runnable:
-        """The loaded code, from the last few used or new."""
-        memory = self.arguments(job, fd).memory
-        key = code_key(artifact), artifact.info
+    def kernel(self, artifact: Code, job: JobSpec, fd: int, place: int = 0) -> Runnable:
+        """The loaded code on the arguments in that place, from the last few used or new."""
+        memory = self.arguments(job, fd).at(place)
+        key = code_key(artifact), artifact.info, place
         found = self._kernels.pop(key, None)
         if found is None:
             found = self.machine.kernel(artifact, memory, job.threads)
@@ -155,6 +168,11 @@ class _Runner:
         while len(self._kernels) > KERNELS_KEPT:
             self._kernels.popitem(last=False)
         return found
+
+    def moved(self, place: int) -> bool:
+        """Whether the arguments were in another place the last time."""
+        before, self._place = self._place, place
+        return before != place
 
     def pacer(self, artifact: Code, threads: int, nominal: float) -> Callable[[], float]:
         """A function that times the pacer once; `nominal` is its time if known, else 0."""
@@ -299,6 +317,7 @@ def _run(
     threads = pace.threads_of(artifact)
     pacer = runner.pacer(pace.artifact, threads, pace.nominal(threads))
     before = _state(job, threads)
+    runner.moved(0)
     began = time.perf_counter()
     first, status, text = _verified_call(kernel, arguments, runner.machine, pace.artifact)
     verified = time.perf_counter() - began - first
@@ -343,14 +362,15 @@ def sample(
     plan: TimingPlan,
     pace: Pace,
     patience: float,
+    place: int,
     fds: list[int],
 ) -> Estimate | RunReply | Last:
     """A turn of a verified candidate that takes about so many `seconds`, beside the yardstick with
     its own, and those that it takes at most where nobody disturbs it (0: not known); or what the
-    device says went wrong. It begins when nobody does, after `patience` seconds in any case. See
-    `time_turn`."""
+    device says went wrong. It begins when nobody does, after `patience` seconds in any case. The
+    arguments lie in that `place`. See `time_turn`."""
     try:
-        return _sample(job, artifact, seconds, yardstick, plan, pace, patience, fds[0])
+        return _sample(job, artifact, seconds, yardstick, plan, pace, patience, place, fds[0])
     except DeviceError as e:
         return _failed(e)
 
@@ -367,12 +387,13 @@ def _sample(
     plan: TimingPlan,
     pace: Pace,
     patience: float,
+    place: int,
     fd: int,
 ) -> Estimate | Last:
     runner = _runner(job.where)
 
     def known(code: Code, seconds: float) -> Known:
-        kernel = runner.kernel(code, job, fd)
+        kernel = runner.kernel(code, job, fd, place)
         return Known(lambda n: kernel.call(n, plan.flush_cache), seconds)
 
     timed = known(artifact, seconds)
@@ -394,6 +415,7 @@ def _sample(
         runner.threads.waited,
         runner.crowding(pace, threads),
         moment,
+        runner.moved(place),
     )
     found = placed(found, runner.barrier, runner.looks, pace)
     found = replace(found, waited_seconds=moment.waited)

@@ -214,16 +214,17 @@ class Slot:
         # The clock on the wall may be set meanwhile; it is read once.
         return replace(result, finished_at=started + time.monotonic() - began)
 
-    def turn(self, job: Job, artifact: Code, seconds: float) -> Turn:
+    def turn(self, job: Job, artifact: Code, seconds: float, place: int = 0) -> Turn:
         """One turn of a verified candidate that takes about so many `seconds`, beside the job's
-        yardstick if there is one, on cores that nobody disturbs as long as the job is patient.
+        yardstick if there is one, on cores that nobody disturbs as long as the job is patient. Both
+        find the arguments in that `place` in memory.
 
         What fails gets one more attempt in a new process, unless it took too long. The candidate
         is to blame if that fails as well, other than for want of memory. The yardstick, which may
         be as wild, stays out of that attempt, and is one no more if it is the better for it.
         """
         spent, note = 0.0, ""
-        yardstick = job.yardstick
+        here = None if job.yardstick is None else job.yardstick.at(place)
         for _attempt in range(2):
             fresh = self._is_fresh
             patience = min(QUIET_SECONDS, job.patience.seconds)
@@ -232,10 +233,11 @@ class Slot:
                 "measure.runner:sample",
                 artifact,
                 seconds,
-                yardstick and (yardstick.artifact, yardstick.seconds, yardstick.calm_seconds),
+                here and (here.yardstick.artifact, here.seconds, here.calm_seconds),
                 self.plan,
                 self.pace() if patience else replace(self.pace(), alone=(0.0, 0.0)),
                 patience,
+                place,
                 timeout=self.options.timeout + patience,
             )
             self._used_start = self.child.starts
@@ -245,12 +247,12 @@ class Slot:
                 self._learn(artifact, found)
                 spent -= found.waited_seconds
                 job.patience.note(found.waited_seconds, spent)
-                if yardstick is None and note:
+                if here is None and note:
                     job.yardstick = None
-                elif yardstick and found.beside and found.noise <= DISTURBED:
-                    yardstick.note(found.beside.own)
-                return Turn(found, spent, note=note, yardstick=yardstick)
-            yardstick = None
+                elif here and found.beside and found.noise <= DISTURBED:
+                    here.note(found.beside.own)
+                return Turn(found, spent, note=note, yardstick=here)
+            here = None
             self.child.kill()  # what a kernel does to its process, or to a GPU's context, stays
             if _is_lost(outcome):
                 return Turn(None, spent, note=note)
@@ -319,7 +321,7 @@ class Slot:
         seconds = timeout + job.handling_seconds
         pace = self.pace()
         # A child keeps the data of the job at hand, which large ones must not be replaced for.
-        self.child.grow_bytes = GROW_BYTES + DATA_COPIES * job.spec.size
+        self.child.grow_bytes = GROW_BYTES + (DATA_COPIES + job.spec.places) * job.spec.size
         with self._slot_lock().timing() as waited:
             unready = self._get_ready(pace)
             if unready is not None:

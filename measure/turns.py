@@ -47,9 +47,11 @@ def time_turn(
     waited: Callable[[], float] = lambda: 0.0,
     crowding: Callable[[], float] = lambda: 0.0,
     moment: Moment = NOW,
+    cold: bool = False,
 ) -> Estimate:
     """`plan.repeats` clean samples of either within half of `plan.budget_ms`, one at least; see
     `time_kernel`. Without a `yardstick` there is nothing beside. It begins when `moment` says so.
+    `cold`: caches hold something else.
     """
     paces: list[float] = []
 
@@ -78,7 +80,7 @@ def time_turn(
             tried += 1
 
     budget = plan.budget_ms * 1e-3
-    slept = moment.wait()
+    slept = moment.wait() or cold
     samples, beside = Samples(kernel.call, waited), None
     if yardstick is not None:
         while True:

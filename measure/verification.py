@@ -278,6 +278,17 @@ class Buffers:
             n: Expected(p, values[n], tolerance) for n, p in enumerate(params) if p.written
         }
         self._dirty = True
+        self._places: dict[int, Sequence[Any]] = {0: self.memory}
+
+    def at(self, place: int) -> Sequence[Any]:
+        """Memory for each argument in another place, `memory` itself in place 0. What is there at
+        first is what `values` holds. Raises MemoryError."""
+        if place not in self._places:
+            elsewhere = [Guarded(m.name, m.nbytes) for m in self.memory]
+            for guarded, param, value in zip(elsewhere, self.params, self.values, strict=True):
+                guarded.array(param.shape, param.dtype)[...] = value
+            self._places[place] = elsewhere
+        return self._places[place]
 
     def reset(self) -> None:
         """Inputs as they were, outputs poisoned, guards armed."""

@@ -25,7 +25,7 @@ from statistics import fmean, median, stdev
 from measure.machine import Code
 from measure.status import MeasureResult, Status
 from measure.timing import Estimate, TimingPlan, quantile, relative_range
-from measure.yardstick import Yardstick
+from measure.yardstick import Here
 
 KEPT = 32
 LEVEL = 0.25
@@ -54,7 +54,7 @@ class Turn:
     seconds: float = 0.0
     to_blame: bool = False
     note: str = ""
-    yardstick: Yardstick | None = None
+    yardstick: Here | None = None
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Pair:
     kernel: float
     own: float
     slowest: float
-    yardstick: Yardstick
+    yardstick: Here
     noise: float
 
     @property
@@ -111,7 +111,7 @@ class Visited:
             self.troubled = True
             self.result = replace(self.result, error=turn.note)
 
-    def _keep(self, found: Estimate, yardstick: Yardstick | None) -> None:
+    def _keep(self, found: Estimate, yardstick: Here | None) -> None:
         if found.beside is not None and yardstick is not None:
             kernel, own, slowest = found.beside
             noise = max(found.noise, yardstick.unusual(own))
@@ -158,20 +158,24 @@ class Visited:
             return False
         # Who was disturbed may be as much faster as that.
         doubt = 0.0 if self.quiet else self.result.noise or 0.0
-        if seconds > plan.out_of_race * best_seconds * (1.0 + doubt):
+        # A visit that something slowed to many times its time does not put anybody out.
+        least = min(seconds, self.result.raw_seconds or seconds)
+        if least > plan.out_of_race * best_seconds * (1.0 + doubt):
             return False
         if not self.quiet:
             return True
-        far = seconds > plan.near_race * best_seconds
+        far = least > plan.near_race * best_seconds
         near = seconds <= plan.near_best * best_seconds
         most_ms = plan.most_near_ms if near else plan.most_ms
-        if self.tried >= plan.most_visits or self.spent > most_ms * 1e-3:
-            return False
         wanted = plan.far_visits if far else plan.least_visits
-        if seconds > plan.long_ms * 1e-3:
+        if least > plan.long_ms * 1e-3:
             wanted -= 1
+        if self.tried >= plan.most_visits:
+            return False
         if len(self.quiet) < wanted:
             return True
+        if self.spent > most_ms * 1e-3:
+            return False
         error = self.error
         return error is not None and error > (plan.far_agreement if far else plan.agreement)
 

@@ -11,11 +11,11 @@ from measure.finalists import contenders, distribution
 from measure.status import MeasureResult, Status
 from measure.timing import Beside, estimate
 from measure.visits import UNSURE, Turn, Visited
-from measure.yardstick import Yardstick
+from measure.yardstick import Here, Yardstick
 
 CODE = Artifact(b"", KernelInfo("kernel", (), parallel=True), "llvm")
 OK = MeasureResult(Status.OK, seconds=5.0, raw_seconds=5.0, spread=0.0, noise=0.0, samples=(5.0,))
-YARDSTICK = Yardstick(CODE, 1.0, known=True)
+YARDSTICK = Here(Yardstick(CODE, 1.0), 1.0, known=True)
 
 
 def turn(seconds: float, noise: float = 0.0) -> Turn:

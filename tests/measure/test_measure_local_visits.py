@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -62,6 +63,25 @@ def test_local_visits_a_candidate_again_and_counts_all_of_it(
     assert pool.measure(job, [GOOD])[0].ok
     assert len(later) == 1
     assert later[0].beside is not None
+
+
+def test_local_visits_find_the_arguments_in_one_place_after_the_other(
+    pool: LocalPool, job: JobHandle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turn, places = pool._slot.turn, []
+
+    def watched(*args: Any) -> Turn:
+        places.append(args[-1])
+        made = turn(*args)
+        assert isinstance(made.found, Estimate), "right in each of them"
+        return made
+
+    monkeypatch.setattr(pool._slot, "turn", watched)
+    results = pool.remeasure(job, [GOOD, GOOD], rounds=10)
+    assert all(r.ok for r in results)
+    assert isinstance(job, Job)
+    assert job.spec.places == 8
+    assert [place for place, _ in itertools.groupby(places)] == [*range(8), 0, 1]
 
 
 def test_local_visits_end_with_the_turn_in_which_they_are_cancelled(

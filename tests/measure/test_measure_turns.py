@@ -52,6 +52,7 @@ class Clock:
         plan: TimingPlan = PLAN,
         alone: bool = False,
         moment: Moment = NOW,
+        cold: bool = False,
     ) -> Estimate:
         kernel = Known(self.call, self.seconds)
         yardstick = None if alone else Known(self.call_beside, self.yardstick)
@@ -63,6 +64,7 @@ class Clock:
             NOMINAL,
             crowding=self.crowding,
             moment=moment,
+            cold=cold,
         )
 
 
@@ -160,6 +162,12 @@ def test_turn_that_had_to_wait_warms_up(disturbed: bool) -> None:
     looks = [disturbed, False]
     long.turn(moment=Moment(lambda: looks.pop(0), 1.0))
     assert long.beside == 1 + disturbed
+
+
+def test_turn_on_other_memory_than_the_last_warms_up() -> None:
+    clock = Clock(1e-3)
+    clock.turn(cold=True)
+    assert clock.beside == PLAN.repeats + min(WARMING, int(2.5e-3 / YARDSTICK))
 
 
 def test_turn_on_shared_cores_is_no_answer() -> None:

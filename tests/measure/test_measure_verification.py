@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -9,6 +11,8 @@ from autosched import te
 from autosched.codegen.artifact import Param
 from autosched.tir.nodes import PrimFunc
 from measure.inputs import RECIPES, InputSpec, fill, input_specs, quality
+from measure.machine import GPU
+from measure.runner import JobSpec
 from measure.status import Status
 from measure.verification import (
     GUARD_BYTES,
@@ -148,6 +152,30 @@ def test_buffers_are_restored_after_a_fault() -> None:
     buffers.reset()
     assert buffers.arrays[0][3] == 3
     assert np.isnan(buffers.arrays[1]).all()
+
+
+def test_buffers_lie_in_more_than_one_place() -> None:
+    params = (Param("a", (8,), "float32", False), Param("o", (8,), "float32", True))
+    values = [np.arange(8, dtype="float32"), np.arange(8, dtype="float32") * 2]
+    buffers = Buffers(params, values, EXACT)
+    assert buffers.at(0) is buffers.memory
+    there = buffers.at(3)
+    assert there is buffers.at(3)
+    addresses = {m.address for place in range(4) for m in buffers.at(place)}
+    assert len(addresses) == 4 * len(params)
+    for memory, param, value in zip(there, params, values, strict=True):
+        assert (memory.array(param.shape, param.dtype) == value).all()
+        assert memory.broken() == ""
+
+
+@pytest.mark.parametrize(
+    ("megabytes", "places"), [(0, 8), (4, 8), (16, 8), (17, 7), (32, 4), (64, 2), (65, 1), (999, 1)]
+)
+def test_large_arguments_lie_in_fewer_places(megabytes: int, places: int) -> None:
+    params = (Param("a", (megabytes, 1 << 20), "int8", False),)
+    spec = JobSpec("job", "", 0, params, (), EXACT, 1)
+    assert spec.places == places
+    assert replace(spec, where=GPU("cuda")).places == 1
 
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda r: r.name)

@@ -21,7 +21,7 @@ from measure.status import MeasureResult, Status
 from measure.timing import Beside, Estimate, TimingPlan, estimate
 from measure.visits import UNSEEN, UNSURE, Noise, Turn, Visited
 from measure.warm import Template
-from measure.yardstick import CALM, ENOUGH, FEW, KEPT, Yardstick
+from measure.yardstick import CALM, ENOUGH, FEW, KEPT, Here, Yardstick
 
 CODE = Artifact(b"", KernelInfo("kernel", ()), "llvm")
 PLAN = TimingPlan()
@@ -37,7 +37,7 @@ def times(seconds: float) -> Estimate:
 def turn(seconds: float, own: float = OWN, noise: float = 0.0, wall: float = 0.0) -> Turn:
     """A later one, on a machine on which the yardstick takes `own` seconds."""
     found = replace(times(seconds), beside=Beside(seconds, own, own), noise=noise)
-    return Turn(found, wall, yardstick=Yardstick(CODE, OWN, known=True))
+    return Turn(found, wall, yardstick=Here(Yardstick(CODE, OWN), OWN, known=True))
 
 
 def first(seconds: float) -> Visited:
@@ -78,10 +78,11 @@ def test_visits_count_together() -> None:
 def test_visits_are_told_without_what_slowed_the_yardstick() -> None:
     made = first(1e-3)
     yardstick = Yardstick(CODE, OWN)
+    here = yardstick.at(0)
     for slow in (1.0, 1.1, 1.2, 0.9) * 4:
         found = replace(times(1e-3), beside=Beside(1e-3 * slow, OWN * slow, OWN * slow))
-        made.add(Turn(found, yardstick=yardstick))
-        yardstick.note(OWN * slow)
+        made.add(Turn(found, yardstick=here))
+        here.note(OWN * slow)
     yardstick.learn([(v.kernel, v.own) for v in made.quiet])
     assert yardstick.share == pytest.approx(1.0, abs=0.01), "what slows the one slows the other"
     assert made.error == pytest.approx(0.0, abs=1e-3)
@@ -102,37 +103,57 @@ def test_visits_beside_a_yardstick_that_is_unusually_slow_are_disturbed() -> Non
 
 
 def test_visits_find_out_what_the_yardstick_takes_and_keep_to_it() -> None:
-    yardstick = Yardstick(CODE, 9.0)
-    assert yardstick.unusual(20.0) == 0.0
+    here = Yardstick(CODE, 9.0).at(0)
+    assert here.unusual(20.0) == 0.0
     for n in range(ENOUGH):
-        yardstick.note(1.0 + n % 3)
-    assert (yardstick.known, yardstick.seconds) == (True, 2.0)
-    yardstick.note(50.0)
-    assert yardstick.seconds == 2.0
-    assert yardstick.unusual(3.0) == pytest.approx(0.5)
-    other = yardstick.replaced(CODE, 1.0)
-    assert (other.known, other.seconds, other.share) == (True, 1.0, yardstick.share)
+        here.note(1.0 + n % 3)
+    assert (here.known, here.seconds) == (True, 1.0)
+    here.note(50.0)
+    assert here.seconds == 1.0
+    assert here.unusual(1.5) == pytest.approx(0.5)
+
+
+def test_yardstick_is_known_for_each_place_by_itself() -> None:
+    yardstick = Yardstick(CODE, 9.0)
+    for place, own in enumerate((1.0, 1.1)):
+        for _ in range(ENOUGH):
+            yardstick.at(place).note(own)
+    assert [yardstick.at(place).seconds for place in range(3)] == [1.0, 1.1, 9.0]
+    assert yardstick.at(0).cancelled(1.0, 1.0) == yardstick.at(1).cancelled(1.0, 1.1) == 1.0
+    assert yardstick.at(1).unusual(1.1) == 0.0
+
+
+def test_yardstick_gives_way_to_a_candidate_that_is_much_faster() -> None:
+    yardstick = Yardstick(CODE, 9.0)
+    assert yardstick.replaced_by(CODE, 1.0) is None, "it is not known"
+    for _ in range(ENOUGH):
+        yardstick.at(1).note(3.0)
+    assert yardstick.replaced_by(CODE, 1.6) is None
+    yardstick.learn([(1e-3, OWN), (1e-3, 1.2 * OWN)])
+    other = yardstick.replaced_by(CODE, 1.4)
+    assert other is not None
+    assert (other.seconds, other.share) == (1.4, yardstick.share)
 
 
 def test_yardstick_knows_what_it_takes_in_calm_moments() -> None:
-    yardstick = Yardstick(CODE, OWN)
+    here = Yardstick(CODE, OWN).at(0)
     for n in range(KEPT):
-        assert bool(yardstick.calm_seconds) is (n >= FEW)
-        yardstick.note(OWN if n % 4 == 0 else 1.2 * OWN)
-    assert yardstick.calm_seconds == pytest.approx(CALM * OWN)
+        assert bool(here.calm_seconds) is (n >= FEW)
+        here.note(OWN if n % 4 == 0 else 1.2 * OWN)
+    assert here.calm_seconds == pytest.approx(CALM * OWN)
     for _ in range(KEPT):
-        yardstick.note(1.3 * OWN)
-    assert yardstick.calm_seconds == pytest.approx(CALM * 1.3 * OWN), "there are none any more"
+        here.note(1.3 * OWN)
+    assert here.calm_seconds == pytest.approx(CALM * 1.3 * OWN), "there are none any more"
 
 
 def test_visits_in_calm_moments_count_where_there_are_two() -> None:
-    yardstick, made = Yardstick(CODE, OWN, known=True), first(1e-3)
+    here, made = Here(Yardstick(CODE, OWN), OWN, known=True), first(1e-3)
     for _ in range(FEW):
-        yardstick.note(OWN)
+        here.note(OWN)
 
     def add(seconds: float, own: float, slowest: float) -> None:
         found = replace(times(seconds), beside=Beside(seconds, own, slowest))
-        made.add(Turn(found, yardstick=yardstick))
+        made.add(Turn(found, yardstick=here))
 
     add(0.90e-3, OWN, 1.10 * OWN)
     add(0.91e-3, OWN, 1.10 * OWN)
@@ -155,6 +176,17 @@ def test_visits_go_on_until_they_agree() -> None:
     assert near.unsettled(1e-3, PLAN), "there the order counts"
     near.add(turn(1.02e-3))
     assert not near.unsettled(1e-3, PLAN)
+
+
+def test_visits_that_are_slowed_by_far_do_not_put_a_candidate_out() -> None:
+    made = first(1e-3)
+    made.add(turn(9e-3, wall=1.0))
+    assert made.seconds == pytest.approx(9e-3)
+    assert made.unsettled(1e-3, PLAN), "its first visit took a ninth of that"
+    made.add(turn(1e-3))
+    made.add(turn(1e-3))
+    assert made.seconds == pytest.approx(1e-3)
+    assert not made.unsettled(1e-3, PLAN)
 
 
 def test_visits_end_when_they_took_too_long() -> None:
@@ -296,7 +328,7 @@ def test_visits_that_may_fail_for_others_are_believed_of_a_fresh_process(
     slot._used_start = child.starts if used else 0
     job: Any = SimpleNamespace(
         handling_seconds=0.0,
-        spec=SimpleNamespace(size=0),
+        spec=SimpleNamespace(size=0, places=1),
         fd=0,
         yardstick=Yardstick(CODE, OWN),
         patience=Patience(),
@@ -320,7 +352,7 @@ def test_visits_of_a_device_that_goes_away_blame_nobody(
     monkeypatch.setattr(runner, "_runner", gone)
     job: Any = SimpleNamespace(
         handling_seconds=0.0,
-        spec=SimpleNamespace(where=None, size=0),
+        spec=SimpleNamespace(where=None, size=0, places=1),
         fd=0,
         yardstick=None,
         patience=Patience(),
@@ -329,7 +361,7 @@ def test_visits_of_a_device_that_goes_away_blame_nobody(
     slot = Slot(Template([]), LocalRunner(lock_folder=tmp_path), 1, lambda: CODE)
     slot._pace = pace
     child = Shared("value")
-    reply = runner.sample(job.spec, CODE, 1.0, None, PLAN, pace, 0.0, [0])
+    reply = runner.sample(job.spec, CODE, 1.0, None, PLAN, pace, 0.0, 0, [0])
     monkeypatch.setattr(child, "call", lambda *args, **options: Outcome("value", reply))
     monkeypatch.setattr(slot, "child", child)
     found = slot.turn(job, CODE, 1.0).found
@@ -346,9 +378,9 @@ def test_visits_of_a_job_that_waited_in_vain_take_the_cores_as_they_are(
     asked: list[tuple[Pace, float, float]] = []
 
     def call(job: Any, function: str, *args: Any, timeout: float) -> tuple[Outcome, float]:
-        asked.append((*args[-2:], timeout - slot.options.timeout))
-        found = replace(turn(1.0).found, waited_seconds=args[-1])  # type: ignore[type-var]
-        return Outcome("value", found, wall_seconds=args[-1] + 0.25), 0.0
+        asked.append((*args[-3:-1], timeout - slot.options.timeout))
+        found = replace(turn(1.0).found, waited_seconds=args[-2])  # type: ignore[type-var]
+        return Outcome("value", found, wall_seconds=args[-2] + 0.25), 0.0
 
     monkeypatch.setattr(slot, "_call", call)
     while job.patience.seconds:
