@@ -33,8 +33,8 @@ from measure.witness import APART, APART_NOISE, FEW, barrier_seconds, crowding, 
 Array = npt.NDArray[Any]
 PAGE = 4096
 PLACES = 8
-PLACES_BYTES = 128 << 20
-"""All places together."""
+PLACES_BYTES = 32 << 20
+"""All places together: large arrays have so many pages that their places hardly matter."""
 KERNELS_KEPT = 32
 PACES = 200
 PACE_SECONDS = 0.5

@@ -83,8 +83,8 @@ class TimingPlan:
     least_visits: int = 3
     far_visits: int = 2
     most_visits: int = 10
-    most_ms: float = 30.0
-    most_near_ms: float = 40.0
+    most_ms: float = 35.0
+    most_near_ms: float = 50.0
 
 
 class Beside(NamedTuple):

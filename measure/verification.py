@@ -281,10 +281,13 @@ class Buffers:
         self._places: dict[int, Sequence[Any]] = {0: self.memory}
 
     def at(self, place: int) -> Sequence[Any]:
-        """Memory for each argument in another place, `memory` itself in place 0. What is there at
-        first is what `values` holds. Raises MemoryError."""
+        """Memory for each argument in another place, `memory` itself in place 0 and where there is
+        no room for more. What is there at first is what `values` holds."""
         if place not in self._places:
-            elsewhere = [Guarded(m.name, m.nbytes) for m in self.memory]
+            try:
+                elsewhere = [Guarded(m.name, m.nbytes) for m in self.memory]
+            except MemoryError:
+                return self.memory
             for guarded, param, value in zip(elsewhere, self.params, self.values, strict=True):
                 guarded.array(param.shape, param.dtype)[...] = value
             self._places[place] = elsewhere

@@ -11,12 +11,15 @@ from typing import Any
 import pytest
 from measure_doubles import Double, make_pool, vector_add
 
+from autosched.codegen.artifact import Artifact, KernelInfo
 from measure import local
 from measure.job import Job
 from measure.local import LocalPool
 from measure.pool import JobHandle
+from measure.status import Status
 from measure.timing import Beside, Estimate
 from measure.visits import Noise, Turn
+from measure.yardstick import Yardstick
 
 GOOD = Double("right")
 
@@ -78,7 +81,7 @@ def test_local_visits_find_the_arguments_in_one_place_after_the_other(
 
     monkeypatch.setattr(pool._slot, "turn", watched)
     results = pool.remeasure(job, [GOOD, GOOD], rounds=10)
-    assert all(r.ok for r in results)
+    assert [r.status for r in results] == [Status.OK] * 2
     assert isinstance(job, Job)
     assert job.spec.places == 8
     assert [place for place, _ in itertools.groupby(places)] == [*range(8), 0, 1]
@@ -114,12 +117,14 @@ def test_local_waits_for_a_quiet_moment_and_not_forever(
     pool: LocalPool, job: JobHandle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     turn, noises = pool._slot.turn, [0.9] * 6
+    always = Yardstick(Artifact(b"", KernelInfo("kernel", ()), "llvm"), 1e-9).at(0)
 
     def disturbed(*args: Any) -> Turn:
         made = turn(*args)
         assert isinstance(made.found, Estimate)
         told = {"noise": noises.pop(0) if noises else 0.0, "beside": Beside(1e-9, 1e-9, 1e-9)}
-        return dataclasses.replace(made, found=dataclasses.replace(made.found, **told))
+        found = dataclasses.replace(made.found, **told)
+        return dataclasses.replace(made, found=found, yardstick=always)
 
     monkeypatch.setattr(pool._slot, "turn", disturbed)
     monkeypatch.setattr(pool, "_noise", Noise())
