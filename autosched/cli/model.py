@@ -1,0 +1,86 @@
+"""What the commands that take a model share."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from autosched.cli.common import DEFAULT_DB, at_least
+from autosched.errors import WorkloadError
+
+if TYPE_CHECKING:
+    from autosched.graph.model import CompiledModel
+    from autosched.tir.module import IRModule
+
+
+def is_model(text: str) -> bool:
+    """Whether an argument is an ONNX file, or a folder that `autosched compile` wrote."""
+    return text.endswith(".onnx") or (Path(text) / "model.json").is_file()
+
+
+def shape_argument(text: str) -> tuple[str, tuple[int, ...]]:
+    """NAME=1,3,224,224."""
+    name, equals, sizes = text.rpartition("=")
+    try:
+        shape = tuple(int(n) for n in sizes.split(",")) if sizes else ()
+    except ValueError:
+        equals = ""
+    if not equals or not name:
+        raise argparse.ArgumentTypeError(f"expected NAME=1,3,224,224, found {text!r}")
+    return name, shape
+
+
+def add_model_options(parser: argparse.ArgumentParser, *, db: bool = True) -> None:
+    """--shape, --target, --threads, --cache and --db."""
+    parser.add_argument(
+        "--shape", type=shape_argument, action="append", default=[], metavar="NAME=1,3,224,224",
+        help="fix the shape of an input; needed where the file leaves sizes open",
+    )  # fmt: skip
+    parser.add_argument("--threads", type=at_least(1), metavar="N", help="default: all cores")
+    parser.add_argument(
+        "--cache", metavar="DIR", help="folder of compiled kernels (default: beside --db)"
+    )
+    if db:
+        parser.add_argument("--target", default="llvm", help="what to compile for")
+        parser.add_argument(
+            "--db", default=DEFAULT_DB, metavar="URL",
+            help="records whose best schedules are taken, if there are any (default: %(default)s)",
+        )  # fmt: skip
+
+
+def read_model(path: str, options: argparse.Namespace) -> IRModule:
+    """The module of an ONNX file."""
+    from autosched.graph.onnx_import import from_onnx
+
+    if not Path(path).is_file():
+        raise WorkloadError(f"there is no file {path}")
+    return from_onnx(path, shapes=dict(options.shape))
+
+
+def build_model(path: str, options: argparse.Namespace) -> CompiledModel:
+    """The compiled model of an ONNX file, or of a compiled folder; progress on standard error."""
+    if not path.endswith(".onnx"):
+        from autosched.graph.saved import load
+
+        return load(path, options.threads)
+    from autosched.tuning.graph import build
+
+    url = "://" in options.db
+    records = options.db if url or Path(options.db).is_file() else None
+    cache = options.cache or (None if url else f"{options.db}.kernels")
+    return build(
+        read_model(path, options),
+        options.target,
+        records,
+        threads=options.threads,
+        progress=_progress,
+        cache=cache,
+    )
+
+
+def _progress(name: str, done: int, count: int) -> None:
+    if sys.stderr.isatty():
+        end = "\n" if done + 1 == count else ""
+        print(f"\r\x1b[Kkernel {done + 1} of {count}: {name}", end=end, file=sys.stderr, flush=True)

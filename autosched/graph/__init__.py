@@ -1,0 +1,73 @@
+"""The graph level: models as functions of tensor operators, compiled and run.
+
+    from autosched import graph
+    mod = graph.from_onnx("resnet50.onnx")
+    model = graph.build(mod)
+    (y,) = model(x)
+
+The graph level owns functions, control flow, constants and the order of kernels; what is computed
+stays in te and below. Names are handed out on first use: importing this package loads neither onnx
+nor LLVM.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from autosched.graph import nn as nn
+    from autosched.graph import op as op
+    from autosched.graph import passes as passes
+    from autosched.graph.builder import const as const
+    from autosched.graph.builder import function as function
+    from autosched.graph.builder import module as module
+    from autosched.graph.builder import var as var
+    from autosched.graph.errors import Unsupported as Unsupported
+    from autosched.graph.evaluator import evaluate as evaluate
+    from autosched.graph.ir import Function as Function
+    from autosched.graph.ir import constants as constants
+    from autosched.graph.lowering import lower as lower
+    from autosched.graph.model import CompiledModel as CompiledModel
+    from autosched.graph.onnx_import import from_onnx as from_onnx
+    from autosched.graph.saved import load as load
+    from autosched.graph.strategies import Strategy as Strategy
+    from autosched.graph.strategies import strategy as strategy
+    from autosched.tuning.graph import build as build
+
+_HOME = {
+    "CompiledModel": "autosched.graph.model",
+    "Strategy": "autosched.graph.strategies",
+    "Function": "autosched.graph.ir",
+    "Unsupported": "autosched.graph.errors",
+    "build": "autosched.tuning.graph",
+    "const": "autosched.graph.builder",
+    "constants": "autosched.graph.ir",
+    "evaluate": "autosched.graph.evaluator",
+    "from_onnx": "autosched.graph.onnx_import",
+    "function": "autosched.graph.builder",
+    "load": "autosched.graph.saved",
+    "lower": "autosched.graph.lowering",
+    "module": "autosched.graph.builder",
+    "strategy": "autosched.graph.strategies",
+    "var": "autosched.graph.builder",
+}
+"""Public name -> the module that defines it."""
+_PARTS = ("nn", "op", "passes")
+
+__all__ = [*_HOME, *_PARTS]
+
+
+def __getattr__(name: str) -> object:
+    if name in _HOME:
+        value: object = getattr(import_module(_HOME[name]), name)
+    elif name in _PARTS:
+        value = import_module(f"{__name__}.{name}")
+    else:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

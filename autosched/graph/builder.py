@@ -1,0 +1,224 @@
+"""Making graph functions in Python: operators called on values bind as they go.
+
+x, w = graph.var("x", (1, 64), "float32"), graph.var("w", (32, 64), "float32")
+a = op.relu(nn.dense(x, w))                   # used twice, computed once
+mod = graph.module(main=graph.function([x, w], op.add(a, a)))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Union
+
+import numpy as np
+
+from autosched.errors import WorkloadError
+from autosched.graph import ops
+from autosched.graph.infer import infer, split_static, type_of_array
+from autosched.graph.ir import Atom, Binding, Body, Call, Const, Function, Global, Var
+from autosched.graph.ops.registry import python_name
+from autosched.graph.spec import frozen
+from autosched.graph.types import TensorType, Type
+from autosched.tir import dtypes
+from autosched.tir.module import IRModule
+from autosched.tir.nodes import PrimFunc
+
+ValueLike = Union["Value", int, float, bool, "np.ndarray[Any, Any]", Sequence[Any]]
+
+
+class Value:
+    """An atom with the binding that made it; arithmetic on values calls operators."""
+
+    __slots__ = ("atom", "binding", "parents")
+    __array_ufunc__ = None  # NumPy's arrays leave arithmetic with a value to the value
+
+    def __init__(
+        self, atom: Atom, binding: Binding | None = None, parents: tuple[Value, ...] = ()
+    ) -> None:
+        self.atom, self.binding, self.parents = atom, binding, parents
+
+    @property
+    def type(self) -> Type:
+        """Type of the value."""
+        assert not isinstance(self.atom, Global)
+        return self.atom.type
+
+    @property
+    def shape(self) -> tuple[Any, ...]:
+        """Shape of a tensor."""
+        assert isinstance(self.type, TensorType)
+        return self.type.known
+
+    @property
+    def dtype(self) -> str:
+        """Dtype of a tensor."""
+        assert isinstance(self.type, TensorType)
+        return self.type.dtype
+
+    def __repr__(self) -> str:
+        name = self.atom.name if isinstance(self.atom, (Var, Global)) else "const"
+        return f"<{name}: {self.type}>"
+
+    def __bool__(self) -> bool:
+        raise WorkloadError(
+            "a value of a graph is true or false only when it runs; choose by op.where, or by "
+            "graph.if_"
+        )
+
+    def __add__(self, other: ValueLike) -> Value:
+        return _one("Add", self, other)
+
+    def __radd__(self, other: ValueLike) -> Value:
+        return _one("Add", other, self)
+
+    def __sub__(self, other: ValueLike) -> Value:
+        return _one("Sub", self, other)
+
+    def __rsub__(self, other: ValueLike) -> Value:
+        return _one("Sub", other, self)
+
+    def __mul__(self, other: ValueLike) -> Value:
+        return _one("Mul", self, other)
+
+    def __rmul__(self, other: ValueLike) -> Value:
+        return _one("Mul", other, self)
+
+    def __truediv__(self, other: ValueLike) -> Value:
+        return _one("Div", self, other)
+
+    def __rtruediv__(self, other: ValueLike) -> Value:
+        return _one("Div", other, self)
+
+    def __matmul__(self, other: ValueLike) -> Value:
+        return _one("MatMul", self, other)
+
+    def __rmatmul__(self, other: ValueLike) -> Value:
+        return _one("MatMul", other, self)
+
+    def __pow__(self, other: ValueLike) -> Value:
+        return _one("Pow", self, other)
+
+    def __neg__(self) -> Value:
+        return _one("Neg", self)
+
+    def __lt__(self, other: ValueLike) -> Value:
+        return _one("Less", self, other)
+
+    def __le__(self, other: ValueLike) -> Value:
+        return _one("LessOrEqual", self, other)
+
+    def __gt__(self, other: ValueLike) -> Value:
+        return _one("Greater", self, other)
+
+    def __ge__(self, other: ValueLike) -> Value:
+        return _one("GreaterOrEqual", self, other)
+
+
+def var(name: str, shape: Sequence[Any], dtype: str = "float32") -> Value:
+    """A parameter. `shape`: ints, and sizes made by te.var. Raises WorkloadError on a dtype that
+    there is not."""
+    if dtype not in dtypes.DTYPES:
+        raise WorkloadError(
+            f"dtype of {name} is {dtype!r}; expected one of {', '.join(dtypes.DTYPES)}"
+        )
+    return Value(Var(name, TensorType(tuple(shape), dtype)))
+
+
+def const(value: Any, dtype: str | None = None) -> Const:
+    """A constant; without `dtype`, float32 for floats."""
+    array = np.asarray(value)
+    if dtype is None and array.dtype == np.float64 and not isinstance(value, np.ndarray):
+        dtype = "float32"
+    array = np.ascontiguousarray(array.astype(dtype or array.dtype)).reshape(array.shape)
+    array.flags.writeable = False
+    return Const(type_of_array(array), array)
+
+
+def call(name: str, args: Sequence[Any], attrs: Mapping[str, Any], outputs: int = 1) -> Any:
+    """The result of an operator called on values: a Value, or a tuple of as many as `outputs`."""
+    values = [_value(a, _dtype_beside(args)) for a in args]
+    made, _ = make_call(name, [None if v is None else v.atom for v in values], attrs)
+    types = infer(made, outputs)
+    base = python_name(name).rstrip("_")
+    variables = tuple(Var(base, t) for t in types)
+    binding = Binding(variables, made)
+    parents = tuple(v for v in values if v is not None)
+    out = tuple(Value(v, binding, parents) for v in variables)
+    return out if outputs > 1 else out[0]
+
+
+def make_call(
+    name: str, args: Sequence[Atom | None], attrs: Mapping[str, Any]
+) -> tuple[Call, bool]:
+    """A call in its normal form: static inputs that are constants are attributes, and attributes
+    at their defaults are left out. Also whether all static inputs are known."""
+    op = ops.find(name)
+    split = split_static(op, args, attrs)
+    left, given = (list(args), dict(attrs)) if split is None else split
+    kept = {
+        k: frozen(v)
+        for k, v in given.items()
+        if k not in op.attributes or op.attributes[k] is None or op.attributes[k] != v
+    }
+    kept = {k: v for k, v in kept.items() if v is not None}
+    return Call(name, tuple(left), tuple(sorted(kept.items()))), split is not None
+
+
+def _one(name: str, *args: Any) -> Value:
+    made: Value = call(name, args, {})
+    return made
+
+
+def _dtype_beside(args: Sequence[Any]) -> str | None:
+    """The dtype that plain numbers take: that of the first value."""
+    return next((a.dtype for a in args if isinstance(a, Value)), None)
+
+
+def _value(a: Any, dtype: str | None) -> Value | None:
+    if a is None or isinstance(a, Value):
+        return a
+    if isinstance(a, Const):
+        return Value(a)
+    plain = isinstance(a, (int, float)) and not isinstance(a, bool)
+    return Value(const(a, dtype if plain else None))
+
+
+def function(
+    params: Sequence[Value], results: Value | Sequence[Value], name: str = "main"
+) -> Function:
+    """The function of these parameters and results: with all that the results need.
+
+    Raises WorkloadError where they need a variable that is no parameter."""
+    outs = [results] if isinstance(results, Value) else list(results)
+    known = {id(p.atom) for p in params}
+    order: list[Binding] = []
+    seen: set[int] = set()
+    stack = [(v, False) for v in reversed(outs)]
+    while stack:
+        value, expanded = stack.pop()
+        if value.binding is None:
+            if isinstance(value.atom, Var) and id(value.atom) not in known:
+                raise WorkloadError(
+                    f"{name} uses the variable {value.atom.name}, which is none of its parameters"
+                )
+            continue
+        if id(value.binding) in seen and not expanded:
+            continue
+        if expanded:
+            order.append(value.binding)
+            continue
+        seen.add(id(value.binding))
+        stack.append((value, True))
+        stack += [(p, False) for p in reversed(value.parents)]
+    variables = []
+    for p in params:
+        if not isinstance(p.atom, Var):
+            raise WorkloadError(f"a parameter of {name} is a constant; expected graph.var(...)")
+        variables.append(p.atom)
+    return Function(name, tuple(variables), Body(tuple(order), tuple(v.atom for v in outs)))
+
+
+def module(**functions: Function | PrimFunc) -> IRModule:
+    """A module of graph functions and loop functions, by name."""
+    loops = {n: f for n, f in functions.items() if isinstance(f, PrimFunc)}
+    return IRModule(loops, {n: f for n, f in functions.items() if isinstance(f, Function)})

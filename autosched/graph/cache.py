@@ -1,0 +1,97 @@
+"""Compiled kernels on disk: one JSON file each, written whole, so that several processes may share
+a folder."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache as once
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from autosched.codegen.artifact import Artifact, KernelInfo, Param
+from autosched.target import Target
+
+
+@dataclass(frozen=True)
+class KernelCache:
+    """A folder of compiled kernels. The name of a file is made of the workload's key, and of the
+    scheduled program, the target and the version of what compiled it: a file of another version is
+    never read."""
+
+    folder: Path
+
+    def get(self, key: str, program: str, target: Target) -> Artifact | None:
+        """The kernel of a scheduled program; None where there is none, or the file is torn."""
+        try:
+            return artifact_from_json(json.loads(self._path(key, program, str(target)).read_text()))
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+    def put(self, key: str, program: str, artifact: Artifact) -> None:
+        """Store a kernel. Raises OSError where the folder cannot be written."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        write_whole(
+            self._path(key, program, artifact.target),
+            json.dumps(artifact_to_json(artifact)).encode(),
+        )
+
+    def _path(self, key: str, program: str, target: str) -> Path:
+        mark = sha256(f"{program} {target} {_version()}".encode()).hexdigest()[:16]
+        return self.folder / f"{key}-{mark}.json"
+
+
+@once
+def _version() -> str:
+    """Versions of the tools, and the state of the sources that make code of programs."""
+    from autosched.codegen.build import toolchain
+
+    root = Path(__file__).parent.parent
+    seen = sha256(toolchain().encode())
+    for folder in ("codegen", "tir"):
+        for path in sorted((root / folder).rglob("*.py")):
+            seen.update(path.read_bytes())
+    seen.update((root / "lowering.py").read_bytes())
+    return seen.hexdigest()
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Write a file that others see either whole or not at all."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        os.replace(name, path)
+    except BaseException:
+        os.unlink(name)
+        raise
+
+
+def artifact_to_json(a: Artifact) -> dict[str, Any]:
+    """Object code and what is needed to call it, as JSON data."""
+    info = a.info
+    return {
+        "target": a.target,
+        "entry": info.entry,
+        "params": [[p.name, list(p.shape), p.dtype, p.written] for p in info.params],
+        "workspace_bytes": info.workspace_bytes,
+        "thread_bytes": info.thread_bytes,
+        "parallel": info.parallel,
+        "code": base64.b64encode(a.code).decode(),
+        "prepare": [[n, artifact_to_json(p)] for n, p in a.prepare],
+    }
+
+
+def artifact_from_json(data: Mapping[str, Any]) -> Artifact:
+    """The inverse of `artifact_to_json`."""
+    params = tuple(Param(n, tuple(s), d, w) for n, s, d, w in data["params"])
+    info = KernelInfo(
+        data["entry"], params, data["workspace_bytes"], data["thread_bytes"], data["parallel"]
+    )
+    prepare = tuple((n, artifact_from_json(p)) for n, p in data["prepare"])
+    return Artifact(base64.b64decode(data["code"]), info, data["target"], prepare)

@@ -1,0 +1,101 @@
+"""From a module to a compiled model: passes, kernels, plan."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from autosched.errors import ArgumentError, WorkloadError
+from autosched.graph.cache import KernelCache
+from autosched.graph.executor import checked
+from autosched.graph.fold import constant
+from autosched.graph.ir import Atom, Binding, Body, Function, mapped, type_of
+from autosched.graph.kernels import Choose, Progress, compile_functions
+from autosched.graph.model import Argument, CompiledModel
+from autosched.graph.passes import optimise
+from autosched.graph.planner import Constants, plan_function
+from autosched.graph.types import TensorType, Type
+from autosched.target import Target
+from autosched.tir.module import IRModule
+
+
+def compile_module(
+    module: IRModule,
+    target: Target | str = "llvm",
+    params: Mapping[str, Any] | None = None,
+    threads: int | None = None,
+    progress: Progress | None = None,
+    cache: KernelCache | None = None,
+    choose: Choose | None = None,
+) -> CompiledModel:
+    """The function `main` compiled for `target`.
+
+    Schedules are those that `choose` or `ApplyHistoryBest` has, else default ones. Raises
+    Unsupported and BuildError.
+    """
+    where = target if isinstance(target, Target) else Target(target)
+    ready = optimise(bound(module, params or {}))
+    main = _main(ready)
+    primitive = [f for f in ready.graphs.values() if isinstance(f, Function) and f.is_primitive]
+    kernels = compile_functions(primitive, where, progress, cache, choose)
+    constants = Constants()
+    spec = plan_function(main, kernels, constants)
+    named = main.attr("outputs") or tuple(
+        getattr(a, "name", f"output{n}") for n, a in enumerate(main.body.results)
+    )
+    return CompiledModel(
+        spec,
+        kernels,
+        constants.arrays,
+        [_argument(n, p.type) for n, p in zip(_inputs(main), main.params, strict=True)],
+        [_argument(n, type_of(a)) for n, a in zip(named, main.body.results, strict=True)],
+        where,
+        threads or where.num_cores,
+        ready,
+    )
+
+
+def bound(module: IRModule, params: Mapping[str, Any]) -> IRModule:
+    """The module with some inputs of main made constants. Raises ArgumentError for others."""
+    main = _main(module)
+    names = _inputs(main)
+    wrong = [n for n in params if n not in names]
+    if wrong:
+        raise ArgumentError(f"params has {wrong[0]!r}; the inputs are {', '.join(names)}")
+    if not params:
+        return module
+    known: dict[int, Atom] = {}
+    for n, p in zip(names, main.params, strict=True):
+        if n in params:
+            t = _argument(n, p.type)
+            known[id(p)] = constant(checked(n, params[n], t.shape, t.dtype).copy())
+    left = [n for n, name in enumerate(names) if name not in params]
+    bindings = tuple(Binding(b.vars, mapped(b.value, known)) for b in main.body.bindings)
+    results = tuple(known.get(id(a), a) for a in main.body.results)
+    attrs = {**dict(main.attrs), "inputs": tuple(names[n] for n in left)}
+    kept = tuple(main.params[n] for n in left)
+    made = Function("main", kept, Body(bindings, results), tuple(sorted(attrs.items())))
+    return module.with_function("main", made)
+
+
+def _main(module: IRModule) -> Function:
+    main = module.graphs.get("main")
+    if not isinstance(main, Function):
+        have = ", ".join(module) or "none"
+        raise WorkloadError(
+            f"the module has no graph function main (its functions: {have}); "
+            "graph.module(main=graph.function(...)) makes one"
+        )
+    return main
+
+
+def _inputs(main: Function) -> tuple[str, ...]:
+    names: tuple[str, ...] = main.attr("inputs") or tuple(p.name for p in main.params)
+    return names
+
+
+def _argument(name: str, t: Type) -> Argument:
+    if not isinstance(t, TensorType):
+        raise WorkloadError(f"{name} has the type {t}; a compiled model takes and gives tensors")
+    shape = None if t.shape is None else tuple(int(n) for n in t.shape)
+    return Argument(name, shape, t.dtype)

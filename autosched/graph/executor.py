@@ -1,0 +1,184 @@
+"""Running a `Spec`: kernels over a planned workspace, host operators between them.
+
+Consecutive kernels are one native call; their arguments are addresses in the workspace, written
+once. The addresses of what changes from call to call (the caller's arrays, fresh results, results
+of host operators) are written before the step that needs them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from autosched.errors import ArgumentError
+from autosched.graph.higher import HIGHER
+from autosched.graph.kernels import Kernel
+from autosched.graph.spec import ClosureStep, HostStep, IfStep, RunStep, Spec
+from autosched.runtime.arrays import empty
+from autosched.runtime.call import workspace_bytes
+from autosched.runtime.sequence import WORDS, runner
+from autosched.tir import dtypes
+
+Array = npt.NDArray[Any]
+Slots = list[Any]
+"""The values of a call: arrays, and function values."""
+
+
+class Program:
+    """A body ready to run: `run` takes the values of its parameters and gives those of its results.
+
+    Not for two calls at once: they would share the workspace.
+    """
+
+    def __init__(
+        self, spec: Spec, kernels: Mapping[str, Kernel], constants: Sequence[Array], threads: int
+    ) -> None:
+        self.spec = spec
+        self.template: Slots = [None] * spec.slots
+        self.workspace = empty(max(spec.plan.bytes, 1), "uint8")
+        for p in spec.places:
+            kind = dtypes.array_dtype(p.dtype)
+            count = int(np.prod(p.shape, dtype=np.int64)) * kind.itemsize
+            raw = self.workspace[p.offset : p.offset + count]
+            self.template[p.slot] = raw.view(kind).reshape(p.shape)
+        for slot, n in spec.constants:
+            self.template[slot] = constants[n]
+        self.steps: list[Callable[[Slots], None]] = []
+        self.native: list[NativeStep] = []
+        for step in spec.steps:
+            if isinstance(step, RunStep):
+                self.native.append(NativeStep(step, kernels, constants, self.template, threads))
+                self.steps.append(self.native[-1])
+            elif isinstance(step, HostStep):
+                self.steps.append(_host(step))
+            elif isinstance(step, IfStep):
+                then = Program(step.then, kernels, constants, threads)
+                other = Program(step.other, kernels, constants, threads)
+                self.steps.append(_branch(step, then, other))
+            else:
+                body = Program(step.body, kernels, constants, threads)
+                self.steps.append(_closure(step, body))
+
+    def start(self, inputs: Sequence[Any]) -> Slots:
+        """The slots of a call, with new arrays for its results."""
+        slots = self.template.copy()
+        slots[: len(inputs)] = inputs
+        for f in self.spec.fresh:
+            slots[f.slot] = empty(f.shape, f.dtype)
+        return slots
+
+    def run(self, inputs: Sequence[Any]) -> list[Any]:
+        """The results for these inputs: arrays, C-contiguous and of the parameters' types."""
+        slots = self.start(inputs)
+        for step in self.steps:
+            step(slots)
+        out = [slots[n] for n in self.spec.results]
+        for n in self.spec.copied:
+            out[n] = out[n].copy()
+        return out
+
+
+class NativeStep:
+    """Kernels in a row, and the (cell, slot) of the addresses that change."""
+
+    def __init__(
+        self,
+        step: RunStep,
+        kernels: Mapping[str, Kernel],
+        constants: Sequence[Array],
+        template: Slots,
+        threads: int,
+    ) -> None:
+        self.calls = step.calls
+        self.kernels = [kernels[c.kernel] for c in step.calls]
+        self.constants = constants
+        scratch = max(workspace_bytes(k.linked.info, threads) for k in self.kernels)
+        self.scratch = empty(max(scratch, 1), "uint8")
+        self.cells = np.zeros(sum(len(c.args) for c in step.calls), np.int64)
+        self.rows = np.zeros((len(step.calls), WORDS), np.int64)
+        self.patches: list[tuple[int, int]] = []
+        cell = 0
+        for n, (call, kernel) in enumerate(zip(step.calls, self.kernels, strict=True)):
+            at = self.cells.ctypes.data + 8 * cell
+            self.rows[n] = (kernel.linked.address, at, self.scratch.ctypes.data, threads)
+            for a in call.args:
+                value = constants[-1 - a] if a < 0 else template[a]
+                if value is None:
+                    self.patches.append((cell, a))
+                else:
+                    self.cells[cell] = value.ctypes.data
+                cell += 1
+        self.run_rows, self.address = runner(), self.rows.ctypes.data
+
+    def __call__(self, slots: Slots) -> None:
+        """One native call."""
+        self.patch(slots)
+        self.run_rows(self.address, len(self.calls))
+
+    def patch(self, slots: Slots) -> None:
+        """Write the addresses that change."""
+        cells = self.cells
+        for cell, slot in self.patches:
+            cells[cell] = slots[slot].ctypes.data
+
+    def run_one(self, n: int) -> None:
+        """Kernel n alone."""
+        self.run_rows(self.address + n * 8 * WORDS, 1)
+
+
+def _host(step: HostStep) -> Callable[[Slots], None]:
+    attrs, args, results = dict(step.attrs), step.args, step.results
+    higher = HIGHER.get(step.operator)
+
+    def run(slots: Slots) -> None:
+        given = [None if a is None else slots[a] for a in args]
+        if higher is not None:
+            made: Sequence[Array] = higher(*given, **attrs)
+        else:
+            from autosched.graph.infer import evaluate_operator
+
+            made = evaluate_operator(step.operator, given, attrs, len(results))
+        for slot, array in zip(results, made, strict=False):
+            slots[slot] = np.asarray(array, order="C")
+
+    return run
+
+
+def _branch(step: IfStep, then: Program, other: Program) -> Callable[[Slots], None]:
+    def run(slots: Slots) -> None:
+        taken = bool(np.any(slots[step.condition]))
+        program, args = (then, step.then_args) if taken else (other, step.other_args)
+        made = program.run([slots[n] for n in args])
+        for slot, array in zip(step.results, made, strict=True):
+            slots[slot] = array
+
+    return run
+
+
+def _closure(step: ClosureStep, body: Program) -> Callable[[Slots], None]:
+    def run(slots: Slots) -> None:
+        captured = [slots[n] for n in step.captured]
+
+        def call(*args: Array) -> list[Any]:
+            return body.run([*captured, *(np.asarray(a, order="C") for a in args)])
+
+        slots[step.result] = call
+
+    return run
+
+
+def checked(name: str, value: Any, shape: tuple[int, ...] | None, dtype: str) -> Array:
+    """An input of a call as an array. Raises ArgumentError saying what was expected."""
+    array = value
+    if not isinstance(value, np.ndarray):
+        array = np.from_dlpack(value) if hasattr(value, "__dlpack__") else np.asarray(value)
+    if array.shape != shape or array.dtype.name != dtype:
+        raise ArgumentError(
+            f"input {name} has shape {array.shape} and dtype {array.dtype.name}; expected "
+            f"{shape} and {dtype}"
+        )
+    flags = array.flags
+    return array if flags.c_contiguous and flags.aligned else np.array(array, order="C")

@@ -1,0 +1,70 @@
+"""Operators that call function values, on arrays: Loop and Scan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+
+
+def loop(
+    count: Array | None, condition: Array | None, body: Callable[..., Any], *states: Any
+) -> list[Array]:
+    """ONNX's Loop: `body(number, condition, states…)` gives (condition, states…, scanned…)."""
+    limit = None if count is None else int(np.asarray(count).reshape(-1)[0])
+    go = True if condition is None else bool(np.any(condition))
+    scanned: list[list[Array]] = []
+    now, n = list(states), 0
+    while go and (limit is None or n < limit):
+        made = body(np.asarray(n, np.int64), np.asarray(go), *now)
+        go, now = bool(np.any(made[0])), list(made[1 : 1 + len(states)])
+        rest = made[1 + len(states) :]
+        scanned = scanned or [[] for _ in rest]
+        for parts, part in zip(scanned, rest, strict=True):
+            parts.append(np.array(part))
+        n += 1
+    return [*map(np.asarray, now), *(np.stack(parts) for parts in scanned)]
+
+
+def scan(
+    *args: Any,
+    num_scan_inputs: int,
+    scan_input_axes: Sequence[int] = (),
+    scan_input_directions: Sequence[int] = (),
+    scan_output_axes: Sequence[int] = (),
+    scan_output_directions: Sequence[int] = (),
+) -> list[Array]:
+    """ONNX's Scan: the body takes the states and a slice of each scanned input."""
+    body, *values = args
+    states, inputs = (
+        values[: len(values) - num_scan_inputs],
+        values[len(values) - num_scan_inputs :],
+    )
+    axes = list(scan_input_axes) or [0] * num_scan_inputs
+    back = list(scan_input_directions) or [0] * num_scan_inputs
+    inputs = [np.flip(x, a) if d else x for x, a, d in zip(inputs, axes, back, strict=True)]
+    steps = inputs[0].shape[axes[0]]
+    scanned: list[list[Array]] = []
+    now = list(states)
+    for n in range(steps):
+        parts = [np.array(x.take(n, axis=a)) for x, a in zip(inputs, axes, strict=True)]
+        made = body(*now, *parts)
+        now, rest = list(made[: len(states)]), made[len(states) :]
+        scanned = scanned or [[] for _ in rest]
+        for into, part in zip(scanned, rest, strict=True):
+            into.append(np.array(part))
+    out_axes = list(scan_output_axes) or [0] * len(scanned)
+    out_back = list(scan_output_directions) or [0] * len(scanned)
+    whole = [
+        np.stack(parts[::-1] if d else parts, axis=a)
+        for parts, a, d in zip(scanned, out_axes, out_back, strict=True)
+    ]
+    return [*now, *whole]
+
+
+HIGHER: dict[str, Callable[..., Sequence[Array]]] = {"Loop": loop, "Scan": scan}
+"""Operators that call function values."""

@@ -1,0 +1,299 @@
+"""What follows from an operator's definition: types, what it may be fused with, values.
+
+Nothing is declared: the definition runs on placeholders, and shape, dtype and kind are read off
+the tensors that it returns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Literal
+
+import numpy as np
+
+from autosched import te
+from autosched.dag import ComputeDAG, ReadInfo
+from autosched.errors import AutoschedError
+from autosched.graph import ops
+from autosched.graph.errors import Unsupported
+from autosched.graph.higher import HIGHER
+from autosched.graph.ir import Array, Atom, Call, Const, Var
+from autosched.graph.ops.registry import Operator
+from autosched.graph.ops.tensors import TensorLike, View, computed, is_empty
+from autosched.graph.spec import frozen
+from autosched.graph.types import ANY, FuncType, TensorType, Type
+from autosched.te.prim_func import topological
+from autosched.te.tensor import PlaceholderOp, Tensor
+from autosched.tir.affine import Affine
+from autosched.tir.nodes import PrimFunc
+
+Kind = Literal["view", "pointwise", "map", "reduction", "anchor", "host"]
+"""What an operator is to fusion.
+
+view: an index map, which computes nothing. pointwise: each element of the result from the elements
+at the same place of its inputs, which may be broadcast. map: no reduction, elements from anywhere
+(a concatenation, a gather). reduction: one reduction without reuse. anchor: a product, a
+convolution, or several stages. host: computed in NumPy between kernels.
+"""
+
+
+@dataclass(frozen=True)
+class Inference:
+    """Types of the results; `kind`; `reads`, the numbers of the inputs that any result reads."""
+
+    types: tuple[TensorType, ...]
+    kind: Kind
+    reads: frozenset[int]
+    expensive: bool = False
+
+
+def is_normal(op: Operator, attrs: Mapping[str, Any]) -> bool:
+    """Whether static inputs are attributes already, so that what follows them has moved up."""
+    return any(name in attrs for name in op.static.values())
+
+
+def split_static(
+    op: Operator, args: Sequence[Atom | None], attrs: Mapping[str, Any]
+) -> tuple[list[Atom | None], dict[str, Any]] | None:
+    """Arguments and attributes of a call, its static inputs become attributes; None where one of
+    them is no constant."""
+    if is_normal(op, attrs):
+        return list(args), dict(attrs)
+    left: list[Atom | None] = []
+    found = dict(attrs)
+    for n, a in enumerate(args):
+        if n not in op.static:
+            left.append(a)
+        elif isinstance(a, Const):
+            found[op.static[n]] = frozen(a.value.tolist())
+        elif a is not None:
+            return None
+    while left and left[-1] is None:
+        left.pop()
+    return left, found
+
+
+def infer(call: Call, outputs: int) -> tuple[Type, ...]:
+    """Types of the results of a call of an operator. Raises Unsupported, naming the operator."""
+    if call.callee in HIGHER:
+        return _higher(call, outputs)
+    return inference(call, outputs).types
+
+
+def _higher(call: Call, outputs: int) -> tuple[Type, ...]:
+    """Types of what a function value makes over and over: states keep theirs, if it does."""
+    loop = call.callee == "Loop"
+    f = call.args[2 if loop else 0]
+    t = f.type if isinstance(f, Var) else None
+    if not isinstance(t, FuncType):
+        raise Unsupported(f"{call.callee} takes a function, found {t}")
+    skip = 2 if loop else 0
+    states = len(t.params) - (2 if loop else int(call.attr("num_scan_inputs", 0)))
+    before, after = t.params[skip : skip + states], t.results[1 if loop else 0 :]
+    found: list[Type] = [a if a == b else ANY for a, b in zip(before, after, strict=False)]
+    return tuple([*found, *([ANY] * outputs)][:outputs])
+
+
+def inference(call: Call, outputs: int) -> Inference:
+    """All that is known of a call of an operator. Raises Unsupported, naming the operator."""
+    assert isinstance(call.callee, str)
+    if call.callee in HIGHER:
+        return Inference((ANY,) * outputs, "host", frozenset(range(len(call.args))))
+    op = ops.find(call.callee)
+    types = []
+    for a in call.args:
+        t = None if a is None else a.type if isinstance(a, (Var, Const)) else ANY
+        types.append(t)
+    dynamic = any(isinstance(t, TensorType) and t.shape is None for t in types)
+    unknown = not is_normal(op, dict(call.attrs)) and any(
+        n < len(call.args) and call.args[n] is not None for n in op.static
+    )
+    same = types[op.like] if op.is_host and op.like is not None else None
+    if isinstance(same, TensorType) and same.shape is not None:
+        return Inference((same,) * outputs, "host", frozenset(range(len(types))))
+    if op.is_host or dynamic or unknown:
+        return Inference((ANY,) * outputs, "host", frozenset(range(len(types))))
+    literals = tuple(_literal(a) for a in call.args)
+    return _infer(call.callee, tuple(types), literals, call.attrs, outputs)
+
+
+def _literal(a: Atom | None) -> tuple[Any] | None:
+    """The value of a constant of one element, in a tuple."""
+    if isinstance(a, Const) and a.array is not None and a.array.size == 1 and not is_text(a.array):
+        return (a.array.reshape(-1)[0].item(),)
+    return None
+
+
+def is_text(array: Array) -> bool:
+    """Whether an array has no numbers."""
+    return array.dtype.kind not in "biuf"
+
+
+@lru_cache(maxsize=4096)
+def _infer(
+    name: str,
+    types: tuple[TensorType | None, ...],
+    literals: tuple[tuple[Any] | None, ...],
+    attrs: tuple[tuple[str, Any], ...],
+    outputs: int,
+) -> Inference:
+    try:
+        inputs = [
+            None if t is None else tensor_of(t, literal, f"x{n}")
+            for n, (t, literal) in enumerate(zip(types, literals, strict=True))
+        ]
+        results = define(name, inputs, dict(attrs), outputs)
+        result_types = tuple(TensorType(tuple(r.shape), r.dtype) for r in results)
+        for t in result_types:
+            if any(isinstance(n, int) and n < 0 for n in t.known):
+                raise Unsupported(f"the result would have the shape {t.shape}")
+        kind, reads, expensive = _kind(inputs, results)
+    except Unsupported as e:
+        raise e if str(e).startswith(name) else Unsupported(f"{name}: {e}") from e
+    except (AutoschedError, TypeError, ValueError, IndexError, ZeroDivisionError) as e:
+        shapes = ", ".join(str(t) for t in types)
+        raise Unsupported(f"{name}({shapes}): {e}") from e
+    return Inference(result_types, kind, reads, expensive)
+
+
+def tensor_of(t: TensorType, literal: tuple[Any] | None, name: str) -> TensorLike:
+    """A placeholder, or a number known now."""
+    if literal is not None or is_empty(t.known):
+        value = te.const(0 if literal is None else literal[0], t.dtype)
+        return View(t.known, t.dtype, lambda *at: value, name)
+    return te.placeholder(t.known, t.dtype, name)
+
+
+def define(
+    name: str,
+    inputs: Sequence[TensorLike | None],
+    attrs: Mapping[str, Any],
+    outputs: int,
+    compute: Callable[..., Any] | None = None,
+) -> tuple[TensorLike, ...]:
+    """The tensors that an operator's definition, or another one of it, makes of tensors."""
+    op = ops.find(name)
+    definition = compute or op.compute
+    if definition is None:
+        raise Unsupported(f"{name} is computed on the host only")
+    given = dict(attrs)
+    unknown = [k for k in given if k not in op.attributes]
+    if unknown:
+        raise Unsupported(f"{name} has no attribute {unknown[0]}")
+    if "outputs" in op.attributes:
+        given["outputs"] = outputs
+    made = definition(*inputs, **given)
+    results = tuple(made) if isinstance(made, (tuple, list)) else (made,)
+    if len(results) < outputs:
+        raise Unsupported(f"{name} has {len(results)} results, expected {outputs}")
+    return results[:outputs]
+
+
+def prim_func_of(
+    inputs: Sequence[TensorLike | None], outputs: Sequence[Tensor], name: str
+) -> tuple[PrimFunc, list[int]]:
+    """The function of the inputs that are read and of the outputs; the numbers of those inputs."""
+    used = {id(op) for op in topological([t.op for t in outputs])}
+    reads = [n for n, t in enumerate(inputs) if isinstance(t, Tensor) and id(t.op) in used]
+    params = [t for n in reads for t in [inputs[n]] if isinstance(t, Tensor)]
+    return te.create_prim_func([*params, *outputs], name), reads
+
+
+def _kind(
+    inputs: Sequence[TensorLike | None], results: Sequence[TensorLike]
+) -> tuple[Kind, frozenset[int], bool]:
+    results = [r for r in results if not is_empty(r.shape)]
+    if not results:
+        return "view", frozenset(), False
+    every = [computed(r) for r in results]
+    seen: dict[int, Tensor] = {}
+    for t in every:
+        if not isinstance(t.op, PlaceholderOp):
+            seen.setdefault(id(t), t)
+    func, reads = prim_func_of(inputs, list(seen.values()), "main")
+    from_inputs = all(isinstance(x.op, PlaceholderOp) for t in every for x in t.op.input_tensors)
+    if from_inputs and all(isinstance(r, View) and r.base is None for r in results):
+        return "view", frozenset(reads), False
+    dag = ComputeDAG(func)
+    infos = [dag.info(b) for b in dag.blocks]
+    expensive = any(i.has_expensive_op for i in infos)
+    kind: Kind = "anchor"
+    if len(infos) == 1 and infos[0].is_reduction:
+        kind = "anchor" if infos[0].needs_multi_level_tiling else "reduction"
+    elif not any(i.is_reduction for i in infos):
+        ordered = all(r.ordered and _in_place(r) for i in infos for r in i.reads)
+        kind = "pointwise" if ordered and len(infos) == 1 else "map"
+    elif sum(i.is_reduction for i in infos) == 1 and not any(
+        i.needs_multi_level_tiling for i in infos
+    ):
+        kind = "reduction"
+    return kind, frozenset(reads), expensive
+
+
+def _in_place(read: ReadInfo) -> bool:
+    """Whether each index is an axis or a constant, without an offset."""
+    indices = read.access.indices
+    return all(
+        isinstance(i, Affine) and (i.is_const() or i.single_var() is not None) for i in indices
+    )
+
+
+def evaluate_operator(
+    name: str, arrays: Sequence[Array | None], attrs: Mapping[str, Any], outputs: int
+) -> tuple[Array, ...]:
+    """The results of an operator on arrays, by NumPy. Raises Unsupported."""
+    from autosched.tir.whole import reference
+
+    op = ops.find(name)
+    atoms = [None if a is None else Const(type_of_array(a), a) for a in arrays]
+    if op.host is not None:
+        return _on_host(op, arrays, attrs, outputs)
+    split = split_static(op, atoms, attrs)
+    assert split is not None
+    left, given = split
+    values = [a.value if isinstance(a, Const) else None for a in left]
+    try:
+        inputs = [
+            None if v is None or a is None else tensor_of(type_of_array(v), _literal(a), f"x{n}")
+            for n, (a, v) in enumerate(zip(left, values, strict=True))
+        ]
+        defined = define(name, inputs, given, outputs)
+        out = [np.empty(tuple(map(int, t.shape)), t.dtype) for t in defined]
+        full = [(t, a) for t, a in zip(defined, out, strict=True) if a.size]
+        if full:
+            results = [computed(t, copy=True) for t, _ in full]
+            func, reads = prim_func_of(inputs, results, "main")
+            used = [np.asarray(values[n], order="C") for n in reads]
+            reference(func, [*used, *(a for _, a in full)])
+    except Unsupported as e:
+        raise e if str(e).startswith(name) else Unsupported(f"{name}: {e}") from e
+    except (AutoschedError, TypeError, ValueError, IndexError, ZeroDivisionError) as e:
+        raise Unsupported(f"{name}: {e}") from e
+    return tuple(out)
+
+
+def _on_host(
+    op: Operator, arrays: Sequence[Array | None], attrs: Mapping[str, Any], outputs: int
+) -> tuple[Array, ...]:
+    assert op.host is not None
+    unknown = [k for k in attrs if k not in op.attributes]
+    if unknown:
+        raise Unsupported(f"{op.name} has no attribute {unknown[0]}")
+    try:
+        with np.errstate(all="ignore"):
+            made = op.host(*arrays, **attrs)
+    except Unsupported as e:
+        raise e if str(e).startswith(op.name) else Unsupported(f"{op.name}: {e}") from e
+    except (TypeError, ValueError, IndexError, KeyError, ZeroDivisionError) as e:
+        raise Unsupported(f"{op.name}: {e}") from e
+    results = tuple(made) if isinstance(made, tuple) else (made,)
+    if len(results) < outputs:
+        raise Unsupported(f"{op.name} has {len(results)} results, expected {outputs}")
+    return tuple(np.asarray(r) for r in results)
+
+
+def type_of_array(array: Array) -> TensorType:
+    """The type of a NumPy array."""
+    return TensorType(tuple(array.shape), array.dtype.name)

@@ -1,0 +1,365 @@
+"""The graph IR: one A-normal form.
+
+    Function(name, params, body)
+    Body(bindings, results)
+    Binding(vars, value)        value: Call | Function | If | Match | TupleExpr | Item
+    atoms: Var | Const | Global
+
+Every intermediate value is bound once; what a binding reads are atoms, never expressions. So every
+pass is a loop over bindings with a dictionary, and sharing is explicit. A binding has as many
+variables as its value has results: a call of an operator with two results binds two variables.
+Nodes are frozen and compare by identity; `same` compares structure. Types hang on variables.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Union
+
+import numpy as np
+import numpy.typing as npt
+
+from autosched.errors import WorkloadError
+from autosched.graph.types import FuncType, TensorType, Type
+from autosched.tir.module import GraphFunction, IRModule
+
+Array = npt.NDArray[Any]
+Attr = Any
+"""Ints, floats, bools, strings, None, and tuples of these."""
+
+
+@dataclass(frozen=True, eq=False)
+class Var:
+    """A value's name, bound once. `name` is for people: identity is what counts."""
+
+    name: str
+    type: Type
+
+
+@dataclass(frozen=True, eq=False)
+class Const:
+    """An array. Of a *skeleton* the array is elsewhere: `digest` names it."""
+
+    type: TensorType
+    array: Array | None
+    stripped: str = ""
+
+    @cached_property
+    def digest(self) -> str:
+        """Hash of dtype, shape and bytes."""
+        if self.array is None:
+            return self.stripped
+        head = f"{self.array.dtype.str}{self.array.shape}".encode()
+        data = np.ascontiguousarray(self.array)
+        return hashlib.blake2b(head + data.tobytes(), digest_size=12).hexdigest()
+
+    @property
+    def value(self) -> Array:
+        """The array. Raises WorkloadError for a constant of a skeleton."""
+        if self.array is None:
+            raise WorkloadError(
+                f"the constant {self.digest} of type {self.type} is not in the text that its "
+                "module was read from; pass it to parse(text, constants=other.constants)"
+            )
+        return self.array
+
+
+@dataclass(frozen=True, eq=False)
+class Global:
+    """A function of the module, by name."""
+
+    name: str
+
+
+Atom = Union[Var, Const, Global]
+
+
+@dataclass(frozen=True, eq=False)
+class Call:
+    """A call of an operator (its name in the registry), of a function of the module, or of a
+    function value. An argument is None where an optional input is left out."""
+
+    callee: Union[str, Global, Var]
+    args: tuple[Atom | None, ...]
+    attrs: tuple[tuple[str, Attr], ...] = ()
+
+    def attr(self, key: str, default: Attr = None) -> Attr:
+        """An attribute."""
+        return dict(self.attrs).get(key, default)
+
+
+@dataclass(frozen=True, eq=False)
+class TupleExpr:
+    """Several values as one."""
+
+    items: tuple[Atom, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Item:
+    """A part of a tuple."""
+
+    value: Atom
+    index: int
+
+
+@dataclass(frozen=True, eq=False)
+class If:
+    """One of two bodies, by a scalar of dtype bool. Their results are those of the binding."""
+
+    condition: Atom
+    then: Body
+    other: Body
+
+
+@dataclass(frozen=True, eq=False)
+class Pattern:
+    """`constructor(parts)`; a variable takes the value there, None is a wildcard."""
+
+    constructor: str
+    parts: tuple[Pattern | Var | None, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Match:
+    """The first clause whose pattern fits."""
+
+    value: Atom
+    clauses: tuple[tuple[Pattern | Var | None, Body], ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Body:
+    """Bindings in order, and what they are for."""
+
+    bindings: tuple[Binding, ...]
+    results: tuple[Atom, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Function(GraphFunction):
+    """A function of the module, or a closure: then its body may use variables around it.
+
+    Attributes: "primitive", True for what becomes one kernel (it only calls operators);
+    "constants", the numbers of the parameters that every call gives constants.
+    """
+
+    name: str
+    params: tuple[Var, ...]
+    body: Body
+    attrs: tuple[tuple[str, Attr], ...] = ()
+
+    @property
+    def type(self) -> FuncType:
+        """Types of parameters and results."""
+        results = tuple(type_of(a) for a in self.body.results)
+        return FuncType(tuple(p.type for p in self.params), results)
+
+    @property
+    def is_primitive(self) -> bool:
+        """Whether it becomes one kernel."""
+        return bool(self.attr("primitive", False))
+
+    def attr(self, key: str, default: Attr = None) -> Attr:
+        """An attribute."""
+        return dict(self.attrs).get(key, default)
+
+    def script(self) -> str:
+        """The function as script text."""
+        from autosched.graph.printer import function_text
+
+        return function_text(self)
+
+    def same(self, other: GraphFunction) -> bool:
+        """Whether both are structurally equal: the names of variables do not count."""
+        return isinstance(other, Function) and same(self, other)
+
+    def renamed(self, name: str) -> Function:
+        """The same function under another name."""
+        return Function(name, self.params, self.body, self.attrs)
+
+
+Value = Union[Call, TupleExpr, Item, If, Match, Function]
+
+
+@dataclass(frozen=True, eq=False)
+class Binding:
+    """`vars` are the results of `value`."""
+
+    vars: tuple[Var, ...]
+    value: Value = field()
+
+
+def type_of(atom: Atom) -> Type:
+    """Type of an atom; functions of the module have theirs in the module."""
+    if isinstance(atom, Global):
+        raise WorkloadError(f"the type of function {atom.name} is known to its module only")
+    return atom.type
+
+
+def tensor_type(atom: Atom) -> TensorType:
+    """Type of an atom that is a tensor. Raises WorkloadError for others."""
+    found = type_of(atom)
+    if not isinstance(found, TensorType):
+        raise WorkloadError(f"expected a tensor, found a value of type {found}")
+    return found
+
+
+def bodies(value: Value) -> tuple[Body, ...]:
+    """The bodies directly inside a value."""
+    if isinstance(value, If):
+        return (value.then, value.other)
+    if isinstance(value, Match):
+        return tuple(body for _, body in value.clauses)
+    return (value.body,) if isinstance(value, Function) else ()
+
+
+def atoms(value: Value) -> tuple[Atom, ...]:
+    """The atoms that a value itself reads; what bodies inside it read is `reads`."""
+    if isinstance(value, Call):
+        callee = () if isinstance(value.callee, str) else (value.callee,)
+        return (*callee, *(a for a in value.args if a is not None))
+    if isinstance(value, TupleExpr):
+        return value.items
+    if isinstance(value, If):
+        return (value.condition,)
+    return (value.value,) if isinstance(value, (Item, Match)) else ()
+
+
+def reads(value: Value) -> Iterator[Atom]:
+    """All atoms that a value reads, those of the bodies inside it included."""
+    stack = [value]
+    while stack:
+        one = stack.pop()
+        yield from atoms(one)
+        for body in bodies(one):
+            yield from body.results
+            stack += [b.value for b in body.bindings]
+
+
+def mapped(value: Value, atom: Mapping[int, Atom]) -> Value:
+    """`value` with atoms replaced, by id, inside the bodies in it as well."""
+
+    def one(a: Atom) -> Atom:
+        return atom.get(id(a), a)
+
+    def body(b: Body) -> Body:
+        bindings = tuple(Binding(x.vars, mapped(x.value, atom)) for x in b.bindings)
+        return Body(bindings, tuple(map(one, b.results)))
+
+    if isinstance(value, Call):
+        callee = value.callee if isinstance(value.callee, str) else one(value.callee)
+        assert not isinstance(callee, Const)
+        args = tuple(None if a is None else one(a) for a in value.args)
+        return Call(callee, args, value.attrs)
+    if isinstance(value, TupleExpr):
+        return TupleExpr(tuple(map(one, value.items)))
+    if isinstance(value, Item):
+        return Item(one(value.value), value.index)
+    if isinstance(value, If):
+        return If(one(value.condition), body(value.then), body(value.other))
+    if isinstance(value, Match):
+        return Match(one(value.value), tuple((p, body(b)) for p, b in value.clauses))
+    return Function(value.name, value.params, body(value.body), value.attrs)
+
+
+def constants_of(function: Function) -> Iterator[Const]:
+    """The constants in a function, each once."""
+    seen: set[int] = set()
+    found = [a for b in function.body.bindings for a in reads(b.value)]
+    for a in (*found, *function.body.results):
+        if isinstance(a, Const) and id(a) not in seen:
+            seen.add(id(a))
+            yield a
+
+
+def constants(module: IRModule) -> list[Const]:
+    """The constants in the graph functions of a module, each once."""
+    functions = [f for f in module.graphs.values() if isinstance(f, Function)]
+    return list({id(c): c for f in functions for c in constants_of(f)}.values())
+
+
+def same(a: Function, b: Function) -> bool:
+    """Structural equality of two functions; the names of variables do not count."""
+    return _Same().function(a, b)
+
+
+class _Same:
+    """Compares while it notes which variable of one side is which of the other."""
+
+    def __init__(self) -> None:
+        self.pairs: dict[int, Var] = {}
+
+    def bind(self, xs: tuple[Var, ...], ys: tuple[Var, ...]) -> bool:
+        self.pairs.update({id(x): y for x, y in zip(xs, ys, strict=False)})
+        return len(xs) == len(ys) and all(x.type == y.type for x, y in zip(xs, ys, strict=True))
+
+    def function(self, a: Function, b: Function) -> bool:
+        return a.attrs == b.attrs and self.bind(a.params, b.params) and self.body(a.body, b.body)
+
+    def body(self, a: Body, b: Body) -> bool:
+        return (
+            len(a.bindings) == len(b.bindings)
+            and all(
+                self.value(x.value, y.value) and self.bind(x.vars, y.vars)
+                for x, y in zip(a.bindings, b.bindings, strict=True)
+            )
+            and self.all(a.results, b.results)
+        )
+
+    def all(self, xs: tuple[Atom | None, ...], ys: tuple[Atom | None, ...]) -> bool:
+        return len(xs) == len(ys) and all(self.atom(x, y) for x, y in zip(xs, ys, strict=True))
+
+    def atom(self, x: Atom | None, y: Atom | None) -> bool:
+        if isinstance(x, Var):
+            return self.pairs.get(id(x)) is y
+        if isinstance(x, Global):
+            return isinstance(y, Global) and x.name == y.name
+        if isinstance(x, Const):
+            return isinstance(y, Const) and (x is y or (x.type == y.type and x.digest == y.digest))
+        return y is None
+
+    def value(self, a: Value, b: Value) -> bool:
+        if isinstance(a, Function):
+            return isinstance(b, Function) and self.function(a, b)
+        if isinstance(a, Call):
+            if not isinstance(b, Call) or a.attrs != b.attrs:
+                return False
+            named = isinstance(a.callee, str) or isinstance(b.callee, str)
+            callee = a.callee == b.callee if named else self.atom(a.callee, b.callee)  # type: ignore[arg-type]
+            return callee and self.all(a.args, b.args)
+        if isinstance(a, TupleExpr):
+            return isinstance(b, TupleExpr) and self.all(a.items, b.items)
+        if isinstance(a, Item):
+            return isinstance(b, Item) and a.index == b.index and self.atom(a.value, b.value)
+        if isinstance(a, If):
+            return (
+                isinstance(b, If)
+                and self.atom(a.condition, b.condition)
+                and self.body(a.then, b.then)
+                and self.body(a.other, b.other)
+            )
+        return (
+            isinstance(b, Match)
+            and self.atom(a.value, b.value)
+            and len(a.clauses) == len(b.clauses)
+            and all(
+                self.pattern(p, q) and self.body(x, y)
+                for (p, x), (q, y) in zip(a.clauses, b.clauses, strict=True)
+            )
+        )
+
+    def pattern(self, p: Pattern | Var | None, q: Pattern | Var | None) -> bool:
+        if isinstance(p, Var):
+            return isinstance(q, Var) and self.bind((p,), (q,))
+        if isinstance(p, Pattern):
+            return (
+                isinstance(q, Pattern)
+                and p.constructor == q.constructor
+                and len(p.parts) == len(q.parts)
+                and all(self.pattern(x, y) for x, y in zip(p.parts, q.parts, strict=True))
+            )
+        return q is None

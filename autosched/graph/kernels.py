@@ -1,0 +1,163 @@
+"""Kernels of a module: primitive functions lowered, scheduled and compiled, equal ones once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from autosched.codegen.artifact import Artifact
+from autosched.errors import AutoschedError, BuildError
+from autosched.graph.cache import KernelCache
+from autosched.runtime.function import Function as Linked
+from autosched.target import Target
+
+if TYPE_CHECKING:
+    from autosched.graph.ir import Function
+    from autosched.graph.strategies import Implementation
+    from autosched.tir.nodes import PrimFunc
+
+
+@dataclass(frozen=True, eq=False)
+class Kernel:
+    """A compiled primitive function.
+
+    `implementation` says which one was taken and why; `workload_key` is the key of its records,
+    `seconds` the recorded time, if there is one. `function` is what it computes and `func` the
+    scheduled program, `transforms` what is done beforehand with constants, by parameter; a model
+    that was loaded has none of these.
+    """
+
+    name: str
+    workload_key: str
+    implementation: str
+    artifact: Artifact
+    seconds: float | None = None
+    function: Function | None = None
+    func: PrimFunc | None = None
+    transforms: Mapping[int, Callable[[Any], Any]] = field(default_factory=dict)
+
+    @cached_property
+    def linked(self) -> Linked:
+        """The code in this process. Raises TargetError if this machine cannot run it."""
+        return Linked(self.artifact)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A recorded schedule: the scheduled program, its recorded time, and where it is from."""
+
+    func: PrimFunc
+    seconds: float
+    why: str
+
+
+Choose = Callable[["PrimFunc", Target], "Choice | None"]
+"""Gives what is recorded for a loop function on a target."""
+Progress = Callable[[str, int, int], None]
+"""Told a kernel's name, how many are done, and how many there are."""
+
+
+def task_of(function: Function, implementation: Implementation | None = None) -> PrimFunc:
+    """The loop function of a primitive function as it is built and tuned: its weights are packed
+    beforehand."""
+    from autosched.graph.lowering import lower
+    from autosched.layout_rewrite import LayoutRewriteOption, with_option
+
+    func = lower(function, implementation)
+    return with_option(func, LayoutRewriteOption.REWRITE_FOR_PRE_TRANSFORMED)
+
+
+def compile_functions(
+    functions: Iterable[Function],
+    target: Target,
+    progress: Progress | None = None,
+    cache: KernelCache | None = None,
+    choose: Choose | None = None,
+) -> dict[str, Kernel]:
+    """The kernel of each function, by its name. Raises BuildError naming the one that fails."""
+    from autosched.graph.lowering import transforms
+
+    wanted = list(functions)
+    artifacts: dict[str, Artifact] = {}
+    out: dict[str, Kernel] = {}
+    for n, function in enumerate(wanted):
+        if progress is not None:
+            progress(function.name, n, len(wanted))
+        try:
+            taken = select(function, target, choose)
+            if taken.key not in artifacts:
+                artifacts[taken.key] = _built(taken, target, cache)
+        except AutoschedError as e:
+            raise BuildError(f"kernel {function.name}: {e}") from e
+        out[function.name] = Kernel(
+            function.name,
+            taken.key,
+            taken.why,
+            artifacts[taken.key],
+            taken.seconds,
+            function,
+            taken.func,
+            transforms(function, taken.implementation),
+        )
+    return out
+
+
+@dataclass(frozen=True)
+class Selected:
+    """The implementation and the scheduled program that a function gets."""
+
+    implementation: Implementation | None
+    key: str
+    func: PrimFunc
+    seconds: float | None
+    why: str
+
+
+def select(function: Function, target: Target, choose: Choose | None = None) -> Selected:
+    """The implementation with the least recorded time, else the one of the highest plevel."""
+    from autosched.dispatch import chosen
+    from autosched.graph.strategies import implementations
+    from autosched.schedule import Schedule
+    from autosched.sketch.default import default_schedule
+    from autosched.tir.canonical import workload_key
+
+    rows: Sequence[Implementation | None] = implementations(function, target) or [None]
+    recorded: list[Selected] = []
+    for one in rows if choose is not None else []:
+        assert choose is not None
+        func = task_of(function, one)
+        found = choose(func, target)
+        if found is not None:
+            name = "" if one is None else f"{one.name}: "
+            why = f"{name}{found.why}, {found.seconds * 1e6:.4g} us"
+            recorded.append(Selected(one, workload_key(func), found.func, found.seconds, why))
+    if recorded:
+        return min(recorded, key=lambda s: s.seconds or float("inf"))
+    first = rows[0]
+    func = task_of(function, first)
+    key = workload_key(func)
+    name = "" if first is None else f"{first.name} (plevel {first.plevel}): "
+    best = chosen(func, target)
+    if best is not func:
+        return Selected(first, key, best, None, f"{name}recorded schedule")
+    if first is not None and first.schedule is not None:
+        schedule = Schedule(func)
+        first.schedule(schedule)
+        return Selected(first, key, schedule.func, None, f"{name}its own schedule")
+    scheduled = default_schedule(func, target).func
+    return Selected(first, key, scheduled, None, f"{name}default schedule")
+
+
+def _built(taken: Selected, target: Target, cache: KernelCache | None) -> Artifact:
+    from autosched.codegen.build import build_artifact
+    from autosched.tir.canonical import program_hash
+
+    program = program_hash(taken.func)
+    artifact = None if cache is None else cache.get(taken.key, program, target)
+    if artifact is None:
+        artifact = build_artifact(taken.func, target, "full")
+        if cache is not None:
+            cache.put(taken.key, program, artifact)
+    return artifact

@@ -1,0 +1,196 @@
+"""A compiled model: what `graph.build` gives and `graph.load` reads."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy.typing as npt
+
+from autosched.errors import ArgumentError
+from autosched.graph.executor import Program, checked
+from autosched.graph.kernels import Kernel
+from autosched.graph.plan import Plan
+from autosched.graph.spec import HostStep, Spec, to_json
+from autosched.runtime.timing import Protocol, Timing
+from autosched.target import Target
+
+if TYPE_CHECKING:
+    import os
+
+    from autosched.tir.module import IRModule
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Argument:
+    """An input or an output of a model; the shape is None where it depends on data."""
+
+    name: str
+    shape: tuple[int, ...] | None
+    dtype: str
+
+
+class CompiledModel:
+    """A model for one target: call it with arrays, in the order of `inputs`.
+
+    `kernels` are the kernels in the order in which they run; `module` is what was compiled, None
+    for a model that was loaded. Calls from several threads wait for each other: there is one
+    workspace.
+    """
+
+    def __init__(
+        self,
+        spec: Spec,
+        kernels: Mapping[str, Kernel],
+        constants: Sequence[Array],
+        inputs: Sequence[Argument],
+        outputs: Sequence[Argument],
+        target: Target,
+        threads: int,
+        module: IRModule | None = None,
+    ) -> None:
+        self.spec, self.constants, self.target, self.module = spec, constants, target, module
+        self.inputs, self.outputs = tuple(inputs), tuple(outputs)
+        self.by_name = dict(kernels)
+        self.threads = threads
+        self._program = Program(spec, kernels, constants, threads)
+        self._lock = threading.Lock()
+
+    def __call__(self, *inputs: Any) -> tuple[Array, ...]:
+        """The outputs for these inputs, in fresh arrays. Raises ArgumentError where they do not
+        fit."""
+        arrays = self._checked(inputs)
+        with self._lock:
+            return tuple(self._program.run(arrays))
+
+    def _checked(self, inputs: Sequence[Any]) -> list[Array]:
+        if len(inputs) != len(self.inputs):
+            names = ", ".join(i.name for i in self.inputs)
+            raise ArgumentError(
+                f"the model takes {len(self.inputs)} inputs ({names}), found {len(inputs)}"
+            )
+        return [
+            checked(i.name, x, i.shape, i.dtype) for i, x in zip(self.inputs, inputs, strict=True)
+        ]
+
+    def run(self, inputs: Mapping[str, Any]) -> tuple[Array, ...]:
+        """The same, by names."""
+        names = [i.name for i in self.inputs]
+        if set(inputs) != set(names):
+            raise ArgumentError(
+                f"the model takes the inputs {', '.join(names)}; found {', '.join(inputs)}"
+            )
+        return self(*(inputs[n] for n in names))
+
+    @property
+    def kernels(self) -> tuple[Kernel, ...]:
+        """The kernels in the order in which they stand, as often as they are called."""
+        return tuple(self.by_name[c.kernel] for c in self.spec.calls())
+
+    @property
+    def plan(self) -> Plan:
+        """Where intermediate values lie."""
+        return self.spec.plan
+
+    @property
+    def host_operators(self) -> tuple[str, ...]:
+        """Operators that NumPy computes between kernels."""
+        return tuple(s.operator for s in self.spec.steps if isinstance(s, HostStep))
+
+    @property
+    def params(self) -> dict[str, Array]:
+        """Constants as the kernels take them."""
+        return {f"p{n}": a for n, a in enumerate(self.constants)}
+
+    @property
+    def lowered(self) -> dict[str, IRModule]:
+        """The scheduled programs of each target; none of a model that was loaded."""
+        from autosched.tir.module import IRModule
+
+        funcs = {n: k.func for n, k in self.by_name.items() if k.func is not None}
+        return {str(self.target): IRModule(funcs)}
+
+    @property
+    def external(self) -> dict[str, Any]:
+        """What other compilers made: nothing yet."""
+        return {}
+
+    @property
+    def graph_json(self) -> str:
+        """Inputs, outputs, steps with their arguments, and the memory plan, as JSON text."""
+        data = {
+            "schema": 1,
+            "target": str(self.target),
+            "threads": self.threads,
+            "inputs": [vars(i) for i in self.inputs],
+            "outputs": [vars(o) for o in self.outputs],
+            "kernels": {
+                n: {"workload_key": k.workload_key, "implementation": k.implementation,
+                    "seconds": k.seconds}
+                for n, k in self.by_name.items()
+            },
+            "program": to_json(self.spec),
+        }  # fmt: skip
+        return json.dumps(data, indent=1)
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Write the model into a folder, which `graph.load` reads: it needs neither the ONNX file
+        nor a compiler. Raises OSError."""
+        from autosched.graph.saved import save
+
+        save(self, folder)
+
+    def time_evaluator(self, **options: Any) -> Any:
+        """A function of the inputs that times whole calls, Python's part included. Options:
+        number, repeat, min_repeat_ms, cooldown_ms, as those of `BuiltFunction.time_evaluator`."""
+        defaults: dict[str, Any] = {"number": 1, "repeat": 1, "min_repeat_ms": 0, "cooldown_ms": 0}
+        wrong = [o for o in options if o not in defaults]
+        if wrong:
+            raise ArgumentError(
+                f"time_evaluator has no option {wrong[0]!r}; there are {', '.join(defaults)}"
+            )
+        given = {**defaults, **options}
+        protocol = Protocol(**given)
+
+        def evaluate(*inputs: Any) -> Timing:
+            def measure(number: int) -> float:
+                start = time.perf_counter()
+                for _ in range(number):
+                    self(*inputs)
+                return time.perf_counter() - start
+
+            return protocol.take(measure)
+
+        return evaluate
+
+    def profile(self, *inputs: Any, repeat: int = 10) -> list[tuple[str, Kernel, float]]:
+        """(result, kernel, least seconds of `repeat` runs) of each kernel of the main body, run one
+        by one."""
+        arrays = self._checked(inputs)
+        best: dict[tuple[int, int], float] = {}
+        native = self._program.native
+        with self._lock:
+            for _ in range(repeat):
+                slots = self._program.start(arrays)
+                for step in self._program.steps:
+                    if step not in native:
+                        step(slots)
+                        continue
+                    s = native.index(step)
+                    native[s].patch(slots)
+                    for n in range(len(native[s].calls)):
+                        start = time.perf_counter()
+                        native[s].run_one(n)
+                        spent = time.perf_counter() - start
+                        best[s, n] = min(spent, best.get((s, n), spent))
+        return [
+            (call.result, step.kernels[n], best[s, n])
+            for s, step in enumerate(native)
+            for n, call in enumerate(step.calls)
+        ]

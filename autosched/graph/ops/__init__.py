@@ -1,0 +1,18 @@
+"""The operators, one definition each; importing this package registers all of them."""
+
+from autosched.graph.ops import conv as conv
+from autosched.graph.ops import einsum as einsum
+from autosched.graph.ops import host as host
+from autosched.graph.ops import index as index
+from autosched.graph.ops import linear as linear
+from autosched.graph.ops import norm as norm
+from autosched.graph.ops import pointwise as pointwise
+from autosched.graph.ops import quantised as quantised
+from autosched.graph.ops import recurrent as recurrent
+from autosched.graph.ops import reduce as reduce
+from autosched.graph.ops import resize as resize
+from autosched.graph.ops import sampling as sampling
+from autosched.graph.ops import views as views
+from autosched.graph.ops.registry import OPERATORS, find
+
+__all__ = ["OPERATORS", "find"]

@@ -1,0 +1,436 @@
+"""Convolutions and pooling over any number of spatial axes, as ONNX writes them: N, C, spatial."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from autosched import te
+from autosched.graph.errors import Unsupported
+from autosched.graph.ops.reduce import Reduction, reduced
+from autosched.graph.ops.registry import Operator, add, operator
+from autosched.graph.ops.tensors import TensorLike, row_major, stage
+from autosched.ops.conv import AXES
+from autosched.tir import dtypes
+
+Ints = Sequence[int]
+
+
+class Window:
+    """Extents, strides, dilations and paddings of a sliding window, from a call's attributes."""
+
+    def __init__(
+        self,
+        spatial: Sequence[Any],
+        kernel: Ints,
+        strides: Ints | None,
+        dilations: Ints | None,
+        pads: Ints | None,
+        auto_pad: str,
+        ceil_mode: int = 0,
+    ) -> None:
+        rank = len(spatial)
+        if not 1 <= rank <= 3:
+            raise Unsupported(f"a window over {rank} spatial axes; 1 to 3 are supported")
+        self.kernel = tuple(kernel)
+        self.strides = tuple(strides or [1] * rank)
+        self.dilations = tuple(dilations or [1] * rank)
+        self.spatial = tuple(spatial)
+        for name, values in (("kernel_shape", self.kernel), ("strides", self.strides),
+                             ("dilations", self.dilations)):  # fmt: skip
+            if len(values) != rank or min(values) < 1:
+                raise Unsupported(f"attribute {name} is {values}; expected {rank} positive numbers")
+        if pads and (len(pads) != 2 * rank or min(pads) < 0):
+            raise Unsupported(f"attribute pads is {tuple(pads)}; expected {2 * rank} numbers >= 0")
+        self.before, self.after = self._pads(rank, pads, auto_pad)
+        self.out = []
+        for d in range(rank):
+            room = self.spatial[d] + self.before[d] + self.after[d] - self.reach(d)
+            steps = -(-room // self.strides[d]) if ceil_mode else room // self.strides[d]
+            if ceil_mode and steps * self.strides[d] >= self.spatial[d] + self.before[d]:
+                steps -= 1  # a window that starts in the padding at the end is none
+            if isinstance(room, int) and room < 0:
+                raise Unsupported(
+                    f"a window of {self.reach(d)} does not fit into {self.spatial[d]} elements "
+                    f"and a padding of {self.before[d] + self.after[d]}"
+                )
+            self.out.append(steps + 1)
+
+    def reach(self, d: int) -> int:
+        """Elements from the first to the last of the window."""
+        return (self.kernel[d] - 1) * self.dilations[d] + 1
+
+    def _pads(self, rank: int, pads: Ints | None, auto_pad: str) -> tuple[list[Any], list[Any]]:
+        if auto_pad in ("NOTSET", "VALID", ""):
+            given = list(pads or [0] * (2 * rank)) if auto_pad != "VALID" else [0] * (2 * rank)
+            return given[:rank], given[rank:]
+        if auto_pad not in ("SAME_UPPER", "SAME_LOWER"):
+            raise Unsupported(f"attribute auto_pad is {auto_pad!r}")
+        before, after = [], []
+        for d in range(rank):
+            n, s = self.spatial[d], self.strides[d]
+            total = max((-(-n // s) - 1) * s + self.reach(d) - n, 0)
+            less = total // 2
+            before.append(less if auto_pad == "SAME_UPPER" else total - less)
+            after.append(total - before[-1])
+        return before, after
+
+    def padded(self, x: TensorLike, value: Any) -> TensorLike:
+        """`x` (N, C, spatial) with what the windows reach beyond it."""
+        need = [
+            (o - 1) * s + self.reach(d) - n - b
+            for d, (o, s, n, b) in enumerate(
+                zip(self.out, self.strides, self.spatial, self.before, strict=True)
+            )
+        ]
+        beyond = [max(n, 0) if isinstance(n, int) else self.after[d] for d, n in enumerate(need)]
+        return pad(x, [0, 0, *self.before], [0, 0, *beyond], value)
+
+    def axes(self) -> list[Any]:
+        """Reduction axes over the window."""
+        labels = AXES[len(self.kernel)]
+        return [
+            te.reduce_axis((0, k), name=f"r{a}") for a, k in zip(labels, self.kernel, strict=True)
+        ]
+
+    def at(self, position: Sequence[Any], window: Sequence[Any]) -> list[Any]:
+        """Where in the padded input the window's element is."""
+        return [
+            y * s + r * d
+            for y, s, r, d in zip(position, self.strides, window, self.dilations, strict=True)
+        ]
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Names of the axes of the result."""
+        return ("n", "c", *AXES[len(self.kernel)])
+
+
+def pad(x: TensorLike, before: Sequence[Any], after: Sequence[Any], value: Any) -> TensorLike:
+    """`x` with elements of `value` around it."""
+    if not any(not (isinstance(n, int) and n == 0) for n in (*before, *after)):
+        return x
+    shape = [n + b + a for n, b, a in zip(x.shape, before, after, strict=True)]
+
+    def element(*at: Any) -> Any:
+        inside = []
+        for i, n, b, a in zip(at, x.shape, before, after, strict=True):
+            if not (isinstance(b, int) and b == 0):
+                inside.append(i >= b)
+            if not (isinstance(a, int) and a == 0):
+                inside.append(i < n + b)
+        moved = [
+            i if isinstance(b, int) and b == 0 else i - b for i, b in zip(at, before, strict=True)
+        ]
+        return te.if_then_else(te.all(*inside), x(*moved), value)
+
+    made: TensorLike = stage(shape, element, "pad")
+    return made
+
+
+@operator("Conv", spatial=True)
+def conv(
+    x: TensorLike,
+    w: TensorLike,
+    b: TensorLike | None = None,
+    *,
+    auto_pad: str = "NOTSET",
+    dilations: Ints | None = None,
+    group: int = 1,
+    kernel_shape: Ints | None = None,
+    pads: Ints | None = None,
+    strides: Ints | None = None,
+) -> Any:
+    """Convolution of x (N, C, spatial) with w (M, C / group, window); b (M,)."""
+    channels, (filters, depth) = x.shape[1], w.shape[:2]
+    kernel = [int(n) for n in w.shape[2:]]
+    if kernel_shape is not None and list(kernel_shape) != kernel:
+        raise Unsupported(f"attribute kernel_shape is {kernel_shape}; the weight has {kernel}")
+    if group < 1 or channels != depth * group or filters % group:
+        raise Unsupported(
+            f"attribute group is {group}; the input has {channels} channels and the weight has "
+            f"the shape {w.shape}"
+        )
+    window = Window(x.shape[2:], kernel, strides, dilations, pads, auto_pad)
+    source = window.padded(x, te.const(0, x.dtype))
+    each = filters // group
+    half = x.dtype == "float16"  # summed in float32
+
+    def element(n: Any, co: Any, *at: Any) -> Any:
+        r = window.axes()
+        rc = te.reduce_axis((0, depth), name="rc")
+        over = [*r, rc] if depth > 1 else r
+        inner = rc if depth > 1 else 0
+        first = 0 if group == 1 else (co if each == 1 else co // each) * depth
+        data, weight = source(n, first + inner, *window.at(at, r)), w(co, inner, *r)
+        if half:
+            data, weight = te.cast(data, "float32"), te.cast(weight, "float32")
+        return te.sum(data * weight, axis=over)
+
+    shape = [x.shape[0], filters, *window.out]
+    out = stage(shape, element, "conv", free=w, axes=window.labels)
+    if half:
+        sums = out
+        out = stage(shape, lambda *at: te.cast(sums(*at), x.dtype), "half", axes=window.labels)
+    if b is None:
+        return out
+    return stage(shape, lambda n, c, *at: out(n, c, *at) + b(c), "bias", axes=window.labels)
+
+
+@operator("ConvTranspose", spatial=True)
+def conv_transpose(
+    x: TensorLike,
+    w: TensorLike,
+    b: TensorLike | None = None,
+    *,
+    auto_pad: str = "NOTSET",
+    dilations: Ints | None = None,
+    group: int = 1,
+    kernel_shape: Ints | None = None,
+    output_padding: Ints | None = None,
+    output_shape: Ints | None = None,
+    pads: Ints | None = None,
+    strides: Ints | None = None,
+) -> Any:
+    """The gradient of a convolution: w (C, M / group, window)."""
+    rank = len(x.shape) - 2
+    kernel = [int(n) for n in w.shape[2:]]
+    stride = list(strides or [1] * rank)
+    dilation = list(dilations or [1] * rank)
+    extra = list(output_padding or [0] * rank)
+    begin, end = list(pads or [0] * (2 * rank))[:rank], list(pads or [0] * (2 * rank))[rank:]
+    reach = [(k - 1) * d + 1 for k, d in zip(kernel, dilation, strict=True)]
+    spatial = x.shape[2:]
+    full = [(n - 1) * s + r + e for n, s, r, e in zip(spatial, stride, reach, extra, strict=True)]
+    if output_shape is not None or auto_pad in ("SAME_UPPER", "SAME_LOWER"):
+        wanted = list(output_shape or [n * s for n, s in zip(spatial, stride, strict=True)])[-rank:]
+        for d in range(rank):
+            total = max(full[d] - wanted[d], 0)
+            less = total // 2
+            upper = auto_pad == "SAME_UPPER"
+            begin[d] = less if upper else total - less
+            end[d] = total - begin[d]
+            full[d] = wanted[d] + total
+    out = [f - a - z for f, a, z in zip(full, begin, end, strict=True)]
+    channels, each = x.shape[1], w.shape[1]
+    depth, filters = channels // group, each * group
+    labels = ("n", "c", *AXES[rank])
+
+    def element(n: Any, co: Any, *at: Any) -> Any:
+        r = [te.reduce_axis((0, k), name=f"r{a}") for a, k in zip(AXES[rank], kernel, strict=True)]
+        rc = te.reduce_axis((0, depth), name="rc")
+        # Position y takes x[i] * w[k] where y + begin = i * stride + k * dilation.
+        steps = [y + p - k * d for y, p, k, d in zip(at, begin, r, dilation, strict=True)]
+        inside: list[Any] = []
+        for t, s, n_in in zip(steps, stride, spatial, strict=True):
+            inside += [t >= 0, t < n_in * s]
+            if s > 1:
+                inside.append(t % s == 0)
+        places = [t if s == 1 else t // s for t, s in zip(steps, stride, strict=True)]
+        ci = rc if group == 1 else co // each * depth + rc
+        weight = w(ci, co if group == 1 else co % each, *r)
+        read = te.if_then_else(te.all(*inside), x(n, ci, *places), te.const(0, x.dtype))
+        return te.sum(read * weight, axis=[*r, rc])
+
+    made = stage([x.shape[0], filters, *out], element, "conv_transpose", free=w, axes=labels)
+    if b is None:
+        return made
+    return stage(made.shape, lambda n, c, *at: made(n, c, *at) + b(c), "bias", axes=labels)
+
+
+@operator("MaxPool", spatial=True)
+def max_pool(
+    x: TensorLike,
+    *,
+    auto_pad: str = "NOTSET",
+    ceil_mode: int = 0,
+    dilations: Ints | None = None,
+    kernel_shape: Ints,
+    pads: Ints | None = None,
+    storage_order: int = 0,
+    strides: Ints | None = None,
+    outputs: int = 1,
+) -> Any:
+    """The largest element of each window."""
+    window = Window(x.shape[2:], kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
+    source = window.padded(x, te.min_value(x.dtype))
+    if outputs > 1:
+        return _with_places(x, source, window, storage_order)
+
+    def element(n: Any, c: Any, *at: Any) -> Any:
+        r = window.axes()
+        return te.max(source(n, c, *window.at(at, r)), axis=r)
+
+    return stage([*x.shape[:2], *window.out], element, "max_pool", axes=window.labels)
+
+
+def _with_places(x: TensorLike, source: TensorLike, window: Window, by_columns: int) -> Any:
+    """The largest element of each window, and its number in x: row by row, or with `by_columns`
+    the first spatial axis fastest."""
+    find = te.comm_reducer(
+        lambda a, b: (
+            te.select(b[0] > a[0], b[0], a[0]),
+            te.select(b[0] > a[0], b[1], a[1]),
+        ),
+        lambda dtype, index: (te.min_value(dtype), te.const(0, index)),
+        name="max_place",
+    )
+    spatial = list(x.shape[2:])
+
+    def element(n: Any, c: Any, *at: Any) -> Any:
+        r = window.axes()
+        where = window.at(at, r)
+        inner = [i - b for i, b in zip(where, window.before, strict=True)]
+        sizes = [*x.shape[:2], *(spatial[::-1] if by_columns else spatial)]
+        place = row_major([n, c, *(inner[::-1] if by_columns else inner)], sizes)
+        return find((source(n, c, *where), place + te.const(0, "int64")), axis=r)
+
+    return stage([*x.shape[:2], *window.out], element, "max_pool", axes=window.labels)
+
+
+@operator("AveragePool", spatial=True)
+def average_pool(
+    x: TensorLike,
+    *,
+    auto_pad: str = "NOTSET",
+    ceil_mode: int = 0,
+    count_include_pad: int = 0,
+    dilations: Ints | None = None,
+    kernel_shape: Ints,
+    pads: Ints | None = None,
+    strides: Ints | None = None,
+) -> Any:
+    """The mean of each window; padding counts only with `count_include_pad`."""
+    window = Window(x.shape[2:], kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
+    source = window.padded(x, te.const(0, x.dtype))
+
+    def element(n: Any, c: Any, *at: Any) -> Any:
+        r = window.axes()
+        return te.sum(source(n, c, *window.at(at, r)), axis=r)
+
+    def mean(n: Any, c: Any, *at: Any) -> Any:
+        number: Any = 1
+        for d, y in enumerate(at):
+            number = number * _inside(window, d, y, bool(count_include_pad))
+        if isinstance(number, int):
+            return total(n, c, *at) * (1 / number)
+        return total(n, c, *at) / te.cast(number, x.dtype)
+
+    shape = [*x.shape[:2], *window.out]
+    total = stage(shape, element, "pool_sum", axes=window.labels)
+    return stage(shape, mean, "average_pool", axes=window.labels)
+
+
+def _inside(window: Window, d: int, y: Any, padding: bool) -> Any:
+    """How many elements of the window at position y are elements of the input (or padding)."""
+    stride, dilation, k = window.strides[d], window.dilations[d], window.kernel[d]
+    low = 0 if padding else window.before[d]
+    high = window.spatial[d] + window.before[d] + (window.after[d] if padding else 0)
+    last = (window.out[d] - 1) * stride + window.reach(d)
+    if low == 0 and last <= high:
+        return k
+    first = y * stride
+    # Elements first + r * dilation in [low, high).
+    skipped = te.floordiv(te.max(low - first, 0) + (dilation - 1), dilation)
+    reached = te.floordiv(te.max(high - first, 0) + (dilation - 1), dilation)
+    return te.min(reached, k) - te.min(skipped, k)
+
+
+def _global(name: str, rule: Reduction) -> None:
+    def compute(x: TensorLike) -> Any:
+        return reduced(x, tuple(range(2, len(x.shape))), True, rule, name.lower())
+
+    add(Operator(name, compute, spatial=True))
+
+
+@operator("LpPool", spatial=True)
+def lp_pool(
+    x: TensorLike,
+    *,
+    auto_pad: str = "NOTSET",
+    ceil_mode: int = 0,
+    dilations: Ints | None = None,
+    kernel_shape: Ints,
+    p: int = 2,
+    pads: Ints | None = None,
+    strides: Ints | None = None,
+) -> Any:
+    """The norm of each window: the p-th root of the sum of p-th powers."""
+    window = Window(x.shape[2:], kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
+    source = window.padded(x, te.const(0, x.dtype))
+
+    def element(n: Any, c: Any, *at: Any) -> Any:
+        r = window.axes()
+        return te.sum(_power(te.abs(source(n, c, *window.at(at, r))), p), axis=r)
+
+    shape = [*x.shape[:2], *window.out]
+    total = stage(shape, element, "pool_sum", axes=window.labels)
+    return stage(shape, lambda *at: _power(total(*at), 1 / p), "lp_pool", axes=window.labels)
+
+
+def _power(x: Any, p: float) -> Any:
+    if p == 1:
+        return x
+    if p in (2, 0.5):
+        return x * x if p == 2 else te.sqrt(x)
+    return te.power(x, te.const(p, x.dtype))
+
+
+@operator("GlobalLpPool", spatial=True)
+def global_lp_pool(x: TensorLike, *, p: int = 2) -> Any:
+    """The norm of each channel's elements."""
+    rule = Reduction(before=lambda e: _power(te.abs(e), p), after=lambda t, n: _power(t, 1 / p))
+    return reduced(x, tuple(range(2, len(x.shape))), True, rule, "global_lp_pool")
+
+
+_global("GlobalAveragePool", Reduction(after=lambda total, n: total * (1 / n)))
+_global("GlobalMaxPool", Reduction(te.max))
+
+
+@operator("Pad", static={1: "pads", 3: "axes"})
+def pad_operator(
+    x: TensorLike,
+    fill: TensorLike | None = None,
+    *,
+    pads: Ints,
+    axes: Ints | None = None,
+    mode: str = "constant",
+    value: float = 0.0,
+) -> Any:
+    """Elements around: a constant, the edge, or what is inside, reflected or wrapped around."""
+    rank = len(x.shape)
+    before, after = [0] * rank, [0] * rank
+    along = list(range(rank)) if axes is None else [a % rank for a in axes]
+    for n, axis in enumerate(along):
+        before[axis], after[axis] = pads[n], pads[n + len(along)]
+    if mode == "constant":
+        if min(*before, *after) < 0:
+            raise Unsupported(f"attribute pads is {tuple(pads)}; negative ones cut elements off")
+        number = te.const(value if dtypes.is_float(x.dtype) else int(value), x.dtype)
+        return pad(x, before, after, number if fill is None else _scalar(fill))
+    shape = [n + b + a for n, b, a in zip(x.shape, before, after, strict=True)]
+
+    def place(i: Any, n: Any, b: int, a: int) -> Any:
+        if not b and not a:
+            return i
+        at = i - b
+        if mode == "edge":
+            return te.max(te.min(at, n - 1), 0)
+        if mode == "wrap":
+            return te.floormod(at, n)
+        if n == 1:
+            return 0
+        turned = te.floormod(at, 2 * n - 2)
+        return te.min(turned, (2 * n - 2) - turned)
+
+    if mode not in ("edge", "wrap", "reflect"):
+        raise Unsupported(f"attribute mode is {mode!r}")
+    return stage(
+        shape,
+        lambda *at: x(*map(place, at, x.shape, before, after)),
+        "pad",
+    )
+
+
+def _scalar(x: TensorLike) -> Any:
+    return x(*(0 for _ in x.shape))

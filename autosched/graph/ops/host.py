@@ -1,0 +1,342 @@
+"""Operators that NumPy computes between kernels: their results are sized by data, or written to
+places that data name, which te cannot say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from autosched.graph.errors import Unsupported
+from autosched.graph.ops.registry import host_operator
+from autosched.graph.ops.tensors import normal_axis
+
+Array = npt.NDArray[Any]
+
+
+@host_operator("NonZero")
+def non_zero(x: Array) -> Array:
+    """Indices of the elements that are not zero, one column each."""
+    return np.array(np.nonzero(np.atleast_1d(x)), np.int64).reshape(max(x.ndim, 1), -1)
+
+
+@host_operator("TopK")
+def top_k(
+    x: Array, k: Array | None = None, *, axis: int = -1, largest: int = 1, sorted: int = 1
+) -> tuple[Array, Array]:
+    """The k largest or smallest elements along an axis, best first, and their indices."""
+    if k is None:
+        raise Unsupported("the input K is missing; opsets before 10 are not supported")
+    n = int(k.reshape(-1)[0])
+    if not 0 <= n <= x.shape[axis]:
+        raise Unsupported(f"K is {n}; axis {axis} has {x.shape[axis]} elements")
+    # Equal elements keep the order of their indices.
+    if largest:
+        back = np.flip(x, axis)
+        order = x.shape[axis] - 1 - np.flip(np.argsort(back, axis, kind="stable"), axis)
+    else:
+        order = np.argsort(x, axis, kind="stable")
+    chosen = order.take(range(n), axis)
+    return np.take_along_axis(x, chosen, axis), chosen.astype(np.int64)
+
+
+@host_operator("Unique")
+def unique(x: Array, *, axis: int | None = None, sorted: int = 1) -> tuple[Array, ...]:
+    """The different elements, or slices; where each is first, which one each is, how often."""
+    values, first, inverse, counts = np.unique(
+        x, return_index=True, return_inverse=True, return_counts=True, axis=axis
+    )
+    inverse = inverse.reshape(-1)
+    if not sorted:
+        order = np.argsort(first, kind="stable")
+        place = np.empty_like(order)
+        place[order] = np.arange(len(order))
+        values = values.take(order, 0 if axis is None else axis)
+        first, counts, inverse = first[order], counts[order], place[inverse]
+    return values, *(a.astype(np.int64) for a in (first, inverse, counts))
+
+
+@host_operator("Compress")
+def compress(x: Array, condition: Array, *, axis: int | None = None) -> Array:
+    """Slices, or elements, where the condition holds."""
+    return np.compress(condition.reshape(-1).astype(bool), x, axis)
+
+
+REDUCTIONS: dict[str, Any] = {
+    "add": np.add,
+    "max": np.maximum,
+    "min": np.minimum,
+    "mul": np.multiply,
+}
+
+
+def _written(out: Array, places: tuple[Array, ...], updates: Array, reduction: str) -> Array:
+    if reduction == "none":
+        out[places] = updates
+    elif reduction in REDUCTIONS:
+        REDUCTIONS[reduction].at(out, places, updates)
+    else:
+        raise Unsupported(f"attribute reduction is {reduction!r}")
+    return out
+
+
+def _inside(indices: Array, extent: int) -> Array:
+    if indices.size and (indices.min() < -extent or indices.max() >= extent):
+        raise Unsupported(f"an index is beyond the {extent} elements of its axis")
+    return np.where(indices < 0, indices + extent, indices)
+
+
+def _scatter_elements(
+    x: Array, indices: Array, updates: Array, *, axis: int = 0, reduction: str = "none"
+) -> Array:
+    """x with updates at places whose index along an axis is data."""
+    at = normal_axis(axis, x.ndim)
+    places: list[Array] = list(np.indices(indices.shape))
+    places[at] = _inside(indices, x.shape[at])
+    return _written(x.copy(), tuple(places), updates, reduction)
+
+
+host_operator("ScatterElements", like=0)(_scatter_elements)
+host_operator("Scatter", like=0)(_scatter_elements)
+
+
+@host_operator("ScatterND", like=0)
+def scatter_nd(x: Array, indices: Array, updates: Array, *, reduction: str = "none") -> Array:
+    """x with slices written at rows of indices."""
+    width = indices.shape[-1]
+    places = tuple(_inside(indices[..., n], x.shape[n]) for n in range(width))
+    return _written(x.copy(), places, updates, reduction)
+
+
+@host_operator("TensorScatter", like=0)
+def tensor_scatter(
+    past: Array, update: Array, begin: Array | None = None, *, axis: int = -2, mode: str = "linear"
+) -> Array:
+    """A cache with the update written along an axis, from an index of each batch on."""
+    at = normal_axis(axis, past.ndim)
+    out, n, room = past.copy(), update.shape[at], past.shape[at]
+    for b in range(past.shape[0]):
+        where = np.arange(n) + (0 if begin is None else int(begin[b]))
+        if mode == "circular":
+            where %= room
+        elif n and not 0 <= where[0] <= where[-1] < room:
+            raise Unsupported(f"the update of batch {b} does not fit into {room} elements")
+        np.moveaxis(out[b], at - 1, 0)[where] = np.moveaxis(update[b], at - 1, 0)
+    return out
+
+
+@host_operator("ReverseSequence", like=0)
+def reverse_sequence(x: Array, lengths: Array, *, batch_axis: int = 1, time_axis: int = 0) -> Array:
+    """Each sequence of a batch reversed up to its length."""
+    out = x.copy()
+    whole = np.moveaxis(out, (batch_axis, time_axis), (0, 1))
+    for b, n in enumerate(lengths):
+        whole[b, :n] = whole[b, :n][::-1].copy()
+    return out
+
+
+@host_operator("Det")
+def det(x: Array) -> Array:
+    """Determinants of matrices."""
+    return np.asarray(np.linalg.det(x)).astype(x.dtype)
+
+
+@host_operator("BitCast")
+def bit_cast(x: Array, *, to: str) -> Array:
+    """The same bits as another type of the same size."""
+    if np.dtype(to).itemsize != x.dtype.itemsize:
+        raise Unsupported(f"attribute to is {to}; {x.dtype} has another size")
+    return np.ascontiguousarray(x).view(to).reshape(x.shape)
+
+
+BITS: dict[str, Callable[..., Any]] = {
+    "BitwiseAnd": np.bitwise_and,
+    "BitwiseNot": np.bitwise_not,
+    "BitwiseOr": np.bitwise_or,
+    "BitwiseXor": np.bitwise_xor,
+}
+
+
+def _bits(name: str, function: Callable[..., Any]) -> None:
+    def compute(*arrays: Array) -> Any:
+        return function(*arrays)
+
+    host_operator(name)(compute)
+
+
+for _name, _function in BITS.items():
+    _bits(_name, _function)
+
+
+@host_operator("BitShift")
+def bit_shift(x: Array, by: Array, *, direction: str) -> Array:
+    """Bits moved; 0 where all of them are moved out."""
+    if direction not in ("LEFT", "RIGHT"):
+        raise Unsupported(f"attribute direction is {direction!r}; expected LEFT or RIGHT")
+    made: Array = np.left_shift(x, by) if direction == "LEFT" else np.right_shift(x, by)
+    return made
+
+
+@host_operator("NonMaxSuppression")
+def non_max_suppression(
+    boxes: Array,
+    scores: Array,
+    most: Array | None = None,
+    overlap: Array | None = None,
+    least: Array | None = None,
+    *,
+    center_point_box: int = 0,
+) -> Array:
+    """(batch, class, box) of the boxes kept: best scores first, none that overlaps a better one
+    by more than a share of their union."""
+    limit = 0 if most is None else int(most.reshape(-1)[0])
+    share = 0.0 if overlap is None else float(overlap.reshape(-1)[0])
+    bound = None if least is None else float(least.reshape(-1)[0])
+    if center_point_box:
+        half = boxes[..., 2:] / 2
+        low, high = boxes[..., :2] - half, boxes[..., :2] + half
+    else:
+        low = np.minimum(boxes[..., :2], boxes[..., 2:])
+        high = np.maximum(boxes[..., :2], boxes[..., 2:])
+    area = np.prod(high - low, axis=-1)
+    out: list[tuple[int, int, int]] = []
+    for b, c in np.ndindex(scores.shape[:2]):
+        kept: list[int] = []
+        for k in np.argsort(-scores[b, c], kind="stable"):
+            if len(kept) >= limit or (bound is not None and not scores[b, c, k] > bound):
+                break
+            sides = np.minimum(high[b, k], high[b, kept]) - np.maximum(low[b, k], low[b, kept])
+            both = np.prod(np.maximum(sides, 0), axis=-1)
+            union = area[b, k] + area[b, kept] - both
+            if not np.any(both > share * union):
+                kept.append(int(k))
+        out += [(b, c, k) for k in kept]
+    return np.array(out, np.int64).reshape(-1, 3)
+
+
+@host_operator("MaxUnpool")
+def max_unpool(
+    x: Array,
+    indices: Array,
+    shape: Array | None = None,
+    *,
+    kernel_shape: Sequence[int],
+    pads: Sequence[int] | None = None,
+    strides: Sequence[int] | None = None,
+) -> Array:
+    """Elements at the places from which a max pool took them, 0 elsewhere."""
+    rank = len(kernel_shape)
+    by, around = strides or [1] * rank, pads or [0] * (2 * rank)
+    natural = [
+        (n - 1) * s + k - around[d] - around[d + rank]
+        for d, (n, s, k) in enumerate(zip(x.shape[2:], by, kernel_shape, strict=True))
+    ]
+    # The indices count in the array without padding that the attributes imply.
+    small = np.zeros(int(np.prod([*x.shape[:2], *natural])), x.dtype)
+    small[_inside(indices.reshape(-1), small.size)] = x.reshape(-1)
+    made = small.reshape([*x.shape[:2], *natural])
+    if shape is None or list(shape) == list(made.shape):
+        return made
+    out = np.zeros([int(n) for n in shape], x.dtype)
+    out[tuple(slice(0, n) for n in made.shape)] = made
+    return out
+
+
+@host_operator("Col2Im")
+def col2im(
+    x: Array,
+    image: Array,
+    block: Array,
+    *,
+    dilations: Sequence[int] | None = None,
+    pads: Sequence[int] | None = None,
+    strides: Sequence[int] | None = None,
+) -> Array:
+    """Columns of blocks added up to images: the inverse of taking them."""
+    rank = len(image)
+    far, by = list(dilations or [1] * rank), list(strides or [1] * rank)
+    around = list(pads or [0] * (2 * rank))
+    sizes = [int(n) for n in image]
+    full = [n + around[d] + around[d + rank] for d, n in enumerate(sizes)]
+    kernel = [int(k) for k in block]
+    steps = [
+        (f - d * (k - 1) - 1) // s + 1 for f, d, k, s in zip(full, far, kernel, by, strict=True)
+    ]
+    parts = x.reshape(x.shape[0], -1, *kernel, *steps)
+    out = np.zeros((*parts.shape[:2], *full), x.dtype)
+    for at in np.ndindex(*kernel):
+        where = tuple(
+            slice(k * d, k * d + s * n, s) for k, d, s, n in zip(at, far, by, steps, strict=True)
+        )
+        out[(slice(None), slice(None), *where)] += parts[(slice(None), slice(None), *at)]
+    inner = tuple(slice(around[d], around[d] + n) for d, n in enumerate(sizes))
+    return out[(slice(None), slice(None), *inner)]
+
+
+@host_operator("TfIdfVectorizer")
+def tf_idf_vectorizer(
+    x: Array,
+    *,
+    max_gram_length: int,
+    max_skip_count: int,
+    min_gram_length: int,
+    mode: str,
+    ngram_counts: Sequence[int],
+    ngram_indexes: Sequence[int],
+    pool_int64s: Sequence[int] | None = None,
+    pool_strings: Sequence[str] | None = None,
+    weights: Sequence[float] | None = None,
+) -> Array:
+    """How often sequences of numbers of a pool occur, with gaps of up to `max_skip_count`."""
+    if pool_int64s is None:
+        raise Unsupported("attribute pool_strings: text is not supported")
+    pool: dict[tuple[int, ...], int] = {}
+    ends = [*ngram_counts[1:], len(pool_int64s)]
+    for n, (begin, end) in enumerate(zip(ngram_counts, ends, strict=True), 1):
+        for at in range(begin, end, n):
+            pool[tuple(pool_int64s[at : at + n])] = len(pool)
+    rows = x.reshape(1, -1) if x.ndim == 1 else x
+    out = np.zeros((len(rows), max(ngram_indexes) + 1), np.float32)
+    for r, row in enumerate(rows.tolist()):
+        for n in range(min_gram_length, max_gram_length + 1):
+            for gap in range(1, max_skip_count + 2 if n > 1 else 2):
+                for first in range(len(row) - (n - 1) * gap):
+                    k = pool.get(tuple(row[first : first + n * gap : gap][:n]))
+                    if k is not None:
+                        out[r, ngram_indexes[k]] += 1
+    scale = np.ones(out.shape[1], np.float32)
+    if weights is not None:
+        scale[list(ngram_indexes)] = weights
+    if mode == "IDF":
+        out = (out > 0) * scale
+    elif mode == "TFIDF":
+        out = out * scale
+    return (out[0] if x.ndim == 1 else out).astype(np.float32)
+
+
+@host_operator("MelWeightMatrix")
+def mel_weight_matrix(
+    bins: Array, length: Array, rate: Array, low: Array, high: Array, *, output_datatype: int = 1
+) -> Array:
+    """Triangles of equal width on the mel scale: (length // 2 + 1, bins)."""
+    if output_datatype not in (1, 11):
+        raise Unsupported(f"attribute output_datatype is {output_datatype}; expected a float type")
+    count, size, hertz = (int(a.reshape(-1)[0]) for a in (bins, length, rate))
+    ends = [2595 * np.log10(1 + float(a.reshape(-1)[0]) / 700) for a in (low, high)]
+    step = (ends[1] - ends[0]) / (count + 2)
+    mel = np.arange(count + 2) * step + ends[0]
+    edges = np.floor((size + 1) * (700 * (10 ** (mel / 2595) - 1)) / hertz).astype(np.int64)
+    out = np.zeros((size // 2 + 1, count), np.float32 if output_datatype == 1 else np.float64)
+    for i in range(count):
+        begin, centre, end = edges[i : i + 3]
+        if centre == begin:
+            out[centre, i] = 1
+        else:
+            rising = np.arange(begin, centre + 1)
+            out[rising, i] = (rising - begin) / (centre - begin)
+        if end > centre:
+            falling = np.arange(centre, end)
+            out[falling, i] = (end - falling) / (end - centre)
+    return out

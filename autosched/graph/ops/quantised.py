@@ -1,0 +1,194 @@
+"""Quantised numbers: what is stored is round(x / scale) + zero point."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from autosched import te
+from autosched.graph.ops.conv import conv
+from autosched.graph.ops.linear import matmul
+from autosched.graph.ops.registry import operator
+from autosched.graph.ops.tensors import TensorLike, normal_axis, stage
+
+
+def _along(t: TensorLike | None, x: TensorLike, axis: int, block: int = 0) -> Any:
+    """Elements of a scale or zero point: one for all, one an index along `axis`, or one for
+    `block` indices along it."""
+    if t is not None and block:
+        blocked = normal_axis(axis, len(x.shape))
+        return lambda at: t(*(i // block if d == blocked else i for d, i in enumerate(at)))
+    if t is None or not len(t.shape) or (len(t.shape) == 1 and t.shape[0] == 1):
+        return lambda at: t(*(0 for _ in t.shape)) if t is not None else None
+    along = normal_axis(axis, len(x.shape))
+    return lambda at: t(at[along])
+
+
+@operator("DequantizeLinear")
+def dequantize_linear(
+    x: TensorLike,
+    scale: TensorLike,
+    zero: TensorLike | None = None,
+    *,
+    axis: int = 1,
+    block_size: int = 0,
+    output_dtype: str | None = None,
+) -> Any:
+    """(x - zero point) * scale."""
+    by, less = _along(scale, x, axis, block_size), _along(zero, x, axis, block_size)
+
+    def element(*at: Any) -> Any:
+        e = te.cast(x(*at), "int32")
+        if zero is not None:
+            e = e - te.cast(less(at), "int32")
+        return te.cast(te.cast(e, scale.dtype) * by(at), output_dtype or scale.dtype)
+
+    return stage(x.shape, element, "dequantize")
+
+
+@operator("QuantizeLinear")
+def quantize_linear(
+    x: TensorLike,
+    scale: TensorLike,
+    zero: TensorLike | None = None,
+    *,
+    axis: int = 1,
+    block_size: int = 0,
+    output_dtype: str | None = None,
+    saturate: int = 1,
+    precision: int = 0,
+) -> Any:
+    """round(x / scale) + zero point, halves to even, saturated."""
+    kind = zero.dtype if zero is not None else output_dtype or "uint8"
+    by, plus = _along(scale, x, axis, block_size), _along(zero, x, axis, block_size)
+    low, high = te.min_value(kind).value, te.max_value(kind).value
+
+    def element(*at: Any) -> Any:
+        e = te.round(x(*at) / by(at))
+        if zero is not None:
+            e = e + te.cast(plus(at), x.dtype)
+        return te.cast(te.max(te.min(e, float(high)), float(low)), kind)
+
+    return stage(x.shape, element, "quantize")
+
+
+def _whole(x: TensorLike, zero: TensorLike | None, axis: int, name: str) -> TensorLike:
+    """x as int32, its zero point taken off."""
+    less = _along(zero, x, axis)
+
+    def element(*at: Any) -> Any:
+        e = te.cast(x(*at), "int32")
+        return e if zero is None else e - te.cast(less(at), "int32")
+
+    made: TensorLike = stage(x.shape, element, name)
+    return made
+
+
+@operator("MatMulInteger")
+def matmul_integer(
+    a: TensorLike,
+    b: TensorLike,
+    a_zero: TensorLike | None = None,
+    b_zero: TensorLike | None = None,
+) -> Any:
+    """Products of integers as int32, zero points taken off."""
+    return matmul(_whole(a, a_zero, -2, "a"), _whole(b, b_zero, -1, "b"))
+
+
+@operator("ConvInteger", spatial=True)
+def conv_integer(
+    x: TensorLike,
+    w: TensorLike,
+    x_zero: TensorLike | None = None,
+    w_zero: TensorLike | None = None,
+    *,
+    auto_pad: str = "NOTSET",
+    dilations: Sequence[int] | None = None,
+    group: int = 1,
+    kernel_shape: Sequence[int] | None = None,
+    pads: Sequence[int] | None = None,
+    strides: Sequence[int] | None = None,
+) -> Any:
+    """A convolution of integers as int32, zero points taken off."""
+    return conv(
+        _whole(x, x_zero, 1, "x"),
+        _whole(w, w_zero, 0, "w"),
+        auto_pad=auto_pad,
+        dilations=dilations,
+        group=group,
+        kernel_shape=kernel_shape,
+        pads=pads,
+        strides=strides,
+    )
+
+
+def _requantised(
+    sums: TensorLike, scales: Sequence[tuple[TensorLike, int]], scale: TensorLike, zero: TensorLike
+) -> Any:
+    """round(sums * scales / scale) + zero, saturated; a scale is one, or one an index of an axis
+    of the result."""
+    kind = zero.dtype
+    low, high = te.min_value(kind).value, te.max_value(kind).value
+    factors = [_along(t, sums, axis) for t, axis in scales]
+    by, plus = _along(scale, sums, -1), _along(zero, sums, -1)
+
+    def element(*at: Any) -> Any:
+        factor: Any = None
+        for f in factors:
+            e = te.cast(f(at), "float32")
+            factor = e if factor is None else factor * e
+        factor = factor / te.cast(by(at), "float32")
+        e = te.round(te.cast(sums(*at), "float32") * factor) + te.cast(plus(at), "float32")
+        return te.cast(te.max(te.min(e, float(high)), float(low)), kind)
+
+    return stage(sums.shape, element, "requantised")
+
+
+@operator("QLinearMatMul")
+def qlinear_matmul(
+    a: TensorLike,
+    a_scale: TensorLike,
+    a_zero: TensorLike,
+    b: TensorLike,
+    b_scale: TensorLike,
+    b_zero: TensorLike,
+    scale: TensorLike,
+    zero: TensorLike,
+) -> Any:
+    """A product of quantised matrices, quantised again."""
+    sums = matmul_integer(a, b, a_zero, b_zero)
+    return _requantised(sums, [(a_scale, -2), (b_scale, -1)], scale, zero)
+
+
+@operator("QLinearConv", spatial=True)
+def qlinear_conv(
+    x: TensorLike,
+    x_scale: TensorLike,
+    x_zero: TensorLike,
+    w: TensorLike,
+    w_scale: TensorLike,
+    w_zero: TensorLike,
+    scale: TensorLike,
+    zero: TensorLike,
+    b: TensorLike | None = None,
+    *,
+    auto_pad: str = "NOTSET",
+    dilations: Sequence[int] | None = None,
+    group: int = 1,
+    kernel_shape: Sequence[int] | None = None,
+    pads: Sequence[int] | None = None,
+    strides: Sequence[int] | None = None,
+) -> Any:
+    """A convolution of quantised numbers, quantised again; the bias is int32."""
+    sums = conv(
+        _whole(x, x_zero, 1, "x"),
+        _whole(w, w_zero, 0, "w"),
+        b,
+        auto_pad=auto_pad,
+        dilations=dilations,
+        group=group,
+        kernel_shape=kernel_shape,
+        pads=pads,
+        strides=strides,
+    )
+    return _requantised(sums, [(x_scale, 1), (w_scale, 1)], scale, zero)

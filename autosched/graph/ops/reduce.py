@@ -1,0 +1,191 @@
+"""Reductions: a table, and the arguments of maxima."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import inf
+from typing import Any, NamedTuple
+
+from autosched import te
+from autosched.graph.ops.registry import Operator, add, operator
+from autosched.graph.ops.tensors import (
+    TensorLike,
+    constant,
+    count,
+    is_empty,
+    normal_axes,
+    normal_axis,
+    stage,
+)
+from autosched.tir import dtypes
+
+
+class Reduction(NamedTuple):
+    """combine(before(x)), then `after(total, number of elements)`."""
+
+    combine: Callable[..., Any] = te.sum
+    before: Callable[[Any], Any] = lambda x: x
+    after: Callable[[Any, int], Any] | None = None
+
+
+REDUCTIONS = {
+    "ReduceL1": Reduction(before=te.abs),
+    "ReduceL2": Reduction(before=lambda x: x * x, after=lambda t, n: te.sqrt(t)),
+    "ReduceLogSum": Reduction(after=lambda t, n: te.log(t)),
+    "ReduceMax": Reduction(te.max),
+    "ReduceMean": Reduction(after=lambda t, n: _over(t, n)),
+    "ReduceMin": Reduction(te.min),
+    "ReduceProd": Reduction(te.prod),
+    "ReduceSum": Reduction(),
+    "ReduceSumSquare": Reduction(before=lambda x: x * x),
+}
+
+
+IDENTITIES: dict[Any, Callable[[str], Any]] = {
+    te.sum: lambda dtype: 0,
+    te.prod: lambda dtype: 1,
+    te.max: lambda dtype: -inf if dtypes.is_float(dtype) else te.min_value(dtype).value,
+    te.min: lambda dtype: inf if dtypes.is_float(dtype) else te.max_value(dtype).value,
+}
+"""What is combined from nothing."""
+
+
+def _over(total: Any, n: int) -> Any:
+    return total * (1 / n) if dtypes.is_float(total.dtype) else te.floordiv(total, n)
+
+
+def reduced(x: TensorLike, axes: Sequence[int], keepdims: bool, rule: Reduction, name: str) -> Any:
+    """`x` reduced over `axes`."""
+    rank = len(x.shape)
+    kept = [d for d in range(rank) if d not in axes]
+    shape = [1 if d in axes else x.shape[d] for d in range(rank) if keepdims or d not in axes]
+    places = {d: n if keepdims else kept.index(d) for n, d in enumerate(range(rank)) if d in kept}
+
+    # Sums and products of float16 are taken in float32.
+    half = x.dtype == "float16" and rule.combine in (te.sum, te.prod)
+
+    def element(*at: Any) -> Any:
+        over = {d: te.reduce_axis((0, x.shape[d]), name=f"r{d}") for d in axes}
+        e = rule.before(x(*(over[d] if d in over else at[places[d]] for d in range(rank))))
+        return rule.combine(te.cast(e, "float32") if half else e, axis=list(over.values()))
+
+    if not axes:
+        return stage(x.shape, lambda *at: rule.before(x(*at)), name)
+    if is_empty([x.shape[d] for d in axes]):
+        total = constant(IDENTITIES[rule.combine](x.dtype), x.dtype, shape)
+    else:
+        total = stage(shape, element, name)
+    if half and total.dtype != x.dtype:
+        sums = total
+        total = stage(shape, lambda *at: te.cast(sums(*at), "float16"), f"{name}_half")
+    if rule.after is None:
+        return total
+    after, n = rule.after, count([x.shape[d] for d in axes])
+    return stage(shape, lambda *at: after(total(*at), n), f"{name}_end")
+
+
+def _reduction(name: str, rule: Reduction) -> None:
+    def compute(
+        x: TensorLike,
+        *,
+        axes: Sequence[int] | None = None,
+        keepdims: int = 1,
+        noop_with_empty_axes: int = 0,
+    ) -> Any:
+        if not axes:
+            axes = [] if noop_with_empty_axes else None
+        over = normal_axes(axes, len(x.shape))
+        if not over and rule.after is not None:
+            rest = rule.after
+            return stage(x.shape, lambda *at: rest(rule.before(x(*at)), 1), name.lower())
+        return reduced(x, over, bool(keepdims), rule, name.lower())
+
+    add(Operator(name, compute, {1: "axes"}))
+
+
+for _name, _rule in REDUCTIONS.items():
+    _reduction(_name, _rule)
+
+
+@operator("ReduceLogSumExp", static={1: "axes"})
+def reduce_log_sum_exp(
+    x: TensorLike,
+    *,
+    axes: Sequence[int] | None = None,
+    keepdims: int = 1,
+    noop_with_empty_axes: int = 0,
+) -> Any:
+    """log(sum(exp(x))), with the maximum taken out before."""
+    if not axes:
+        axes = [] if noop_with_empty_axes else None
+    over = normal_axes(axes, len(x.shape))
+    top = reduced(x, over, True, Reduction(te.max), "top")
+    moved = stage(
+        x.shape,
+        lambda *at: te.exp(x(*at) - top(*(0 if d in over else i for d, i in enumerate(at)))),
+        "moved",
+    )
+    total = reduced(moved, over, bool(keepdims), Reduction(), "total")
+    flat = top if keepdims else reduced(x, over, False, Reduction(te.max), "top")
+    return stage(total.shape, lambda *at: te.log(total(*at)) + flat(*at), "reducelogsumexp")
+
+
+def best_index(
+    name: str, better: Callable[[Any, Any], Any], worst: Callable[[str], Any]
+) -> Callable[..., Any]:
+    """The definition of the index of the best element along an axis."""
+
+    def compute(
+        x: TensorLike, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0
+    ) -> Any:
+        at_axis = normal_axis(axis, len(x.shape))
+        n: Any = x.shape[at_axis]
+        none: Any = -1 if select_last_index else n
+
+        def combine(a: Any, b: Any) -> Any:
+            later = b[1] > a[1] if select_last_index else b[1] < a[1]
+            take = te.any(better(b[0], a[0]), te.all(b[0] == a[0], later))
+            return te.select(take, b[0], a[0]), te.select(take, b[1], a[1])
+
+        find = te.comm_reducer(
+            combine, lambda d, i: (worst(d), none + te.const(0, "int64")), name="arg"
+        )
+        shape = [
+            1 if d == at_axis else m for d, m in enumerate(x.shape) if keepdims or d != at_axis
+        ]
+
+        def element(*at: Any) -> Any:
+            k = te.reduce_axis((0, n), name="k")
+            outer = [i for d, i in enumerate(at) if d != at_axis] if keepdims else list(at)
+            return find((x(*outer[:at_axis], k, *outer[at_axis:]), k + 0), axis=k)
+
+        return stage(shape, element, name.lower())[1]
+
+    return compute
+
+
+add(Operator("ArgMax", best_index("ArgMax", lambda b, a: b > a, te.min_value)))
+add(Operator("ArgMin", best_index("ArgMin", lambda b, a: b < a, te.max_value)))
+
+
+def _cumulative(name: str, combine: Callable[..., Any]) -> None:
+    def compute(x: TensorLike, *, axis: Any, exclusive: int = 0, reverse: int = 0) -> Any:
+        along = normal_axis(int(axis if isinstance(axis, int) else axis[0]), len(x.shape))
+        n = x.shape[along]
+
+        def element(*at: Any) -> Any:
+            k = te.reduce_axis((0, n), name="k")
+            i = at[along]
+            if reverse:
+                inside = k > i if exclusive else k >= i
+            else:
+                inside = k < i if exclusive else k <= i
+            return combine(x(*at[:along], k, *at[along + 1 :]), axis=k, where=inside)
+
+        return stage(x.shape, element, name.lower())
+
+    add(Operator(name, compute, {1: "axis"}))
+
+
+_cumulative("CumSum", te.sum)
+_cumulative("CumProd", te.prod)

@@ -1,0 +1,125 @@
+"""The registry of operators: one definition each.
+
+    @operator("Softmax")
+    def softmax(x, *, axis=-1): ...         # tensors in, tensors out
+
+The definition is all there is: parameters are the operator's inputs (None where one is left out)
+and keyword-only parameters its attributes with their defaults. Shapes, dtypes, and what it may be
+fused with are read off what it computes (`autosched.graph.infer`). Names are those of ONNX.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from autosched.errors import WorkloadError
+
+
+@dataclass(frozen=True, eq=False)
+class Operator:
+    """One row of the registry.
+
+    `compute` is the definition. `static` are inputs that must be known when it is compiled, by
+    position: they become attributes. A `host` operator computes in NumPy, on arrays, between
+    kernels: its results are sized by data, or te cannot say it; a definition may have both.
+    `spatial`: the axes of its data are N, C and positions, so that it wants them channels last.
+    `like`: the number of the input whose type the results of a host operator have, if they do.
+    """
+
+    name: str
+    compute: Callable[..., Any] | None
+    static: Mapping[int, str] = field(default_factory=dict)
+    host: Callable[..., Any] | None = None
+    spatial: bool = False
+    like: int | None = None
+
+    @cached_property
+    def parameters(self) -> Mapping[str, inspect.Parameter]:
+        """Of the definition."""
+        found = self.compute or self.host
+        assert found is not None
+        return inspect.signature(found).parameters
+
+    @cached_property
+    def attributes(self) -> dict[str, Any]:
+        """Attributes with their defaults; `inspect.Parameter.empty` where one is required."""
+        keyword = inspect.Parameter.KEYWORD_ONLY
+        return {n: p.default for n, p in self.parameters.items() if p.kind is keyword}
+
+    @property
+    def is_host(self) -> bool:
+        """Whether it is computed between kernels only."""
+        return self.compute is None
+
+
+OPERATORS: dict[str, Operator] = {}
+"""Operators by ONNX's name; those of other domains as `domain.Name`."""
+_BY_PYTHON_NAME: dict[str, str] = {}
+
+
+def operator(
+    name: str,
+    static: Mapping[int, str] | None = None,
+    host: Callable[..., Any] | None = None,
+    spatial: bool = False,
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """A decorator: the definition of an operator."""
+
+    def register(compute: Callable[..., Any]) -> Callable[..., Any]:
+        add(Operator(name, compute, dict(static or {}), host, spatial))
+        return compute
+
+    return register
+
+
+def host_operator(
+    name: str, like: int | None = None
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """A decorator: an operator that NumPy computes between kernels, on arrays."""
+
+    def register(host: Callable[..., Any]) -> Callable[..., Any]:
+        add(Operator(name, None, {}, host, like=like))
+        return host
+
+    return register
+
+
+def add(row: Operator) -> None:
+    """Register a row. Raises WorkloadError if the name is taken."""
+    if row.name in OPERATORS:
+        raise WorkloadError(f"the operator {row.name} is defined twice")
+    OPERATORS[row.name] = row
+    _BY_PYTHON_NAME[python_name(row.name)] = row.name
+
+
+_ONE_WORD = {"MatMul": "Matmul", "PRelu": "Prelu", "CumSum": "Cumsum", "ArgM": "Argm", "NaN": "nan"}
+
+
+def python_name(name: str) -> str:
+    """`global_average_pool` for `GlobalAveragePool`, `lstm` for `LSTM`; dots become underscores."""
+    for written, meant in _ONE_WORD.items():
+        name = name.replace(written, meant)
+    spaced = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name)
+    found = spaced.replace(".", "_").lower()
+    return f"{found}_" if found in ("and", "or", "not", "if") else found
+
+
+def named(python: str) -> Operator | None:
+    """The operator that Python code calls so."""
+    name = _BY_PYTHON_NAME.get(python)
+    return None if name is None else OPERATORS[name]
+
+
+def find(name: str) -> Operator:
+    """The operator of a name. Raises WorkloadError with the nearest there are."""
+    if name not in OPERATORS:
+        import difflib
+
+        near = ", ".join(difflib.get_close_matches(name, OPERATORS, 3, 0.5)) or "none like it"
+        raise WorkloadError(f"no operator is named {name!r}; there is {near}")
+    return OPERATORS[name]

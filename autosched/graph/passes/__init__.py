@@ -1,0 +1,30 @@
+"""Passes of the graph level, from module to module, each an `at.Pass`."""
+
+from __future__ import annotations
+
+from autosched.graph.passes.clean import common_subexpressions, dead_code, fold
+from autosched.graph.passes.fuse import fuse
+from autosched.graph.passes.layout import layout
+from autosched.graph.passes.simplify import simplify
+from autosched.tir.module import IRModule
+
+__all__ = [
+    "PIPELINE",
+    "common_subexpressions",
+    "dead_code",
+    "fold",
+    "fuse",
+    "layout",
+    "optimise",
+    "simplify",
+]
+
+PIPELINE = (fold, simplify, common_subexpressions, dead_code, fuse, layout)
+"""What a build does, in this order."""
+
+
+def optimise(module: IRModule) -> IRModule:
+    """The module as its kernels are compiled."""
+    for one in PIPELINE:
+        module = one(module)
+    return module

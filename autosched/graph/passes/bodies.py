@@ -1,0 +1,86 @@
+"""Passes as changes of one body at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from autosched.graph.ir import (
+    Atom,
+    Binding,
+    Body,
+    Const,
+    Function,
+    If,
+    Match,
+    Value,
+    mapped,
+)
+from autosched.passes.base import Pass
+from autosched.tir.module import IRModule
+
+Change = Callable[[Body], Body]
+
+
+def body_pass(name: str) -> Callable[[Change], Pass]:
+    """A decorator: the pass that changes every body of the graph functions, inner ones first; those
+    of primitive functions stay as they are."""
+
+    def decorate(change: Change) -> Pass:
+        def apply(module: IRModule) -> IRModule:
+            graphs = {
+                n: f
+                if not isinstance(f, Function) or f.is_primitive
+                else Function(n, f.params, _inside(f.body, change), f.attrs)
+                for n, f in module.graphs.items()
+            }
+            return IRModule(module.functions, graphs)
+
+        return Pass(name, apply)
+
+    return decorate
+
+
+def _inside(body: Body, change: Change) -> Body:
+    """`body` changed, after the bodies in it."""
+
+    def value(v: Value) -> Value:
+        if isinstance(v, If):
+            return If(v.condition, _inside(v.then, change), _inside(v.other, change))
+        if isinstance(v, Match):
+            return Match(v.value, tuple((p, _inside(b, change)) for p, b in v.clauses))
+        if isinstance(v, Function):
+            return Function(v.name, v.params, _inside(v.body, change), v.attrs)
+        return v
+
+    nested = any(isinstance(b.value, (If, Match, Function)) for b in body.bindings)
+    if nested:
+        bindings = tuple(Binding(b.vars, value(b.value)) for b in body.bindings)
+        body = Body(bindings, body.results)
+    return change(body)
+
+
+class Renaming:
+    """Bindings written anew while atoms are replaced by others."""
+
+    def __init__(self) -> None:
+        self.known: dict[int, Atom] = {}
+        self.out: list[Binding] = []
+
+    def of(self, a: Atom | None) -> Atom | None:
+        """What stands for an atom now."""
+        return None if a is None else self.known.get(id(a), a)
+
+    def value(self, v: Value) -> Value:
+        """A value over the atoms that stand now."""
+        return mapped(v, self.known) if self.known else v
+
+    def body(self, results: tuple[Atom, ...]) -> Body:
+        """The bindings with these results."""
+        return Body(tuple(self.out), tuple(self.known.get(id(a), a) for a in results))
+
+
+def key_of(a: Atom | None, known: Mapping[int, object]) -> object:
+    """What an atom is known by: constants of few elements by their values."""
+    if isinstance(a, Const) and a.array is not None and a.array.size <= 64:
+        return ("const", a.type, a.digest)
+    return None if a is None else known.get(id(a), id(a))

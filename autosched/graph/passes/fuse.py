@@ -1,0 +1,355 @@
+"""fuse: groups of operators that become one kernel each.
+
+A group has one anchor (a product, a convolution, several stages, or a reduction), or none. It takes
+
+- its epilogue: where all paths from its result meet again, and every operator up to there computes
+  elements of that same shape, those operators;
+- its prologue: pointwise producers whose only readers are in the group;
+- views, always: a copy of each in every group that reads through it.
+
+Only the last member's results are seen outside, and every member reaches the last one; so no two
+groups depend on each other. TVM's rules are in the design notes, together with what differs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from autosched.graph.infer import Inference, inference
+from autosched.graph.ir import (
+    Atom,
+    Binding,
+    Body,
+    Call,
+    Const,
+    Function,
+    Global,
+    If,
+    Match,
+    Value,
+    Var,
+    reads,
+)
+from autosched.graph.ops.registry import python_name
+from autosched.graph.types import TensorType
+from autosched.passes.base import Pass
+from autosched.tir.module import IRModule
+
+MAX_OPERATORS = 32
+MAX_PARAMS = 12
+"""Of one group: past these, registers and stack get short."""
+_RANK = {"anchor": 0, "reduction": 1, "map": 2, "pointwise": 3}
+"""Who chooses its neighbours first."""
+NOWHERE = -1
+
+
+@dataclass(frozen=True)
+class Node:
+    """A binding with what is known of it; no inference for what is no operator on tensors."""
+
+    binding: Binding
+    info: Inference | None
+
+    @property
+    def kind(self) -> str:
+        """Kind for fusion."""
+        return "host" if self.info is None else self.info.kind
+
+    @property
+    def shape(self) -> object:
+        """Shape of the only result; None for several."""
+        t = self.binding.vars[0].type
+        return t.shape if len(self.binding.vars) == 1 and isinstance(t, TensorType) else None
+
+
+class Groups:
+    """The groups of one body: `of[n]` is the group of binding n, named by its anchor's number."""
+
+    def __init__(self, body: Body) -> None:
+        self.nodes = [Node(b, _info(b)) for b in body.bindings]
+        self.maker = {id(v): n for n, node in enumerate(self.nodes) for v in node.binding.vars}
+        self.results = {self.maker[id(a)] for a in body.results if id(a) in self.maker}
+        self.users: list[list[int]] = [[] for _ in self.nodes]
+        for n, node in enumerate(self.nodes):
+            for made in self.sources(node.binding.value):
+                self.users[made].append(n)
+        self.of: dict[int, int] = {}
+        self.members: dict[int, list[int]] = {}
+        self.tip: dict[int, int] = {}
+        self._dominators()
+        self._form()
+
+    def sources(self, value: Value) -> Iterator[int]:
+        """The bindings whose results a value reads, each once."""
+        yield from dict.fromkeys(self.maker[id(a)] for a in reads(value) if id(a) in self.maker)
+
+    def _dominators(self) -> None:
+        """`meet[n]`: the next binding that every path from n passes; NOWHERE for none."""
+        self.meet = [NOWHERE] * len(self.nodes)
+        depth = [0] * len(self.nodes)
+        for n in range(len(self.nodes) - 1, -1, -1):
+            if n in self.results or not self.users[n]:
+                continue
+            found = self.users[n][0]
+            for other in self.users[n][1:]:
+                while found != other:
+                    if found == NOWHERE or other == NOWHERE:
+                        found = other = NOWHERE
+                    elif depth[found] >= depth[other]:
+                        found = self.meet[found]
+                    else:
+                        other = self.meet[other]
+            self.meet[n] = found
+            depth[n] = depth[found] + 1 if found != NOWHERE else 1
+
+    def _form(self) -> None:
+        kinds = [node.kind for node in self.nodes]
+        for rank in range(3):
+            for n, kind in enumerate(kinds):
+                if _RANK.get(kind) == rank and n not in self.of:
+                    self._grow(n)
+        self._prologues()
+        for n, kind in enumerate(kinds):
+            if kind == "pointwise" and n not in self.of:
+                self._grow(n)
+        self._prologues()
+
+    def _grow(self, anchor: int) -> None:
+        """Begin a group and let it take its epilogue."""
+        self.of[anchor] = anchor
+        self.members[anchor] = [anchor]
+        self.tip[anchor] = anchor
+        while True:
+            tip = self.tip[anchor]
+            end = self.meet[tip]
+            shape = self.nodes[tip].shape
+            if end == NOWHERE or shape is None:
+                return
+            path = self._between(tip, end)
+            fits = all(
+                self.nodes[n].kind == "pointwise"
+                and n not in self.of
+                and self.nodes[n].shape == shape
+                for n in path
+            )
+            if not fits or not self._room(anchor, path):
+                return
+            self._join(anchor, path)
+            self.tip[anchor] = end
+
+    def _between(self, first: int, last: int) -> list[int]:
+        """Bindings on paths from `first`, without it, to `last`."""
+        seen = {last}
+        stack = [n for n in self.users[first] if n != last]
+        while stack:
+            n = stack.pop()
+            if n not in seen:
+                seen.add(n)
+                stack += self.users[n]
+        return sorted(seen)
+
+    def _room(self, group: int, more: Sequence[int]) -> bool:
+        members = [*self.members[group], *more]
+        return len(members) <= MAX_OPERATORS and len(self._inputs(members)) <= MAX_PARAMS
+
+    def _join(self, group: int, more: Sequence[int]) -> None:
+        for n in more:
+            self.of[n] = group
+        self.members[group] = sorted({*self.members[group], *more})
+
+    def _inputs(self, members: Sequence[int]) -> list[Atom]:
+        """Atoms that a group takes from outside: variables, and constants of several elements."""
+        inside = set(members)
+        found = {
+            id(a): a
+            for n in members
+            for a in reads(self.nodes[n].binding.value)
+            if self.maker.get(id(a), NOWHERE) not in inside and not _literal(a)
+        }
+        return list(found.values())
+
+    def _prologues(self) -> None:
+        """Pointwise producers join the group of their readers, last ones first."""
+        for n in range(len(self.nodes) - 1, -1, -1):
+            node = self.nodes[n]
+            if node.kind != "pointwise" or n in self.of or n in self.results:
+                continue
+            groups = {self.of.get(u, NOWHERE) for u in self.readers(n)}
+            if len(groups) != 1:
+                continue
+            (group,) = groups
+            if group == NOWHERE or not self._room(group, [n]):
+                continue
+            reused = self.nodes[group].kind == "anchor"
+            assert node.info is not None
+            if not (reused and node.info.expensive):
+                self._join(group, [n])
+
+    def readers(self, n: int) -> set[int]:
+        """Readers of a result, those through views in the place of the views."""
+        out: set[int] = set()
+        stack = list(self.users[n])
+        seen: set[int] = set()
+        while stack:
+            user = stack.pop()
+            if user in seen:
+                continue
+            seen.add(user)
+            if self.nodes[user].kind == "view" and user not in self.results:
+                stack += self.users[user]
+            else:
+                out.add(user)
+        return out
+
+    def with_views(self, members: Sequence[int]) -> list[int]:
+        """Members and the views through which they read, in order."""
+        found = set(members)
+        stack = list(members)
+        while stack:
+            for made in self.sources(self.nodes[stack.pop()].binding.value):
+                if made not in found and self.nodes[made].kind == "view":
+                    found.add(made)
+                    stack.append(made)
+        return sorted(found)
+
+
+def _info(b: Binding) -> Inference | None:
+    if isinstance(b.value, Call) and isinstance(b.value.callee, str):
+        found = inference(b.value, len(b.vars))
+        return None if found.kind == "host" else found
+    return None
+
+
+def _literal(a: Atom) -> bool:
+    """A number that stands in the kernel's code."""
+    return isinstance(a, Const) and a.type.elements <= 1
+
+
+class _Fuser:
+    """Rewrites bodies; equal groups become one function of the module."""
+
+    def __init__(self, taken: set[str]) -> None:
+        self.taken = taken
+        self.functions: dict[str, Function] = {}
+        self.names: dict[object, str] = {}
+
+    def body(self, body: Body) -> Body:
+        groups = Groups(body)
+        last = {tip: group for group, tip in groups.tip.items()}
+        needed = self._views_needed(groups)
+        out: list[Binding] = []
+        for n, node in enumerate(groups.nodes):
+            if n in last:
+                members = groups.with_views(groups.members[last[n]])
+                out.append(self._call(groups, members, node.binding, last[n]))
+            elif node.kind == "view" and n in needed:
+                out.append(self._call(groups, groups.with_views([n]), node.binding, n))
+            elif node.kind == "host":
+                out.append(Binding(node.binding.vars, self.value(node.binding.value)))
+        return Body(tuple(out), body.results)
+
+    def value(self, value: Value) -> Value:
+        """A value with the bodies in it fused."""
+        if isinstance(value, If):
+            return If(value.condition, self.body(value.then), self.body(value.other))
+        if isinstance(value, Match):
+            return Match(value.value, tuple((p, self.body(b)) for p, b in value.clauses))
+        if isinstance(value, Function):
+            return Function(value.name, value.params, self.body(value.body), value.attrs)
+        return value
+
+    def _views_needed(self, groups: Groups) -> set[int]:
+        """Views whose results are needed as they are: by the caller, or on the host."""
+        return {
+            n
+            for n, node in enumerate(groups.nodes)
+            if node.kind == "view"
+            and (
+                n in groups.results or any(groups.nodes[u].kind == "host" for u in groups.users[n])
+            )
+        }
+
+    def _call(self, groups: Groups, members: Sequence[int], last: Binding, anchor: int) -> Binding:
+        bindings = [groups.nodes[n].binding for n in members]
+        inputs = groups._inputs(members)
+        params = tuple(
+            Var(a.name if isinstance(a, Var) else f"c{n}", a.type)
+            for n, a in enumerate(inputs)
+            if not isinstance(a, Global)
+        )
+        known: dict[int, Atom] = {id(a): p for a, p in zip(inputs, params, strict=True)}
+        inner = []
+        for b in bindings:
+            assert isinstance(b.value, Call)
+            args = tuple(None if a is None else known.get(id(a), a) for a in b.value.args)
+            fresh = tuple(Var(v.name, v.type) for v in b.vars)
+            known.update({id(v): f for v, f in zip(b.vars, fresh, strict=True)})
+            inner.append(Binding(fresh, Call(b.value.callee, args, b.value.attrs)))
+        results = tuple(known[id(v)] for v in last.vars)
+        constants = tuple(n for n, a in enumerate(inputs) if isinstance(a, Const))
+        attrs = (("constants", constants), ("primitive", True))
+        name = _name([b for b in bindings if b is not None], groups, members)
+        made = Function(name, params, Body(tuple(inner), results), attrs)
+        return Binding(last.vars, Call(Global(self._named(made)), tuple(inputs)))
+
+    def _named(self, function: Function) -> str:
+        key = structure(function)
+        if key not in self.names:
+            name, n = function.name, 0
+            while name in self.taken:
+                n += 1
+                name = f"{function.name}_{n}"
+            self.taken.add(name)
+            self.names[key] = name
+            self.functions[name] = function.renamed(name)
+        return self.names[key]
+
+
+def _name(bindings: Sequence[Binding], groups: Groups, members: Sequence[int]) -> str:
+    """`fused_conv_add_relu`; views are named only where there is nothing else."""
+    computing = [
+        b for n, b in zip(members, bindings, strict=True) if groups.nodes[n].kind != "view"
+    ] or list(bindings)
+    words = [
+        python_name(b.value.callee)
+        for b in computing
+        if isinstance(b.value, Call) and isinstance(b.value.callee, str)
+    ]
+    if len(words) > 5:
+        words = [*words[:4], f"and_{len(words) - 4}"]
+    return words[0] if len(words) == 1 else "_".join(["fused", *(w.rstrip("_") for w in words)])
+
+
+def structure(function: Function) -> object:
+    """What two primitive functions have in common if they are the same but for names."""
+    number: dict[int, int] = {id(p): n for n, p in enumerate(function.params)}
+
+    def atom(a: Atom | None) -> object:
+        if isinstance(a, Const):
+            return (a.type, a.digest)
+        return None if a is None else number[id(a)]
+
+    rows = []
+    for b in function.body.bindings:
+        assert isinstance(b.value, Call)
+        rows.append((b.value.callee, tuple(map(atom, b.value.args)), b.value.attrs))
+        for v in b.vars:
+            number[id(v)] = len(number)
+    types = tuple(p.type for p in function.params)
+    results = tuple((atom(a), a.type) for a in function.body.results if not isinstance(a, Global))
+    return (types, tuple(rows), results, function.attrs)
+
+
+def _fuse(module: IRModule) -> IRModule:
+    fuser = _Fuser({*module.functions, *module.graphs})
+    graphs = {}
+    for name, f in module.graphs.items():
+        assert isinstance(f, Function)
+        fused = f if f.is_primitive else Function(name, f.params, fuser.body(f.body), f.attrs)
+        graphs[name] = fused
+    return IRModule(module.functions, {**graphs, **fuser.functions})
+
+
+fuse = Pass("fuse", _fuse)
+"""The pass."""

@@ -1,0 +1,249 @@
+"""From a body of kernel calls to what the executor does: slots, the memory plan, steps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from autosched.graph.errors import Unsupported
+from autosched.graph.ir import (
+    Array,
+    Atom,
+    Binding,
+    Body,
+    Call,
+    Const,
+    Function,
+    Global,
+    If,
+    Var,
+    bodies,
+    reads,
+)
+from autosched.graph.kernels import Kernel
+from autosched.graph.plan import Life, Plan, place
+from autosched.graph.spec import (
+    ClosureStep,
+    Fresh,
+    HostStep,
+    IfStep,
+    KernelCall,
+    Place,
+    RunStep,
+    Spec,
+    Step,
+)
+from autosched.graph.types import TensorType
+from autosched.runtime.arrays import empty
+from autosched.runtime.function import Function as Linked
+
+
+@dataclass
+class Constants:
+    """Constants as they are taken, each made once: laid out as the kernel's parameter says, and
+    packed by the code that the kernel's schedule has for it."""
+
+    arrays: list[Array] = field(default_factory=list)
+    numbers: dict[object, int] = field(default_factory=dict)
+    keep: list[Const] = field(default_factory=list)
+
+    def plain(self, const: Const) -> int:
+        """A constant as it is."""
+        return self._number(("plain", id(const)), const, lambda: const.value)
+
+    def weight(self, kernel: Kernel, n: int, const: Const) -> int:
+        """Argument n of a kernel."""
+        assert kernel.function is not None
+        t = kernel.function.params[n].type
+        assert isinstance(t, TensorType)
+        prepare = dict(kernel.artifact.prepare).get(n)
+        transform = kernel.transforms.get(n)
+        key = (id(const), t.layout, kernel.workload_key if prepare or transform else "")
+
+        def make() -> Array:
+            value = const.value
+            if transform is not None:
+                moved = transform(value)
+            else:
+                moved = value.transpose(t.layout) if t.layout else value
+            array = empty(moved.shape, t.dtype)
+            array[...] = moved
+            if prepare is None:
+                return array
+            packed = prepare.info.params[1]
+            out = empty(packed.shape, packed.dtype)
+            out[...] = 0  # padding too
+            Linked(prepare)(array, out)
+            return out
+
+        return self._number(key, const, make)
+
+    def _number(self, key: object, const: Const, make: object) -> int:
+        assert callable(make)
+        if key not in self.numbers:
+            self.numbers[key] = len(self.arrays)
+            self.arrays.append(make())
+            self.keep.append(const)  # its id is in use
+        return self.numbers[key]
+
+
+def plan_function(function: Function, kernels: Mapping[str, Kernel], constants: Constants) -> Spec:
+    """What a function of kernel calls does. Raises Unsupported for what is not compiled."""
+    return _Planner(function.params, function.body, kernels, constants).spec(function.body)
+
+
+class _Planner:
+    def __init__(
+        self,
+        params: Sequence[Var],
+        body: Body,
+        kernels: Mapping[str, Kernel],
+        constants: Constants,
+    ) -> None:
+        self.kernels, self.constants = kernels, constants
+        self.slot = {id(p): n for n, p in enumerate(params)}
+        self.slots = len(params)
+        self.fixed: list[tuple[int, int]] = []
+        self.places: list[Place] = []
+        self.fresh: list[Fresh] = []
+        self.plan = self._plan(body)
+
+    def spec(self, body: Body) -> Spec:
+        """The steps of the body."""
+        steps = self._steps(body)
+        results = tuple(self._read(a) for a in body.results)
+        return Spec(
+            self.slots,
+            tuple(self.places),
+            tuple(self.fresh),
+            tuple(self.fixed),
+            steps,
+            results,
+            self._copied(body, results),
+            self.plan,
+        )
+
+    def _new(self) -> int:
+        self.slots += 1
+        return self.slots - 1
+
+    def _kernel(self, b: Binding) -> Kernel | None:
+        if isinstance(b.value, Call) and isinstance(b.value.callee, Global):
+            return self.kernels.get(b.value.callee.name)
+        return None
+
+    def _plan(self, body: Body) -> Plan:
+        last: dict[int, int] = {}
+        for n, b in enumerate(body.bindings):
+            # What a closure captures lives as long as the closure may be called: to the end.
+            until = len(body.bindings) if isinstance(b.value, Function) else n
+            last.update({id(a): max(until, last.get(id(a), 0)) for a in reads(b.value)})
+        results = {id(a) for a in body.results}
+        lives: list[tuple[Var, TensorType, Life]] = []
+        for n, b in enumerate(body.bindings):
+            for v in b.vars:
+                self.slot[id(v)] = self._new()
+                t = v.type
+                if self._kernel(b) is None:
+                    continue
+                assert isinstance(t, TensorType)
+                if id(v) in results:
+                    self.fresh.append(Fresh(self.slot[id(v)], _ints(t), t.dtype))
+                else:
+                    lives.append((v, t, Life(v.name, t.bytes, n, last.get(id(v), n))))
+        plan = place([life for _, _, life in lives])
+        for (v, t, _), at in zip(lives, plan.offsets, strict=True):
+            self.places.append(Place(self.slot[id(v)], at, _ints(t), t.dtype))
+        return plan
+
+    def _read(self, a: Atom) -> int:
+        """The slot of an atom; a constant gets one."""
+        if id(a) not in self.slot:
+            if not isinstance(a, Const):
+                raise Unsupported(f"{a.name} is no value of this body")
+            self.slot[id(a)] = self._new()
+            self.fixed.append((self.slot[id(a)], self.constants.plain(a)))
+        return self.slot[id(a)]
+
+    def _copied(self, body: Body, results: Sequence[int]) -> tuple[int, ...]:
+        """Results that are no fresh arrays: parameters, constants, and those given twice."""
+        fresh = {f.slot for f in self.fresh}
+        fresh |= {self.slot[id(v)] for b in body.bindings if not self._kernel(b) for v in b.vars}
+        return tuple(n for n, s in enumerate(results) if s not in fresh or s in tuple(results)[:n])
+
+    def _steps(self, body: Body) -> tuple[Step, ...]:
+        out: list[Step] = []
+        run: list[KernelCall] = []
+        for b in body.bindings:
+            kernel = self._kernel(b)
+            if kernel is not None:
+                run.append(self._call(kernel, b))
+                continue
+            if run:
+                out.append(RunStep(tuple(run)))
+                run = []
+            out.append(self._step(b))
+        return tuple([*out, RunStep(tuple(run))] if run else out)
+
+    def _call(self, kernel: Kernel, b: Binding) -> KernelCall:
+        assert isinstance(b.value, Call)
+        args = []
+        for n, a in enumerate((*b.value.args, *b.vars)):
+            assert a is not None
+            if isinstance(a, Const):
+                args.append(-1 - self.constants.weight(kernel, n, a))
+            else:
+                args.append(self._read(a))
+        return KernelCall(kernel.name, tuple(args), b.vars[0].name)
+
+    def _step(self, b: Binding) -> Step:
+        value = b.value
+        results = tuple(self.slot[id(v)] for v in b.vars)
+        if isinstance(value, If):
+            then, then_args = self._nested(value.then, ())
+            other, other_args = self._nested(value.other, ())
+            condition = self._read(value.condition)
+            return IfStep(condition, then, then_args, other, other_args, results)
+        if isinstance(value, Function):
+            body, captured = self._nested(value.body, value.params)
+            return ClosureStep(body, captured, results[0])
+        if isinstance(value, Call) and isinstance(value.callee, str):
+            args = tuple(None if a is None else self._read(a) for a in value.args)
+            return HostStep(value.callee, dict(value.attrs), args, results)
+        raise Unsupported(
+            f"{b.vars[0].name} is made by {type(value).__name__}, which is not compiled yet; "
+            "graph.evaluate runs it"
+        )
+
+    def _nested(self, body: Body, params: Sequence[Var]) -> tuple[Spec, tuple[int, ...]]:
+        """A body inside this one, and the slots here that are its first parameters."""
+        free = free_variables(body, params)
+        inner = _Planner([*free, *params], body, self.kernels, self.constants)
+        return inner.spec(body), tuple(self._read(v) for v in free)
+
+
+def free_variables(body: Body, params: Sequence[Var]) -> list[Var]:
+    """Variables that a body uses and does not bind, in order of first use."""
+    bound = {id(p) for p in params}
+    found: dict[int, Var] = {}
+
+    def walk(inner: Body) -> None:
+        for b in inner.bindings:
+            if isinstance(b.value, Function):
+                bound.update(id(p) for p in b.value.params)
+            for nested in bodies(b.value):
+                walk(nested)
+            for a in reads(b.value):
+                if isinstance(a, Var) and id(a) not in bound:
+                    found.setdefault(id(a), a)
+            bound.update(id(v) for v in b.vars)
+        for a in inner.results:
+            if isinstance(a, Var) and id(a) not in bound:
+                found.setdefault(id(a), a)
+
+    walk(body)
+    return list(found.values())
+
+
+def _ints(t: TensorType) -> tuple[int, ...]:
+    return tuple(int(n) for n in t.stored)

@@ -1,0 +1,85 @@
+"""Compiled models in a folder: `model.json`, a file a kernel, and the constants as they lie in
+memory. Reading one needs neither onnx, nor te, nor LLVM's compiler."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from autosched.errors import ArgumentError
+from autosched.graph.cache import artifact_from_json, artifact_to_json, write_whole
+from autosched.graph.kernels import Kernel
+from autosched.graph.model import Argument, CompiledModel
+from autosched.graph.spec import from_json
+from autosched.runtime.arrays import ALIGNMENT, empty
+from autosched.target import Target
+
+MODEL, KERNELS, WEIGHTS = "model.json", "kernels.json", "weights.bin"
+
+
+def save(model: CompiledModel, folder: str | os.PathLike[str]) -> None:
+    """Write a model; see `CompiledModel.save`."""
+    root = Path(folder)
+    root.mkdir(parents=True, exist_ok=True)
+    table, at = [], 0
+    with (root / f".{WEIGHTS}").open("wb") as file:
+        for a in model.constants:
+            file.write(b"\0" * (at - file.tell()))
+            table.append([at, list(a.shape), a.dtype.str])
+            file.write(np.ascontiguousarray(a).data if a.size else b"")
+            at = -(-file.tell() // ALIGNMENT) * ALIGNMENT
+    os.replace(root / f".{WEIGHTS}", root / WEIGHTS)
+    kernels = {n: artifact_to_json(k.artifact) for n, k in model.by_name.items()}
+    write_whole(root / KERNELS, json.dumps(kernels).encode())
+    data = {**json.loads(model.graph_json), "constants": table}
+    write_whole(root / MODEL, json.dumps(data, indent=1).encode())
+
+
+def load(folder: str | os.PathLike[str], threads: int | None = None) -> CompiledModel:
+    """The model that `CompiledModel.save` wrote into a folder.
+
+    The folder is code: load none that you would not run. Raises ArgumentError for a folder without
+    a model, TargetError if this machine cannot run it.
+    """
+    root = Path(folder)
+    try:
+        data: dict[str, Any] = json.loads((root / MODEL).read_text())
+        artifacts = json.loads((root / KERNELS).read_text())
+        raw = np.fromfile(root / WEIGHTS, np.uint8)
+    except (OSError, ValueError) as e:
+        raise ArgumentError(
+            f"{root} holds no compiled model: {e}; `autosched compile MODEL.onnx -o {root}` "
+            "writes one"
+        ) from e
+    if data.get("schema") != 1:
+        raise ArgumentError(
+            f"{root} was written by another version (schema {data.get('schema')}); compile it again"
+        )
+    kernels = {
+        n: Kernel(n, artifact=artifact_from_json(artifacts[n]), **row)
+        for n, row in data["kernels"].items()
+    }
+    constants = []
+    for at, shape, dtype in data["constants"]:
+        kind = np.dtype(dtype)
+        array = empty(tuple(shape), kind)
+        array.reshape(-1)[...] = raw[at : at + array.nbytes].view(kind)
+        constants.append(array)
+    inputs, outputs = (
+        [Argument(a["name"], None if a["shape"] is None else tuple(a["shape"]), a["dtype"])
+         for a in data[side]]
+        for side in ("inputs", "outputs")
+    )  # fmt: skip
+    return CompiledModel(
+        from_json(data["program"]),
+        kernels,
+        constants,
+        inputs,
+        outputs,
+        Target(data["target"]),
+        threads or data["threads"],
+    )

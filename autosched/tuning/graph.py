@@ -1,0 +1,56 @@
+"""Models meet records: building with the best that is recorded."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from autosched.graph.cache import KernelCache
+from autosched.graph.compile import compile_module
+from autosched.graph.kernels import Choice, Choose, Progress
+from autosched.graph.model import CompiledModel
+from autosched.target import Target
+from autosched.tir.canonical import workload_key
+from autosched.tir.module import IRModule
+from autosched.tir.nodes import PrimFunc
+from autosched.tuning.best import RecordsLike, best_schedule, opened
+from records import NoRecord, RecordSource
+
+
+def build(
+    module: IRModule,
+    target: Target | str = "llvm",
+    records: RecordsLike | None = None,
+    params: Mapping[str, Any] | None = None,
+    threads: int | None = None,
+    progress: Progress | None = None,
+    cache: str | os.PathLike[str] | None = None,
+) -> CompiledModel:
+    """The module's function `main` compiled for `target`.
+
+    `records`: a log, a SQLite file, a database URL or an open source, whose best schedules are
+    taken; a kernel without one has the default schedule. `params` makes inputs constants, by name.
+    `cache` is a folder of compiled kernels, used and added to; several processes may share it.
+    Raises Unsupported, naming the operator, for what cannot be compiled, BuildError, naming the
+    kernel, and RecordError for records that cannot be read.
+    """
+    kept = None if cache is None else KernelCache(Path(cache))
+    with ExitStack() as stack:
+        choose = None if records is None else best_of(stack.enter_context(opened(records)))
+        return compile_module(module, target, params, threads, progress, kept, choose)
+
+
+def best_of(source: RecordSource) -> Choose:
+    """The best schedule that an open source has for a loop function."""
+
+    def choose(func: PrimFunc, target: Target) -> Choice | None:
+        try:
+            schedule, record = best_schedule(func, source, workload_key(func), str(target))
+        except NoRecord:
+            return None
+        return Choice(schedule.func, record.final_seconds or 0.0, f"record {record.id}")
+
+    return choose

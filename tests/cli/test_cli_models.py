@@ -1,0 +1,89 @@
+"""`autosched compile`, `run`, `show` and `bench` on an ONNX file."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import onnx
+import pytest
+from cli_runner import Cli
+from graph_models import info, model, reference, residual_net
+from onnx import helper
+
+
+@pytest.fixture
+def net(tmp_path, monkeypatch):
+    """A model in a file, in the folder where the command runs."""
+    monkeypatch.chdir(tmp_path)
+    proto = residual_net(np.random.default_rng(2))
+    onnx.save(proto, "net.onnx")
+    return proto
+
+
+def test_compile_and_run(cli: Cli, net, tmp_path) -> None:
+    done = cli("compile", "net.onnx")
+    assert (done.status, done.err) == (0, "")
+    assert done.out.startswith("net: 4 kernels (4 distinct, 0 from records)")
+    x = np.random.default_rng(0).standard_normal((1, 3, 12, 12)).astype("f4")
+    np.save("x.npy", x)
+    want = reference(net, x)[0]
+    for source in ("net", "net.onnx"):
+        done = cli("run", source, "--input", "x=x.npy", "--output", "y.npz")
+        assert (done.status, done.err) == (0, "")
+        assert done.out.startswith("y: float32 (1, 5) [")
+        np.testing.assert_allclose(np.load("y.npz")["y"], want, rtol=1e-4, atol=1e-5)
+    assert len(list((tmp_path / "autosched.db.kernels").iterdir())) == 4
+
+
+@pytest.mark.parametrize(
+    ("form", "text"),
+    [
+        ("graph", "op.batch_normalization("),
+        ("groups", "def fused_conv_add_relu("),
+        ("tasks", "1 x  fused_conv_relu"),
+        ("plan", "workspace of"),
+        ("script", "@T.prim_func"),
+    ],
+)
+def test_show(cli: Cli, net, form: str, text: str) -> None:
+    done = cli("show", "net.onnx", "--as", form)
+    assert done.status == 0, done.err
+    assert text in done.out
+
+
+def test_bench(cli: Cli, net) -> None:
+    done = cli("bench", "net.onnx", "--rounds", "1", "--json")
+    assert done.status == 0, done.err
+    found = json.loads(done.out)
+    assert found["seconds"]["autosched"]["min"] > 0
+    assert {r["kernel"] for r in found["kernels"]} >= {"fused_conv_relu", "gemm"}
+    assert all(r["seconds"] > 0 for r in found["kernels"])
+
+
+def test_open_sizes_are_fixed_by_shape(cli: Cli, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    node = helper.make_node("Relu", ["x"], ["y"])
+    onnx.save(model([node], [info("x", ["n", 3])], [info("y", ["n", 3])]), "m.onnx")
+    done = cli("compile", "m.onnx")
+    assert done.status == 1
+    assert "--shape x=" in done.err
+    assert cli("compile", "m.onnx", "--shape", "x=4,3").status == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("compile", "none.onnx"), "there is no file none.onnx"),
+        (("compile", "net.txt"), "is no ONNX file"),
+        (("run", "nowhere"), "neither an ONNX file nor a folder"),
+        (("run", "net.onnx", "--input", "x"), "expected NAME=FILE.npy"),
+        (("run", "net.onnx"), "takes the inputs x; found"),
+        (("show", "net.onnx", "--as", "asm"), "expected one of graph, groups"),
+        (("show", "12", "--as", "graph"), "expected one of schedule"),
+    ],
+)
+def test_mistakes(cli: Cli, net, arguments: tuple[str, ...], message: str) -> None:
+    done = cli(*arguments)
+    assert done.status == 1
+    assert message in done.err

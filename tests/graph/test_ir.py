@@ -1,0 +1,165 @@
+"""Functions made by calls, their types, text, and equality."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from graph_models import residual_net
+
+from autosched import graph
+from autosched.errors import ScheduleError, ScriptError, WorkloadError
+from autosched.graph import nn, op, passes
+from autosched.graph.builder import const
+from autosched.graph.ir import Binding, Body, Call, Function, Var
+from autosched.graph.onnx_import import from_onnx
+from autosched.graph.types import TensorType
+from autosched.script import parse
+from autosched.tir.module import IRModule
+
+
+def dense_twice():
+    x, w = graph.var("x", (1, 64), "float32"), graph.var("w", (32, 64), "float32")
+    a = op.relu(nn.dense(x, w))
+    return graph.module(main=graph.function([x, w], op.add(a, a)))
+
+
+def test_a_value_used_twice_is_bound_once():
+    main = dense_twice()["main"]
+    assert [b.value.callee for b in main.body.bindings] == ["Gemm", "Relu", "Add"]
+    assert main.type.results == (TensorType((1, 32), "float32"),)
+
+
+def test_text_reads_back_as_the_same_module():
+    mod = dense_twice()
+    assert "relu = op.relu(gemm)" in mod.script()
+    again = parse(mod.script())
+    assert again.same(mod)
+    assert again.script() == mod.script()
+
+
+def test_same_knows_other_functions_apart():
+    x = graph.var("x", (4,), "float32")
+    y = graph.var("renamed", (4,), "float32")
+    f = graph.function([x], op.exp(x) + 1.0)
+    assert f.same(graph.function([y], op.exp(y) + 1.0))
+    assert not f.same(graph.function([y], op.exp(y) + 2.0))
+    assert not f.same(graph.function([y], op.sqrt(y) + 1.0))
+    z = graph.var("x", (5,), "float32")
+    assert not f.same(graph.function([z], op.exp(z) + 1.0))
+
+
+def test_large_constants_stand_in_text_by_digest(rng):
+    mod = from_onnx(residual_net(rng))
+    assert "G.data(" in mod.script()
+    skeleton = parse(mod.script())
+    assert skeleton.same(mod)
+    with pytest.raises(WorkloadError, match="not in the text"):
+        graph.evaluate(skeleton, "main", np.zeros((1, 3, 12, 12), "f4"))
+    arrays = {c.digest: c.value for c in graph.constants(mod)}
+    whole = parse(mod.script(), constants=arrays)
+    x = rng.standard_normal((1, 3, 12, 12)).astype("f4")
+    np.testing.assert_array_equal(graph.evaluate(whole, "main", x), graph.evaluate(mod, "main", x))
+
+
+def test_every_stage_of_a_build_reads_back(rng):
+    mod = from_onnx(residual_net(rng))
+    for one in passes.PIPELINE:
+        mod = one(mod)
+        assert parse(mod.script()).same(mod), one.name
+
+
+def test_loop_functions_stand_beside_graph_functions():
+    from autosched import te
+
+    A = te.placeholder((8,), name="A")
+    B = te.compute((8,), lambda i: A[i] + 1.0, name="B")
+    mod = dense_twice().with_function("plus", te.create_prim_func([A, B], "plus"))
+    again = parse(mod.script())
+    assert again.same(mod)
+    assert set(again) == {"main", "plus"}
+    with pytest.raises(ScheduleError, match=r"graph\.build"):
+        _ = dense_twice().main
+    with pytest.raises(ScheduleError, match="names a loop function and a graph function"):
+        IRModule({"main": mod["plus"]}, {"main": mod["main"]})
+
+
+def test_if_and_closures_in_text():
+    text = """
+@G.module
+class M:
+    @G.function
+    def main(c: G.Tensor((), "bool"), x: G.Tensor((3,), "float32")) -> G.Tensor((3,), "float32"):
+        @G.function
+        def shift(y: G.Tensor((3,), "float32")) -> G.Tensor((3,), "float32"):
+            z = op.add(y, x)
+            return z
+        if c:
+            a = op.exp(x)
+            out = a
+        else:
+            out = x
+        b = shift(out)
+        return b
+"""
+    mod = parse(text)
+    assert parse(mod.script()).same(mod)
+    x = np.array([0.0, 1.0, 2.0], "f4")
+    for condition, first in ((True, np.exp(x)), (False, x)):
+        got = graph.evaluate(mod, "main", np.array(condition), x)
+        np.testing.assert_allclose(got, first + x, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("y = op.nothing(x)", r"no operator op\.nothing"),
+        ("y = op.add(x, z)", "z is not defined"),
+        ("y = op.add(x, op.exp(x))", "bind what is computed to a name first"),
+        ("y = op.relu(x, alpha=2)", "Relu has no attribute alpha"),
+        ("y = op.reshape(x, shape=(7,))", "Reshape"),
+        ("y = [x]", "expected a call"),
+    ],
+)
+def test_wrong_text_is_shown_with_its_place(line, message):
+    text = f"""
+@G.module
+class M:
+    @G.function
+    def main(x: G.Tensor((3,), "float32")) -> G.Tensor((3,), "float32"):
+        {line}
+        return y
+"""
+    with pytest.raises(ScriptError, match=message) as e:
+        parse(text)
+    assert e.value.line == 6
+
+
+def test_a_chain_of_50000_operators_passes_every_pass():
+    x = Var("x", TensorType((8,), "float32"))
+    last, bindings = x, []
+    one = const(1.0, "float32")
+    for _ in range(50_000):
+        v = Var("v", x.type)
+        bindings.append(Binding((v,), Call("Add", (last, one))))
+        last = v
+    mod = IRModule({}, {"main": Function("main", (x,), Body(tuple(bindings), (last,)))})
+    for one_pass in passes.PIPELINE:
+        mod = one_pass(mod)
+    assert mod["main"].same(mod["main"])
+    assert mod.script().count("def ") > 1
+
+
+def test_arithmetic_on_values_calls_operators():
+    x = graph.var("x", (4,), "float32")
+    f = graph.function([x], (2.0 - x) * x / 3.0 + x**2.0)
+    mod = graph.module(main=f)
+    a = np.array([1.0, 2.0, -1.0, 0.5], "f4")
+    np.testing.assert_allclose(graph.evaluate(mod, "main", a), (2 - a) * a / 3 + a**2, rtol=1e-6)
+    with pytest.raises(WorkloadError, match="true or false only when it runs"):
+        bool(x < 1.0)
+
+
+def test_a_function_of_unknown_variables_is_refused():
+    x, y = graph.var("x", (4,)), graph.var("y", (4,))
+    with pytest.raises(WorkloadError, match="uses the variable y"):
+        graph.function([x], x + y)

@@ -1,0 +1,105 @@
+"""Tables of operators beside onnx's own evaluator, by the evaluator; tensors without elements and
+host operators compiled."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from graph_models import node_model, reference
+from onnx import helper
+
+from autosched import graph
+
+RNG = np.random.default_rng(1)
+
+
+def floats(*shape):
+    return RNG.standard_normal(shape).astype("f4")
+
+
+def ints(*values):
+    return np.array(values, "i8")
+
+
+PART = RNG.uniform(-0.99, 0.99, 40).astype("f4")
+CASES = {
+    **{n: (n, [PART], {}) for n in ("Acos", "Asin", "Atan", "Asinh", "Atanh", "Sinh", "Cosh")},
+    "atan far": ("Atan", [floats(40) * 100], {}),
+    "acosh": ("Acosh", [1 + np.abs(floats(40))], {}),
+    "is inf": ("IsInf", [np.array([1, np.inf, -np.inf, np.nan], "f4")], {"detect_negative": 0}),
+    "mod": ("Mod", [ints(7, -7, 7, -7), ints(3, 3, -3, -3)], {}),
+    "fmod": ("Mod", [floats(20) * 9, floats(20)], {"fmod": 1}),
+    "hardmax": ("Hardmax", [np.array([[1, 3, 3], [2, 0, 1]], "f4")], {"axis": 1}),
+    "lp norm": ("LpNormalization", [np.abs(floats(3, 4))], {"axis": 0, "p": 1}),
+    "lrn": ("LRN", [floats(5, 5, 3, 3)], {"size": 3, "alpha": 0.1}),
+    "einsum": ("Einsum", [floats(2, 3, 4), floats(2, 4, 5)], {"equation": "bij,bjk->bik"}),
+    "einsum dots": ("Einsum", [floats(2, 3, 3)], {"equation": "...ii->...i"}),
+    "rnn": ("RNN", [floats(3, 2, 4), floats(1, 5, 4), floats(1, 5, 5)], {"hidden_size": 5}),
+    "top k": ("TopK", [np.array([[3, 1, 3, 2]], "f4"), ints(3)], {}),
+    "non zero": ("NonZero", [np.array([[0, 2], [3, 0]], "f4")], {}),
+    "scatter add": ("ScatterElements", [floats(4), ints(1, 1, -1), floats(3)],
+                    {"reduction": "add"}),
+    "scatter nd": ("ScatterND", [floats(3, 2), np.array([[2], [0]]), floats(2, 2)], {}),
+    "compress": ("Compress", [floats(3, 2), np.array([True, False, True])], {"axis": 0}),
+    "unique": ("Unique", [np.array([2, 1, 1, 3], "f4")], {"sorted": 0}),
+    "det": ("Det", [floats(2, 3, 3)], {}),
+    "bits": ("BitwiseAnd", [np.array([12, 7], "i4"), np.array([10, 3], "i4")], {}),
+    "cubic": ("Resize", [floats(1, 1, 4, 4), None, np.array([1, 1, 0.6, 2], "f4")],
+              {"mode": "cubic"}),
+    "sum of nothing": ("ReduceSum", [floats(2, 0, 3), ints(1)], {}),
+    "product of nothing": ("ReduceProd", [floats(2, 0, 3)], {"axes": [1]}),
+    "concat nothing": ("Concat", [floats(2, 0), floats(2, 3)], {"axis": 1}),
+    "add nothing": ("Add", [floats(2, 0), floats(2, 1)], {}),
+    "matmul over nothing": ("MatMul", [floats(2, 0), floats(0, 3)], {}),
+    "split off nothing": ("Split", [floats(3), ints(0, 3)], {}),
+}  # fmt: skip
+OUTPUTS = {"top k": 2, "unique": 4, "rnn": 2, "split off nothing": 2}
+
+
+def _several(results):
+    return results if isinstance(results, tuple) else (results,)
+
+
+@pytest.mark.parametrize("case", sorted(CASES))
+def test_operator_agrees_with_onnx(case: str) -> None:
+    name, inputs, attrs = CASES[case]
+    proto, arrays = node_model(name, inputs, OUTPUTS.get(case, 1), 18 if name != "ReduceProd" else
+                               13, **attrs)  # fmt: skip
+    got = _several(graph.evaluate(graph.from_onnx(proto), "main", *arrays))
+    for a, b in zip(got, reference(proto, *arrays), strict=True):
+        assert (a.shape, a.dtype) == (np.shape(b), np.asarray(b).dtype)
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "case", ["concat nothing", "sum of nothing", "split off nothing", "scatter add", "top k"]
+)
+def test_compiled(case: str) -> None:
+    name, inputs, attrs = CASES[case]
+    proto, arrays = node_model(name, inputs, OUTPUTS.get(case, 1), 18, **attrs)
+    got = graph.build(graph.from_onnx(proto))(*arrays)
+    for a, b in zip(got, reference(proto, *arrays), strict=True):
+        assert a.shape == np.shape(b)
+        np.testing.assert_allclose(a, b, rtol=1e-5)
+
+
+def test_reshape_of_an_unknown_shape_is_kept() -> None:
+    # NonZero's result has a shape that data decide; so have its copies.
+    nodes = [
+        helper.make_node("NonZero", ["x"], ["a"]),
+        helper.make_node("Reshape", ["a", "s"], ["b"]),
+    ]
+    g = helper.make_graph(
+        nodes, "g", [helper.make_tensor_value_info("x", 1, [2, 2])],
+        [onnx.ValueInfoProto(name="b")], [onnx.numpy_helper.from_array(ints(-1), "s")],
+    )  # fmt: skip
+    proto = helper.make_model(g, opset_imports=[helper.make_opsetid("", 17)])
+    (got,) = graph.build(graph.from_onnx(proto))(np.array([[0, 2], [3, 0]], "f4"))
+    assert got.tolist() == [0, 1, 1, 0]
+
+
+def test_host_failures_name_the_operator() -> None:
+    proto, arrays = node_model("ScatterElements", [floats(4), ints(9), floats(1)], 1, 18)
+    with pytest.raises(graph.Unsupported, match="ScatterElements: an index is beyond the 4"):
+        graph.build(graph.from_onnx(proto))(*arrays)

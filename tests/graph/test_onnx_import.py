@@ -1,0 +1,183 @@
+"""ONNX files read, and refused."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from graph_models import info, model, residual_net
+from onnx import helper, numpy_helper
+
+from autosched import graph
+from autosched.graph.onnx_import import Bounds, from_onnx
+
+X = info("x", [2, 3])
+Y = info("y", [2, 3])
+
+
+def relu(**attrs):
+    return helper.make_node("Relu", ["x"], ["y"], name="first", **attrs)
+
+
+def test_path_bytes_and_proto_give_the_same_module(tmp_path, rng):
+    proto = residual_net(rng)
+    path = tmp_path / "m.onnx"
+    onnx.save(proto, path)
+    mod = from_onnx(proto)
+    assert from_onnx(path).same(mod)
+    assert from_onnx(str(path)).same(mod)
+    assert from_onnx(path.read_bytes()).same(mod)
+
+
+def test_shape_arithmetic_is_folded():
+    nodes = [
+        helper.make_node("Shape", ["x"], ["s"]),
+        helper.make_node("Gather", ["s", "zero"], ["n"], axis=0),
+        helper.make_node("Concat", ["n", "rest"], ["shape"], axis=0),
+        helper.make_node("Reshape", ["x", "shape"], ["y"]),
+    ]
+    weights = {"zero": np.array([0], "i8"), "rest": np.array([-1, 1], "i8")}
+    mod = from_onnx(model(nodes, [X], [info("y", [2, 3, 1])], weights))
+    (b,) = mod["main"].body.bindings
+    assert (b.value.callee, b.value.attrs) == ("Reshape", (("shape", (2, -1, 1)),))
+
+
+def test_open_sizes_are_named():
+    proto = model([relu()], [info("x", ["batch", 3])], [info("y", ["batch", 3])])
+    with pytest.raises(
+        graph.Unsupported, match=r"'x' has the shape \(batch, 3\), whose size batch"
+    ):
+        from_onnx(proto)
+    mod = from_onnx(proto, shapes={"x": (4, 3)})
+    assert mod["main"].params[0].type.shape == (4, 3)
+    with pytest.raises(graph.Unsupported, match=r"shapes gives \(4, 5\)"):
+        from_onnx(proto, shapes={"x": (4, 5)})
+    with pytest.raises(graph.Unsupported, match="no input is named 'z'"):
+        from_onnx(proto, shapes={"x": (4, 3), "z": (1,)})
+
+
+def test_function_bodies_stand_in_for_missing_operators(rng):
+    from autosched.graph.ops import OPERATORS
+
+    assert "HardSwish" in OPERATORS
+    row = OPERATORS.pop("HardSwish")
+    try:
+        proto = model([helper.make_node("HardSwish", ["x"], ["y"])], [X], [Y])
+        mod = from_onnx(proto)
+    finally:
+        OPERATORS["HardSwish"] = row
+    assert [b.value.callee for b in mod["main"].body.bindings] == ["HardSigmoid", "Mul"]
+    x = rng.standard_normal((2, 3)).astype("f4")
+    want = x * np.clip(x / 6 + 0.5, 0, 1)
+    np.testing.assert_allclose(graph.evaluate(mod, "main", x), want, rtol=1e-5, atol=1e-6)
+
+
+def broken(name):
+    """Models that are wrong in one way each."""
+    big = [helper.make_node("Relu", [f"v{n}"], [f"v{n + 1}"]) for n in range(50)]
+    leaf = helper.make_graph([], "g", [], [info("c", [], "bool")])
+    nested = leaf
+    for _ in range(30):
+        inner = helper.make_node("If", ["c"], ["q"], then_branch=nested, else_branch=leaf)
+        nested = helper.make_graph([inner], "g", [], [info("q", [2, 3])])
+    negative = numpy_helper.from_array(np.zeros((2, 3), "f4"), "w")
+    negative.dims[0] = -2
+    short = numpy_helper.from_array(np.zeros((2, 3), "f4"), "w")
+    short.dims[0] = 5
+    huge = numpy_helper.from_array(np.zeros((2, 3), "f4"), "w")
+    huge.dims[0] = 1 << 60
+    outside = numpy_helper.from_array(np.zeros((2, 3), "f4"), "w")
+    outside.ClearField("raw_data")
+    outside.data_location = onnx.TensorProto.EXTERNAL
+    outside.external_data.add(key="location", value="../../etc/passwd")
+    cases = {
+        "cycle": [
+            helper.make_node("Add", ["x", "z"], ["y"]),
+            helper.make_node("Relu", ["y"], ["z"]),
+        ],
+        "undefined": [helper.make_node("Add", ["x", "nothing"], ["y"])],
+        "twice": [relu(), relu()],
+        "operator": [helper.make_node("Nothing", ["x"], ["y"], name="first")],
+        "domain": [helper.make_node("Relu", ["x"], ["y"], domain="com.acme")],
+        "attribute": [relu(alpha=2.0)],
+        "shape": [helper.make_node("MatMul", ["x", "x"], ["y"], name="first")],
+        "nodes": big,
+    }
+    if name in cases:
+        inputs = [info("v0", [2, 3])] if name == "nodes" else [X]
+        outputs = [info("v50", [2, 3])] if name == "nodes" else [Y]
+        return model(cases[name], inputs, outputs)
+    if name == "depth":
+        graph_ = helper.make_graph(list(nested.node), "g", [X, info("c", [], "bool")], [Y])
+        return helper.make_model(graph_)
+    proto = model([helper.make_node("Add", ["x", "w"], ["y"], name="first")], [X], [Y])
+    tensor = {"negative": negative, "short": short, "huge": huge, "outside": outside}[name]
+    proto.graph.initializer.append(tensor)
+    return proto
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("cycle", "reads 'z', which no node before it computes"),
+        ("undefined", "reads 'nothing', which no node before it computes"),
+        ("twice", "'y' is defined twice"),
+        ("operator", r"node 'first' \(Nothing\): this operator is not supported"),
+        ("domain", r"com\.acme\.Relu.*not supported"),
+        ("attribute", r"node 'first' \(Relu\): Relu has no attribute alpha"),
+        ("shape", r"node 'first' \(MatMul\).*do not go together"),
+        ("nodes", "more than 40 nodes"),
+        ("depth", "nest more than 16 deep"),
+        ("negative", r"initializer 'w' has the shape \(-2, 3\)"),
+        ("short", "initializer 'w' cannot be read"),
+        ("huge", "at most"),
+        ("outside", "no file in the model's folder|give the model by its path"),
+    ],
+)
+def test_broken_models_are_refused_by_name(name, message, tmp_path):
+    proto = broken(name)
+    path = tmp_path / "m.onnx"
+    path.write_bytes(proto.SerializeToString())
+    for source in (proto, path):
+        with pytest.raises(graph.Unsupported, match=message):
+            from_onnx(source, bounds=Bounds(nodes=40))
+
+
+def test_bytes_that_are_no_model():
+    for data in (b"", b"\x00" * 100, b"not a model", bytes(range(256))):
+        with pytest.raises(graph.Unsupported, match="no ONNX model"):
+            from_onnx(data)
+
+
+def test_truncated_and_mutated_models_raise_one_error(rng):
+    data = bytearray(residual_net(rng).SerializeToString())
+    refused = 0
+    for n in range(300):
+        changed = bytearray(data)
+        if n % 3 == 0:
+            changed = changed[: int(rng.integers(0, len(data)))]
+        else:
+            for _ in range(int(rng.integers(1, 4))):
+                changed[int(rng.integers(0, len(data)))] = int(rng.integers(0, 256))
+        try:
+            from_onnx(bytes(changed), bounds=Bounds(elements=1 << 24))
+        except graph.Unsupported:
+            refused += 1
+    assert 100 <= refused < 300
+
+
+def test_the_code_of_the_readme_runs(rng, tmp_path, monkeypatch):
+    text = (Path(__file__).parents[2] / "README.md").read_text()
+    (block,) = [
+        b for b in re.findall(r"^```python\n(.*?)^```$", text, re.M | re.S) if "from_onnx" in b
+    ]
+    monkeypatch.chdir(tmp_path)
+    onnx.save(residual_net(rng), "model.onnx")
+    names = {}
+    exec(compile(block, "README.md", "exec"), names)
+    assert names["outputs"][0].shape == (1, 5)
+    again = graph.load("model")
+    np.testing.assert_array_equal(again(*names["inputs"])[0], names["outputs"][0])
