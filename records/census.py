@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from sqlalchemy import func, select
 
@@ -13,6 +13,10 @@ from records.types import JOB_STATES, LOCAL, QUEUED, TRIAL
 
 if TYPE_CHECKING:
     from records.store import Store
+
+
+LOOKED_AT = 10_000
+"""Records among which those of the last hour are looked for."""
 
 
 @dataclass(frozen=True)
@@ -50,3 +54,27 @@ def take(store: Store, after_id: int | None) -> Census:
             trials = {r[0]: r[1] for r in connection.execute(added)}
     waited = 0.0 if since is None else max((now - since).total_seconds(), 0.0)
     return Census(jobs, waited, trials, last)
+
+
+class Recent(NamedTuple):
+    """The trials of the last hour that were measured here; `more`: there were more than were looked
+    at."""
+
+    trials: int
+    more: bool
+
+
+def recent(store: Store) -> Recent:
+    """How much was measured lately, found among the last `LOOKED_AT` records. Raises
+    StoreUnavailable."""
+    with store._db.transaction(writes=False) as connection:
+        last = connection.execute(select(func.max(RecordRow.id))).scalar() or 0
+        found = connection.execute(
+            select(func.count()).where(
+                RecordRow.id > last - LOOKED_AT,
+                RecordRow.kind == TRIAL,
+                RecordRow.origin == LOCAL,
+                RecordRow.created_at > database_time(-3600.0),
+            )
+        ).scalar_one()
+    return Recent(found, found >= LOOKED_AT // 2)

@@ -32,6 +32,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from records import versions
+from records.arguments import path_of
 from records.errors import RecordError, StoreDamaged, StoreUnavailable
 from records.filesystem import refuse_network
 from records.types import canonical_json
@@ -93,7 +94,8 @@ def address(url_or_path: str | os.PathLike[str]) -> URL:
 
     Raises RecordError for what is none, and for an SQLite file on a network file system.
     """
-    if isinstance(url_or_path, str) and "://" in url_or_path:
+    url_or_path = path_of("the database", url_or_path)
+    if "://" in url_or_path:
         try:
             url = make_url(url_or_path)
         except ArgumentError as e:

@@ -34,13 +34,14 @@ def distill(source: str | os.PathLike[str], destination: str | os.PathLike[str])
 def _write(best: Iterator[Entry], destination: str | os.PathLike[str]) -> int:
     if not is_store(destination):
         return write_entries(destination, best)
+    from records.checks import as_it_is
     from records.intake import take_in
     from records.store import Store
 
     with Store(destination) as store:
         if next(store.records(limit=1), None) is not None:
             raise RecordError(f"{store.name} holds records already; name a new store")
-        return take_in(store, enumerate(best, 1), None).new
+        return take_in(store, enumerate(best, 1), None, as_it_is).new
 
 
 def _bests(source: RecordSource) -> Iterator[Record]:

@@ -4,6 +4,7 @@ RecordError            a record, store or log that cannot be used
 ├── NoRecord           nothing in the store or log answers the question; the message says why
 ├── KeyReused          a submission's key was used before for another request
 ├── QueueFull          as many jobs wait as may
+├── QuotaExceeded      a token has spent what it may
 ├── LeaseLost          somebody else has the job, or nobody has: what was to be written is not
 ├── SchemaVersionError a database of another schema version; the message names the command to run
 ├── StoreDamaged       the file of a database is damaged, or is none
@@ -27,6 +28,10 @@ class KeyReused(RecordError):
 
 class QueueFull(RecordError):
     """No other job may wait now."""
+
+
+class QuotaExceeded(RecordError):
+    """A token has as many jobs, trials or device seconds as it may."""
 
 
 class LeaseLost(RecordError):

@@ -10,6 +10,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Unpack, cast
 
+from records.checks import Check, without_text
 from records.errors import RecordError
 from records.import_report import BATCH, ImportReport
 from records.jsonl import JsonlReport, JsonlWriter, numbered_entries
@@ -39,25 +40,33 @@ def export_jsonl(
     return write_entries(path_or_stream, entries(source, source.records(**filters)))
 
 
-def import_jsonl(store: Store, log: str | os.PathLike[str] | IO[bytes]) -> ImportReport:
+def import_jsonl(
+    store: Store, log: str | os.PathLike[str] | IO[bytes], check: Check = without_text
+) -> ImportReport:
     """Takes the records of a log into a store, marked as imported.
 
     Doing it again changes nothing. Imported records are never the best until they are measured
-    again here. Lines that cannot be used are refused one by one, and the others taken.
+    again here, and count in no job that was made here. Workloads are taken as `check` has them
+    (`autosched.tuning.stored.checked`); left out, without their texts. Lines that cannot be used
+    are refused one by one, and the others taken.
     """
-    return _read_log(log, _into(lambda: nullcontext(store)))
+    return _read_log(log, _into(lambda: nullcontext(store), check))
 
 
 def import_into(
-    db: str | os.PathLike[str], log: str | os.PathLike[str] | IO[bytes]
+    db: str | os.PathLike[str],
+    log: str | os.PathLike[str] | IO[bytes],
+    check: Check = without_text,
 ) -> ImportReport:
     """`import_jsonl` into the database of that path or URL; where there is none it is made once a
     line was found that can be used."""
-    return _read_log(log, _into(lambda: open_store(db)))
+    return _read_log(log, _into(lambda: open_store(db), check))
 
 
 def merge(
-    sources: Sequence[str | os.PathLike[str]], destination: str | os.PathLike[str]
+    sources: Sequence[str | os.PathLike[str]],
+    destination: str | os.PathLike[str],
+    check: Check = without_text,
 ) -> list[ImportReport]:
     """Takes the records of several stores or logs into one, with a report for each source.
 
@@ -71,7 +80,7 @@ def merge(
             opened.append(_opened(source))
             stack.enter_context(opened[-1])
         if is_store(destination):
-            take = _into(lambda: open_store(destination))
+            take = _into(lambda: open_store(destination), check)
             return [_read_off(source, take) for source in opened]
         known = _known(destination)
         return [_read_off(source, lambda n: _append(destination, n, known)) for source in opened]
@@ -92,7 +101,7 @@ _Take = Callable[[Iterator[tuple[int, Entry]]], ImportReport]
 """What is done with numbered entries."""
 
 
-def _into(opened: Callable[[], AbstractContextManager[Store]]) -> _Take:
+def _into(opened: Callable[[], AbstractContextManager[Store]], check: Check) -> _Take:
     """Taking entries into the store that `opened` gives, once there is one to be taken: where there
     is none, none is made."""
 
@@ -103,7 +112,7 @@ def _into(opened: Callable[[], AbstractContextManager[Store]]) -> _Take:
         if not first:
             return ImportReport()
         with opened() as store:
-            return take_in(store, chain(first, numbered), IMPORT)
+            return take_in(store, chain(first, numbered), IMPORT, check)
 
     return take
 

@@ -41,8 +41,8 @@ _KEYS_AFTER = text("SELECT id, job_id, round, slot FROM records WHERE id > :last
 
 
 class Inserter:
-    """Puts records into one database, and remembers which jobs and workloads are there: these are
-    never removed."""
+    """Puts records into one database, and remembers which jobs and workloads are there: those of
+    a job that another process removes are refused by the database itself."""
 
     def __init__(self, traces: Traces) -> None:
         self._traces = traces
@@ -69,6 +69,10 @@ class Inserter:
         stored |= new
         return [(stored[key], new.pop(key, None) is not None) for key in keys]
 
+    def forget(self, job_id: str) -> None:
+        """The job is not there any more."""
+        self._jobs.discard(job_id)
+
     def _check_known(self, connection: Connection, records: Collection[Record]) -> None:
         """Raises RecordError if a job or workload of the records is not stored."""
         _check("job", connection, JobRow.id, {r.job_id for r in records}, self._jobs)
@@ -94,7 +98,7 @@ def put(
     """Stores those of the records, by their keys, that are not there, and counts the new trials;
     returns the ids of the new. Their jobs and workloads have to be there."""
     ids = _insert_new(connection, traces, list(records.values()))
-    jobs.count_trials(connection, (records[key] for key in ids))
+    jobs.count_records(connection, ((row_id, records[key]) for key, row_id in ids.items()))
     return ids
 
 

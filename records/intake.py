@@ -8,37 +8,65 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection
 
-from records.errors import RecordError, StoreDamaged, StoreUnavailable
+from records.checks import Check, without_text
+from records.errors import NoRecord, RecordError, StoreDamaged, StoreUnavailable
 from records.import_report import BATCH, ImportReport
 from records.lines import Entry
 from records.taking import Taking
+from records.types import Workload
 
 if TYPE_CHECKING:
     from records.store import Store
 
 
 def take_in(
-    store: Store, numbered: Iterable[tuple[int, Entry]], origin: str | None
+    store: Store,
+    numbered: Iterable[tuple[int, Entry]],
+    origin: str | None,
+    check: Check = without_text,
 ) -> ImportReport:
-    """Stores numbered entries, marked as of `origin` (None: as they are).
+    """Stores numbered entries, marked as of `origin` (None: as they are), workloads as `check` has
+    them.
 
     A batch is one transaction: all of it is there or nothing, whatever happens meanwhile. What
     cannot be stored is refused in the report, entry by entry. Raises StoreUnavailable, and
     StoreDamaged; what was taken by then stays, and is known when the same is taken in again.
     """
-    intake = _Intake(store, origin)
+    intake = _Intake(store, origin, check)
     rest = iter(numbered)
     while batch := list(islice(rest, BATCH)):
-        intake.take(batch)
+        intake.take(intake.checked(batch))
     return intake.report
 
 
 class _Intake:
-    def __init__(self, store: Store, origin: str | None) -> None:
+    def __init__(self, store: Store, origin: str | None, check: Check) -> None:
         self.report = ImportReport()
+        self._check = check
         self._store = store
         self._origin = origin
         self._seen: set[tuple[str, str]] = set()
+
+    def checked(self, batch: Sequence[tuple[int, Entry]]) -> list[tuple[int, Entry]]:
+        """The entries that may be stored. Not a part of the transaction: it may take long."""
+        found: list[tuple[int, Entry]] = []
+        for number, entry in batch:
+            if isinstance(entry, Workload) and not self._is_stored(entry):
+                try:
+                    entry = self._check(entry)
+                except RecordError as e:
+                    self.report.refuse(number, str(e))
+                    continue
+            found.append((number, entry))
+        return found
+
+    def _is_stored(self, workload: Workload) -> bool:
+        """Whether it is there as it is, as in an import that is repeated."""
+        try:
+            stored = self._store.workload(workload.key)
+        except NoRecord:
+            return False
+        return (stored.script, stored.text) == (workload.script, workload.text)
 
     def take(self, batch: Sequence[tuple[int, Entry]]) -> None:
         """Take a batch; where the database refuses a row, all but that one, by halves."""

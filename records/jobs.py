@@ -3,17 +3,49 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from functools import cache
 from typing import Any
 
-from sqlalchemy import Connection, Integer, Select, and_, bindparam, case, func, or_, select, update
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Connection,
+    Double,
+    Integer,
+    Select,
+    Text,
+    Update,
+    and_,
+    bindparam,
+    case,
+    cast,
+    func,
+    or_,
+    select,
+    update,
+)
+from sqlalchemy import delete as sql_delete
 from sqlalchemy.orm import aliased
 
 from records.errors import NoRecord, RecordError
-from records.rows import insert_new, select_values
-from records.schema import JobRow, RecordRow, database_time
+from records.lookup import REACH
+from records.ranking import Candidate, Standing, pick, standing_of
+from records.rows import chunks, insert_new, select_values
+from records.schema import (
+    EventRow,
+    JobRow,
+    MeasurementRow,
+    Moment,
+    RecordRow,
+    SubmissionRow,
+    WorkloadRow,
+    database_time,
+)
 from records.types import (
+    BASELINE,
+    BASELINE_ROUND,
+    ENDED,
     JOB_STATES,
     LOCAL,
     OK,
@@ -22,7 +54,7 @@ from records.types import (
     JobChanges,
     JobPage,
     Record,
-    storable_text,
+    error_text,
 )
 
 
@@ -41,6 +73,28 @@ def job_of(connection: Connection, job_id: str, *, lock: bool = False) -> Job:
     if row is None:
         raise NoRecord(f"no job {job_id} in this store")
     return Job(**row._mapping)
+
+
+def id_of(connection: Connection, text: str) -> str:
+    """The id of the only job whose id is `text`, or begins with it (`SHORTEST_ID` characters or
+    more).
+
+    Raises NoRecord if there is none, and RecordError if there are several.
+    """
+    pattern = f"{text}%" if len(text) >= SHORTEST_ID else text
+    for sign in "_":
+        pattern = pattern.replace(sign, f"\\{sign}")
+    query = select(JobRow.id).where(or_(JobRow.id == text, JobRow.id.like(pattern, escape="\\")))
+    found = connection.scalars(query.order_by(JobRow.id).limit(3)).all()
+    if text in found or len(found) == 1:
+        return text if text in found else found[0]
+    if not found:
+        raise NoRecord(f"no job {text} in this store")
+    raise RecordError(f"{text} is the beginning of several jobs' ids; give more of it")
+
+
+SHORTEST_ID = 4
+"""Characters of an id that tell of the rest."""
 
 
 _BY_ID = select_values(Job).where(JobRow.id == bindparam("job_id"))
@@ -67,8 +121,11 @@ def change(connection: Connection, job_id: str, changes: JobChanges) -> Job:
     if "state" in changes:
         check_state(changes["state"])
     values: dict[str, Any] = {**changes, "updated_at": database_time()}
-    if (error := changes.get("error")) is not None:
-        values["error"] = storable_text(error)
+    for name in ("error", "notice"):
+        if (text := values.get(name)) is not None:
+            values[name] = error_text(text)
+    if "state" in changes:
+        values["ended_at"] = database_time() if changes["state"] in ENDED else None
     connection.execute(update(JobRow).where(JobRow.id == job_id).values(values))
     return job_of(connection, job_id)
 
@@ -90,10 +147,11 @@ def newest(
     return None if row is None else Job(**row._mapping)
 
 
-def page(
-    connection: Connection, *, limit: int, before: str | None, **wanted: str | None
-) -> JobPage:
-    """The newest jobs with the columns that are `wanted`, those made before the job `before`."""
+def page(connection: Connection, *, limit: int, before: str | None, **wanted: Any) -> JobPage:
+    """The newest jobs that `wanted` selects (`_SELECTS`), those made before the job `before`."""
+    for name in ("name", "tag"):
+        if (text := wanted.get(name)) is not None:
+            wanted[name] = f"%{_literal(text if name == 'name' else f',{text},')}%"
     given = {name: value for name, value in wanted.items() if value is not None}
     asked: dict[str, Any] = {**given, "most": limit + 1}
     if before is not None:
@@ -103,10 +161,34 @@ def page(
     return JobPage(jobs[:limit], jobs[limit - 1].id if len(jobs) > limit else None)
 
 
+def _literal(text: str) -> str:
+    """`text` as part of a LIKE pattern that means just that."""
+    for sign in "\\%_":
+        text = text.replace(sign, f"\\{sign}")
+    return text
+
+
+_OF_NAME = select(WorkloadRow.key).where(WorkloadRow.name.ilike(bindparam("name"), escape="\\"))
+_SELECTS: dict[str, ColumnElement[bool]] = {
+    "state": JobRow.state == bindparam("state"),
+    "client": JobRow.client == bindparam("client"),
+    "workload_key": JobRow.workload_key == bindparam("workload_key"),
+    "device": JobRow.device == bindparam("device"),
+    # Part of the job's name or of its workload's.
+    "name": or_(
+        JobRow.name.ilike(bindparam("name"), escape="\\"), JobRow.workload_key.in_(_OF_NAME)
+    ),
+    "tag": cast(JobRow.tags, Text).like(bindparam("tag"), escape="\\"),
+    "created_after": JobRow.created_at >= bindparam("created_after", type_=Moment()),
+    "created_before": JobRow.created_at < bindparam("created_before", type_=Moment()),
+}
+"""What a page of jobs can be selected by."""
+
+
 @cache
 def _newest(names: tuple[str, ...], *, following: bool) -> Select[Any]:
     """Selects jobs by the columns of those names. Made once: that takes longer than the answer."""
-    query = select_values(Job).where(*(getattr(JobRow, name) == bindparam(name) for name in names))
+    query = select_values(Job).where(*(_SELECTS[name] for name in names))
     if following:
         other = aliased(JobRow)
         made = select(other.created_at).where(other.id == bindparam("before")).scalar_subquery()
@@ -121,6 +203,21 @@ def _newest(names: tuple[str, ...], *, following: bool) -> Select[Any]:
     return newest.limit(bindparam("most", type_=Integer))
 
 
+def delete(connection: Connection, job_id: str) -> None:
+    """Removes a job that has ended, with its records, their timings, and its events. Raises
+    NoRecord, and RecordError for a job that may still be worked on."""
+    job = job_of(connection, job_id, lock=True)
+    if job.state not in ENDED:
+        raise RecordError(
+            f"job {job_id} is {job.state}: only jobs that have ended are deleted; cancel it first"
+        )
+    records = select(RecordRow.id).where(RecordRow.job_id == job_id)
+    connection.execute(sql_delete(MeasurementRow).where(MeasurementRow.record_id.in_(records)))
+    for row in (RecordRow, EventRow, SubmissionRow):
+        connection.execute(sql_delete(row).where(row.job_id == job_id))
+    connection.execute(sql_delete(JobRow).where(JobRow.id == job_id))
+
+
 def counts(connection: Connection, client: str | None) -> Counter[str]:
     """How many jobs there are in each state, of all clients or of one."""
     query = select(JobRow.state, func.count()).group_by(JobRow.state)
@@ -129,31 +226,132 @@ def counts(connection: Connection, client: str | None) -> Counter[str]:
     return Counter({row.state: row[1] for row in connection.execute(query)})
 
 
-def count_trials(connection: Connection, records: Iterable[Record]) -> None:
-    """New records are entered in their jobs: how many trials, and the least time of them."""
-    trials: Counter[str] = Counter()
-    best: dict[str, float] = {}
-    for record in records:
-        if record.kind != TRIAL:
+def local_of(connection: Connection, job_ids: Collection[str]) -> set[str]:
+    """Those of the jobs that were made here."""
+    return {
+        job_id
+        for chunk in chunks(sorted(job_ids))
+        for job_id in connection.scalars(
+            select(JobRow.id).where(JobRow.id.in_(chunk), JobRow.origin == LOCAL)
+        )
+    }
+
+
+def counting() -> ColumnElement[bool]:
+    """Selects, of records joined with their jobs, those that count in them."""
+    return or_(JobRow.origin != LOCAL, RecordRow.origin == LOCAL)
+
+
+def count_records(connection: Connection, records: Iterable[tuple[int, Record]]) -> None:
+    """New records, each with its id, are entered in their jobs: how many trials, the best so far
+    and the fastest baseline. In a job that was made here imported ones do not count."""
+    new_records = list(records)
+    imported = {record.job_id for _, record in new_records if record.origin != LOCAL}
+    made_here = local_of(connection, imported) if imported else imported
+    counted: dict[str, list[tuple[int, Record]]] = {}
+    for record_id, record in new_records:
+        if record.origin == LOCAL or record.job_id not in made_here:
+            counted.setdefault(record.job_id, []).append((record_id, record))
+    for job_id, new in sorted(counted.items()):
+        values: dict[str, Any] = {"of": job_id, "new": sum(r.kind == TRIAL for _, r in new)}
+        timed = [
+            (record.seconds, record_id, record.kind)
+            for record_id, record in new
+            if record.seconds is not None and standing_of(record) is not None
+        ]
+        if not values["new"] and not timed:
             continue
-        trials[record.job_id] += 1
-        if record.status == OK and record.seconds is not None:
-            best[record.job_id] = min(record.seconds, best.get(record.job_id, record.seconds))
-    for job_id, count in sorted(trials.items()):
-        values: dict[str, Any] = {
-            "trials_done": JobRow.trials_done + count,
-            "updated_at": database_time(),
-        }
-        if (seconds := best.get(job_id)) is not None:
-            better = or_(JobRow.best_seconds.is_(None), JobRow.best_seconds > seconds)
-            values["best_seconds"] = case((better, seconds), else_=JobRow.best_seconds)
-        connection.execute(update(JobRow).where(JobRow.id == job_id).values(values))
+        statement = _COUNTED
+        if timed:
+            values["least"], values["record"], kind = min(timed)
+            statement = _TRIALS_COUNTED if kind == TRIAL else _BASELINES_COUNTED
+        connection.execute(statement, values)
+        if baselines := [seconds for seconds, _, kind in timed if kind == BASELINE]:
+            connection.execute(_BASELINES_TIMED, {"of": job_id, "least": min(baselines)})
 
 
-def best_seconds(connection: Connection, job_id: str) -> float | None:
-    """The least time of a job's ok trials, found by looking at all of them."""
-    query = select(func.min(RecordRow.seconds)).where(
-        RecordRow.job_id == job_id, RecordRow.kind == TRIAL, RecordRow.status == OK
+def _counted(best: ColumnElement[bool] | None) -> Update:
+    """Counts a job's `new` trials; where `best` holds, `record` with `least` seconds is its best
+    from now on. Made once: that takes longer than what it does."""
+    values: dict[str, Any] = {
+        "trials_done": JobRow.trials_done + bindparam("new", type_=Integer),
+        "updated_at": database_time(),
+    }
+    if best is not None:
+        record = bindparam("record", type_=BigInteger)
+        values["best_seconds"] = case((best, _LEAST), else_=JobRow.best_seconds)
+        values["best_record_id"] = case((best, record), else_=JobRow.best_record_id)
+    return update(JobRow).where(JobRow.id == bindparam("of")).values(values)
+
+
+def _decided() -> ColumnElement[bool]:
+    """Whether the best of a job was decided among those that were measured again: then no trial
+    that was timed once is, whatever its time."""
+    # All of a job's records are looked at only where its best may have been decided so.
+    best, other = aliased(RecordRow), aliased(RecordRow)
+    may = select(best.id).where(
+        best.id == JobRow.best_record_id,
+        or_(best.remeasured_seconds.is_not(None), best.round == BASELINE_ROUND),
     )
-    found: float | None = connection.execute(query).scalar()
-    return found
+    again = select(other.id).where(
+        other.job_id == JobRow.id, other.standing == int(Standing.REMEASURED)
+    )
+    return and_(may.exists(), again.exists())
+
+
+_LEAST = bindparam("least", type_=Double)
+_BETTER = or_(JobRow.best_seconds.is_(None), JobRow.best_seconds > _LEAST)
+_COUNTED = _counted(None)
+_TRIALS_COUNTED = _counted(and_(_BETTER, ~_decided()))
+_BASELINES_COUNTED = _counted(_BETTER)
+_BASELINES_TIMED = (
+    update(JobRow)
+    .where(JobRow.id == bindparam("of"))
+    .where(or_(JobRow.baseline_seconds.is_(None), JobRow.baseline_seconds > _LEAST))
+    .values(baseline_seconds=_LEAST)
+)
+
+
+def best_columns(connection: Connection, job_id: str) -> dict[str, Any]:
+    """The columns of a job that tell of its best record and fastest baseline, found by looking at
+    its records."""
+    best = pick(candidates_of(connection, job_id))
+    baseline = select(func.min(RecordRow.ranked_seconds)).where(
+        RecordRow.job_id == job_id,
+        RecordRow.round == BASELINE_ROUND,
+        RecordRow.standing == int(Standing.BASELINE),
+    )
+    return {
+        "best_seconds": None if best is None else best.seconds,
+        "best_record_id": None if best is None else best.id,
+        "baseline_seconds": connection.execute(baseline).scalar(),
+    }
+
+
+def candidates_of(connection: Connection, job_id: str) -> list[Candidate]:
+    """Those of a job's records that may be its best: baselines, what was measured again, and the
+    trial of those that may be handed out with the least time."""
+    of_job = RecordRow.job_id == job_id
+    begin, end = connection.execute(REACH, {"job_id": job_id}).one()
+    again = select(MeasurementRow.record_id).where(MeasurementRow.record_id.between(begin, end))
+    fastest = (
+        select(RecordRow.id, RecordRow.standing)
+        .where(of_job, RecordRow.kind == TRIAL, RecordRow.status == OK)
+        .where(RecordRow.seconds.is_not(None))
+        .order_by(RecordRow.seconds, RecordRow.id)
+        .limit(1)
+    )
+    trial = connection.execute(fastest).first()  # found in an index, which has no standing
+    if trial is not None and trial.standing is None:  # it was imported
+        trial = connection.execute(fastest.where(RecordRow.standing.is_not(None))).first()
+    found: list[Any] = []
+    for some in (
+        RecordRow.round == BASELINE_ROUND,
+        RecordRow.id.in_(again),
+        RecordRow.id == (None if trial is None else trial.id),
+    ):
+        query = select(RecordRow.ranked_seconds, RecordRow.id, RecordRow.standing).where(
+            *(of_job, some, RecordRow.standing.is_not(None), RecordRow.ranked_seconds.is_not(None))
+        )
+        found += connection.execute(query)
+    return [Candidate(*row) for row in found]

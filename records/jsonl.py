@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
+from records.arguments import path_of
 from records.errors import RecordError
 from records.lines import Entry, decode_line, encode_line, logged
 from records.types import Measurement, Record, Workload
@@ -54,7 +55,7 @@ class JsonlWriter:
     """
 
     def __init__(self, path: str | os.PathLike[str], *, fsync: bool = False) -> None:
-        self.path = Path(path)
+        self.path = Path(path_of("path", path))
         self._fsync = fsync
         self._mutex = threading.Lock()
         self._workloads: set[str] = set()

@@ -6,6 +6,7 @@ what the first one writes late is refused (`LeaseLost`). Each change of a state 
 job (kind `state`), in the same transaction. States:
 
     queued ──claim──► running ──finish──► succeeded | failed | cancelled ──resume──► queued
+                         │  retry──► queued (not before a pause), or failed
        │                 │  cancel──► cancelling ──finish, reap──► cancelled
        └──cancel──► cancelled        running ──park, reap──► queued
 """
@@ -15,26 +16,53 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import ColumnElement, Connection, Select, delete, func, select, update
-from sqlalchemy.orm import aliased
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    delete,
+    func,
+    select,
+    update,
+)
 
-from records import events
+from records import events, turns
 from records.errors import LeaseLost, RecordError, StoreUnavailable
 from records.jobs import job_of
-from records.schema import JobRow, SubmissionRow, database_time
-from records.submissions import Answers, Bounds, Entrance, Submission, take
+from records.rows import chunks
+from records.schema import (
+    EventRow,
+    JobRow,
+    SubmissionRow,
+    TokenRow,
+    database_time,
+    seconds_between,
+)
+from records.submissions import (
+    NO_TOKEN,
+    Answers,
+    Bounds,
+    Entrance,
+    Spender,
+    Submission,
+    take,
+    taken,
+    usage,
+)
 from records.types import (
     CANCELLING,
     ENDED,
     LOCAL,
+    PHASE,
+    PREPARING,
     QUEUED,
     RUNNING,
     STATE,
     Job,
     Lease,
+    SubmissionKey,
     Workload,
+    error_text,
     state_event,
-    storable_text,
 )
 
 if TYPE_CHECKING:
@@ -44,7 +72,10 @@ if TYPE_CHECKING:
 
 RESUMED = "resumed"
 """The reason of the state event with which a job that had ended goes on."""
+KILLED = "killed"
+"""That of the event with which a job waits whose process was killed."""
 _WORKLOADS_KEPT = 1000
+_REMOVED_TOGETHER = 2_000
 MOST_TRIALS = 10_000_000
 """Trials of one job, however often it is resumed."""
 
@@ -89,6 +120,12 @@ class JobQueue:
             raise answer
         return answer
 
+    def submitted(self, key: SubmissionKey) -> Job | None:
+        """The job that was submitted under the key; None if none was. Raises KeyReused."""
+        with self._db.transaction(writes=False) as connection:
+            job_id = taken(connection, key)
+            return None if job_id is None else job_of(connection, job_id)
+
     def submit_many(self, submissions: Sequence[Submission]) -> Answers:
         """As many `submit`s in one transaction: each one's answer, or why it was refused.
 
@@ -125,15 +162,38 @@ class JobQueue:
         old = delete(SubmissionRow).where(SubmissionRow.created_at < database_time(-seconds))
         return self._db.write(lambda connection: connection.execute(old).rowcount)
 
+    def forget_events(self, kind: str, seconds: float) -> int:
+        """Removes the events of a kind of jobs that ended longer ago than that; returns how many
+        there were. What they told of is in the records."""
+        old = (
+            select(EventRow.id)
+            .join(JobRow, JobRow.id == EventRow.job_id)
+            .where(EventRow.kind == kind, JobRow.state.in_(ENDED))
+            .where(JobRow.ended_at < database_time(-seconds))
+            .limit(_REMOVED_TOGETHER)
+        )
+
+        def work(connection: Connection) -> int:
+            ids = connection.scalars(old).all()
+            for chunk in chunks(ids):
+                connection.execute(delete(EventRow).where(EventRow.id.in_(chunk)))
+            return len(ids)
+
+        removed = 0
+        while found := self._db.write(work):
+            removed += found
+        return removed
+
     def claim(self, owner: str, seconds: float) -> Job | None:
         """The next job, running under a new lease of `owner` for `seconds`; None if none waits.
 
-        The highest priority first, then the client that has the fewest jobs running, of these the
-        one whose turn is longest ago, then the oldest.
+        Of the client that has the fewest jobs running, of these the one whose turn is longest ago;
+        of its jobs that of the highest priority, then the oldest. Jobs that wait out a pause
+        (`retry`) are passed over.
         """
 
         def work(connection: Connection) -> Job | None:
-            job_id = connection.execute(_NEXT).scalar()
+            job_id = connection.execute(turns.NEXT).scalar()
             if job_id is None:
                 return None
             values = {
@@ -143,10 +203,30 @@ class JobQueue:
                 "lease_epoch": JobRow.lease_epoch + 1,
                 "lease_until": database_time(seconds),
                 "claimed_at": database_time(),
+                "not_before": None,
+                "phase": PREPARING[0],
+                "notice": None,
             }
             return _change(connection, job_id, values, "claimed")
 
         return self._db.write(work)
+
+    def places(self) -> dict[str, int]:
+        """The place of each job that waits, from 1 (`turns.places`)."""
+        with self._db.transaction(writes=False) as connection:
+            return turns.places(connection)
+
+    def device_seconds_left(self, job: Job) -> float | None:
+        """How long jobs of the token that `job` was submitted with may still be worked on; None:
+        for any time."""
+        if job.token_id is None:
+            return None
+        most = select(TokenRow.max_device_seconds).where(TokenRow.id == job.token_id)
+        with self._db.transaction(writes=False) as connection:
+            limit = connection.execute(most).scalar()
+            if limit is None:
+                return None
+            return float(limit) - usage(connection, job.token_id).device_seconds
 
     def renew(self, lease: Lease, seconds: float) -> Job:
         """The job, held for `seconds` from now; its state says whether it is to be cancelled.
@@ -165,12 +245,29 @@ class JobQueue:
 
         return self._db.write(fenced)
 
-    def finish(self, lease: Lease, state: str, error: str | None = None) -> Job:
+    def enter(self, lease: Lease, phase: str) -> Job:
+        """The job, at `phase` from now on, which is told. Raises LeaseLost."""
+
+        def work(connection: Connection) -> Job:
+            job = _change(connection, lease.job_id, {"phase": phase})
+            events.add(connection, job.id, PHASE, {"phase": phase})
+            return job
+
+        return self._leased(lease, work)
+
+    def finish(
+        self, lease: Lease, state: str, error: str | None = None, notice: str | None = None
+    ) -> Job:
         """The job, ended in `state`. Raises LeaseLost; RecordError for a state that ends none."""
         if state not in ENDED:
             raise RecordError(f"a job ends as one of {', '.join(ENDED)}; found {state!r}")
-        text = None if error is None else storable_text(error)
-        values = {"state": state, "error": text, **_FREE}
+        values = {
+            "state": state,
+            "error": None if error is None else error_text(error),
+            "notice": None if notice is None else error_text(notice),
+            "ended_at": database_time(),
+            **_free(),
+        }
         return self._leased(
             lease, lambda connection: _change(connection, lease.job_id, values, "ended")
         )
@@ -181,6 +278,31 @@ class JobQueue:
         Raises LeaseLost.
         """
         return self._leased(lease, lambda connection: _put_back(connection, lease.job_id, "parked"))
+
+    def retry(self, lease: Lease, error: str, *, most: int, pause: float) -> Job:
+        """The job, whose process was killed from outside: back in the queue for a pause of `pause`
+        seconds, twice as long each time; failed with `error` where that has happened more than
+        `most` times without a new trial; cancelled, if that was asked for.
+
+        Raises LeaseLost.
+        """
+
+        def work(connection: Connection) -> Job:
+            job = job_of(connection, lease.job_id, lock=True)
+            if job.state == CANCELLING:
+                return _put_back(connection, job.id, "asked for")
+            kills = _kills(connection, job)
+            text = error_text(error)
+            if kills >= most:
+                tried = f"{kills + 1} processes of this job in a row were killed before a new trial"
+                values: dict[str, Any] = {"state": "failed", "error": f"{tried}: {text}"}
+                values |= {"ended_at": database_time(), **_free()}
+                return _change(connection, job.id, values, "ended")
+            values = {"state": QUEUED, "error": text, **_free()}
+            values["not_before"] = database_time(pause * 2**kills)
+            return _change(connection, job.id, values, KILLED)
+
+        return self._leased(lease, work)
 
     def reap(self) -> list[Job]:
         """Puts jobs back whose leases are over; returns them.
@@ -200,7 +322,7 @@ class JobQueue:
                 left = (job.lease_until - job.updated_at).total_seconds()
                 _change(connection, job.id, {"lease_until": database_time(max(0.0, left))})
             jobs = connection.scalars(late).all()
-            return [_put_back(connection, job_id, "lease over") for job_id in jobs]
+            return [_put_back(connection, job_id, "lease over", late=True) for job_id in jobs]
 
         return self._db.write(work)
 
@@ -215,16 +337,18 @@ class JobQueue:
             job = job_of(connection, job_id, lock=True)
             # A run of the command line has no lease: it may be over long since, and nobody knows.
             if job.state == QUEUED or (job.state == RUNNING and job.lease_owner is None):
-                return _change(connection, job_id, {"state": "cancelled"}, "asked for")
+                values = {"state": "cancelled", "ended_at": database_time()}
+                return _change(connection, job_id, values, "asked for")
             if job.state == RUNNING:
                 return _change(connection, job_id, {"state": CANCELLING}, "asked for")
             return job
 
         return self._db.write(work)
 
-    def resume(self, job_id: str, additional_trials: int = 0) -> Job:
-        """An ended job, back in the queue, with more trials. Raises RecordError for others, and
-        beyond MOST_TRIALS, and QueueFull."""
+    def resume(self, job_id: str, additional_trials: int = 0, spender: Spender = NO_TOKEN) -> Job:
+        """An ended job, back in the queue, with more trials, which counts towards `spender`'s quota
+        from now on. Raises RecordError for others, and beyond MOST_TRIALS, QueueFull and
+        QuotaExceeded."""
 
         def work(connection: Connection) -> Job:
             entrance = Entrance(connection, self._bounds)
@@ -238,37 +362,15 @@ class JobQueue:
             if trials > MOST_TRIALS:
                 raise RecordError(f"job {job_id} would have {trials} trials; at most {MOST_TRIALS}")
             entrance.check(job.client)
-            values = {"state": QUEUED, "error": None, "trials_requested": trials}
+            entrance.check_quota(spender, trials if spender.token_id != job.token_id else
+                                 trials - job.trials_done)  # fmt: skip
+            values = {"state": QUEUED, "error": None, "notice": None, "trials_requested": trials}
+            values |= {"ended_at": None, "token_id": spender.token_id or job.token_id}
             return _change(connection, job_id, values, RESUMED)
 
         return self._db.write(work)
 
 
-def _next() -> Select[Any]:
-    """Selects, and locks, the job that `claim` takes."""
-    busy = (
-        select(JobRow.client, func.count().label("jobs"))
-        .where(JobRow.state.in_((RUNNING, CANCELLING)))
-        .group_by(JobRow.client)
-        .subquery()
-    )
-    other = aliased(JobRow)
-    turn = select(func.max(other.claimed_at)).where(other.client == JobRow.client).scalar_subquery()
-    return (
-        select(JobRow.id)
-        .outerjoin(busy, busy.c.client == JobRow.client)
-        .where(JobRow.state == QUEUED, JobRow.origin == LOCAL)
-        .order_by(
-            JobRow.priority.desc(),
-            func.coalesce(busy.c.jobs, 0),
-            *(turn.asc().nulls_first(), JobRow.created_at, JobRow.id),
-        )
-        .limit(1)
-        .with_for_update(skip_locked=True, key_share=True, of=JobRow)
-    )
-
-
-_NEXT = _next()
 _AHEAD = (
     select(JobRow.id, JobRow.lease_until, JobRow.updated_at)
     .where(JobRow.state.in_((RUNNING, CANCELLING)), JobRow.lease_until.is_not(None))
@@ -277,13 +379,39 @@ _AHEAD = (
     .with_for_update(skip_locked=True, key_share=True)
 )
 """Jobs that were changed in the future, leases renewed among them."""
-_FREE: Mapping[str, Any] = {"lease_owner": None, "lease_until": None}
 
 
-def _put_back(connection: Connection, job_id: str, reason: str) -> Job:
+def _free(*, late: bool = False) -> dict[str, Any]:
+    """The columns of a job that nobody works on any more; what was worked is counted, of a lease
+    that is over (`late`) as long as it was held."""
+    until = JobRow.lease_until if late else database_time()
+    spent = func.coalesce(seconds_between(JobRow.claimed_at, until), 0.0)
+    return {
+        "lease_owner": None,
+        "lease_until": None,
+        "phase": None,
+        "run_seconds": JobRow.run_seconds + spent,
+    }
+
+
+def _put_back(connection: Connection, job_id: str, reason: str, *, late: bool = False) -> Job:
     job = job_of(connection, job_id, lock=True)
-    state = "cancelled" if job.state == CANCELLING else QUEUED
-    return _change(connection, job_id, {"state": state, **_FREE}, reason)
+    values = {"state": QUEUED, **_free(late=late)}
+    if job.state == CANCELLING:
+        values |= {"state": "cancelled", "ended_at": database_time()}
+    return _change(connection, job_id, values, reason)
+
+
+def _kills(connection: Connection, job: Job) -> int:
+    """How many processes of a job were killed since it was submitted or resumed, or since its last
+    new trial."""
+    killed = select(EventRow.data).where(EventRow.job_id == job.id, EventRow.kind == STATE)
+    kills = 0
+    for data in connection.scalars(killed.order_by(EventRow.id.desc())):
+        if data["reason"] == RESUMED or data.get("trials_done") != job.trials_done:
+            break
+        kills += data["reason"] == KILLED
+    return kills
 
 
 def _change(

@@ -52,6 +52,8 @@ _LONGEST: Mapping[str, int] = {
     "target": 1000, "device": 1000, "program_hash": 128, "toolchain": 1000, "name": 1000,
 }  # fmt: skip
 """Bytes of what indexes hold (PostgreSQL's have room for 2,700 a row), and of what lists show."""
+_ARGS_LENGTH = 4000
+"""Of an operator's arguments, which lists of jobs show."""
 _DEEPEST = 64
 """Levels of JSON data. What is deeper may be read here and be too deep for who reads it next."""
 _FIRST_YEAR, _LAST_YEAR = 1970, 9000  # in any time zone a time that Python can hold
@@ -203,12 +205,14 @@ class _Values:
             self._refuse(key, "a finite number")
         return number
 
-    def array(self, key: str) -> list[Any]:
+    def array(self, key: str, most: int | None = None) -> list[Any]:
         value = self._data.get(key)
         if not isinstance(value, list):
             self._refuse(key, "an array")
         if not _is_shallow(value):
             self._refuse(key, f"at most {_DEEPEST} levels")
+        if most is not None and len(json.dumps(value)) > most:
+            self._refuse(key, f"at most {most} characters as JSON")
         return value
 
     def integers(self, key: str) -> dict[str, int]:
@@ -265,7 +269,7 @@ def _workload(values: _Values) -> Workload:
         name=values.text("name"),
         script=script,
         text=values.text("text") if values.present("text") else None,
-        args=values.array("args") if values.present("args") else None,
+        args=values.array("args", _ARGS_LENGTH) if values.present("args") else None,
         flop=values.number("flop", 0.0),
     )
 

@@ -76,8 +76,6 @@ def invalidate(
         raise RecordError(f"status {status!r} does not withdraw a record")
     record = replace(held(connection, traces, record_id), status=status, error=error)
     _update(connection, record)
-    best = {"best_seconds": jobs.best_seconds(connection, record.job_id)}
-    connection.execute(update(JobRow).where(JobRow.id == record.job_id).values(best))
     return record
 
 
@@ -106,3 +104,5 @@ _BY_ID = select_records().where(RecordRow.id == bindparam("record_id"))
 def _update(connection: Connection, record: Record) -> None:
     values = ranking_columns(record) | {"status": record.status, "error": record.error}
     connection.execute(update(RecordRow).where(RecordRow.id == record.id).values(values))
+    best = jobs.best_columns(connection, record.job_id)
+    connection.execute(update(JobRow).where(JobRow.id == record.job_id).values(best))

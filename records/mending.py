@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, func, select, update
 
-from records.jobs import best_seconds
+from records.jobs import best_columns, counting
 from records.measurements import held
 from records.rows import ranking_columns
 from records.schema import JobRow, MeasurementRow, RecordRow, TraceRow
@@ -156,7 +156,7 @@ def _ranking_of(record: Record, measurements: list[Measurement]) -> tuple[Any, .
 def _jobs(store: Store, report: RepairReport, dry_run: bool) -> None:
     count = (
         select(func.count())
-        .where(RecordRow.job_id == JobRow.id, RecordRow.kind == TRIAL)
+        .where(RecordRow.job_id == JobRow.id, RecordRow.kind == TRIAL, counting())
         .scalar_subquery()
     )
     with store._db.transaction(writes=False) as connection:
@@ -165,12 +165,12 @@ def _jobs(store: Store, report: RepairReport, dry_run: bool) -> None:
         report.jobs += 1
         with store._db.transaction(writes=not dry_run) as connection:
             of_job = JobRow.id == job_id
-            held = select(JobRow.trials_done, JobRow.best_seconds).where(of_job).with_for_update()
+            best = (JobRow.best_seconds, JobRow.best_record_id, JobRow.baseline_seconds)
+            held = select(JobRow.trials_done, *best).where(of_job).with_for_update()
             stored = connection.execute(held).one()._asdict()
             right = {
                 "trials_done": connection.execute(select(count).where(of_job)).scalar_one(),
-                "best_seconds": best_seconds(connection, job_id),
-            }
+            } | best_columns(connection, job_id)
             wrong = [name for name in right if stored[name] != right[name]]
             report.repaired += [
                 f"job {job_id}: {name} was {stored[name]}, is {right[name]}" for name in wrong

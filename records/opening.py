@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from records.arguments import path_of
 from records.errors import NoRecord, RecordError
 from records.jsonl import other_form
 from records.reader import RecordReader
@@ -56,7 +57,7 @@ def open_store(path_or_url: str | os.PathLike[str], *, make: bool = True) -> Sto
 
 def file_of(path_or_url: str | os.PathLike[str]) -> Path | None:
     """The file that is meant, None for a database server."""
-    text = os.fspath(path_or_url)
+    text = path_of("the store or log", path_or_url)
     if "://" not in text:
         return Path(text)
     return Path(text.removeprefix(_SQLITE_URL)) if text.startswith(_SQLITE_URL) else None

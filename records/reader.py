@@ -10,6 +10,14 @@ from statistics import median
 from types import TracebackType
 from typing import Self, Unpack
 
+from records.arguments import (
+    filters_of,
+    number_of,
+    numbers_of,
+    path_of,
+    scope_of,
+    text_of,
+)
 from records.errors import NoRecord, RecordError
 from records.jsonl import JsonlReport, numbered_entries
 from records.ranking import (
@@ -34,7 +42,7 @@ class RecordReader:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = Path(path)
+        self.path = Path(path_of("path", path))
         self._read_at: tuple[int, int, int] | None = None
         self._refresh()
 
@@ -61,6 +69,7 @@ class RecordReader:
 
     def records(self, **filters: Unpack[Filters]) -> Iterator[Record]:
         """The records selected by `filters`, in order of their lines, those after `after_id`."""
+        filters = filters_of(filters)
         self._refresh()
         left = filters.get("limit")
         after = filters.get("after_id") or 0
@@ -73,6 +82,7 @@ class RecordReader:
 
     def get(self, record_id: int) -> Record:
         """The record of that line. Raises NoRecord if there is none."""
+        record_id = number_of("record_id", record_id)
         self._refresh()
         if record_id not in self._records:
             raise NoRecord(f"no record in line {record_id} of {self.path}")
@@ -80,14 +90,16 @@ class RecordReader:
 
     def measurements(self, *record_ids: int) -> list[Measurement]:
         """The repeated timings of some records, in the order of their lines."""
+        wanted = numbers_of("record_ids", record_ids)
         self._refresh()
         return sorted(
-            (m for record_id in set(record_ids) for m in self._measurements.get(record_id, ())),
+            (m for record_id in set(wanted) for m in self._measurements.get(record_id, ())),
             key=lambda measurement: measurement.id,
         )
 
     def workload(self, key: str) -> Workload:
         """The workload of that key. Raises NoRecord if there is none."""
+        key = text_of("key", key)
         self._refresh()
         if key not in self._workloads:
             raise NoRecord(f"no workload {key} in {self.path}")
@@ -111,6 +123,8 @@ class RecordReader:
         exclude: Collection[int] = (),
     ) -> Record:
         """The fastest valid record; see `RecordSource.best`."""
+        target, device = scope_of(target, device)
+        passed_over = set(numbers_of("exclude", exclude))
         scopes = self.devices(workload_key)
         if target is None or device is None:
             valid = (r for r in self.records(workload_key=workload_key) if candidate(r))
@@ -119,7 +133,7 @@ class RecordReader:
             target, device = choose_scope(workload_key, *asked, scopes, usable.__contains__)
         scope = target, device
         found = list(self.records(workload_key=workload_key, target=target, device=device))
-        ranked = (candidate(record) for record in found if record.id not in exclude)
+        ranked = (candidate(record) for record in found if record.id not in passed_over)
         best = pick([one for one in ranked if one])
         if best is None:
             raise no_record(workload_key, scope, _tally(found), scopes)

@@ -30,7 +30,7 @@ from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
 from sqlalchemy.types import TypeDecorator
 
-REVISION = "0004"
+REVISION = "0005"
 
 # SQLite makes only an INTEGER PRIMARY KEY an alias of the row's own number.
 RowId = BigInteger().with_variant(Integer, "sqlite")
@@ -54,6 +54,36 @@ class UtcDateTime(TypeDecorator[datetime]):
         return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
 
 
+class Moment(TypeDecorator[datetime]):
+    """A time to compare with one that the database's clock has set: SQLite's has milliseconds, and
+    compares them as texts."""
+
+    impl = DateTime(timezone=True)
+    cache_ok = True
+
+    def load_dialect_impl(self, dialect: Dialect) -> Any:
+        return dialect.type_descriptor(Text() if dialect.name == "sqlite" else self.impl_instance)
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> Any:
+        if value is None or dialect.name != "sqlite":
+            return value
+        utc = value.astimezone(UTC).replace(tzinfo=None)
+        return utc.isoformat(" ", "milliseconds")
+
+
+class Tags(TypeDecorator[Sequence[str]]):
+    """Words without commas, as one text `,a,b,` in which `LIKE '%,a,%'` finds a whole word."""
+
+    impl = Text
+    cache_ok = True
+
+    def process_bind_param(self, value: Sequence[str] | None, dialect: Dialect) -> str:
+        return f",{','.join(value)}," if value else ""
+
+    def process_result_value(self, value: str | None, dialect: Dialect) -> tuple[str, ...]:
+        return tuple(word for word in (value or "").split(",") if word)
+
+
 class database_time(FunctionElement[datetime]):
     """The time by the database's clock: now, or `database_time(seconds)` from now."""
 
@@ -74,6 +104,25 @@ def _clock_of_sqlite(element: database_time, compiler: SQLCompiler, **kw: Any) -
     later = compiler.process(element.clauses, **kw)
     shift = f", ({later}) || ' seconds'" if later else ""
     return f"strftime('%Y-%m-%d %H:%M:%f', 'now'{shift})"
+
+
+class seconds_between(FunctionElement[float]):
+    """Seconds from one time to a later one; never negative, since clocks are set."""
+
+    type = Double()
+    inherit_cache = True
+
+
+@compiles(seconds_between)
+def _between(element: seconds_between, compiler: SQLCompiler, **kw: Any) -> str:
+    begin, end = (compiler.process(clause, **kw) for clause in element.clauses)
+    return f"greatest(0, extract(epoch FROM ({end}) - ({begin})))"
+
+
+@compiles(seconds_between, "sqlite")
+def _between_of_sqlite(element: seconds_between, compiler: SQLCompiler, **kw: Any) -> str:
+    begin, end = (compiler.process(clause, **kw) for clause in element.clauses)
+    return f"max(0.0, (julianday({end}) - julianday({begin})) * 86400.0)"
 
 
 class Base(DeclarativeBase):
@@ -121,12 +170,23 @@ class JobRow(Base):
     lease_owner: Mapped[str | None]
     lease_epoch: Mapped[int] = mapped_column(server_default="0")
     lease_until: Mapped[datetime | None]
+    name: Mapped[str | None]
+    tags: Mapped[Sequence[str]] = mapped_column(Tags, server_default="")
+    phase: Mapped[str | None]
+    notice: Mapped[str | None]
+    best_record_id: Mapped[int | None] = mapped_column(BigInteger)
+    baseline_seconds: Mapped[float | None]
+    run_seconds: Mapped[float] = mapped_column(server_default="0")
+    not_before: Mapped[datetime | None]
+    ended_at: Mapped[datetime | None]
+    token_id: Mapped[str | None] = mapped_column(String(12))
 
     __table_args__ = (
         Index("ix_jobs_resume", "workload_key", "target", "seed", "created_at"),
         Index("ix_jobs_state", "state", "created_at", "id"),
         Index("ix_jobs_created", "created_at", "id"),
         Index("ix_jobs_client", "client", "claimed_at"),
+        Index("ix_jobs_token", "token_id", "state"),
     )
 
 
@@ -238,3 +298,6 @@ class TokenRow(Base):
     created_at: Mapped[datetime]
     expires_at: Mapped[datetime | None]
     revoked_at: Mapped[datetime | None]
+    max_jobs: Mapped[int | None] = mapped_column(BigInteger)
+    max_trials: Mapped[int | None] = mapped_column(BigInteger)
+    max_device_seconds: Mapped[float | None]

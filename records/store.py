@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import os
+import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, delete, insert, select
 
 from records import events, jobs, lookup, measurements, trials, workloads
+from records.arguments import filters_of, number_of, numbers_of, scope_of, text_of
 from records.database import BUSY_SECONDS, Database, address
 from records.errors import NoRecord
 from records.frontier import Frontier
 from records.insertion import Inserter
 from records.leases import check_lease
 from records.ranking import Scope
+from records.schema import TraceRow, database_time
 from records.traces import Traces
 from records.trials import Tallied, TrialPoint
 from records.types import (
@@ -36,6 +39,7 @@ from records.types import (
     Workload,
     new_job_id,
 )
+from records.workloads import Title
 
 PAGE = 500
 """Rows that one read transaction fetches, so that a long listing holds up nobody."""
@@ -44,6 +48,7 @@ WINDOW = 1_000
 WIDEST_WINDOW = 64_000
 """As many, in a listing that finds few."""
 _TITLES_KEPT = 10_000
+_TITLES_SECONDS = 5.0
 
 T = TypeVar("T")
 
@@ -68,16 +73,33 @@ class Store:
         self._traces = Traces()
         self._inserter = Inserter(self._traces)
         self._frontier = Frontier()
-        self._titles: dict[str, tuple[str, Sequence[Any] | None]] = {}
+        self._titles: dict[str, Title] = {}
+        self._titles_end = 0.0
 
     @property
     def name(self) -> str:
         """The URL, without its password."""
         return self._db.name
 
+    def now(self) -> datetime:
+        """The time by the database's clock, which all times of jobs and events are by."""
+        with self._db.transaction(writes=False) as connection:
+            return connection.execute(select(database_time())).scalar_one()
+
     def version(self) -> str | None:
         """The revision of the schema as it is now. Raises StoreUnavailable."""
         return self._db.version()
+
+    def try_write(self) -> None:
+        """Write something, and take it away: nothing is different afterwards. Raises
+        StoreUnavailable, StoreDamaged, and RecordError where nothing can be written."""
+
+        def write(connection: Connection) -> None:
+            row = {"hash": "tried to write", "dialect": 0, "data": []}
+            connection.execute(insert(TraceRow).values(row))
+            connection.execute(delete(TraceRow).where(TraceRow.hash == row["hash"]))
+
+        self._db.write(write)
 
     def close(self) -> None:
         self._db.close()
@@ -118,6 +140,7 @@ class Store:
 
     def workload(self, key: str) -> Workload:
         """The workload of that key. Raises NoRecord if there is none."""
+        key = text_of("key", key)
         with self._db.transaction(writes=False) as connection:
             found = workloads.find(connection, key)
         if found is None:
@@ -134,10 +157,14 @@ class Store:
                 return
             after = found[-1].key
 
-    def titles(self, keys: Collection[str]) -> dict[str, tuple[str, Sequence[Any] | None]]:
-        """Names and arguments of the workloads with those keys. They never change, so they are
-        asked for once."""
-        known = self._titles if len(self._titles) <= _TITLES_KEPT else {}
+    def titles(self, keys: Collection[str]) -> dict[str, Title]:
+        """Names, arguments and operations of the workloads with those keys, as they were some
+        seconds ago at most."""
+        now = time.monotonic()
+        keep = now < self._titles_end and len(self._titles) <= _TITLES_KEPT
+        known = self._titles if keep else {}
+        if not keep:
+            self._titles_end = now + _TITLES_SECONDS
         found = {key: known[key] for key in keys if key in known}
         if missing := set(keys).difference(found):
             with self._db.transaction(writes=False) as connection:
@@ -161,6 +188,8 @@ class Store:
         job_id: str | None = None,
         priority: int = 0,
         client: str = "",
+        name: str | None = None,
+        tags: Sequence[str] = (),
     ) -> Job:
         """A new job of a workload: the key of one that is in the store, or one that is put there in
         the same transaction (see `put_workload`).
@@ -184,11 +213,13 @@ class Store:
             "origin": origin,
             "priority": priority,
             "client": client,
+            "name": name,
+            "tags": tuple(tags),
         }
 
         def create(connection: Connection) -> Job:
             if isinstance(workload, Workload):
-                workloads.put(connection, workload)
+                workloads.put(connection, workload, examined=True)
             return jobs.create(connection, **row)
 
         return self._write(create)
@@ -204,16 +235,35 @@ class Store:
         state: str | None = None,
         client: str | None = None,
         workload_key: str | None = None,
+        device: str | None = None,
+        name: str | None = None,
+        tag: str | None = None,
+        created_after: datetime | None = None,
+        created_before: datetime | None = None,
         limit: int = 100,
         before: str | None = None,
     ) -> JobPage:
         """The newest jobs that the filters select, first the newest, of those made before the job
-        of id `before`."""
+        of id `before`. `name` is part of a job's name, or of its workload's, in any case of
+        letters; the times are of when the job was made, from the first and up to the other."""
         with self._db.transaction(writes=False) as connection:
             return jobs.page(
                 connection, limit=limit, before=before,
-                state=state, client=client, workload_key=workload_key,
+                state=state, client=client, workload_key=workload_key, device=device, name=name,
+                tag=tag, created_after=created_after, created_before=created_before,
             )  # fmt: skip
+
+    def job_id(self, text: str) -> str:
+        """The id of the only job whose id is `text`, or begins with it. Raises NoRecord, and
+        RecordError if there are several."""
+        with self._db.transaction(writes=False) as connection:
+            return jobs.id_of(connection, text)
+
+    def delete_job(self, job_id: str) -> None:
+        """Removes a job that has ended, with all that was measured in it. Raises NoRecord, and
+        RecordError for another."""
+        self._write(lambda connection: jobs.delete(connection, job_id))
+        self._inserter.forget(job_id)
 
     def count_jobs(self, client: str | None = None) -> Counter[str]:
         """How many jobs there are in each state, of all clients or of one; imported ones count."""
@@ -322,6 +372,7 @@ class Store:
 
     def get(self, record_id: int) -> Record:
         """The record of that id. Raises NoRecord if there is none."""
+        record_id = number_of("record_id", record_id)
         with self._db.transaction(writes=False) as connection:
             found = measurements.find(connection, self._traces, record_id)
         if found is None:
@@ -330,8 +381,8 @@ class Store:
 
     def records(self, **filters: Unpack[Filters]) -> Iterator[Record]:
         """The records selected by `filters`, in order of their ids, those after `after_id`."""
-        rest = Filters(**filters)
-        left = filters.get("limit")
+        rest = filters_of(filters)
+        left = rest.get("limit")
         window = WINDOW
         while left is None or left > 0:
             size = PAGE if left is None else min(PAGE, left)
@@ -351,7 +402,7 @@ class Store:
         no more, and a page may be short, or empty, and not the last. From page to page nothing is
         passed over that is stored before the last one is asked for (`frontier.py`).
         """
-        return self._page(Filters(**{"limit": 100, **filters}), WINDOW)
+        return self._page(Filters(**{"limit": 100, **filters_of(filters)}), WINDOW)
 
     def _page(self, filters: Filters, window: int) -> Page:
         with self._db.transaction(writes=False) as connection:
@@ -377,6 +428,7 @@ class Store:
 
     def measurements(self, *record_ids: int) -> list[Measurement]:
         """The repeated timings of some records, in order of their own ids."""
+        record_ids = numbers_of("record_ids", record_ids)
         with self._db.transaction(writes=False) as connection:
             return measurements.of_records(connection, record_ids)
 
@@ -402,6 +454,11 @@ class Store:
         with self._db.transaction(writes=False) as connection:
             return trials.sample(connection, job_id, at_most=at_most, always=always)
 
+    def trials_after(self, job_id: str, record_id: int, limit: int) -> list[TrialPoint]:
+        """The first `limit` trials of a job after a record, numbered from 1 after it."""
+        with self._db.transaction(writes=False) as connection:
+            return trials.following(connection, job_id, after_id=record_id, limit=limit)
+
     def trial_times(self, job_id: str) -> tuple[datetime, datetime] | None:
         """When the first and the last trial of a job were measured; None without trials."""
         with self._db.transaction(writes=False) as connection:
@@ -409,6 +466,7 @@ class Store:
 
     def devices(self, workload_key: str) -> list[Scope]:
         """The pairs (target, device) of which there are records of a workload, sorted."""
+        workload_key = text_of("workload_key", workload_key)
         with self._db.transaction(writes=False) as connection:
             return lookup.scopes(connection, workload_key)
 
@@ -421,5 +479,8 @@ class Store:
         exclude: Collection[int] = (),
     ) -> Record:
         """The fastest valid record measured here; see `RecordSource.best`."""
+        workload_key = text_of("workload_key", workload_key)
+        target, device = scope_of(target, device)
+        exclude = numbers_of("exclude", exclude)
         with self._db.transaction(writes=False) as connection:
             return lookup.best(connection, self._traces, workload_key, target, device, exclude)

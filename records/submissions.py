@@ -11,13 +11,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, bindparam, func, insert, select, tuple_
+from sqlalchemy import Connection, bindparam, case, func, insert, select, tuple_
 
 from records import workloads
-from records.errors import KeyReused, QueueFull, RecordError
+from records.errors import KeyReused, QueueFull, QuotaExceeded, RecordError
 from records.rows import chunks, select_values
-from records.schema import EventRow, JobRow, SubmissionRow, database_time
+from records.schema import EventRow, JobRow, SubmissionRow, database_time, seconds_between
 from records.types import (
+    ENDED,
     LOCAL,
     QUEUED,
     STATE,
@@ -30,6 +31,43 @@ from records.types import (
 
 _ENTRANCE = 7310580
 """The number of PostgreSQL's lock."""
+
+
+class Quota(NamedTuple):
+    """What all jobs of one token may come to: jobs that wait or run, trials, and seconds for which
+    they were worked on; None: any."""
+
+    jobs: int | None = None
+    trials: int | None = None
+    device_seconds: float | None = None
+
+
+NO_QUOTA = Quota()
+
+
+class Spender(NamedTuple):
+    """The token towards whose quota a job counts; no token, no quota."""
+
+    token_id: str | None
+    quota: Quota = NO_QUOTA
+
+
+NO_TOKEN = Spender(None)
+
+
+class Usage(NamedTuple):
+    """What the jobs of a token come to: those that wait or run, trials (of these as many as were
+    asked for, of others as many as were done), and seconds for which they were worked on."""
+
+    jobs: int
+    trials: int
+    device_seconds: float
+
+
+def usage(connection: Connection, token_id: str) -> Usage:
+    """What the jobs of a token come to now."""
+    row = connection.execute(_USAGE, {"token": token_id}).one()
+    return Usage(row.jobs or 0, int(row.trials or 0), float(row.seconds or 0.0))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +83,12 @@ class Submission:
     priority: int = 0
     client: str = ""
     key: SubmissionKey | None = None
+    name: str | None = None
+    tags: Sequence[str] = ()
+    spender: Spender = NO_TOKEN
+    library: bool = False
+    """Whether the workload's name and arguments are those of the operator library, which go before
+    any other name that it is stored under."""
 
 
 Answers = list[tuple[Job, bool] | RecordError]
@@ -64,6 +108,8 @@ class Entrance:
     def __init__(self, connection: Connection, bounds: Bounds) -> None:
         self._bounds = bounds
         self._waiting: Counter[str] = Counter()
+        self._connection = connection
+        self._used: dict[str, Usage] = {}
         if connection.dialect.name == "postgresql":
             connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_ENTRANCE})")
         if bounds != Bounds():
@@ -79,6 +125,31 @@ class Entrance:
                 raise QueueFull(
                     f"{found} jobs{whose} wait, and at most {most} may; try again when some ran"
                 )
+
+    def check_quota(self, spender: Spender, trials: int) -> None:
+        """Counts a job of so many trials towards the token's quota. Raises QuotaExceeded if that
+        would be more than it may."""
+        token_id, quota = spender
+        if token_id is None or quota == NO_QUOTA:
+            return
+        found = self._used.get(token_id) or usage(self._connection, token_id)
+        then = Usage(found.jobs + 1, found.trials + trials, found.device_seconds)
+        for what, before, after, most in (
+            ("jobs that wait or run", found.jobs, then.jobs, quota.jobs),
+            ("trials", found.trials, then.trials, quota.trials),
+        ):
+            if most is not None and after > most:
+                raise QuotaExceeded(
+                    f"this token has {before} {what} of at most {most}, and this job would make it "
+                    f"{after}; cancel some, or ask an admin for a token with a higher quota"
+                )
+        if quota.device_seconds is not None and found.device_seconds >= quota.device_seconds:
+            raise QuotaExceeded(
+                f"the jobs of this token have run for {found.device_seconds:.0f} of at most "
+                f"{quota.device_seconds:g} device seconds; ask an admin for a token with a higher "
+                "quota"
+            )
+        self._used[token_id] = then
 
     def add(self, client: str) -> None:
         """Counts a job that waits from now on."""
@@ -132,17 +203,12 @@ class _Taking:
         a workload that contradicts the stored one."""
         key = submission.key
         if key is not None and (known := self._known.get(key[:2])) is not None:
-            job_id, digest = known
-            if digest != key.digest:
-                raise KeyReused(
-                    f"the key {key.key!r} was used before, for another request (job {job_id}); "
-                    "use a new key for each request"
-                )
-            return job_id, False
+            return _same(key, known), False
         self._entrance.check(submission.client)
+        self._entrance.check_quota(submission.spender, submission.trials_requested)
         workload = submission.workload
         if self._stored.get(workload.key) != workload:
-            workloads.put(self._connection, workload)
+            workloads.put(self._connection, workload, examined=True, library=submission.library)
             self._stored[workload.key] = workload
         self._entrance.add(submission.client)
         job_id = new_job_id()
@@ -186,7 +252,27 @@ def _row(job_id: str, submission: Submission) -> dict[str, Any]:
         "origin": LOCAL,
         "priority": submission.priority,
         "client": submission.client,
+        "name": submission.name,
+        "tags": tuple(submission.tags),
+        "token_id": submission.spender.token_id,
     }
+
+
+def _same(key: SubmissionKey, known: tuple[str, str]) -> str:
+    """The job that was submitted under the key. Raises KeyReused if by another request."""
+    job_id, digest = known
+    if digest != key.digest:
+        raise KeyReused(
+            f"the key {key.key!r} was used before, for another request (job {job_id}); "
+            "use a new key for each request"
+        )
+    return job_id
+
+
+def taken(connection: Connection, key: SubmissionKey) -> str | None:
+    """The job that was submitted under the key before; None if none was. Raises KeyReused."""
+    known = _known(connection, [key[:2]]).get(key[:2])
+    return None if known is None else _same(key, known)
 
 
 def _known(
@@ -213,6 +299,22 @@ _WAITING = (
     .where(JobRow.state == QUEUED, JobRow.origin == LOCAL)
     .group_by(JobRow.client)
 )
+_USAGE = select(
+    func.sum(case((JobRow.state.in_(ENDED), 0), else_=1)).label("jobs"),
+    func.sum(
+        case((JobRow.state.in_(ENDED), JobRow.trials_done), else_=JobRow.trials_requested)
+    ).label("trials"),
+    func.sum(
+        JobRow.run_seconds
+        + case(
+            (
+                JobRow.lease_owner.is_not(None),
+                func.coalesce(seconds_between(JobRow.claimed_at, database_time()), 0.0),
+            ),
+            else_=0.0,
+        )
+    ).label("seconds"),
+).where(JobRow.token_id == bindparam("token"))
 _KEYS = select(
     SubmissionRow.client, SubmissionRow.key, SubmissionRow.job_id, SubmissionRow.digest
 ).where(tuple_(SubmissionRow.client, SubmissionRow.key).in_(bindparam("names", expanding=True)))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import hashlib
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from sqlalchemy import Connection
 
@@ -13,6 +15,19 @@ from records.import_report import ImportReport
 from records.lines import Entry, LoggedMeasurement
 from records.traces import Traces
 from records.types import IMPORT, LOCAL, OK, Measurement, Record, RecordKey, Workload
+
+
+def id_elsewhere(job_id: str) -> str:
+    """The id under which records are imported that name a job of this store without being of it.
+    The same each time, so that importing them again changes nothing."""
+    return hashlib.sha256(f"imported {job_id}".encode()).hexdigest()[:32]
+
+
+def _is_at(record: Record, there: Mapping[RecordKey, Any]) -> bool:
+    place = there.get(record.key)
+    return place is not None and (place.workload_key, place.program_hash) == (
+        *(record.workload_key, record.program_hash),
+    )
 
 
 class Taking:
@@ -81,6 +96,7 @@ class Taking:
         return (what, name) in self._seen or (what, name) in self.found
 
     def _take_records(self, numbered: Sequence[tuple[int, Record]]) -> None:
+        numbered = self._elsewhere(numbered)
         first: dict[RecordKey, Record] = {}
         job_of: dict[str, Record] = {}
         for _, record in numbered:
@@ -101,6 +117,25 @@ class Taking:
                 reason = "another program is stored under the same job, round and slot"
                 self.report.refuse(number, reason)
 
+    def _elsewhere(self, numbered: Sequence[tuple[int, Record]]) -> Sequence[tuple[int, Record]]:
+        """The records, those that claim to be of a job made here under that job's id elsewhere,
+        unless they are stored: a job's budget, best and resumption are what was measured here."""
+        here = self._made_here({record.job_id for _, record in numbered})
+        keys = [record.key for _, record in numbered if record.job_id in here]
+        there = lookup.places(self._connection, keys) if keys else {}
+        return [
+            (number, record)
+            if record.job_id not in here or _is_at(record, there)
+            else (number, replace(record, job_id=id_elsewhere(record.job_id)))
+            for number, record in numbered
+        ]
+
+    def _made_here(self, job_ids: Collection[str]) -> set[str]:
+        """Those of the jobs that were made here; none where records are taken as they are."""
+        if self._origin is None:
+            return set()
+        return jobs.local_of(self._connection, job_ids)
+
     def _make_job_of(self, record: Record) -> None:
         """A record needs a job; one that comes without is known by its id and its records."""
         if self._is_known("job", record.job_id):
@@ -120,10 +155,17 @@ class Taking:
         self.found.add(("job", record.job_id))
 
     def _take_measurements(self, numbered: Sequence[tuple[int, LoggedMeasurement]]) -> None:
-        places = lookup.places(self._connection, [entry.of for _, entry in numbered])
+        here = self._made_here({entry.of.job_id for _, entry in numbered})
+        keys = {
+            entry.of: entry.of._replace(job_id=id_elsewhere(entry.of.job_id))
+            for _, entry in numbered
+            if entry.of.job_id in here
+        }
+        asked = [*(entry.of for _, entry in numbered), *keys.values()]
+        places = lookup.places(self._connection, asked)
         taken: list[Measurement] = []
         for number, entry in numbered:
-            place = places.get(entry.of)
+            place = places.get(keys.get(entry.of, entry.of)) or places.get(entry.of)
             if place is None or place.status != OK:
                 why = "that is not in the store" if place is None else f"that is {place.status}"
                 self.report.refuse(number, f"a measurement of a record {why}")

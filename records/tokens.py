@@ -18,6 +18,7 @@ from sqlalchemy import func, insert, select, update
 
 from records.errors import NoRecord, RecordError
 from records.schema import TokenRow, database_time
+from records.submissions import NO_QUOTA, Quota, Usage, usage
 
 if TYPE_CHECKING:
     from records.database import Database
@@ -42,7 +43,15 @@ class Token:
     created_at: datetime
     expires_at: datetime | None
     revoked_at: datetime | None
+    max_jobs: int | None = None
+    max_trials: int | None = None
+    max_device_seconds: float | None = None
     valid: bool
+
+    @property
+    def quota(self) -> Quota:
+        """What the jobs that are submitted with it may come to."""
+        return Quota(self.max_jobs, self.max_trials, self.max_device_seconds)
 
     def allows(self, scope: str) -> bool:
         """Whether `scope` is this token's or one that it contains."""
@@ -55,11 +64,16 @@ class Tokens:
     def __init__(self, store: Store) -> None:
         self._db: Database = store._db
 
-    def create(self, name: str, scope: str, seconds: float | None) -> tuple[str, Token]:
+    def create(
+        self, name: str, scope: str, seconds: float | None, quota: Quota = NO_QUOTA
+    ) -> tuple[str, Token]:
         """A new token, its text (told this once), valid for so many seconds (None: for ever).
 
-        Raises RecordError for a name or scope that cannot be.
+        Raises RecordError for a name, a scope or a quota that cannot be.
         """
+        for what, most in quota._asdict().items():
+            if most is not None and not 0 <= most < 1 << 53:
+                raise RecordError(f"a quota of {most} {what}: expected a number from 0 to 2^53")
         if not _NAME.fullmatch(name):
             raise RecordError(
                 f"a token's name is 1 to 64 letters, digits, spaces and ._@-; found {name!r}"
@@ -79,6 +93,7 @@ class Tokens:
             "hash": _hash(secret),
             "created_at": database_time(),
             "expires_at": None if seconds is None else database_time(seconds),
+            **{f"max_{what}": most for what, most in quota._asdict().items()},
         }
         with self._db.transaction(writes=True) as connection:
             connection.execute(insert(TokenRow).values(row))
@@ -90,6 +105,22 @@ class Tokens:
         query = _TOKENS.order_by(TokenRow.created_at, TokenRow.id)
         with self._db.transaction(writes=False) as connection:
             return [Token(**row._mapping) for row in connection.execute(query)]
+
+    def usage(self, token_id: str) -> Usage:
+        """What the jobs of a token come to now; of one that is not known, nothing."""
+        with self._db.transaction(writes=False) as connection:
+            return usage(connection, token_id)
+
+    def limit(self, token_id: str, quota: Quota) -> Token:
+        """The token with another quota. Raises NoRecord if there is none."""
+        mine = TokenRow.id == token_id
+        values = {f"max_{what}": most for what, most in quota._asdict().items()}
+        with self._db.transaction(writes=True) as connection:
+            connection.execute(update(TokenRow).where(mine).values(values))
+            found = connection.execute(_TOKENS.where(mine)).first()
+        if found is None:
+            raise NoRecord(f"no token {token_id}; `autosched token list` shows them")
+        return Token(**found._mapping)
 
     def any_valid(self) -> bool:
         """Whether anybody has a token that is valid now."""
@@ -135,5 +166,6 @@ _VALID = TokenRow.revoked_at.is_(None) & (
 _TOKENS = select(
     *(TokenRow.id, TokenRow.name, TokenRow.scope),
     *(TokenRow.created_at, TokenRow.expires_at, TokenRow.revoked_at),
+    *(TokenRow.max_jobs, TokenRow.max_trials, TokenRow.max_device_seconds),
     _VALID.label("valid"),
 )

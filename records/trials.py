@@ -15,9 +15,9 @@ from typing import Any
 from sqlalchemy import Connection, Integer, Select, bindparam, func, literal, select
 from sqlalchemy.orm import aliased
 
-from records.lookup import REACH
-from records.ranking import Candidate, pick
-from records.schema import MeasurementRow, RecordRow
+from records.jobs import candidates_of
+from records.ranking import pick
+from records.schema import RecordRow
 from records.types import BASELINE_ROUND, OK, TRIAL
 
 
@@ -83,33 +83,8 @@ def tallied(connection: Connection, job_id: str) -> Tallied:
         for row in groups
     ]
     statuses.sort(key=lambda row: (row.status != OK, -row.trials, row.status))
-    best = pick(_candidates(connection, job_id))
+    best = pick(candidates_of(connection, job_id))
     return Tallied(statuses=statuses, best_id=None if best is None else best.id)
-
-
-def _candidates(connection: Connection, job_id: str) -> list[Candidate]:
-    """Those of a job's records that may be its best: baselines, what was measured again, and the
-    trial with the least time (if that was imported, nothing but what was measured again counts)."""
-    of_job = RecordRow.job_id == job_id
-    begin, end = connection.execute(REACH, {"job_id": job_id}).one()
-    again = select(MeasurementRow.record_id).where(MeasurementRow.record_id.between(begin, end))
-    timed = select(RecordRow.id).where(of_job, RecordRow.kind == TRIAL, RecordRow.status == OK)
-    fastest = (
-        timed.where(RecordRow.seconds.is_not(None))
-        .order_by(RecordRow.seconds, RecordRow.id)
-        .limit(1)
-    )
-    found: list[Any] = []
-    for some in (
-        RecordRow.round == BASELINE_ROUND,
-        RecordRow.id.in_(again),
-        RecordRow.id == fastest.scalar_subquery(),
-    ):
-        query = select(RecordRow.ranked_seconds, RecordRow.id, RecordRow.standing).where(
-            *(of_job, some, RecordRow.standing.is_not(None), RecordRow.ranked_seconds.is_not(None))
-        )
-        found += connection.execute(query)
-    return [Candidate(*row) for row in found]
 
 
 def ends(connection: Connection, job_id: str) -> tuple[datetime, datetime] | None:
@@ -143,16 +118,32 @@ def sample(
         found += connection.execute(
             select(number.label("trial"), *_POINT).where(*trials, RecordRow.id == one)
         )
+    return [_point(row.trial, row) for row in sorted(found, key=lambda row: row.trial)]
+
+
+def following(
+    connection: Connection, job_id: str, *, after_id: int, limit: int
+) -> list[TrialPoint]:
+    """The first `limit` trials of a job after the record `after_id`, numbered from 1 after it."""
+    query = (
+        select(*_POINT)
+        .where(RecordRow.job_id == job_id, RecordRow.kind == TRIAL, RecordRow.id > after_id)
+        .order_by(RecordRow.id)
+        .limit(limit)
+    )
     return [
-        TrialPoint(
-            trial=row.trial,
-            record_id=row.id,
-            status=row.status,
-            seconds=row.seconds if row.status == OK else None,
-            created_at=row.created_at,
-        )
-        for row in sorted(found, key=lambda row: row.trial)
+        _point(number, row) for number, row in enumerate(connection.execute(query).all(), start=1)
     ]
+
+
+def _point(trial: int, row: Any) -> TrialPoint:
+    return TrialPoint(
+        trial=trial,
+        record_id=row.id,
+        status=row.status,
+        seconds=row.seconds if row.status == OK else None,
+        created_at=row.created_at,
+    )
 
 
 _POINT = (RecordRow.id, RecordRow.status, RecordRow.seconds, RecordRow.created_at)

@@ -49,8 +49,13 @@ QUEUED, RUNNING, CANCELLING = "queued", "running", "cancelling"
 ENDED = ("succeeded", "failed", "cancelled")
 JOB_STATES = (QUEUED, RUNNING, CANCELLING, *ENDED)
 
-STATE = "state"
-"""The kind of the events that tell of a job's states."""
+STATE, PHASE = "state", "phase"
+"""The kinds of the events that tell of a job's states, and of the phases of one that runs."""
+
+PREPARING = ("starting", "space", "reference", "baselines")
+PHASES = (*PREPARING, "searching", "finalists")
+"""What a running job is at: its process starts, the search space is built, the untransformed
+program gives the reference, the baselines are timed; then trials, then the finalists again."""
 
 BASELINE_ROUND = -1
 """The round of all baselines of a job: they are measured before round 0 and are not trials."""
@@ -101,11 +106,17 @@ class Job:
     """A tuning job. The database's clock sets `created_at`, `updated_at` and `claimed_at`, when it
     was last taken up.
 
-    `best_seconds` is the least time of its ok trials as they were timed then (the last point of its
-    curve), None without any. `device` is None until a device is chosen. Imported jobs (`origin`)
-    only carry their records: they are never found for resuming, and their seed is unknown (None).
-    Of queued jobs those of the highest `priority` are claimed first, fairly between `client`s; the
-    lease says who works on one (`leases.py`).
+    `best_seconds` and `best_record_id` are its best by the rules of `ranking.py`: re-measured where
+    anything was, baselines included; `baseline_seconds` its fastest baseline. None without any.
+    `device` is None until a device is chosen. Imported jobs (`origin`) only carry their records:
+    they are never found for resuming, and their seed is unknown (None). Clients take turns, and of
+    one client's queued jobs those of the highest `priority` are claimed first, none before its
+    `not_before`; the lease says who works on one (`leases.py`).
+
+    `name` and `tags` are its submitter's, `token_id` that of the token it was submitted with. A
+    running job has a `phase`. `notice` says what its state does not: why it ended with fewer trials
+    than were asked for, that nothing was gained. `run_seconds`: how long it was worked on, without
+    the run that goes on.
     """
 
     id: str
@@ -128,6 +139,16 @@ class Job:
     lease_owner: str | None = None
     lease_epoch: int = 0
     lease_until: datetime | None = None
+    name: str | None = None
+    tags: Sequence[str] = ()
+    phase: str | None = None
+    notice: str | None = None
+    best_record_id: int | None = None
+    baseline_seconds: float | None = None
+    run_seconds: float = 0.0
+    not_before: datetime | None = None
+    ended_at: datetime | None = None
+    token_id: str | None = None
 
 
 class SubmissionKey(NamedTuple):
@@ -141,8 +162,13 @@ class SubmissionKey(NamedTuple):
 
 def state_event(reason: str, job: Mapping[str, Any]) -> dict[str, Any]:
     """What the event of a job's new state says; `job` has the job's columns."""
-    names = ("state", "error", "trials_done", "trials_requested", "best_seconds")
-    return {"reason": reason} | {name: job[name] for name in names}
+    return {"reason": reason} | {name: job.get(name) for name in _TOLD}
+
+
+_TOLD = (
+    *("state", "error", "notice", "trials_done", "trials_requested"),
+    *("best_seconds", "best_record_id", "baseline_seconds"),
+)
 
 
 class Lease(NamedTuple):
@@ -232,7 +258,7 @@ class Record:
         _finite("runs", self.runs)
         _aware("created_at of a record", self.created_at)
         if self.error is not None:
-            object.__setattr__(self, "error", storable_text(self.error))
+            object.__setattr__(self, "error", error_text(self.error))
 
     @property
     def key(self) -> RecordKey:
@@ -323,6 +349,8 @@ class JobChanges(TypedDict, total=False):
     trials_requested: int
     trials_done: int
     error: str | None
+    notice: str | None
+    phase: str | None
 
 
 def canonical_json(value: object) -> str:
@@ -337,6 +365,23 @@ def canonical_json(value: object) -> str:
 _encode = json.JSONEncoder(
     sort_keys=True, separators=(",", ":"), allow_nan=False, check_circular=False
 ).encode
+
+
+ERROR_LENGTH = 64 << 10
+"""Characters of an error's text that are kept: the longest messages of compilers."""
+
+
+def shortened(text: str, most: int) -> str:
+    """`text`, or its beginning and its end, where compilers and tracebacks say what was wrong."""
+    if len(text) <= most:
+        return text
+    half = most // 2 - 40
+    return f"{text[:half]}\n[{len(text) - 2 * half} characters left out]\n{text[-half:]}"
+
+
+def error_text(text: str) -> str:
+    """An error as it is stored: not all of it, where it is long."""
+    return storable_text(shortened(text, ERROR_LENGTH))
 
 
 def storable_text(text: str) -> str:

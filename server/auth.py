@@ -18,6 +18,7 @@ from starlette.datastructures import Headers
 from starlette.requests import cookie_parser
 
 from records import Job, RecordError
+from records.submissions import NO_TOKEN, Spender
 from records.tokens import ADMIN, READ, SUBMIT, Token, Tokens
 from server.problems import ProblemError, refused
 from server.security import SAFE_METHODS
@@ -27,7 +28,16 @@ LOCAL = "local"
 """The name of whoever needs no token: a user of this machine."""
 
 PUBLIC = frozenset(
-    {"/healthz", "/readyz", "/v1/openapi.json", "/login", "/logout", "/static", "/favicon.ico"}
+    {
+        "/healthz",
+        "/readyz",
+        "/v1/openapi.json",
+        "/openapi.json",
+        "/login",
+        "/logout",
+        "/static",
+        "/favicon.ico",
+    }
 )
 """Templates of routes that ask for no token: they tell nothing about jobs or records."""
 ADMIN_ONLY = frozenset({("POST", "/v1/records/import")})
@@ -36,6 +46,9 @@ ADMIN_ONLY = frozenset({("POST", "/v1/records/import")})
 REMEMBERED_SECONDS = 5.0
 """How long a valid token is not asked for again; revoking one takes as long to be noticed."""
 _REMEMBERED = 1000
+
+MOST_PRIORITY = 10
+"""The highest priority that a token without the scope admin may ask for."""
 
 _CHALLENGE = {"WWW-Authenticate": 'Bearer realm="autosched"'}
 _HOW = "send `Authorization: Bearer TOKEN`; `autosched token create` on the server makes one"
@@ -48,6 +61,17 @@ class Client:
     name: str
     scope: str
     key: str
+    spender: Spender = NO_TOKEN
+    """The token towards whose quota what they submit counts."""
+
+    def check_priority(self, priority: int) -> None:
+        """Raises ProblemError (403) for a priority that is for admins."""
+        if self.scope != ADMIN and priority > MOST_PRIORITY:
+            raise refused(
+                "forbidden",
+                f"priority {priority}: a token with the scope {self.scope} may ask for at most "
+                f"{MOST_PRIORITY}; more needs the scope {ADMIN}",
+            )
 
     def check_change(self, job: Job) -> None:
         """Raises ProblemError (403) for a job that is not theirs to cancel or resume."""
@@ -92,7 +116,7 @@ class Authenticator:
         token = await self._check(text)
         if token is None:
             raise unauthorized("the token is not valid: unknown, expired or revoked")
-        return Client(token.name, token.scope, token.id)
+        return Client(token.name, token.scope, token.id, Spender(token.id, token.quota))
 
     def knows(self, headers: Headers) -> bool:
         """Whether somebody may ask, as far as can be told at once: their token was valid when the

@@ -122,10 +122,13 @@ class Client:
         priority: int = 0,
         options: Mapping[str, Any] | None = None,
         key: str | None = None,
+        job_name: str | None = None,
+        tags: Sequence[str] = (),
     ) -> schemas.Job:
         """A new job: of an operator of the library by `name` and `args`, or of a `script`.
 
-        `options`: the others of `schemas.JobOptions`. `key` names the submission: repeated, it
+        `options`: the others of `schemas.JobOptions`; `job_name` and `tags` are what the job is
+        called and found by. `key` names the submission: repeated, it
         gives the same job; without one, a key is made that serves the repetitions of this call.
         """
         if (name is None) == (script is None):
@@ -136,15 +139,29 @@ class Client:
             "target": target,
             "priority": priority,
             "options": {"num_measure_trials": trials, "seed": seed, **(options or {})},
+            "name": job_name,
+            "tags": list(tags),
         }
         headers = {"Idempotency-Key": key or uuid.uuid4().hex}
         return self._model(schemas.Job, "POST", "/v1/jobs", json=body, headers=headers)
 
     def jobs(
-        self, state: str | None = None, workload_key: str | None = None
+        self, state: str | None = None, workload_key: str | None = None, **filters: str | None
     ) -> Iterator[schemas.Job]:
-        """Jobs, newest first, page by page as they are taken."""
-        return self._pages(schemas.Job, "/v1/jobs", state=state, workload_key=workload_key)
+        """Jobs, newest first, page by page as they are taken. `filters`: name, client, tag, device,
+        created_after, created_before (times with their zones)."""
+        asked = {"state": state, "workload_key": workload_key, **filters}
+        return self._pages(schemas.Job, "/v1/jobs", **asked)
+
+    def probe(self) -> None:
+        """Returns if the service answers now, and does not wait until it does. Raises
+        ServiceUnreachable."""
+        try:
+            self._http.get("/healthz")
+        except httpx.TransportError as e:
+            raise ServiceUnreachable(
+                f"{self.url} does not answer: {_reason(e)}; is the server running?"
+            ) from e
 
     def job(self, job_id: str) -> schemas.Job:
         """One job."""
@@ -153,6 +170,24 @@ class Client:
     def cancel(self, job_id: str) -> schemas.Job:
         """The job, cancelled or about to be; one that has ended stays as it is."""
         return self._model(schemas.Job, "POST", f"/v1/jobs/{job_id}/cancel")
+
+    def cancel_many(self, ids: Sequence[str]) -> schemas.CancelReport:
+        """Cancels many jobs, at most 500."""
+        body = {"ids": list(ids)}
+        return self._model(schemas.CancelReport, "POST", "/v1/jobs/cancel", json=body)
+
+    def clone(
+        self, job_id: str, seed: int | None = None, *, priority: int = 0, key: str | None = None
+    ) -> schemas.Job:
+        """A new job like another one, with another seed (None: one more than that one's)."""
+        headers = {"Idempotency-Key": key or uuid.uuid4().hex}
+        body = {"seed": seed, "priority": priority}
+        path = f"/v1/jobs/{job_id}/clone"
+        return self._model(schemas.Job, "POST", path, json=body, headers=headers)
+
+    def delete(self, job_id: str) -> None:
+        """Removes a job that has ended, with all that was measured in it."""
+        self._request("DELETE", f"/v1/jobs/{job_id}", repeatable=False)
 
     def resume(self, job_id: str, additional_trials: int = 0) -> schemas.Job:
         """A job that had ended, queued again with more trials.
@@ -212,11 +247,19 @@ class Client:
     # Records
 
     def best(
-        self, workload_key: str, target: str | None = None, device: str | None = None
+        self,
+        workload_key: str | None = None,
+        target: str | None = None,
+        device: str | None = None,
+        *,
+        name: str | None = None,
+        args: Sequence[int | float | str] = (),
     ) -> schemas.Record:
-        """The fastest valid record of a workload. RequestRefused (404) says why there is none."""
-        params = {"workload_key": workload_key, "target": target, "device": device}
-        return self._model(schemas.Record, "GET", "/v1/best", params=params)
+        """The fastest valid record of a workload: by its key, or by the name of an operator of the
+        library and its arguments. RequestRefused (404) says why there is none."""
+        params = {"workload_key": workload_key, "target": target, "device": device, "name": name}
+        given = {**params, "arg": [str(arg) for arg in args] or None}
+        return self._model(schemas.Record, "GET", "/v1/best", params=given)
 
     def record(self, record_id: int) -> schemas.RecordDetail:
         """One record with its trace and its repeated timings."""

@@ -20,6 +20,7 @@ from fastapi import FastAPI
 from uvicorn._types import ASGI3Application
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
+from server.listening import Door, Place, Visit, most_connections
 from server.problems import KINDS, MEDIA_TYPE, retry_after
 from server.settings import Settings
 
@@ -33,34 +34,53 @@ WRITE_BYTES = 1024
 """A client that is behind takes at least so many in `write_seconds`, or it is taken for one that
 does not read."""
 
+HEALTH = (b"/healthz", b"/readyz")
+"""What may be asked where all other places are taken, within RESERVED_SECONDS."""
+RESERVED_SECONDS = 2.0
+
+Refusal = tuple[str, str, dict[str, str]]
+"""The kind of a problem, its detail, headers."""
+
 _ACKNOWLEDGED = struct.Struct("=120xQ")
 """Where Linux' `struct tcp_info` has `tcpi_bytes_acked`."""
 
 
 class Connection(HttpToolsProtocol):
     """uvicorn's protocol, with a deadline and a bound for heads of requests, a deadline for those
-    who do not read, and a bound on connections."""
+    who do not read, and a place that it has by `server.listening`.
+
+    Most of what it builds on is private to uvicorn: `tests/server/test_uvicorn.py` says what, and
+    pyproject.toml up to which version that was looked at.
+    """
 
     head_seconds: float
     head_bytes: int
     write_seconds: float
-    most: int
+    door: Door
+    visit: Visit
     _deadline: asyncio.TimerHandle | None = None
     _patience: asyncio.TimerHandle | None = None
     _answering: RequestResponseCycle | None = None
     _in_head = True
-    _wrong = "the request is not HTTP/1.1, or has a method that HTTP does not know"
+    _wrong: Refusal = (
+        "malformed-request",
+        "the request is not HTTP/1.1, or has a method that HTTP does not know",
+        {},
+    )
     _unseen = 0
     """Bytes that arrived and that nobody was told of yet: of a head, or of what stands between the
     parts of a body."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        if len(self.connections) > self.most:
-            detail = f"{self.most} connections are open; close some, or try again"
-            self._answer("unavailable", detail, retry_after(2))
+        if self.visit.place is Place.NONE:
+            self._answer(*self._no_place())
         else:
             self._await_head()
+
+    def _no_place(self) -> Refusal:
+        detail = f"{self.visit.why}; close some, or try again"
+        return "unavailable", detail, retry_after(2)
 
     def data_received(self, data: bytes) -> None:
         if self.transport.is_closing():
@@ -160,6 +180,7 @@ class Connection(HttpToolsProtocol):
         self._head_arrived()
         self._forget_reader()
         self._tell_gone()
+        self.visit.leave()
         super().connection_lost(exc)
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
@@ -175,12 +196,13 @@ class Connection(HttpToolsProtocol):
             self._answering.message_event.set()
 
     def send_400_response(self, msg: str) -> None:
-        self._answer("malformed-request", self._wrong, {})
+        self._answer(*self._wrong)
 
     def on_message_begin(self) -> None:
         if len(self.pipeline) >= MOST_AHEAD:
-            self._wrong = f"{MOST_AHEAD} requests were sent ahead of their answers"
-            raise OverflowError(self._wrong)  # which the parser ends by, as by what is no HTTP
+            detail = f"{MOST_AHEAD} requests were sent ahead of their answers"
+            self._wrong = "malformed-request", detail, {}
+            raise OverflowError(detail)  # which the parser ends by, as by what is no HTTP
         self._in_head = True
         super().on_message_begin()
 
@@ -192,8 +214,15 @@ class Connection(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._in_head, self._unseen = False, 0
-        if not self._offers:
-            super().on_headers_complete()
+        if self._offers:
+            return
+        reserved = self.visit.place is Place.HEALTH
+        if reserved and (self.url.partition(b"?")[0] not in HEALTH or self.cycle is not None):
+            self._wrong = self._no_place()
+            raise OverflowError(self.visit.why)
+        super().on_headers_complete()
+        if reserved:
+            self.cycle.keep_alive = False
 
     def on_body(self, body: bytes) -> None:
         self._unseen = 0
@@ -206,7 +235,9 @@ class Connection(HttpToolsProtocol):
 
     def _await_head(self) -> None:
         if self._deadline is None:
-            self._deadline = self.loop.call_later(self.head_seconds, self._too_slow)
+            reserved = self.visit.place is Place.HEALTH
+            seconds = min(self.head_seconds, RESERVED_SECONDS) if reserved else self.head_seconds
+            self._deadline = self.loop.call_later(seconds, self._too_slow)
 
     def _head_arrived(self) -> None:
         if self._deadline is not None:
@@ -215,7 +246,9 @@ class Connection(HttpToolsProtocol):
 
     def _too_slow(self) -> None:
         self._deadline = None
-        if self.cycle is None or self.cycle.response_complete:
+        if self.visit.place is Place.HEALTH:
+            self._answer(*self._no_place())
+        elif self.cycle is None or self.cycle.response_complete:
             detail = f"the head of a request did not arrive within {self.head_seconds:g} seconds"
             self._answer("request-timeout", detail, {})
 
@@ -276,7 +309,9 @@ def config(app: FastAPI, settings: Settings) -> uvicorn.Config:
         # Larger heads than the gate allows, which answers with what was found.
         "head_bytes": 2 * (settings.header_bytes + settings.url_bytes),
         "write_seconds": settings.write_seconds,
-        "most": settings.connections,
+        "door": Door(
+            most_connections(settings), settings.connections_per_address, settings.proxies
+        ),
     }
     return uvicorn.Config(
         app,

@@ -29,6 +29,8 @@ from autosched.script.limits import LIMITS as SCRIPT_LIMITS
 from autosched.tir import dtypes
 from autosched.tir.nodes import PrimFunc, buffers_of, sites
 from autosched.tuning import SearchTask
+from autosched.tuning.stored import checked
+from records import RecordError, Workload
 from server import rendering
 
 HEADER = struct.Struct("!I")
@@ -128,15 +130,17 @@ def _bytes(shape: Sequence[Any], dtype: str) -> int:
 
 def answer(question: dict[str, Any], limits: WorkloadLimits) -> dict[str, Any]:
     """What is told of a question: a workload with its resolved target, the text of a record's
-    program (`server.rendering`), or a problem."""
+    program (`server.rendering`), a workload of a log as it may be stored, or a problem."""
     try:
         if "form" in question:
             return rendering.answer(question)
+        if "stored" in question:
+            return {"workload": asdict(checked(Workload(**question["stored"])))}
         task = task_of(question, limits)
         return {"workload": asdict(task.workload), "target": str(task.target)}
     except TooLarge as e:
         return {"problem": "workload-too-large", "detail": str(e)}
-    except AutoschedError as e:
+    except (AutoschedError, RecordError) as e:
         return {"problem": "invalid-workload", "detail": str(e)}
     except Exception as e:  # the server logs it; whatever it is, this workload cannot be tuned
         detail = f"the workload cannot be examined: {type(e).__name__}: {e}"

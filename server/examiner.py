@@ -12,11 +12,12 @@ from collections import Counter, OrderedDict, deque
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 from server import children
 from server.examine import HEADER, WorkloadLimits, frame
-from server.problems import RETRY_SECONDS, refused, retry_after, unavailable
+from server.problems import RETRY_SECONDS, ProblemError, refused, retry_after, unavailable
 
 _log = logging.getLogger(__name__)
 
@@ -29,6 +30,11 @@ that has much else to do is slower."""
 
 KEPT, KEPT_CHARACTERS = 256, 4096
 """What was examined last is not examined again: so many questions of so many characters."""
+
+
+_OF_CLIENT = (429,)
+"""Statuses of refusals that are about who asks."""
+_FIRST = {"name": "matmul", "args": [8, 8, 8], "target": "llvm"}
 
 
 @dataclass(frozen=True)
@@ -103,6 +109,9 @@ class Examiner:
         self._asked: Counter[str] = Counter()
         self._most = processes + waiting
         self._closed = False
+        self._flying: dict[str, asyncio.Task[Examined]] = {}
+        """By question, those that are being examined."""
+        self._warming: asyncio.Task[None] | None = None
 
     async def examine(self, question: Mapping[str, Any], client: str = "") -> Examined:
         """The workload of `{"script"}` or `{"name", "args"}`, with `"target"`, asked by `client`.
@@ -113,14 +122,50 @@ class Examiner:
         """
         asked = json.dumps(question)
         known = self._known.get(asked)
-        if known is None:
-            found = await self.ask(question, client)
-            known = Examined(found["workload"], found["target"])
-            if len(asked) <= KEPT_CHARACTERS:
-                self._known[asked] = known
-                if len(self._known) > KEPT:
-                    del self._known[next(iter(self._known))]
+        if known is not None:
+            return known
+        flight = self._flying.get(asked)
+        if flight is None:
+            return await self._examine(asked, question, client)
+        try:
+            return await asyncio.shield(flight)
+        except ProblemError as e:
+            if e.status not in _OF_CLIENT:
+                raise
+        return await self._examine(asked, question, client)  # it was another client's bound
+
+    async def _examine(self, asked: str, question: Mapping[str, Any], client: str) -> Examined:
+        """Ask, for all who ask the same meanwhile: they share the answer, and one place."""
+        flight = asyncio.get_running_loop().create_task(self._fly(asked, question, client))
+        self._flying.setdefault(asked, flight)
+        flight.add_done_callback(partial(self._land, asked))
+        return await asyncio.shield(flight)
+
+    async def _fly(self, asked: str, question: Mapping[str, Any], client: str) -> Examined:
+        found = await self.ask(question, client)
+        known = Examined(found["workload"], found["target"])
+        if len(asked) <= KEPT_CHARACTERS:
+            self._known[asked] = known
+            if len(self._known) > KEPT:
+                del self._known[next(iter(self._known))]
         return known
+
+    def _land(self, asked: str, flight: asyncio.Task[Examined]) -> None:
+        if self._flying.get(asked) is flight:
+            del self._flying[asked]
+        if not flight.cancelled():
+            flight.exception()  # whoever asked has it, or has gone
+
+    def start(self) -> None:
+        """Have a child ready for the first question: what it imports takes seconds."""
+        self._warming = asyncio.get_running_loop().create_task(self._warm())
+
+    async def _warm(self) -> None:
+        async with self._turns.of(""):
+            try:
+                await self._put(_FIRST, await self._start(), START_SECONDS)
+            except (_Ended, ProblemError) as e:
+                _log.warning("no process to examine workloads could be made ready: %s", e)
 
     async def ask(self, question: Mapping[str, Any], client: str = "") -> dict[str, Any]:
         """The answer to any question that `server.examine.answer` knows. Raises ProblemError."""
@@ -213,6 +258,9 @@ class Examiner:
     async def close(self) -> None:
         """End all children."""
         self._closed = True
+        if self._warming is not None:
+            self._warming.cancel()
+            await asyncio.gather(self._warming, return_exceptions=True)
         while self._idle:
             await _end(self._idle.pop())
 

@@ -9,18 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 import secrets
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 
 import anyio.to_thread
-from fastapi.routing import iter_route_contexts
+from anyio import CapacityLimiter
 from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect
-from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from server import auth, logs
@@ -29,67 +25,28 @@ from server.limits import (
     RequestBody,
     RequestLimits,
     StreamLimiter,
+    check_coding,
     drain,
-    strict_json,
     too_large,
     wants_stream,
 )
 from server.metrics import Metrics
 from server.problems import is_json, problem_of, refused, response, unavailable
+from server.routing import Route, RouteTable
 from server.security import HEADERS, BrowserRules
 from server.settings import Settings
+from server.strict_json import strict_json
 
 _log = logging.getLogger("autosched.requests")
 
-STREAMED = frozenset({("POST", "/v1/records/import")})
-"""(method, template) of routes that read their body part by part."""
 LARGE_JSON = 32 << 10
-PATHS_KEPT = 1024
-"""Paths whose routes are remembered."""
+"""A longer body is looked through in a thread."""
+PARSERS = 2
+"""Such threads: they are not those that read for clients."""
+PUBLIC_BYTES = 16 << 10
+"""The largest body of a route that asks for no token: the form that has one."""
 EVENTS = "/v1/jobs/{job_id}/events"
 _HEADERS = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
-
-
-class RouteTable:
-    """The templates of an application's routes, to be known before a route is entered."""
-
-    def __init__(self, routes: Sequence[BaseRoute]) -> None:
-        self.routes: list[tuple[re.Pattern[str], str, frozenset[str]]] = [
-            (found.path_regex, found.path or "", frozenset(found.methods or ()))
-            for found in iter_route_contexts(routes)
-        ]
-        # Trying all patterns takes longer than the rest of the gate.
-        self._matching = lru_cache(PATHS_KEPT)(self._match)
-
-    def matching(self, path: str) -> list[tuple[str, frozenset[str]]]:
-        """Template and methods of the routes that have the path: those that spell it out go before
-        all others, as `/v1/records/import` before `/v1/records/{record_id}`."""
-        return self._matching(path)
-
-    def _match(self, path: str) -> list[tuple[str, frozenset[str]]]:
-        found = [
-            (template, methods) for regex, template, methods in self.routes if regex.match(path)
-        ]
-        return [route for route in found if route[0] == path] or found
-
-    def template(self, path: str, method: str) -> str:
-        """The template of the route that answers, such as `/v1/jobs/{job_id}`.
-
-        Raises ProblemError: 404 if no route has the path, 405 if those that do have other methods.
-        """
-        allowed: set[str] = set()
-        for template, methods in self.matching(path):
-            if not methods or method in methods:  # what is mounted has no methods of its own
-                return template
-            allowed |= methods
-        if "GET" in allowed:
-            allowed.add("HEAD")
-        if not allowed:
-            raise refused("not-found", "no such path; /v1/openapi.json lists them all")
-        names = ", ".join(sorted(allowed))
-        raise refused(
-            "method-not-allowed", f"this path has {names}, not {method}", headers={"Allow": names}
-        )
 
 
 @dataclass
@@ -114,6 +71,8 @@ class Gate:
         self.app = app
         self.metrics = metrics
         self.rules = BrowserRules(settings.hosts)
+        self.proxies = settings.proxies
+        self.transport = _transport_headers(settings.hsts_seconds)
         self.limits = RequestLimits(
             settings.url_bytes,
             settings.header_bytes,
@@ -125,6 +84,7 @@ class Gate:
         self.streams = StreamLimiter(settings.streams, settings.streams_per_client)
         metrics.streams.set_function(lambda: self.streams.open)
         self._table: RouteTable | None = None
+        self._parsers = CapacityLimiter(PARSERS)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -136,6 +96,7 @@ class Gate:
 
     async def _pass(self, scope: Scope, receive: Receive, send: Send) -> None:
         mark = logs.request_id.set(secrets.token_hex(8))
+        scope = self.proxies.seen(scope)
         client = scope.get("client")
         passage = _Passage(scope, Headers(scope=scope), client[0] if client else "unknown")
         answer = self._answering(passage, send)
@@ -166,7 +127,8 @@ class Gate:
         self.limits.check_head(scope)
         if self._table is None:
             self._table = RouteTable(scope["app"].routes)
-        passage.template = self._table.template(scope["path"], method)
+        route = self._table.route(scope["path"], method)
+        passage.template = route.template
         scope_needed = auth.needed(method, passage.template)
         if scope_needed is None:
             self.rates.take(passage.address)
@@ -177,7 +139,8 @@ class Gate:
             if passage.template == EVENTS and wants_stream(passage.headers):
                 self.streams.enter(passage.client.key)
                 passage.stream = passage.client.key
-        return await self._body(passage, receive)
+        route.check_query(scope["query_string"])
+        return await self._body(passage, route, scope_needed is None, receive)
 
     async def _identify(self, passage: _Passage) -> None:
         """Find out who asks, and count it: by the client, or by the address where nothing is known
@@ -194,29 +157,31 @@ class Gate:
             if known:
                 self.rates.take(key)
 
-    async def _body(self, passage: _Passage, receive: Receive) -> Receive:
+    async def _body(
+        self, passage: _Passage, route: Route, public: bool, receive: Receive
+    ) -> Receive:
+        """The body to be received. One that the route does not take stays unread."""
         headers, limits = passage.headers, self.limits
-        if (coding := headers.get("content-encoding", "identity")) != "identity":
-            raise refused(
-                "unsupported-media-type",
-                f"a body with Content-Encoding {coding}; send it as it is",
-                headers={"Accept-Encoding": "identity"},
-            )
-        streamed = (passage.scope["method"], passage.template) in STREAMED
-        limit = limits.import_bytes if streamed else limits.body_bytes
+        check_coding(headers, "transfer-encoding", {"chunked"})
+        if not route.takes_body:
+            return receive
+        check_coding(headers, "content-encoding", {"identity"})
+        limit = limits.import_bytes if route.streams else limits.body_bytes
+        limit = min(limit, PUBLIC_BYTES) if public else limit
         length = headers.get("content-length", "")
         if length.isdigit() and (len(length) > 18 or int(length) > limit):
             await drain(receive)
             raise too_large(limit)
         body = RequestBody(receive, limit, limits.body_seconds)
-        if not streamed and (length not in ("", "0") or "transfer-encoding" in headers):
+        if not route.streams and (length not in ("", "0") or "transfer-encoding" in headers):
             content = await body.read()
             kind = headers.get("content-type", "").partition(";")[0].strip().lower()
-            if is_json(kind):
-                if len(content) > LARGE_JSON:  # reading a megabyte may take half a second
-                    await anyio.to_thread.run_sync(strict_json, content)
-                else:
-                    strict_json(content)
+            if not is_json(kind):
+                pass  # a form, which its route reads
+            elif len(content) > LARGE_JSON:
+                await anyio.to_thread.run_sync(strict_json, content, limiter=self._parsers)
+            else:
+                strict_json(content)
         return body
 
     def _answering(self, passage: _Passage, send: Send) -> Send:
@@ -228,6 +193,8 @@ class Gate:
                 headers = list(message["headers"])
                 there = {name.lower() for name, _ in headers}
                 headers += [header for header in _HEADERS if header[0] not in there]
+                if passage.scope["scheme"] == "https":
+                    headers += self.transport
                 headers.append((b"x-request-id", logs.request_id.get().encode()))
                 message["headers"] = headers
             await send(message)
@@ -252,6 +219,11 @@ class Gate:
         method = passage.scope["method"]
         self.metrics.count_request(passage.template, method, passage.status, seconds)
         _log.info("request", extra={**_told(passage), "seconds": round(seconds, 6)})
+
+
+def _transport_headers(seconds: int) -> list[tuple[bytes, bytes]]:
+    """Told where the request came by TLS."""
+    return [(b"strict-transport-security", b"max-age=%d" % seconds)] if seconds else []
 
 
 def _told(passage: _Passage) -> dict[str, object]:

@@ -7,9 +7,11 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from records import LeaseLost, StoreUnavailable
+from records.types import PREPARING
 from server.leaving import DONE, LEAVE_SECONDS, Exit, Why
 
 if TYPE_CHECKING:
@@ -22,6 +24,47 @@ PROGRESS = "progress"
 TICK_SECONDS = 0.25
 MOST_RECORDS = 200
 """Records that one event tells of."""
+
+
+@dataclass
+class Preparing:
+    """What a job may take before its first trial: `seconds` from `began` (monotonic), `budget` of
+    its own time budget (None: it has none, or trials already), `memory` bytes of this process while
+    the search space is built (a workload's own bytes are bounded when it is submitted)."""
+
+    began: float
+    seconds: float
+    memory: int
+    budget: float | None = None
+    phase: str = PREPARING[0]
+
+    def overrun(self) -> str | None:
+        """What it took too much of; None if nothing."""
+        took = time.monotonic() - self.began
+        where = f"in the phase {self.phase!r}, before the first trial"
+        if self.budget is not None and took > self.budget:
+            return f"the time budget was over {where}; it counts from when the job was taken up"
+        if took > self.seconds:
+            return (
+                f"preparing took more than {self.seconds:g} s (the server's prepare_seconds), "
+                f"{where}; submit a smaller workload"
+            )
+        if self.phase in IN_THIS_PROCESS and (found := resident_bytes()) > self.memory:
+            return (
+                f"preparing took {found >> 20} MiB of memory, and may take {self.memory >> 20} MiB "
+                f"(the server's prepare_bytes), {where}; submit a smaller workload"
+            )
+        return None
+
+
+IN_THIS_PROCESS = ("starting", "space")
+"""Phases whose memory is this process's own."""
+
+
+def resident_bytes() -> int:
+    """Memory of this process that is in use."""
+    with open("/proc/self/statm", "rb") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 class Heartbeat:
@@ -44,6 +87,8 @@ class Heartbeat:
         self.seconds, self.leaving, self.settle = seconds, leaving, settle
         self.lease_ends = time.monotonic() + seconds
         """By this process's clock, and so no later than by the database's."""
+        self.preparing: Preparing | None = None
+        """What the job may take before its first trial, while it is before that."""
         self._renew_at = 0.0
         self._lock = threading.Lock()
         self._news: list[dict[str, Any]] = []
@@ -88,6 +133,8 @@ class Heartbeat:
         else:
             if job.state == "cancelling":
                 self.leaving.ask(Why.CANCELLED)
+        if self.preparing is not None and (reason := self.preparing.overrun()) is not None:
+            self.leaving.ask(Why.OVERRUN, reason)
 
     def _job(self) -> Job:
         """The job as it is now, its lease renewed if it is time. Raises LeaseLost."""
@@ -107,10 +154,16 @@ class Heartbeat:
                 news, totals = self._news[:MOST_RECORDS], self._totals
             if not news:
                 return
-            data = {**totals, "records": news}
+            data = {**totals, **self._best(), "records": news}
             self.store.add_event(self.lease.job_id, PROGRESS, data, lease=self.lease)
             with self._lock:
                 del self._news[: len(news)]
+
+    def _best(self) -> dict[str, Any]:
+        """The job's best as its row has it: that is the one best, whoever asks."""
+        job = self.store.job(self.lease.job_id)
+        names = ("best_seconds", "best_record_id", "baseline_seconds")
+        return {name: getattr(job, name) for name in names}
 
     def _tell_what_is_left(self) -> None:
         try:

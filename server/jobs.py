@@ -1,18 +1,21 @@
-"""Jobs as they go over the wire: the store's, with the titles of their workloads."""
+"""Jobs as they go over the wire: the store's, with their workloads' titles, speed and clock."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 from records import Job as StoredJob
 from records import RecordError, Store
 from records.leases import JobQueue
 from records.submissions import Submission
+from records.types import CANCELLING, QUEUED, RUNNING
+from records.workloads import Title
 from server.schemas import Job
 
-Titles = Mapping[str, tuple[str, Sequence[Any] | None]]
-"""Key of a workload -> its name and arguments."""
+Titles = Mapping[str, Title]
+"""Key of a workload -> its name, arguments and operations."""
 
 
 def shown(store: Store, jobs: Sequence[StoredJob], known: Titles | None = None) -> list[Job]:
@@ -20,13 +23,36 @@ def shown(store: Store, jobs: Sequence[StoredJob], known: Titles | None = None) 
     titles = dict(known or {})
     if missing := {job.workload_key for job in jobs}.difference(titles):
         titles |= store.titles(missing)
-    answer = []
-    for job in jobs:
-        name, args = titles[job.workload_key]
-        answer.append(
-            Job.model_validate({**vars(job), "workload_name": name, "workload_args": args})
-        )
-    return answer
+    now = datetime.now(UTC)
+    return [_shown(job, titles[job.workload_key], now) for job in jobs]
+
+
+def _shown(job: StoredJob, title: Title, now: datetime) -> Job:
+    best, baseline = job.best_seconds, job.baseline_seconds
+    spent = job.run_seconds
+    if job.state in (RUNNING, CANCELLING) and job.claimed_at is not None:
+        spent += max(0.0, (now - job.claimed_at).total_seconds())
+    left = job.trials_requested - job.trials_done
+    searching = job.phase == "searching" and job.trials_done > 0
+    values: dict[str, Any] = {
+        **vars(job),
+        "name": job.name or title.name,
+        "tags": list(job.tags),
+        "workload_name": title.name,
+        "workload_args": title.args,
+        "gflops": title.flop / best / 1e9 if best and title.flop else None,
+        "gain": baseline / best if best and baseline else None,
+        "run_seconds": round(spent, 3),
+        "eta_seconds": round(spent * left / job.trials_done, 3) if searching else None,
+    }
+    return Job.model_validate(values)
+
+
+def placed(queue: JobQueue, job: Job) -> Job:
+    """The job with its place in the queue, if it waits there."""
+    if job.state != QUEUED or job.origin != "local":
+        return job
+    return job.model_copy(update={"queue_place": queue.places().get(job.id)})
 
 
 def submitted(
@@ -37,9 +63,15 @@ def submitted(
     Raises StoreUnavailable, and then none was taken.
     """
     # Asked before: when the jobs are stored nothing may fail any more.
-    own = {s.workload.key: (s.workload.name, s.workload.args) for s in submissions}
-    titles = own | store.titles(own)
+    own = {s.workload.key: _title(s) for s in submissions}
+    library = {s.workload.key: _title(s) for s in submissions if s.library}
+    titles = own | store.titles(own) | library
     answers = queue.submit_many(submissions)
     taken = [found[0] for found in answers if isinstance(found, tuple)]
     jobs = iter(shown(store, taken, titles))
     return [found if isinstance(found, RecordError) else next(jobs) for found in answers]
+
+
+def _title(submission: Submission) -> Title:
+    workload = submission.workload
+    return Title(workload.name, workload.args, workload.flop)

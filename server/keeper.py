@@ -8,9 +8,9 @@ from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from autosched.tuning.callbacks import JobInfo, RecordToStore
-from records import OK, TRIAL, Job, Lease, Measurement, Record, StoreUnavailable, Workload
-from records.leases import RESUMED
-from records.types import STATE
+from records import TRIAL, Job, Lease, Measurement, Record, StoreUnavailable, Workload
+from records.leases import RESUMED, JobQueue
+from records.types import LOCAL, PREPARING, STATE
 
 if TYPE_CHECKING:
     from records.store import Store
@@ -22,10 +22,11 @@ RETRY_SECONDS = 0.25
 
 
 class Before(NamedTuple):
-    """Of a job that goes on: the seconds that earlier runs took since it was submitted or last
-    resumed, and the trials that it had then."""
+    """Of a job that goes on: the seconds that its runs took since it was submitted or last
+    resumed, those of this run, and the trials that it had then."""
 
     seconds: float
+    of_this_run: float
     trials: int
 
 
@@ -40,8 +41,10 @@ class Keeper(RecordToStore):
         super().__init__(store.name)
         self._store: Store = store
         self._lease, self._heartbeat = lease, heartbeat
+        self._queue = JobQueue(store)
         self._trials = 0
-        self._best: float | None = None
+        self.of_quota = False
+        """Whether the run's time budget is what is left of its token's device seconds."""
 
     def patiently(self, write: Callable[[], T]) -> T:
         """What `write` returns, tried again while the database is away and the lease lasts."""
@@ -59,7 +62,8 @@ class Keeper(RecordToStore):
         """The job and its records."""
         store, job_id = self._store, self._lease.job_id
         job = store.job(job_id)
-        records = list(store.records(job_id=job_id))
+        found = store.records(job_id=job_id)
+        records = [record for record in found if record.origin == LOCAL]
         self._ids.update({r.key: r.id for r in records})
         for record in records:
             self._count(record)
@@ -69,6 +73,18 @@ class Keeper(RecordToStore):
         self.patiently(
             lambda: self._store.update_job(self._lease.job_id, lease=self._lease, device=job.device)
         )
+
+    def on_notice(self, job: JobInfo, text: str) -> None:
+        if self.of_quota:
+            text = text.replace("time budget reached", "the token's device seconds are spent")
+        super().on_notice(job, text)
+
+    def on_phase(self, phase: str) -> None:
+        self.patiently(lambda: self._queue.enter(self._lease, phase))
+        if (preparing := self._heartbeat.preparing) is not None:
+            preparing.phase = phase
+            if phase not in PREPARING:
+                self._heartbeat.preparing = None
 
     def on_records(self, records: Sequence[Record]) -> None:
         stored = self.patiently(lambda: self._store.add_records(list(records), lease=self._lease))
@@ -85,9 +101,10 @@ class Keeper(RecordToStore):
                     "trial": self._trials if record.kind == TRIAL else None,
                     "status": record.status,
                     "seconds": record.seconds,
+                    "at": round(record.created_at.timestamp(), 3),
                 }
             )
-        self._heartbeat.note(news, trials_done=self._trials, best_seconds=self._best)
+        self._heartbeat.note(news, trials_done=self._trials)
 
     def on_measurements(self, record: Record, measurements: Sequence[Measurement]) -> None:
         record_id = self._ids[record.key]
@@ -102,7 +119,8 @@ class Keeper(RecordToStore):
         """The store is the runner's."""
 
     def before(self) -> Before:
-        """What the job had when it was submitted or resumed, and was worked on since."""
+        """What the job had when it was submitted or resumed, and was worked on since, in this run
+        too: that began when the job was claimed."""
         spent, trials, since, after = 0.0, 0, None, 0
         while events := self._store.events(self._lease.job_id, kind=STATE, after_id=after):
             for event in events:
@@ -113,14 +131,11 @@ class Keeper(RecordToStore):
                 busy = event.data["state"] in ("running", "cancelling")
                 since = event.created_at if busy else None
             after = events[-1].id
-        return Before(spent, trials)
+        run = 0.0 if since is None else _seconds(since, self._store.now())
+        return Before(spent + run, run, trials)
 
     def _count(self, record: Record) -> None:
-        if record.kind != TRIAL:
-            return
-        self._trials += 1
-        if record.status == OK and record.seconds is not None:
-            self._best = min(record.seconds, self._best or record.seconds)
+        self._trials += record.kind == TRIAL
 
 
 def _seconds(begin: datetime, end: datetime) -> float:

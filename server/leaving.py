@@ -22,6 +22,7 @@ class Why(Enum):
     PARKED = "parked"
     CANCELLED = "cancelled"
     LOST = "lost"
+    OVERRUN = "overrun"
 
 
 class Leave(SystemExit):
@@ -33,15 +34,17 @@ class Exit:
 
     def __init__(self) -> None:
         self.why: Why | None = None
+        self.reason = ""
+        """With OVERRUN: what it took more of than it may."""
         self.asked = threading.Event()
         self._raised = False
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._leave)
 
-    def ask(self, why: Why) -> None:
+    def ask(self, why: Why, reason: str = "") -> None:
         """Leave; of several reasons the first one holds, but a lease that is lost goes first."""
         if self.why is None or why is Why.LOST:
-            self.why = why
+            self.why, self.reason = why, reason
         if not self.asked.is_set():
             self.asked.set()
             # The main thread holds this signal back while it does what must be done whole.

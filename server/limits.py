@@ -1,20 +1,16 @@
 """What one request, and one client, may cost.
 
-`RequestBody` reads a body within bounds of size and time; `strict_json` refuses JSON that means
-different things to different readers; `RateLimiter` counts requests by client.
+`RequestBody` reads a body within bounds of size and time; `RateLimiter` counts requests by client.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
-import math
 import time
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Collection
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
 
 from starlette.datastructures import Headers
 from starlette.types import Message, Receive, Scope
@@ -22,7 +18,6 @@ from starlette.types import Message, Receive, Scope
 from server.problems import refused, retry_after
 
 EVENT_STREAM = "text/event-stream"
-JSON_DEPTH = 64
 DRAIN_BYTES = 64 << 20
 DRAIN_SECONDS = 2.0
 _CLOSE = {"Connection": "close"}
@@ -57,6 +52,22 @@ class RequestLimits:
         # U+FFFD: bytes that are no UTF-8. Neither is in any name here, nor storable everywhere.
         if not path.isprintable() or "\ufffd" in path or b"%00" in scope["query_string"]:
             raise refused("malformed-request", "the URL has control characters, or is not UTF-8")
+
+
+def check_coding(headers: Headers, name: str, known: Collection[str]) -> None:
+    """Raises ProblemError for a body in a coding that is not undone here (`name` is
+    content-encoding, 415, or transfer-encoding, 501): it would be read as what it is not."""
+    given = [part.strip().lower() for text in headers.getlist(name) for part in text.split(",")]
+    if not given or (len(given) == 1 and given[0] in known):
+        return
+    found, expected = ", ".join(given)[:80], " or ".join(sorted(known))
+    kind = "unsupported-media-type" if name == "content-encoding" else "unsupported-transfer-coding"
+    accepted = {"Accept-Encoding": "identity"} if name == "content-encoding" else {}
+    raise refused(
+        kind,
+        f"a body with {name.title()} {found}; expected {expected}: send it as it is",
+        headers=_CLOSE | accepted,
+    )
 
 
 class RequestBody:
@@ -137,84 +148,6 @@ def too_large(limit: int) -> Exception:
     return refused(
         "too-large", f"expected a body of at most {limit} bytes, found more", headers=_CLOSE
     )
-
-
-def strict_json(body: bytes) -> None:
-    """Raises ProblemError (400) for a body that is no JSON, or that is ambiguous or not storable:
-    not UTF-8, names twice in an object, NaN, numbers beyond 64 bits or a double's range, NUL and
-    lone surrogates in strings, nesting beyond JSON_DEPTH."""
-    try:
-        value = json.loads(
-            body.decode("utf-8"),
-            object_pairs_hook=_object,
-            parse_constant=_constant,
-            parse_int=_integer,
-            parse_float=_float,
-        )
-    except RecursionError as e:
-        raise _malformed(f"it nests more than {JSON_DEPTH} deep") from e
-    except UnicodeDecodeError as e:
-        raise _malformed(f"byte {e.start} is not UTF-8") from e
-    except json.JSONDecodeError as e:
-        raise _malformed(f"line {e.lineno}, column {e.colno}: {e.msg}") from e
-    _check_values(value)
-
-
-def _malformed(why: str) -> Exception:
-    return refused("malformed-request", f"the body is not JSON as it is read here: {why}")
-
-
-def _object(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise _malformed(f"the name {twice[:80]!r} stands twice in an object")
-    for name in found:
-        _check_text(name)
-    return found
-
-
-def _constant(text: str) -> NoReturn:
-    raise _malformed(f"{text} is no number")
-
-
-def _integer(text: str) -> int:
-    if len(text) > 20 or not -(1 << 63) <= int(text) < 1 << 64:
-        raise _malformed(f"the number {text[:30]} does not fit 64 bits")
-    return int(text)
-
-
-def _float(text: str) -> float:
-    value = float(text)
-    if not math.isfinite(value):
-        raise _malformed(f"the number {text[:30]} is beyond the range of a double")
-    return value
-
-
-def _check_text(text: str) -> None:
-    if "\0" in text:
-        raise _malformed("a string has the character NUL")
-    if not text.isascii() and any("\ud800" <= c <= "\udfff" for c in text):
-        raise _malformed("a string has a lone surrogate")
-
-
-def _check_values(value: Any) -> None:
-    level = [value]
-    for depth in range(JSON_DEPTH + 1):
-        inner: list[Any] = []
-        nests = False
-        for item in level:
-            if isinstance(item, str):
-                _check_text(item)
-            elif isinstance(item, dict | list):
-                nests = True
-                inner.extend(item.values() if isinstance(item, dict) else item)
-        if not nests:
-            return
-        if depth == JSON_DEPTH:
-            raise _malformed(f"it nests more than {JSON_DEPTH} deep")
-        level = inner
 
 
 @dataclass

@@ -16,7 +16,7 @@ from server.problems import KINDS, MEDIA_TYPE
 from server.schemas import Problem, ProblemItem
 
 _ALWAYS = (400, 414, 429, 431, 500, 503)
-_WITH_BODY = (408, 413, 415)
+_WITH_BODY = (408, 413, 415, 501)
 _WITH_TOKENS = (401, 403)
 _RETRY = (429, 503)
 _OPERATIONS = ("get", "put", "post", "delete", "options", "head", "patch", "trace")

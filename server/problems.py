@@ -24,8 +24,10 @@ from records.errors import (
     LeaseLost,
     NoRecord,
     QueueFull,
+    QuotaExceeded,
     RecordError,
     SchemaVersionError,
+    StoreDamaged,
     StoreUnavailable,
 )
 from server import logs
@@ -56,6 +58,7 @@ KINDS: Mapping[str, Kind] = {
         Kind("bad-host", 400, "The Host header names another server"),
         Kind("unauthorized", 401, "A token is needed"),
         Kind("forbidden", 403, "The token does not allow this"),
+        Kind("quota-exceeded", 403, "The token has spent what it may"),
         Kind("cross-site", 403, "Requests from other sites are refused"),
         Kind("not-found", 404, "There is no such thing"),
         Kind("method-not-allowed", 405, "The path does not have this method"),
@@ -74,6 +77,8 @@ KINDS: Mapping[str, Kind] = {
         Kind("too-many-streams", 429, "Too many event streams are open"),
         Kind("headers-too-large", 431, "The headers are too large"),
         Kind("internal-error", 500, "The service made a mistake"),
+        Kind("database-damaged", 500, "The database is damaged"),
+        Kind("unsupported-transfer-coding", 501, "The body is sent in a way that is not read"),
         Kind("unavailable", 503, "The service cannot answer now"),
     )
 }
@@ -153,7 +158,7 @@ def is_json(kind: str) -> bool:
 
 def printable(text: str, limit: int = 4000) -> str:
     """Text that any client can read: no control characters, no lone surrogates, and not endless."""
-    text = text.encode("utf-8", "backslashreplace").decode()
+    text = text[: limit + 1].encode("utf-8", "backslashreplace").decode()
     text = "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text)
     return text if len(text) <= limit else f"{text[:limit]}…"
 
@@ -163,10 +168,19 @@ def problem_of(error: Exception) -> ProblemError | None:
     match error:
         case ProblemError():
             return error
+        case StoreDamaged():
+            _log.error("the database is damaged: %s", error)
+            return refused(
+                "database-damaged",
+                "the database of this server is damaged: it takes no jobs, and to try again does "
+                "not help; its log says what was found, and `autosched db check` what to do",
+            )
         case StoreUnavailable() | SchemaVersionError():
             return _of_database(error)
         case QueueFull():
             return refused("queue-full", str(error), headers=retry_after(FULL_SECONDS))
+        case QuotaExceeded():
+            return refused("quota-exceeded", str(error))
         case NoRecord():
             return refused("not-found", str(error))
         case LeaseLost():
@@ -228,6 +242,8 @@ def install(app: FastAPI) -> None:
         found = problem_of(error)
         if found is None:
             raise error
+        if (service := getattr(app.state, "service", None)) is not None:
+            service.readiness.note(error)
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if isinstance(error, RequestValidationError) and _unread(error) and not is_json(kind):
             what = f"expected a body with Content-Type application/json, found {kind or 'none'}"

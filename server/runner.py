@@ -12,10 +12,11 @@ import json
 import os
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from autosched.errors import AutoschedError
@@ -23,9 +24,11 @@ from records import Lease, LeaseLost, RecordError, StoreUnavailable
 from server.leaving import DONE, UNAVAILABLE, Exit, Leave, Why
 
 if TYPE_CHECKING:
+    from autosched.tuning import TuningOptions
     from records import Job
     from records.store import Store
-    from server.keeper import Keeper
+    from server.heartbeat import Heartbeat, Preparing
+    from server.keeper import Before, Keeper
 
 
 @dataclass(frozen=True)
@@ -38,6 +41,10 @@ class Assignment:
     epoch: int
     lease_seconds: float
     build_seconds: float
+    prepare_seconds: float
+    prepare_bytes: int
+    device_seconds: float | None
+    """What is left of the quota of the job's token; None: any number."""
 
     @property
     def lease(self) -> Lease:
@@ -65,15 +72,18 @@ def run(assignment: Assignment, leaving: Exit) -> int:
                 queue.finish(lease, "cancelled")
             elif leaving.why is Why.PARKED:
                 queue.park(lease)
+            elif leaving.why is Why.OVERRUN:
+                queue.finish(lease, "failed", leaving.reason)
 
         heartbeat = Heartbeat(store, queue, lease, assignment.lease_seconds, leaving, settle)
         keeper = Keeper(store, lease, heartbeat)
         heartbeat.start()
         try:
             try:
-                state, error = _attempt(assignment, store, keeper)
+                state, error = _attempt(assignment, store, keeper, heartbeat)
                 heartbeat.stop()
-                keeper.patiently(lambda: queue.finish(lease, state, error))
+                notice = keeper.notice(lease.job_id)
+                keeper.patiently(lambda: queue.finish(lease, state, error, notice))
             except Leave:
                 heartbeat.stop()
                 settle()
@@ -87,13 +97,16 @@ def run(assignment: Assignment, leaving: Exit) -> int:
     return DONE
 
 
-def _attempt(assignment: Assignment, store: Store, keeper: Keeper) -> tuple[str, str | None]:
+def _attempt(
+    assignment: Assignment, store: Store, keeper: Keeper, heartbeat: Heartbeat
+) -> tuple[str, str | None]:
     """Tune to the end; the state in which the job is, and the error.
 
     Raises LeaseLost, StoreUnavailable, and Leave.
     """
     try:
-        _tune(assignment, store, keeper)
+        _tune(assignment, store, keeper, heartbeat)
+        _check_complete(store.job(assignment.job_id), keeper)
     except (LeaseLost, StoreUnavailable):
         raise
     except RecordError as e:
@@ -106,36 +119,66 @@ def _attempt(assignment: Assignment, store: Store, keeper: Keeper) -> tuple[str,
     return "succeeded", None
 
 
-def _tune(assignment: Assignment, store: Store, keeper: Keeper) -> None:
+def _check_complete(job: Job, keeper: Keeper) -> None:
+    """Raises AutoschedError for a job that would succeed with trials left and no reason given."""
+    if job.trials_done < job.trials_requested and keeper.notice(job.id) is None:
+        raise AutoschedError(
+            f"the run came to its end after {job.trials_done} of {job.trials_requested} trials, "
+            "and nothing says why; resume the job for the rest"
+        )
+
+
+def _tune(assignment: Assignment, store: Store, keeper: Keeper, heartbeat: Heartbeat) -> None:
     from autosched.tuning.pools import PoolAddress, pool_from
     from autosched.tuning.session import Session
     from autosched.tuning.stored import stored_task
     from measure.build import LocalBuilder
 
     job = store.job(assignment.job_id)
+    before = keeper.before()
+    started = time.perf_counter() - before.seconds
+    options = _options(job, keeper, assignment, before)
+    heartbeat.preparing = _preparing(job, assignment, before, options.time_budget_s)
     task = stored_task(store.workload(job.workload_key), job.target)
     local = PoolAddress.parse(assignment.pool).is_local
     builder = LocalBuilder(timeout=assignment.build_seconds) if local else None
     with closing(pool_from(assignment.pool, task.target, builder, seed=job.seed or 0)) as pool:
-        session = Session(task, _options(job, keeper, pool), pool)
-        before = keeper.before()
-        session.started -= before.seconds
+        session = Session(task, replace(options, pool=pool), pool)
+        session.started = started
         session.patient_from = before.trials
         session.run()
 
 
-def _options(job: Job, keeper: Keeper, pool: Any) -> Any:
+def _preparing(job: Job, assignment: Assignment, before: Before, budget: float | None) -> Preparing:
+    from server.heartbeat import Preparing
+
+    # With trials, a budget that is over ends the search, and the finalists decide.
+    counts = budget is not None and not job.trials_done
+    return Preparing(
+        began=time.monotonic() - before.of_this_run,
+        seconds=assignment.prepare_seconds,
+        memory=assignment.prepare_bytes,
+        budget=budget - before.seconds + before.of_this_run if budget and counts else None,
+    )
+
+
+def _options(job: Job, keeper: Keeper, assignment: Assignment, before: Before) -> TuningOptions:
     from autosched.tuning import TuningOptions
 
     given: Mapping[str, Any] = job.options
+    budget = given.get("time_budget_s")
+    if (left := assignment.device_seconds) is not None:
+        quota = before.seconds - before.of_this_run + max(left, 1e-3)
+        if budget is None or quota < budget:
+            budget = quota
+            keeper.of_quota = True
     return TuningOptions(
         num_measure_trials=job.trials_requested,
         num_measures_per_round=given["round_size"],
         early_stopping=given.get("early_stopping"),
-        time_budget_s=given.get("time_budget_s"),
+        time_budget_s=budget,
         finalists=given.get("finalists", 4),
         measure_callbacks=[keeper],
-        pool=pool,
         resume=True,
         seed=job.seed or 0,
         verbose=0,

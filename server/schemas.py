@@ -10,6 +10,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 T = TypeVar("T")
 
 JobState = Literal["queued", "running", "cancelling", "succeeded", "failed", "cancelled"]
+Phase = Literal["starting", "space", "reference", "baselines", "searching", "finalists"]
 Kind = Literal["trial", "baseline"]
 Status = Literal[
     "ok",
@@ -68,6 +69,10 @@ class ScriptWorkload(_Request):
     script: str = Field(min_length=1, max_length=1 << 20)
 
 
+Tag = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,63}$")]
+"""A word that jobs are found by."""
+
+
 class JobOptions(_Request):
     """What a job may spend; the meaning is that of `TuningOptions`."""
 
@@ -98,7 +103,36 @@ class JobRequest(_Request):
     workload: NamedWorkload | ScriptWorkload
     target: str = Field(default="llvm", min_length=1, max_length=1000)
     options: JobOptions = Field(default=JobOptions())
+    priority: Whole = Field(
+        default=0, ge=-100, le=100, description="among jobs of its client; above 10 for admins"
+    )
+    name: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=200,
+        pattern=r"^[^\x00-\x1f\x7f]+$",
+        description="what the job is called; else its workload, or the function of its script",
+        examples=["nightly"],
+    )
+    tags: list[Tag] = Field(default=[], max_length=16, examples=[["release", "resnet"]])
+
+
+class CloneRequest(_Request):
+    """Another job like one that is there."""
+
+    # As in JobOptions: bounds beside the conversion would be lost in the JSON schema of a union.
+    seed: Annotated[int, Field(ge=0, lt=1 << 31), _WHOLE] | None = Field(
+        default=None, description="null: one more than the job's", examples=[7]
+    )
     priority: Whole = Field(default=0, ge=-100, le=100)
+
+
+class CancelRequest(_Request):
+    """Jobs to be cancelled."""
+
+    ids: list[Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{4,64}$")]] = Field(
+        min_length=1, max_length=500, examples=[[JOB_ID]]
+    )
 
 
 class ResumeRequest(_Request):
@@ -111,10 +145,20 @@ class ResumeRequest(_Request):
 
 
 class Job(_Model):
-    """A tuning job. Times are UTC, `best_seconds` the fastest program so far."""
+    """A tuning job. Times are UTC.
+
+    `best_seconds` is that of its best record, `best_record_id`: measured again where anything was,
+    baselines included; `gflops` its speed, `gain` how many times faster it is than the fastest
+    baseline. `phase`: what a running job is at. `notice`: what the state does not say, such as why
+    trials are left. `run_seconds`: how long it was worked on; `eta_seconds`: how long its trials
+    will still take at that pace; `queue_place`: 1 is the next, where one job is asked for.
+    """
 
     id: str = Field(examples=[JOB_ID])
+    name: str = Field("", examples=["nightly"])
+    tags: list[str] = Field([], examples=[["release"]])
     state: JobState
+    phase: Phase | None = None
     workload_key: str = Field(examples=[WORKLOAD_KEY])
     workload_name: str = Field(examples=["matmul_add"])
     workload_args: list[Any] | None = Field(examples=[[1024, 1024, 1024]])
@@ -127,10 +171,26 @@ class Job(_Model):
     trials_requested: int = Field(examples=[64])
     trials_done: int = Field(examples=[17])
     best_seconds: float | None = Field(examples=[0.00213])
+    best_record_id: int | None = Field(None, examples=[1042])
+    baseline_seconds: float | None = Field(None, examples=[0.0213])
+    gflops: float | None = Field(None, examples=[1008.7])
+    gain: float | None = Field(None, examples=[10.0])
+    run_seconds: float = Field(0.0, examples=[48.2])
+    eta_seconds: float | None = Field(None, examples=[12.5])
+    queue_place: int | None = Field(None, examples=[3])
     error: str | None
+    notice: str | None = None
     origin: Literal["local", "import"]
     created_at: datetime = Field(examples=[_WHEN])
     updated_at: datetime = Field(examples=[_WHEN])
+    ended_at: datetime | None = None
+
+
+class CancelReport(_Model):
+    """The jobs that were cancelled, or are about to be; the others, each with the reason."""
+
+    jobs: list[Job]
+    refused: dict[str, str] = Field(examples=[{JOB_ID: "no job 9f2c in this store"}])
 
 
 class CurvePoint(_Model):

@@ -8,10 +8,12 @@ checked), nor by sending a form or a request across sites (Sec-Fetch-Site and Or
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from starlette.datastructures import Headers
+from starlette.types import Scope
 
 from server.problems import refused
 
@@ -65,6 +67,8 @@ class BrowserRules:
         if len(hosts) != 1:
             raise refused("bad-host", f"expected one Host header, found {len(hosts)}")
         host = host_of(hosts[0])
+        if not host:
+            raise refused("bad-host", "the Host header is no host, or a host and a port")
         if self.hosts is not None and host not in self.hosts:
             raise refused(
                 "bad-host",
@@ -82,9 +86,54 @@ class BrowserRules:
             raise refused("cross-site", f"the request comes from {origin}, not from this server")
 
 
+_HOST = re.compile(r"(?P<host>[a-z0-9._-]+|\[[0-9a-f:.]+\])(?::[0-9]{0,5})?")
+
+
 def host_of(header: str) -> str:
-    """The host that a Host header names, lower case, without the port."""
-    host = header.strip().lower()
-    if host.startswith("["):
-        return host.partition("]")[0] + "]"
-    return host.partition(":")[0].rstrip(".")
+    """The host that a Host header names, lower case, without the port; empty for what is none.
+
+    The whole of it is read: `127.0.0.1:80@evil.com` names another host to who reads it as a URL.
+    """
+    found = _HOST.fullmatch(header.strip().lower())
+    return "" if found is None else found["host"].rstrip(".")
+
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+@dataclass(frozen=True)
+class Proxies:
+    """Those whose word is taken for where a request comes from, and whether by TLS."""
+
+    networks: tuple[Network, ...] = ()
+
+    def seen(self, scope: Scope) -> Scope:
+        """The request as it came to the first of them: `X-Forwarded-For`, read from its end up to
+        an address that is no proxy's, and `X-Forwarded-Proto`. From elsewhere they say nothing."""
+        client = scope.get("client")
+        if not self.networks or client is None or not self.has(client[0]):
+            return scope
+        headers = Headers(scope=scope)
+        given = ",".join(headers.getlist("x-forwarded-for")).split(",")
+        address = client[0]
+        for text in reversed([part.strip() for part in given]):
+            if _address(text) is None:
+                break
+            address = text
+            if not self.has(text):
+                break
+        scheme = headers.get("x-forwarded-proto", "").strip().lower()
+        told = {"scheme": scheme} if scheme in ("http", "https") else {}
+        return {**scope, "client": (address, client[1]), **told}
+
+    def has(self, text: str) -> bool:
+        """Whether an address is one of them."""
+        address = _address(text)
+        return address is not None and any(address in network for network in self.networks)
+
+
+def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        return ipaddress.ip_address(text)
+    except ValueError:
+        return None

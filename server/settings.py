@@ -10,20 +10,23 @@ import difflib
 import tomllib
 from collections.abc import Mapping
 from functools import cached_property
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from autosched.errors import AutoschedError
 from autosched.tuning.pools import PoolAddress
-from server.security import LOOPBACK_HOSTS, is_loopback
+from server.security import LOOPBACK_HOSTS, Proxies, is_loopback
 
 PREFIX = "AUTOSCHED_"
 FILE_VARIABLE = "AUTOSCHED_SETTINGS"
 OF_OTHERS = frozenset({FILE_VARIABLE, "AUTOSCHED_TOKEN", "AUTOSCHED_SERVER"})
 """Variables with the prefix that are no settings: the file, and what clients are told by."""
 
+LISTS = frozenset({"allowed_hosts", "trusted_proxies"})
+"""Settings that are several texts, between commas in the environment."""
 
 _DAY = 86400.0
 """More seconds than any of these can mean, and fewer than a clock's wait can take."""
@@ -58,6 +61,17 @@ class Settings(BaseModel):
     )
     tls_certificate: str | None = Field(None, description="PEM file with the certificate chain")
     tls_key: str | None = Field(None, description="PEM file with the private key")
+
+    trusted_proxies: tuple[str, ...] = Field(
+        (),
+        description="addresses or networks of proxies, whose X-Forwarded-For and -Proto are taken",
+    )
+    secure_cookies: bool = Field(
+        False, description="send cookies over TLS only, also where it ends before this server"
+    )
+    hsts_seconds: int = Field(
+        0, ge=0, le=1 << 30, description="have browsers come by TLS only for so long; 0: not told"
+    )
 
     jobs_at_once: int | None = Field(
         None,
@@ -99,6 +113,9 @@ class Settings(BaseModel):
         description="without reading for so long a client that is behind is cut off",
     )
     connections: int = Field(1024, ge=1, description="open connections")
+    connections_per_address: int = Field(
+        512, ge=1, description="open connections of one address (of IPv6: of one /64)"
+    )
     streams: int = Field(512, ge=0, description="open event streams")
     streams_per_client: int = Field(256, ge=0, description="open event streams of one client")
     jobs_queued: int = Field(1000, ge=0, description="jobs that wait, of all clients")
@@ -116,6 +133,28 @@ class Settings(BaseModel):
     )
     examine_bytes: int = Field(4 << 30, gt=0, description="memory to examine one workload")
     examine_processes: int = Field(2, ge=1, le=64, description="workloads examined at once")
+    prepare_seconds: float = Field(
+        300.0,
+        gt=0,
+        le=_DAY,
+        description="time of a job before its first trial: search space, reference, baselines",
+    )
+    prepare_bytes: int = Field(
+        2 << 30, gt=0, description="memory of a job's process while its search space is built"
+    )
+    keep_progress_days: float | None = Field(
+        90.0,
+        gt=0,
+        le=36500,
+        description="events that told of records are removed so long after their job's end; the "
+        "records stay",
+    )
+    retries: int = Field(
+        3, ge=0, le=100, description="times that a job's killed process is started again, in a row"
+    )
+    retry_seconds: float = Field(
+        5.0, gt=0, le=3600.0, description="pause before that, twice as long each time"
+    )
     build_seconds: float = Field(15.0, gt=0, le=_DAY, description="time to build one candidate")
 
     @model_validator(mode="after")
@@ -123,6 +162,18 @@ class Settings(BaseModel):
         if (self.tls_certificate is None) != (self.tls_key is None):
             raise ValueError("tls_certificate and tls_key go together; found one of them")
         return self
+
+    @field_validator("trusted_proxies")
+    @classmethod
+    def _check_proxies(cls, given: tuple[str, ...]) -> tuple[str, ...]:
+        for text in given:
+            ip_network(text)  # a ValueError, which says what is wrong
+        return given
+
+    @property
+    def proxies(self) -> Proxies:
+        """The proxies that are trusted."""
+        return Proxies(tuple(map(ip_network, self.trusted_proxies)))
 
     @property
     def tokens_required(self) -> bool:
@@ -201,7 +252,7 @@ def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
             continue
         name = variable.removeprefix(PREFIX).lower()
         _check_known(name, "in the environment", variable)
-        found[name] = [x.strip() for x in text.split(",")] if name == "allowed_hosts" else text
+        found[name] = [x.strip() for x in text.split(",")] if name in LISTS else text
     return found
 
 

@@ -16,6 +16,7 @@ from records.submissions import Bounds
 from server.events import EventHub
 from server.examine import WorkloadLimits
 from server.examiner import Examiner
+from server.readiness import Readiness
 from server.reading import Reading
 from server.settings import Settings
 from server.supervisor import Supervisor
@@ -41,6 +42,7 @@ class Service:
     workers: Workers
     reading: Reading
     writing: Writing
+    readiness: Readiness
 
     def begin_to_stop(self) -> None:
         """End event streams and begin to park jobs, without waiting for it."""
@@ -60,9 +62,12 @@ async def running(settings: Settings) -> AsyncIterator[Service]:
     try:
         queue = JobQueue(store, Bounds(settings.jobs_queued, settings.jobs_queued_per_client))
         events = EventHub(store, settings.poll_seconds / 2)
-        supervisor = Supervisor(queue, settings)
+        writing = Writing(store, queue)
+        readiness = Readiness(store, writing)
+        supervisor = Supervisor(queue, settings, readiness)
         examiner = Examiner(_limits(settings), settings.examine_processes)
         workers = Workers(settings)
+        examiner.start()
         events.start()
         supervisor.start()
         workers.start()
@@ -78,7 +83,8 @@ async def running(settings: Settings) -> AsyncIterator[Service]:
                 texts=texts,
                 workers=workers,
                 reading=Reading(),
-                writing=Writing(store, queue),
+                writing=writing,
+                readiness=readiness,
             )
         finally:
             await events.stop()

@@ -18,7 +18,9 @@ from typing import IO
 from records import Job, Lease, LeaseLost, RecordError
 from records.leases import JobQueue
 from server import children
+from server.heartbeat import PROGRESS
 from server.leaving import DONE, UNAVAILABLE
+from server.readiness import Readiness
 from server.runner import Assignment
 from server.settings import Settings
 
@@ -109,10 +111,11 @@ class Running:
 
 
 class Supervisor:
-    """Runs up to `settings.job_slots` jobs of a queue, from `start` to `stop`."""
+    """Runs up to `settings.job_slots` jobs of a queue, from `start` to `stop`; of a database that
+    was found damaged it claims none."""
 
-    def __init__(self, queue: JobQueue, settings: Settings) -> None:
-        self.queue, self.settings = queue, settings
+    def __init__(self, queue: JobQueue, settings: Settings, readiness: Readiness) -> None:
+        self.queue, self.settings, self.readiness = queue, settings, readiness
         self.owner = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
         # A job that is resumed at once may have two processes for a moment: one that leaves.
         self._running: dict[Lease, Running] = {}
@@ -151,6 +154,7 @@ class Supervisor:
             try:
                 self._look()
             except RecordError as e:
+                self.readiness.note(e)
                 _log.warning("the queue cannot be looked at: %s", e)
             except Exception:
                 # One look that fails must not leave all jobs without anybody to look after them.
@@ -171,8 +175,12 @@ class Supervisor:
             self._reap_at = now + min(self.settings.lease_seconds / 3, 5.0)
         if now >= self._forget_at:
             self.queue.forget_submissions(FORGET_SECONDS)
+            if (days := self.settings.keep_progress_days) is not None:
+                self.queue.forget_events(PROGRESS, days * 86400.0)
             self._forget_at = now + 3600.0
         while len(self._running) < self.settings.job_slots and not self._stopping.is_set():
+            if self.readiness.damaged:
+                return
             # The process renews the lease from when it is up.
             job = self.queue.claim(self.owner, self.settings.lease_seconds + START_SECONDS)
             if job is None:
@@ -180,6 +188,11 @@ class Supervisor:
             self._start(job)
 
     def _start(self, job: Job) -> None:
+        left = self.queue.device_seconds_left(job)
+        if left is not None and left <= 0:
+            error = "the device seconds of the token that this job was submitted with are spent"
+            self.queue.finish(Lease(job.id, job.lease_epoch), "failed", error)
+            return
         assignment = Assignment(
             db=self.settings.db,
             pool=self.settings.pool,
@@ -187,6 +200,9 @@ class Supervisor:
             epoch=job.lease_epoch,
             lease_seconds=self.settings.lease_seconds,
             build_seconds=self.settings.build_seconds,
+            prepare_seconds=self.settings.prepare_seconds,
+            prepare_bytes=self.settings.prepare_bytes,
+            device_seconds=left,
         )
         self._running[assignment.lease] = Running.start(assignment)
         _log.info("job %s: started", job.id, extra={"job_id": job.id})
@@ -210,10 +226,23 @@ class Supervisor:
             error = f"the job's process ended by {how}" + (f":\n{words}" if words else "")
             _log.error("job %s: %s", assignment.job_id, error, extra={"job_id": assignment.job_id})
             with contextlib.suppress(LeaseLost):  # it had come to its end before
-                self.queue.finish(assignment.lease, "failed", error)
+                self._settle(assignment.lease, status, error)
         elif words:
             _log.info("job %s: %s", assignment.job_id, words, extra={"job_id": assignment.job_id})
         self._give_back(running)
+
+    def _settle(self, lease: Lease, status: int, error: str) -> None:
+        """What becomes of the job of a process that crashed. One that was killed from outside is
+        tried again: what killed it, mostly a machine without memory, may have passed."""
+        if status == -signal.SIGKILL:
+            error += (
+                "\nsomething killed it from outside: mostly the kernel does, for want of memory "
+                "(its log tells)"
+            )
+            pause = self.settings.retry_seconds
+            self.queue.retry(lease, error, most=self.settings.retries, pause=pause)
+        else:
+            self.queue.finish(lease, "failed", error)
 
     def _park_all(self) -> None:
         for running in self._running.values():

@@ -5,13 +5,18 @@ from __future__ import annotations
 import logging
 import threading
 from contextlib import closing
+from time import monotonic
 from typing import TYPE_CHECKING
+
+import anyio
+import anyio.to_thread
 
 from autosched.errors import AutoschedError
 from autosched.target import Target
 from autosched.tuning.pools import pool_from
 from measure.devices import this_device
 from records import RecordError
+from server.devices import check, chosen, gpu_here, kind_of, names_kind_only
 from server.schemas import Worker
 from server.settings import Settings
 
@@ -25,6 +30,10 @@ LOOK_SECONDS = 2.0
 RETRY_SECONDS = 10.0
 HOST = "llvm"
 """The target that leaves it to the pool what code is made for."""
+GPUS = ("cuda", "opencl")
+AGAIN_SECONDS = 60.0
+"""A GPU that is not there is looked for so often."""
+_AWAY = ("gone", "foreign")
 _HEALTHY = ("ready", "busy", "joining", "checking")
 
 
@@ -37,6 +46,9 @@ class Workers:
         self._is_cluster = settings.pool_address.scheme in ("tls", "tcp")
         self._listing: tuple[DeviceStatus, ...] = ()
         self._own: tuple[str, str] | None = None
+        self._gpus: dict[str, str | None] = {}
+        self._look_again: dict[str, float] = {}
+        self._looking = anyio.Lock()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="workers", daemon=True)
 
@@ -51,11 +63,42 @@ class Workers:
         if self._thread.ident is not None:
             self._thread.join()
 
-    def resolved(self, target: str) -> str:
-        """A target as it is to be examined: `llvm` means the pool's devices."""
-        if target.strip() != HOST or not self._is_cluster:
-            return target
-        return next((d.target for d in self._listing if d.target), target)
+    async def resolve(self, target: str) -> str:
+        """A target as it is to be examined: of a kind alone it is left to the pool what is meant.
+
+        Raises ProblemError: 503 while no device of a cluster is known, 422 for a kind that the pool
+        does not have, or where its devices differ.
+        """
+        if self._is_cluster:
+            return chosen(target, self._targets())
+        kind = kind_of(target)
+        if self.settings.pool_address.is_local and kind in GPUS:
+            own = await self._gpu(kind)
+            if names_kind_only(target) and own is not None:
+                return own
+        return target
+
+    async def check(self, target: str) -> None:
+        """Raises ProblemError (422) for a target in full that no device of the pool runs."""
+        wanted = Target(target)
+        if self._is_cluster:
+            check(wanted, self._targets())
+        elif self.settings.pool_address.is_local:
+            own = await self._gpu(wanted.kind) if wanted.is_gpu else None
+            check(wanted, [str(Target(HOST)), *filter(None, [own])])
+
+    def _targets(self) -> set[str]:
+        """Of a cluster's devices, but for those that are away or do not fit the others."""
+        return {d.target for d in self._listing if d.target and str(d.state) not in _AWAY}
+
+    async def _gpu(self, kind: str) -> str | None:
+        """The target of this machine's GPU; where none was found it is looked for again."""
+        if self._gpus.get(kind) is None:
+            async with self._looking:
+                if self._gpus.get(kind) is None and monotonic() >= self._look_again.get(kind, 0.0):
+                    self._gpus[kind] = await anyio.to_thread.run_sync(gpu_here, kind)
+                    self._look_again[kind] = monotonic() + AGAIN_SECONDS
+        return self._gpus.get(kind)
 
     def items(self, jobs: dict[str, list[str]]) -> list[Worker]:
         """All devices; `jobs`: those that run, by the fingerprint of their device.

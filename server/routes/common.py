@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Hashable, Mapping
-from functools import wraps
+from functools import partial, wraps
 from typing import Annotated, Any
 
-from fastapi import Path, Query, Response
+from fastapi import Depends, Path, Query, Response
 from fastapi.routing import APIRoute
 from pydantic import BaseModel
 
 from server.problems import MEDIA_TYPE
 from server.schemas import JOB_ID, WORKLOAD_KEY, Problem
-from server.state import Service
+from server.state import Service, ServiceOf
 
 Limit = Annotated[int, Query(ge=1, le=1000, description="items a page")]
 Cursor = Annotated[
@@ -25,7 +25,27 @@ Cursor = Annotated[
     ),
 ]
 _NAME = r"^[A-Za-z0-9_-]{1,64}$"
-JobId = Annotated[str, Path(pattern=_NAME, examples=[JOB_ID])]
+
+
+async def _job_id(
+    service: ServiceOf,
+    job_id: Annotated[
+        str,
+        Path(
+            pattern=_NAME,
+            examples=[JOB_ID],
+            description="the job's id, or the first characters of it, four or more, that no other "
+            "job's begins with",
+        ),
+    ],
+) -> str:
+    if len(job_id) == len(JOB_ID):
+        return job_id
+    found: str = await service.reading.do(("id", job_id), partial(service.store.job_id, job_id))
+    return found
+
+
+JobId = Annotated[str, Depends(_job_id)]
 RecordId = Annotated[int, Path(ge=1, lt=1 << 63, examples=[1042])]
 WorkloadKey = Annotated[str, Path(pattern=_NAME, examples=[WORKLOAD_KEY])]
 PRINTABLE = r"^[ -~]+$"

@@ -12,7 +12,7 @@ from server.routes.workers import list_workers
 from server.schemas import Health
 from server.state import ServiceOf
 
-_READY = {"database": "reachable", "schema": REVISION, "supervisor": "alive"}
+_READY = {"database": "writable", "schema": REVISION, "supervisor": "alive"}
 
 router = APIRouter(tags=["health"])
 
@@ -24,10 +24,11 @@ async def healthz() -> Health:
 
 
 @router.get("/readyz", operation_id="get_readiness")
-def readyz(service: ServiceOf) -> Health:
-    """The database can be reached and has the right schema, and jobs are looked after; else 503
-    says what is wrong."""
-    found = service.store.version()
+async def readyz(service: ServiceOf) -> Health:
+    """The database can be reached, has the right schema and takes what is written, and jobs are
+    looked after; else 503 says what is wrong, 500 that the database is damaged."""
+    await service.readiness.check()
+    found = await service.reading.do("version", service.store.version)
     if found != REVISION:
         raise unavailable(f"the database has schema version {found}, expected {REVISION}")
     if not service.supervisor.healthy:

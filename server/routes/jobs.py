@@ -2,19 +2,35 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Annotated, TypeVar
 
 from fastapi import APIRouter, Header, Query, Response
+from pydantic import AfterValidator, AwareDatetime, BeforeValidator
 
-from records.types import STATE
+from records import RecordError, StoreUnavailable
+from records.types import PHASE, STATE
 from server import submission
 from server.auth import ClientOf
 from server.heartbeat import PROGRESS
-from server.jobs import shown
+from server.jobs import placed, shown
 from server.paging import decode_cursor, encode_cursor
-from server.routes.common import Cursor, JobId, Limit, ModelRoute, answers, written
-from server.schemas import Curve, CurvePoint, Job, JobRequest, JobState, Page, ResumeRequest
+from server.problems import ProblemError
+from server.routes.common import PRINTABLE, Cursor, JobId, Limit, ModelRoute, answers, written
+from server.schemas import (
+    CancelReport,
+    CancelRequest,
+    CloneRequest,
+    Curve,
+    CurvePoint,
+    Job,
+    JobRequest,
+    JobState,
+    Page,
+    ResumeRequest,
+)
 from server.state import ServiceOf
 
 IdempotencyKey = Annotated[
@@ -26,6 +42,28 @@ IdempotencyKey = Annotated[
         description="names this submission: repeated, it makes no second job",
     ),
 ]
+Text = Annotated[str | None, Query(pattern=PRINTABLE, max_length=200)]
+
+
+def _utc(time: datetime) -> datetime:
+    """A time in UTC; the first or the last one there is where a zone leads beyond it."""
+    try:
+        return time.astimezone(UTC)
+    except OverflowError:
+        return (datetime.min if time.year == 1 else datetime.max).replace(tzinfo=UTC)
+
+
+def _dated(text: object) -> object:
+    """A time as it was given, if that begins with a date: a number would be taken as seconds."""
+    if isinstance(text, str) and not re.match(r"\d{4}-\d\d-\d\d", text):
+        raise ValueError("expected a time such as 2026-01-31T12:00:00Z")
+    return text
+
+
+When = Annotated[
+    Annotated[AwareDatetime, BeforeValidator(_dated), AfterValidator(_utc)] | None,
+    Query(description="a time with its zone", examples=["2026-01-31T12:00:00Z"]),
+]
 Points = Annotated[int, Query(ge=2, le=10_000, description="points of the curve at most")]
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"], route_class=ModelRoute)
@@ -36,13 +74,22 @@ def list_jobs(
     service: ServiceOf,
     state: JobState | None = None,
     workload_key: Annotated[str | None, Query(max_length=64)] = None,
+    name: Text = None,
+    client: Text = None,
+    tag: Text = None,
+    device: Text = None,
+    created_after: When = None,
+    created_before: When = None,
     cursor: Cursor = None,
     limit: Limit = 50,
 ) -> Page[Job]:
-    """Jobs, newest first."""
+    """Jobs, newest first. `name` is part of a job's name, or of its workload's, in any case of
+    letters; the others are whole."""
     page = service.store.jobs(
-        state=state, workload_key=workload_key, before=decode_cursor("jobs", cursor), limit=limit
-    )
+        state=state, workload_key=workload_key, name=name, client=client, tag=tag, device=device,
+        created_after=created_after, created_before=created_before,
+        before=decode_cursor("jobs", cursor), limit=limit,
+    )  # fmt: skip
     items = shown(service.store, page.jobs)
     return Page(items=items, next_cursor=encode_cursor("jobs", page.before))
 
@@ -72,7 +119,60 @@ async def submit_job(
 @router.get("/{job_id}", operation_id="get_job", responses=answers(404))
 def get_job(service: ServiceOf, job_id: JobId) -> Job:
     """One job."""
-    return shown(service.store, [service.store.job(job_id)])[0]
+    return placed(service.queue, shown(service.store, [service.store.job(job_id)])[0])
+
+
+@router.delete("/{job_id}", operation_id="delete_job", status_code=204, responses=answers(404, 409))
+async def delete_job(service: ServiceOf, client: ClientOf, job_id: JobId) -> Response:
+    """Remove a job that has ended, with all that was measured in it. Jobs of others are for
+    admins."""
+
+    def delete() -> None:
+        client.check_change(service.store.job(job_id))
+        service.store.delete_job(job_id)
+
+    await service.writing.do(delete)
+    return Response(status_code=204)
+
+
+@router.post("/cancel", operation_id="cancel_jobs", responses=answers(400))
+async def cancel_jobs(service: ServiceOf, client: ClientOf, request: CancelRequest) -> CancelReport:
+    """Cancel many jobs, each as by `cancel_job`; what keeps one from it is no matter for the
+    others."""
+
+    def cancel() -> CancelReport:
+        jobs, refused = [], {}
+        for text in dict.fromkeys(request.ids):
+            try:
+                job_id = service.store.job_id(text)
+                client.check_change(service.store.job(job_id))
+                jobs.append(service.queue.cancel(job_id))
+            except StoreUnavailable:
+                raise
+            except (RecordError, ProblemError) as e:
+                refused[text] = e.detail if isinstance(e, ProblemError) else str(e)
+        return CancelReport(jobs=shown(service.store, jobs), refused=refused)
+
+    return await service.writing.do(cancel)
+
+
+@router.post(
+    "/{job_id}/clone",
+    operation_id="clone_job",
+    status_code=201,
+    response_model=Job,
+    responses=answers(404, 409, 429),
+)
+async def clone_job(
+    service: ServiceOf,
+    client: ClientOf,
+    job_id: JobId,
+    request: CloneRequest,
+    idempotency_key: IdempotencyKey = None,
+) -> Response:
+    """Queue another job of the same workload, target and options, with another seed."""
+    job = await submission.clone(service, client, job_id, request, idempotency_key)
+    return written(job, 201, {"Location": f"/v1/jobs/{job.id}"})
 
 
 @router.post("/{job_id}/cancel", operation_id="cancel_job", responses=answers(404))
@@ -94,9 +194,12 @@ async def resume_job(
     """Put a job that has ended back into the queue, with more trials: it goes on where it was.
     Jobs of others are for admins."""
 
+    service.readiness.check_damage()
+
     def resume() -> Job:
         client.check_change(service.store.job(job_id))
-        return shown(service.store, [service.queue.resume(job_id, request.additional_trials)])[0]
+        more = request.additional_trials
+        return shown(service.store, [service.queue.resume(job_id, more, client.spender)])[0]
 
     return await service.writing.do(resume)
 
@@ -124,7 +227,7 @@ def get_curve(service: ServiceOf, job_id: JobId, points: Points = 500) -> Curve:
 
 T = TypeVar("T")
 
-EVENT_KINDS = (STATE, PROGRESS)
+EVENT_KINDS = (STATE, PHASE, PROGRESS)
 """The kinds of events that jobs have."""
 
 

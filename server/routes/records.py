@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
+from pydantic import Field
 
 from autosched.errors import TargetError
 from autosched.target import Target
+from records.types import shortened
+from server.auth import ClientOf
 from server.etags import tagged_json
 from server.paging import decode_id, encode_cursor
+from server.problems import refused
 from server.routes.common import PRINTABLE, Cursor, Limit, ModelRoute, RecordId, answers
 from server.schemas import Kind, Measurement, Page, Record, RecordDetail, Status
 from server.state import Service, ServiceOf
@@ -20,12 +25,17 @@ router = APIRouter(prefix="/v1", tags=["records"], route_class=ModelRoute)
 Text = Annotated[str | None, Query(pattern=PRINTABLE, max_length=1000)]
 StatusOf = Annotated[Status | None, Query(description="how the measurement ended")]
 KindOf = Annotated[Kind | None, Query()]
+LISTED_ERROR = 2000
+"""Characters of an error in a list: 2 MB of a page."""
 TargetOf = Annotated[
     str | None,
     Query(
         pattern=PRINTABLE, max_length=1000, description="in full, or `llvm`: that of this machine"
     ),
 ]
+
+
+Argument = Annotated[str, Field(pattern=PRINTABLE, max_length=200)]
 
 
 @router.get("/records", operation_id="list_records", responses=answers(400))
@@ -40,7 +50,8 @@ def list_records(
     cursor: Cursor = None,
     limit: Limit = 100,
 ) -> Page[Record]:
-    """Records in the order in which they were stored. A page that is short, or empty, and has a
+    """Records in the order in which they were stored, with the first and last 1,000 characters of
+    their errors. A page that is short, or empty, and has a
     `next_cursor` is not the last: a page looks through so many records and no more."""
     page = service.store.page(
         workload_key=workload_key,
@@ -52,8 +63,15 @@ def list_records(
         after_id=decode_id("records", cursor),
         limit=limit,
     )
-    items = [Record.model_validate(record) for record in page.records]
+    items = [brief(Record.model_validate(record)) for record in page.records]
     return Page(items=items, next_cursor=encode_cursor("records", page.after_id))
+
+
+def brief(record: Record) -> Record:
+    """As lists show it: the whole error is with the record alone."""
+    if record.error is None or len(record.error) <= LISTED_ERROR:
+        return record
+    return record.model_copy(update={"error": shortened(record.error, LISTED_ERROR)})
 
 
 @router.get(
@@ -81,15 +99,42 @@ def get_record(service: Service, record_id: int) -> RecordDetail:
 
 
 @router.get("/best", operation_id="get_best", responses=answers(404, 409))
-def get_best(
+async def get_best(
     service: ServiceOf,
-    workload_key: Annotated[str, Query(pattern=PRINTABLE, max_length=64)],
+    client: ClientOf,
+    workload_key: Annotated[str | None, Query(pattern=PRINTABLE, max_length=64)] = None,
+    name: Annotated[
+        str | None,
+        Query(pattern=PRINTABLE, max_length=200, description="an operator, in place of the key"),
+    ] = None,
+    arg: Annotated[list[Argument], Query(max_length=32, description="its arguments")] = [],  # noqa: B006
     target: TargetOf = None,
     device: Text = None,
 ) -> Record:
-    """The fastest valid record of a workload. Target and device may be left out where
-    records of only one may be handed out. 404 says why there is none."""
-    return Record.model_validate(service.store.best(workload_key, resolved(target), device))
+    """The fastest valid record of a workload, named by its key, or by an operator of the library
+    and its arguments in order (`name=matmul&arg=512&arg=512&arg=512`). Target and device may be
+    left out where records of only one may be handed out. 404 says why there is none."""
+    if (workload_key is None) == (name is None):
+        raise refused("invalid-workload", "expected either workload_key or name with its arguments")
+    if workload_key is None:
+        asked = {"name": name, "args": [_value(text) for text in arg], "target": "llvm"}
+        examined = await service.examiner.examine(asked, client.key)
+        workload_key = str(examined.workload["key"])
+    elif arg:
+        raise refused("invalid-workload", "arguments are those of an operator that `name` names")
+    asked_for = (workload_key, resolved(target), device)
+    found = await service.reading.do(("best", *asked_for), partial(service.store.best, *asked_for))
+    return Record.model_validate(found)
+
+
+def _value(text: str) -> int | float | str:
+    """An argument of an operator as it is meant."""
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            pass
+    return text
 
 
 def resolved(target: str | None) -> str | None:

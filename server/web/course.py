@@ -7,12 +7,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from autosched.tuning.result import DEFAULT, UNTRANSFORMED
+from autosched.tuning.result import BASELINES
 from records import BASELINE, OK, STATUSES, Store
 from records.trials import TrialPoint
-
-BASELINE_NAMES = {UNTRANSFORMED: "untransformed program", DEFAULT: "default schedule"}
-"""The slot of a baseline -> its name."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +59,15 @@ class Course:
         return {"statuses": list(STATUSES), "points": {"id": ids, **points}}
 
 
+def growth(store: Store, job_id: str, after: int, most: int) -> dict[str, Any]:
+    """The trials of a job after the record `after`, as columns of JSON data, in order; `more`: that
+    there were more than `most`, so that it is better to begin anew."""
+    found = store.trials_after(job_id, after, most + 1)
+    ends = store.trial_times(job_id)
+    points = Course(ends[0] if ends else None, None, []).points(found[:most])
+    return {**points, "more": len(found) > most}
+
+
 def course_of(store: Store, job_id: str) -> Course:
     """The course of a job."""
     ends = store.trial_times(job_id)
@@ -82,11 +88,11 @@ def _between(first: datetime, later: datetime) -> float:
 
 def baselines_of(store: Store, job_id: str) -> list[Baseline]:
     """The baselines of a job, in order of their slots."""
-    page = store.page(job_id=job_id, kind=BASELINE, limit=len(BASELINE_NAMES))
+    page = store.page(job_id=job_id, kind=BASELINE, limit=len(BASELINES))
     return [
         Baseline(
             r.id,
-            BASELINE_NAMES.get(r.slot, f"baseline {r.slot}"),
+            BASELINES.get(r.slot, f"baseline {r.slot}"),
             r.status,
             r.final_seconds if r.status == OK else None,
         )

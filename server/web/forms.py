@@ -14,8 +14,10 @@ MEDIA_TYPE = "application/x-www-form-urlencoded"
 MOST_FIELDS = 100
 
 
-async def _fields(request: Request) -> Mapping[str, str]:
-    """The fields of the body; of one name the last. Raises ProblemError (415, 400)."""
+async def read_form(request: Request) -> Mapping[str, str]:
+    """The fields of the body; of one name the last. Raises ProblemError (415, 400).
+
+    A route that depends on this takes a body, by which the gate knows it (`server.routing`)."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != MEDIA_TYPE:
         raise ProblemError(415, f"a form is sent as {MEDIA_TYPE}; found {kind or 'no type'!r}")
@@ -27,7 +29,7 @@ async def _fields(request: Request) -> Mapping[str, str]:
     return dict(pairs)
 
 
-FormOf = Annotated[Mapping[str, str], Depends(_fields)]
+FormOf = Annotated[Mapping[str, str], Depends(read_form)]
 """A parameter of a route: the fields of the form that was sent."""
 
 

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse
+from pydantic import ValidationError
 
-from records import JOB_STATES, OK, Record
+from records import JOB_STATES, OK, Record, Store
 from records.trials import Tallied
+from server import submission
 from server.auth import ClientOf
+from server.problems import ProblemError
 from server.routes import jobs as api
 from server.routes.common import Cursor, JobId
-from server.schemas import Job, JobState, ResumeRequest
+from server.schemas import CancelRequest, CloneRequest, Job, JobState, ResumeRequest
 from server.state import ServiceOf
-from server.web.course import Baseline, Course, baselines_of
+from server.web.course import Baseline, Course, baselines_of, growth
 from server.web.forms import FormOf, whole_number
 from server.web.glance import GlancesOf
 from server.web.plotly import GLOBAL_SHEET, library
@@ -26,20 +30,43 @@ ITEMS = 50
 SHOWN_IMPROVEMENTS = 10
 POINTS = 2_500
 """Trials of a job that its plot shows at most; as many as there are pixels to tell them apart."""
-KINDS = ("state", "progress")
+Field = Annotated[str, Query(pattern=r"^[ -~]*$", max_length=200)]
+DateField = Annotated[str, Query(max_length=10)]
+AfterRecord = Annotated[int | None, Query(ge=0, lt=1 << 63)]
 LIVE = ("queued", "running", "cancelling")
 
 
-@router.get("/")
+@router.get("/jobs")
 def jobs_page(
     request: Request,
     service: ServiceOf,
     state: JobState | None = None,
     workload_key: Annotated[str | None, Query(max_length=64)] = None,
+    name: Field = "",
+    tag: Field = "",
+    client: Field = "",
+    device: Field = "",
+    since: DateField = "",
+    until: DateField = "",
     cursor: Cursor = None,
 ) -> HTMLResponse:
-    """Jobs, newest first."""
-    found = api.list_jobs(service, state, workload_key, cursor, ITEMS)
+    """Jobs, newest first; fields of the form that are empty select all. Dates are days in UTC, the
+    last one included."""
+    wanted = {"name": name, "tag": tag, "client": client, "device": device}
+    found = api.list_jobs(
+        service,
+        state,
+        workload_key,
+        **{field: value or None for field, value in wanted.items()},
+        created_after=_day(since),
+        created_before=_day(until, later=1),
+        cursor=cursor,
+        limit=ITEMS,
+    )
+    wanted |= {"since": since, "until": until}
+    kept = {field: value for field, value in wanted.items() if value}
+    if workload_key:
+        kept["workload_key"] = workload_key
     counts = service.store.count_jobs()
     return page(
         request,
@@ -48,9 +75,44 @@ def jobs_page(
         next_cursor=found.next_cursor,
         cursor=cursor,
         state=state,
+        wanted=wanted,
+        kept=kept,
         workload=service.store.workload(workload_key) if workload_key else None,
         counts=[(None, counts.total()), *((name, counts[name]) for name in JOB_STATES)],
     )
+
+
+def _day(text: str, later: int = 0) -> datetime | None:
+    """The beginning of a day, `later` days on; None for none. Raises ProblemError (422)."""
+    if not text:
+        return None
+    try:
+        return datetime.fromisoformat(text).replace(tzinfo=UTC) + timedelta(days=later)
+    except (ValueError, OverflowError) as e:
+        raise ProblemError(422, f"{text!r} is no date; expected one such as 2026-01-31") from e
+
+
+@router.post("/jobs/cancel")
+async def cancel_many(service: ServiceOf, client: ClientOf, fields: FormOf) -> RedirectResponse:
+    """The button of the list."""
+    ids = [name.removeprefix("id.") for name in fields if name.startswith("id.")]
+    if ids:
+        try:
+            asked = CancelRequest(ids=ids)
+        except ValidationError as e:
+            raise ProblemError(422, "expected ids of jobs") from e
+        await api.cancel_jobs(service, client, asked)
+    return RedirectResponse("/jobs", 303)
+
+
+@router.post("/jobs/{job_id}/clone")
+async def clone(
+    service: ServiceOf, client: ClientOf, job_id: JobId, fields: FormOf
+) -> RedirectResponse:
+    """The button."""
+    seed = whole_number(fields, "seed", 0, (1 << 31) - 1)
+    job = await submission.clone(service, client, job_id, CloneRequest(seed=seed), None)
+    return RedirectResponse(f"/jobs/{job.id}", 303)
 
 
 @router.get("/jobs/{job_id}")
@@ -59,6 +121,8 @@ def job_page(
 ) -> HTMLResponse:
     """One job."""
     store = service.store
+    # Asked first: what happens from here on is told by the stream of events, which begins there.
+    last_event = store.last_events([job_id]).get(job_id, 0)
     job = api.get_job(service, job_id)
     glance = glances.of(store, job_id)
     tallied, course = glance.tallied, glance.course
@@ -74,7 +138,8 @@ def job_page(
         job=job,
         workload=store.workload(job.workload_key),
         live=job.state in LIVE,
-        kinds=KINDS,
+        kinds=api.EVENT_KINDS,
+        last_event=last_event,
         best=best,
         baseline=min(rivals, key=lambda line: line.seconds or 0.0, default=None),
         baselines=rivals,
@@ -95,22 +160,31 @@ def job_page(
 
 
 @router.get("/jobs/{job_id}/plot")
-def plot(service: ServiceOf, glances: GlancesOf, job_id: JobId) -> JSONResponse:
-    """What the plot shows: a sample of the trials, all improvements, the baselines."""
+def plot(
+    service: ServiceOf, glances: GlancesOf, job_id: JobId, after: AfterRecord = None
+) -> JSONResponse:
+    """What the plot shows: a sample of the trials, all improvements, the baselines; or what came
+    after a record that is shown."""
     store = service.store
+    if after is not None:
+        job = store.job(job_id)
+        return JSONResponse(
+            {**growth(store, job.id, after, POINTS), "baselines": _lines(store, job.id)}
+        )
     glance = glances.of(store, job_id)
     firsts = [row.first_id for row in glance.tallied.statuses]
     return JSONResponse(
         {
             "trials": glance.tallied.trials,
             **glance.course.points(store.sample(job_id, at_most=POINTS, always=firsts)),
-            "baselines": [
-                {"name": line.name, "seconds": line.seconds}
-                for line in baselines_of(store, job_id)
-                if line.seconds
-            ],
+            "baselines": _lines(store, job_id),
         }
     )
+
+
+def _lines(store: Store, job_id: str) -> list[dict[str, Any]]:
+    found = baselines_of(store, job_id)
+    return [{"name": line.name, "seconds": line.seconds} for line in found if line.seconds]
 
 
 @router.post("/jobs/{job_id}/cancel")

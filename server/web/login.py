@@ -14,6 +14,7 @@ from starlette.datastructures import Headers
 
 from server.auth import COOKIE, Authenticator
 from server.problems import ProblemError
+from server.settings import Settings
 from server.web.forms import FormOf
 from server.web.render import render
 
@@ -50,17 +51,23 @@ async def login(request: Request, fields: FormOf) -> Response:
         max_age=KEPT_SECONDS,
         httponly=True,
         samesite="strict",
-        secure=request.url.scheme == "https",
+        secure=_secure(request),
     )
     return response
 
 
 @router.post("/logout")
-async def logout() -> RedirectResponse:
+async def logout(request: Request) -> RedirectResponse:
     """Forgets the token in this browser."""
     response = RedirectResponse("/login", 303)
-    response.delete_cookie(COOKIE, httponly=True, samesite="strict")
+    response.delete_cookie(COOKIE, httponly=True, samesite="strict", secure=_secure(request))
     return response
+
+
+def _secure(request: Request) -> bool:
+    """Whether the browser came by TLS, as far as this server or its settings know."""
+    settings: Settings = request.app.state.settings
+    return settings.secure_cookies or request.scope["scheme"] == "https"
 
 
 def _inside(path: str) -> str:

@@ -18,7 +18,7 @@ from server.schemas import Job
 
 NOTHING = "–"
 
-SECTIONS = {"/": "Jobs", "/jobs": "Jobs", "/records": "Jobs", "/compare": "Jobs"} | {
+SECTIONS = {"/": "Overview", "/jobs": "Jobs", "/records": "Jobs", "/compare": "Jobs"} | {
     f"/{name.lower()}": name for name in ("Submit", "Workloads", "Workers")
 }
 """The first part of a path -> the entry of the navigation that it belongs to."""
@@ -87,8 +87,10 @@ class Titled(Protocol):
 
 
 def title(value: Job | Titled) -> str:
-    """A workload, or that of a job, as people write it."""
+    """A workload as people write it; of a job what it is called, if that is not its workload."""
     if isinstance(value, Job):
+        if value.name not in ("", value.workload_name):
+            return value.name
         name, args = value.workload_name, value.workload_args
     else:
         name, args = value.name, None if value.args is None else list(value.args)

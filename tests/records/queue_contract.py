@@ -164,7 +164,7 @@ class QueueContract:
         assert job.options == {"finalists": 4}
         assert store.job(job.id) == job
         assert store.workload("w1") == workload
-        assert queue.claim("w", 60).id == job.id
+        assert job.id in self.drain(queue)
 
     def test_a_repeated_submission_gives_the_same_job(self, store, queue):
         key = SubmissionKey("ann", "k1", "d1")

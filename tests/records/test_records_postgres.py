@@ -7,6 +7,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from lifecycle_contract import LifecycleContract
 from queue_contract import QueueContract
 from records_factory import (
     DEVICE,
@@ -15,7 +16,6 @@ from records_factory import (
     TARGET,
     WORKLOAD,
     Clock,
-    baseline,
     failure,
     slots,
     trial,
@@ -44,7 +44,7 @@ from records.submissions import Bounds, Entrance, Submission
 from records.traces import Traces
 
 
-class TestPostgresStore(StoreContract, QueueContract, RepairContract):
+class TestPostgresStore(StoreContract, QueueContract, RepairContract, LifecycleContract):
     @pytest.fixture
     def address(self, cluster):
         return cluster.database()
@@ -212,7 +212,7 @@ class TestPostgresStore(StoreContract, QueueContract, RepairContract):
         with store._db.transaction(writes=True) as connection:
             jobs.job_of(connection, JOB, lock=True)
             with store._db.transaction(writes=True) as other:
-                record = baseline(0, 1.0)
+                record = failure(0, kind="baseline", round=-1)  # it changes nothing in the job
                 put(other, Traces(), {record.key: record})
         assert slots(store) == [0]
 

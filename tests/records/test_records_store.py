@@ -7,6 +7,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from lifecycle_contract import LifecycleContract
 from queue_contract import QueueContract
 from records_factory import (
     DEVICE,
@@ -34,7 +35,7 @@ from records import (
 from records.schema import Base
 
 
-class TestSqliteStore(StoreContract, QueueContract, RepairContract):
+class TestSqliteStore(StoreContract, QueueContract, RepairContract, LifecycleContract):
     @pytest.fixture
     def address(self, tmp_path):
         return tmp_path / "tuning.db"

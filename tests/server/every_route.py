@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from server.app import create_app
-from server.gate import RouteTable
+from server.routing import RouteTable
 from server.settings import Settings
 
 UNKNOWN = {"job_id": "0" * 32, "record_id": "1", "key": "1-000000000000000000000000"}
@@ -30,16 +30,17 @@ class Route(NamedTuple):
 def methods_of(path: str) -> set[str]:
     """All methods that some route has for a path; none for what is below something mounted."""
     table = RouteTable(create_app(Settings()).routes)
-    return set().union(*(methods for _, methods in table.matching(path)))
+    return set().union(*(route.methods for route in table.matching(path)))
 
 
 def every_route() -> Iterator[Route]:
     """Each method of each route; what is mounted is asked for with GET and POST."""
-    for _, template, methods in RouteTable(create_app(Settings()).routes).routes:
-        if methods:
-            yield from (Route(method, template) for method in sorted(methods - {"HEAD"}))
+    for _, route in RouteTable(create_app(Settings()).routes).routes:
+        if route.methods:
+            methods = sorted(route.methods - {"HEAD"})
+            yield from (Route(method, route.template) for method in methods)
         else:
-            yield from (Route(method, template, "/none") for method in ("GET", "POST"))
+            yield from (Route(method, route.template, "/none") for method in ("GET", "POST"))
 
 
 ROUTES = list(every_route())

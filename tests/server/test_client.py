@@ -16,7 +16,7 @@ import pytest
 from serving import serving
 
 import autosched as at
-from records import ImportReport, Store
+from records import ImportReport
 from server.client import Client, RequestRefused, ServiceError, ServiceUnreachable
 from server.routes import exchange
 from server.settings import Settings
@@ -226,7 +226,7 @@ def test_who_waits_is_told_why_once(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_taking_in_a_log_may_take_longer_than_an_answer(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def slowly(store: Store, log: io.BytesIO) -> ImportReport:
+    def slowly(*_: object, **__: object) -> ImportReport:
         time.sleep(2)
         return ImportReport(new=7)
 

@@ -327,7 +327,8 @@ def test_memory_is_bounded() -> None:
 def test_questions_beyond_those_that_may_wait_are_put_off() -> None:
     async def run() -> None:
         async with examining(processes=1, waiting=1) as made:
-            asked = [asyncio.create_task(made.examine(QUESTION)) for _ in range(4)]
+            others = [QUESTION | {"args": [8 * n, 8, 8]} for n in range(1, 5)]
+            asked = [asyncio.create_task(made.examine(other)) for other in others]
             found = await asyncio.gather(*asked, return_exceptions=True)
         refused = [f for f in found if isinstance(f, ProblemError)]
         assert [f.status for f in refused] == [503, 503]

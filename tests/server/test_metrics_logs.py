@@ -114,11 +114,14 @@ def entries(stream: io.StringIO) -> list[dict[str, Any]]:
 
 def test_each_request_is_a_line_with_its_id(lines: io.StringIO, tmp_path: Path) -> None:
     with serving(Settings(db=str(tmp_path / "x.db"), jobs_at_once=0)) as client:
-        answer = client.get("/v1/jobs/abc?secret=1", headers={"X-Request-ID": "mine"})
-        told = next(e for e in entries(lines) if e.get("path") == "/v1/jobs/abc")
-    assert told["request_id"] == answer.headers["x-request-id"] == answer.json()["request_id"]
-    assert (told["method"], told["status"], told["client"]) == ("GET", 404, "local")
-    assert told["route"] == "/v1/jobs/{job_id}"
+        answer = client.get("/v1/records?job_id=secret", headers={"X-Request-ID": "mine"})
+        told = next(e for e in entries(lines) if e.get("path") == "/v1/records")
+        missing = client.get("/v1/jobs/abc")
+        lost = next(e for e in entries(lines) if e.get("path") == "/v1/jobs/abc")
+    assert told["request_id"] == answer.headers["x-request-id"]
+    assert (told["method"], told["status"], told["client"]) == ("GET", 200, "local")
+    assert lost["request_id"] == missing.headers["x-request-id"] == missing.json()["request_id"]
+    assert (lost["route"], lost["status"]) == ("/v1/jobs/{job_id}", 404)
     assert told["seconds"] > 0
     assert told["time"].endswith("+00:00")
     assert "secret" not in lines.getvalue()

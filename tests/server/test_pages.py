@@ -73,14 +73,23 @@ def test_every_page_is_sound(client, jobs):
     best = best_of(client, jobs.tuned)
     workload = api(client, f"/v1/jobs/{jobs.tuned}")["workload_key"]
     pages = [
-        *("/", "/submit", "/submit?by=script", "/workloads", "/workers", "/login"),
+        *(
+            "/",
+            "/jobs",
+            "/docs",
+            "/submit",
+            "/submit?by=script",
+            "/workloads",
+            "/workers",
+            "/login",
+        ),
         *(f"/jobs/{job}" for job in vars(jobs).values()),
         *(f"/records/{n}" for n in range(1, 27)),
         *(f"/records/{best}/text/{form}" for form in ("schedule", "script", "source", "asm")),
         *(f"/compare?a=1&b={best}", f"/compare?a={best}&b={best}"),
         *(f"/workloads/{workload}", f"/workloads/{'0' * 24}"),
-        *(f"/?state={state}" for state in ("queued", "failed", "running")),
-        f"/?workload_key={'0' * 24}",
+        *(f"/jobs?state={state}" for state in ("queued", "failed", "running")),
+        f"/jobs?workload_key={'0' * 24}",
     ]
     for path in pages:
         shown(client.get(path))
@@ -88,17 +97,17 @@ def test_every_page_is_sound(client, jobs):
 
 def test_what_others_wrote_is_only_shown(client, jobs):
     escaped = str(html.escape(HOSTILE)).replace("&#x27;", "&#39;").replace("&quot;", "&#34;")
-    for path in ("/", f"/jobs/{jobs.queued}", f"/jobs/{jobs.failed}", "/workloads"):
+    for path in ("/jobs", f"/jobs/{jobs.queued}", f"/jobs/{jobs.failed}", "/workloads"):
         assert escaped in shown(client.get(path)), path
 
 
 def test_the_list_shows_the_jobs_of_the_api(client, jobs):
-    page = shown(client.get("/"))
+    page = shown(client.get("/jobs"))
     for job in api(client, "/v1/jobs")["items"]:
         assert f'href="/jobs/{job["id"]}"' in page
-    failed = shown(client.get("/", params={"state": "failed"}))
+    failed = shown(client.get("/jobs", params={"state": "failed"}))
     assert re.findall(r'href="/jobs/(\w+)"', failed) == [jobs.failed]
-    shown(client.get("/", params={"state": "asleep"}), 422)
+    shown(client.get("/jobs", params={"state": "asleep"}), 422)
 
 
 def test_a_long_list_has_pages(own, tmp_path):
@@ -107,7 +116,7 @@ def test_a_long_list_has_pages(own, tmp_path):
         made = [
             store.create_job("w", "llvm", seed=n, trials_requested=1).id for n in range(ITEMS + 5)
         ]
-    first = shown(own.get("/"))
+    first = shown(own.get("/jobs"))
     following = re.search(r'rel="next" href="([^"]+)"', first)
     assert following is not None
     second = shown(own.get(html.unescape(following[1])))
@@ -214,7 +223,7 @@ def test_what_is_not_there_is_a_page_for_browsers_only(client):
 def test_a_long_problem_is_a_page_too(client):
     """Its text is long enough to be compressed on its way."""
     answer = client.get(
-        "/", params={"state": "x" * 900, "cursor": "y" * 900, "workload_key": "z" * 900}
+        "/jobs", params={"state": "x" * 900, "cursor": "y" * 900, "workload_key": "z" * 900}
     )
     assert "workload_key" in shown(answer, 422)
 
@@ -250,3 +259,97 @@ def test_the_plotting_library_is_kept_by_browsers(client, jobs):
     assert "content-encoding" not in plain.headers
     assert plain.content == answer.content
     assert client.get("/library/plotly-1.0.js").status_code == 404
+
+
+# Live pages
+
+
+def test_a_live_page_begins_its_stream_after_what_it_shows(own, tmp_path):
+    with Store(tmp_path / "tuning.db") as store:
+        store.put_workload(pages_data.workload())
+        job = store.create_job("w", "llvm", seed=0, trials_requested=9)
+        last = [store.add_event(job.id, "progress", {"n": n}) for n in range(40)][-1]
+        page = shown(own.get(f"/jobs/{job.id}"))
+        found = re.search(r'data-events="([^"]+)"', page)
+        assert found is not None
+        asked = html.unescape(found[1])
+        assert asked == f"/v1/jobs/{job.id}/events?after={last.id}"
+        accept = {"Accept": "application/json"}
+        assert own.get(asked, headers=accept).json()["items"] == []
+        store.add_event(job.id, "progress", {"n": 40})
+        (told,) = own.get(asked, headers=accept).json()["items"]
+        assert told["data"] == {"n": 40}
+
+
+def test_a_plot_grows_by_what_is_new(client, jobs):
+    whole = api(client, f"/jobs/{jobs.long}/plot")
+    ids = whole["points"]["id"]
+    records = [r["id"] for r in api(client, "/v1/records", job_id=jobs.long, limit=1000)["items"]]
+    after = records[-21]
+    text = client.get(f"/jobs/{jobs.long}/plot", params={"after": ids[-3]}).text
+    assert len(text) < 2_000 < len(client.get(f"/jobs/{jobs.long}/plot").text) / 20
+    grown = api(client, f"/jobs/{jobs.long}/plot", after=ids[-3])
+    assert grown["more"] is False
+    assert grown["points"]["id"] == list(range(ids[-3] + 1, ids[-1] + 1))
+    assert grown["points"]["trial"] == list(range(1, ids[-1] - ids[-3] + 1))
+    # Each says of a trial what the whole plot says.
+    place = grown["points"]["id"].index(ids[-1])
+    for name in ("elapsed", "status", "seconds"):
+        assert grown["points"][name][place] == whole["points"][name][-1]
+    assert grown["baselines"] == whole["baselines"]
+    assert api(client, f"/jobs/{jobs.long}/plot", after=after)["more"] is True
+
+
+# The page of the API
+
+
+def test_every_operation_is_on_the_page_of_the_api(client):
+    page = shown(client.get("/docs"))
+    document = client.get("/openapi.json").json()
+    assert document == client.get("/v1/openapi.json").json()
+    ids = [
+        operation["operationId"]
+        for operations in document["paths"].values()
+        for operation in operations.values()
+    ]
+    assert len(ids) > 20
+    assert sorted(re.findall(r'<details class="operation" id="(\w+)">', page)) == sorted(ids)
+    assert not re.search(r'(?:src|href)="(?:https?:)?//', page), "it loads from another site"
+
+
+# The list
+
+
+def test_jobs_are_found_cancelled_and_cloned_by_forms(own, tmp_path):
+    with Store(tmp_path / "tuning.db") as store:
+        store.put_workload(pages_data.workload())
+        made = [
+            store.create_job(
+                "w", "llvm", seed=n, trials_requested=1, name=f"job {n}", tags=("odd",) * (n % 2)
+            ).id
+            for n in range(4)
+        ]
+        found = shown(own.get("/jobs", params={"tag": "odd", "name": "", "since": "2020-01-01"}))
+        assert re.findall(r'<a href="/jobs/(\w+)">', found) == [made[3], made[1]]
+        assert "job 3" in found
+        shown(own.get("/jobs", params={"until": "2020-01-01"}))
+        shown(own.get("/jobs", params={"since": "soon"}), 422)
+        form = {f"id.{made[0]}": "on", f"id.{made[2]}": "on"}
+        headers = {"Origin": str(own.base_url).rstrip("/")}
+        answer = own.post("/jobs/cancel", data=form, headers=headers)
+        assert answer.status_code == 303
+        states = [store.job(job_id).state for job_id in made]
+        assert states == ["cancelled", "queued", "cancelled", "queued"]
+        assert own.post("/jobs/cancel", data={"id./": "on"}, headers=headers).status_code == 422
+        answer = own.post(f"/jobs/{made[1]}/clone", data={"seed": "7"}, headers=headers)
+        clone = store.job(answer.headers["location"].rpartition("/")[2])
+        assert (clone.seed, clone.name, list(clone.tags)) == (7, "job 1", ["odd"])
+
+
+def test_a_page_says_what_a_state_does_not(own, tmp_path):
+    with Store(tmp_path / "tuning.db") as store:
+        store.put_workload(pages_data.workload())
+        job = store.create_job("w", "llvm", seed=0, trials_requested=9)
+        store.update_job(job.id, state="succeeded", notice="no gain over the default schedule")
+        assert "No gain over the default schedule." in shown(own.get(f"/jobs/{job.id}"))
+    assert "No job runs." in shown(own.get("/"))

@@ -202,7 +202,7 @@ def test_the_plot_shows_what_was_asked_for_last(opened, jobs):
     with opened("/") as tab:
         page, held = tab.page, []
         tab.expected.append("net::ERR_FAILED")
-        page.route("**/plot", lambda route: held.append(route))
+        page.route(re.compile(r"/plot(\?|$)"), lambda route: held.append(route))
         page.goto(f"/jobs/{jobs.tuned}")
         while not held:
             page.wait_for_timeout(10)
@@ -227,7 +227,8 @@ def test_a_running_job_is_followed_without_a_reload(browser, database, tmp_path)
     with Store(path) as store, ExitStack() as server:
         client = server.enter_context(serving(Settings(db=str(path), jobs_at_once=0)))
         with browsers.tab(browser, str(client.base_url)) as tab:
-            page = tab.page
+            page, asked = tab.page, []
+            page.on("request", lambda request: asked.append(request.url))
             page.goto(f"/jobs/{jobs.queued}")
             drawn(page)
             expect(page.locator("#state")).to_contain_text("queued")
@@ -253,6 +254,11 @@ def test_a_running_job_is_followed_without_a_reload(browser, database, tmp_path)
             expect(page.locator("#improved")).to_contain_text("300 µs")
             expect(page.locator("#announce")).to_contain_text("best so far 300 µs")
             assert page.evaluate("window.neverReloaded")
+            # What is shown already is not asked for again.
+            assert any(re.search(r"/events\?after=\d+$", url) for url in asked)
+            plots = [url for url in asked if re.search(r"/plot(\?|$)", url)]
+            first = next(n for n, url in enumerate(plots) if "?after=" in url)
+            assert all("?after=" in url for url in plots[first:])
             assert page.evaluate("document.activeElement.textContent") == "Cancel"
 
             with page.expect_navigation():

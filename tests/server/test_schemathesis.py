@@ -34,6 +34,11 @@ checks.positive_data_acceptance.expected-statuses = ["2xx", 400, 409, 422, 429]
 include-name = ["GET /v1/jobs", "GET /v1/records", "GET /v1/workloads"]
 checks.positive_data_acceptance.expected-statuses = ["2xx", 400, 404]
 
+# What is an operator, and which arguments it has, no schema says.
+[[operations]]
+include-name = "GET /v1/best"
+checks.positive_data_acceptance.expected-statuses = ["2xx", 404, 409, 422]
+
 # Any bytes are lines; those that are no records are told one by one.
 [[operations]]
 include-name = "POST /v1/records/import"

@@ -117,7 +117,7 @@ def test_a_host_is_a_host() -> None:
 @pytest.mark.parametrize(
     "body",
     [
-        b"[" * 100_000,
+        b"[" * 10_000,
         b'{"workload":' * 5000 + b"1" + b"}" * 5000,
         b'{"workload": {"name": "matmul", "args": [NaN, 1, 1]}}',
         b'{"workload": {"name": "matmul", "args": [1e999, 1, 1]}}',
@@ -147,7 +147,7 @@ def test_hostile_bodies(client: httpx.Client, body: bytes) -> None:
 
 def test_a_large_body_of_numbers_is_refused_quickly_enough(client: httpx.Client) -> None:
     body = b'{"workload": {"name": "matmul", "args": [' + b"1," * 1_000_000 + b"1]}}"
-    check_problem(client.post("/v1/jobs", content=body, headers=JSON), 422)
+    check_problem(client.post("/v1/jobs", content=body, headers=JSON), 413)
 
 
 def test_other_requests_are_answered_while_a_hostile_script_is_read(client: httpx.Client) -> None:

@@ -176,3 +176,15 @@ def test_an_imported_name_runs_nothing(client: httpx.Client, tmp_path: Path) -> 
         assert answer.status_code == 409
         assert "without its text" in answer.json()["detail"]
     assert not (tmp_path / "sprung").exists()
+
+
+def test_the_best_by_an_operators_name_and_arguments(client: httpx.Client) -> None:
+    record = client.get("/v1/records", params={"status": "ok", "limit": 1}).json()["items"][0]
+    workload = client.get(f"/v1/workloads/{record['workload_key']}").json()
+    key = {"workload_key": workload["key"]}
+    named = {"name": workload["name"], "arg": [str(arg) for arg in workload["args"]]}
+    by_name = client.get("/v1/best", params=named)
+    assert by_name.json() == client.get("/v1/best", params=key).json()
+    for wrong in ({}, {**key, **named}, {**key, "arg": ["1"]}, {"name": "matmul", "arg": ["x"]}):
+        assert client.get("/v1/best", params=wrong).status_code == 422
+    assert client.get("/v1/best", params={"name": "matmul", "arg": ["3"] * 3}).status_code == 404

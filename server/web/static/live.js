@@ -1,9 +1,11 @@
 // Keeps a page up to date: asks the server for the same page again and swaps in what changed.
-// A stream of events says when to ask; without one, or while it is down, a timer does.
-import { announce } from "./util.js";
+// A stream of events says when to ask; without one, or while it is down, a timer does. What it tells
+// of new trials is shown at once, and the page itself asked for only now and then.
+import { announce, formatSeconds } from "./util.js";
 import { swap } from "./swap.js";
 
 const SOONEST = 1000; // ms between two refreshes
+const GROWING = 5000; // ms between two refreshes while nothing but trials is new
 const PATIENCE = 30000; // ms that an answer may take
 const SLOWEST = 15000; // ms between two tries while the server cannot be reached
 
@@ -17,10 +19,11 @@ class Follower {
     this.main = main;
     this.timer = 0;
     this.busy = false;
-    this.asked = false;
+    this.asked = Infinity; // ms to the next refresh that was asked for while one was under way
     this.failures = 0;
     this.last = 0;
     this.stream = null;
+    this.due = 0; // when the next refresh was asked for, 0: it was not
   }
 
   start() {
@@ -36,23 +39,39 @@ class Follower {
     if (!url) return;
     this.stream = new EventSource(url);
     for (const kind of this.main.dataset.kinds.split(" ")) {
-      this.stream.addEventListener(kind, () => this.soon());
+      this.stream.addEventListener(kind, (event) => (kind === "progress" ? this.grow(event) : this.soon()));
     }
+  }
+
+  /** Show what an event tells of new trials. */
+  grow(event) {
+    const { trials_done: trials, best_seconds: best } = JSON.parse(event.data).data;
+    const figure = (name) => document.querySelector(`[data-figure="${name}"]`);
+    if (trials !== undefined) {
+      figure("trials").textContent = trials.toLocaleString("en-US");
+      document.querySelector("#figures progress").value = trials;
+    }
+    if (best) figure("best").textContent = formatSeconds(best);
+    document.dispatchEvent(new Event("grown"));
+    this.soon(GROWING);
   }
 
   /** Refresh as soon as that is allowed. */
   soon(least = SOONEST) {
     if (this.busy || document.hidden) {
-      this.asked = true;
+      this.asked = Math.min(this.asked, least);
       return;
     }
+    const at = Math.max(Date.now(), this.last + least);
+    if (this.due && this.due <= at) return; // it comes sooner
     clearTimeout(this.timer);
-    const wait = Math.max(0, this.last + least - Date.now());
-    this.timer = setTimeout(() => this.refresh(), wait);
+    this.due = at;
+    this.timer = setTimeout(() => this.refresh(), at - Date.now());
   }
 
   schedule() {
     clearTimeout(this.timer);
+    this.due = 0;
     if (!this.main.hasAttribute("data-live")) {
       this.stream?.close();
       return;
@@ -64,7 +83,8 @@ class Follower {
 
   async refresh() {
     this.busy = true;
-    this.asked = false;
+    this.asked = Infinity;
+    this.due = 0;
     try {
       const response = await fetch(location.href, {
         headers: { Accept: "text/html" },
@@ -85,7 +105,7 @@ class Follower {
       this.busy = false;
       this.last = Date.now();
     }
-    this.asked && !this.failures ? this.soon() : this.schedule();
+    this.asked < Infinity && !this.failures ? this.soon(this.asked) : this.schedule();
   }
 
   take(page) {

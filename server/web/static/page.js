@@ -89,3 +89,5 @@ if (choice) {
 follow();
 
 if (document.getElementById("plot")) import("./plot.js").then((plot) => plot.start());
+
+if (document.querySelector("form.try")) import("./docs.js").then((docs) => docs.start());

@@ -2,6 +2,8 @@
 import { announce, formatSeconds } from "./util.js";
 
 const FAR = 3; // a baseline so many times slower than all trials is left out of the range
+const LEAST = 1000; // ms between two times that new trials are asked for
+const MOST = 5000; // points from which on a sample of them is asked for anew
 const AGAIN = 5000; // ms after which data that did not arrive is asked for again
 const MANY = 600; // trials from which on their dots are smaller
 const LANE = 0.045; // the part of the height, below, of each status whose trials have no time
@@ -29,10 +31,19 @@ class Plot {
     this.box.addEventListener("keydown", (event) => this.key(event));
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.draw());
     document.addEventListener("refreshed", () => this.load());
+    document.addEventListener("grown", () => this.soon());
     await this.load();
   }
 
+  soon() {
+    if (this.waiting || document.hidden) return;
+    const wait = Math.max(0, (this.loaded ?? 0) + LEAST - Date.now());
+    this.waiting = setTimeout(() => this.load(), wait);
+  }
+
   async load() {
+    clearTimeout(this.waiting);
+    this.waiting = 0;
     this.asked = true; // what is on its way may be older than what is asked for now
     if (this.loading) return;
     this.loading = true;
@@ -41,9 +52,7 @@ class Plot {
       while (this.asked) {
         this.asked = false;
         try {
-          const response = await fetch(this.box.dataset.from, { headers: { Accept: "application/json" } });
-          if (!response.ok) throw new Error(`the server answered ${response.status}`);
-          this.data = await response.json();
+          await this.ask();
         } catch {
           this.timer = setTimeout(() => this.load(), AGAIN); // the page says that it is not up to date
           return;
@@ -53,6 +62,29 @@ class Plot {
     } finally {
       this.loading = false; // also where it could not be drawn: newer data may
     }
+  }
+
+  // All that is shown, or what is new since then.
+  async ask() {
+    const ids = this.data?.points.id ?? [];
+    const grows = ids.length > 0 && ids.length < MOST;
+    const url = this.box.dataset.from + (grows ? `?after=${ids.at(-1)}` : "");
+    const response = await fetch(url, { headers: { Accept: "application/json" } });
+    if (!response.ok) throw new Error(`the server answered ${response.status}`);
+    const found = await response.json();
+    this.loaded = Date.now();
+    if (!grows) this.data = found;
+    else if (found.more) (this.data = null), await this.ask();
+    else this.add(found);
+  }
+
+  add({ points, baselines }) {
+    const { data } = this;
+    const last = data.points.trial.at(-1);
+    points.trial = points.trial.map((trial) => last + trial);
+    for (const name of Object.keys(data.points)) data.points[name].push(...points[name]);
+    data.trials = data.points.trial.at(-1);
+    data.baselines = baselines;
   }
 
   turn(axis) {

@@ -13,6 +13,10 @@ export function swap(html, wanted = () => true) {
     for (const details of fresh.querySelectorAll("details[id]")) details.open ||= open.has(details.id);
     for (const [id, value] of values) {
       const field = document.getElementById(id);
+      if (field?.type === "checkbox") {
+        field.checked = value;
+        continue;
+      }
       if (field && (!field.options || [...field.options].some((o) => o.value === value))) field.value = value;
     }
     if (focused) twin(fresh, focused)?.focus({ preventScroll: true });
@@ -23,9 +27,11 @@ export function swap(html, wanted = () => true) {
 // What was typed into fields that came back the same (they have ids).
 function valuesOf(region) {
   const changed = [...region.querySelectorAll("input[id], textarea[id], select[id]")].filter((field) =>
-    field.options ? !field.selectedOptions[0]?.defaultSelected : field.value !== field.defaultValue,
+    field.options
+      ? !field.selectedOptions[0]?.defaultSelected
+      : field.value !== field.defaultValue || field.checked !== field.defaultChecked,
   );
-  return changed.map((field) => [field.id, field.value]);
+  return changed.map((field) => [field.id, field.type === "checkbox" ? field.checked : field.value]);
 }
 
 function twin(fresh, focused) {

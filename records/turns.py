@@ -1,0 +1,91 @@
+"""Who is next: clients take turns, and of one client's jobs the highest priority goes first."""
+
+from __future__ import annotations
+
+from collections import deque
+from datetime import datetime
+from heapq import heapify, heappop, heappush
+from typing import Any
+
+from sqlalchemy import Connection, Select, bindparam, func, or_, select
+from sqlalchemy.orm import aliased
+
+from records.rows import chunks
+from records.schema import JobRow, UtcDateTime, database_time
+from records.types import CANCELLING, LOCAL, QUEUED, RUNNING
+
+
+def _next() -> Select[Any]:
+    """Selects, and locks, the job that `JobQueue.claim` takes."""
+    busy = _BUSY.subquery()
+    other = aliased(JobRow)
+    turn = select(func.max(other.claimed_at)).where(other.client == JobRow.client).scalar_subquery()
+    oldest = (
+        select(JobRow.client, func.min(JobRow.created_at).label("made"))
+        .where(JobRow.state == QUEUED, JobRow.origin == LOCAL)
+        .group_by(JobRow.client)
+        .subquery()
+    )
+    return (
+        select(JobRow.id)
+        .outerjoin(busy, busy.c.client == JobRow.client)
+        .join(oldest, oldest.c.client == JobRow.client)
+        .where(JobRow.state == QUEUED, JobRow.origin == LOCAL)
+        .where(or_(JobRow.not_before.is_(None), JobRow.not_before <= database_time()))
+        .order_by(
+            func.coalesce(busy.c.jobs, 0),
+            turn.asc().nulls_first(),
+            # Of two clients that were never served, the older job's; then of one client's jobs.
+            *(oldest.c.made, JobRow.client, JobRow.priority.desc(), JobRow.created_at, JobRow.id),
+        )
+        .limit(1)
+        .with_for_update(skip_locked=True, key_share=True, of=JobRow)
+    )
+
+
+_BUSY = (
+    select(JobRow.client, func.count().label("jobs"))
+    .where(JobRow.state.in_((RUNNING, CANCELLING)))
+    .group_by(JobRow.client)
+)
+_LINE = (
+    select(JobRow.id, JobRow.client, JobRow.created_at)
+    .where(JobRow.state == QUEUED, JobRow.origin == LOCAL)
+    .order_by(JobRow.priority.desc(), JobRow.created_at, JobRow.id)
+)
+_TURNS = (
+    select(JobRow.client, func.max(JobRow.claimed_at, type_=UtcDateTime()).label("turn"))
+    .where(JobRow.client.in_(bindparam("clients", expanding=True)))
+    .group_by(JobRow.client)
+)
+NEXT = _next()
+
+
+def places(connection: Connection) -> dict[str, int]:
+    """The place of each job that waits, from 1: the order in which they would be claimed if no
+    other job came, and none of those that run ended."""
+    lines: dict[str, deque[Any]] = {}
+    for row in connection.execute(_LINE):
+        lines.setdefault(row.client, deque()).append(row)
+    turns: dict[str, datetime | None] = {}
+    for chunk in chunks(sorted(lines)):
+        turns |= {row.client: row.turn for row in connection.execute(_TURNS, {"clients": chunk})}
+    busy = {row.client: row.jobs for row in connection.execute(_BUSY)}
+    last = max((_seconds(turn) for turn in turns.values()), default=0.0)
+    order = []
+    for client, line in lines.items():
+        served = (turns[client] is not None, _seconds(turns[client]))
+        order.append((busy.get(client, 0), *served, min(row.created_at for row in line), client))
+    heapify(order)
+    found: dict[str, int] = {}
+    while order:
+        jobs, _, _, oldest, client = heappop(order)
+        found[lines[client].popleft().id] = len(found) + 1
+        if lines[client]:
+            # Its turn was just now: later than any before.
+            heappush(order, (jobs + 1, True, last + len(found), oldest, client))
+    return found
+
+
+def _seconds(time: datetime | None) -> float:
+    return 0.0 if time is None else time.timestamp()

@@ -1,0 +1,36 @@
+"""The root: what the service is at."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Request
+from fastapi.responses import HTMLResponse
+
+from records import JOB_STATES, census
+from server.jobs import shown
+from server.routes import jobs as api
+from server.routes.workers import list_devices
+from server.state import ServiceOf
+from server.web.render import page
+
+router = APIRouter(include_in_schema=False)
+
+LISTED = 8
+"""Jobs of each list."""
+
+
+@router.get("/")
+def overview_page(request: Request, service: ServiceOf) -> HTMLResponse:
+    """Queue, devices, throughput, recent gains."""
+    store = service.store
+    counts = store.count_jobs()
+    done = shown(store, store.jobs(state="succeeded", limit=LISTED).jobs)
+    return page(
+        request,
+        "overview.html",
+        counts=[(name, counts[name]) for name in JOB_STATES],
+        running=api.list_jobs(service, "running", limit=LISTED).items,
+        waiting=counts["queued"],
+        throughput=census.recent(store),
+        devices=list_devices(service),
+        gains=[job for job in done if job.origin == "local"],
+    )

@@ -1,0 +1,129 @@
+"""Every block of docs/service.md is run: its commands, and whether what is answered is as written.
+
+A JSON block has the shape of the answer before it: the same names, values of the same types. The
+lines of a txt block stand in the answer, numbers and ids aside; `…` stands for the rest of a line.
+`--update-golden` writes the JSON blocks anew.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from serving import serving
+
+from server.app import create_app
+from server.settings import Settings
+
+PAGE = Path(__file__).parents[2] / "docs" / "service.md"
+BLOCK = re.compile(r"^```(sh|json|txt|py)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+WRITTEN = "http://127.0.0.1:8000"
+"""The address in the document."""
+METHODS = ("GET", "POST", "DELETE")
+
+
+class Session:
+    """A shell whose variables stay from block to block."""
+
+    def __init__(self, folder: Path, url: str) -> None:
+        self.folder, self.url = folder, url
+        (folder / "variables").write_text("")
+
+    def run(self, block: str) -> str:
+        """What the block prints."""
+        block = block.replace(WRITTEN, self.url)
+        script = (
+            f"set -euo pipefail; source variables; {block}\ndeclare -p AT JOB KEY RECORD CLONE "
+        )
+        script += "2>/dev/null > variables || true"
+        done = subprocess.run(
+            ["bash", "-c", script],
+            cwd=self.folder, capture_output=True, text=True, timeout=300, check=False,
+            env=os.environ | {"NO_PROXY": "*"},
+        )  # fmt: skip
+        assert done.returncode == 0, f"{block}\n{done.stdout}\n{done.stderr}"
+        return done.stdout
+
+
+def differences(written: Any, found: Any, at: str = "") -> list[str]:
+    """Where an answer has another shape than what is written; null may be anything."""
+    if written is None or found is None:
+        return []
+    if isinstance(written, dict) and isinstance(found, dict):
+        if at.endswith(("/options", "/data", "/refused", "/checks", "/decisions")):
+            return []  # by whatever names there are
+        wrong = [f"{at}/{name}: only here or there" for name in sorted(set(written) ^ set(found))]
+        for name in sorted(set(written) & set(found)):
+            wrong += differences(written[name], found[name], f"{at}/{name}")
+        return wrong
+    if isinstance(written, list) and isinstance(found, list):
+        return differences(written[0], found[0], f"{at}/0") if written and found else []
+    number = isinstance(written, int | float) and isinstance(found, int | float)
+    if number or type(written) is type(found):
+        return []
+    return [f"{at}: {written!r} is written, found {found!r}"]
+
+
+def masked(text: str) -> str:
+    """`text` with ids and numbers made alike."""
+    return re.sub(r"\d+(\.\d+)?([eE][+-]?\d+)?", "N", re.sub(r"\b[0-9a-f]{32}\b", "ID", text))
+
+
+def stands_in(line: str, answer: str) -> bool:
+    """Whether a line of a txt block is one of the answer's."""
+    wanted = masked(line).strip()
+    lines = [masked(one).strip() for one in answer.splitlines()]
+    if wanted.endswith("…"):
+        return any(one.startswith(wanted[:-1]) for one in lines)
+    return wanted in lines
+
+
+@pytest.mark.skipif(not (shutil.which("curl") and shutil.which("jq")), reason="needs curl and jq")
+def test_every_block_is_true(
+    tmp_path: Path, request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = PAGE.read_text()
+    updated, answer = text, ""
+    settings = Settings(db=str(tmp_path / "x.db"), pool="replay:model", poll_seconds=0.1)
+    with serving(settings) as client:
+        url = str(client.base_url).rstrip("/")
+        session = Session(tmp_path, url)
+        for match in BLOCK.finditer(text):
+            kind, body = match[1], match[2]
+            line = text.count("\n", 0, match.start()) + 1
+            if kind == "sh":
+                answer = session.run(body)
+            elif kind == "py":
+                exec(compile(body.replace(WRITTEN, url), "service.md", "exec"), {})
+                assert "def apply(sch)" in capsys.readouterr().out
+            elif kind == "txt":
+                for one in body.splitlines():
+                    assert stands_in(one, answer), f"line {line}: {one!r} is not in\n{answer}"
+            else:
+                found = json.loads(answer[answer.index("{") :])
+                if request.config.getoption("--update-golden"):
+                    fresh = f"```json\n{json.dumps(found, indent=2, ensure_ascii=False)}\n```"
+                    updated = updated.replace(match[0], fresh, 1)
+                else:
+                    wrong = differences(json.loads(body), found)
+                    assert not wrong, f"line {line}: {wrong}"
+    if updated != text:
+        PAGE.write_text(updated)
+
+
+def test_every_route_is_there() -> None:
+    """Each with its method and path, as an answer or in the text before one."""
+    text = PAGE.read_text()
+    document = create_app(Settings()).openapi()
+    commands = "\n".join(match[2] for match in BLOCK.finditer(text) if match[1] == "sh")
+    for path in document["paths"]:
+        pattern = re.sub(r"\\\{[^}]*\\\}", r"[^/?\\s]+", re.escape(path))
+        assert re.search(rf"\$AT{pattern}(?=[?\s\"]|$)", commands, re.MULTILINE), (
+            f"no command for {path}"
+        )
