@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import hashlib
 import pickle
+import sys
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from types import FunctionType
 from typing import Any
 
+from autosched.checks import listed, shown
 from autosched.codegen.artifact import Artifact, KernelInfo, Param
 from autosched.codegen.build import build_artifact
 from autosched.codegen.cuda import compile_cuda
@@ -28,15 +31,17 @@ from autosched.runtime.call import time_calls
 from autosched.runtime.link import link
 from autosched.schedule import Trace
 from autosched.target import Target
+from autosched.tir.admit import admitted
 from autosched.tir.canonical import program_hash
 from autosched.tir.nodes import PrimFunc, outputs_of
-from measure import remains, witness
+from measure import remains
 from measure.checks import check_times
 from measure.containment import ending_children
 from measure.kernel import poison_stack
 from measure.machine import GPU, Code
 from measure.protocol import resolve
 from measure.status import Status
+from measure.timing import interference
 
 DEFAULT_BUILD_FUNC = "measure.build:build"
 
@@ -46,28 +51,53 @@ class LocalBuilder:
     """How a local pool builds.
 
     `timeout`: seconds for one candidate. `n_parallel`: builder processes (None: the cores that this
-    process may use). `build_func`: "module:function"; see this module. `memory_bytes`: address
-    space that a builder may use. `pass_env`: environment variables that builders and runners get
-    beyond the usual. Processes that a `build_func` leaves behind are ended when it returns. Raises
+    process may use). `build_func`: "default", or a builder (see this module) as "module:function",
+    or that function itself, which other processes import. `memory_bytes`: address space that a
+    builder may use. `pass_env`: environment variables that builders and runners get beyond the
+    usual. Processes that a `build_func` leaves behind are ended when it returns. Raises
     MeasureError on values that mean nothing.
     """
 
     timeout: float = 15.0
     n_parallel: int | None = None
-    build_func: str = DEFAULT_BUILD_FUNC
+    build_func: str | Callable[..., Any] = DEFAULT_BUILD_FUNC
     memory_bytes: int = 8 << 30
     pass_env: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         settle(self, MeasureError, n_parallel=1, memory_bytes=1)
         check_times(self, "timeout")
-        if isinstance(self.pass_env, str):
-            raise MeasureError(f"pass_env holds names, as in ({self.pass_env!r},); found a text")
+        object.__setattr__(self, "build_func", _build_func(self.build_func))
+        listed("pass_env", self.pass_env, str, "name of an environment variable", MeasureError)
 
     @property
     def is_default(self) -> bool:
         """Whether candidates are built by `measure.build.build`, which knows levels."""
-        return self.build_func == DEFAULT_BUILD_FUNC
+        return self.builder_name == DEFAULT_BUILD_FUNC
+
+    @property
+    def builder_name(self) -> str:
+        """`build_func` as "module:function"."""
+        return str(self.build_func)
+
+
+def _build_func(given: object) -> str:
+    """A builder as "module:function". Raises MeasureError for what another process cannot import
+    under that name."""
+    if isinstance(given, str) and given == "default":
+        return DEFAULT_BUILD_FUNC
+    if isinstance(given, str):
+        module, colon, function = given.partition(":")
+        if colon and all(part.isidentifier() for part in (*module.split("."), function)):
+            return str(given)
+    elif isinstance(given, FunctionType):
+        module, function = given.__module__, given.__name__
+        if module != "__main__" and getattr(sys.modules.get(module), function, None) is given:
+            return f"{module}:{function}"
+    raise MeasureError(
+        f'build_func is {shown(given)}; expected "default", "module:function", or a function that '
+        "stands at the top of a module: builders are other processes, which import it"
+    )
 
 
 @dataclass(frozen=True)
@@ -91,9 +121,9 @@ def build(
     """Replay `trace` on `func` (None: as it stands), lower, generate and compile; OpenCL with the
     driver of the device `where`.
 
-    Raises ScheduleError if the trace does not fit, CodegenError, BuildError.
+    Raises VerifyError, ScheduleError if the trace does not fit, CodegenError, BuildError.
     """
-    scheduled = func if trace is None else trace.apply(func).func
+    scheduled = admitted(func) if trace is None else trace.apply(func).func
     return _built(scheduled, target, level, where)
 
 
@@ -127,7 +157,7 @@ def run_builder(
     began = time.perf_counter()
     func = _load(func_pickle)
     try:
-        scheduled = func if trace is None else trace.apply(func).func
+        scheduled = admitted(func) if trace is None else trace.apply(func).func
         name = program_hash(scheduled)
     except MemoryError:
         raise
@@ -221,5 +251,5 @@ def warm() -> None:
     library = link(code, ("warm",))
     time_calls(library["warm"], 0, 0, 1, 1)
     poison_stack()
-    witness.load()
+    interference.load()
     remains.load()

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from autosched.checks import instance, path_text, text
 from autosched.codegen.build import toolchain
 from autosched.errors import MeasureError
 from autosched.integers import integer
@@ -82,6 +83,11 @@ class ClusterPool(Closing):
         limits: Limits | None = None,
         transport: Transport | None = None,
     ) -> None:
+        address = text("address", address, MeasureError)
+        for name, value in (("label", label), ("fingerprint", fingerprint)):
+            instance(name, value, (str, type(None)), "a text or None", MeasureError)
+        instance("limits", limits, (Limits, type(None)), "a dispatch.Limits", MeasureError)
+        folder = None if tls_dir is None else Path(path_text("tls_dir", tls_dir, MeasureError))
         self.address = address
         self.elsewhere = False
         self.seed = integer("seed", seed, 0, MeasureError)
@@ -100,7 +106,6 @@ class ClusterPool(Closing):
             self.elsewhere = not is_loopback(urlsplit(address).hostname or "localhost")
             from measure.dask_transport import DaskTransport
 
-            folder = None if tls_dir is None else Path(tls_dir)
             transport = DaskTransport(address, folder)
         self._driver = Driver(self._dispatcher, transport, wait_seconds)
 

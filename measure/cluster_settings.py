@@ -86,6 +86,29 @@ def check_address(address: str, tls_dir: Path | None) -> str:
     return f"{found.scheme}://{host}:{port}"
 
 
+def listening_host(address: str, host: str | None) -> str | None:
+    """The host that a worker of the scheduler at `address` listens on; None: any, under TLS.
+
+    Dask runs what is sent to a worker's port, so that without TLS the port must not be reached
+    from elsewhere. Raises MeasureError for a `host` that would be.
+    """
+    found = urlsplit(address)
+    if found.scheme == "tls":
+        return host
+    if host is not None and not is_loopback(host):
+        raise MeasureError(
+            f"a worker of {address} listens on this machine's loopback address only, since tcp:// "
+            f"asks nobody for a certificate; found --host {host}: leave it out, or use tls:// with "
+            "certificates from `autosched cluster certs`"
+        )
+    return loopback_address(host or found.hostname or "")
+
+
+def loopback_address(host: str) -> str:
+    """A loopback host as an address: what a name resolves to is up to the system's files."""
+    return "127.0.0.1" if host == "localhost" else host
+
+
 def is_loopback(host: str) -> bool:
     """Whether a host is this machine, by its loopback address."""
     if host == "localhost":

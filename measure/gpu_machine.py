@@ -1,4 +1,4 @@
-"""A GPU as a machine that runners measure on: its memory, its kernels, its pacer."""
+"""A GPU as a machine that runners measure on: its memory, its kernels, its clock probe."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from autosched.runtime.queue import Queue, QueueInfo
 from autosched.tir import dtypes
 from measure.gpu_compare import Comparison
 from measure.gpu_memory import DeviceBuffers, DeviceGuarded
-from measure.gpu_pacer import poisoning
 from measure.machine import GPU, Waiting
 from measure.threads import Threads
+from measure.timing.gpu_clock_probe import poisoning
 from measure.verification import Tolerance
 
 Array = npt.NDArray[Any]
@@ -113,13 +113,13 @@ class GPUMachine:
         """See `Machine.scratch`."""
         return DeviceGuarded(self.queue, name, nbytes)
 
-    def poison(self, pacer: GPUArtifact) -> None:
+    def poison(self, probe: GPUArtifact) -> None:
         """Shared memory: blocks that fill all of it run everywhere. Where it belongs to threads of
         a processor, of which the first to be awake takes all blocks, they run until each was seen,
         or for `POISON_SECONDS`."""
         if self._poison is None:
-            filler = replace(pacer, launches=(poisoning(pacer.launches[0].grid[0]),))
-            out = pacer.info.params[0]
+            filler = replace(probe, launches=(poisoning(probe.launches[0].grid[0]),))
+            out = probe.info.params[0]
             memory = self.scratch(out.name, int(np.prod(out.shape)) * dtypes.itemsize(out.dtype))
             self._poison = DeviceKernel(self.queue, filler, [memory], self.flush), memory
         kernel, memory = self._poison

@@ -1,6 +1,6 @@
 """What is known of this machine beyond one process, in files beside the slot's lock: the best time
-of a barrier, by which cores that lie apart are known, and of the witness, by which those that
-somebody shares are."""
+of a barrier, by which cores under different caches are known, and the fewest cycles of the
+interference probe, by which shared cores are."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from measure.devices import this_device
 AGE = 3600.0
 """Seconds after which what nothing has come near is forgotten."""
 FRESH = 60.0
-"""Seconds for which nobody has to be told that the best was seen again."""
+"""Seconds for which no other process has to be told that the best was seen again."""
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -102,6 +102,6 @@ def this_machine() -> str:
     return f"{this_device().fingerprint} {boot} {cores}"
 
 
-def witness_name(threads: int) -> str:
-    """What the file about the witness on so many threads is called."""
-    return f"witness-{threads}"
+def probe_name(threads: int) -> str:
+    """What the file about the interference probe on so many threads is called."""
+    return f"probe-{threads}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from autosched.codegen.artifact import Artifact
@@ -14,11 +14,9 @@ from autosched.tir.canonical import workload_key
 from autosched.tir.nodes import PrimFunc
 from measure.build import BuildReply
 from measure.inputs import RECIPES, Recipe, input_specs, recipes_of
-from measure.patience import Patience
 from measure.runner import JobSpec
 from measure.status import MeasureResult, Status
 from measure.verification import tolerance_of
-from measure.yardstick import Yardstick
 
 if TYPE_CHECKING:
     from measure.slot import Slot
@@ -40,10 +38,6 @@ class Job:
     recipe: Recipe = RECIPES[0]
     spec: JobSpec = field(init=False)
     fd: int = -1
-    yardstick: Yardstick | None = None
-    rounds: int = 0
-    """Of visits so far."""
-    patience: Patience = field(default_factory=Patience)
 
     @property
     def handling_seconds(self) -> float:
@@ -95,15 +89,24 @@ def prepare(job: Job, slot: Slot, reference: BuildReply, baseline: BuildReply) -
     try:
         os.ftruncate(job.fd, job.spec.size)
         _make_reference(job, slot, maker)
+        examined = slot.examine(job)
+        if examined.fault:
+            raise MeasureError(
+                f"{examined.fault}. What is wrong is not the schedule, so nothing is measured: "
+                "report the program as a fault of the code generator"
+            )
         # From here on nothing can change the inputs and the reference, however wild the code.
         seals = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL
         fcntl.fcntl(job.fd, fcntl.F_ADD_SEALS, seals)
-        job.baseline = slot.run(job, baseline, None, timeout=slot.options.baseline_timeout)
+        job.baseline, _ = slot.run(job, baseline, None, slot.options.baseline_timeout)
         if job.baseline.status not in (Status.OK, Status.RUN_TIMEOUT):
             raise MeasureError(
                 f"the untransformed {job.func.name} and its reference disagree: "
                 f"{job.baseline.status}: {job.baseline.error}"
             )
+        if examined.missing:
+            text = "\n".join(t for t in (job.baseline.error, examined.missing) if t)
+            job.baseline = replace(job.baseline, error=text)
     except BaseException:
         job.close()
         raise

@@ -1,10 +1,10 @@
-"""The local pool: builds on all cores, then times one candidate at a time, in turns.
+"""The local pool: builds on all cores, then times one candidate at a time.
 
 Candidates go through in small groups. A group is built by all builder children at once, under the
-shared side of the slot's lock; then its members are timed one after the other by the runner child,
-under the exclusive side, and after them those of the groups before that need another visit. So no
-core idles, nothing is ever built while something is timed, and no other process on this host times
-or builds meanwhile.
+shared side of the slot's lock; then its members get sample blocks, one after the other, from the
+runner child, under the exclusive side, in the order that the sampler says (see
+`measure.timing.sampler`). So no core idles, nothing is ever built while something is timed, and no
+other process on this host times or builds meanwhile.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import inf
 from typing import Any
 
+from autosched.checks import instance
 from autosched.codegen.artifact import Artifact
 from autosched.codegen.gpu.generate import GPUArtifact
 from autosched.codegen.llvm.assemble import Level
@@ -27,33 +28,50 @@ from autosched.schedule import Trace
 from autosched.sketch.default import default_schedule
 from autosched.sketch.reference import reference_schedule
 from autosched.target import Target, available_cores
+from autosched.tir.admit import admitted
 from autosched.tir.nodes import PrimFunc
 from measure.baseline import memory_order
 from measure.build import DEFAULT_BUILD_FUNC, BuildReply, LocalBuilder
 from measure.builders import Builders, BuildWork
 from measure.closing import Closing
 from measure.devices import Device, gpu_device, this_device
-from measure.finalists import contenders, distribution
 from measure.job import Job, prepare
 from measure.machine import GPU, Code
 from measure.pool import OnResults
-from measure.slot import PACE_TIMEOUT, LocalRunner, Slot
+from measure.slot import PROBE_TIMEOUT, LocalRunner, Slot
 from measure.status import Distribution, MeasureResult, Status
-from measure.visits import Noise, Visited
+from measure.timing import plan
+from measure.timing.block import Block
+from measure.timing.sampler import EQUAL, UNSURE, Noise, Sampler
 from measure.warm import Template
-from measure.yardstick import Yardstick
 
 __all__ = ["LocalPool", "LocalRunner"]
 
-PRELOAD = ("numpy", "llvmlite.binding", "measure.build", "measure.runner", "measure.pacer")
-PAUSE_SECONDS = 0.1
-GPU_PRELOAD = ("measure.gpu_machine", "measure.gpu_pacer")
+PRELOAD = (
+    "numpy",
+    "llvmlite.binding",
+    "measure.build",
+    "measure.runner",
+    "measure.independent",
+    "measure.timing.clock_probe",
+)
+GPU_PRELOAD = ("measure.gpu_machine", "measure.timing.gpu_clock_probe")
 DRIVERS = {
     "cuda": ("cuda.bindings.driver", "cuda.bindings.nvrtc", "autosched.runtime.cuda"),
     "opencl": ("pyopencl", "autosched.runtime.opencl"),
 }
 """What a GPU's children import; importing touches no device."""
-GROUP = 4  # candidates a builder and turn: results flow, and builders seldom wait for the last
+GROUP = 4  # candidates a builder and group: results flow, and builders seldom wait for the last
+
+
+@dataclass(eq=False)
+class _Candidate:
+    """A candidate at its place in the list. `artifact`: None where it did not build. `result`: what
+    is known but for its times."""
+
+    place: int
+    artifact: Code | None
+    result: MeasureResult
 
 
 class LocalPool(Closing):
@@ -72,8 +90,11 @@ class LocalPool(Closing):
         seed: int = 0,
     ) -> None:
         self.target = Target(target)
-        self.builder = builder or LocalBuilder()
-        self.runner = runner or LocalRunner()
+        none = type(None)
+        instance("builder", builder, (LocalBuilder, none), "a LocalBuilder", MeasureError)
+        instance("runner", runner, (LocalRunner, none), "a LocalRunner", MeasureError)
+        self.builder = LocalBuilder() if builder is None else builder
+        self.runner = LocalRunner() if runner is None else runner
         self.seed = integer("seed", seed, 0, MeasureError)
         where = GPU(self.target.kind, self.runner.device) if self.target.is_gpu else None
         if where is None and self.runner.device is not None:
@@ -87,7 +108,7 @@ class LocalPool(Closing):
         self._template = template
         self._builders = Builders(template, self.target, self.builder, cores, where)
         threads = self.runner.threads or self._host.num_cores
-        self._slot = Slot(template, self.runner, threads, self._make_pacer, where)
+        self._slot = Slot(template, self.runner, threads, self._make_probe, where)
         self._noise = Noise()
         self._opened = 0
         self._jobs: list[Job] = []
@@ -107,9 +128,9 @@ class LocalPool(Closing):
         """See `Pool.open_job`; `seed` is the pool's where left out."""
         self._check_target()
         self._opened += 1
-        func_pickle = pickle.dumps(func, protocol=pickle.HIGHEST_PROTOCOL)
+        func_pickle = pickle.dumps(admitted(func), protocol=pickle.HIGHEST_PROTOCOL)
         with self._consistent():
-            self._slot.pace()
+            self._slot.probes()
             baseline = self._baseline(func)
             works = (
                 (reference_schedule(func, self._host).trace, self._host),
@@ -141,97 +162,110 @@ class LocalPool(Closing):
         results: dict[int, MeasureResult] = {}
         size = GROUP * len(self._builders.children)
         best = inf if best_seconds is None else best_seconds
-        waiting: list[Visited] = []
-        plan, began = self._slot.plan, time.monotonic()
-
-        def settle(all_of_them: bool = False) -> None:
-            """Report those that need no more visits."""
-            stopped = all_of_them or (cancel is not None and cancel.is_set())
-            found = []
-            for visited in list(waiting):
-                if stopped or not visited.unsettled(best, plan):
-                    waiting.remove(visited)
-                    results[visited.place] = self._settled(job, visited)
-                    found.append((visited.place, results[visited.place]))
-            if found and on_results is not None:
-                on_results(found)
-
         with self._consistent():
             for start in range(0, len(traces), size):
-                places = range(start, min(start + size, len(traces)))
-                for visited in self._first_visits(job, traces, places, best, cancel):
-                    best = min(best, visited.result.seconds or inf)
-                    waiting.append(visited)
-                    settle()
-                earlier = [v for v in waiting if v.place < start and not v.restless(plan)]
-                self._visit(job, earlier, cancel)
-                settle()
-            rest = min(job.patience.seconds, time.monotonic() - began)
-            end = time.monotonic() + rest
-            while waiting:
-                # Who met no quiet moment waits for one: the first of them tells when it has come.
-                lively = [v for v in waiting if not v.restless(plan)]
-                visits = lively or waiting[:1]
-                before = sum(len(v.quiet) for v in visits)
-                self._visit(job, visits, cancel)
-                quiet = sum(len(v.quiet) for v in visits) > before
-                if quiet and not lively:
-                    self._visit(job, waiting[1:], cancel)
-                elif not quiet:
-                    time.sleep(PAUSE_SECONDS)  # what disturbed all of them may pass
-                over = not lively and not quiet and time.monotonic() > end
-                if over:
-                    job.patience.note(rest, 0.0)
-                settle(all_of_them=over)
+                group = range(start, min(start + size, len(traces)))
+                sampler = Sampler(plan.SEARCH, best)
+                for place, result in self._measure_group(job, traces, group, sampler, cancel):
+                    results[place] = result
+                    if on_results is not None:
+                        on_results([(place, result)])
+                best = sampler.best_seconds
         return [results[n] for n in range(len(traces))]
 
-    def _first_visits(
+    def _measure_group(
         self,
         job: Job,
         traces: Sequence[Trace],
-        places: Sequence[int],
-        best: float,
+        group: range,
+        sampler: Sampler,
         cancel: threading.Event | None,
-    ) -> Iterator[Visited]:
-        """Build a group, then verify and time its members, one after the other."""
+    ) -> Iterator[tuple[int, MeasureResult]]:
+        """Build a group and verify its members, a block each, and sample on until the sampler is
+        through, or the job is cancelled. Each result comes as soon as it is settled."""
         started, began = time.time(), time.monotonic()
-        built = self.build(job, [traces[n] for n in places], cancel=cancel)
-        replies = dict(zip(places, built, strict=True))
+        built = self.build(job, [traces[n] for n in group], cancel=cancel)
+        replies = dict(zip(group, built, strict=True))
+        open_ones: dict[int, _Candidate] = {}
         # Those that failed to build are known already.
-        for place in sorted(places, key=lambda n: replies[n].artifact is not None):
-            result = self._run(job, replies[place], None if best == inf else best, cancel)
-            best = min(best, result.seconds or inf)
+        for place in sorted(group, key=lambda n: replies[n].artifact is not None):
+            candidate = self._first_block(job, place, replies[place], sampler, cancel)
             finished = started + time.monotonic() - began
-            result = replace(result, started_at=started, finished_at=finished)
-            yield Visited(place, replies[place].artifact, result)
-        job.patience.note(0.0, time.monotonic() - began)
+            candidate.result = replace(candidate.result, started_at=started, finished_at=finished)
+            open_ones[place] = candidate
+            yield from self._settled(open_ones, sampler)
+        while not _is_set(cancel) and (wanted := sampler.next()) is not None:
+            self._next_block(job, open_ones[wanted], sampler)
+            yield from self._settled(open_ones, sampler)
+        for place in list(open_ones):
+            sampler.end(place)
+        yield from self._settled(open_ones, sampler)
 
-    def _visit(self, job: Job, waiting: Sequence[Visited], cancel: threading.Event | None) -> None:
-        """One more visit to each, until cancelled, with the arguments in another place in memory.
-        The fastest of the first is the yardstick."""
-        if job.yardstick is None and waiting:
-            fastest = min(waiting, key=lambda v: v.seconds or inf)
-            if fastest.artifact is not None and fastest.seconds is not None:
-                job.yardstick = Yardstick(fastest.artifact, fastest.seconds)
-        place = job.rounds % job.spec.places
-        job.rounds += 1
-        for visited in waiting:
-            if cancel is not None and cancel.is_set():
-                return
-            if visited.artifact is not None and visited.seconds is not None:
-                visited.add(self._slot.turn(job, visited.artifact, visited.seconds, place))
+    def _first_block(
+        self,
+        job: Job,
+        place: int,
+        reply: BuildReply,
+        sampler: Sampler,
+        cancel: threading.Event | None,
+    ) -> _Candidate:
+        """Verify and time a candidate that was built."""
+        best = sampler.best_seconds
+        if reply.artifact is not None and _is_set(cancel):
+            error = "cancelled before it was timed"
+            reply = replace(reply, status=Status.CANCELLED, artifact=None, error=error)
+        result, block = self._slot.run(job, reply, None if best == inf else best)
+        if block is not None:
+            sampler.add(place, block)
+        return _Candidate(place, reply.artifact, result)
 
-    def _settled(self, job: Job, visited: Visited) -> MeasureResult:
-        """The final result; the yardstick learns from it, and may give way to the candidate."""
-        result, yardstick = self._noise.note(visited), job.yardstick
-        if visited.artifact is None or result.seconds is None or yardstick is None:
+    def _next_block(
+        self, job: Job, candidate: _Candidate, sampler: Sampler, buffers: int = 0
+    ) -> None:
+        """Another block, with the arguments in place number `buffers` in memory."""
+        place, before = candidate.place, candidate.result
+        assert candidate.artifact is not None
+        seconds = sampler.timing(place).seconds
+        later = self._slot.sample(job, candidate.artifact, seconds, buffers)
+        wall = before.run_wall_seconds + later.seconds
+        result = replace(before, run_wall_seconds=wall)
+        if isinstance(later.found, MeasureResult) and later.at_fault:
+            error = f"timed before, and failed when it ran again:\n{later.found.error}"
+            result = result.failed(later.found.status, error)
+            sampler.drop(place)
+        else:
+            if isinstance(later.found, Block):
+                sampler.add(place, later.found)
+            if later.note or not isinstance(later.found, Block):
+                # What was verified and timed before stands.
+                result = replace(result, error=later.note)
+                sampler.end(place)
+        candidate.result = result
+
+    def _settled(
+        self, open_ones: dict[int, _Candidate], sampler: Sampler
+    ) -> Iterator[tuple[int, MeasureResult]]:
+        """Take those out that get no further block, with their final results."""
+        for place in [n for n in open_ones if sampler.is_settled(n)]:
+            yield place, self._final(open_ones.pop(place), sampler)
+
+    def _final(self, candidate: _Candidate, sampler: Sampler) -> MeasureResult:
+        """The result with what all blocks say, its noise at least the noise figure."""
+        result = candidate.result
+        if not result.ok:
             return result
-        visits = [(v.kernel, v.own) for v in visited.quiet if v.yardstick.yardstick is yardstick]
-        if visits:
-            yardstick.learn(visits)
-            other = yardstick.replaced_by(visited.artifact, result.seconds)
-            job.yardstick = other or yardstick
-        return result
+        timing = sampler.timing(candidate.place)
+        self._noise.note(timing)
+        least = max(self._noise.figure(), UNSURE if result.error else 0.0)
+        return replace(
+            result,
+            seconds=timing.seconds,
+            raw_seconds=timing.raw_seconds,
+            spread=timing.spread,
+            noise=max(timing.noise, least),
+            runs=timing.runs,
+            samples=timing.samples,
+        )
 
     def remeasure(
         self,
@@ -242,18 +276,41 @@ class LocalPool(Closing):
     ) -> list[Distribution]:
         """See `Pool.remeasure`."""
         level: Level = "full" if self.builder.is_default else "search"
-        finalists: list[Visited] = []
+        sampler, blocks = Sampler(plan.final(rounds)), 0
         with self._consistent():
-            built = self.build(job, traces, level, cancel)
-            for place, reply in enumerate(built):
-                result = self._run(job, reply, None, cancel)
-                finalists.append(Visited(place, reply.artifact, result))
-            for _ in range(rounds):
-                if cancel is not None and cancel.is_set():
-                    for finalist in contenders(finalists):
-                        finalist.cancel("cancelled while finalists were timed")
-                self._visit(job, contenders(finalists), cancel)
-        return [distribution(finalist, level) for finalist in finalists]
+            candidates = [
+                self._first_block(job, place, reply, sampler, cancel)
+                for place, reply in enumerate(self.build(job, traces, level, cancel))
+            ]
+            while not _is_set(cancel) and (place := sampler.next()) is not None:
+                # Where in memory the arguments lie makes each program faster or slower by itself.
+                buffers = blocks // len(candidates) % job.spec.places
+                self._next_block(job, candidates[place], sampler, buffers)
+                blocks += 1
+        return [self._distribution(c, sampler, level, _is_set(cancel)) for c in candidates]
+
+    def _distribution(
+        self, candidate: _Candidate, sampler: Sampler, level: Level, cancelled: bool
+    ) -> Distribution:
+        result = candidate.result
+        if result.ok and cancelled and not sampler.is_settled(candidate.place):
+            error = "cancelled while finalists were timed"
+            result = result.failed(Status.CANCELLED, error)
+        if not result.ok:
+            return Distribution(result.status, result.error, level=level)
+        timing = sampler.timing(candidate.place)
+        least = UNSURE if result.error else EQUAL * (timing.error or 0.0)
+        return Distribution(
+            Status.OK,
+            result.error,
+            seconds=timing.seconds,
+            raw_seconds=timing.raw_seconds,
+            spread=timing.spread,
+            noise=max(timing.noise, least),
+            rounds=timing.blocks,
+            level=level,
+            runs=timing.runs,
+        )
 
     def build(
         self,
@@ -263,7 +320,7 @@ class LocalPool(Closing):
         cancel: threading.Event | None = None,
     ) -> list[BuildReply]:
         """Candidates of a job built, on all builders at once, and not run."""
-        name = self.builder.build_func
+        name = self.builder.builder_name
         work = [BuildWork(job.func_pickle, trace, level, name) for trace in traces]
         return self._build(work, cancel)
 
@@ -308,30 +365,20 @@ class LocalPool(Closing):
         with self._slot.building():
             return self._builders.build(work, cancel)
 
-    def _run(
-        self,
-        job: Job,
-        reply: BuildReply,
-        best_seconds: float | None,
-        cancel: threading.Event | None,
-    ) -> MeasureResult:
-        if reply.artifact is not None and cancel is not None and cancel.is_set():
-            reply = replace(
-                reply,
-                status=Status.CANCELLED,
-                artifact=None,
-                error="cancelled before it was timed",
-            )
-        return self._slot.run(job, reply, best_seconds)
-
-    def _make_pacer(self) -> Code:
+    def _make_probe(self) -> Code:
         builder, where = self._builders.children[0], self._slot.where
-        name, rest = "measure.pacer:build_pacer", tuple[Any, ...]((self._slot.threads,))
+        name, rest = (
+            "measure.timing.clock_probe:build_clock_probe",
+            tuple[Any, ...]((self._slot.threads,)),
+        )
         if where is not None:
-            name, rest = "measure.gpu_pacer:build_pacer", (where, self._slot.gpu())
-        built = builder.ask(name, self.target, *rest, timeout=PACE_TIMEOUT)
+            name, rest = (
+                "measure.timing.gpu_clock_probe:build_clock_probe",
+                (where, self._slot.gpu()),
+            )
+        built = builder.ask(name, self.target, *rest, timeout=PROBE_TIMEOUT)
         if not isinstance(built.value, Artifact | GPUArtifact):
-            raise MeasureError(f"the pacer cannot be built: {built.text}")
+            raise MeasureError(f"the clock probe cannot be built: {built.text}")
         return built.value
 
     @contextmanager
@@ -344,6 +391,10 @@ class LocalPool(Closing):
                 if child.busy:
                     child.kill()
             raise
+
+
+def _is_set(cancel: threading.Event | None) -> bool:
+    return cancel is not None and cancel.is_set()
 
 
 def runs(built_for: str, device: str) -> bool:

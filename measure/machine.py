@@ -100,9 +100,9 @@ class Machine(Protocol):
         """Memory for a kernel, between guard zones."""
         ...
 
-    def poison(self, pacer: Any) -> None:
-        """Fill memory in which code keeps small intermediates with NaN; `pacer` is the artifact
-        that the machine's pacer is."""
+    def poison(self, probe: Any) -> None:
+        """Fill memory in which code keeps small intermediates with NaN; `probe` is the artifact
+        that the machine's clock probe is."""
         ...
 
 

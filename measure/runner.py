@@ -21,14 +21,21 @@ from measure.build import code_key
 from measure.inputs import InputSpec, Recipe, fill, quality
 from measure.kernel import Kernel, param_bytes
 from measure.machine import GPU, Arguments, Code, Machine, Runnable, Waiting, machine
-from measure.patience import Moment
 from measure.protocol import Last
 from measure.remains import MODES, changes, state
 from measure.status import Status
-from measure.timing import MAX_DRIFT, Estimate, TimingPlan, quantile, time_kernel
-from measure.turns import Known, time_turn
+from measure.timing.block import MAX_DRIFT, Block, quantile, take_block
+from measure.timing.interference import (
+    APART,
+    APART_NOISE,
+    FEW,
+    barrier_seconds,
+    cycles,
+    least,
+    shared_by,
+)
+from measure.timing.plan import TimingPlan
 from measure.verification import Guarded, Tolerance, same_bytes
-from measure.witness import APART, APART_NOISE, FEW, barrier_seconds, crowding, cycles, least
 
 Array = npt.NDArray[Any]
 PAGE = 4096
@@ -36,8 +43,8 @@ PLACES = 8
 PLACES_BYTES = 32 << 20
 """All places together: large arrays have so many pages that their places hardly matter."""
 KERNELS_KEPT = 32
-PACES = 200
-PACE_SECONDS = 0.5
+PROBES = 200
+PROBE_SECONDS = 0.5
 SETTLE_SECONDS = 0.1
 
 
@@ -84,11 +91,12 @@ class JobSpec:
 
 
 @dataclass(frozen=True)
-class Pace:
-    """The pacer and its times when the pool was opened, in seconds, on one thread and on all.
+class Probes:
+    """The clock probe, and what it and the interference probe gave when the pool was opened.
 
-    Each kernel is compared with the pacer on as many threads as it uses itself: work on other cores
-    is nothing to a kernel of one thread, and clocks depend on how many cores are busy.
+    `serial`, `parallel`: seconds of the clock probe on one thread and on all. Each kernel is
+    compared with the probe on as many threads as it uses itself: work on other cores is nothing to
+    a kernel of one thread, and clocks depend on how many cores are busy.
     """
 
     artifact: Code
@@ -96,13 +104,13 @@ class Pace:
     serial: float = 0.0
     parallel: float = 0.0
     alone: tuple[float, float] = (0.0, 0.0)
-    """The witness's cycles on cores that nobody shares, on one thread and on all; 0 where that is
-    not looked for."""
+    """The interference probe's cycles on cores of one's own, on one thread and on all; 0 where
+    sharing is usual."""
     barrier: float = 0.0
     """The best time of a barrier between all threads on this machine; 0 where there is one."""
 
     def threads_of(self, kernel: Code) -> int:
-        """Number of threads on which the pacer runs along with a kernel."""
+        """Number of threads on which the clock probe runs along with a kernel."""
         return self.threads if kernel.info.parallel else 1
 
     def nominal(self, threads: int) -> float:
@@ -120,7 +128,7 @@ class RunReply:
 
     status: Status
     error: str = ""
-    estimate: Estimate | None = None
+    block: Block | None = None
     verify_seconds: float = 0.0
 
 
@@ -134,7 +142,7 @@ class ReferenceReply:
 
 
 class _Runner:
-    """The state of a runner child: the machine, the job at hand, loaded kernels, the pacer."""
+    """The state of a runner child: the machine, the job at hand, loaded kernels, clock probes."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
@@ -142,7 +150,7 @@ class _Runner:
         self._arguments: Arguments | None = None
         self._kernels: OrderedDict[tuple[str, KernelInfo, int], Runnable] = OrderedDict()
         self._place = 0
-        self._pacers: dict[int, Runnable] = {}
+        self._clocks: dict[int, Runnable] = {}
         self.threads = machine.threads
         self.barrier = inf
         self.looks: list[float] = []
@@ -152,7 +160,7 @@ class _Runner:
         if self._arguments is None or self._key != job.key:
             self._kernels.clear()
             self._arguments = None
-            values = _views(job, fd, writable=False)
+            values = views(job, fd, writable=False)
             self._arguments = self.machine.buffers(job.params, values, job.tolerance)
             self._key = job.key
         return self._arguments
@@ -169,79 +177,86 @@ class _Runner:
             self._kernels.popitem(last=False)
         return found
 
-    def moved(self, place: int) -> bool:
-        """Whether the arguments were in another place the last time."""
-        before, self._place = self._place, place
-        return before != place
-
-    def pacer(self, artifact: Code, threads: int, nominal: float) -> Callable[[], float]:
-        """A function that times the pacer once; `nominal` is its time if known, else 0."""
-        if threads not in self._pacers:
+    def clock(self, artifact: Code, threads: int, nominal: float) -> Callable[[], float]:
+        """A function that times the clock probe once; `nominal` is its time if known, else 0."""
+        if threads not in self._clocks:
             out = artifact.info.params[0]
             memory = [self.machine.scratch(out.name, param_bytes(out))]
-            self._pacers[threads] = self.machine.kernel(artifact, memory, threads)
-            _settle(self._pacers[threads], nominal, self.threads)
-        kernel = self._pacers[threads]
+            self._clocks[threads] = self.machine.kernel(artifact, memory, threads)
+            _settle(self._clocks[threads], nominal, self.threads)
+        kernel = self._clocks[threads]
 
-        def pace() -> float:
+        def tick() -> float:
             # Threads that fell asleep during a serial kernel are woken before the clock starts.
             kernel.call()
             return kernel.call()
 
-        return pace
+        return tick
 
-    def crowding(self, pace: Pace, threads: int) -> Callable[[], float]:
+    def block(
+        self,
+        kernel: Runnable,
+        artifact: Code,
+        seconds: float,
+        plan: TimingPlan,
+        probes: Probes,
+        best_seconds: float | None,
+    ) -> Block:
+        """A block of a kernel that took about so many `seconds`; see `take_block`."""
+        threads = probes.threads_of(artifact)
+        clock = self.clock(probes.artifact, threads, probes.nominal(threads))
+        self.threads.follow()
+        found = take_block(
+            lambda n: kernel.call(n, plan.flush_cache),
+            clock,
+            seconds,
+            plan,
+            probes.nominal(threads),
+            best_seconds,
+            self.threads.waited,
+            self.interference(probes, threads),
+        )
+        return observed(found, self.barrier, self.looks, probes)
+
+    def interference(self, probes: Probes, threads: int) -> Callable[[], float]:
         """By what share cores are slower for being shared, as a function. It times a barrier as
         well."""
-        alone = pace.alone_on(threads)
+        alone = probes.alone_on(threads)
         self.barrier, self.looks = inf, []
 
         def now() -> float:
-            if threads == pace.threads and pace.barrier:
+            if threads == probes.threads and probes.barrier:
                 self.barrier = min(self.barrier, barrier_seconds(threads, 1))
             if not alone:
                 return 0.0
             self.looks.append(least(lambda: cycles(threads), alone))
-            return crowding(self.looks[-1], alone)
-
-        return now
-
-    def disturbed(self, pace: Pace, threads: int) -> Callable[[], bool]:
-        """Whether cores are shared, or lie apart, as a function."""
-        crowding = self.crowding(pace, threads)
-
-        def now() -> bool:
-            if threads > 1:
-                # Who has waited slept, and its threads with it: to wake takes as long as a crowd.
-                barrier_seconds(threads, 1)
-            self.barrier = inf
-            return crowding() > 0.0 or are_apart(self.barrier, pace)
+            return shared_by(self.looks[-1], alone)
 
         return now
 
 
-def are_apart(barrier: float, pace: Pace) -> bool:
+def are_apart(barrier: float, probes: Probes) -> bool:
     """Whether cores lie apart that had a barrier in so many seconds; infinity says nothing."""
-    return APART * pace.barrier < barrier < inf
+    return APART * probes.barrier < barrier < inf
 
 
-def placed(found: Estimate, barrier: float, looks: Sequence[float], pace: Pace) -> Estimate:
-    """An estimate with what was seen of the cores meanwhile: the best barrier took `barrier`
-    seconds, infinity where none was timed, and the witness so many cycles each time, of which few
+def observed(found: Block, barrier: float, looks: Sequence[float], probes: Probes) -> Block:
+    """A block with what was seen of the cores meanwhile: the best barrier took `barrier` seconds,
+    infinity where none was timed, and the interference probe so many cycles each time, of which few
     say nothing."""
-    noise = max(found.noise, APART_NOISE) if are_apart(barrier, pace) else found.noise
+    noise = max(found.noise, APART_NOISE) if are_apart(barrier, probes) else found.noise
     # One that is much less than it should be is a chain that was disturbed.
     seen = quantile(looks, 0.25) if len(looks) >= FEW else inf
-    return replace(found, noise=noise, barrier_seconds=barrier, witness_cycles=seen)
+    return replace(found, noise=noise, barrier_seconds=barrier, probe_cycles=seen)
 
 
-def _settle(pacer: Runnable, nominal: float, threads: Waiting) -> None:
+def _settle(clock: Runnable, nominal: float, threads: Waiting) -> None:
     """Run new threads until the system has given each a core of its own, if it does so soon."""
     end = time.monotonic() + SETTLE_SECONDS
-    pacer.call(2)
+    clock.call(2)
     threads.follow()
-    while nominal and pacer.call() > MAX_DRIFT * nominal and time.monotonic() < end:
-        pacer.call(2)
+    while nominal and clock.call() > MAX_DRIFT * nominal and time.monotonic() < end:
+        clock.call(2)
 
 
 @cache
@@ -253,7 +268,7 @@ def make_reference(
     job: JobSpec, artifact: Artifact, recipe: Recipe, fds: list[int]
 ) -> ReferenceReply:
     """Fill the job's memory: inputs by `recipe`, outputs by the untransformed program."""
-    values = _views(job, fds[0], writable=True)
+    values = views(job, fds[0], writable=True)
     places = [n for n, p in enumerate(job.params) if not p.written]
     for place, spec in zip(places, job.inputs, strict=True):
         fill(values[place], spec, recipe, job.workload, job.seed, place)
@@ -279,23 +294,23 @@ def make_reference(
     return ReferenceReply(quality(outputs), seconds)
 
 
-def get_ready(pace: Pace, where: GPU) -> None:
-    """Open a GPU and run the pacer, so that a candidate finds both done."""
-    _runner(where).pacer(pace.artifact, 1, pace.nominal(1))()
+def get_ready(probes: Probes, where: GPU) -> None:
+    """Open a GPU and run the clock probe, so that a candidate finds both done."""
+    _runner(where).clock(probes.artifact, 1, probes.nominal(1))()
 
 
 def run(
     job: JobSpec,
     artifact: Code,
     plan: TimingPlan,
-    pace: Pace,
+    probes: Probes,
     best_seconds: float | None,
     fds: list[int],
 ) -> RunReply | Last:
     """Load a candidate, verify its first call, time it, verify the last call. The process's last
     answer, if the candidate left it changed."""
     try:
-        return _run(job, artifact, plan, pace, best_seconds, fds[0])
+        return _run(job, artifact, plan, probes, best_seconds, fds[0])
     except DeviceError as e:
         return _failed(e)
 
@@ -304,7 +319,7 @@ def _run(
     job: JobSpec,
     artifact: Code,
     plan: TimingPlan,
-    pace: Pace,
+    probes: Probes,
     best_seconds: float | None,
     fd: int,
 ) -> RunReply | Last:
@@ -314,26 +329,15 @@ def _run(
         kernel = runner.kernel(artifact, job, fd)
     except BuildError as e:
         return RunReply(Status.RUNTIME_ERROR, f"the code cannot be linked: {e}")
-    threads = pace.threads_of(artifact)
-    pacer = runner.pacer(pace.artifact, threads, pace.nominal(threads))
+    threads = probes.threads_of(artifact)
+    runner.clock(probes.artifact, threads, probes.nominal(threads))
     before = _state(job, threads)
-    runner.moved(0)
     began = time.perf_counter()
-    first, status, text = _verified_call(kernel, arguments, runner.machine, pace.artifact)
+    first, status, text = _verified_call(kernel, arguments, runner.machine, probes.artifact)
     verified = time.perf_counter() - began - first
     if status is not Status.OK:
         return RunReply(status, text, verify_seconds=verified)
-    runner.threads.follow()
-    found = time_kernel(
-        lambda n: kernel.call(n, plan.flush_cache),
-        pacer,
-        first,
-        plan,
-        pace.nominal(threads),
-        best_seconds,
-        runner.threads.waited,
-        runner.crowding(pace, threads),
-    )
+    found = runner.block(kernel, artifact, first, plan, probes, best_seconds)
     began = time.perf_counter()
     status, text = arguments.check(kernel.workspace)
     verified += time.perf_counter() - began
@@ -344,8 +348,7 @@ def _run(
     if before.get(MODES) != now.get(MODES):
         text = f"who calls it goes on with another {changes(before, now)}"
         return RunReply(Status.RUNTIME_ERROR, text, verify_seconds=verified)
-    found = placed(found, runner.barrier, runner.looks, pace)
-    reply = RunReply(Status.OK, estimate=found, verify_seconds=verified)
+    reply = RunReply(Status.OK, block=found, verify_seconds=verified)
     return reply if before == now else Last(reply)
 
 
@@ -358,19 +361,15 @@ def sample(
     job: JobSpec,
     artifact: Code,
     seconds: float,
-    yardstick: tuple[Code, float, float] | None,
     plan: TimingPlan,
-    pace: Pace,
-    patience: float,
+    probes: Probes,
     place: int,
     fds: list[int],
-) -> Estimate | RunReply | Last:
-    """A turn of a verified candidate that takes about so many `seconds`, beside the yardstick with
-    its own, and those that it takes at most where nobody disturbs it (0: not known); or what the
-    device says went wrong. It begins when nobody does, after `patience` seconds in any case. The
-    arguments lie in that `place`. See `time_turn`."""
+) -> Block | RunReply | Last:
+    """Another block of a verified candidate that takes about so many `seconds`, with the arguments
+    in that `place` in memory; or what the device says went wrong."""
     try:
-        return _sample(job, artifact, seconds, yardstick, plan, pace, patience, place, fds[0])
+        return _sample(job, artifact, seconds, plan, probes, place, fds[0])
     except DeviceError as e:
         return _failed(e)
 
@@ -383,78 +382,52 @@ def _sample(
     job: JobSpec,
     artifact: Code,
     seconds: float,
-    yardstick: tuple[Code, float, float] | None,
     plan: TimingPlan,
-    pace: Pace,
-    patience: float,
+    probes: Probes,
     place: int,
     fd: int,
-) -> Estimate | Last:
+) -> Block | Last:
     runner = _runner(job.where)
-
-    def known(code: Code, seconds: float) -> Known:
-        kernel = runner.kernel(code, job, fd, place)
-        return Known(lambda n: kernel.call(n, plan.flush_cache), seconds)
-
-    timed = known(artifact, seconds)
-    beside = None if yardstick is None else known(*yardstick[:2])
+    kernel = runner.kernel(artifact, job, fd, place)
     runner.arguments(job, fd).fill()
-    threads = pace.threads_of(artifact)
-    pacer = runner.pacer(pace.artifact, threads, pace.nominal(threads))
-    runner.threads.follow()
-    before = _state(job, threads)
-    moment = Moment(
-        runner.disturbed(pace, threads), patience, 0.0 if yardstick is None else yardstick[2]
-    )
-    found = time_turn(
-        timed,
-        beside,
-        pacer,
-        plan,
-        pace.nominal(threads),
-        runner.threads.waited,
-        runner.crowding(pace, threads),
-        moment,
-        runner.moved(place),
-    )
-    found = placed(found, runner.barrier, runner.looks, pace)
-    found = replace(found, waited_seconds=moment.waited)
-    return found if before == _state(job, threads) else Last(found)
+    before = _state(job, probes.threads_of(artifact))
+    found = runner.block(kernel, artifact, seconds, plan, probes, None)
+    return found if before == _state(job, probes.threads_of(artifact)) else Last(found)
 
 
-def pace_nominal(
+def clock_nominal(
     artifact: Code, threads: int, serial: float, where: GPU | None = None
 ) -> tuple[float, ...]:
-    """Times of the pacer, in seconds: the minimum is nominal, the rest is the machine's noise.
+    """Times of the clock probe in seconds: the minimum is nominal, the rest the machine's noise.
 
     `serial`: the time on one thread, near which that on several must come; 0 for one thread.
     """
-    pacer = _runner(where).pacer(artifact, threads, serial)
+    clock = _runner(where).clock(artifact, threads, serial)
     times: list[float] = []
-    end = time.monotonic() + PACE_SECONDS
+    end = time.monotonic() + PROBE_SECONDS
     best, since = inf, 0
     # On a machine with other work it takes long until all threads have their cores at once.
-    while len(times) < PACES or (
-        (since < PACES or best > MAX_DRIFT * (serial or inf)) and time.monotonic() < end
+    while len(times) < PROBES or (
+        (since < PROBES or best > MAX_DRIFT * (serial or inf)) and time.monotonic() < end
     ):
-        times.append(pacer())
+        times.append(clock())
         since = since + 1 if times[-1] > 0.99 * best else 0
         best = min(best, times[-1])
     return tuple(times)
 
 
 def _verified_call(
-    kernel: Runnable, arguments: Arguments, machine: Machine, pacer: Code
+    kernel: Runnable, arguments: Arguments, machine: Machine, probe: Code
 ) -> tuple[float, Status, str]:
     """(seconds, status, error) of a first call, on poisoned outputs, workspace and stack."""
     arguments.reset()
     kernel.workspace.poison()
-    machine.poison(pacer)
+    machine.poison(probe)
     seconds = kernel.call()
     return (seconds, *arguments.check(kernel.workspace))
 
 
-def _views(job: JobSpec, fd: int, writable: bool) -> Sequence[Array]:
+def views(job: JobSpec, fd: int, writable: bool) -> Sequence[Array]:
     """The arguments in the job's memory file."""
     flags = mmap.MAP_SHARED if writable else mmap.MAP_PRIVATE
     prot = mmap.PROT_READ | mmap.PROT_WRITE if writable else mmap.PROT_READ

@@ -19,6 +19,7 @@ from measure.cluster_settings import (
     SETTINGS,
     STOP,
     is_loopback,
+    loopback_address,
     quiet,
     security,
 )
@@ -53,7 +54,7 @@ async def _serve(host: str, port: int, tls_dir: Path | None, say: Callable[[str]
         asyncio.get_running_loop().add_signal_handler(number, over.set)
     protocol = "tcp" if tls_dir is None else "tls"
     scheduler = Scheduler(
-        host=host,
+        host=loopback_address(host),
         port=port,
         protocol=protocol,
         security=security(tls_dir, "scheduler") or {},

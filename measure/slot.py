@@ -18,25 +18,24 @@ from autosched.runtime.queue import QueueInfo
 from measure.build import BuildReply
 from measure.checks import check_times
 from measure.child import GROW_BYTES, RETRIES, Child, Outcome
-from measure.host import Best, witness_name
+from measure.host import Best, probe_name
+from measure.independent import Examined
 from measure.job import Job
 from measure.lock import SlotLock
 from measure.machine import GPU, Code
-from measure.runner import Pace, ReferenceReply, RunReply
+from measure.runner import Probes, ReferenceReply, RunReply
 from measure.status import MeasureResult, Status
-from measure.timing import MAX_DRIFT, Estimate, TimingPlan, relative_range
-from measure.visits import DISTURBED, Turn, failed
+from measure.timing.block import MAX_DRIFT, Block, relative_range
+from measure.timing.interference import NEAR, sharing_is_usual
+from measure.timing.plan import TimingPlan
 from measure.warm import Limits, Template
-from measure.witness import NEAR, sharing_is_usual
 
-PACE_TIMEOUT = 60.0
+PROBE_TIMEOUT = 60.0
 BARRIER_TRIES = 100
 NEAR_BARRIER = 1.5
 """Times the best, up to which one is as good as that."""
 FIRST_LOOK_SECONDS = 0.3
 """How long cores that nobody shares are looked for on a machine of which nothing is known."""
-QUIET_SECONDS = 1.0
-"""How long a turn waits at most, and keeps the slot; whoever cancels a job waits for that, too."""
 OPEN_TIMEOUT = 60.0
 CPU = "cpu"
 DATA_COPIES = 8
@@ -66,7 +65,7 @@ class LocalRunner:
     GPU is "cuda/0" there where nothing else is said.
     `device`: number of the GPU (None: the first; of OpenCL the first that is no CPU, if there is
     one), of those that CUDA_VISIBLE_DEVICES names or that OpenCL lists. The rest is the timing
-    protocol: see `measure.timing.TimingPlan`. Raises MeasureError on values that mean nothing.
+    protocol: see `measure.timing.plan.TimingPlan`. Raises MeasureError on values that mean nothing.
     """
 
     timeout: float = 10.0
@@ -102,11 +101,25 @@ class LocalRunner:
         )
 
 
+@dataclass(frozen=True)
+class Later:
+    """Another block of a verified candidate, and the `seconds` that the runner took.
+
+    `found`: the block, a failure, or None if the device was lost. `at_fault`: the failure is the
+    candidate's own. `note`: what went wrong on the way, empty if nothing did.
+    """
+
+    found: Block | MeasureResult | None
+    seconds: float = 0.0
+    at_fault: bool = False
+    note: str = ""
+
+
 class Slot:
     """Runs and times what was built, one at a time, under the host-wide lock.
 
-    `make_pacer` builds the pacer when it is first needed. `where` is the GPU that candidates run
-    on, None for this machine's processor, which computes references in any case.
+    `make_probe` builds the clock probe when it is first needed. `where` is the GPU that candidates
+    run on, None for this machine's processor, which computes references in any case.
     """
 
     def __init__(
@@ -114,7 +127,7 @@ class Slot:
         template: Template,
         options: LocalRunner,
         threads: int,
-        make_pacer: Callable[[], Code],
+        make_probe: Callable[[], Code],
         where: GPU | None = None,
     ) -> None:
         self.options = options
@@ -126,10 +139,10 @@ class Slot:
         host = Child(template, _limits(options, None))
         self._host = self.child if where is None else host
         self._info: QueueInfo | None = None
-        self._make_pacer = make_pacer
+        self._make_probe = make_probe
         self._lock: SlotLock | None = None
         self._cpu: SlotLock | None = None
-        self._pace: Pace | None = None
+        self._probes: Probes | None = None
         self._bests: dict[str, Best] = {}
         self._used_start = 0
 
@@ -152,29 +165,33 @@ class Slot:
         """Keep this machine's processor, and so the slot if it is that one, from timing."""
         return self._cpu_lock().building()
 
-    def pace(self) -> Pace:
-        """The pacer with its nominal times, made and taken on first use. Raises MeasureError."""
-        if self._pace is None:
-            pacer = self._make_pacer()
+    def probes(self) -> Probes:
+        """The probe with its nominal times, made and taken on first use. Raises MeasureError."""
+        if self._probes is None:
+            probe = self._make_probe()
             with self._slot_lock().timing():
-                serial = parallel = min(self._paces(pacer, 1, 0.0))
+                serial = parallel = min(self._clock_samples(probe, 1, 0.0))
                 if self.threads > 1:
-                    parallel = min(self._paces(pacer, self.threads, serial))
+                    parallel = min(self._clock_samples(probe, self.threads, serial))
                 alone, barrier = (0.0, 0.0), 0.0
                 if self.where is None:
                     one = self._best_alone(1)
                     alone = (one, self._best_alone(self.threads) if self.threads > 1 else one)
                 if self.threads > 1:
-                    ask = "measure.witness:barrier_seconds"
-                    barrier = self._best_barrier(self._witnessed(ask, self.threads, BARRIER_TRIES))
-            self._pace = Pace(pacer, self.threads, serial, parallel, alone, barrier)
-        return self._pace
+                    ask = "measure.timing.interference:barrier_seconds"
+                    barrier = self._best_barrier(
+                        self._interference(ask, self.threads, BARRIER_TRIES)
+                    )
+            self._probes = Probes(probe, self.threads, serial, parallel, alone, barrier)
+        return self._probes
 
     def noise(self) -> float:
-        """The machine's unrest now: interquartile range of the pacer's times over their minimum."""
-        pace = self.pace()
+        """The machine's unrest now: interquartile range of the clock probe over its minimum."""
+        probes = self.probes()
         with self._slot_lock().timing():
-            return relative_range(self._paces(pace.artifact, pace.threads, pace.parallel))
+            return relative_range(
+                self._clock_samples(probes.artifact, probes.threads, probes.parallel)
+            )
 
     def make_reference(self, job: Job, artifact: Artifact) -> ReferenceReply:
         """Fill the job's memory by running `artifact`; failures are the reply's `error`."""
@@ -193,15 +210,35 @@ class Slot:
             return outcome.value
         return ReferenceReply(error=outcome.text or "no answer")
 
+    def examine(self, job: Job) -> Examined:
+        """Have the interpreter recompute the reference in the job's memory. Raises MeasureError
+        where that comes to no end."""
+        outcome = self._host.ask(
+            "measure.independent:examine",
+            job.spec,
+            job.func_pickle,
+            timeout=self.options.reference_timeout + job.handling_seconds,
+            fds=(job.fd,),
+        )
+        self._host.kill()  # with its writable view, as above
+        if isinstance(outcome.value, Examined):
+            return outcome.value
+        raise MeasureError(
+            f"the interpreter cannot check the reference of {job.func.name}: "
+            f"{outcome.text or 'no answer'}"
+        )
+
     def run(
         self,
         job: Job,
         reply: BuildReply,
         best_seconds: float | None,
         timeout: float | None = None,
-    ) -> MeasureResult:
-        """Verify and time one candidate, again if the device is lost; failed builds as they are."""
+    ) -> tuple[MeasureResult, Block | None]:
+        """Verify a candidate and take its first block, again if the device is lost; failed builds
+        as they are. The block is None unless the result is `ok`."""
         began, started = time.monotonic(), time.time()
+        block = None
         result = MeasureResult(
             reply.status,
             reply.error,
@@ -210,60 +247,46 @@ class Slot:
             started_at=started,
         )
         if reply.artifact is not None:
-            result = self._attempts(job, reply.artifact, best_seconds, result, timeout)
+            result, block = self._attempts(job, reply.artifact, best_seconds, result, timeout)
         # The clock on the wall may be set meanwhile; it is read once.
-        return replace(result, finished_at=started + time.monotonic() - began)
+        return replace(result, finished_at=started + time.monotonic() - began), block
 
-    def turn(self, job: Job, artifact: Code, seconds: float, place: int = 0) -> Turn:
-        """One turn of a verified candidate that takes about so many `seconds`, beside the job's
-        yardstick if there is one, on cores that nobody disturbs as long as the job is patient. Both
-        find the arguments in that `place` in memory.
+    def sample(self, job: Job, artifact: Code, seconds: float, place: int = 0) -> Later:
+        """Another block of a verified candidate that takes about so many `seconds`, with the
+        arguments in that `place` in memory.
 
         What fails gets one more attempt in a new process, unless it took too long. The candidate
-        is to blame if that fails as well, other than for want of memory. The yardstick, which may
-        be as wild, stays out of that attempt, and is one no more if it is the better for it.
+        is at fault if that fails as well, other than for want of memory.
         """
         spent, note = 0.0, ""
-        here = None if job.yardstick is None else job.yardstick.at(place)
         for _attempt in range(2):
             fresh = self._is_fresh
-            patience = min(QUIET_SECONDS, job.patience.seconds)
             outcome, _ = self._call(
                 job,
                 "measure.runner:sample",
                 artifact,
                 seconds,
-                here and (here.yardstick.artifact, here.seconds, here.calm_seconds),
                 self.plan,
-                self.pace() if patience else replace(self.pace(), alone=(0.0, 0.0)),
-                patience,
+                self.probes(),
                 place,
-                timeout=self.options.timeout + patience,
+                timeout=self.options.timeout,
             )
             self._used_start = self.child.starts
             spent += outcome.wall_seconds
-            found = outcome.value
-            if isinstance(found, Estimate):
-                self._learn(artifact, found)
-                spent -= found.waited_seconds
-                job.patience.note(found.waited_seconds, spent)
-                if here is None and note:
-                    job.yardstick = None
-                elif here and found.beside and found.noise <= DISTURBED:
-                    here.note(found.beside.own)
-                return Turn(found, spent, note=note, yardstick=here)
-            here = None
+            if isinstance(outcome.value, Block):
+                self._learn(artifact, outcome.value)
+                return Later(outcome.value, spent, note=note)
             self.child.kill()  # what a kernel does to its process, or to a GPU's context, stays
             if _is_lost(outcome):
-                return Turn(None, spent, note=note)
+                return Later(None, spent, note=note)
             ended = _result(MeasureResult(Status.OK), outcome)
-            story = f"a later visit ended in {ended.status}: {ended.error}"
+            story = f"a later block ended in {ended.status}: {ended.error}"
             if outcome.kind == "timeout":
-                return Turn(ended, spent, note=story)
+                return Later(ended, spent, note=story)
             if fresh:
                 note = story
-        to_blame = outcome.kind != "memory"
-        return Turn(ended, spent, to_blame, "" if to_blame else note)
+        at_fault = outcome.kind != "memory"
+        return Later(ended, spent, at_fault, "" if at_fault else note)
 
     def close(self) -> None:
         """End the child and give up the lock."""
@@ -286,13 +309,13 @@ class Slot:
         best_seconds: float | None,
         result: MeasureResult,
         timeout: float | None,
-    ) -> MeasureResult:
-        pace = self.pace()
+    ) -> tuple[MeasureResult, Block | None]:
+        probes = self.probes()
         lost, limit = 0, self.options.timeout if timeout is None else timeout
         while True:
             fresh = self._is_fresh
             outcome, waited = self._call(
-                job, "measure.runner:run", artifact, self.plan, pace, best_seconds, timeout=limit
+                job, "measure.runner:run", artifact, self.plan, probes, best_seconds, timeout=limit
             )
             self._used_start = self.child.starts
             result = replace(result, queue_seconds=result.queue_seconds + waited, retries=lost)
@@ -307,64 +330,69 @@ class Slot:
             elif fresh or outcome.kind in ("value", "timeout"):
                 break
         result = replace(result, run_wall_seconds=outcome.wall_seconds)
-        if isinstance(outcome.value, RunReply) and outcome.value.estimate is not None:
-            self._learn(artifact, outcome.value.estimate)
+        block = outcome.value.block if isinstance(outcome.value, RunReply) else None
         result = _result(result, outcome)
-        if result.raw_seconds is not None and result.raw_seconds > limit:
-            # There was time left that handling the data did not need.
-            text = f"its fastest call took {result.raw_seconds:.3g} s; {limit:g} s are allowed"
-            return failed(result, Status.RUN_TIMEOUT, text)
-        return result
+        if block is not None:
+            self._learn(artifact, block)
+            if block.raw_seconds > limit:
+                # There was time left that handling the data did not need.
+                text = f"its fastest call took {block.raw_seconds:.3g} s; {limit:g} s are allowed"
+                return result.failed(Status.RUN_TIMEOUT, text), None
+        return result, block
 
     def _call(self, job: Job, function: str, *args: Any, timeout: float) -> tuple[Outcome, float]:
         """One call in the runner child, alone on the device; also the seconds waited for that."""
         seconds = timeout + job.handling_seconds
-        pace = self.pace()
+        probes = self.probes()
         # A child keeps the data of the job at hand, which large ones must not be replaced for.
         self.child.grow_bytes = GROW_BYTES + (DATA_COPIES + job.spec.places) * job.spec.size
         with self._slot_lock().timing() as waited:
-            unready = self._get_ready(pace)
+            unready = self._get_ready(probes)
             if unready is not None:
                 return unready, waited
             outcome = self.child.call(function, job.spec, *args, timeout=seconds, fds=(job.fd,))
         return outcome, waited
 
-    def _get_ready(self, pace: Pace) -> Outcome | None:
+    def _get_ready(self, probes: Probes) -> Outcome | None:
         """Have a new process open the GPU, which takes long, before a candidate's time begins. None
         if it is ready, else what the candidate's outcome is: the device is to blame."""
         if self.where is None or self.child.pid is not None:
             return None
-        found = self.child.call("measure.runner:get_ready", pace, self.where, timeout=OPEN_TIMEOUT)
+        found = self.child.call(
+            "measure.runner:get_ready", probes, self.where, timeout=OPEN_TIMEOUT
+        )
         if found.kind == "value":
             return None
         self.child.kill()
         return replace(found, kind="lost", text=f"the GPU cannot be opened: {found.text}")
 
-    def _paces(self, pacer: Code, threads: int, near: float) -> Sequence[float]:
+    def _clock_samples(self, probe: Code, threads: int, near: float) -> Sequence[float]:
         outcome = self.child.ask(
-            "measure.runner:pace_nominal", pacer, threads, near, self.where, timeout=PACE_TIMEOUT
+            "measure.runner:clock_nominal", probe, threads, near, self.where, timeout=PROBE_TIMEOUT
         )
         if outcome.kind != "value":
-            raise MeasureError(f"the pacer cannot be timed: {outcome.text}")
+            raise MeasureError(f"the clock probe cannot be timed: {outcome.text}")
         return tuple(outcome.value)
 
-    def _witnessed(self, function: str, *args: float) -> float:
-        outcome = self.child.ask(function, *args, timeout=PACE_TIMEOUT)
+    def _interference(self, function: str, *args: float) -> float:
+        outcome = self.child.ask(function, *args, timeout=PROBE_TIMEOUT)
         if outcome.kind != "value":
-            raise MeasureError(f"the witness cannot be timed: {outcome.text}")
+            raise MeasureError(f"the interference probe cannot be timed: {outcome.text}")
         return float(outcome.value)
 
     def _best_alone(self, threads: int) -> float:
-        """The witness's cycles on so many cores that nobody shares; 0 where that is usual."""
+        """The interference probe's cycles on so many cores of one's own; 0 where that is usual."""
         if sharing_is_usual():
             return 0.0
         best = self._best_cycles(threads)
         seconds = 0.0 if best.least < inf else FIRST_LOOK_SECONDS
-        return best.note(self._witnessed("measure.witness:usual_cycles", threads, seconds))
+        return best.note(
+            self._interference("measure.timing.interference:usual_cycles", threads, seconds)
+        )
 
     def _best_cycles(self, threads: int) -> Best:
-        """What is known of the witness on so many cores."""
-        return self._best(witness_name(threads), NEAR)
+        """What is known of the interference probe on so many cores."""
+        return self._best(probe_name(threads), NEAR)
 
     def _best_barrier(self, found: float) -> float:
         """The best barrier of this machine, by which one of `found` seconds is to be judged."""
@@ -376,24 +404,24 @@ class Slot:
             self._bests[name] = Best(self._slot_lock().beside(name), near)
         return self._bests[name]
 
-    def _learn(self, artifact: Code, found: Estimate) -> None:
+    def _learn(self, artifact: Code, found: Block) -> None:
         """What a visit saw that changes what was taken at the start."""
-        threads = self.pace().threads_of(artifact)
-        self._learn_pace(threads, min(found.pacer_samples))
+        threads = self.probes().threads_of(artifact)
+        self._learn_clock(threads, min(found.clock_samples))
         if found.barrier_seconds < inf:
-            self._pace = replace(self.pace(), barrier=self._best_barrier(found.barrier_seconds))
-        if found.witness_cycles < inf:
-            one, together = self.pace().alone
-            best = self._best_cycles(threads).note(found.witness_cycles)
+            self._probes = replace(self.probes(), barrier=self._best_barrier(found.barrier_seconds))
+        if found.probe_cycles < inf:
+            one, together = self.probes().alone
+            best = self._best_cycles(threads).note(found.probe_cycles)
             alone = (best, together) if threads == 1 else (one, best)
-            self._pace = replace(self.pace(), alone=alone)
+            self._probes = replace(self.probes(), alone=alone)
 
-    def _learn_pace(self, threads: int, best: float) -> None:
-        """Correct a nominal time that was taken while other work kept the pacer from its cores."""
-        pace = self.pace()
-        if best * MAX_DRIFT < pace.nominal(threads):
+    def _learn_clock(self, threads: int, best: float) -> None:
+        """Correct a nominal time that was taken while other work had the cores."""
+        probes = self.probes()
+        if best * MAX_DRIFT < probes.nominal(threads):
             one = threads == 1
-            self._pace = replace(pace, serial=best) if one else replace(pace, parallel=best)
+            self._probes = replace(probes, serial=best) if one else replace(probes, parallel=best)
 
     def _slot_lock(self) -> SlotLock:
         if self._lock is None:
@@ -427,7 +455,7 @@ def _result(result: MeasureResult, outcome: Outcome) -> MeasureResult:
         text = f"the runner answered {type(reply).__name__}"
         return replace(result, status=Status.RUNTIME_ERROR, error=text)
     result = replace(result, verify_seconds=reply.verify_seconds)
-    found = reply.estimate
+    found = reply.block
     if found is None:
         return replace(result, status=reply.status, error=reply.error)
     return replace(

@@ -30,6 +30,7 @@ from measure.cluster_settings import (
     SETTINGS,
     STOP,
     check_address,
+    listening_host,
     quiet,
     security,
 )
@@ -133,8 +134,9 @@ def claimed(slot: str) -> Iterator[None]:
 async def _connected(options: SlotOptions, service: Service, folder: str) -> None:
     """One connection to the scheduler, from start to end. Raises OSError and the like."""
     tls_dir = None if options.tls_dir is None else Path(options.tls_dir)
+    scheduler = check_address(options.scheduler, tls_dir)
     worker = Worker(
-        check_address(options.scheduler, tls_dir),
+        scheduler,
         name=options.name,
         nthreads=1,
         resources={options.label: 1},
@@ -143,7 +145,7 @@ async def _connected(options: SlotOptions, service: Service, folder: str) -> Non
         security=security(tls_dir, "worker"),
         extensions={EXTENSION: Extension},
         dashboard_address=NO_DASHBOARD,
-        host=options.host,
+        host=listening_host(scheduler, options.host),
         death_timeout=CONNECT_SECONDS,
     )
     worker.extensions[EXTENSION].service = service

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 
@@ -33,22 +33,22 @@ class Status(StrEnum):
 class MeasureResult:
     """One measurement of one candidate. Times are in seconds.
 
-    `seconds` is the estimate for one call: the lower quartile of its visits, each without what the
-    clock did and what slowed the yardstick beside it (see `measure.timing`, `measure.visits`,
-    `measure.yardstick`); `raw_seconds` is the minimum of all samples as read from the clock.
-    `spread` is the interquartile range of the samples as a fraction of that. `noise` is the
-    machine's unrest, as a fraction: the larger of what is known of the least disturbed visit (the
-    pacer's interquartile range; how long even the best sample waited for a core, or how crowded it
-    was, as long as the job waits for others, see `measure.patience`; how much slower than usual the
-    yardstick was; 0.2 where the host had put the cores apart, see `measure.witness`) and how far
-    two times of equal programs lie apart, nine times in ten, by the last candidates. Differences
-    below it say nothing. All four are None unless the status is `ok`. `runs` counts the timed
-    calls; `samples` are seconds a call, of all visits, drift not cancelled.
+    `seconds` is the estimate for one call: the lower quartile of the candidate's sample blocks,
+    each without the drift of the clock (see `measure.timing.block`, `measure.timing.sampler`);
+    `raw_seconds` is the minimum of all samples as read from the clock. `spread` is the
+    interquartile range of the samples as a fraction of that. `noise` is the machine's unrest,
+    as a fraction: the larger of what is known of the least disturbed block (the clock probe's
+    interquartile range; how long even the best sample waited for a core, or how much slower a
+    shared core was; 0.2 where the host had put the cores under different caches) and how far
+    two times of equal programs lie apart, nine times in ten, by the last candidates.
+    Differences below it say nothing. All four are None unless the status is `ok`. `runs` counts
+    the timed calls; `samples` are seconds a call, of all blocks, drift not cancelled.
 
     `build_seconds`, `queue_seconds` (waiting for the device) and `run_wall_seconds` (all that the
     runner did: linking, verifying, timing; of which `verify_seconds`) are separate clocks.
     `started_at` and `finished_at` are Unix times. `error` is the full text; with `ok` it is empty,
-    or says how a later visit failed, and the noise is then at least 0.5.
+    or says how a later block failed, and the noise is then at least 0.5; of the untransformed
+    baseline also, of which outputs the interpreter recomputed nothing (`measure.independent`).
     `program_hash` names the scheduled program, empty if replay failed; `retries` counts the
     attempts that were lost with a device.
     """
@@ -75,15 +75,29 @@ class MeasureResult:
         """Whether the candidate ran, was verified and was timed."""
         return self.status is Status.OK
 
+    def failed(self, status: Status, error: str) -> MeasureResult:
+        """This measurement with times that do not count any more."""
+        return replace(
+            self,
+            status=status,
+            error=error,
+            seconds=None,
+            raw_seconds=None,
+            spread=None,
+            noise=None,
+            runs=0,
+            samples=(),
+        )
+
 
 @dataclass(frozen=True)
 class Distribution:
-    """Many timings of one finalist, taken in turns with its rivals. Times are in seconds.
+    """Many timings of one finalist, its blocks interleaved with its rivals'. Times are in seconds.
 
     `seconds` is the estimate of one call, as in MeasureResult; `rounds` the
-    estimate of each round alone. `level` is that of the build. With a
+    estimate of each block alone. `level` is that of the build. With a
     status other than `ok` there are no times and `error` says why; with `ok` it is empty, or says
-    how a later turn failed.
+    how a later block failed.
     """
 
     status: Status

@@ -28,8 +28,9 @@ import numpy.typing as npt
 
 from autosched.codegen.artifact import Param
 from autosched.tir import dtypes
-from autosched.tir.expr import OPS, Call, Expr, walk
+from autosched.tir.expr import Call, Expr, walk
 from autosched.tir.nodes import PrimFunc, sites
+from autosched.tir.operations import OPS
 from measure.fence import fenced
 from measure.status import Status
 

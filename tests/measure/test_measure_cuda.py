@@ -23,9 +23,9 @@ from measure import runner
 from measure.build import build
 from measure.gpu_machine import Workspaces
 from measure.gpu_memory import DeviceBuffers, DeviceGuarded
-from measure.gpu_pacer import build_pacer, pacer_source
 from measure.machine import GPU
 from measure.status import Status
+from measure.timing.gpu_clock_probe import build_clock_probe, probe_source
 from measure.verification import Tolerance
 
 
@@ -94,13 +94,13 @@ def _artifact():  # type: ignore[no-untyped-def]
     return build(func, None, Target("cuda -arch=sm_90"))
 
 
-def test_candidates_and_pacers_are_machine_code(queue: CUDAQueue) -> None:
+def test_candidates_and_probes_are_machine_code(queue: CUDAQueue) -> None:
     """By NVRTC, in the builder: nothing is compiled where candidates run."""
     assert _artifact().code.startswith(b"\x7fELF")
-    pacer = build_pacer(Target("cuda -arch=sm_90"), GPU("cuda"), queue.info)
-    assert pacer.code.startswith(b"\x7fELF")
-    assert pacer.launches[0].grid == (4 * 132, 1, 1)
-    assert compile_cuda(pacer_source("cuda", 48 << 10), "sm_80")
+    probe = build_clock_probe(Target("cuda -arch=sm_90"), GPU("cuda"), queue.info)
+    assert probe.code.startswith(b"\x7fELF")
+    assert probe.launches[0].grid == (4 * 132, 1, 1)
+    assert compile_cuda(probe_source("cuda", 48 << 10), "sm_80")
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from measure.local import LocalPool, runs
 from measure.lock import SlotLock
 from measure.machine import GPU
 from measure.pool import JobHandle
-from measure.runner import Pace
+from measure.runner import Probes
 from measure.slot import LocalRunner, gpu_slot
 from measure.status import Status
 
@@ -108,8 +108,8 @@ def test_devices_that_are_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     ):
         made.open_job(vector_add())
     with LocalPool("opencl", runner=LocalRunner(device=77)) as made:
-        pacer = Pace(Artifact(b"", KernelInfo("pacer", ()), "opencl"), 1)
-        outcome = made._slot._get_ready(pacer)
+        probes = Probes(Artifact(b"", KernelInfo("probe", ()), "opencl"), 1)
+        outcome = made._slot._get_ready(probes)
         assert outcome is not None
         assert (outcome.kind, outcome.text[:27]) == ("lost", "the GPU cannot be opened: T")
     with pytest.raises(MeasureError, match="device 1 is a GPU's number, and the target is llvm"):

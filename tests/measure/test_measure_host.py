@@ -11,9 +11,9 @@ import pytest
 
 from autosched.codegen.artifact import Artifact, KernelInfo
 from measure.host import AGE, FRESH, Best, this_machine
-from measure.runner import Pace
+from measure.runner import Probes
 from measure.slot import LocalRunner, Slot
-from measure.timing import Estimate, estimate
+from measure.timing.block import Block, estimate
 from measure.warm import Template
 
 NEAR = 1.5
@@ -106,7 +106,7 @@ def test_barriers_of_a_slot_are_by_the_number_of_threads(tmp_path: Path) -> None
         slot.close()
 
 
-def test_witness_of_a_slot_is_compared_with_the_best_of_this_machine(
+def test_probe_of_a_slot_is_compared_with_the_best_of_this_machine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On one thread and on all; a machine of which nothing is known is looked at for longer."""
@@ -118,11 +118,11 @@ def test_witness_of_a_slot_is_compared_with_the_best_of_this_machine(
     def slot() -> Slot:
         made = Slot(Template([]), LocalRunner(lock_folder=tmp_path), 2, lambda: None)  # type: ignore[arg-type,return-value]
 
-        def witnessed(function: str, threads: int, seconds: float) -> float:
+        def interference(function: str, threads: int, seconds: float) -> float:
             asked.append(seconds)
             return cycles[threads]
 
-        monkeypatch.setattr(made, "_witnessed", witnessed)
+        monkeypatch.setattr(made, "_interference", interference)
         return made
 
     one, two = slot(), slot()
@@ -131,18 +131,18 @@ def test_witness_of_a_slot_is_compared_with_the_best_of_this_machine(
     cycles[1] = 14.0
     assert two._best_alone(1) == 14.0
     assert asked[-1] == 0.0
-    one._pace = Pace(CODE, 2, 1.0, 1.0, (20.0, 21.0), 37e-9)
+    one._probes = Probes(CODE, 2, 1.0, 1.0, (20.0, 21.0), 37e-9)
     one._learn(CODE, seen(13.9))
-    assert one.pace().alone == (13.9, 21.0)
+    assert one.probes().alone == (13.9, 21.0)
     one._learn(SHARED, seen(14.5))
-    assert one.pace().alone == (13.9, 14.5)
+    assert one.probes().alone == (13.9, 14.5)
     one._learn(SHARED, seen(24.0))
-    assert one.pace().alone == (13.9, 14.5)
+    assert one.probes().alone == (13.9, 14.5)
     usual.append(True)
     assert one._best_alone(1) == 0.0
     for made in (one, two):
         made.close()
 
 
-def seen(cycles: float) -> Estimate:
-    return replace(estimate([1.0], [1.0], 1.0, 1), witness_cycles=cycles)
+def seen(cycles: float) -> Block:
+    return replace(estimate([1.0], [1.0], 1.0, 1), probe_cycles=cycles)

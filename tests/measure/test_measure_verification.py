@@ -214,7 +214,7 @@ def test_inputs_are_random_and_repeatable(dtype: str, recipe: object) -> None:
 def test_inputs_used_as_indices_are_in_bounds() -> None:
     table = te.placeholder((7, 3), name="table")
     index = te.placeholder((50,), name="index", dtype="int64")
-    out = te.compute((50, 3), lambda i, j: table[index[i], j], name="out")
+    out = te.compute((50, 3), lambda i, j: table[te.wrap_index(index[i], 7), j], name="out")
     func = te.create_prim_func([table, index, out])
     params = [
         Param("table", (7, 3), "float32", False),

@@ -1,20 +1,21 @@
-"""The witness: two small codes, timed to see whether cores are shared, or lie apart.
+"""The interference probe: two small codes, timed to see whether cores are shared, or lie apart.
 
-Two hardware threads of one core share what fetches and dispatches instructions. While the other one
-is busy, with work of this machine or of another guest of its host, kernels take 1.05 to 1.7 times
-as long, sample for sample, for tenths of a second to tens of seconds; no system counts that, and
-the pacer, whose few instructions wait for one another, does not feel it. A row of instructions that
-do nothing does: it takes as many cycles as can be dispatched at once go into it, and shared 1.2 to
-2.1 times as many (Zen 5, where a loop of one taken branch takes 1.04 to 1.8 times as many, most
-often 1.1 times). How long a cycle is, a chain of exclusive ors tells, each of which takes one in
-any company. What it takes alone is the best that was seen on this machine (`measure.host`).
+Two hardware threads of one core share what fetches and dispatches instructions (SMT). While the
+other one is busy, with work of this machine or of another guest of its host, kernels take 1.05 to
+1.7 times as long, sample for sample, for tenths of a second to tens of seconds; the system counts
+that nowhere, and the clock probe, whose few instructions wait for one another, does not show it. A
+row of instructions that do nothing does: it takes as many cycles as it takes to dispatch them, and
+on a shared core 1.2 to 2.1 times as many (Zen 5, where a loop of one taken branch takes 1.04 to 1.8
+times as many, most often 1.1 times). A chain of exclusive ors, each of which takes one cycle in any
+company, tells how long a cycle is. What the row takes on a core of its own is the least that was
+seen on this machine (`measure.host`).
 
 Where this process may itself run on both threads of a core, sharing is nothing out of the ordinary,
-and it is not looked for.
+and the probe is not used.
 
 A host may also put a guest's cores, for seconds or minutes, under different last-level caches. What
 one thread wrote and another reads then takes long: kernels of two threads took 1.0 to 1.6 times as
-long, and a barrier between them 190 instead of 37 ns. So the barrier is timed as well, and compared
+long, and a barrier between them 190 instead of 37 ns. So a barrier is timed as well, and compared
 with the best that was seen on this machine.
 """
 
@@ -33,13 +34,13 @@ from autosched.runtime.call import time_calls
 from autosched.runtime.link import Library, link
 from autosched.target import Target
 from measure.threads import Threads
-from measure.timing import quantile
+from measure.timing.block import quantile
 
 ROW = 96
 ITERATIONS = 5_000  # about 18 microseconds at 3.9 GHz
 MANY = 8
-CROWDED = 1.15
-"""Times as long as alone: of single looks at a core that nobody shared, 1 % took 1.1 times."""
+SHARED = 1.15
+"""Times as long as alone: of single looks at a core of one's own, 1 % took 1.1 times."""
 CHAIN, LINKS = 300, 64  # about 5 microseconds
 NEAR = 1.03
 """Times the least that was seen, up to which a look is as good as that."""
@@ -85,7 +86,7 @@ done:
   ret void
 }}
 
-define void @witness(ptr %args, ptr %workspace, i32 %threads) {{
+define void @probe(ptr %args, ptr %workspace, i32 %threads) {{
   %n = zext i32 %threads to i64
   %each = ptrtoint ptr %args to i64
   %all = mul i64 %n, %each
@@ -136,7 +137,7 @@ def cycles(threads: int) -> float:
     before = time_calls(code["chain"], 0, 0, 1, 1)
     # To start many threads takes longer.
     each = max(1, threads // MANY)
-    row = time_calls(code["witness"], each, 0, threads, 1) / (each * ITERATIONS)
+    row = time_calls(code["probe"], each, 0, threads, 1) / (each * ITERATIONS)
     link = min(before, time_calls(code["chain"], 0, 0, 1, 1)) / (CHAIN * LINKS)
     return row / link
 
@@ -165,15 +166,15 @@ def least(look: Callable[[], float], alone: float) -> float:
     others for a moment says nothing."""
     best = look()
     for _ in range(TRIES - 1):
-        if best <= CROWDED * alone:
+        if best <= SHARED * alone:
             break
         best = min(best, look())
     return best
 
 
-def crowding(seen: float, alone: float) -> float:
-    """How many more cycles than `alone` were seen, as a fraction; 0 up to `CROWDED`."""
-    return seen / alone - 1.0 if seen > CROWDED * alone else 0.0
+def shared_by(seen: float, alone: float) -> float:
+    """How many more cycles than `alone` were seen, as a fraction; 0 up to `SHARED`."""
+    return seen / alone - 1.0 if seen > SHARED * alone else 0.0
 
 
 def sharing_is_usual() -> bool:
@@ -216,11 +217,11 @@ def watch(threads: int, seconds: float, alone: float) -> tuple[float, float]:
     if usual:
         looks = []
     alone = min(alone, quantile(looks, 0.1)) if looks else alone
-    shared = sum(crowding(look, alone) > 0 for look in looks)
+    shared = sum(shared_by(look, alone) > 0 for look in looks)
     return shared / max(1, len(looks)), best if threads > 1 else 0.0
 
 
 @cache
 def load() -> Library:
     """The code; compiled in the template, whose children have it."""
-    return link(compile_ir(_IR, Target("llvm")), ("witness", "chain", "meet"), parallel.imports())
+    return link(compile_ir(_IR, Target("llvm")), ("probe", "chain", "meet"), parallel.imports())

@@ -1,5 +1,5 @@
-"""The pacer of a GPU: fixed multiply-adds on every multiprocessor, and a kernel that fills shared
-memory with NaN, printed by hand in both languages."""
+"""The clock probe of a GPU: fixed multiply-adds on every multiprocessor, and a kernel that fills
+shared memory with NaN, printed by hand in both languages."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ITERATIONS = {"cuda": 5000, "opencl": 500}
 MOST_SHARED = 48 << 10
 
 _SOURCE = """\
-{kernel} pacer({memory}float *out) {{
+{kernel} clock_probe({memory}float *out) {{
   float a = 1.0f, b = 1.0625f, c = 1.125f, d = 1.1875f;
   for (int i = 0; i < {iterations}; ++i) {{
     a = fma(a, 0.5f, 0.5f);
@@ -38,7 +38,7 @@ _SOURCE = """\
 """
 
 
-def pacer_source(kind: str, shared_bytes: int) -> str:
+def probe_source(kind: str, shared_bytes: int) -> str:
     """Text of the two kernels."""
     text = _SOURCE.format(
         **words(kind, THREADS),
@@ -50,17 +50,17 @@ def pacer_source(kind: str, shared_bytes: int) -> str:
     return text.replace("fma(", "fmaf(" if kind == "cuda" else "fma(").replace("NAN_VALUE", nan)
 
 
-def build_pacer(target: Target, where: GPU, info: QueueInfo) -> GPUArtifact:
-    """The pacer for a device, compiled. Its one argument takes what the threads have computed, so
+def build_clock_probe(target: Target, where: GPU, info: QueueInfo) -> GPUArtifact:
+    """The clock probe for a device, compiled. Its one argument takes what the threads computed, so
     that it is computed. Raises BuildError."""
     from measure.build import compiled
 
     blocks = BLOCKS * info.units
     out = Param("out", (blocks * THREADS,), "float32", True)
     artifact = GPUArtifact(
-        pacer_source(where.kind, info.shared_bytes),
-        KernelInfo("pacer", (out,)),
-        (Launch("pacer", (blocks, 1, 1), (THREADS, 1, 1), (0,)),),
+        probe_source(where.kind, info.shared_bytes),
+        KernelInfo("clock_probe", (out,)),
+        (Launch("clock_probe", (blocks, 1, 1), (THREADS, 1, 1), (0,)),),
         (),
         str(target),
     )
@@ -68,6 +68,6 @@ def build_pacer(target: Target, where: GPU, info: QueueInfo) -> GPUArtifact:
 
 
 def poisoning(blocks: int) -> Launch:
-    """The launch that fills shared memory, of a source that `pacer_source` made. Each thread leaves
+    """The launch that fills shared memory, of a source that `probe_source` made. Each thread leaves
     where its block's lies, which tells apart the threads of a device that is a processor."""
     return Launch("poison", (blocks, 1, 1), (THREADS, 1, 1), (0,))

@@ -1,4 +1,4 @@
-"""The timing protocol on a clock that is made up."""
+"""A block of samples on a clock that is made up."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from measure.timing import Estimate, TimingPlan, drift, estimate, quantile, time_kernel
+from measure.timing.block import Block, drift, estimate, quantile, take_block
+from measure.timing.plan import TimingPlan
 
 PLAN = TimingPlan()
 NOMINAL = 50e-6
@@ -32,29 +33,29 @@ class Clock:
         self.spent += total
         return total
 
-    def pacer(self) -> float:
+    def probe(self) -> float:
         return NOMINAL * self.rate
 
-    def time(self, plan: TimingPlan = PLAN, best: float | None = None) -> Estimate:
+    def time(self, plan: TimingPlan = PLAN, best: float | None = None) -> Block:
         first = self.slow.get(0, self.seconds * self.rate)
-        return time_kernel(self.call, self.pacer, first, plan, NOMINAL, best)
+        return take_block(self.call, self.probe, first, plan, NOMINAL, best)
 
 
 @pytest.mark.parametrize("rate", [0.9, 1.0, 1.2])
 @pytest.mark.parametrize("seconds", [5e-6, 1e-3, 20e-3])
-def test_timing_cancels_the_drift_of_the_clock(seconds: float, rate: float) -> None:
+def test_block_cancels_the_drift_of_the_clock(seconds: float, rate: float) -> None:
     found = Clock(seconds, rate).time()
     assert found.seconds == pytest.approx(seconds)
     assert found.raw_seconds == pytest.approx(seconds * rate)
 
 
-def test_timing_does_not_believe_a_pacer_that_was_kept_waiting() -> None:
+def test_block_does_not_believe_a_clock_probe_that_was_kept_waiting() -> None:
     assert drift([2 * NOMINAL], NOMINAL) == 1.0
     assert drift([NOMINAL / 2], NOMINAL) == 1.0
     assert drift([1.1 * NOMINAL, 5 * NOMINAL], NOMINAL) == pytest.approx(1 / 1.1)
 
 
-def test_timing_stays_within_its_budget() -> None:
+def test_block_stays_within_its_budget() -> None:
     for seconds in (1e-6, 1e-4, 1e-3, 5e-3, 9e-3):
         clock = Clock(seconds)
         found = clock.time()
@@ -62,14 +63,14 @@ def test_timing_stays_within_its_budget() -> None:
         assert len(found.samples) >= (1 if seconds > PLAN.long_ms * 1e-3 else 2)
 
 
-def test_timing_is_short_since_visits_follow() -> None:
+def test_block_is_short() -> None:
     assert len(Clock(1e-4).time().samples) == PLAN.repeats
     long = Clock(1e-2)
     assert long.time().samples == (1e-2,)
     assert long.calls == 2, "the verified call, and one that warms up and counts"
 
 
-def test_timing_gives_up_early_on_what_is_out_of_the_race() -> None:
+def test_block_gives_up_early_on_what_is_out_of_the_race() -> None:
     lost = Clock(1e-3)
     found = lost.time(best=2e-4)
     assert lost.calls - 1 < PLAN.chances
@@ -82,14 +83,14 @@ def test_timing_gives_up_early_on_what_is_out_of_the_race() -> None:
     assert slow.calls == 1  # the verified call said enough
 
 
-def test_timing_forgives_slow_calls_of_a_fast_kernel() -> None:
+def test_block_forgives_slow_calls_of_a_fast_kernel() -> None:
     clock = Clock(1e-5, slow={0: 4e-3, 1: 4e-3, 2: 4e-3})
     found = clock.time(best=1e-5)
     assert found.seconds == pytest.approx(1e-5)
     assert len(found.samples) > 2
 
 
-def test_timing_calls_long_kernels_twice() -> None:
+def test_block_calls_long_kernels_twice() -> None:
     clock = Clock(1.0)
     found = clock.time()
     assert (clock.calls, found.runs) == (1, 1)
@@ -98,14 +99,14 @@ def test_timing_calls_long_kernels_twice() -> None:
     assert clock.calls == 2
 
 
-def test_timing_number_and_repeat_are_kept() -> None:
+def test_block_number_and_repeat_are_kept() -> None:
     plan = replace(PLAN, number=7, repeats=3)
     found = Clock(1e-5).time(plan)
     assert len(found.samples) == 3
     assert found.runs == 21
 
 
-def test_timing_spread_is_relative() -> None:
+def test_block_spread_is_relative() -> None:
     found = estimate([1.0, 1.0, 1.1, 1.3, 9.0], [2.0, 2.2], 2.0, 5)
     assert found.spread == pytest.approx(0.3)
     assert found.noise == pytest.approx(0.05)
@@ -126,14 +127,14 @@ class Shared(Clock):
         self.waits += sum(self.disturbed.get(self.calls + n, 0.0) for n in range(number))
         return super().call(number)
 
-    def time(self, plan: TimingPlan = PLAN, best: float | None = None) -> Estimate:
+    def time(self, plan: TimingPlan = PLAN, best: float | None = None) -> Block:
         first = self.slow.get(0, self.seconds)
-        return time_kernel(
-            self.call, self.pacer, first, plan, NOMINAL, best, waited=lambda: self.waits
+        return take_block(
+            self.call, self.probe, first, plan, NOMINAL, best, waited=lambda: self.waits
         )
 
 
-def test_timing_leaves_out_disturbed_samples() -> None:
+def test_block_leaves_out_disturbed_samples() -> None:
     quiet = Clock(1e-3).time()
     clock = Shared(1e-3, dict.fromkeys(range(2, 40, 3), 0.004))
     found = clock.time()
@@ -144,16 +145,16 @@ def test_timing_leaves_out_disturbed_samples() -> None:
     assert found.runs > quiet.runs
 
 
-def test_timing_goes_on_longer_where_nothing_is_clean_and_says_how_noisy_it_was() -> None:
+def test_block_goes_on_longer_where_nothing_is_clean_and_says_how_noisy_it_was() -> None:
     clock = Shared(2e-3, {n: 2e-3 if n % 7 else 0.5e-3 for n in range(1000)})
     found = clock.time()
-    assert PLAN.budget_ms * 1e-3 < clock.spent < 1.2 * PLAN.patience_ms * 1e-3
+    assert PLAN.budget_ms * 1e-3 < clock.spent < 1.3 * PLAN.disturbed_ms * 1e-3
     assert found.seconds == pytest.approx(2.5e-3)
     assert found.noise == pytest.approx(0.2)  # of the best sample
 
 
-def test_timing_gives_disturbed_calls_another_chance_in_the_race() -> None:
-    clock = Shared(1e-3, dict.fromkeys(range(8), 0.008))
+def test_block_gives_disturbed_calls_another_chance_in_the_race() -> None:
+    clock = Shared(1e-3, dict.fromkeys(range(4), 0.008))
     found = clock.time(best=1e-3)
     assert found.seconds == pytest.approx(1e-3)
     assert len(found.samples) == PLAN.repeats
@@ -161,38 +162,38 @@ def test_timing_gives_disturbed_calls_another_chance_in_the_race() -> None:
     assert lost.time(best=1e-3).runs < 10
 
 
-class Crowded(Clock):
-    """On cores that someone shares while the calls listed are made."""
+class SharedCore(Clock):
+    """On cores that another guest shares while the calls listed are made."""
 
-    def __init__(self, seconds: float, crowd: range) -> None:
-        super().__init__(seconds, slow=dict.fromkeys(crowd, 1.5 * seconds))
-        self.crowd = crowd
+    def __init__(self, seconds: float, shared: range) -> None:
+        super().__init__(seconds, slow=dict.fromkeys(shared, 1.5 * seconds))
+        self.shared = shared
 
-    def time(self, plan: TimingPlan = PLAN, best: float | None = None) -> Estimate:
+    def time(self, plan: TimingPlan = PLAN, best: float | None = None) -> Block:
         first = self.slow.get(0, self.seconds)
-        return time_kernel(
+        return take_block(
             self.call,
-            self.pacer,
+            self.probe,
             first,
             plan,
             NOMINAL,
             best,
-            crowding=lambda: 0.7 if self.calls - 1 in self.crowd else 0.0,
+            interference=lambda: 0.7 if self.calls - 1 in self.shared else 0.0,
         )
 
 
-def test_timing_does_not_count_samples_on_shared_cores() -> None:
-    clock = Crowded(1e-3, range(4))
+def test_block_does_not_count_samples_on_shared_cores() -> None:
+    clock = SharedCore(1e-3, range(4))
     found = clock.time()
     assert found.seconds == pytest.approx(1e-3)
     assert found.noise == 0.0
     assert len(found.samples) == len(Clock(1e-3).time().samples)
 
 
-def test_timing_on_shared_cores_ends_soon_and_says_so() -> None:
-    clock = Crowded(1e-3, range(1000))
+def test_block_on_shared_cores_ends_soon_and_says_so() -> None:
+    clock = SharedCore(1e-3, range(1000))
     found = clock.time()
     assert found.noise == pytest.approx(0.7)
     assert len(found.samples) == PLAN.repeats
-    lost = Crowded(1e-3, range(1000)).time(best=1e-4)
+    lost = SharedCore(1e-3, range(1000)).time(best=1e-4)
     assert lost.noise == pytest.approx(0.7)

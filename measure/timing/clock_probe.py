@@ -1,4 +1,4 @@
-"""The pacer: fixed multiply-adds on every thread, timed to see how fast the clock runs."""
+"""The clock probe: fixed multiply-adds on every thread, timed to see how fast the clock runs."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from autosched.target import Target
 
 ACCUMULATORS = 12  # enough to hide the latency of 4 cycles at two a cycle
 ITERATIONS = 16_000  # 27 or 52 microseconds at 3.7 GHz, by the width of the units
-ENTRY = "pacer"
+ENTRY = "clock_probe"
 
 
-def build_pacer(target: Target, threads: int) -> Artifact:
+def build_clock_probe(target: Target, threads: int) -> Artifact:
     """The kernel, for up to `threads` threads.
 
     Its one argument takes what each thread has computed, so that it is computed.
