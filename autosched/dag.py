@@ -20,7 +20,7 @@ from autosched.tir import dtypes
 from autosched.tir.affine import Affine, Int, same_int, sometimes
 from autosched.tir.canonical import block_index, workload_key
 from autosched.tir.dag_text import dag_text
-from autosched.tir.expr import OPS, Call, Expr, Slot, Var, walk
+from autosched.tir.expr import Call, Expr, Slot, Var, walk
 from autosched.tir.nodes import (
     Access,
     Block,
@@ -32,6 +32,8 @@ from autosched.tir.nodes import (
     outputs_of,
     sites,
 )
+from autosched.tir.operations import OPS
+from autosched.tir.scatter import deciding
 
 EXPENSIVE = frozenset(
     {"exp", "log", "pow", "tanh", "erf", "sigmoid", "sin", "cos", "sqrt", "rsqrt"}
@@ -310,10 +312,7 @@ class ComputeDAG:
 def _read_info(block: Block, access: Access, spatial: tuple[Iter, ...]) -> ReadInfo:
     used: set[Var] = set()
     for index in access.indices:
-        if isinstance(index, Affine):
-            used |= set(index.variables())
-        else:
-            used |= _variables(index, block.reads)
+        used |= deciding(index, block.reads)
     missing = tuple(i for i in block.iters if sometimes(i.extent > 1) and i.var not in used)
     axes = [_axis_of(index) for index in access.indices]
     found = [v for v in axes if isinstance(v, Var)]
@@ -342,22 +341,6 @@ def _axis_of(index: Affine | Expr) -> Var | int | None:
     if index.is_const():
         return 0
     return (index + -index.const).single_var()
-
-
-def _variables(e: Expr, reads: tuple[Access, ...]) -> set[Var]:
-    """Variables of an index that is an expression, those of the indices it reads included."""
-    out: set[Var] = set()
-    for x in walk(e):
-        if isinstance(x, Var):
-            out.add(x)
-        elif isinstance(x, Slot):
-            for index in reads[x.index].indices:
-                out |= (
-                    set(index.variables())
-                    if isinstance(index, Affine)
-                    else _variables(index, reads)
-                )
-    return out
 
 
 def _calls(block: Block) -> Iterator[Call]:

@@ -6,8 +6,9 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeGuard, Union, overload
+from typing import TYPE_CHECKING, Any, TypeGuard, Union, get_args, overload
 
+from autosched.checks import choice, instance, shown, text
 from autosched.codegen.artifact import Artifact
 from autosched.codegen.build import Level, generate_ir
 from autosched.dispatch import chosen
@@ -15,6 +16,7 @@ from autosched.errors import ArgumentError, BuildError
 from autosched.layout_rewrite import LayoutRewriteOption, option_of, split
 from autosched.lowering import lower as lower_func
 from autosched.target import Target
+from autosched.tir.admit import admitted, derived
 from autosched.tir.module import IRModule
 from autosched.tir.nodes import PrimFunc
 
@@ -43,24 +45,28 @@ def function_of(
     from autosched.schedule import Schedule
     from autosched.te import StageSchedule
 
+    if name is not None:
+        name = text("name", name, ArgumentError)
     if isinstance(program, StageSchedule):
         return program.replay(args, name or "main").func
     if isinstance(program, Schedule):
         func = program.func
     elif isinstance(program, IRModule):
-        func = program.main
+        func = admitted(program.main)
     elif isinstance(program, PrimFunc):
-        func = program
+        func = admitted(program)
     else:
         raise ArgumentError(
             f"expected a schedule, an IRModule or a PrimFunc, found {type(program).__name__}"
         )
     if args is not None:
+        if not isinstance(args, (list, tuple)):
+            raise ArgumentError(f"args is {shown(args)}; expected a list of tensors or buffers")
         expected = [b.name for b in func.params]
-        found = [getattr(a, "name", repr(a)) for a in args]
+        found = [getattr(a, "name", shown(a)) for a in args]
         if expected != found:
             raise ArgumentError(f"args are {found}; {func.name} takes {expected}, in this order")
-    return func if name is None else replace(func, name=name)
+    return func if name is None else derived(replace(func, name=name), func)
 
 
 @overload
@@ -95,8 +101,12 @@ def lower(
     """
     if _has_several(program):
         _check_no_args(args)
-        return IRModule({name: lower_func(f) for name, f in program.functions.items()})
-    return lower_func(function_of(program, args, name))
+        return IRModule({name: _lowered(admitted(f)) for name, f in program.functions.items()})
+    return _lowered(function_of(program, args, name))
+
+
+def _lowered(func: PrimFunc) -> PrimFunc:
+    return derived(lower_func(func), func)
 
 
 def _has_several(program: Buildable) -> TypeGuard[IRModule]:
@@ -233,7 +243,7 @@ class BuiltModule(Mapping[str, BuiltFunction]):
         self._functions = dict(functions)
 
     def __getitem__(self, name: str) -> BuiltFunction:
-        if name not in self._functions:
+        if not isinstance(name, str) or name not in self._functions:
             have = ", ".join(self._functions)
             raise ArgumentError(f"no function named {name!r} in the module; it has {have}")
         return self._functions[name]
@@ -311,20 +321,28 @@ def build(
     `layout_rewrite` (default: the option of the task that the program is from) says what becomes of
     weights with a free layout that the schedule packs once: with REWRITE_FOR_PRE_TRANSFORMED the
     function takes them as its `prepare` returns them. Within `ApplyHistoryBest` the best recorded
-    program of a function is built in its place. Raises ArgumentError, CodegenError or BuildError.
+    program of a function is built in its place. Raises VerifyError for a
+    program that breaks a rule of the loop IR, ArgumentError, CodegenError or BuildError.
     """
     if isinstance(args, (str, Target)):
         raise ArgumentError(
             f"args are the parameters of a stage view, found {str(args)!r}; a target is given by "
             "name: build(program, target=...)"
         )
-    where = target if isinstance(target, Target) else Target(target or "llvm")
+    where = Target("llvm" if target is None else target)
+    level = choice("level", level, get_args(Level), ArgumentError)  # type: ignore[assignment]
+    instance("compile_only", compile_only, bool, "True or False", ArgumentError)
+    kinds = (LayoutRewriteOption, type(None))
+    instance("layout_rewrite", layout_rewrite, kinds, "a LayoutRewriteOption", ArgumentError)
     program = _chosen(program, where)
     if _has_several(program):
         _check_no_args(args)
         funcs = program.functions
         return BuiltModule(
-            {n: _build(f, where, level, compile_only, layout_rewrite) for n, f in funcs.items()}
+            {
+                n: _build(admitted(f), where, level, compile_only, layout_rewrite)
+                for n, f in funcs.items()
+            }
         )
     func = function_of(program, args, name)
     return _build(func, where, level, compile_only, layout_rewrite)

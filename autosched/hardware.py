@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from autosched.checks import instance
 from autosched.errors import TargetError
 from autosched.gpu_target import MOST, PROCESSORS, REGISTERS, SHARED, THREADS, VIRTUAL, WARP
 from autosched.target import Target
@@ -53,6 +54,7 @@ class HardwareParams:
 
     def applied(self, target: Target) -> Target:
         """`target` with these figures. Raises TargetError for what its processor is not."""
+        instance("target", target, Target, "a Target", TargetError)
         gpu = {
             SHARED: self.max_shared_memory_per_block,
             THREADS: self.max_threads_per_block,

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from enum import IntEnum
 
 from autosched.errors import WorkloadError
+from autosched.tir.admit import derived
 from autosched.tir.nodes import Access, Block, Buffer, For, PrimFunc, map_func, sites
 
 OPTION = "layout_rewrite"
@@ -55,7 +56,7 @@ def with_option(func: PrimFunc, option: LayoutRewriteOption) -> PrimFunc:
     attrs = {k: v for k, v in func.attrs if k != OPTION}
     if option is not LayoutRewriteOption.INSERT_TRANSFORM_STAGE:
         attrs[OPTION] = int(option)
-    return replace(func, attrs=tuple(sorted(attrs.items())))
+    return derived(replace(func, attrs=tuple(sorted(attrs.items()))), func)
 
 
 def transforms(func: PrimFunc) -> list[Transform]:

@@ -12,6 +12,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any, TypeVar, Union, overload
 
+from autosched.checks import shown
 from autosched.errors import WorkloadError
 from autosched.integers import plain
 from autosched.te import Tensor, create_prim_func
@@ -51,7 +52,9 @@ def register_workload(
     def register(function: F) -> F:
         if not callable(function):
             raise WorkloadError(f"register_workload expects a function, found {function!r}")
-        label = name or getattr(function, "__name__", "")
+        label = getattr(function, "__name__", "") if name is None else name
+        if not isinstance(label, str):
+            raise WorkloadError(f"the name of a workload is {shown(label)}; expected a text")
         if not label or label == "<lambda>":
             raise WorkloadError("a workload without a name of its own needs name=")
         if not label.isprintable():
@@ -111,6 +114,10 @@ def workload_name(func_or_name: FuncOrName) -> str:
     return str(getattr(func_or_name, "__name__", "workload"))
 
 
+DEEPEST = 16
+"""Lists in lists that an argument may be."""
+
+
 def check_args(args: Sequence[Any]) -> tuple[Any, ...]:
     """`args` as a tuple of ints, finite floats, strings, bools and tuples of these; lists become
     tuples.
@@ -118,9 +125,14 @@ def check_args(args: Sequence[Any]) -> tuple[Any, ...]:
     Raises WorkloadError on anything else: arguments are kept in records as JSON.
     """
 
-    def check(value: Any) -> Any:
+    def check(value: Any, depth: int = 0) -> Any:
         if isinstance(value, (list, tuple)):
-            return tuple(check(v) for v in value)
+            if depth == DEEPEST:
+                raise WorkloadError(
+                    f"arguments of a workload are lists in lists up to {DEEPEST} deep; found a "
+                    "deeper one"
+                )
+            return tuple(check(v, depth + 1) for v in value)
         value = plain(value)
         if isinstance(value, (bool, int, str)) or (isinstance(value, float) and isfinite(value)):
             return value
@@ -142,7 +154,12 @@ def tensors_of(func_or_name: FuncOrName, args: Sequence[Any]) -> list[Tensor]:
     """
     function, name = get_workload(func_or_name), workload_name(func_or_name)
     values = check_args(args)
-    signature = inspect.signature(function)
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError) as error:
+        raise WorkloadError(
+            f"workload {name} does not say what it takes: {error}; wrap it in a function"
+        ) from error
     try:
         bound = signature.bind(*values)
     except TypeError as error:

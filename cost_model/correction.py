@@ -7,10 +7,14 @@ Learning, algorithm 2.1). Deterministic, closed form.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from autosched.errors import AutoschedError
 
 Matrix = npt.NDArray[np.float64]
 LIMIT = 128
@@ -44,6 +48,25 @@ class Correction:
             part = slice(low, low + PIECE)
             found[part] += kernel(features[part], self.points) @ self.weights
         return found
+
+    def arrays(self) -> dict[str, npt.NDArray[Any]]:
+        """All that it holds, by names of its own."""
+        return {
+            "correction_points": self.points,
+            "correction_weights": self.weights,
+            "correction_offset": np.array(self.offset),
+        }
+
+    @staticmethod
+    def from_arrays(data: Mapping[str, npt.NDArray[Any]]) -> Correction:
+        """What `arrays` gave. Raises AutoschedError where the shapes do not go together."""
+        points, weights = data["correction_points"], data["correction_weights"]
+        if points.ndim != 2 or weights.shape != points.shape[:1]:
+            raise AutoschedError(
+                f"a correction has points (N, features) and weights (N,); found {points.shape} and "
+                f"{weights.shape}"
+            )
+        return Correction(points, weights, float(data["correction_offset"]))
 
 
 def kernel(a: Matrix, b: Matrix) -> Matrix:

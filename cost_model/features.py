@@ -22,8 +22,9 @@ from autosched.search.footprint import LINE, Floats, SiteUses, Widths, floats, r
 from autosched.tir import dtypes
 from autosched.tir import expr as ex
 from autosched.tir.affine import Affine, Digit
-from autosched.tir.expr import OPS, Call
+from autosched.tir.expr import Call
 from autosched.tir.nodes import Block, Buffer, strides
+from autosched.tir.operations import OPS
 
 
 @dataclass(frozen=True)

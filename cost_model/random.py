@@ -6,7 +6,7 @@ import numpy as np
 
 from autosched.errors import AutoschedError
 from autosched.integers import integer
-from autosched.search.model import HasSpace, Scores, Seconds
+from autosched.search.model import HasSpace, Scores, Seconds, check_asked
 from autosched.sketch.space import Population
 from cost_model.evaluation import evaluator_of
 
@@ -19,6 +19,7 @@ class RandomModel:
 
     def predict(self, task: HasSpace, population: Population) -> Scores:
         """float32 (N,) in [0, 1); minus infinity for candidates that are not legal."""
+        check_asked(task, population)
         table = np.concatenate([population.variant[:, None], population.values], axis=1).astype(
             np.uint64
         )
@@ -35,4 +36,5 @@ class RandomModel:
 
     def fit(self, task: HasSpace, population: Population, seconds: Seconds) -> RandomModel:
         """Learns nothing."""
+        check_asked(task, population)
         return self

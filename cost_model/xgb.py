@@ -15,6 +15,8 @@ Trees are few and shallow, since thousands of candidates are scored a round; see
 
 from __future__ import annotations
 
+import copy
+import hashlib
 import json
 import os
 import zlib
@@ -27,10 +29,11 @@ from zipfile import BadZipFile
 import numpy as np
 import numpy.typing as npt
 
+from autosched.checks import instance, path_text, shown
 from autosched.errors import AutoschedError
 from autosched.integers import integer
 from autosched.search.evaluate import Part
-from autosched.search.model import HasSpace, Scores, Seconds
+from autosched.search.model import HasSpace, Scores, Seconds, check_asked
 from autosched.sketch.space import Population
 from autosched.tir.affine import IntArray
 from cost_model.correction import Correction, fit_correction
@@ -47,8 +50,9 @@ T = TypeVar("T")
 MANY_TASKS = 5
 _UNREADABLE = (BadZipFile, zlib.error, EOFError, RuntimeError)
 """What reading a damaged archive raises, besides ValueError; the last one for its flags."""
-FORMAT = 1
-"""Version of the files that `save` writes."""
+FORMAT = 2
+"""Version of the files that `save` writes. Of the first, which had only what was learned of many
+tasks, the files load as such."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +92,9 @@ class BoostedModel:
 
     def __init__(self, seed: int = 0, boosting: Boosting | None = None) -> None:
         self.seed = integer("seed", seed, 0, AutoschedError)
-        self.boosting = boosting or Boosting()
+        kinds = (Boosting, type(None))
+        instance("boosting", boosting, kinds, "a cost_model.xgb.Boosting", AutoschedError)
+        self.boosting = Boosting() if boosting is None else boosting
         self.data = Dataset.empty()
         self._shared: xgboost.Booster | None = None
         self._own: xgboost.Booster | None = None
@@ -98,12 +104,15 @@ class BoostedModel:
 
     def predict(self, task: HasSpace, population: Population) -> Scores:
         """float32 (N,): the logarithm of the share of the bound expected; minus infinity for
-        candidates that are not legal."""
+        candidates that are not legal. Raises AutoschedError where `fit` was given a task whose
+        candidates are others."""
+        check_asked(task, population)
         own, correction = self._own, self._correction
 
         def score(part: Part, found: Floats, features: Floats) -> Floats:
             learned = [] if own is None else [_of_stores(own, part)]
             if correction is not None:
+                _check_fitted(correction, features)
                 learned.append(-correction.excess(features))
             return found + sum(learned) / len(learned) if learned else found
 
@@ -138,6 +147,7 @@ class BoostedModel:
 
     def predict_data(self, data: Dataset) -> Floats:
         """Scores of a data set, shape (P,), by its prior and the shared trees."""
+        instance("data", data, Dataset, "a cost_model.dataset.Dataset", AutoschedError)
         if self._shared is None or not len(data):
             return data.prior
         said = _said(self._shared, data.rows)
@@ -146,13 +156,15 @@ class BoostedModel:
 
     # Learning ---------------------------------------------------------------------------------
 
-    def fit(self, task: HasSpace, population: Population, seconds: Seconds) -> BoostedModel:
+    def fit(self, task: HasSpace, population: Population, seconds: Seconds) -> Self:
         """A model that has also learned from these measurements of one task, in addition to what
         this model, which is left as it is, learned from others."""
-        found = BoostedModel(self.seed, self.boosting)
-        found._shared = self._shared
-        rows = telling(np.asarray(seconds), self.boosting.kept)
-        population, seconds = population.take(rows), np.asarray(seconds)[rows]
+        check_asked(task, population)
+        times = _seconds(seconds, len(population))
+        found = copy.copy(self)
+        found._own = None
+        rows = telling(times, self.boosting.kept)
+        population, seconds = population.take(rows), times[rows]
         if len(population) >= self.boosting.enough:
             mine = Dataset.of(task, population, seconds)
             rest = replace(mine, prior=self.predict_data(mine))
@@ -176,6 +188,7 @@ class BoostedModel:
 
     def train(self, data: Dataset) -> Self:
         """Learn from a data set and all that was learned from before, afresh; returns itself."""
+        instance("data", data, Dataset, "a cost_model.dataset.Dataset", AutoschedError)
         self.data = Dataset.concat([self.data, data])
         if len(self.data):
             self._shared = self._grown(self.data, self.boosting.shared)
@@ -233,51 +246,80 @@ class BoostedModel:
     # Files ------------------------------------------------------------------------------------
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write `path`.json (trees and options) and `path`.npz (the data learned from)."""
-        booster = self._shared
+        """Write `path`.json (trees and options) and `path`.npz (the data learned from, and what
+        `fit` learned beside trees), all that predictions depend on. Raises AutoschedError for a
+        path that is none, OSError where nothing can be written."""
+        text, data = _files(path)
+        arrays = self.data.arrays()
+        if self._correction is not None:
+            arrays |= self._correction.arrays()
+        with data.open("wb") as file:
+            np.savez_compressed(file, allow_pickle=False, **arrays)
         saved = {
             "format": FORMAT,
             "features": list(NAMES),
             "seed": self.seed,
             "boosting": asdict(self.boosting),
-            "trees": None if booster is None else json.loads(bytes(booster.save_raw("json"))),
+            "trees": _trees(self._shared),
+            "own": _trees(self._own),
+            "corrected": self._correction is not None,
+            "data": hashlib.sha256(data.read_bytes()).hexdigest(),
         }
-        text, data = _files(path)
-        with data.open("wb") as file:
-            np.savez_compressed(file, allow_pickle=False, **self.data.arrays())
         text.write_text(json.dumps(saved), encoding="utf-8")
 
     def load(self, path: str | os.PathLike[str]) -> Self:
         """Become what `save` wrote; returns itself, unchanged where it raises: AutoschedError for
-        files of another format or other features and damaged ones, OSError where there are none."""
+        files of another format or other features, damaged ones, and two of different models,
+        OSError where there are none."""
         text, data = _files(path)
         written = text.read_bytes()
         try:
             saved = json.loads(written)
         except (ValueError, RecursionError) as e:
             raise _damaged(text, e) from e
-        if not isinstance(saved, Mapping) or saved.get("format") != FORMAT:
+        if not isinstance(saved, Mapping) or saved.get("format") not in range(1, FORMAT + 1):
             raise AutoschedError(
-                f"{text} is no cost model of format {FORMAT}; train the model again"
+                f"{text} is no cost model of a format up to {FORMAT}; train the model again"
             )
         if saved.get("features") != list(NAMES):
             raise AutoschedError(
                 f"{text} was trained on other features than this version has; train it again"
             )
+        found = BoostedModel()
         try:
             options = dict(saved["boosting"])
             shared, own = (Forest(**options.pop(name)) for name in ("shared", "own"))
             found = BoostedModel(saved["seed"], Boosting(shared, own, **options))
-            found._shared = None if saved["trees"] is None else _booster(saved["trees"])
+            found._shared = _booster(saved["trees"])
+            if saved["format"] > 1:
+                found._own = _booster(saved["own"])
+                corrected, digest = saved["corrected"], saved["data"]
+            else:
+                corrected, digest = False, None
         except (LookupError, TypeError, ValueError, AutoschedError) as e:
             raise _damaged(text, e) from e
+        if digest not in (None, hashlib.sha256(data.read_bytes()).hexdigest()):
+            raise _damaged(data, ValueError(f"it is not the one that {text} was written with"))
         try:
             with data.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
                 found.data = Dataset.from_arrays(arrays)
+                found._correction = Correction.from_arrays(arrays) if corrected else None
         except (*_UNREADABLE, LookupError, TypeError, ValueError, AutoschedError) as e:
             raise _damaged(data, e) from e
         self.__dict__.update(found.__dict__)
         return self
+
+
+def _seconds(given: object, n: int) -> Seconds:
+    """Measured times, one a candidate. Raises AutoschedError for what is none."""
+    expected = f"expected the seconds of {n} candidates, infinite for those that failed"
+    try:
+        found = np.asarray(given, dtype=np.float64)
+    except (TypeError, ValueError) as e:
+        raise AutoschedError(f"seconds is {shown(given)}; {expected}") from e
+    if found.shape != (n,) or not np.all(found > 0):
+        raise AutoschedError(f"seconds is {shown(given)}; {expected}, all above 0")
+    return found
 
 
 def telling(seconds: Seconds, most: int) -> IntArray:
@@ -321,9 +363,22 @@ def _of_stores(trees: xgboost.Booster, part: Part) -> Floats:
     return found
 
 
+def _check_fitted(correction: Correction, features: Floats) -> None:
+    """Raise AutoschedError where a correction is not of these features: one of them is which
+    structure of the task a candidate has."""
+    fitted, given = correction.points.shape[1] - RAW, features.shape[1] - RAW
+    if fitted != given:
+        raise AutoschedError(
+            f"this model was fitted to a task with {fitted} structures of candidates, and is asked "
+            f"of one with {given}; ask the model that fit was called on, or fit that to this task"
+        )
+
+
 def _files(path: str | os.PathLike[str]) -> tuple[Path, Path]:
-    base = Path(path)
+    base = Path(path_text("path", path, AutoschedError))
     base = base.with_suffix("") if base.suffix in (".json", ".npz") else base
+    if not base.name:
+        raise AutoschedError(f"path is {path!r}; expected the name of a file, such as 'model'")
     return base.with_name(base.name + ".json"), base.with_name(base.name + ".npz")
 
 
@@ -334,9 +389,17 @@ def _damaged(path: Path, reason: Exception) -> AutoschedError:
     )
 
 
-def _booster(trees: Any) -> xgboost.Booster:
+def _trees(booster: xgboost.Booster | None) -> Any:
+    """Trees as JSON values."""
+    return None if booster is None else json.loads(bytes(booster.save_raw("json")))
+
+
+def _booster(trees: Any) -> xgboost.Booster | None:
+    """What `_trees` gave."""
     import xgboost
 
+    if trees is None:
+        return None
     found = xgboost.Booster({"nthread": 1})
     found.load_model(bytearray(json.dumps(trees).encode()))
     return found

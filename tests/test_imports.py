@@ -28,7 +28,7 @@ MAY_IMPORT = {
     },
 }  # fmt: skip
 """Part -> the parts that it may import from."""
-OUTWARD = {"autosched"}
+OUTWARD = {"autosched", "autosched.graph"}
 """Modules that hand out names of outer parts lazily, inside `__getattr__`."""
 
 
@@ -173,6 +173,14 @@ def test_public_names_are_not_hidden_by_modules():
     taken = {m.split(".")[1] for m in MODULES if m.startswith("autosched.") and m.count(".") == 1}
     hidden = taken & set(autosched.__all__) - set(autosched._SUBPACKAGES)
     assert not hidden, f"importing autosched.{hidden.pop()} would put a module in place of a name"
+
+
+def test_public_names_of_graph_are_not_hidden_by_modules():
+    from autosched import graph
+
+    modules = {m.split(".")[2] for m in MODULES if m.startswith("autosched.graph.")}
+    assert not modules & set(graph.__all__) - set(graph._PARTS)
+    assert all(getattr(graph, name) is not None for name in graph.__all__)
 
 
 def test_unknown_names_are_attribute_errors():

@@ -10,7 +10,7 @@ import pytest
 
 import autosched as at
 from autosched import te
-from autosched.errors import ScheduleError, TensorExprError
+from autosched.errors import ArgumentError, ScheduleError, TensorExprError
 from autosched.tir.nodes import PrimFunc
 
 wrong: Any = at
@@ -38,7 +38,7 @@ def an_index_map_that_raises() -> None:
     ("mistake", "message"),
     [
         (split_by_an_int, r"split: expected a list of factors, such as \[None, 4\], found 4"),
-        (lambda: wrong.Schedule(program(), 3), "decisions of a Schedule are a mapping .* found 3"),
+        (lambda: wrong.Schedule(program(), 3), "decisions of a Schedule is 3; expected a mapping"),
         (lambda: wrong.IRModule({"a": 3}), "expected a PrimFunc for 'a', found int"),
         (lambda: wrong.IRModule([program()]), r"expected a mapping .* IRModule.of\(f, g\)"),
         (lambda: wrong.IRModule.of(3), "expected functions, found int"),
@@ -118,3 +118,55 @@ def test_a_stage_of_a_recurrence_stays_one_block() -> None:
         sch.decompose_reduction(g, k)
     with pytest.raises(ScheduleError, match=r"cannot be bound to a thread: .* bound to a thread"):
         sch.bind(t, "threadIdx.x")
+
+
+@pytest.mark.parametrize("identity", [0, 1, -100, 2, 1e6])
+def test_an_identity_that_is_neutral_for_some_numbers_only_is_refused(identity: float) -> None:
+    largest = te.comm_reducer(lambda x, y: te.if_then_else(x > y, x, y), lambda t: identity)
+    k = te.reduce_axis((0, 4), name="k")
+    with pytest.raises(TensorExprError, match="identity of reducer reduce is not neutral"):
+        largest(A[0, k], axis=k)
+
+
+def test_identities_of_partial_combinations_are_neutral() -> None:
+    k = te.reduce_axis((0, 4), name="k")
+    lowest = te.min_value("float32")
+    first = te.comm_reducer(
+        lambda x, y: (te.if_then_else(x[1] >= y[1], x[0], y[0]), te.max(x[1], y[1])),
+        lambda i, v: (te.const(-1, i), te.min_value(v)),
+    )
+    added = te.comm_reducer(  # mean and count: 0 / 0 where both counts are 0
+        lambda x, y: ((x[0] * x[1] + y[0] * y[1]) / (x[1] + y[1]), x[1] + y[1]),
+        lambda a, b: (te.const(0, a), te.const(0, b)),
+    )
+    logs = te.comm_reducer(lambda x, y: te.log(te.exp(x) + te.exp(y)), lambda t: lowest)
+    for made in (first((k, A[0, k]), k), added((A[0, k], A[1, k]), k), (logs(A[0, k], k),)):
+        assert made[0].dtype in ("int64", "float32")
+
+
+def test_errors_of_calls_name_the_function() -> None:
+    B = te.compute((4, 4), lambda i, j: A[i, j] + 1.0, name="B")
+    built = at.build(te.create_prim_func([A, B], name="plus_one"), target="llvm")
+    for arrays in ((np.zeros(3),), (np.zeros((4, 4)), np.zeros((4, 4)))):
+        with pytest.raises(ArgumentError, match="plus_one") as found:
+            built(*arrays)
+        assert "autosched_kernel" not in str(found.value)
+
+
+def test_buffers_are_given_by_name_where_they_are_numbered() -> None:
+    C = te.compute((4, 4), lambda i, j: A[i, j] * 2.0, name="C")
+    func = te.create_prim_func([A, te.compute((4, 4), lambda i, j: C[i, j] + 1.0, name="D")])
+    texts = []
+    for buffer in ("C", 0):
+        sch: Any = at.Schedule(func)
+        c = sch.get_block("C")
+        sch.storage_align(c, buffer, 0, 32, 8)
+        sch.cache_write(c, buffer, "local")
+        sch.set_scope(c, "C_local" if buffer else 0, "shared")
+        texts.append(sch.func.script())
+        again = at.Schedule(func)
+        again.replay(sch.trace)
+        assert again.func.script() == texts[-1]
+        with pytest.raises(ScheduleError, match="the block writes C_local; expected one of these"):
+            sch.set_scope(c, "nothing", "local")
+    assert texts[0] == texts[1]

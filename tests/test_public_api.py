@@ -25,7 +25,7 @@ TOP = words(
     LocalRunner
     PreloadCustomSketchRule PreloadMeasuredStates RandomModel RecordReader RecordToFile
     RecordToStore Schedule
-    SearchTask SketchPolicy Target TaskScheduler TensorIntrin TuningOptions XGBModel build
+    SearchTask SketchPolicy Target graph TaskScheduler TensorIntrin TuningOptions XGBModel build
     LayoutRewriteOption load_best_record lower ops passes register_workload te
     """
 )

@@ -8,6 +8,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from autosched.cli.common import add_db, add_workload, at_least, make_task
+from autosched.cli.model import is_model, shape_argument
 from autosched.errors import AutoschedError
 from autosched.tuning.best import best_schedule
 from autosched.tuning.progress import format_seconds
@@ -26,6 +27,10 @@ written, the machine's peak (float32) and NumPy's BLAS (matrix products).
 examples:
   autosched bench matmul_add 1024 1024 1024
   autosched bench softmax 4096 1024 --db tuning.db --rounds 20 --json
+  autosched bench resnet50.onnx
+
+A model is timed beside onnxruntime and OpenVINO where they are installed, in turns, and each of its
+kernels by itself.
 """
 
 
@@ -39,13 +44,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="turns of timings of each program (default: %(default)s)",
     )  # fmt: skip
     parser.add_argument(
+        "--shape", type=shape_argument, action="append", default=[], metavar="NAME=1,3,224,224",
+        help="of a model: fix the shape of an input",
+    )  # fmt: skip
+    parser.add_argument("--threads", type=at_least(1), metavar="N", help="of a model")
+    parser.add_argument("--cache", metavar="DIR", help="of a model: folder of compiled kernels")
+    parser.add_argument(
         "--no-limits", action="store_true", help="leave out the machine's peak and NumPy"
     )
     parser.add_argument("--json", action="store_true", help="the figures as one JSON object")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Time the best recorded program of a workload beside its baselines."""
+    """Time the best recorded program of a workload beside its baselines, or a model."""
+    if is_model(options.workload):
+        from autosched.cli.bench_model import bench_model
+
+        return bench_model(options.workload, options)
     from autosched.cli.rivals import measure_beside
     from autosched.sketch.default import default_schedule
     from measure.local import LocalPool

@@ -1,19 +1,26 @@
-"""`autosched cluster`: certificates, and who is there."""
+"""`autosched cluster`: certificates, a cluster on one machine, and who is there."""
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
+import signal
+import threading
 import time
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from autosched.cli.common import at_least, positive_seconds
 from autosched.cli.scheduler import add_tls
-from autosched.errors import MeasureError
+from autosched.cli.worker import add_slots, say, slots_of
+from autosched.errors import AutoschedError, MeasureError
 
 _EPILOG = """\
 examples:
+  autosched cluster local                     # this machine alone, with TLS: makes certificates,
+                                              # runs scheduler and worker, prints the pool's address
   autosched cluster certs certs               # then copy the folder to every machine
   autosched cluster devices tls://10.0.0.1:8786 --tls-dir certs
 
@@ -36,6 +43,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="how long they are valid (default: %(default)s)",
     )
+    local = actions.add_parser(
+        "local", help="certificates, a scheduler and a worker on this machine, until Ctrl-C"
+    )
+    local.add_argument(
+        "--port", type=int, default=8786, help="the port, 0 for any (default: %(default)s)"
+    )
+    local.add_argument(
+        "--tls-dir",
+        type=Path,
+        metavar="DIR",
+        help="folder of certificates, made if it is not there (default: autosched/tls in "
+        "XDG_STATE_HOME, or in ~/.local/state)",
+    )
+    add_slots(local, label="local")
     devices = actions.add_parser("devices", help="list the devices of a cluster, checking each")
     devices.add_argument("address", metavar="ADDR", help="the scheduler, as for `worker`")
     devices.add_argument(
@@ -53,19 +74,90 @@ def run(options: argparse.Namespace) -> int:
     """Do what ACTION says."""
     if options.action == "certs":
         return _certs(options.folder, options.days)
+    if options.action == "local":
+        return _local(options)
     return _devices(options)
 
 
 def _certs(folder: Path, days: int) -> int:
+    for path in _make_certs(folder, days):
+        print(path)
+    return 0
+
+
+def _make_certs(folder: Path, days: int) -> list[Path]:
     try:
         from measure.certs import make_certs
     except ImportError as e:
         raise MeasureError(
             "certificates need the package cryptography; run: pip install 'autosched[cluster]'"
         ) from e
-    for path in make_certs(folder, days):
-        print(path)
+    return make_certs(folder, days)
+
+
+def _local(options: argparse.Namespace) -> int:
+    """Scheduler and worker in one process, which ends with the scheduler."""
+    from measure.cluster_settings import CA, require_dask
+
+    require_dask()
+    from measure.scheduler import serve
+
+    folder = (options.tls_dir or _state_folder() / "tls").absolute()
+    if not (folder / CA).exists():
+        _make_certs(folder, 825)
+        print(f"certificates in {folder}", flush=True)
+    options.tls_dir = folder
+    worker = _Worker(options)
+
+    def say(text: str) -> None:
+        options.scheduler = text.split()[-1]
+        pool = f"{options.scheduler}?tls-dir={quote(str(folder))}"
+        print(f'{text}\nautosched tune WORKLOAD ARGS --pool "{pool}"', flush=True)
+        worker.start()
+
+    try:
+        serve("127.0.0.1", options.port, folder, say)
+    finally:
+        worker.end()
     return 0
+
+
+class _Worker:
+    """The worker's supervisor, in a thread. Where it fails, so does the process: as by SIGTERM."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self._options = options
+        self._over = threading.Event()
+        self._failed: AutoschedError | None = None
+        self._thread = threading.Thread(target=self._run)
+
+    def start(self) -> None:
+        """Serve the scheduler at `options.scheduler`."""
+        self._thread.start()
+
+    def end(self) -> None:
+        """End it. Raises what it failed with."""
+        self._over.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+        if self._failed is not None:
+            raise self._failed
+
+    def _run(self) -> None:
+        from measure.supervisor import Supervisor
+
+        try:
+            with Supervisor(slots_of(self._options, "127.0.0.1"), say) as supervisor:
+                supervisor.run(self._over)
+        except AutoschedError as e:
+            self._failed = e
+            os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _state_folder() -> Path:
+    """Where this user's programs keep what they need again."""
+    state = os.environ.get("XDG_STATE_HOME", "")
+    return (Path(state) if state else Path.home() / ".local" / "state") / "autosched"
 
 
 def _devices(options: argparse.Namespace) -> int:

@@ -22,11 +22,11 @@ from autosched.runtime.queue import QueueInfo
 from autosched.target import Target
 from measure.child import Child
 from measure.devices import this_device
-from measure.host import Best, witness_name
+from measure.host import Best, probe_name
 from measure.lock import SlotLock
+from measure.timing.interference import NEAR
 from measure.warm import Limits as ChildLimits
 from measure.warm import Template
-from measure.witness import NEAR
 
 _NVIDIA_SMI = ("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader")
 
@@ -56,7 +56,6 @@ class Report:
     granted: dict[str, bool]
     limits: Limits | None
     company: tuple[float, float] | None
-    """Of `measure.witness.watch`: how much of a second a core was shared; a barrier's time."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -197,11 +196,11 @@ def _asked(function: str) -> Any:
 def _company(threads: int) -> tuple[float, float]:
     """Asked in a child that goes before other work, as runners do."""
     with closing(SlotLock()) as lock:
-        alone = Best(lock.beside(witness_name(threads)), NEAR).least
+        alone = Best(lock.beside(probe_name(threads)), NEAR).least
     template = Template(warm="measure.build:warm")
     child = Child(template, ChildLimits(urgent=True))
     try:
-        outcome = child.call("measure.witness:watch", threads, 1.0, alone, timeout=30)
+        outcome = child.call("measure.timing.interference:watch", threads, 1.0, alone, timeout=30)
         if outcome.kind != "value":
             raise MeasureError(f"the cores cannot be watched: {outcome.text}")
         shared, barrier = outcome.value

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from autosched.cli.common import at_least, parse_value, plain, positive_seconds, task_of
-from autosched.cli.status import INTERRUPTED
+from autosched.cli.status import FAILED, INTERRUPTED
 from autosched.errors import AutoschedError
 from autosched.tuning.progress import format_seconds
 
@@ -27,8 +29,11 @@ examples:
   autosched jobs submit my_ops.py:attention 128 64 --server http://tuner:8000
   autosched jobs submit --script program.py
   autosched jobs list --state running
-  autosched jobs watch 9f2c4e1ab7d84d6f8c0a3b5e7d9f1c2e
-  autosched jobs resume 9f2c4e1ab7d84d6f8c0a3b5e7d9f1c2e --trials 64
+  autosched jobs list --name resnet --tag nightly --since 2026-01-31
+  autosched jobs watch 9f2c4e1a
+  autosched jobs resume 9f2c4e1a --trials 64
+  autosched jobs clone 9f2c4e1a --seed 7 --watch
+  autosched jobs cancel 9f2c4e1a 77d01b3c
 
 The server is --server, or else {SERVER}, or else {DEFAULT_SERVER}. The token, where the server
 asks for one, is in the file named by --token-file, or else in {TOKEN}.
@@ -44,22 +49,37 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _add_submission(submit)
     listing = actions.add_parser("list", help="the jobs, newest first")
     listing.add_argument("--state", choices=STATES, help="only these jobs")
+    for name, text in (
+        ("name", "part of the job's name, or its workload's"),
+        ("tag", "a tag"),
+        ("client", "whose they are"),
+        ("device", "what they are measured on"),
+    ):
+        listing.add_argument(f"--{name}", metavar="TEXT", help=f"only of these: {text}")
+    for name, text in (("since", "made on that day (UTC) or later"), ("until", "or earlier")):
+        listing.add_argument(f"--{name}", type=_day, metavar="YYYY-MM-DD", help=text)
     listing.add_argument(
         "--limit", type=at_least(1), default=20, metavar="N",
         help="so many jobs at most (default: %(default)s)",
     )  # fmt: skip
     watching = actions.add_parser("watch", help="follow a job to its end")
-    cancel = actions.add_parser("cancel", help="end a job; what was measured stays")
+    show = actions.add_parser("show", help="what is known of a job")
+    cancel = actions.add_parser("cancel", help="end jobs; what was measured stays")
+    clone = actions.add_parser("clone", help="queue another job like one, with another seed")
+    clone.add_argument("--seed", type=at_least(0), metavar="N", help="default: that of ID and 1")
+    delete = actions.add_parser("delete", help="remove a job that has ended, and its records")
     resume = actions.add_parser("resume", help="let a job that has ended go on where it was")
     resume.add_argument(
         "--trials", type=at_least(0), default=0, metavar="N",
         help="so many trials more than before (default: 0, those that were left)",
     )  # fmt: skip
-    for action in (watching, cancel, resume):
-        action.add_argument("id", metavar="ID", help="id of a job")
-    for action in (submit, resume):
+    short = "id of a job, or the first four or more characters that no other has"
+    for action in (watching, show, resume, clone, delete):
+        action.add_argument("id", metavar="ID", help=short)
+    cancel.add_argument("ids", metavar="ID", nargs="+", help=short)
+    for action in (submit, resume, clone):
         action.add_argument("--watch", action="store_true", help="follow the job to its end")
-    for action in (submit, listing, watching, cancel, resume):
+    for action in (submit, listing, watching, show, cancel, resume, clone, delete):
         action.add_argument(
             "--server", metavar="URL", help=f"address of the service (default: ${SERVER}, or "
             f"{DEFAULT_SERVER})",
@@ -88,11 +108,15 @@ def _add_submission(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=at_least(0), default=0, metavar="N", help="default: 0")
     parser.add_argument(
         "--priority", type=int, default=0, metavar="P",
-        help="-100 to 100; the highest goes first (default: 0)",
+        help="-100 to 100, among your own jobs; above 10 for admins (default: 0)",
     )  # fmt: skip
     parser.add_argument("--time-budget", type=positive_seconds, metavar="S", help="seconds")
     parser.add_argument("--early-stopping", type=positive, metavar="N", help="trials without gain")
     parser.add_argument("--per-round", type=positive, metavar="N", help="proposed at a time")
+    parser.add_argument("--name", metavar="TEXT", help="what the job is called")
+    parser.add_argument(
+        "--tag", metavar="WORD", action="append", default=[], help="found by this; may be repeated"
+    )
     parser.add_argument(
         "--key", metavar="TEXT", help="names this submission: repeated, it makes no second job"
     )
@@ -104,14 +128,24 @@ def run(options: argparse.Namespace) -> int:
 
     url = options.server or os.environ.get(SERVER) or DEFAULT_SERVER
     with Client(url, _token(options.token_file), on_wait=_say_waiting) as client:
+        if options.action != "submit":
+            client.probe()  # what asks about jobs of a server does not wait for one to be started
         if options.action == "list":
             return _list(client, options)
         if options.action == "watch":
             return _watch(client, options.id, options)
+        if options.action == "cancel":
+            return _cancel(client, options)
+        if options.action == "delete":
+            client.delete(options.id)
+            print(json.dumps({"deleted": options.id}) if options.json else f"{options.id} is gone")
+            return 0
         if options.action == "submit":
             job = _submit(client, options)
-        elif options.action == "cancel":
-            job = client.cancel(options.id)
+        elif options.action == "show":
+            job = client.job(options.id)
+        elif options.action == "clone":
+            job = client.clone(options.id, options.seed)
         else:
             job = client.resume(options.id, options.trials)
         if not getattr(options, "watch", False):
@@ -145,6 +179,8 @@ def _submit(client: Client, options: argparse.Namespace) -> Job:
         "seed": options.seed,
         "priority": options.priority,
         "key": options.key,
+        "job_name": options.name,
+        "tags": options.tag,
         "options": {name: value for name, value in given.items() if value is not None},
     }
     if (options.workload is None) == (options.script is None):
@@ -160,9 +196,33 @@ def _submit(client: Client, options: argparse.Namespace) -> Job:
 
 
 def _list(client: Client, options: argparse.Namespace) -> int:
-    for _, job in zip(range(options.limit), client.jobs(options.state), strict=False):
+    filters = {name: getattr(options, name) for name in ("name", "tag", "client", "device")}
+    if options.since is not None:
+        filters["created_after"] = options.since.isoformat()
+    if options.until is not None:
+        filters["created_before"] = (options.until + timedelta(days=1)).isoformat()
+    found = client.jobs(options.state, **filters)
+    for _, job in zip(range(options.limit), found, strict=False):
         print(job.model_dump_json() if options.json else _row(job))
     return 0
+
+
+def _cancel(client: Client, options: argparse.Namespace) -> int:
+    report = client.cancel_many(options.ids)
+    for job in report.jobs:
+        print(job.model_dump_json() if options.json else _described(job))
+    for asked, why in report.refused.items():
+        print(f"autosched jobs: {plain(f'{asked}: {why}')}", file=sys.stderr)
+    return FAILED if report.refused else 0
+
+
+def _day(text: str) -> datetime:
+    try:
+        return datetime.strptime(text, "%Y-%m-%d").replace(tzinfo=UTC)
+    except ValueError as e:
+        raise argparse.ArgumentTypeError(
+            f"expected a day such as 2026-01-31, found {text!r}"
+        ) from e
 
 
 def _watch(client: Client, job_id: str, options: argparse.Namespace) -> int:
@@ -182,6 +242,8 @@ def _watch(client: Client, job_id: str, options: argparse.Namespace) -> int:
 
 
 def _title(job: Job) -> str:
+    if job.name not in ("", job.workload_name):
+        return job.name
     if job.workload_args is None:
         return job.workload_name
     return f"{job.workload_name}({', '.join(map(str, job.workload_args))})"
@@ -199,6 +261,17 @@ def _described(job: Job) -> str:
         f"job {job.id} of {_title(job)} is {job.state}",
         f"  {job.trials_done} of {job.trials_requested} trials, on {job.target}",
     ]
+    if job.queue_place is not None:
+        lines.append(f"  number {job.queue_place} in the queue")
+    if job.phase is not None:
+        to_go = "" if job.eta_seconds is None else f", about {job.eta_seconds:.0f} s to go"
+        lines.append(f"  {job.phase}, for {job.run_seconds:.0f} s so far{to_go}")
+    if job.best_seconds is not None:
+        speed = "" if job.gflops is None else f", {job.gflops:.4g} GFLOP/s"
+        gain = "" if job.gain is None else f", {job.gain:.3g} times as fast as the baseline"
+        lines.append(f"  best {format_seconds(job.best_seconds)}{speed}{gain}")
+    if job.notice:
+        lines.append(f"  {job.notice}")
     if job.error:
         lines.append(f"  {job.error}")
     return plain("\n".join(lines))

@@ -14,8 +14,10 @@ from autosched.errors import AutoschedError
 _COMMANDS = {
     "tune": ("autosched.cli.tune", "search for the fastest program of a workload"),
     "best": ("autosched.cli.best", "the best program recorded for a workload"),
-    "show": ("autosched.cli.show", "one record, as schedule, script, LLVM IR or assembly"),
-    "bench": ("autosched.cli.bench", "time the best program recorded beside its baselines"),
+    "show": ("autosched.cli.show", "a record as text; a model's graph, groups, tasks or plan"),
+    "bench": ("autosched.cli.bench", "time what is recorded, or a model, beside its baselines"),
+    "compile": ("autosched.cli.compile", "compile an ONNX model into a folder"),
+    "run": ("autosched.cli.run", "run a model on arrays in files"),
     "records": ("autosched.cli.records", "export, import, merge and distill records"),
     "jobs": ("autosched.cli.jobs", "jobs of a service: submit, list, watch, cancel, resume"),
     "scheduler": ("autosched.cli.scheduler", "the scheduler of a cluster of devices"),
@@ -34,6 +36,8 @@ examples:
   autosched tune my_ops.py:attention 128 64 --trials 256 --db tuning.db
   autosched best matmul_add 1024 1024 1024 --as schedule
   autosched records export all.json --db autosched.db
+  autosched compile resnet50.onnx -o resnet50/
+  autosched run resnet50/ --input data=image.npy --output scores.npz
 
 `autosched COMMAND --help` explains a command, `autosched tune --help` lists the operators.
 exit status: 0 done, 1 failed (the reason is on standard error), 2 wrong usage, 130 interrupted

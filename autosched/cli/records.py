@@ -87,10 +87,14 @@ def run(options: argparse.Namespace) -> int:
             out = sys.stdout.buffer if options.file == "-" else options.file
             _say(f"{_counted(export_jsonl(source, out, **filters), 'record')} written")
     elif options.action == "import":
+        from autosched.tuning.stored import checked
+
         log = sys.stdin.buffer if options.file == "-" else options.file
-        return _report(options.file, import_into(options.db, log))
+        return _report(options.file, import_into(options.db, log, checked))
     elif options.action == "merge":
-        reports = merge(options.sources, options.into)
+        from autosched.tuning.stored import checked
+
+        reports = merge(options.sources, options.into, checked)
         return max(map(_report, options.sources, reports))
     elif options.action == "verify":
         return _verify(options)

@@ -9,7 +9,10 @@ _EPILOG = """\
 One scheduler brings tuning runs and workers together. It measures nothing, keeps nothing, and may
 be started again at any time: workers and running tunings connect anew and go on.
 
-on one machine:
+on one machine with TLS, scheduler and worker in one:
+  autosched cluster local
+
+on one machine that has no other users; without TLS, every account of it can run programs as you:
   autosched scheduler
   autosched worker --scheduler tcp://127.0.0.1:8786 --label cpu
   autosched tune matmul_add 1024 1024 1024 --pool tcp://127.0.0.1:8786

@@ -8,6 +8,8 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from autosched.cli.common import FORMS, add_db, plain, task_of
+from autosched.cli.model import add_model_options, is_model
+from autosched.cli.show_model import MODEL_FORMS, show_model
 from autosched.errors import AutoschedError, WorkloadError
 from autosched.tuning.best import schedule_of
 from autosched.tuning.progress import format_seconds
@@ -23,6 +25,7 @@ examples:
   autosched show 12
   autosched show 12 --as asm
   autosched show 3 --db tuning.db --as schedule --workload my_ops.py:attention
+  autosched show resnet50.onnx --as groups
 """
 
 
@@ -30,11 +33,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
     parser.epilog = _EPILOG
     parser.add_argument(
-        "id", metavar="ID", type=int, help="a record's id (in a log: the number of its line)"
+        "id",
+        metavar="ID|MODEL.onnx",
+        type=_subject,
+        help="a record's id (in a log: the number of its line), or a model",
     )
     add_db(parser)
+    add_model_options(parser, db=False)
+    parser.add_argument("--target", default="llvm", help="what a model is compiled for")
     output = parser.add_mutually_exclusive_group()
-    output.add_argument("--as", dest="form", choices=FORMS, help="print the program in this form")
+    output.add_argument(
+        "--as",
+        dest="form",
+        choices=(*FORMS, *MODEL_FORMS),
+        help="print the program in this form; a model as graph, groups, tasks, plan or script",
+    )
     output.add_argument("--json", action="store_true", help="the record as one JSON object")
     parser.add_argument(
         "--workload",
@@ -44,7 +57,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print one record, or its program."""
+    """Print one record, or its program; or a model."""
+    forms = (*MODEL_FORMS, "script") if isinstance(options.id, str) else FORMS
+    if options.form is not None and options.form not in forms:
+        raise WorkloadError(f"--as {options.form}: expected one of {', '.join(forms)} here")
+    if isinstance(options.id, str):
+        print(show_model(options.id, options.form or "graph", options))
+        return 0
     with open_records(options.db) as source:
         record = source.get(options.id)
         workload = source.workload(record.workload_key)
@@ -56,6 +75,18 @@ def run(options: argparse.Namespace) -> int:
     else:
         print(describe(record, workload))
     return 0
+
+
+def _subject(text: str) -> int | str:
+    """An argparse type: a record's number, or a model's path."""
+    if is_model(text):
+        return text
+    try:
+        return int(text)
+    except ValueError as e:
+        raise argparse.ArgumentTypeError(
+            f"expected a record's number, or a model MODEL.onnx, found {text!r}"
+        ) from e
 
 
 def _task(record: Record, workload: Workload, function: str | None) -> SearchTask:

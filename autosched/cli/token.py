@@ -5,12 +5,13 @@ from __future__ import annotations
 import argparse
 import json
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from autosched.cli.common import DEFAULT_DB
+from autosched.cli.common import DEFAULT_DB, at_least, positive_seconds
 
 if TYPE_CHECKING:
-    from records.tokens import Token
+    from records.submissions import Quota
+    from records.tokens import Token, Tokens
 
 _EPILOG = """\
 scopes, each of which contains those before it:
@@ -20,6 +21,8 @@ scopes, each of which contains those before it:
 
 examples:
   autosched token create --name ann --scope submit --expires 90d
+  autosched token create --name bob --scope submit --max-jobs 4 --max-device-seconds 86400
+  autosched token limit 0123456789ab --max-trials 100000
   autosched token list
   autosched token revoke 0123456789ab
 
@@ -46,10 +49,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="TIME",
         help="such as 12h, 30d, 8w, or never (default: 30d)",
     )
+    limit = actions.add_parser("limit", help="give a token other quotas; those left out are lifted")
+    limit.add_argument("id", metavar="ID", help="as `autosched token list` shows it")
+    for action in (create, limit):
+        action.add_argument(
+            "--max-jobs", type=at_least(0), metavar="N", help="jobs that wait or run at a time"
+        )
+        action.add_argument(
+            "--max-trials", type=at_least(0), metavar="N", help="trials of all its jobs"
+        )
+        action.add_argument(
+            "--max-device-seconds", type=positive_seconds, metavar="S",
+            help="seconds for which all its jobs are worked on",
+        )  # fmt: skip
     listing = actions.add_parser("list", help="show all tokens, without their secrets")
     revoke = actions.add_parser("revoke", help="make a token invalid")
     revoke.add_argument("id", metavar="ID", help="as `autosched token list` shows it")
-    for action in (create, listing, revoke):
+    for action in (create, limit, listing, revoke):
         action.add_argument(
             "--db",
             default=DEFAULT_DB,
@@ -79,20 +95,30 @@ def run(options: argparse.Namespace) -> int:
     with open_store(options.db, make=options.action == "create") as store:
         tokens = Tokens(store)
         if options.action == "create":
-            text, token = tokens.create(options.name, options.scope, options.expires)
+            quota = _quota(options)
+            text, token = tokens.create(options.name, options.scope, options.expires, quota)
             shown = text if not options.json else json.dumps(_values(token) | {"token": text})
+        elif options.action == "limit":
+            token = tokens.limit(options.id, _quota(options))
+            shown = json.dumps(_values(token)) if options.json else _table(tokens, [token])
         elif options.action == "revoke":
             token = tokens.revoke(options.id)
             shown = json.dumps(_values(token)) if options.json else f"{token.id} is revoked"
         elif options.json:
             shown = json.dumps([_values(token) for token in tokens.all()])
         else:
-            shown = _table(tokens.all())
+            shown = _table(tokens, tokens.all())
     print(shown)
     return 0
 
 
-def _values(token: Token) -> dict[str, str | None]:
+def _quota(options: argparse.Namespace) -> Quota:
+    from records.submissions import Quota
+
+    return Quota(options.max_jobs, options.max_trials, options.max_device_seconds)
+
+
+def _values(token: Token) -> dict[str, Any]:
     return {
         "id": token.id,
         "name": token.name,
@@ -101,6 +127,7 @@ def _values(token: Token) -> dict[str, str | None]:
         "created_at": token.created_at.isoformat(),
         "expires_at": token.expires_at.isoformat() if token.expires_at else None,
         "revoked_at": token.revoked_at.isoformat() if token.revoked_at else None,
+        "quota": token.quota._asdict(),
     }
 
 
@@ -110,13 +137,20 @@ def _state(token: Token) -> str:
     return "valid" if token.valid else "expired"
 
 
-def _table(tokens: list[Token]) -> str:
+def _table(store: Tokens, tokens: list[Token]) -> str:
     if not tokens:
         return "no tokens; `autosched token create --name NAME` makes one"
-    rows = [("ID", "NAME", "SCOPE", "STATE", "MADE", "EXPIRES")]
-    rows += [
-        (t.id, t.name, t.scope, _state(t), _day(t.created_at), _day(t.expires_at)) for t in tokens
+    rows: list[tuple[str, ...]] = [
+        ("ID", "NAME", "SCOPE", "STATE", "MADE", "EXPIRES", "JOBS", "TRIALS", "DEVICE S")
     ]
+    for t in tokens:
+        spent = (
+            f"{used:g}" if most is None else f"{used:g}/{most:g}"
+            for used, most in zip(store.usage(t.id), t.quota, strict=True)
+        )
+        rows.append(
+            (t.id, t.name, t.scope, _state(t), _day(t.created_at), _day(t.expires_at), *spent)
+        )
     widths = [max(len(row[n]) for row in rows) for n in range(len(rows[0]))]
     return "\n".join(
         "  ".join(x.ljust(w) for x, w in zip(row, widths, strict=True)).rstrip() for row in rows

@@ -71,6 +71,8 @@ class _View:
         """Show what an event tells."""
         if event.kind == "state":
             self._state(event.data)
+        elif event.kind == "phase":
+            self._print(f"job {self._job.id}: {event.data['phase']}")
         elif event.kind == "progress":
             self._progress(event.data)
 
@@ -111,4 +113,6 @@ class _View:
         self._trials, self._best = job.trials_done, job.best_seconds
         self._wanted = job.trials_requested
         text = f"job {job.id} {job.state}: {self._line()}"
+        if job.notice:
+            text += f"\n{job.notice}"
         return plain(f"{text}\n{job.error}" if job.error else text)

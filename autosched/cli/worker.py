@@ -8,10 +8,14 @@ import socket
 import sys
 import threading
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from autosched.cli.common import at_least
 from autosched.cli.scheduler import add_tls
 from autosched.errors import MeasureError
+
+if TYPE_CHECKING:
+    from measure.slot_process import SlotOptions
 
 _EPILOG = """\
 A slot is a device that measures one candidate at a time. By default this machine's processor is one
@@ -28,6 +32,10 @@ examples:
 A slot whose process dies is started again; one that loses the scheduler waits for it. Two workers
 cannot serve the same slot of a machine. Ctrl-C ends everything; what was being measured is measured
 elsewhere.
+
+A worker runs what its port is sent. With tcp:// it listens on the loopback address and asks for no
+certificate: every account of this machine can run programs as you. With tls:// only holders of a
+certificate can; `autosched cluster local` does that on one machine.
 """
 
 
@@ -38,13 +46,36 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--scheduler",
         required=True,
         metavar="ADDR",
-        help="tls://host:port, or tcp://127.0.0.1:port on this machine",
+        help="tls://host:port, or tcp://127.0.0.1:port on this machine, every account of which can "
+        "then run programs as you",
+    )
+    add_slots(parser)
+    parser.add_argument(
+        "--host",
+        help="this machine's address as the scheduler sees it (default: found out; with tcp:// the "
+        "loopback address, and no other)",
     )
     parser.add_argument(
+        "--name", help="what this machine is called in the cluster (default: its host name)"
+    )
+    parser.add_argument(
+        "--engine",
+        metavar="MODULE:FUNCTION",
+        help="what makes the pool that measures in a slot, from a target and the slot's name "
+        "(default: this machine's processor); with it slots are not pinned",
+    )
+    add_tls(parser, "worker")
+
+
+def add_slots(parser: argparse.ArgumentParser, label: str | None = None) -> None:
+    """--label, --slots, --target and --device: what is served."""
+    parser.add_argument(
         "--label",
-        required=True,
+        required=label is None,
+        default=label,
         metavar="L",
-        help="what kind of device this is; a tuning run measures on devices of one label",
+        help="what kind of device this is; a tuning run measures on devices of one label"
+        + (f" (default: {label})" if label else ""),
     )
     parser.add_argument(
         "--slots", type=at_least(1), default=1, metavar="N", help="default: %(default)s"
@@ -59,31 +90,36 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="with a GPU's target: number of the GPU, once for each (default: 0)",
     )
-    parser.add_argument(
-        "--host", help="this machine's address as the scheduler sees it (default: found out)"
-    )
-    parser.add_argument(
-        "--name", help="what this machine is called in the cluster (default: its host name)"
-    )
-    parser.add_argument(
-        "--engine",
-        metavar="MODULE:FUNCTION",
-        help="what makes the pool that measures in a slot, from a target and the slot's name "
-        "(default: this machine's processor); with it slots are not pinned",
-    )
-    add_tls(parser, "worker")
 
 
 def run(options: argparse.Namespace) -> int:
     """Serve until Ctrl-C, SIGTERM or SIGHUP."""
-    from measure.cluster_settings import check_address, require_dask, security
+    from measure.cluster_settings import check_address, listening_host, require_dask, security
 
     require_dask()
-    check_address(options.scheduler, options.tls_dir)
+    listening_host(check_address(options.scheduler, options.tls_dir), options.host)
     security(options.tls_dir, "worker")
+    from measure.supervisor import Supervisor
+
+    slots = slots_of(options, options.host, options.name, options.engine)
+    over = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda *_: over.set())
+    with Supervisor(slots, say) as supervisor:
+        supervisor.run(over)
+    return 0
+
+
+def slots_of(
+    options: argparse.Namespace,
+    host: str | None = None,
+    name: str | None = None,
+    engine: str | None = None,
+) -> list[SlotOptions]:
+    """The slots that `add_slots` names, of the scheduler at `options.scheduler`."""
     from autosched.target import Target
     from measure.slot_process import SlotOptions
-    from measure.supervisor import Supervisor, slots_of_cpu, slots_of_engine, slots_of_gpus
+    from measure.supervisor import slots_of_cpu, slots_of_engine, slots_of_gpus
 
     target = Target(options.target)
     if options.device is not None and not target.is_gpu:
@@ -91,23 +127,21 @@ def run(options: argparse.Namespace) -> int:
     common = SlotOptions(
         scheduler=options.scheduler,
         label=options.label,
-        name=options.name or socket.gethostname(),
+        name=name or socket.gethostname(),
         tls_dir=None if options.tls_dir is None else str(options.tls_dir.absolute()),
-        host=options.host,
+        host=host,
         # A slot of some of the cores recommends itself for these.
         target=str(target) if target.is_gpu else options.target,
     )
-    if options.engine is None and target.is_gpu:
-        if options.slots != 1:
-            raise MeasureError("--slots divides a processor; of GPUs each --device is a slot")
-        slots = slots_of_gpus(common, target.kind, options.device or [0])
-    elif options.engine is None:
-        slots = slots_of_cpu(common, options.slots)
-    else:
-        slots = slots_of_engine(replace(common, engine=options.engine), options.slots)
-    over = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda *_: over.set())
-    with Supervisor(slots, lambda text: print(text, file=sys.stderr, flush=True)) as supervisor:
-        supervisor.run(over)
-    return 0
+    if engine is not None:
+        return slots_of_engine(replace(common, engine=engine), options.slots)
+    if not target.is_gpu:
+        return slots_of_cpu(common, options.slots)
+    if options.slots != 1:
+        raise MeasureError("--slots divides a processor; of GPUs each --device is a slot")
+    return slots_of_gpus(common, target.kind, options.device or [0])
+
+
+def say(text: str) -> None:
+    """What the supervisor tells."""
+    print(text, file=sys.stderr, flush=True)

@@ -41,7 +41,7 @@ class KernelInfo:
     `args` points to 8-byte cells: one data pointer a parameter, in order, then one int64 a symbolic
     size. `workspace` is 64-byte aligned and at least `workspace_bytes + threads * thread_bytes`
     long; with sizes, these are formulas. `parallel` tells whether the code calls
-    `autosched_parallel_for`.
+    `autosched_parallel_for`. `name`: of the function that it was made from, where `entry` is not.
     """
 
     entry: str
@@ -50,6 +50,12 @@ class KernelInfo:
     thread_bytes: Any = 0
     parallel: bool = False
     sizes: tuple[SizeParam, ...] = ()
+    name: str = ""
+
+    @property
+    def title(self) -> str:
+        """What messages call it: the name of the function that it was made from."""
+        return self.name or self.entry
 
     def at(self, sizes: Mapping[str, int]) -> KernelInfo:
         """The same kernel for given sizes: all numbers constant, `sizes` dropped."""

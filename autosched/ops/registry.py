@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any, TypeVar, cast
 
+from autosched.checks import shown
 from autosched.errors import WorkloadError
 from autosched.integers import as_int
 from autosched.te import Tensor
@@ -35,12 +36,11 @@ def _plain(value: Any) -> Any:
 
 def get(name: str) -> Operator:
     """The operator called `name`. Raises WorkloadError, listing what there is."""
-    try:
-        return OPERATORS[name]
-    except KeyError:
+    if not isinstance(name, str) or name not in OPERATORS:
         raise WorkloadError(
-            f"no operator named {name!r} in the library; it has {', '.join(sorted(OPERATORS))}"
-        ) from None
+            f"no operator named {shown(name)} in the library; it has {', '.join(sorted(OPERATORS))}"
+        )
+    return OPERATORS[name]
 
 
 def require(name: str, low: int, **values: int) -> None:

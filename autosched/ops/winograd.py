@@ -77,8 +77,8 @@ def winograd_conv2d(
         ),
         name="pad",
     )
-    bt = _matrix(DATA, "bt", dtype)
-    at = _matrix(OUTPUT, "at", dtype)
+    bt = constant_matrix(DATA, "bt", dtype)
+    at = constant_matrix(OUTPUT, "at", dtype)
     d = [te.reduce_axis((0, REACH), name=n) for n in ("dy", "dx")]
     data_pack = te.compute(
         (REACH, REACH, TY, TX, CI),
@@ -86,7 +86,7 @@ def winograd_conv2d(
             pad[ty * TILE + d[0], tx * TILE + d[1], ci] * (bt[eps, d[0]] * bt[nu, d[1]]), axis=d
         ),
         name="data_pack",
-        attrs=_constant("eps", "nu", d),
+        attrs=constant_axes("eps", "nu", d),
     )
     rc = te.reduce_axis((0, CI), name="rc")
     products = te.compute(
@@ -104,7 +104,7 @@ def winograd_conv2d(
             products[m[0], m[1], ty, tx, co] * (at[vh, m[0]] * at[vw, m[1]]), axis=m
         ),
         name="inverse",
-        attrs=_constant("vh", "vw", m),
+        attrs=constant_axes("vh", "vw", m),
     )
     out = te.compute(
         (HO, WO, CO),
@@ -114,12 +114,13 @@ def winograd_conv2d(
     return [data, weight, out]
 
 
-def _constant(first: str, second: str, axes: Sequence[IterVar]) -> dict[str, Any]:
+def constant_axes(first: str, second: str, axes: Sequence[IterVar]) -> dict[str, Any]:
+    """The attribute of a stage that says which of its axes index constant matrices."""
     names = (first, second, *(a.name for a in axes))
     return {CONSTANT_AXES: names}
 
 
-def _matrix(rows: Sequence[Sequence[float]], name: str, dtype: str) -> Tensor:
+def constant_matrix(rows: Sequence[Sequence[float]], name: str, dtype: str) -> Tensor:
     """A constant matrix as a stage: its element is chosen by its indices."""
 
     def element(i: Expr, j: Expr) -> Expr:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Union
 
+from autosched.checks import shown as brief
 from autosched.errors import ScheduleError
 from autosched.tir.module import IRModule
 from autosched.tir.nodes import PrimFunc
@@ -37,7 +38,7 @@ def func_pass(name: str) -> Callable[[Callable[[PrimFunc], PrimFunc]], Pass]:
 
     def decorate(change: Callable[[PrimFunc], PrimFunc]) -> Pass:
         def apply(module: IRModule) -> IRModule:
-            return IRModule({n: change(f) for n, f in module.functions.items()})
+            return IRModule({n: change(f) for n, f in module.functions.items()}, module.graphs)
 
         return Pass(name, apply)
 
@@ -99,7 +100,15 @@ class Sequential:
             raise ScheduleError(f"Sequential: expected a list of passes, found {found!r}")
         known = {p.name for p in self.passes}
         for shown in (self.print_before, self.print_after):
-            unknown = set() if isinstance(shown, bool) else set(shown) - known
+            if isinstance(shown, bool):
+                continue
+            listed = isinstance(shown, (list, tuple, set, frozenset))
+            if not listed or not all(isinstance(n, str) for n in shown):
+                raise ScheduleError(
+                    f"Sequential: passes to print are {brief(shown)}; expected True, False or a "
+                    "list of names"
+                )
+            unknown = set(shown) - known
             if unknown:
                 raise ScheduleError(
                     f"no pass {min(unknown)!r} to print; there are {', '.join(sorted(known))}"

@@ -35,14 +35,14 @@ def check_count(info: KernelInfo, arguments: Sequence[Any]) -> None:
     if len(arguments) != len(info.params):
         names = ", ".join(p.name for p in info.params)
         raise ArgumentError(
-            f"{info.entry} takes {len(info.params)} arrays ({names}), found {len(arguments)}; "
+            f"{info.title} takes {len(info.params)} arrays ({names}), found {len(arguments)}; "
             "outputs are passed as well, e.g. autosched.runtime.arrays.empty(shape, dtype)"
         )
 
 
 def place_of(info: KernelInfo, index: int) -> str:
     """How messages name an argument."""
-    return f"argument {index} ({info.params[index].name}) of {info.entry}"
+    return f"argument {index} ({info.params[index].name}) of {info.title}"
 
 
 def _sizes(info: KernelInfo, arrays: Sequence[Array]) -> dict[str, int]:
@@ -56,7 +56,7 @@ def _sizes(info: KernelInfo, arrays: Sequence[Array]) -> dict[str, int]:
         value, left = divmod(extent - offset, s.scale)
         if left or value < 1:
             raise ArgumentError(
-                f"argument {s.param} ({param.name}) of {info.entry} has extent {extent} in "
+                f"argument {s.param} ({param.name}) of {info.title} has extent {extent} in "
                 f"dimension {s.dim}; expected {param.shape[s.dim]} for a size {s.name} of at "
                 "least 1"
             )
@@ -155,7 +155,7 @@ def check_apart(info: KernelInfo, spans: Sequence[tuple[object, int, int]]) -> N
             apart = i == j or space != other_space or not size or not other_size
             if not apart and start < other + other_size and other < start + size:
                 raise ArgumentError(
-                    f"output {info.params[i].name} (argument {i}) of {info.entry} overlaps "
+                    f"output {info.params[i].name} (argument {i}) of {info.title} overlaps "
                     f"{info.params[j].name} (argument {j}) in memory; pass a separate array, "
                     f"or a copy of {info.params[j].name}"
                 )

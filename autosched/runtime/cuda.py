@@ -372,7 +372,7 @@ class CUDAFunction(DeviceFunction):
         given = cuda_arguments(self.info, arrays)
         if given.device not in (None, self._cuda.index):
             raise ArgumentError(
-                f"the arrays of {self.info.entry} are on CUDA device {given.device}, and the "
+                f"the arrays of {self.info.title} are on CUDA device {given.device}, and the "
                 f"function is on {self._cuda.index}; copy them there"
             )
         found = tuple(

@@ -41,13 +41,17 @@ class Function:
         missing = target.missing_here()
         if missing:
             raise TargetError(
-                f"{artifact.info.entry} is made for {artifact.target!r}; this machine lacks "
+                f"{artifact.info.title} is made for {artifact.target!r}; this machine lacks "
                 f"{', '.join(missing)}; build it for Target('llvm')"
             )
         imports = parallel.imports() if artifact.info.parallel else {}
         self._artifact = artifact
         self._library = link(artifact.code, (artifact.info.entry,), imports)
         self._set_threads(target.num_cores if threads is None else threads)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Another process links the code anew."""
+        return _linked, (self._artifact, self._threads)
 
     def _set_threads(self, threads: int) -> None:
         count = as_int(threads)
@@ -67,6 +71,12 @@ class Function:
     def artifact(self) -> Artifact:
         """What this function was linked from."""
         return self._artifact
+
+    @property
+    def address(self) -> int:
+        """Where the code is: `void entry(ptr args, ptr workspace, i32 threads)`, valid as long as
+        this object lives; see `KernelInfo`."""
+        return self._entry()
 
     @property
     def threads(self) -> int:
@@ -89,7 +99,7 @@ class Function:
             f"{p.name}: {p.dtype}[{', '.join(map(str, p.shape))}]{' out' if p.written else ''}"
             for p in self.info.params
         )
-        return f"<Function {self.info.entry}({params}), threads={self.threads}>"
+        return f"<Function {self.info.title}({params}), threads={self.threads}>"
 
     def _entry(self) -> int:
         return self._library[self.info.entry]
@@ -134,7 +144,7 @@ class Function:
             return empty(count, "uint8")
         except (MemoryError, ValueError) as e:  # ValueError: more than addresses reach
             raise ArgumentError(
-                f"{info.entry} needs a workspace of {count} bytes, which this machine does not "
+                f"{info.title} needs a workspace of {count} bytes, which this machine does not "
                 "give; use smaller arrays, fewer threads or smaller intermediates"
             ) from e
 
@@ -187,3 +197,7 @@ class Function:
             return protocol.take(self._timer(arrays, flush_cache))
 
         return evaluate
+
+
+def _linked(artifact: Artifact, threads: int) -> Function:
+    return Function(artifact, threads=threads)

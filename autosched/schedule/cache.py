@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from autosched.errors import ScheduleError
 from autosched.schedule.annotate import SCOPES
-from autosched.schedule.check import loop_vars, refuse, required
+from autosched.schedule.check import loop_vars, names, ordered_vars, refuse, require, required
 from autosched.schedule.compute import check_available, needed_ranges, written_axes
 from autosched.schedule.kinds import check_kinds
 from autosched.schedule.layout import Layout, Packing, packing
@@ -17,12 +17,14 @@ from autosched.schedule.place import (
     child_with,
     children,
     full,
+    guards_of,
     insert,
     nest,
     unique_name,
 )
 from autosched.schedule.recurrence import is_step
 from autosched.tir.affine import Affine, same_int
+from autosched.tir.apart import settled
 from autosched.tir.expr import Slot, Var
 from autosched.tir.nodes import (
     Access,
@@ -179,7 +181,8 @@ def cache_write(
     Returns the new program and the name of the copying block, to be placed by reverse_compute_at.
 
     Legality: the block is the only writer of the buffer, writes all of it, by its own spatial
-    axes, one a dimension, and does not read it.
+    axes, one a dimension, and does not read it; inside loops that readers share with it, it writes
+    regions without gaps and completes them.
 
     rewrite:
                                         with T.block("C"):
@@ -222,17 +225,36 @@ def cache_write(
     parent = shared[-1].var if shared else None
     ranges = full(copier)
     if shared:
-        ranges = _written_ranges(copier, new_site, cache, len(shared))
+        ranges = _written_ranges(copier, new_site, cache, len(shared), what)
     outer = {n.var: n.extent for n in shared}
     position = child_with(children(changed, parent), [writer])[0] + 1
-    result = insert(changed, parent, position, nest(copier, ranges, (), outer))
+    of_copy = {v: Affine.of(it.var) for v, it in zip(axes, copier.iters, strict=True)}
+    guards = [Guard(g.form.substitute(of_copy), g.bound) for g in guards_of(site)]
+    if any(not g.form.uses([it.var for it in copier.iters]) for g in guards) or any(
+        v in extents for g in guards for v in g.form.variables()
+    ):
+        refuse(f"{what}: the block writes only where a predicate over its reductions holds")
+    result = insert(changed, parent, position, nest(copier, ranges, guards, outer))
     check_kinds(result, func)
     return result, name
 
 
-def _written_ranges(copier: Block, writer: Site, cache: Buffer, depth: int) -> dict[Var, Interval]:
+def _written_ranges(
+    copier: Block, writer: Site, cache: Buffer, depth: int, what: str
+) -> dict[Var, Interval]:
     """For each axis of the copy what `writer` writes while the loops deeper than `depth` run."""
     inner = loop_vars(writer.loops[depth:])
+    outer = loop_vars(writer.loops[:depth])
+    if ordered_vars(writer.block) & set(outer):
+        refuse(
+            f"{what}: a block inside a reduction loop of {writer.block.name} reads what it writes, "
+            "which is not complete there"
+        )
     access = next(a for a in writer.block.writes if a.buffer is cache)
     region = required(access, writer.block.values(), writer.extents(), inner)
+    require(
+        settled(writer, access, outer, inner),
+        f"{what}: iterations of the loops {names(outer)}, inside which the elements are read, "
+        "write elements with gaps between them; reorder or fuse the loops first",
+    )
     return {it.var: interval for it, interval in zip(copier.iters, region, strict=True)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from autosched.schedule.check import bare_axes, loop_vars, names, refuse, require, required, show
+from autosched.schedule.conflicts import check_complete_inputs
 from autosched.schedule.kinds import check_kinds
 from autosched.schedule.place import child_with, full, guards_of, insert, nest
 from autosched.schedule.recurrence import earlier_step, is_step
@@ -37,8 +38,8 @@ def compute_at(func: PrimFunc, block: str, loop: Var) -> PrimFunc:
         loop: a loop around all readers of what the block writes.
 
     Legality: the block writes no argument of the function and is the only writer of its buffers;
-    all their readers are below `loop`; what the block reads is written before the new place. A
-    stage of a recurrence stays inside the loops over its steps.
+    all their readers are below `loop`; what the block reads is complete where it stands, and is
+    written before the new place. A stage of a recurrence stays inside the loops over its steps.
 
     rewrite:
         for i in T.serial(16):                      for i_0 in T.serial(4):
@@ -137,7 +138,8 @@ def _readers_below(func: PrimFunc, site: Site, loop: Var, what: str) -> list[Sit
 
 
 def check_inputs(func: PrimFunc, site: Site, what: str) -> None:
-    """No block after this one overwrites what it reads."""
+    """No block after this one overwrites what it reads, which is complete."""
+    check_complete_inputs(func, site, what)
     order = {id(s.block): n for n, s in enumerate(sites(func))}
     here = order[id(site.block)]
     for access in site.block.reads:

@@ -5,11 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from autosched.schedule.check import (
-    Condition,
     accesses,
     contained,
-    injective,
-    iterations_apart,
     loop_vars,
     ordered_vars,
     refuse,
@@ -17,6 +14,7 @@ from autosched.schedule.check import (
     required,
 )
 from autosched.schedule.combining import does_combine
+from autosched.schedule.conflicts import conflicts, together
 from autosched.schedule.recurrence import (
     earlier_step,
     is_step,
@@ -26,6 +24,7 @@ from autosched.schedule.recurrence import (
 )
 from autosched.tir.affine import always
 from autosched.tir.annotations import SINGLE_PASS
+from autosched.tir.apart import Condition, injective, iterations_apart, settled
 from autosched.tir.expr import Var
 from autosched.tir.intrin import KEY, TensorIntrin, match
 from autosched.tir.nodes import (
@@ -45,6 +44,7 @@ from autosched.tir.nodes import (
     sites,
 )
 from autosched.tir.region import Region
+from autosched.tir.scatter import scatters
 from autosched.tir.size import Size
 
 
@@ -52,7 +52,8 @@ def parallel(func: PrimFunc, loop: Var) -> PrimFunc:
     """Divide the iterations of a loop over threads. (TVM parallel, Halide parallel.)
 
     Legality: no reduce or sequential axis below uses the loop; iterations write different elements,
-    or elements that no one outside the loop accesses; none reads what another writes.
+    or elements that no one outside the loop accesses; none reads what another writes, and no two
+    blocks access elements of one another's iterations.
 
     rewrite:
         for i in T.serial(8):  ->  for i in T.parallel(8):
@@ -218,6 +219,15 @@ def check_loop(func: PrimFunc, node: For, kind: str, thread: str | None = None) 
     for site in below:
         block = site.block
         if node.var in ordered_vars(block):
+            if scatters(block) and (kind != "vectorized" or len(below) > 1):
+                require(
+                    iterations_apart(site, node),
+                    f"iterations of loop {name} may combine into the same element of "
+                    f"{block.writes[0].buffer.name} in {block.name}, which moves with a reduction "
+                    f"axis; it cannot be {made}: give each part of the loop a result of its own, "
+                    "by one more dimension of the buffer, and add these up in a block after it",
+                )
+                continue
             if kind != "vectorized" and not (thread or "").startswith("threadIdx"):
                 refuse(
                     f"loop {name} runs over a reduction axis of {block.name}; it cannot be {made}: "
@@ -252,8 +262,11 @@ def _check_iterations(
     for site in below:
         for access in site.block.writes:
             buffer = access.buffer
-            private = not any(b is buffer for b in func.params) and not any(
-                accesses(s.block, buffer) for s in outside
+            # Lanes of a vector share what lies inside their loop.
+            private = (
+                kind != "vectorized"
+                and not any(b is buffer for b in func.params)
+                and not any(accesses(s.block, buffer) for s in outside)
             )
             if not private:
                 require(
@@ -264,6 +277,8 @@ def _check_iterations(
             if id(buffer) not in done:
                 done.add(id(buffer))
                 _check_flow(below, node, buffer, kind)
+                if not private:
+                    _check_meetings(below, node, buffer, kind)
 
 
 def _check_flow(below: list[Site], node: For, buffer: Buffer, kind: str) -> None:
@@ -288,12 +303,38 @@ def _check_flow(below: list[Site], node: For, buffer: Buffer, kind: str) -> None
         )
 
 
+def _check_meetings(below: list[Site], node: For, buffer: Buffer, kind: str) -> None:
+    """No iteration of `node` writes elements of `buffer` that another block accesses in another
+    one."""
+    for (left, x), (right, y) in conflicts(below, buffer):
+        place = next(k for k, loop in enumerate(left.loops) if loop is node)
+        fixed = loop_vars(left.loops[:place])
+        for (s, a), (t, b) in (((left, x), (right, y)), ((right, y), (left, x))):
+            # What `t` touches, `s` writes in the same iteration, and in no other.
+            inside = loop_vars(s.loops[place + 1 :])
+            if a not in s.block.writes or not always(settled(s, a, [node.var], inside)):
+                continue
+            extents = {**s.extents(), **t.extents()}
+            if always(contained(_region(t, b, node), _region(s, a, node), buffer.shape, extents)):
+                break
+        else:
+            if _apart(left, x, right, y, node) or _apart(right, y, left, x, node):
+                continue
+            if not together((left, x), (right, y), [node.var], fixed):
+                refuse(
+                    f"{left.block.name} and {right.block.name} may access the same elements of "
+                    f"{buffer.name} in different iterations of loop {node.var.name}; it cannot be "
+                    f"{kind}",
+                    node,
+                )
+
+
 def _apart(reader: Site, read: Access, writer: Site, write: Access, node: For) -> bool:
     """Whether a step reads nothing that another iteration of `node` writes: elements of earlier
     steps of loops outside it, or of its own iteration alone."""
     if not is_step(reader.block) or not is_step(writer.block):
         return False
-    place = [x.var for x in writer.loops].index(node.var)
+    place = next(n for n, x in enumerate(writer.loops) if x.var is node.var)
     inner = loop_vars(writer.loops[place:])
     if steps_outside(writer.block, inner) and earlier_step(reader.block, read, writer.block):
         return True

@@ -15,6 +15,7 @@ from typing import Any, Union
 
 import numpy as np
 
+from autosched.checks import shown
 from autosched.errors import NotBatchable, ScheduleError, TensorExprError
 from autosched.schedule.body import rewrite_block, to_expr
 from autosched.schedule.check import refuse, require, show
@@ -47,9 +48,12 @@ from autosched.tir.nodes import (
     sites,
     writers_of,
 )
+from autosched.tir.size import Size
 
 Layout = Sequence[Any]
 IndexMap = Callable[..., Any]
+MOST_DIMS = 64
+"""Dimensions of a layout that a function may state."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -139,14 +143,19 @@ def packing(buffer: Buffer, layout: Layout | None, what: str) -> Packing:
     """The layout of a buffer (None: its own). Refuses one that loses part of an index."""
     rank = len(buffer.shape)
     pieces = []
+    if layout is not None:
+        _check_list(layout, what)
     for item in range(rank) if layout is None else layout:
-        parts = [item] if isinstance(item, int) else list(item)
+        parts = list(item) if isinstance(item, (tuple, list)) else [item]
         head = parts[0] if parts else -1
-        dims = (head,) if isinstance(head, int) else tuple(head)
-        if not 1 <= len(parts) <= 3 or not dims or any(not _is_dim(d, rank) for d in dims):
+        dims = tuple(head) if isinstance(head, (tuple, list)) else (head,)
+        numbers = all(_is_number(n) for n in parts[1:])
+        if not (1 <= len(parts) <= 3 and dims and numbers) or any(
+            not _is_dim(d, rank) for d in dims
+        ):
             refuse(
                 f"{what}: a layout dimension is d, [d, div] or [d, div, mod] with d below {rank}, "
-                f"or a list of such in the place of d; found {parts}"
+                f"or a list of such in the place of d; found {shown(parts)}"
             )
         div: Int = parts[1] if len(parts) > 1 else 1
         mod: Int | None = parts[2] if len(parts) > 2 else None
@@ -169,8 +178,20 @@ def packing(buffer: Buffer, layout: Layout | None, what: str) -> Packing:
     return out
 
 
+def _check_list(layout: object, what: str) -> None:
+    if not isinstance(layout, (tuple, list)):
+        refuse(
+            f"{what}: a layout is a list of dimensions, such as [0, [1, 4]], or a function of the "
+            f"indices; found {shown(layout)}"
+        )
+
+
 def _is_dim(d: object, rank: int) -> bool:
     return isinstance(d, int) and not isinstance(d, bool) and 0 <= d < rank
+
+
+def _is_number(n: object) -> bool:
+    return isinstance(n, (int, np.ndarray, Size)) and not isinstance(n, bool)
 
 
 def _complete(pieces: list[Piece]) -> bool:
@@ -202,6 +223,8 @@ def layout_of(index_map: IndexMap, shape: Sequence[Int], what: str) -> list[list
         raise ScheduleError(
             f"{what}: the index map raised {type(e).__name__} on {len(axes)} indices: {e}"
         ) from e
+    if isinstance(found, (tuple, list)) and len(found) > MOST_DIMS:
+        refuse(f"{what}: the index map gives {len(found)} indices; expected up to {MOST_DIMS}")
     items = list(found) if isinstance(found, (tuple, list)) else [found]
     out = []
     for item in items:
@@ -209,7 +232,7 @@ def layout_of(index_map: IndexMap, shape: Sequence[Int], what: str) -> list[list
         if part is None:
             refuse(
                 f"{what}: each new index is x, x // a, x % b or x // a % b of one index x, or of "
-                f"several fused row-major such as i * {show(shape[-1])} + j; found {item}"
+                f"several fused row-major such as i * {show(shape[-1])} + j; found {shown(item)}"
             )
         out.append(part)
     return out
@@ -221,7 +244,10 @@ def _digit_of(e: Expr, axes: Sequence[Var], shape: Sequence[Int]) -> list[Any] |
     form = from_expr(e)
     if form is None or not always(form.const == 0):
         return None
-    terms = {axes.index(a): c for a, c in form.terms if isinstance(a, Var)}
+    places = {a: n for n, a in enumerate(axes)}
+    if any(isinstance(a, Var) and a not in places for a, _ in form.terms):
+        return None
+    terms = {places[a]: c for a, c in form.terms if isinstance(a, Var)}
     dims = sorted(terms, key=lambda d: int(terms[d]), reverse=True)
     steps = fused_strides(shape, dims)
     if not dims or len(dims) != len(form.terms):
@@ -260,8 +286,9 @@ def transform_layout(
 
     Legality: the buffer is an intermediate without alignment; the layout's digits determine every
     index; indices that it cuts are affine. With `pad_value` the one writer is no reduction, writes
-    its own axes, one a dimension, and shares no loop. An argument keeps its layout, which is the
-    caller's: cache_read with a layout reads it through a stage that transforms it.
+    all of the buffer by its own axes, one a dimension, and shares no loop. An argument keeps its
+    layout, which is the caller's: cache_read with a layout reads it through a stage that transforms
+    it.
 
     rewrite: (lambda i, j: (i // 4, j, i % 4))
         B = T.alloc_buffer((10, 6), "float32")      B = T.alloc_buffer((3, 6, 4), "float32")
@@ -280,6 +307,7 @@ def transform_layout(
         )
     if old.align:
         refuse(f"{what}: {old.name} has strides of its own; do storage_align afterwards")
+    _check_list(layout, what)
     if any(_fuses_by_candidate(d) for d in layout):
         raise NotBatchable(f"{what}: digits of fused dimensions differ by candidate")
     dims = packing(old, layout, what)
@@ -304,8 +332,8 @@ def transform_layout(
 
 def _fuses_by_candidate(dim: Any) -> bool:
     """Whether a new dimension is a digit of several old ones, cut where each candidate has it."""
-    fused = isinstance(dim, Sequence) and isinstance(dim[0], Sequence)
-    return fused and any(isinstance(v, np.ndarray) for v in dim[1:])
+    fused = isinstance(dim, (tuple, list)) and dim and isinstance(dim[0], (tuple, list))
+    return bool(fused) and any(isinstance(v, np.ndarray) for v in dim[1:])
 
 
 def accessed_buffer(block: Block, buffer: Sequence[Union[str, int]] | str, what: str) -> Buffer:
@@ -318,8 +346,13 @@ def accessed_buffer(block: Block, buffer: Sequence[Union[str, int]] | str, what:
         have = ", ".join(dict.fromkeys(a.buffer.name for a in (*block.reads, *block.writes)))
         refuse(f"{what}: the block does not access {buffer}; it accesses {have}")
     pair = tuple(buffer) if isinstance(buffer, (tuple, list)) else ()
-    if len(pair) != 2 or pair[0] not in named or not isinstance(pair[1], int):
-        refuse(f'{what}: a buffer is ("read", n), ("write", n) or a name; found {buffer!r}')
+    if (
+        len(pair) != 2
+        or not isinstance(pair[0], str)
+        or pair[0] not in named
+        or (not isinstance(pair[1], int))
+    ):
+        refuse(f'{what}: a buffer is ("read", n), ("write", n) or a name; found {shown(buffer)}')
     found = named[str(pair[0])]
     if not 0 <= pair[1] < len(found):
         refuse(f"{what}: the block has {len(found)} {pair[0]}s; found number {pair[1]}")
@@ -343,6 +376,13 @@ def _padded_writer(
             block,
         )
     (order,) = written_axes(block, what)
+    axis_extents = {it.var: it.extent for it in block.iters}
+    for var, size in zip(order, old.shape, strict=True):
+        if not same_int(axis_extents[var], size):
+            refuse(
+                f"{what}: pad_value needs a writer of all of {old.name}; {block.name} writes "
+                f"{show(axis_extents[var])} of {show(size)} elements along {var.name}"
+            )
     if _shares_loops(func, site):
         refuse(f"{what}: {block.name} stands inside loops of other blocks; transform it before")
     axes = [Var(f"v{n}") for n in range(len(dims.pieces))]

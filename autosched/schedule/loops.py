@@ -10,7 +10,6 @@ import numpy as np
 from autosched.errors import ScheduleError
 from autosched.schedule.check import (
     extents_of,
-    injective,
     loop_vars,
     names,
     ordered_vars,
@@ -18,9 +17,11 @@ from autosched.schedule.check import (
     require,
     show,
 )
+from autosched.schedule.conflicts import check_order_kept
 from autosched.schedule.kinds import check_kinds
 from autosched.schedule.recurrence import check_crossing, is_step
 from autosched.tir.affine import Affine, Digit, Extents, Int, always, ceildiv
+from autosched.tir.apart import injective
 from autosched.tir.expr import Var
 from autosched.tir.nodes import (
     Block,
@@ -138,7 +139,7 @@ def fuse(func: PrimFunc, *loops: Var) -> tuple[PrimFunc, Var]:
     if not loops:
         refuse("fuse needs at least one loop")
     chain = _chain(func, loops, "fuse")
-    if [n.var for n in chain] != list(loops):
+    if len(chain) != len(loops) or any(n.var is not v for n, v in zip(chain, loops, strict=True)):
         refuse(
             f"fuse takes directly nested loops, outermost first; found {names(loops)} "
             f"in the nest {names(loop_vars(chain))}",
@@ -178,7 +179,8 @@ def reorder(func: PrimFunc, *loops: Var) -> PrimFunc:
 
     Legality: nothing stands between the loops; sequential axes are still visited in order; a
     reduction whose elements are computed several times keeps its reduction loops together; loops
-    over spatial and reduction axes at once stay in order.
+    over spatial and reduction axes at once stay in order; blocks that access one element keep the
+    order in which they do.
 
     rewrite:
         for i, j in T.grid(4, 5):       for j, i in T.grid(5, 4):
@@ -202,7 +204,10 @@ def reorder(func: PrimFunc, *loops: Var) -> PrimFunc:
     extents = extents_of(func)
     for site in below:
         _check_order(site, before, after, extents)
-    _check_recurrence([s for s in sites(func) if chain[0] in s.loops], before, after)
+    inside = [s for s in sites(func) if chain[0] in s.loops]
+    _check_recurrence(inside, before, after)
+    around = loop_vars(path_to(func, chain[0].var))[:-1]
+    check_order_kept(func, inside, _swapped(before, after), around)
     body = chain[-1].body
     for node in reversed(new):
         body = (replace(node, body=body),)
@@ -292,15 +297,16 @@ def _check_order(site: Site, before: list[Var], after: list[Var], extents: Exten
 
 def _check_recurrence(below: Sequence[Site], before: list[Var], after: list[Var]) -> None:
     """A loop changes places with one over steps only if no step reads across its iterations."""
-    moved: list[Var] = []
+    moved: dict[Var, None] = {}
     for site in below:
         steps = kind_vars(site.block, "sequential")
         for pair in _swapped(before, after):
             if (pair[0] in steps) != (pair[1] in steps):
-                moved += [v for v in pair if v not in steps and v not in moved]
+                moved.update((v, None) for v in pair if v not in steps)
     if not moved:
         return
-    outside = [loop.var for loop in below[0].loops if loop.var not in before]
+    inside = set(before)
+    outside = [loop.var for loop in below[0].loops if loop.var not in inside]
     for reader in below:
         for writer in below:
             if is_step(writer.block):

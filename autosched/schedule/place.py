@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from autosched.errors import NotBatchable
-from autosched.schedule.check import Condition, require
+from autosched.schedule.check import require
 from autosched.schedule.population import has_digits_in
 from autosched.tir.affine import Affine, Extents, Int, always, imax, same_int, sometimes
+from autosched.tir.apart import Condition
 from autosched.tir.expr import Var
 from autosched.tir.nodes import (
     Block,

@@ -81,7 +81,7 @@ def same_iteration(
         if found is None:
             return False
         known.add(id(found))
-        left.remove(found)
+        left = [v for v in left if v is not found]
     return True
 
 
@@ -104,7 +104,7 @@ def same_axes(block: Block, read: Access, write: Access) -> set[Var]:
             return found
         found.add(new[0])
         known.add(id(new[0]))
-        left.remove(new[0])
+        left = [v for v in left if v is not new[0]]
 
 
 def _same_digit(

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 from autosched.schedule.body import rewrite_block
 from autosched.schedule.check import (
-    injective,
     names,
     ordered_vars,
     refuse,
@@ -14,9 +13,11 @@ from autosched.schedule.check import (
     show,
 )
 from autosched.schedule.compute import written_axes
+from autosched.schedule.conflicts import blocks_between, check_alone
 from autosched.schedule.kinds import check_kinds
 from autosched.schedule.place import block_names, child_with, children, insert, mirror, unique_name
 from autosched.tir.affine import Affine, Int
+from autosched.tir.apart import injective
 from autosched.tir.expr import Expr, Slot, Var
 from autosched.tir.nodes import (
     Access,
@@ -34,6 +35,7 @@ from autosched.tir.nodes import (
     site_of,
     sites,
 )
+from autosched.tir.scatter import moving_axes
 
 
 def rfactor(func: PrimFunc, loop: Var, factor_axis: int = 0) -> tuple[PrimFunc, str]:
@@ -48,7 +50,8 @@ def rfactor(func: PrimFunc, loop: Var, factor_axis: int = 0) -> tuple[PrimFunc, 
     them keeps the old name and stands after the outermost reduction loop.
 
     Legality: the block initialises, writes its own spatial axes, one a dimension; every partial
-    result has at least one term: the loop's extent is not above the axis'.
+    result has at least one term: the loop's extent is not above the axis'; no other block inside
+    the reduction loops accesses what it writes.
 
     rewrite:
         for i, k_0, k_1 in T.grid(8, 4, 4):             for i in T.serial(8):
@@ -77,9 +80,10 @@ def rfactor(func: PrimFunc, loop: Var, factor_axis: int = 0) -> tuple[PrimFunc, 
     if not 0 <= factor_axis <= rank:
         refuse(f"{what}: factor_axis is between 0 and {rank}; found {factor_axis}")
     _check_lanes(site, loop, reduced, what)
+    first = next(n for n, x in enumerate(site.loops) if x.var in reduced)
+    check_alone(site, blocks_between(func, site, first), what, readers=True)
     partial_block = _partial(func, site, node, reduced, factor_axis)
     final, follow = _final(block, partial_block, node, dims, factor_axis)
-    first = next(n for n, x in enumerate(site.loops) if x.var in reduced)
     parent = site.loops[first - 1].var if first else None
     changed = replace_node(func, block, (partial_block,))
     position = child_with(children(changed, parent), [partial_block])[0] + 1
@@ -99,6 +103,14 @@ def _one_block(func: PrimFunc, node: For, what: str) -> Site:
 def _check_reduction(block: Block, what: str) -> None:
     if block.reducer is None:
         refuse(f"{what}: block {block.name} is no reduction", block)
+    moving = moving_axes(block)
+    if moving:
+        refuse(
+            f"{what}: the element that {block.name} combines into moves with its reduction axis "
+            f"{names(moving)}, so a block before it sets all elements, and partial results are "
+            "buffers of that size: write them as one more dimension of the buffer",
+            block,
+        )
     if not block.init:
         refuse(f"{what}: block {block.name} is decomposed already", block)
     if any(it.kind == "sequential" for it in block.iters):
@@ -211,7 +223,7 @@ def decompose_reduction(func: PrimFunc, block: str, loop: Var) -> tuple[PrimFunc
     Returns the new program and the name of the block that initialises.
 
     Legality: no loop outside `loop` runs over a reduction axis of the block, and none inside
-    computes the same elements again.
+    computes the same elements again; no other block inside it writes them.
 
     rewrite:
         for i, k in T.grid(8, 16):              for i in T.serial(8):
@@ -239,6 +251,7 @@ def decompose_reduction(func: PrimFunc, block: str, loop: Var) -> tuple[PrimFunc
     both = ordered & kind_vars(site.block, "spatial")
     if both:
         refuse(f"{what}: {names(both)} runs over spatial and reduction axes at once", site.block)
+    check_alone(site, blocks_between(func, site, depth), what, readers=False)
     inside = [x.var for x in site.loops[depth:] if x.var not in ordered]
     spatial = [
         b

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
 
 from autosched.errors import ScheduleError
 from autosched.schedule.check import (
-    Condition,
     contained,
-    injective,
+    is_array,
     loop_vars,
     ordered_vars,
     refuse,
@@ -16,9 +18,11 @@ from autosched.schedule.check import (
     required,
     show,
 )
+from autosched.schedule.conflicts import check_complete_inputs
 from autosched.schedule.kinds import check_kinds
 from autosched.schedule.place import child_with, full, guards_of, insert, nest
-from autosched.tir.affine import Affine, Digit, Extents, Int, always
+from autosched.tir.affine import Affine, Digit, Extents, Int, always, imax, same_int
+from autosched.tir.apart import Condition, as_many, injective, settled
 from autosched.tir.expr import Var
 from autosched.tir.nodes import (
     Block,
@@ -36,6 +40,7 @@ from autosched.tir.nodes import (
     writers_of,
 )
 from autosched.tir.region import Interval
+from autosched.tir.size import Size
 
 
 def reverse_compute_at(func: PrimFunc, block: str, loop: Var) -> PrimFunc:
@@ -54,8 +59,9 @@ def reverse_compute_at(func: PrimFunc, block: str, loop: Var) -> PrimFunc:
 
     Legality: the block is the only writer of its buffers; the regions written by different
     iterations of the loops down to `loop` do not overlap, and each holds all that the block reads
-    there; the other producers come before; what is reduced from iteration to iteration begins at
-    its first element.
+    there, without gaps that another iteration fills; together they hold all points of the block;
+    the other producers come before; what is reduced from iteration to iteration begins at its first
+    element; what the block reads is complete where it stood.
 
     rewrite:
         for i_0, i_1 in T.grid(4, 4):           for i_0 in T.serial(4):
@@ -88,7 +94,7 @@ def reverse_compute_at(func: PrimFunc, block: str, loop: Var) -> PrimFunc:
     _check_readers(bare, site.block, path, position, what)
     outer = {n.var: n.extent for n in path}
     ranges = _visited(site.block, below, depth, what)
-    _check_apart(site.block, ranges, outer, what)
+    _check_once(site.block, ranges, outer, what)
     _check_first(site.block, ranges, path, what)
     _check_reads(site.block, ranges, producers, path, outer, what)
     node = nest(site.block, ranges, guards, outer)
@@ -100,6 +106,7 @@ def reverse_compute_at(func: PrimFunc, block: str, loop: Var) -> PrimFunc:
 def check_outputs(func: PrimFunc, site: Site, what: str) -> None:
     """The block alone writes its buffers, and no one reads them before it."""
     block = site.block
+    check_complete_inputs(func, site, what)
     if any(it.kind == "sequential" for it in block.iters):
         refuse(f"{what}: the block has a sequential axis, whose steps stay where they are", block)
     order = {id(s.block): n for n, s in enumerate(sites(func))}
@@ -172,7 +179,6 @@ def _check_readers(
 def _visited(block: Block, below: Sequence[Site], depth: int, what: str) -> dict[Var, Interval]:
     """For each axis the interval to visit: what a producer below writes, or all."""
     found: dict[int, list[Interval]] = {}
-    reach: dict[int, Int] = {}
     for producer in below:
         inner = loop_vars(producer.loops[depth:])
         values, extents = producer.block.values(), producer.extents()
@@ -181,22 +187,16 @@ def _visited(block: Block, below: Sequence[Site], depth: int, what: str) -> dict
             for read in block.reads:
                 if read.buffer is not write.buffer:
                     continue
-                for index, interval, n in zip(read.indices, region, read.buffer.shape, strict=True):
+                for index, interval in zip(read.indices, region, strict=True):
                     var = index.single_var() if isinstance(index, Affine) else None
                     if var is None:
                         continue
                     found.setdefault(id(var), []).append(interval)
-                    reach[id(var)] = n
     ranges = full(block)
     if not any(id(it.var) in found for it in block.iters if it.kind == "spatial"):
         refuse(f"{what}: no spatial axis of the block indexes its producer by itself", block)
     for it in block.iters:
         if id(it.var) in found:
-            require(
-                it.extent <= reach[id(it.var)],
-                f"{what}: axis {it.var.name} has {show(it.extent)} points, of which its producer "
-                f"writes {show(reach[id(it.var)])}; the others belong to no iteration of the loop",
-            )
             ranges[it.var] = _smallest(found[id(it.var)], it, what)
     return ranges
 
@@ -212,30 +212,57 @@ def _smallest(intervals: Sequence[Interval], it: Iter, what: str) -> Interval:
     )
 
 
-def _check_apart(block: Block, ranges: dict[Var, Interval], outer: Extents, what: str) -> None:
+def _check_once(block: Block, ranges: dict[Var, Interval], outer: Extents, what: str) -> None:
     """Iterations of the loops outside visit different points, and together all of them."""
     forms, extents = [], dict(outer)
-    for it in block.iters:
-        inside = Var(it.var.name)
-        extents[inside] = ranges[it.var].width
-        forms.append(ranges[it.var].start + Affine.of(inside))
+    inside = [Var(it.var.name) for it in block.iters]
+    for var, it in zip(inside, block.iters, strict=True):
+        extents[var] = ranges[it.var].width
+        forms.append(ranges[it.var].start + Affine.of(var))
     require(
         injective(forms, list(extents), extents),
         f"{what}: different iterations of the loops outside write overlapping regions, so that "
         f"the block would run more than once; choose a loop further out",
     )
-    places: Int = 1  # of the regions, if every axis moved by itself
-    for interval in ranges.values():
-        for atom, _ in interval.start.terms:
-            places = places * (Affine.of(atom).span(outer)[1] + 1)
-    there: Int = 1
-    for n in outer.values():
-        there = there * n
+    for it, form in zip(block.iters, forms, strict=True):
+        low, high = form.span(extents)
+        require(
+            (low <= 0) & (high >= it.extent - 1),
+            f"{what}: axis {it.var.name} has {show(it.extent)} points, of which what is written "
+            f"below the loop is read by {show(low)} to {show(high)} only; the others belong to no "
+            "iteration of it",
+        )
+    wide = {
+        var: _widened(ranges[it.var], it.extent, outer)
+        for var, it in zip(inside, block.iters, strict=True)
+    }
+    known = all(same_int(n, extents[var]) for var, n in wide.items())
+    extents.update(wide)
+    full = as_many(forms, list(extents), extents)
     require(
-        places <= there,
-        f"{what}: a loop outside moves two axes of the block at once, so that only some of their "
-        f"points would be visited; choose a loop further out",
+        full if known else full & injective(forms, list(extents), extents),
+        f"{what}: only some points of the block would be visited: a loop outside moves two axes of "
+        "the block at once, or leaves gaps; choose a loop further out",
     )
+
+
+def _widened(interval: Interval, extent: Int, outer: Extents) -> Int:
+    """The width, up to the next iteration's start where that is beyond the axis: what lies between
+    is no point of the block."""
+    if isinstance(extent, Size) or isinstance(interval.width, Size):
+        return interval.width
+    step: Any = 0
+    for atom, c in interval.start.terms:
+        if isinstance(atom, Digit) or isinstance(c, Size) or isinstance(outer[atom], Size):
+            return interval.width
+        first = (outer[atom] > 1) & ((step == 0) | (c < step))
+        step = np.where(first, c, step) if is_array(c, step, outer[atom]) else c if first else step
+    beyond = (interval.width >= extent) & (interval.start.span(outer)[0] >= 0)
+    if not is_array(interval.width, extent, step):
+        return imax(interval.width, step) if beyond else interval.width
+    widths: tuple[Any, Any] = (imax(interval.width, step), interval.width)
+    wide: Int = np.where(beyond, *widths)
+    return wide
 
 
 def _check_first(block: Block, ranges: dict[Var, Interval], path: Sequence[For], what: str) -> None:
@@ -297,7 +324,8 @@ def _check_reads(
             for write in p.block.writes:
                 if write.buffer is read.buffer:
                     region = required(write, p.block.values(), p.extents(), inner)
-                    done = done | contained(needed, region, read.buffer.shape)
+                    there = contained(needed, region, read.buffer.shape)
+                    done = done | (there & settled(p, write, loop_vars(path[:n]), inner))
             ok = ok & done
         require(
             ok,

@@ -7,12 +7,24 @@ from typing import Any, TypeVar, overload
 
 import numpy as np
 
+from autosched.checks import instance, mapping, number, shown
 from autosched.errors import NotBatchable, ScheduleError
-from autosched.integers import plain
+from autosched.integers import as_int, plain
 from autosched.schedule import annotate as _annotate
 from autosched.schedule import axes, cache, inline, kinds, lookback, loops, query, reduction, scan
 from autosched.schedule.compute import compute_at
-from autosched.schedule.handles import RV, BlockRV, Factor, LoopRV, as_data
+from autosched.schedule.handles import (
+    RV,
+    BlockRV,
+    Factor,
+    LoopRV,
+    as_data,
+    index_of,
+    is_numbers,
+    mapped,
+    text_of,
+    written_slot,
+)
 from autosched.schedule.layout import (
     IndexMap,
     Layout,
@@ -24,6 +36,7 @@ from autosched.schedule.population import candidate, has_digits
 from autosched.schedule.reverse import reverse_compute_at
 from autosched.schedule.tensorize import tensorize
 from autosched.schedule.trace import RETURN_TUPLES, Decision, Ref, Step, Trace, step_text
+from autosched.tir.admit import admitted, derived
 from autosched.tir.affine import Int
 from autosched.tir.expr import Var
 from autosched.tir.module import IRModule
@@ -76,6 +89,8 @@ class Schedule:
     place, `trace` the steps so far. Every primitive raises ScheduleError, and changes nothing,
     where it would change the result.
 
+    Raises VerifyError for a function that breaks a rule of the loop IR.
+
     Args:
         target: a PrimFunc, or a module, of which `main` is scheduled.
         decisions: for each `Decision` passed as a factor its value: an int, or an int64 array of
@@ -86,25 +101,32 @@ class Schedule:
         self, target: PrimFunc | IRModule, decisions: Mapping[str, Int] | None = None
     ) -> None:
         if isinstance(target, IRModule):
-            self.func = target.main
+            self._func = admitted(target.main)
             self._name = next(n for n, f in target.functions.items() if f is self.func)
             self._mod = target
         elif isinstance(target, PrimFunc):
-            self.func = target
+            self._func = admitted(target)
             self._name = target.name
             self._mod = IRModule.of(target)
         else:
             raise ScheduleError(
                 f"a Schedule is made from a PrimFunc or an IRModule; found {type(target).__name__}"
             )
-        if decisions is not None and not isinstance(decisions, Mapping):
-            raise ScheduleError(
-                f"the decisions of a Schedule are a mapping from names to values; found "
-                f"{decisions!r}"
-            )
-        self.decisions: dict[str, Int] = dict(decisions or {})
+        expected = "a mapping from names to values"
+        self.decisions: dict[str, Int] = mapping(
+            "the decisions of a Schedule", decisions, expected, ScheduleError
+        )
         self._steps: list[Step] = []
         self._things: dict[RV, str | Var] = {}
+
+    @property
+    def func(self) -> PrimFunc:
+        """The function as it is now."""
+        return self._func
+
+    @func.setter
+    def func(self, new: PrimFunc) -> None:
+        self._func = derived(new, self._func)
 
     @property
     def mod(self) -> IRModule:
@@ -127,6 +149,11 @@ class Schedule:
         new._steps, new._things = list(self._steps), dict(self._things)
         return new
 
+    __copy__ = copy
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Schedule:
+        return self.copy()  # programs do not change, and handles keep their meaning
+
     @overload
     def get(self, rv: BlockRV) -> Block: ...
     @overload
@@ -139,6 +166,7 @@ class Schedule:
 
     def replay(self, trace: Trace) -> None:
         """Do the steps of `trace` on top. Raises ScheduleError, naming the step that fails."""
+        instance("replay: the trace", trace, Trace, "a Trace, such as other.trace", ScheduleError)
         handles: dict[str, RV] = {}
 
         def resolve(value: Any) -> Any:
@@ -181,6 +209,7 @@ class Schedule:
 
     def get_block(self, name: str) -> BlockRV:
         """The block called `name`."""
+        name = text_of(name, "get_block: the name")
         site_of(self.func, name)
         (b,) = self._out("get_block", (name,), [name])
         return b
@@ -196,9 +225,8 @@ class Schedule:
 
     def get_child_blocks(self, place: BlockRV | LoopRV) -> tuple[BlockRV, ...]:
         """The blocks below a loop, in program order (a block has none)."""
-        names = (
-            query.child_blocks(self.func, self._loop(place)) if isinstance(place, LoopRV) else []
-        )
+        at = self._place(place)
+        names = [] if isinstance(at, str) else query.child_blocks(self.func, at)
         return self._out("get_child_blocks", (place,), names)
 
     def get_producers(self, block: BlockRV) -> tuple[BlockRV, ...]:
@@ -222,7 +250,9 @@ class Schedule:
 
     def split_axis(self, block: BlockRV, axis: int, factor: int) -> tuple[LoopRV, ...]:
         """Make two axes of one, with a loop each; see `axes.split_axis`."""
-        self.func, *out = axes.split_axis(self.func, self._block(block), plain(axis), plain(factor))
+        axis = index_of(axis, "split_axis: axis")
+        factor = index_of(factor, "split_axis: factor")
+        self.func, *out = axes.split_axis(self.func, self._block(block), axis, factor)
         return self._outs("split_axis", (block, axis, factor), out)
 
     def reorder(self, *order: LoopRV) -> None:
@@ -252,6 +282,7 @@ class Schedule:
 
     def bind(self, loop: LoopRV, thread: str) -> None:
         """Bind to a GPU axis; see `kinds.bind`."""
+        thread = text_of(thread, "bind: the thread axis")
         self.func = kinds.bind(self.func, self._loop(loop), thread)
         self._record("bind", (loop, thread))
 
@@ -288,15 +319,21 @@ class Schedule:
         consumers: Sequence[BlockRV] = (),
     ) -> BlockRV:
         """Read through a copy, maybe in a packed layout; see `cache.cache_read`."""
-        buffer = plain(buffer)
+        name = self._block(block)
+        buffer = (
+            str(buffer) if isinstance(buffer, str) else index_of(buffer, "cache_read: the buffer")
+        )
+        scope = text_of(scope, "cache_read: scope")
+        if not isinstance(consumers, (list, tuple)):
+            raise ScheduleError(
+                f"cache_read: consumers is {shown(consumers)}; expected a list of blocks"
+            )
         if callable(layout):
             shape = cache.read_buffer(self.get(block), buffer, "cache_read").shape
             layout = layout_of(layout, shape, "cache_read")
         dims = None if layout is None else self._value(layout)
         others = [self._block(b) for b in consumers]
-        self.func, name = cache.cache_read(
-            self.func, self._block(block), buffer, scope, dims, others
-        )
+        self.func, name = cache.cache_read(self.func, name, buffer, scope, dims, others)
         recorded: dict[str, Any] = {"scope": scope}
         if layout is not None:
             recorded["layout"] = layout
@@ -305,9 +342,11 @@ class Schedule:
         (b,) = self._out("cache_read", (block, buffer), [name], **recorded)
         return b
 
-    def cache_write(self, block: BlockRV, index: int = 0, scope: str = "local") -> BlockRV:
-        """Write through a copy; see `cache.cache_write`."""
-        self.func, name = cache.cache_write(self.func, self._block(block), plain(index), scope)
+    def cache_write(self, block: BlockRV, index: int | str = 0, scope: str = "local") -> BlockRV:
+        """Write through a copy; see `cache.cache_write`. `index`: of the write, or its buffer."""
+        index = self._written(block, index, "cache_write")
+        scope = text_of(scope, "cache_write: scope")
+        self.func, name = cache.cache_write(self.func, self._block(block), index, scope)
         (b,) = self._out("cache_write", (block, index), [name], scope=scope)
         return b
 
@@ -320,11 +359,14 @@ class Schedule:
     ) -> None:
         """Store an intermediate in another layout; see `layout.transform_layout`. A function of the
         indices is kept in the trace as the layout that it states."""
-        what, buffer = "transform_layout", self._value(buffer)
+        what, buffer = "transform_layout", mapped(buffer, plain)
         if callable(index_map):
             shape = accessed_buffer(self.get(block), buffer, what).shape
             index_map = layout_of(index_map, shape, what)
         dims = self._value(index_map)
+        if pad_value is not None:
+            number("transform_layout: pad_value", pad_value, ScheduleError)
+            pad_value = plain(pad_value)
         self.func = transform_layout(self.func, self._block(block), buffer, dims, pad_value)
         kept = {} if pad_value is None else {"pad_value": pad_value}
         self._record("transform_layout", (block, buffer, index_map), kept)
@@ -333,7 +375,8 @@ class Schedule:
 
     def rfactor(self, loop: LoopRV, factor_axis: int = 0) -> BlockRV:
         """Make a reduction loop an axis of partial results; see `reduction.rfactor`."""
-        self.func, name = reduction.rfactor(self.func, self._loop(loop), plain(factor_axis))
+        factor_axis = index_of(factor_axis, "rfactor: factor_axis")
+        self.func, name = reduction.rfactor(self.func, self._loop(loop), factor_axis)
         (b,) = self._out("rfactor", (loop,), [name], factor_axis=factor_axis)
         return b
 
@@ -365,6 +408,7 @@ class Schedule:
 
     def tensorize(self, place: BlockRV | LoopRV, intrin: str) -> None:
         """Let an intrinsic of the target do a loop nest; see `tensorize.tensorize`."""
+        intrin = text_of(intrin, "tensorize: the intrinsic")
         self.func = tensorize(self.func, self._place(place), intrin)
         self._record("tensorize", (place, intrin))
 
@@ -373,26 +417,34 @@ class Schedule:
     def annotate(self, place: BlockRV | LoopRV, key: str, value: Any) -> None:
         """Attach a key and a JSON value (or a Decision); see `annotate.annotate`."""
         as_data(value)
+        key = text_of(key, "annotate: the key")
         self.func = _annotate.annotate(self.func, self._place(place), key, self._value(value))
         self._record("annotate", (place, key, value))
 
     def unannotate(self, place: BlockRV | LoopRV, key: str) -> None:
         """Remove an annotation; see `annotate.unannotate`."""
+        key = text_of(key, "unannotate: the key")
         self.func = _annotate.unannotate(self.func, self._place(place), key)
         self._record("unannotate", (place, key))
 
-    def set_scope(self, block: BlockRV, index: int, scope: str) -> None:
-        """Change where a written intermediate lives; see `annotate.set_scope`."""
-        self.func = _annotate.set_scope(self.func, self._block(block), plain(index), scope)
+    def set_scope(self, block: BlockRV, index: int | str, scope: str) -> None:
+        """Change where a written intermediate lives; see `annotate.set_scope`. `index`: of the
+        write, or its buffer."""
+        index = self._written(block, index, "set_scope")
+        scope = text_of(scope, "set_scope: scope")
+        self.func = _annotate.set_scope(self.func, self._block(block), index, scope)
         self._record("set_scope", (block, index, scope))
 
     def storage_align(
-        self, block: BlockRV, buffer_index: int, axis: int, factor: Factor, offset: Factor = 0
+        self, block: BlockRV, buffer_index: int | str, axis: int, factor: Factor, offset: Factor = 0
     ) -> None:
-        """Choose the stride of a written intermediate; see `annotate.storage_align`."""
+        """Choose the stride of a written intermediate; see `annotate.storage_align`.
+        `buffer_index`: of the write, or its buffer."""
         numbers = self._number(factor, "factor"), self._number(offset, "offset")
+        buffer_index = self._written(block, buffer_index, "storage_align")
+        axis = index_of(axis, "storage_align: axis")
         self.func = _annotate.storage_align(
-            self.func, self._block(block), plain(buffer_index), plain(axis), *numbers
+            self.func, self._block(block), buffer_index, axis, *numbers
         )
         self._record("storage_align", (block, buffer_index, axis, factor, offset))
 
@@ -415,10 +467,14 @@ class Schedule:
             raise ScheduleError(f"expected a loop of this schedule; found {self._found(rv)}")
         return var
 
+    def _written(self, rv: BlockRV, buffer: object, op: str) -> int:
+        name = self._block(rv)
+        return written_slot(site_of(self.func, name).block, buffer, f"{op}({name})")
+
     def _found(self, rv: object) -> str:
         """What stands where a handle of this schedule was expected, for a message."""
         if not isinstance(rv, (BlockRV, LoopRV)):
-            return repr(rv)
+            return shown(rv)
         kind = "block" if isinstance(rv, BlockRV) else "loop"
         if rv in self._things:
             return f"{rv!r}, a {kind}"
@@ -435,26 +491,31 @@ class Schedule:
                     f"decision {value.name!r} has no value; give it to Schedule(decisions=…) "
                     f"(has {have})"
                 )
-            found = np.asanyarray(self.decisions[value.name])
+            given = self.decisions[value.name]
+            found = given if isinstance(given, np.ndarray) else np.asarray(as_int(given))
             if found.ndim > 1 or found.dtype.kind not in "iu":
                 raise ScheduleError(
                     f"decision {value.name!r}: expected an int or an int64 array of shape (N,), "
                     f"found {found.dtype} of shape {found.shape}"
                 )
             return int(found) if found.ndim == 0 else found.astype(np.int64, copy=False)
-        number: Int | None = plain(value)
-        return number
+        found_plain = plain(value)
+        if isinstance(found_plain, np.ndarray) and not is_numbers(found_plain):
+            raise ScheduleError(
+                f"expected an int or an int64 array of shape (N,), found {found_plain.dtype} of "
+                f"shape {found_plain.shape}"
+            )
+        kept: Int | None = found_plain
+        return kept
 
     def _number(self, value: Factor, what: str) -> Int:
         found = self._int(value)
         if isinstance(found, bool) or not isinstance(found, (int, np.ndarray)):
-            raise ScheduleError(f"{what} is an int or a Decision; found {value!r}")
+            raise ScheduleError(f"{what} is an int or a Decision; found {shown(value)}")
         return found
 
     def _value(self, value: Any) -> Any:
-        if isinstance(value, (list, tuple)):
-            return tuple(self._value(v) for v in value)
-        return self._int(value)
+        return mapped(value, self._int)
 
     def _out(
         self, op: str, args: Sequence[Any], names: Sequence[str], **kwargs: Any

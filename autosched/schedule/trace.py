@@ -10,13 +10,16 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from keyword import iskeyword
 from math import isfinite
 from operator import is_
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from autosched.checks import mapping, shown
 from autosched.errors import ScheduleError
+from autosched.integers import integer
 from autosched.tir.affine import Int
 
 if TYPE_CHECKING:
@@ -103,10 +106,14 @@ class Trace:
     def bind(self, values: Mapping[str, int]) -> Trace:
         """The trace with decisions replaced by integers; names absent from `values` stay free."""
 
+        given = mapping("values", values, "a mapping from decisions' names to ints", ScheduleError)
+        numbers = {
+            name: integer(f"decision {name!r}", n, -(1 << 63), ScheduleError)
+            for name, n in given.items()
+        }
+
         def change(value: Any) -> Any:
-            if isinstance(value, Decision) and value.name in values:
-                return int(values[value.name])
-            return value
+            return numbers.get(value.name, value) if isinstance(value, Decision) else value
 
         return Trace(tuple(s.map(change) for s in self.steps))
 
@@ -122,9 +129,11 @@ class Trace:
         """
         from autosched.schedule.schedule import Schedule
 
+        expected = "a mapping from decisions' names to ints or arrays of them"
+        values = mapping("values", values, expected, ScheduleError)
         if isinstance(target, Schedule):
             schedule = target.copy()
-            schedule.decisions = {**target.decisions, **(values or {})}
+            schedule.decisions = {**target.decisions, **values}
         else:
             schedule = Schedule(target, decisions=values)
         missing = [n for n in self.decisions() if n not in schedule.decisions]
@@ -144,6 +153,8 @@ class Trace:
     @staticmethod
     def from_json(text: str) -> Trace:
         """The trace that `to_json` wrote. Raises ScheduleError on anything else."""
+        if not isinstance(text, str):
+            raise ScheduleError(f"not a trace in JSON: expected a text, found {shown(text)}")
         try:
             data = json.loads(text)
             dialect = data["dialect"]
@@ -160,12 +171,14 @@ class Trace:
                 )
                 for op, args, kwargs, outs in data["steps"]
             ]
-        except (ValueError, TypeError, KeyError, AttributeError) as e:
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as e:
             raise ScheduleError(f"not a trace in JSON: {e}; found {text[:80]!r}") from e
         return Trace(tuple(steps))
 
     def as_python(self, name: str = "apply") -> str:
         """Source of a function that does the same to a fresh Schedule: `def apply(sch): …`."""
+        if not isinstance(name, str) or not name.isidentifier() or iskeyword(name):
+            raise ScheduleError(f"as_python: no function can be named {shown(name)}")
         lines = [f"def {name}(sch):"]
         if self.decisions():
             lines.append("    from autosched.schedule import Decision")

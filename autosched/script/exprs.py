@@ -20,9 +20,10 @@ from autosched.script.source import Place, Source
 from autosched.tir import dtypes
 from autosched.tir import expr as ex
 from autosched.tir.affine import Affine, Atom, Digit, Int, always
-from autosched.tir.expr import OPS, Call, Const, Expr, Var
+from autosched.tir.expr import Call, Const, Expr, Var
 from autosched.tir.forms import read_form
 from autosched.tir.nodes import Buffer, Index
+from autosched.tir.operations import OPS
 from autosched.tir.size import Size, SizeVar, size_of
 
 Number = Union[int, float]
@@ -38,6 +39,11 @@ _BINARY: dict[type[ast.operator], str] = {
     ast.Div: "div",
     ast.FloorDiv: "floordiv",
     ast.Mod: "floormod",
+    ast.BitAnd: "bitwise_and",
+    ast.BitOr: "bitwise_or",
+    ast.BitXor: "bitwise_xor",
+    ast.LShift: "shift_left",
+    ast.RShift: "shift_right",
 }
 _COMPARE: dict[type[ast.cmpop], str] = {
     ast.Lt: "lt",
@@ -50,6 +56,8 @@ _COMPARE: dict[type[ast.cmpop], str] = {
 _OPERATORS = ", ".join(row.symbol for row in OPS.values() if row.symbol)
 INTRINSICS = frozenset(OPS) - {"cast", "and", "or", "not"}
 """Operations that are called as T.name."""
+_INDICES = {"clamp_index": ex.clamp_index, "wrap_index": ex.wrap_index}
+"""Names for expressions that keep an index inside."""
 
 
 @dataclass(frozen=True, eq=False, repr=False, slots=True)
@@ -302,7 +310,7 @@ class Expressions:
         if isinstance(node.op, ast.Not):
             return self.call_op(node, "not", self.condition(node.operand))
         if isinstance(node.op, ast.Invert):
-            raise self.error(node, "there is no operator ~; expected `not` for conditions")
+            return self.call_op(node, "bitwise_not", self.expr(node.operand, like))
         e = self._operand(node.operand, like)
         if isinstance(node.op, ast.UAdd):
             return e
@@ -395,6 +403,12 @@ class Expressions:
             operand, target = self.expr(value), dtype(self.source, to)
             cast: Expr = self._checked(node, lambda: ex.cast(operand, target))
             return cast
+        if name in _INDICES:
+            if len(node.args) != 2 or node.keywords:
+                raise self.error(node, f"T.{name} takes an index and an extent by position")
+            index, extent = (self.expr(a, dtypes.INDEX) for a in node.args)
+            inside: Expr = self._checked(node, lambda: _INDICES[name](index, extent))
+            return inside
         if name not in INTRINSICS:
             raise self.error(node.func, f"T.{name} is no function of values; expected {_EXPECTED}")
         arity = OPS[name].arity

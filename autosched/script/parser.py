@@ -8,28 +8,38 @@ from __future__ import annotations
 import ast
 import inspect
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Union
 
 import numpy as np
 
+from autosched.checks import instance
 from autosched.errors import ScriptError
 from autosched.script.functions import FunctionReader
 from autosched.script.limits import LIMITS, Budget, Limits, scan
 from autosched.script.source import Source
+from autosched.tir.admit import admitted
 from autosched.tir.inequalities import deadline
-from autosched.tir.module import IRModule
+from autosched.tir.module import GraphFunction, IRModule
 from autosched.tir.nodes import PrimFunc
-from autosched.tir.verify import verify
 
 _FUNCTION, _MODULE = ("prim_func", "T.prim_func"), ("ir_module", "T.ir_module", "I.ir_module")
+_GRAPH = "G.module"
 
 
-def parse(text: str, *, check: bool = True, limits: Limits = LIMITS) -> PrimFunc | IRModule:
+def parse(
+    text: str,
+    *,
+    check: bool = True,
+    limits: Limits = LIMITS,
+    constants: Mapping[str, Any] | None = None,
+) -> PrimFunc | IRModule:
     """The program that `text` is the script of: the inverse of `PrimFunc.script()`.
 
     One function gives a PrimFunc; several, or a class decorated with `ir_module`, an IRModule.
     Decorators are `@T.prim_func` and `@ir_module`; imports and docstrings may stand before them.
+    A class decorated with `G.module` has functions of the graph level as well; `constants` gives
+    its large constants, by the digests that stand in the text.
     With `check`, every function is verified, so that none with an access that is not provably in
     bounds gets further; pass False for a program that is only to be looked at.
 
@@ -38,19 +48,25 @@ def parse(text: str, *, check: bool = True, limits: Limits = LIMITS) -> PrimFunc
     """
     if not isinstance(text, str):
         raise ScriptError(f"a script is a string, found {type(text).__name__}")
+    instance("check", check, bool, "True or False", ScriptError)
+    instance("limits", limits, Limits, "script.Limits", ScriptError)
     source = Source(text)
     scan(source, limits)
     budget = Budget(source, limits)
     try:
         tree = _tree(source)
         read: dict[str, PrimFunc] = {}
+        graphs: dict[str, GraphFunction] = {}
         is_module = False
         for s in tree.body:
             if isinstance(s, ast.ClassDef):
                 is_module = True
                 if read or len([x for x in tree.body if isinstance(x, ast.ClassDef)]) > 1:
                     raise source.error(s, "expected one module, or functions, not both")
-                _class(source, budget, s, read)
+                if [ast.unparse(d)[:20] for d in s.decorator_list] == [_GRAPH]:
+                    graphs = _graphs(source, budget, s, read, constants or {})
+                else:
+                    _class(source, budget, s, read)
             elif isinstance(s, ast.FunctionDef):
                 if is_module:
                     raise source.error(s, "expected one module, or functions, not both")
@@ -64,11 +80,11 @@ def parse(text: str, *, check: bool = True, limits: Limits = LIMITS) -> PrimFunc
         if check:
             with deadline(max(budget.seconds_left, 0.0)):
                 for func in read.values():
-                    verify(func, source.places)
+                    admitted(func, source.places)
     except (RecursionError, MemoryError) as e:  # MemoryError is what Python's parser says
         raise source.error_at(source.longest_line(), 0, "the script nests too deeply here") from e
     functions = list(read.values())
-    return IRModule(read) if is_module or len(functions) > 1 else functions[0]
+    return IRModule(read, graphs) if is_module or len(functions) > 1 else functions[0]
 
 
 def parse_func(text: str, *, check: bool = True, limits: Limits = LIMITS) -> PrimFunc:
@@ -104,7 +120,7 @@ def prim_func(func: Union[Callable[..., Any], PrimFunc]) -> PrimFunc:
         if not isinstance(node, ast.FunctionDef):
             raise source.error(node, "@prim_func decorates a function written with `def`")
         found = FunctionReader(source, Budget(source, LIMITS), node, _constants(func)).read()
-        verify(found, source.places)
+        admitted(found, source.places)
     except RecursionError as e:
         raise ScriptError(f"{func.__name__} nests too deeply to be read") from e
     return found
@@ -115,6 +131,7 @@ def ir_module(cls: type) -> IRModule:
 
     Raises ScriptError if it has none.
     """
+    instance("ir_module: what is decorated", cls, type, "a class", ScriptError)
     functions = {name: f for name, f in vars(cls).items() if isinstance(f, PrimFunc)}
     if not functions:
         raise ScriptError(f"class {cls.__name__} has no function decorated with prim_func")
@@ -153,6 +170,32 @@ def _class(source: Source, budget: Budget, s: ast.ClassDef, read: dict[str, Prim
             _add(source, budget, n, read)
         elif not (_is_prelude(n) or isinstance(n, ast.Pass)):
             raise source.error(n, "expected @T.prim_func and a function")
+
+
+def _graphs(
+    source: Source,
+    budget: Budget,
+    s: ast.ClassDef,
+    read: dict[str, PrimFunc],
+    constants: Mapping[str, Any],
+) -> dict[str, GraphFunction]:
+    """The graph functions of a module; its loop functions go into `read`."""
+    from autosched.graph.reader import ModuleReader
+
+    reader = ModuleReader(source, budget, constants)
+    found: list[ast.FunctionDef] = []
+    for n in s.body:
+        if not isinstance(n, ast.FunctionDef):
+            if not (_is_prelude(n) or isinstance(n, ast.Pass)):
+                raise source.error(n, "expected @G.function, or @T.prim_func, and a function")
+        elif n.decorator_list and ast.unparse(n.decorator_list[0]).startswith("G.function"):
+            if n.name in read or n.name in reader.types:
+                raise source.error(n, f"two functions are named {n.name}")
+            reader.declare(n)
+            found.append(n)
+        else:
+            _add(source, budget, n, read)
+    return {n.name: reader.read(n) for n in found}
 
 
 def _add(source: Source, budget: Budget, s: ast.FunctionDef, read: dict[str, PrimFunc]) -> None:

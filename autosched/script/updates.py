@@ -161,7 +161,9 @@ class Updates:
         """The value of a store, with the dtype of its buffer."""
         value = self.exprs.expr(s.value, s.target.dtype)
         if s.op is not None:
-            value = self.exprs.call_op(s.value, s.op, s.target, value)
+            value = self._combined_with(s, s.op, s.target, value)
+        elif not isinstance(value, Call):
+            value = self._unfolded(s, value)
         if s.otherwise is not None:
             test = self.exprs.condition(s.otherwise.test)
             other = self._stored(s.otherwise.store)
@@ -173,6 +175,22 @@ class Updates:
                 f"{s.target.buffer.name} holds {s.target.dtype}, found {value.dtype}; convert it "
                 f'with T.cast(x, "{s.target.dtype}")',
             )
+        return value
+
+    def _combined_with(self, s: Store, op: str, left: Expr, right: Expr) -> Expr:
+        """An operation that stays one where int64 arithmetic is folded: `C[i] + 0` is a sum."""
+        value = self.exprs.call_op(s.value, op, left, right)
+        return value if isinstance(value, Call) else Call(op, (left, right), left.dtype)
+
+    def _unfolded(self, s: Store, value: Expr) -> Expr:
+        """`value`, or the sum or product of the element and a constant that was folded to it."""
+        if not isinstance(s.value, ast.BinOp) or not isinstance(s.value.op, (ast.Add, ast.Mult)):
+            return value
+        op = "add" if isinstance(s.value.op, ast.Add) else "mul"
+        left, right = (self.exprs.expr(x, s.target.dtype) for x in (s.value.left, s.value.right))
+        key = key_of(s.target)
+        if any(isinstance(x, Load) and key_of(x) == key for x in (left, right)):
+            return Call(op, (left, right), s.target.dtype)
         return value
 
     def _operation(self, n: int, value: Expr) -> tuple[str, Expr] | None:

@@ -50,8 +50,9 @@ from autosched.target import Target
 from autosched.tir import dtypes
 from autosched.tir import expr as ex
 from autosched.tir.affine import Digit, Int, always
-from autosched.tir.expr import OPS, Call, Slot, Var
+from autosched.tir.expr import Call, Slot, Var
 from autosched.tir.nodes import CONSTANT_AXES, Block, Buffer, For, Node, PrimFunc, sites
+from autosched.tir.operations import OPS
 
 TLB_PAGES = 64.0
 """Pages that the first-level data TLB holds (64 to 96 on current cores)."""

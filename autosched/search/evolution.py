@@ -8,6 +8,7 @@ never sees a pool, a store or a clock.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -15,7 +16,7 @@ import numpy as np
 
 from autosched.errors import TuningError
 from autosched.integers import plain, settle
-from autosched.search.model import CostModel, Scores, Seconds
+from autosched.search.model import CheckedModel, CostModel, Scores, Seconds
 from autosched.sketch.space import Candidate, Population, Space
 from autosched.tir.affine import IntArray
 
@@ -90,17 +91,28 @@ _LEAST = {
 _SHARES = ("crossover", "structural", "fresh", "eps_greedy", "crowd")
 
 
+_log = logging.getLogger(__name__)
+
+MEASURED = "the whole space has been measured"
+
+
 class EvolutionarySearch:
     """Proposes candidates of `space` by `model`'s scores. `model` is left as it is: it is refitted
     from the history in every round."""
 
     def __init__(
-        self, space: Space, model: CostModel, seed: int = 0, params: SearchParams | None = None
+        self,
+        space: Space,
+        model: CostModel | CheckedModel,
+        seed: int = 0,
+        params: SearchParams | None = None,
     ) -> None:
         self.space = space
-        self.model = model
+        self.model = model if isinstance(model, CheckedModel) else CheckedModel(model)
         self.seed = seed
         self.params = params or SearchParams()
+        self.why_none = MEASURED
+        """What it means where there is nothing to propose."""
         self._whole = space.enumerate(self.params.exhaustive_limit)
         self._inner = _inner_columns(space)
         self._memo: dict[tuple[int, tuple[object, ...]], tuple[list[bytes], Population]] = {}
@@ -146,6 +158,13 @@ class EvolutionarySearch:
             model = model.fit(self.space, measured.take(told), seconds[told])
         rng = np.random.default_rng(np.random.SeedSequence([self.seed, round]))
         pool, scores = self._pool(model, measured, seconds, rng)
+        self.why_none = MEASURED
+        if not len(pool):
+            self.why_none = (
+                f"the cost model {model.name} gives minus infinity to every candidate, which says "
+                "that none is worth building"
+            )
+            _log.warning("%s", self.why_none)
         found = self._choose(pool, scores, taken, rng)
         abroad = measured.take(_best_abroad(seen, seconds))
         if not set(abroad.keys()) <= taken | set(found.keys()):
@@ -157,7 +176,7 @@ class EvolutionarySearch:
 
     def _pool(
         self,
-        model: CostModel,
+        model: CheckedModel,
         measured: Population,
         seconds: Seconds,
         rng: np.random.Generator,

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Protocol, runtime_checkable
+import time
+from collections.abc import Callable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
+from autosched.checks import instance
+from autosched.errors import TuningError
 from autosched.sketch.space import Population, Space
 
 Scores = npt.NDArray[np.float32]
@@ -37,3 +41,83 @@ class CostModel(Protocol):
         function of its arguments, so that a resumed search proposes what the first run did.
         """
         ...
+
+
+class CheckedModel:
+    """A model of anybody's, held to what `CostModel` says: TuningError names its class, what it
+    gave, and what was expected. `clock` is told the seconds that each training takes."""
+
+    def __init__(self, model: CostModel, clock: Callable[[float], None] | None = None) -> None:
+        self.model, self.clock = model, clock
+
+    @property
+    def name(self) -> str:
+        """The class of the model."""
+        return type(self.model).__name__
+
+    def predict(self, task: HasSpace, population: Population) -> Scores:
+        """The model's scores, of a floating type; a list of them will do."""
+        n = len(population)
+        expected = f"expected {n} numbers, one a candidate: float32 of shape ({n},)"
+        try:
+            given: Any = self.model.predict(task, population)
+        except Exception as e:
+            raise TuningError(
+                f"predict of the cost model {self.name} raised {type(e).__name__}: {e}; {expected}"
+            ) from e
+        found = _array(given)
+        if found is None or found.dtype.kind not in "iuf":
+            what = type(given).__name__ if found is None else f"{found.dtype} values"
+            raise TuningError(f"predict of the cost model {self.name} returned {what}; {expected}")
+        if found.shape != (n,):
+            raise TuningError(
+                f"predict of the cost model {self.name} returned the shape {found.shape}; "
+                f"{expected}"
+            )
+        wrong = np.flatnonzero(np.isnan(found) | (found == np.inf))
+        if len(wrong):
+            raise TuningError(
+                f"predict of the cost model {self.name} returned {found[wrong[0]]} for candidate "
+                f"{wrong[0]}, and {len(wrong)} such of {n}; expected finite numbers, or minus "
+                "infinity for what is not worth building"
+            )
+        return found if found.dtype.kind == "f" else found.astype(np.float64)
+
+    def fit(self, task: HasSpace, population: Population, seconds: Seconds) -> CheckedModel:
+        """The model that the model returns."""
+        began = time.perf_counter()
+        expected = "expected a model with predict and fit, such as itself"
+        try:
+            found: Any = self.model.fit(task, population, seconds)
+        except Exception as e:
+            raise TuningError(
+                f"fit of the cost model {self.name} raised {type(e).__name__}: {e}; {expected}"
+            ) from e
+        if not is_model(found):
+            raise TuningError(
+                f"fit of the cost model {self.name} returned {type(found).__name__}; {expected}"
+            )
+        if self.clock is not None:
+            self.clock(time.perf_counter() - began)
+        return CheckedModel(found, self.clock)
+
+
+def is_model(value: object) -> bool:
+    """Whether something can be asked as a `CostModel`; a class of models is none."""
+    return isinstance(value, CostModel) and not isinstance(value, type)
+
+
+def _array(given: Any) -> npt.NDArray[Any] | None:
+    """Scores as an array; None for what is none."""
+    try:
+        return np.asarray(given)
+    except (TypeError, ValueError):
+        return None
+
+
+def check_asked(task: object, population: object) -> None:
+    """Raise TuningError for what no model can be asked of."""
+    expected = "a SearchTask, or a space"
+    if not isinstance(task, Space):
+        instance("task", getattr(task, "space", task), Space, expected, TuningError)
+    instance("population", population, Population, "a Population of candidates", TuningError)

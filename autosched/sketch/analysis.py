@@ -9,8 +9,9 @@ from functools import cached_property
 from autosched.dag import ComputeDAG
 from autosched.tir import expr as ex
 from autosched.tir.affine import Affine, Int, is_zero, same_int
-from autosched.tir.expr import OPS, Call, Expr, Slot, Var
+from autosched.tir.expr import Call, Expr, Slot, Var
 from autosched.tir.nodes import Access, Block, Iter, PrimFunc
+from autosched.tir.operations import OPS
 
 COSTS = {"math": 16.0, "div": 4.0, "cast": 1.0}
 """Cost of one operation in additions, by the class in `OPS`; 1 where absent. Vector code: a

@@ -20,6 +20,7 @@ from autosched.sketch.analysis import analyse_blocks
 from autosched.target import Target
 from autosched.tir.annotations import SINGLE_PASS
 from autosched.tir.nodes import PrimFunc, kind_vars, sites
+from autosched.tir.scatter import scatters
 
 THREADS = 128
 """Of a block, where there are as many iterations."""
@@ -151,7 +152,8 @@ def _spread(schedule: Schedule, name: str, threads: int | Decision) -> None:
         schedule.reorder(*spatial, *steps, *reduced)
     count, points = _extent(schedule, spatial), _extent(schedule, reduced)
     block = schedule.get(rv)
-    if not steps and count <= MAX_SHARED and points >= MIN_REDUCED and block.reducer is not None:
+    across = block.reducer is not None and not scatters(block)
+    if not steps and count <= MAX_SHARED and points >= MIN_REDUCED and across:
         if spatial:
             schedule.bind(_fused(schedule, spatial), "blockIdx.x")
         outer, lane = schedule.split(_fused(schedule, reduced), [None, threads])

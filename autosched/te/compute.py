@@ -7,10 +7,19 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
+from autosched.checks import shown
 from autosched.errors import TensorExprError
-from autosched.integers import plain
 from autosched.te.reduction import Reduce
-from autosched.te.tensor import ComputeOp, IterVar, PlaceholderOp, Tensor, check_name, check_shape
+from autosched.te.tensor import (
+    ComputeOp,
+    IterVar,
+    PlaceholderOp,
+    Tensor,
+    check_attrs,
+    check_name,
+    check_shape,
+    check_tag,
+)
 from autosched.tir import dtypes
 from autosched.tir import expr as ex
 from autosched.tir.expr import Expr, Var
@@ -46,6 +55,7 @@ def compute(
         result = fcompute(*axis)
     except TensorExprError as error:
         raise TensorExprError(f"in compute {label}: {error}") from error
+    check_tag(tag, f"compute {label}")
     many = isinstance(result, (tuple, list))
     parts = tuple(_element(e, label) for e in (result if many else (result,)))
     if not parts:
@@ -64,7 +74,18 @@ def _axis_names(
             f"compute {label} expects a function of the indices, found {fcompute!r}"
         )
     names: list[str] = []
-    for p in inspect.signature(fcompute).parameters.values():
+    try:
+        parameters = inspect.signature(fcompute).parameters.values()
+    except (TypeError, ValueError) as e:
+        raise TensorExprError(
+            f"compute {label} expects a function of the indices, found {shown(fcompute)}, which "
+            "does not say what it takes; wrap it in a lambda"
+        ) from e
+    if varargs is not None and not isinstance(varargs, (list, tuple)):
+        raise TensorExprError(
+            f"varargs_names of compute {label} is {shown(varargs)}; expected a list of names"
+        )
+    for p in parameters:
         if p.kind is p.VAR_POSITIONAL:
             missing = rank - len(names)
             given = list(varargs) if varargs is not None else [f"i{n}" for n in range(missing)]
@@ -73,7 +94,7 @@ def _axis_names(
                     f"compute {label} has {missing} axes for *{p.name} and "
                     f"{len(given)} varargs_names"
                 )
-            names += given
+            names += [check_name(g, f"an axis of compute {label}") for g in given]
         elif p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) and p.default is p.empty:
             names.append(p.name)
         elif p.kind is p.KEYWORD_ONLY and p.default is p.empty:
@@ -159,13 +180,16 @@ def _foreign(label: str, v: Var, axis: tuple[IterVar, ...], reduced: tuple[IterV
 
 
 def _check_attrs(attrs: Mapping[str, Any] | None, label: str) -> Mapping[str, Any]:
-    out = {key: plain(value) for key, value in (attrs or {}).items()}
+    out = check_attrs(attrs, f"compute {label}")
     for key, value in out.items():
-        if not isinstance(key, str):
-            raise TensorExprError(f"attribute {key!r} of compute {label} is not named by a string")
         if key == "FLOP" and (isinstance(value, bool) or not isinstance(value, (int, float))):
             raise TensorExprError(f"FLOP of compute {label} is {value!r}; expected a number")
         if key == "layout_free_placeholders":
+            if not isinstance(value, (list, tuple)):
+                raise TensorExprError(
+                    f"layout_free_placeholders of compute {label} is {shown(value)}; expected a "
+                    "list of placeholders"
+                )
             for t in value:
                 if not isinstance(t, Tensor) or not isinstance(t.op, PlaceholderOp):
                     raise TensorExprError(

@@ -109,6 +109,18 @@ def power(x: ExprLike, y: ExprLike) -> Expr:
 pow = power
 
 
+def clamp_index(index: ExprLike, extent: ExprLike) -> Expr:
+    """An index that data decide, kept inside a dimension of `extent`: `index`, or the nearest of 0
+    to `extent` - 1. NumPy's `take(mode="clip")`."""
+    return ex.clamp_index(index, extent)
+
+
+def wrap_index(index: ExprLike, extent: ExprLike) -> Expr:
+    """An index that data decide, kept inside a dimension of `extent`: `index % extent`, so that -1
+    is the last element, as in ONNX's Gather. NumPy's `take(mode="wrap")`."""
+    return ex.wrap_index(index, extent)
+
+
 def floordiv(x: ExprLike, y: ExprLike) -> Expr:
     """x // y, rounding to minus infinity."""
     return ex.binary("floordiv", x, y)
@@ -117,3 +129,24 @@ def floordiv(x: ExprLike, y: ExprLike) -> Expr:
 def floormod(x: ExprLike, y: ExprLike) -> Expr:
     """x % y with the sign of y."""
     return ex.binary("floormod", x, y)
+
+
+def _bitwise(op: str, doc: str) -> Callable[[ExprLike, ExprLike], Expr]:
+    def function(x: ExprLike, y: ExprLike) -> Expr:
+        return ex.binary(op, x, y)
+
+    function.__name__ = function.__qualname__ = op
+    function.__doc__ = doc
+    return function
+
+
+bitwise_and = _bitwise("bitwise_and", "x & y, of integers of one dtype or of conditions.")
+bitwise_or = _bitwise("bitwise_or", "x | y, of integers of one dtype or of conditions.")
+bitwise_xor = _bitwise("bitwise_xor", "x ^ y, of integers of one dtype or of conditions.")
+shift_left = _bitwise("shift_left", "x << y, of integers; 0 where y is not from 0 to the width.")
+shift_right = _bitwise("shift_right", "x >> y, keeping the sign; y beyond the width leaves that.")
+
+
+def bitwise_not(x: ExprLike) -> Expr:
+    """~x, of integers or of a condition."""
+    return ex.call("bitwise_not", ex.as_expr(x))

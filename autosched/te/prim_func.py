@@ -5,6 +5,7 @@ The stages of a scan share one loop over its steps: `for t: (stage, …, update)
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -22,11 +23,11 @@ from autosched.te.tensor import (
     check_name,
 )
 from autosched.tir import expr as ex
-from autosched.tir.affine import Affine, Int, from_expr
+from autosched.tir.admit import admitted
+from autosched.tir.affine import Affine, Int, from_expr, is_zero
 from autosched.tir.expr import Expr, Slot, Var
+from autosched.tir.faults import Fault, Rule
 from autosched.tir.nodes import Access, Annotations, Block, Buffer, For, Index, Iter, Node, PrimFunc
-from autosched.tir.verify_bounds import known_bounds
-from autosched.tir.verify_form import size_faults
 
 
 def create_prim_func(tensors: Sequence[Tensor], name: str = "main") -> PrimFunc:
@@ -41,8 +42,9 @@ def create_prim_func(tensors: Sequence[Tensor], name: str = "main") -> PrimFunc:
 
     Raises TensorExprError if an input is used and not listed, if nothing is computed, if two
     tensors or two sizes bear one name, if a symbolic size does not follow from the shapes of the
-    parameters, or if an element outside a tensor is read. An index that data decide,
-    such as `T[I[i], j]`, is not looked at: the data must keep it inside.
+    parameters, or if an element is read that is not provably inside its tensor. Of an index that
+    data decide, such as `T[I[i], j]`, nothing is known: `clamp_index`, `wrap_index` or
+    `if_then_else` keep it inside.
     """
     return translate(tensors, name)[0]
 
@@ -73,24 +75,40 @@ def translate(tensors: Sequence[Tensor], name: str) -> tuple[PrimFunc, dict[Comp
     nests = _Nests(names, scans, _tensors(params, ops), buffers)
     body = tuple(node for op in ops for node in nests.of(op))
     func = PrimFunc(name, tuple(buffers[id(t)] for t in params), body, _attrs(ops, params, name))
-    _check_sizes(func)
-    outside = next(known_bounds(func), None)
-    if outside is not None:
-        raise TensorExprError(
-            f"{outside.message}; "
-            "read it under te.if_then_else with a condition that keeps it inside"
-        )
+    axes = {names.labels[id(op)]: op for op in ops if isinstance(op, ComputeOp)}
+    _check_names(func)
+    admitted(func, refusal=lambda found: _refused(found, axes))
     return func, {op: names.labels[id(op)] for op in ops if isinstance(op, ComputeOp)}
 
 
-def _check_sizes(func: PrimFunc) -> None:
+def _check_names(func: PrimFunc) -> None:
     taken: set[str] = set()
     for v in func.sizes:
         if v.name in taken:
             raise TensorExprError(f"two sizes are named {v.name}; pass te.var another name")
         taken.add(v.name)
-    for fault in size_faults(func):
-        raise TensorExprError(fault.message)
+
+
+def _refused(found: Sequence[tuple[Rule, Fault]], ops: Mapping[str, ComputeOp]) -> TensorExprError:
+    """What to say of a program that breaks rules: the first, with a way out in the user's words."""
+    rule, fault = found[0]
+    if fault.ways is not None:
+        return TensorExprError(fault.message + _in_axes(fault, ops))
+    advice = "; read it under te.if_then_else with a condition that keeps it inside"
+    return TensorExprError(fault.message + (advice if rule.name == "bounds" else ""))
+
+
+def _in_axes(fault: Fault, ops: Mapping[str, ComputeOp]) -> str:
+    """The ways out, over the axes by the names that their computation gave them."""
+    assert isinstance(fault.node, Block)
+    assert fault.ways is not None
+    op = ops.get(fault.node.name)
+    text = re.sub(r"\bT\.", "te.", fault.ways.text("te"))
+    if op is None:
+        return text
+    axes = zip(fault.node.iters, (*op.axis, *op.reduce_axis), strict=True)
+    plain = {it.var.name: a.name for it, a in axes if is_zero(a.begin)}
+    return re.sub(r"\bv\w+", lambda found: plain.get(found[0], found[0]), text)
 
 
 def _check_params(tensors: Sequence[Tensor]) -> list[Tensor]:

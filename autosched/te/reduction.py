@@ -6,9 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from autosched.checks import shown
 from autosched.errors import TensorExprError
 from autosched.te.intrinsics import if_then_else
-from autosched.te.tensor import IterVar, TensorRead
+from autosched.te.tensor import IterVar, TensorRead, check_name
 from autosched.tir import expr as ex
 from autosched.tir.expr import Expr, ExprLike, Var
 from autosched.tir.nodes import Reducer
@@ -146,6 +147,13 @@ def comm_reducer(
     operands' dtypes, or if the identity is not neutral.
     """
 
+    name = check_name(name, "a reducer")
+    for what, function in (("fcombine", fcombine), ("fidentity", fidentity)):
+        if not callable(function):
+            raise TensorExprError(
+                f"{what} of reducer {name} is {shown(function)}; expected a function"
+            )
+
     def reduce(expr: Any, axis: Any, where: ExprLike | None = None) -> Any:
         many = isinstance(expr, (tuple, list))
         source = tuple(ex.as_expr(e) for e in (expr if many else (expr,)))
@@ -169,10 +177,12 @@ def _custom(
     if many:
         lhs = tuple(Var(f"x{n}", t) for n, t in enumerate(types))
         rhs = tuple(Var(f"y{n}", t) for n, t in enumerate(types))
-        combined, neutral = fcombine(lhs, rhs), fidentity(*types)
+        combined = _asked(name, "combination", fcombine, lhs, rhs)
+        neutral = _asked(name, "identity", fidentity, *types)
     else:
         lhs, rhs = (Var("x", types[0]),), (Var("y", types[0]),)
-        combined, neutral = (fcombine(lhs[0], rhs[0]),), (fidentity(types[0]),)
+        combined = (_asked(name, "combination", fcombine, lhs[0], rhs[0]),)
+        neutral = (_asked(name, "identity", fidentity, types[0]),)
     parts = {"combination": combined, "identity": neutral}
     checked: dict[str, tuple[Expr, ...]] = {}
     for what, values in parts.items():
@@ -189,6 +199,19 @@ def _custom(
         checked[what] = exprs
     reducer = Reducer(name, lhs, rhs, checked["combination"], checked["identity"])
     return _canonical(reducer)
+
+
+def _asked(name: str, what: str, function: Callable[..., Any], *given: Any) -> Any:
+    """What a user's function says."""
+    try:
+        return function(*given)
+    except TensorExprError as e:
+        raise TensorExprError(f"in the {what} of reducer {name}: {e}") from e
+    except Exception as e:
+        shown_given = ", ".join(map(repr, given))
+        raise TensorExprError(
+            f"the {what} of reducer {name} raised {type(e).__name__} on ({shown_given}): {e}"
+        ) from e
 
 
 def _canonical(reducer: Reducer) -> Reducer:

@@ -16,7 +16,9 @@ from autosched.te.tensor import (
     ScanOp,
     Tensor,
     TensorRead,
+    check_attrs,
     check_name,
+    check_tag,
 )
 from autosched.tir import dtypes
 from autosched.tir import expr as ex
@@ -27,7 +29,7 @@ def scan(
     init: Tensor | Sequence[Tensor],
     update: Tensor | Sequence[Tensor],
     state_placeholder: Tensor | Sequence[Tensor],
-    inputs: Sequence[Tensor] | None = None,
+    inputs: Tensor | Sequence[Tensor] | None = None,
     name: str = "scan",
     tag: str = "",
     attrs: Mapping[str, Any] | None = None,
@@ -58,11 +60,13 @@ def scan(
     step, or a stage is read at another step than its own.
     """
     label = check_name(name, "a scan")
+    kept = check_attrs(attrs, f"scan {label}")
+    check_tag(tag, f"scan {label}")
     many = isinstance(state_placeholder, (list, tuple))
     inits = _tensors(init, "init", label)
     updates = _tensors(update, "update", label)
     states = _tensors(state_placeholder, "state_placeholder", label)
-    given = _tensors(list(inputs or ()), "inputs", label)
+    given = () if inputs is None else _tensors(inputs, "inputs", label)
     if not len(inits) == len(updates) == len(states) > 0:
         raise TensorExprError(
             f"scan {label} has {len(inits)} inits, {len(updates)} updates and {len(states)} "
@@ -86,7 +90,7 @@ def scan(
     scan_axis = IterVar(axis.name, dtypes.INDEX, first, steps - first, "sequential", label)
     made = ScanOp(
         label, scan_axis, inits, updates, states, stages, given,
-        MappingProxyType(dict(attrs or {})), tag, name == "scan",
+        MappingProxyType(kept), tag, name == "scan",
     )  # fmt: skip
     if not many:
         return Tensor(label, states[0].shape, states[0].dtype, made)

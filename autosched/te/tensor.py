@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, Union
+from dataclasses import dataclass, fields
+from types import MappingProxyType
+from typing import Any, Literal, NamedTuple, Self, Union
 
+from autosched.checks import mapping, shown
 from autosched.errors import TensorExprError
-from autosched.integers import as_int
+from autosched.integers import as_int, plain
 from autosched.tir import dtypes
 from autosched.tir import expr as ex
 from autosched.tir.affine import always, sometimes
@@ -90,8 +92,31 @@ def check_shape(shape: Any, what: str) -> tuple[Extent, ...]:
     return tuple(positive(n, f"dimension {d} of {what}") for d, n in enumerate(shape))
 
 
+class _Kept:
+    """An operation: told by identity and never changed, so a copy is itself; a pickle is another
+    one, and so are the axes and tensors in it."""
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        given = {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
+        if "attrs" in given:
+            given["attrs"] = dict(given["attrs"])  # what is read-only cannot be pickled
+        return _unpickled, (type(self), given)
+
+
+def _unpickled(kind: type[Any], given: dict[str, Any]) -> Any:
+    if "attrs" in given:
+        given["attrs"] = MappingProxyType(given["attrs"])
+    return kind(**given)
+
+
 @dataclass(frozen=True, eq=False)
-class PlaceholderOp:
+class PlaceholderOp(_Kept):
     """The origin of an input."""
 
     name: str
@@ -114,7 +139,7 @@ class PlaceholderOp:
 
 
 @dataclass(frozen=True, eq=False)
-class ComputeOp:
+class ComputeOp(_Kept):
     """A computation: element `body[n]` of output n at the point `axis`, or, with a reducer, the
     combination of `body` over `reduce_axis`."""
 
@@ -153,7 +178,7 @@ class ComputeOp:
 
 
 @dataclass(frozen=True, eq=False)
-class ScanOp:
+class ScanOp(_Kept):
     """A recurrence over the first axis, made by te.scan: step t of state n is element t of
     `update[n]`, for t in the domain of `scan_axis`; the steps before it are those of `init[n]`.
 
@@ -197,7 +222,7 @@ class ScanOp:
 Operation = Union[PlaceholderOp, ComputeOp, ScanOp]
 
 
-class Tensor:
+class Tensor(ex.Operators):
     """An array of `shape` and `dtype`, an input or the result of a computation.
 
     Indexed by `A[i, j]` or `A(i, j)`; of rank 0 by `A[()]`, `A()`, or used in arithmetic directly.
@@ -274,65 +299,9 @@ class Tensor:
             return self is not other
         return self.__as_expr__() != other
 
-    # Arithmetic on a tensor of rank 0.
-    def __add__(self, other: ExprLike) -> Expr:
-        return self.__as_expr__() + other
-
-    def __radd__(self, other: ExprLike) -> Expr:
-        return other + self.__as_expr__()
-
-    def __sub__(self, other: ExprLike) -> Expr:
-        return self.__as_expr__() - other
-
-    def __rsub__(self, other: ExprLike) -> Expr:
-        return other - self.__as_expr__()
-
-    def __mul__(self, other: ExprLike) -> Expr:
-        return self.__as_expr__() * other
-
-    def __rmul__(self, other: ExprLike) -> Expr:
-        return other * self.__as_expr__()
-
-    def __truediv__(self, other: ExprLike) -> Expr:
-        return self.__as_expr__() / other
-
-    def __rtruediv__(self, other: ExprLike) -> Expr:
-        return other / self.__as_expr__()
-
-    def __floordiv__(self, other: ExprLike) -> Expr:
-        return self.__as_expr__() // other
-
-    def __rfloordiv__(self, other: ExprLike) -> Expr:
-        return other // self.__as_expr__()
-
-    def __mod__(self, other: ExprLike) -> Expr:
-        return self.__as_expr__() % other
-
-    def __rmod__(self, other: ExprLike) -> Expr:
-        return other % self.__as_expr__()
-
-    def __neg__(self) -> Expr:
-        return -self.__as_expr__()
-
-    def __lt__(self, other: ExprLike) -> Expr:
-        return self.__as_expr__() < other
-
-    def __le__(self, other: ExprLike) -> Expr:
-        return self.__as_expr__() <= other
-
-    def __gt__(self, other: ExprLike) -> Expr:
-        return self.__as_expr__() > other
-
-    def __ge__(self, other: ExprLike) -> Expr:
-        return self.__as_expr__() >= other
-
     def __bool__(self) -> bool:
         # `if tensor:` asks whether there is one; an element has no value yet.
         return True
-
-    def astype(self, dtype: str) -> Expr:
-        """The element of a tensor of rank 0, converted."""
-        return ex.cast(self.__as_expr__(), dtype)
 
 
 @dataclass(frozen=True, eq=False, repr=False, slots=True)
@@ -360,8 +329,23 @@ class TensorRead(Expr):
 def check_name(name: Any, what: str) -> str:
     """`name` if it is a printable string; logs refuse others, since they could steer terminals."""
     if not isinstance(name, str) or not name or not name.isprintable():
-        raise TensorExprError(f"name of {what} is {name!r}; expected non-empty, printable text")
-    return name
+        raise TensorExprError(
+            f"name of {what} is {shown(name)}; expected non-empty, printable text"
+        )
+    return str(name)
+
+
+def check_attrs(attrs: Any, what: str) -> dict[str, Any]:
+    """Attributes of an operation, by name, numbers as Python's."""
+    given = mapping(f"attrs of {what}", attrs, "a mapping from texts to values", TensorExprError)
+    return {key: plain(value) for key, value in given.items()}
+
+
+def check_tag(tag: Any, what: str) -> str:
+    """The tag of an operation: any text."""
+    if not isinstance(tag, str):
+        raise TensorExprError(f"tag of {what} is {shown(tag)}; expected a text")
+    return tag
 
 
 def placeholder(shape: Any, dtype: str = "float32", name: str | None = None) -> Tensor:
@@ -401,9 +385,9 @@ def var(name: str = "n", dtype: str = dtypes.INDEX) -> SizeVar:
     quotients by constants: `te.placeholder((n, 2 * n + 1))`. Each must follow from the shape of a
     parameter. Raises TensorExprError for another dtype than int64.
     """
-    if dtype != dtypes.INDEX:
+    if not isinstance(dtype, str) or dtype != dtypes.INDEX:
         raise TensorExprError(
-            f"variable {name} has dtype {dtype!r}; a symbolic size is int64, and a scalar of "
-            "another dtype is an input: te.placeholder((), dtype)"
+            f"variable {shown(name)} has dtype {shown(dtype)}; a symbolic size is int64, and a "
+            "scalar of another dtype is an input: te.placeholder((), dtype)"
         )
     return SizeVar(check_name(name, "a variable"), dtype)

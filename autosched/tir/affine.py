@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from autosched.tir import expr as ex
-from autosched.tir.expr import Expr, Var
+from autosched.tir.expr import Expr, Var, as_arithmetic
 from autosched.tir.size import Size, SizeVar, Undecided, Unknown, below_zero, exact_quotient
 
 IntArray = npt.NDArray[np.int64]
@@ -382,6 +382,7 @@ def from_expr(e: Expr, is_atom: Callable[[Var], bool] | None = None) -> Affine |
         return Affine(int(e.value))
     if not isinstance(e, ex.Call) or e.dtype != "int64":
         return None
+    e = as_arithmetic(e)
     if e.op == "neg":
         only = from_expr(e.args[0], is_atom)
         return None if only is None else -only

@@ -19,7 +19,8 @@ WIDTH = 256
 _SYMBOLS = {
     "add": " + ", "sub": " - ", "mul": "*", "div": "/",
     "lt": " < ", "le": " <= ", "gt": " > ", "ge": " >= ", "eq": " == ", "ne": " != ",
-    "and": " && ", "or": " || ",
+    "and": " && ", "or": " || ", "bitwise_and": " & ", "bitwise_or": " | ", "bitwise_xor": " ^ ",
+    "shift_left": " << ", "shift_right": " >> ",
 }  # fmt: skip
 _PLAIN_CALLS = ("floordiv", "floormod", "min", "max", "select")
 

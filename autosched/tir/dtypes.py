@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from autosched.checks import choice
 from autosched.errors import TensorExprError
 
 FLOATS = ("float16", "float32", "float64")
@@ -27,10 +28,7 @@ INDEX = "int64"
 
 def check(dtype: str, where: str = "") -> str:
     """Return `dtype` if it is supported; raise TensorExprError otherwise."""
-    if dtype not in DTYPES:
-        place = f" of {where}" if where else ""
-        raise TensorExprError(f"dtype{place} is {dtype!r}; expected one of {', '.join(DTYPES)}")
-    return dtype
+    return choice(f"dtype of {where}" if where else "dtype", dtype, DTYPES, TensorExprError)
 
 
 def is_float(dtype: str) -> bool:

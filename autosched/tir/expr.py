@@ -1,108 +1,38 @@
 """Scalar expressions: the bodies of blocks and of tensor expressions.
 
 Four node types only: a variable, a constant, a slot (the value of one of the enclosing block's
-accesses) and a call of an operation of the table `OPS`. All are immutable and compare by identity;
-`same` compares structure. Operators build calls, `a < b` included.
+accesses) and a call of an operation of the table `OPS` in `operations.py`. All are immutable and
+compare by identity; `same` compares structure. Operators build calls, `a < b` included.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Union
+from typing import Any, Self, Union
 
 import numpy as np
 
+from autosched.checks import shown
 from autosched.errors import TensorExprError
 from autosched.tir import dtypes
+from autosched.tir.operations import ON_BOOL, OPS
 
 Scalar = Union[int, float, bool]
-ExprLike = Union["Expr", int, float, bool]
+ExprLike = Union["Operators", int, float, bool]
 
 
-@dataclass(frozen=True)
-class Op:
-    """One row of the operation table.
-
-    `result` gives the dtype of the result from those of the arguments: "same" as the first,
-    "bool", or "float" (same, and only defined on floats). `symbol` prints infix where there is
-    one. `cost` is the class under which FLOP counts and features file it: one of addsub, mul, div,
-    cmp, math, select, bool, cast. `numpy` is the meaning, and the oracle of the tests.
-    """
-
-    arity: int
-    result: str
-    symbol: str | None
-    cost: str
-    numpy: Callable[..., Any]
-    precedence: int = 100
-
-
-def _floordiv(a: Any, b: Any) -> Any:
-    return np.floor_divide(a, b)
-
-
-def _div(a: Any, b: Any) -> Any:
-    return np.true_divide(a, b).astype(np.result_type(a), copy=False)
-
-
-def _erf(x: Any) -> Any:
-    from math import erf
-
-    return np.vectorize(erf, otypes=[np.asarray(x).dtype])(x)
-
-
-def _sigmoid(x: Any) -> Any:
-    return 1 / (1 + np.exp(-x))
-
-
-OPS: dict[str, Op] = {
-    "add": Op(2, "same", "+", "addsub", np.add, 50),
-    "sub": Op(2, "same", "-", "addsub", np.subtract, 50),
-    "mul": Op(2, "same", "*", "mul", np.multiply, 60),
-    "div": Op(2, "float", "/", "div", _div, 60),
-    "floordiv": Op(2, "same", "//", "div", _floordiv, 60),
-    "floormod": Op(2, "same", "%", "div", np.mod, 60),
-    "min": Op(2, "same", None, "cmp", np.minimum),
-    "max": Op(2, "same", None, "cmp", np.maximum),
-    "pow": Op(2, "float", None, "math", np.power),
-    "neg": Op(1, "same", None, "addsub", np.negative),
-    "abs": Op(1, "same", None, "addsub", np.abs),
-    "lt": Op(2, "bool", "<", "cmp", np.less, 40),
-    "le": Op(2, "bool", "<=", "cmp", np.less_equal, 40),
-    "gt": Op(2, "bool", ">", "cmp", np.greater, 40),
-    "ge": Op(2, "bool", ">=", "cmp", np.greater_equal, 40),
-    "eq": Op(2, "bool", "==", "cmp", np.equal, 40),
-    "ne": Op(2, "bool", "!=", "cmp", np.not_equal, 40),
-    "and": Op(2, "bool", "and", "bool", np.logical_and, 20),
-    "or": Op(2, "bool", "or", "bool", np.logical_or, 10),
-    "not": Op(1, "bool", None, "bool", np.logical_not),
-    "select": Op(3, "second", None, "select", np.where),
-    "if_then_else": Op(3, "second", None, "select", np.where),
-    "cast": Op(1, "given", None, "cast", None),  # type: ignore[arg-type]
-    "exp": Op(1, "float", None, "math", np.exp),
-    "log": Op(1, "float", None, "math", np.log),
-    "sqrt": Op(1, "float", None, "math", np.sqrt),
-    "rsqrt": Op(1, "float", None, "math", lambda x: 1 / np.sqrt(x)),
-    "tanh": Op(1, "float", None, "math", np.tanh),
-    "erf": Op(1, "float", None, "math", _erf),
-    "sigmoid": Op(1, "float", None, "math", _sigmoid),
-    "floor": Op(1, "float", None, "math", np.floor),
-    "ceil": Op(1, "float", None, "math", np.ceil),
-    "round": Op(1, "float", None, "math", np.rint),
-    "sin": Op(1, "float", None, "math", np.sin),
-    "cos": Op(1, "float", None, "math", np.cos),
-}
-"""`select` evaluates both sides; `if_then_else` evaluates only the side taken, so its condition
-may guard an access that would be out of bounds. `floordiv` and `floormod` round to minus
-infinity."""
-
-
-class Expr:
-    """Base of all expressions. Has `.dtype`; compares by identity (see `same`)."""
+class Operators:
+    """The operators of expressions, for all that `as_expr` makes one of. Nothing of it changes,
+    and all compares by identity, so a copy is the thing itself."""
 
     __slots__ = ()
-    dtype: str
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self
 
     def __add__(self, other: ExprLike) -> Expr:
         return binary("add", self, other)
@@ -140,25 +70,35 @@ class Expr:
     def __rmod__(self, other: ExprLike) -> Expr:
         return binary("floormod", other, self)
 
-    def __neg__(self) -> Expr:
-        return call("neg", self)
+    def __and__(self, other: ExprLike) -> Expr:
+        return binary("bitwise_and", self, other)
 
-    def __pow__(self, other: object) -> Expr:
-        raise TensorExprError("an expression has no operator **; use te.pow(x, y), both floats")
+    def __rand__(self, other: ExprLike) -> Expr:
+        return binary("bitwise_and", other, self)
 
-    __rpow__ = __pow__
+    def __or__(self, other: ExprLike) -> Expr:
+        return binary("bitwise_or", self, other)
 
-    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
-        """NumPy's operators, as in `np.float32(2) * x`, are ours; its functions are refused."""
-        boxed = [np.array(x, dtype=object) if isinstance(x, Expr) else x for x in inputs]
-        try:
-            return getattr(ufunc, method)(*boxed, **options)
-        except TypeError as error:
-            ours = [n for n, op in OPS.items() if op.numpy is ufunc and op.cost == "math"]
-            hint = f"te.{ours[0]}" if ours else "the functions of autosched.te"
-            raise TensorExprError(
-                f"np.{ufunc.__name__} does not take an expression; use {hint}"
-            ) from error
+    def __ror__(self, other: ExprLike) -> Expr:
+        return binary("bitwise_or", other, self)
+
+    def __xor__(self, other: ExprLike) -> Expr:
+        return binary("bitwise_xor", self, other)
+
+    def __rxor__(self, other: ExprLike) -> Expr:
+        return binary("bitwise_xor", other, self)
+
+    def __lshift__(self, other: ExprLike) -> Expr:
+        return binary("shift_left", self, other)
+
+    def __rlshift__(self, other: ExprLike) -> Expr:
+        return binary("shift_left", other, self)
+
+    def __rshift__(self, other: ExprLike) -> Expr:
+        return binary("shift_right", self, other)
+
+    def __rrshift__(self, other: ExprLike) -> Expr:
+        return binary("shift_right", other, self)
 
     def __lt__(self, other: ExprLike) -> Expr:
         return binary("lt", self, other)
@@ -171,6 +111,59 @@ class Expr:
 
     def __ge__(self, other: ExprLike) -> Expr:
         return binary("ge", self, other)
+
+    def __neg__(self) -> Expr:
+        return call("neg", as_expr(self))
+
+    def __pos__(self) -> Expr:
+        return as_expr(self)
+
+    def __abs__(self) -> Expr:
+        return call("abs", as_expr(self))
+
+    def __invert__(self) -> Expr:
+        return call("bitwise_not", as_expr(self))
+
+    def __pow__(self, other: object) -> Expr:
+        raise TensorExprError("an expression has no operator **; use te.pow(x, y), both floats")
+
+    __rpow__ = __pow__
+
+    def __matmul__(self, other: object) -> Expr:
+        raise TensorExprError(
+            "an expression has no operator @; write te.compute with te.sum(A[i, k] * B[k, j], "
+            "axis=k)"
+        )
+
+    __rmatmul__ = __matmul__
+
+    def __divmod__(self, other: object) -> Expr:
+        raise TensorExprError("an expression has no divmod; use x // y and x % y")
+
+    __rdivmod__ = __divmod__
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+        """NumPy's operators, as in `np.float32(2) * x`, are ours; its functions are refused."""
+        boxed = [np.array(x, dtype=object) if isinstance(x, Operators) else x for x in inputs]
+        try:
+            return getattr(ufunc, method)(*boxed, **options)
+        except (TypeError, ValueError) as error:
+            ours = [n for n, op in OPS.items() if op.numpy is ufunc and op.cost == "math"]
+            hint = f"te.{ours[0]}" if ours else "the functions of autosched.te"
+            raise TensorExprError(
+                f"np.{ufunc.__name__} does not take an expression; use {hint}"
+            ) from error
+
+    def astype(self, dtype: str) -> Expr:
+        """This expression converted to `dtype`."""
+        return cast(self, dtype)
+
+
+class Expr(Operators):
+    """Base of all expressions. Has `.dtype`; compares by identity (see `same`)."""
+
+    __slots__ = ()
+    dtype: str
 
     def __eq__(self, other: object) -> Expr:  # type: ignore[override]
         return binary("eq", self, other)  # type: ignore[arg-type]
@@ -186,10 +179,6 @@ class Expr:
             "an expression has no truth value while the program is being written; "
             "use te.if_then_else(condition, a, b), te.all(...) or te.any(...)"
         )
-
-    def astype(self, dtype: str) -> Expr:
-        """This expression converted to `dtype`."""
-        return cast(self, dtype)
 
     def __repr__(self) -> str:
         from autosched.tir.printer import format_expr
@@ -246,7 +235,9 @@ def const(value: Scalar | np.generic, dtype: str | None = None) -> Const:
     """
     if isinstance(value, np.generic):
         dtype = dtype or value.dtype.name
-    number: Scalar = value.item() if isinstance(value, np.generic) else value
+    number: Any = value.item() if isinstance(value, np.generic) else value
+    if not isinstance(number, (bool, int, float)):
+        raise TensorExprError(f"a constant is {shown(value)}; expected a number")
     if dtype is None:
         dtype = (
             "bool"
@@ -257,7 +248,7 @@ def const(value: Scalar | np.generic, dtype: str | None = None) -> Const:
         )
     dtypes.check(dtype, "a constant")
     if dtypes.is_float(dtype):
-        return Const(float(number), dtype)
+        return Const(_float(number), dtype)
     if dtype == "bool":
         return Const(bool(number), dtype)
     if number != number or number in (float("inf"), float("-inf")) or int(number) != number:
@@ -267,12 +258,19 @@ def const(value: Scalar | np.generic, dtype: str | None = None) -> Const:
     return Const(int(number), dtype)
 
 
+def _float(number: int | float) -> float:
+    try:
+        return float(number)
+    except OverflowError as e:
+        raise TensorExprError(f"constant {shown(number)} is beyond every float dtype") from e
+
+
 def as_expr(value: ExprLike, like: str | None = None) -> Expr:
     """`value` as an expression; a Python number takes the dtype `like` where it fits."""
     if isinstance(value, Expr):
         return value
     convert = getattr(value, "__as_expr__", None)
-    if convert is not None:  # te.IterVar and te.Tensor of rank 0
+    if convert is not None and not isinstance(value, type):  # te.Tensor of rank 0
         return convert()  # type: ignore[no-any-return]
     if isinstance(value, (bool, int, float, np.generic)):
         if like is not None and not isinstance(value, np.generic):
@@ -281,7 +279,7 @@ def as_expr(value: ExprLike, like: str | None = None) -> Expr:
             return const(value, like)
         return const(value)
     raise TensorExprError(
-        f"expected a number or an expression, found {type(value).__name__}: {value!r}"
+        f"expected a number or an expression, found {type(value).__name__}: {shown(value)}"
     )
 
 
@@ -296,8 +294,32 @@ def binary(op: str, a: ExprLike, b: ExprLike) -> Expr:
     return call(op, left, right)
 
 
+def clamp_index(index: ExprLike, extent: ExprLike) -> Expr:
+    """`index`, or the nearest to it of 0 to `extent` - 1; an index into a dimension of `extent`."""
+    i, n = _index("clamp_index", index, extent)
+    return binary("max", binary("min", i, n - 1), 0)
+
+
+def wrap_index(index: ExprLike, extent: ExprLike) -> Expr:
+    """`index % extent`: from -`extent` to -1 it counts from the end of a dimension of `extent`."""
+    i, n = _index("wrap_index", index, extent)
+    return i % n
+
+
+def _index(what: str, index: ExprLike, extent: ExprLike) -> tuple[Expr, Expr]:
+    i, n = as_expr(index, dtypes.INDEX), as_expr(extent, dtypes.INDEX)
+    for name, e in (("index", i), ("extent", n)):
+        if not dtypes.is_int(e.dtype):
+            raise TensorExprError(f"{what}: the {name} is {e.dtype}; expected an integer")
+    if isinstance(n, Const) and int(n.value) < 1:
+        raise TensorExprError(f"{what}: the extent is {n.value}; expected an integer from 1 up")
+    return cast(i, dtypes.INDEX), cast(n, dtypes.INDEX)
+
+
 def call(op: str, *args: Expr, dtype: str | None = None) -> Expr:
     """Call of `op`, type-checked and folded where all arguments are constants of integer type."""
+    if op in ON_BOOL and args[0].dtype == "bool":
+        op = ON_BOOL[op]
     row = OPS[op]
     if len(args) != row.arity:
         raise TensorExprError(f"{op} takes {row.arity} arguments, found {len(args)}")
@@ -324,17 +346,37 @@ def call(op: str, *args: Expr, dtype: str | None = None) -> Expr:
             else "; convert it with .astype('float32')"
         )
         raise TensorExprError(f"{op} is not defined on {args[0].dtype}{hint}")
+    if row.result == "int" and not dtypes.is_int(args[0].dtype):
+        raise TensorExprError(
+            f"{row.symbol or op} is not defined on {args[0].dtype}; expected integers, or for "
+            "&, |, ^ and ~ conditions"
+        )
     if op in ("neg", "abs") and args[0].dtype == "bool":
         raise TensorExprError(f"{op} is not defined on bool")
     result = {
         "same": args[0].dtype,
         "float": args[0].dtype,
+        "int": args[0].dtype,
         "bool": "bool",
         "second": operands[0].dtype,
     }.get(row.result, dtype)
     assert result is not None
     folded = _fold(op, args, result)
     return folded if folded is not None else Call(op, tuple(args), result)
+
+
+def as_arithmetic(e: Call) -> Call:
+    """Shifts by a constant and masks of the low bits, as products and quotients, which proofs and
+    index forms know; all else as it is."""
+    b = e.args[-1]
+    if OPS[e.op].result == "int" and isinstance(b, Const) and 0 <= b.value < 1 << 62:
+        n = int(b.value)
+        shift = {"shift_left": "mul", "shift_right": "floordiv"}.get(e.op)
+        if shift is not None and n < 62:
+            return Call(shift, (e.args[0], Const(1 << n, e.dtype)), e.dtype)
+        if e.op == "bitwise_and" and n & (n + 1) == 0:
+            return Call("floormod", (e.args[0], Const(n + 1, e.dtype)), e.dtype)
+    return e
 
 
 def cast(value: ExprLike, dtype: str) -> Expr:

@@ -19,6 +19,30 @@ Places = Mapping[Union[Node, tuple[str, str]], str]
 """Where a node, or (function, attribute), stands in a text: `line 4, column 9: `."""
 
 
+@dataclass(frozen=True, slots=True)
+class Ways:
+    """How to keep inside an index that no proof keeps there, as text to paste: of a read, `access`
+    is the element and `other` a number to take in its place."""
+
+    index: str
+    extent: str
+    access: str = ""
+    other: str = ""
+
+    def text(self, dialect: str = "T") -> str:
+        """The ways, in script or (`dialect` "te") in tensor expressions."""
+        i, n = self.index, self.extent
+        ways = [
+            f"{dialect}.clamp_index({i}, {n}) takes the nearest that is inside",
+            f"{dialect}.wrap_index({i}, {n}) counts from the end where it is negative",
+        ]
+        if self.access:
+            both = f"{i} >= 0 and {i} < {n}" if dialect == "T" else f"te.all({i} >= 0, {i} < {n})"
+            choice = f"{dialect}.if_then_else({both}, {self.access}, {self.other})"
+            ways.append(f"{choice} reads nothing outside")
+        return "; keep it inside: " + "; or ".join(ways)
+
+
 @dataclass(frozen=True, eq=False, slots=True)
 class Fault:
     """A broken rule. `node` is where; `mark` begins the faulty lines inside it ("" the first). Of
@@ -27,6 +51,7 @@ class Fault:
     node: Node | None
     message: str
     mark: str = ""
+    ways: Ways | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +70,8 @@ def report(func: PrimFunc, found: list[tuple[Rule, Fault]], places: Places) -> s
     parts = [f"{func.name} breaks {count} of the loop IR"]
     for rule, fault in found[:FAULTS_SHOWN]:
         place = places.get((func.name, fault.mark) if fault.node is None else fault.node, "")
-        parts.append(f"{place}{rule.name}: {fault.message}")
+        ways = "" if fault.ways is None else fault.ways.text()
+        parts.append(f"{place}{rule.name}: {fault.message}{ways}")
         if fault.node is not None:
             parts.append(_surroundings(func, fault))
     if len(found) > FAULTS_SHOWN:

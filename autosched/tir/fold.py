@@ -11,14 +11,16 @@ import numpy as np
 from autosched.tir import dtypes
 from autosched.tir import expr as ex
 from autosched.tir.affine import from_expr
-from autosched.tir.expr import OPS, Call, Const, Expr, Slot, walk
+from autosched.tir.expr import Call, Const, Expr, Slot, walk
 from autosched.tir.linear import plus
+from autosched.tir.operations import OPS
 from autosched.tir.prove import Facts
 
 _COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
 _EXACT = ("add", "sub", "mul", "div", "neg", "abs", *_COMPARISONS)
 """Operations that every correct implementation rounds alike; on integers these and more."""
-_INTEGER = (*_EXACT, "min", "max", "floordiv", "floormod")
+_BITS = ("bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not")
+_INTEGER = (*_EXACT, *_BITS, "min", "max", "floordiv", "floormod")
 _FALSE_IF_NOT = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt", "eq": "ne", "ne": "eq"}
 
 

@@ -95,6 +95,12 @@ class Inequalities:
         self._tight[key] = (low, high)
         low, high = self.range(key)
         self.impossible |= low > high
+        if isinstance(key, DigitKey) and key.mod is None:  # x // d <= b where x <= d * b + d - 1
+            if c > 0:
+                self._add(key.base, key.div * (bound // c) + key.div - 1)
+            else:
+                below = plus(Linear(0, {}), key.base, -1)
+                self._add(below, key.div * (bound // -c))
 
     def range(self, key: Key) -> tuple[int, int]:
         """Lowest and highest value of an atom, inclusive."""
@@ -113,9 +119,17 @@ class Inequalities:
     def _digit_range(self, key: DigitKey) -> tuple[int, int]:
         low, high = self.span(key.base)
         low, high = low // key.div, high // key.div
-        if key.mod is None or (low >= 0 and high < key.mod):
-            return low, high
-        return 0, key.mod - 1
+        if key.mod is not None and not (low >= 0 and high < key.mod):
+            low, high = 0, key.mod - 1
+        for other, (least, most) in self._tight.items():
+            if isinstance(other, DigitKey) and _same_top(key, other):
+                if other.div % key.div == 0:  # `other` is the upper part of it
+                    step = other.div // key.div
+                    low, high = max(low, least * step), min(high, most * step + step - 1)
+                elif key.div % other.div == 0:
+                    step = key.div // other.div
+                    low, high = max(low, least // step), min(high, most // step)
+        return low, high
 
     def span(self, form: Linear) -> tuple[int, int]:
         """Lowest and highest value by ranges alone."""
@@ -194,3 +208,10 @@ class Inequalities:
                     below = plus(Linear(0, {key: 1}), base, -1)
                     out.append(AtMost(below.terms, -below.const))
         return out
+
+
+def _same_top(a: DigitKey, b: DigitKey) -> bool:
+    """Whether both are digits of one base that end at the same place of it."""
+    if a.terms != b.terms or a.const != b.const or (a.mod is None) != (b.mod is None):
+        return False
+    return a.mod is None or b.mod is None or a.div * a.mod == b.div * b.mod

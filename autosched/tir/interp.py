@@ -17,7 +17,7 @@ import numpy.typing as npt
 from autosched.errors import ArgumentError, VerifyError
 from autosched.tir import dtypes
 from autosched.tir.affine import Affine, Int
-from autosched.tir.expr import OPS, Call, Const, Expr, Slot, Var
+from autosched.tir.expr import Call, Const, Expr, Slot, Var
 from autosched.tir.nodes import (
     Access,
     Block,
@@ -27,6 +27,7 @@ from autosched.tir.nodes import (
     PrimFunc,
     buffers_of,
 )
+from autosched.tir.operations import OPS
 from autosched.tir.printer import Names, format_access
 from autosched.tir.shapes import solve
 from autosched.tir.size import Size, SizeVar

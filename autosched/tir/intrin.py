@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Union
 
+from autosched.checks import instance, listed, text
 from autosched.errors import ScheduleError
 from autosched.tir.affine import Affine, Extents, always, same_int
 from autosched.tir.expr import Call, Const, Expr, Slot, Var, walk
@@ -73,11 +74,16 @@ class TensorIntrin:
 
         Raises ScheduleError for what has not this form, or a name taken by another intrinsic.
         """
+        name = text("the name of a tensor intrinsic", name, ScheduleError)
         if isinstance(meaning, str):
             from autosched.script import parse_func
 
             meaning = parse_func(meaning, check=False)
         what = f"tensor intrinsic {name!r}"
+        expected_kind = "a function, or its script"
+        instance(f"{what}: its meaning", meaning, PrimFunc, expected_kind, ScheduleError)
+        instance(f"{what}: its implementation", implementation, str, "LLVM IR", ScheduleError)
+        listed(f"{what}: features", features, str, "text", ScheduleError)
         if name in _REGISTRY:
             raise ScheduleError(f"{what} is registered already")
         block = _nest_of(meaning, what)[1]
@@ -98,7 +104,7 @@ class TensorIntrin:
         """The intrinsic of that name. Raises ScheduleError, listing those there are."""
         import autosched.codegen.intrinsics  # noqa: F401  (registers those that come along)
 
-        found = _REGISTRY.get(name)
+        found = _REGISTRY.get(name) if isinstance(name, str) else None
         if found is None:
             known = ", ".join(sorted(_REGISTRY))
             raise ScheduleError(f"no tensor intrinsic {name!r}; known: {known}")

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from textwrap import indent
 from types import MappingProxyType
+from typing import Any
 
+from autosched.checks import instance, shown
 from autosched.errors import ScheduleError
+from autosched.tir.admit import derived
 from autosched.tir.nodes import PrimFunc
 
 
@@ -22,9 +26,29 @@ def _check_name(name: object) -> None:
     )
 
 
+class GraphFunction(ABC):
+    """What a module knows of a function of the graph level; see `autosched.graph.ir`."""
+
+    name: str
+
+    @abstractmethod
+    def script(self) -> str:
+        """The function as script text."""
+
+    @abstractmethod
+    def same(self, other: GraphFunction) -> bool:
+        """Whether both are structurally equal."""
+
+    @abstractmethod
+    def renamed(self, name: str) -> GraphFunction:
+        """The same function under another name."""
+
+
 @dataclass(frozen=True, eq=False)
 class IRModule:
     """Functions by name, in the order given; immutable.
+
+    `functions` are those of the loop IR, `graphs` those of the graph level, under other names.
 
     `IRModule({"scale": f, "add": g})` names the functions; `IRModule.of(f, g)` keeps their names.
     A name is a Python identifier, as script needs it; only a function alone keeps whatever name it
@@ -32,6 +56,7 @@ class IRModule:
     """
 
     functions: Mapping[str, PrimFunc] = field(default_factory=dict)
+    graphs: Mapping[str, GraphFunction] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not isinstance(self.functions, Mapping):
@@ -39,18 +64,32 @@ class IRModule:
                 "IRModule: expected a mapping from names to functions, found "
                 f"{type(self.functions).__name__}; IRModule.of(f, g) takes functions"
             )
+        instance("graphs", self.graphs, Mapping, "a mapping from names to functions", ScheduleError)
         for name, func in self.functions.items():
             if not isinstance(func, PrimFunc):
                 raise ScheduleError(
                     f"IRModule: expected a PrimFunc for {name!r}, found {type(func).__name__}"
                 )
-            if len(self.functions) > 1 or name != func.name:
+            if len(self) > 1 or name != func.name:
                 _check_name(name)
         named = {
-            name: func if func.name == name else replace(func, name=name)
+            name: func if func.name == name else derived(replace(func, name=name), func)
             for name, func in self.functions.items()
         }
+        for name, graph in self.graphs.items():
+            if not isinstance(graph, GraphFunction):
+                raise ScheduleError(
+                    f"IRModule: expected a graph function for {name!r}, found "
+                    f"{type(graph).__name__}"
+                )
+            if name in named:
+                raise ScheduleError(
+                    f"IRModule: {name!r} names a loop function and a graph function; rename one"
+                )
+            _check_name(name)
+        graphs = {n: g if g.name == n else g.renamed(n) for n, g in self.graphs.items()}
         object.__setattr__(self, "functions", MappingProxyType(named))
+        object.__setattr__(self, "graphs", MappingProxyType(graphs))
 
     @staticmethod
     def of(*funcs: PrimFunc) -> IRModule:
@@ -70,45 +109,65 @@ class IRModule:
             )
         return IRModule(named)
 
-    def __getitem__(self, name: str) -> PrimFunc:
-        """The function called `name`. Raises ScheduleError, listing the functions there are."""
-        if name not in self.functions:
-            have = ", ".join(self.functions) or "none"
-            raise ScheduleError(f"no function named {name!r} in the module; it has {have}")
-        return self.functions[name]
+    def __getitem__(self, name: str) -> Any:
+        """The function called `name`, a PrimFunc or a function of the graph level. Raises
+        ScheduleError, listing the functions there are."""
+        known = isinstance(name, str)
+        found = self.functions.get(name, self.graphs.get(name)) if known else None
+        if found is None:
+            have = ", ".join(self) or "none"
+            raise ScheduleError(f"no function named {shown(name)} in the module; it has {have}")
+        return found
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self.functions)
+        return iter((*self.functions, *self.graphs))
 
     def __len__(self) -> int:
-        return len(self.functions)
+        return len(self.functions) + len(self.graphs)
 
     @property
     def main(self) -> PrimFunc:
-        """The function `main`, or the only one there is."""
+        """The loop function `main`, or the only one there is. Raises ScheduleError for a module of
+        the graph level, which `autosched.graph.build` compiles."""
         if "main" not in self.functions and len(self.functions) == 1:
             return next(iter(self.functions.values()))
-        return self["main"]
+        if "main" in self.graphs:
+            raise ScheduleError(
+                "main is a function of the graph level; autosched.graph.build(module) compiles it"
+            )
+        found: PrimFunc = self["main"]
+        return found
 
-    def with_function(self, name: str, func: PrimFunc) -> IRModule:
+    def with_function(self, name: str, func: PrimFunc | GraphFunction) -> IRModule:
         """This module with one function replaced or added."""
-        return IRModule({**self.functions, name: func})
+        if not isinstance(name, str):
+            raise ScheduleError(f"IRModule: no function can be named {shown(name)}")
+        functions = {n: f for n, f in self.functions.items() if n != name}
+        graphs = {n: f for n, f in self.graphs.items() if n != name}
+        if isinstance(func, PrimFunc):
+            return IRModule({**self.functions, name: func}, graphs)
+        return IRModule(functions, {**self.graphs, name: func})
 
     def same(self, other: IRModule) -> bool:
         """Whether both have the same functions under the same names, in any order; see
         `PrimFunc.same`."""
-        return self.functions.keys() == other.functions.keys() and all(
-            func.same(other[name]) for name, func in self.functions.items()
+        instance("same: the other", other, IRModule, "an IRModule", ScheduleError)
+        return (
+            self.functions.keys() == other.functions.keys()
+            and self.graphs.keys() == other.graphs.keys()
+            and all(func.same(other.functions[n]) for n, func in self.functions.items())
+            and all(func.same(other.graphs[n]) for n, func in self.graphs.items())
         )
 
     def script(self) -> str:
         """Script text: a class with the functions, which `autosched.script.parse` reads back."""
-        parts = [func.script() for func in self.functions.values()]
+        graphs = [func.script() for func in self.graphs.values()]
+        parts = [*graphs, *(func.script() for func in self.functions.values())]
         body = indent("\n".join(parts) or "pass\n", "    ")
-        return f"@T.ir_module\nclass Module:\n{body}"
+        return f"@{'G.module' if self.graphs else 'T.ir_module'}\nclass Module:\n{body}"
 
     def __str__(self) -> str:
         return self.script()
 
-    def __reduce__(self) -> tuple[type[IRModule], tuple[dict[str, PrimFunc]]]:
-        return IRModule, (dict(self.functions),)
+    def __reduce__(self) -> tuple[type[IRModule], tuple[dict[str, Any], dict[str, Any]]]:
+        return IRModule, (dict(self.functions), dict(self.graphs))

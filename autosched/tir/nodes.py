@@ -16,7 +16,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Union
 
-from autosched.errors import ScheduleError
+from autosched.checks import instance, mapping
+from autosched.errors import ArgumentError, ScheduleError
 from autosched.tir.affine import Affine, Int, same_int
 from autosched.tir.expr import Expr, Var
 from autosched.tir.size import Size, SizeVar
@@ -208,6 +209,9 @@ class PrimFunc:
     body: tuple[Node, ...]
     attrs: Annotations = ()
     allocs: tuple[Buffer, ...] = field(default=())
+    admitted: bool = field(default=False, init=False, repr=False)
+    """Whether the rules of the loop IR are known to hold; only `tir/admit.py` says so. What
+    `replace` makes is not admitted."""
 
     def script(self) -> str:
         """The function as script text."""
@@ -220,11 +224,12 @@ class PrimFunc:
         identity."""
         from autosched.tir.equal import same_func
 
+        instance("same: the other", other, PrimFunc, "a PrimFunc", ScheduleError)
         return same_func(self, other)
 
     def attr(self, key: str, default: Any = None) -> Any:
         """Value of an attribute."""
-        return dict(self.attrs).get(key, default)
+        return dict(self.attrs).get(key, default) if isinstance(key, str) else default
 
     @property
     def sizes(self) -> tuple[SizeVar, ...]:
@@ -237,9 +242,11 @@ class PrimFunc:
 
         Raises ArgumentError for a name that is no size of the function and a value below 1.
         """
+        from autosched.tir.admit import derived
         from autosched.tir.numbers import specialize
 
-        return specialize(self, {**(sizes or {}), **named})
+        given = mapping("sizes", sizes, "a mapping from names to numbers", ArgumentError)
+        return derived(specialize(self, {**given, **named}), self)
 
     def __str__(self) -> str:
         return self.script()

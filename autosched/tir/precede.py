@@ -149,7 +149,8 @@ class Pair:
         """Whether the write (`sign` 1; -1: the read) comes first; `first`: it does in one
         iteration of all shared loops. `impossible`: contrary to `facts`, so that if one follows,
         there are no such iterations."""
-        last = max((n for n, v in enumerate(self.shared) if v in carrying), default=-1)
+        steps = set(carrying)
+        last = max((n for n, v in enumerate(self.shared) if v in steps), default=-1)
         for n, v in enumerate(self.shared):
             if first and n > last:
                 # Loops inside one step may compute an element more than once.
@@ -159,7 +160,7 @@ class Pair:
             if not facts.at_most(form, 0):
                 return False
             if facts.at_most(form, -1):
-                first = v in carrying
+                first = v in steps
                 break
             facts = facts.where([Predicate(-gap, 1)])
         return first or any(

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from autosched.tir.affine import Affine, Int
-from autosched.tir.expr import OPS, Call, Const, Expr, Slot, Var, walk
+from autosched.tir.expr import Call, Const, Expr, Slot, Var, walk
+from autosched.tir.forms import tidy, tidy_index
 from autosched.tir.nodes import (
     Access,
     Block,
@@ -25,6 +26,7 @@ from autosched.tir.nodes import (
     PrimFunc,
     Reducer,
 )
+from autosched.tir.operations import OPS
 from autosched.tir.reducers import KNOWN, known_name
 from autosched.tir.size import Size
 
@@ -141,6 +143,7 @@ def format_expr(
 
 def format_index(index: Index, names: Names, reads: tuple[Access, ...]) -> str:
     """Text of one index."""
+    index = tidy_index(index)
     return format_expr(index.to_expr() if isinstance(index, Affine) else index, names, reads)
 
 
@@ -338,13 +341,13 @@ class _Script:
             self.emit(depth, f"{target} = {format_expr(e, local)}")
 
     def axis(self, it: Iter, binding: Affine, depth: int) -> None:
-        value = format_expr(binding.to_expr(), self.names)
+        value = format_expr(tidy(binding).to_expr(), self.names)
         self.emit(
             depth, f"{self.names.of(it.var)} = T.axis.{it.kind}({self.number(it.extent)}, {value})"
         )
 
     def predicate(self, p: Predicate) -> str:
-        left = format_expr(p.form.to_expr(), self.names, (), 41)
+        left = format_expr(tidy(p.form).to_expr(), self.names, (), 41)
         return f"{left} < {self.number(p.bound, 41)}"
 
 

@@ -11,11 +11,13 @@ products of bounds.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from math import gcd
 from typing import Self
 
 from autosched.tir import dtypes
 from autosched.tir.affine import Affine, Atom, Digit, Int, always
-from autosched.tir.expr import Call, Const, Expr, Slot, Var
+from autosched.tir.cases import MOST_CASES, ways_of
+from autosched.tir.expr import Call, Const, Expr, Slot, Var, as_arithmetic
 from autosched.tir.inequalities import INFINITE, Inequalities, check_time
 from autosched.tir.linear import (
     DigitKey,
@@ -45,6 +47,7 @@ class Facts(Inequalities):
     ) -> None:
         super().__init__()
         self._reads = reads
+        self._told: dict[Key, tuple[int, int]] = {}
         self._values: dict[int, Linear] = {}
         self._tops: dict[Key, Size] = {}
         self.sizes: set[Key] = set()
@@ -66,6 +69,7 @@ class Facts(Inequalities):
         """Facts to which more can be added."""
         new = super().copy()
         new._reads, new._values = self._reads, self._values
+        new._told = dict(self._told)
         new._tops, new.sizes = self._tops, self.sizes
         return new
 
@@ -74,7 +78,9 @@ class Facts(Inequalities):
     def where(self, predicates: Iterable[Predicate]) -> Facts:
         """These facts and the predicates of a block."""
         new = self.copy()
-        for p in predicates:
+        every = tuple(predicates)
+        # Twice where one may tell the range in which a digit of another one has a simpler form.
+        for p in every * min(len(every), 2):
             new._add(plus(new.linear(p.form), new.size(p.bound), -1), -1)
         return new
 
@@ -84,6 +90,21 @@ class Facts(Inequalities):
         new = self.copy()
         new._assume(condition, truth)
         return new
+
+    def cases(self, condition: Expr, truth: bool = True) -> list[Facts]:
+        """`given`, once for each way in which `condition` may be true (or false): what holds in all
+        of them holds. At most MOST_CASES, the ways beyond being one."""
+        ways = ways_of(condition, truth)
+        if len(ways) == 1 or len(ways) > MOST_CASES:
+            return [self.given(condition, truth)]
+        found = []
+        for way in ways:
+            facts = self.copy()
+            for e, holds in way:
+                facts._assume(e, holds)
+            if not facts.impossible:
+                found.append(facts)
+        return found
 
     def _assume(self, e: Expr, truth: bool) -> None:
         if isinstance(e, Const):
@@ -226,57 +247,97 @@ class Facts(Inequalities):
             return self._atom(e)
         if isinstance(e, Const):
             return Linear(int(e.value), {})
-        if isinstance(e, Call):
-            if e.op == "cast" and dtypes.is_int(e.args[0].dtype) and e.dtype == dtypes.INDEX:
-                return self.of_expr(e.args[0])
-            if e.dtype == dtypes.INDEX:
-                found = self._of_call(e)
-                # What overflows when it is computed is not what arithmetic says.
-                if found is not None and self._fits(found):
-                    return found
+        if isinstance(e, Call) and dtypes.is_int(e.dtype):
+            found = self._of_call(e)
+            # What overflows when it is computed is not what arithmetic says.
+            if found is not None and self._fits(found, e.dtype):
+                return found
         return self._opaque(e)
 
-    def _fits(self, form: Linear) -> bool:
+    def _fits(self, form: Linear, dtype: str) -> bool:
         low, high = self.span(form)
-        return dtypes.minimum(dtypes.INDEX) <= low and high <= dtypes.maximum(dtypes.INDEX)
+        return dtypes.minimum(dtype) <= low and high <= dtypes.maximum(dtype)
 
     def _of_call(self, e: Call) -> Linear | None:
+        if e.op == "cast":
+            return self.of_expr(e.args[0]) if dtypes.is_int(e.args[0].dtype) else None
+        if e.op in ("select", "if_then_else"):
+            return self._choice(e)
+        e = as_arithmetic(e)
         args = [self.of_expr(a) for a in e.args] if e.op in _INTEGER_OPS else []
         if e.op == "neg":
             return plus(Linear(0, {}), args[0], -1)
         if e.op in ("add", "sub"):
             return self._join(plus(args[0], args[1], 1 if e.op == "add" else -1))
         if e.op == "mul":
-            for a, b in (args, args[::-1]):
-                if not b.terms:
-                    return plus(Linear(0, {}), a, b.const)
-        if e.op in ("floordiv", "floormod") and not args[1].terms and args[1].const > 0:
-            n = args[1].const
-            return (
-                self._digit(args[0], n, None) if e.op == "floordiv" else self._digit(args[0], 1, n)
-            )
+            return self._multiplied(*args)
+        if e.op in ("floordiv", "floormod"):
+            return self._divided(e, *args)
         if e.op in ("min", "max"):
-            key = ("opaque", *self._signature(e))
             sign = 1 if e.op == "min" else -1
             spans = [self.span(a) for a in args]
             pick = min if e.op == "min" else max
-            self._ranges[key] = (pick(s[0] for s in spans), pick(s[1] for s in spans))
-            for a in args:  # min <= a, or a <= max
-                self._add(plus(Linear(0, {key: sign}), a, -sign), 0)
-            return Linear(0, {key: 1})
-        if e.op in ("select", "if_then_else"):
-            return self._choice(e)
+            reach = pick(s[0] for s in spans), pick(s[1] for s in spans)
+            # min <= a, or a <= max
+            return self._between(e, reach, [(sign, plus(Linear(0, {}), a, -sign)) for a in args])
+        if e.op == "abs":
+            low, high = self.span(args[0])
+            return args[0] if low >= 0 else self._between(e, (0, max(-low, high)))
         return None
+
+    def _between(
+        self, e: Expr, reach: tuple[int, int], below: Iterable[tuple[int, Linear]] = ()
+    ) -> Linear:
+        """`e` as an atom with a range; for each (c, rest) of `below`, `c * e + rest <= 0`."""
+        key = ("opaque", *self._signature(e))
+        self._ranges[key] = reach
+        if key not in self._told:
+            self._told[key] = reach
+            for c, rest in below:
+                self._add(plus(rest, Linear(0, {key: c})), 0)
+        return Linear(0, {key: 1})
+
+    def _multiplied(self, a: Linear, b: Linear) -> Linear:
+        """`a * b`, no further than the ends of `a` and `b` allow."""
+        if not a.terms or not b.terms:
+            return self._product(a, b)
+        form = self._product(a, b)
+        (p, q), (r, s) = self.span(a), self.span(b)
+        ends = (p * r, p * s, q * r, q * s)
+        low, high = min(ends), max(ends)
+        if a == b:
+            low = max(low, 0)
+        key = ("product", as_key(form))
+        if self._told.get(key) != (low, high):
+            self._told[key] = (low, high)
+            self._add(form, high)
+            self._add(plus(Linear(0, {}), form, -1), -low)
+        return form
+
+    def _divided(self, e: Call, a: Linear, b: Linear) -> Linear | None:
+        """`a // b` or `a % b`, where `b` is positive."""
+        if not b.terms and b.const > 0:
+            n = b.const
+            return self._digit(a, n, None) if e.op == "floordiv" else self._digit(a, 1, n)
+        if not self.at_most(plus(Linear(1, {}), b, -1), 0):
+            return None
+        if e.op == "floormod":  # a % b < b
+            reach = 0, self.span(b)[1] - 1
+            return self._between(e, reach, [(1, plus(Linear(1, {}), b, -1))])
+        low, high = self.span(a)
+        below = [(1, plus(Linear(0, {}), a, -1))] if low >= 0 else []
+        return self._between(e, (min(low, 0), max(high, 0)), below)
 
     def _choice(self, e: Call) -> Linear:
         """A choice reaches what its two values reach, each where the condition says so."""
         check_time()
         condition, yes, no = e.args
-        spans = []
-        for value, truth in ((yes, True), (no, False)):
-            facts = self.given(condition, truth)
-            if not facts.impossible:
-                spans.append(facts.span(facts.of_expr(value)))
+        spans = [
+            facts.span(facts.of_expr(value))
+            for value, truth in ((yes, True), (no, False))
+            for facts in self.cases(condition, truth)
+            if not facts.impossible
+        ]
         key = ("opaque", *self._signature(e))
         if spans:
             self._ranges[key] = (min(s[0] for s in spans), max(s[1] for s in spans))
@@ -287,7 +348,9 @@ class Facts(Inequalities):
     def _opaque(self, e: Expr) -> Linear:
         check_time()
         key = ("opaque", *self._signature(e))
-        low, high = dtypes.minimum(e.dtype), dtypes.maximum(e.dtype)
+        source = e.args[0].dtype if isinstance(e, Call) and e.op == "cast" else e.dtype
+        dtype = "bool" if source == "bool" else e.dtype
+        low, high = dtypes.minimum(dtype), dtypes.maximum(dtype)
         self._ranges.setdefault(key, (int(low), int(high)))
         return Linear(0, {key: 1})
 
@@ -310,6 +373,10 @@ class Facts(Inequalities):
             return (e.op, e.dtype, *(self._signature(a) for a in e.args))
         return ("expr", id(e))
 
+    def digit(self, base: Linear, div: int, mod: int | None) -> Linear:
+        """`(base // div) % mod` in its simplest form."""
+        return self._join(self._digit(base, div, mod))
+
     def _digit(self, base: Linear, div: int, mod: int | None) -> Linear:
         """`(base // div) % mod`, with all that its range allows taken out."""
         if mod == 1:
@@ -329,8 +396,33 @@ class Facts(Inequalities):
             low, high = self.span(rest)
             if low // div == high // div:
                 return plus(quotient, Linear(low // div, {}))
+            high_part, step = self._upper(rest, div)
+            if step > 1:
+                return plus(quotient, self._digit(high_part, div // step, None))
             return plus(quotient, self._flat(rest, div, None))
+        high_part, step = self._upper(base, div)
+        if step > 1:
+            return self._digit(high_part, div // step, mod)
         return self._flat(base, div, mod)
+
+    def _upper(self, base: Linear, div: int) -> tuple[Linear, int]:
+        """(upper, step) with `base // div == upper // (div // step)`: what is below `step`, a
+        divisor of `div`, does not show. Of several steps the largest."""
+        step = div
+        upper: dict[Key, int] = {}
+        lower = Linear(base.const, dict(base.terms))
+        for key, c in sorted(base.terms.items(), key=lambda t: -abs(t[1])):
+            step = gcd(step, c)
+            upper[key] = c
+            del lower.terms[key]
+            if step == 1:
+                break
+            rest = Linear(lower.const % step, lower.terms)
+            low, high = self.span(rest)
+            if low >= 0 and high < step:
+                const = lower.const // step
+                return Linear(const, {k: c // step for k, c in upper.items()}), step
+        return base, 1
 
     def _flat(self, base: Linear, div: int, mod: int | None) -> Linear:
         """The digit as an atom; a digit of a digit as one digit, so that one value has one key
@@ -374,6 +466,33 @@ class Facts(Inequalities):
 
     # -- answers
 
+    def inside_expr(self, e: Expr, extent: Int) -> bool:
+        """Whether `0 <= e < extent` is proved; of a choice, each value where it is the one."""
+        if self.inside(self.of_expr(e), extent):
+            return True
+        if not isinstance(e, Call) or e.op not in ("select", "if_then_else", "min", "max"):
+            return False
+        top = plus(self.size(extent), Linear(1, {}), -1)
+        return self._bounded(e, 1, top) and self._bounded(e, -1, Linear(0, {}))
+
+    def _bounded(self, e: Expr, sign: int, bound: Linear) -> bool:
+        """Whether `sign * e <= bound` is proved, `sign` being 1 or -1."""
+        if self.at_most(plus(plus(Linear(0, {}), self.of_expr(e), sign), bound, -1), 0):
+            return True
+        if not isinstance(e, Call):
+            return False
+        if e.op in ("select", "if_then_else"):
+            condition, yes, no = e.args
+            return all(
+                facts._bounded(value, sign, bound)
+                for value, truth in ((yes, True), (no, False))
+                for facts in self.cases(condition, truth)
+            )
+        if e.op in ("min", "max"):
+            enough = any if (e.op == "min") == (sign == 1) else all
+            return enough(self._bounded(a, sign, bound) for a in e.args)
+        return False
+
     def inside(self, form: Linear, extent: Int) -> bool:
         """Whether `0 <= form < extent` is proved."""
         if len(form.terms) == 1 and not form.const:
@@ -390,7 +509,7 @@ class Facts(Inequalities):
 
 
 _NEGATED = {"lt": "ge", "ge": "lt", "gt": "le", "le": "gt", "eq": "ne", "ne": "eq"}
-_INTEGER_OPS = ("neg", "add", "sub", "mul", "floordiv", "floormod", "min", "max")
+_INTEGER_OPS = ("neg", "add", "sub", "mul", "floordiv", "floormod", "min", "max", "abs")
 
 
 def _digit_of_digit(

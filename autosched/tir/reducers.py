@@ -10,8 +10,9 @@ import numpy as np
 from autosched.errors import TensorExprError
 from autosched.tir import dtypes
 from autosched.tir import expr as ex
-from autosched.tir.expr import OPS, Expr, Var
+from autosched.tir.expr import Expr, Var
 from autosched.tir.nodes import Reducer
+from autosched.tir.operations import OPS
 
 KNOWN = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}
 """Reducers known by name, and the operation they repeat."""
@@ -69,24 +70,38 @@ def evaluate(e: Expr, values: dict[Var, Any]) -> Any:
     return OPS[e.op].numpy(*args)
 
 
+_ORDINARY = (1.5, 3.25, 40.0)
+_EXTREME = (0.0, -2.5, -40.0, 1e4, -1e4)
+"""Where a combination may be undefined or overflow, which says nothing of its identity."""
+
+
 def check_identity(reducer: Reducer) -> None:
-    """Try combine(identity, x) == x on a few values: an identity that is not neutral gives wrong
-    results only in some schedules, which is hard to find later.
+    """Try combine(identity, x) == x on a few values, of both signs, zero and large: an identity
+    that is not neutral gives wrong results only in some schedules, which is hard to find later.
 
     Raises TensorExprError where it is not.
     """
     neutral = [np.dtype(i.dtype).type(i.value) for i in reducer.identity]  # type: ignore[attr-defined]
-    for sample in (1.5, 3.25, 40.0):
-        point = [np.dtype(v.dtype).type(sample + n) for n, v in enumerate(reducer.lhs)]
+    for sample in (*_ORDINARY, *_EXTREME):
+        point = [_value(sample + n, v.dtype) for n, v in enumerate(reducer.lhs)]
         for first, second in ((neutral, point), (point, neutral)):
             values = dict(zip((*reducer.lhs, *reducer.rhs), (*first, *second), strict=True))
             with np.errstate(all="ignore"):
                 found = [evaluate(e, values) for e in reducer.combine]
+            if sample in _EXTREME and not all(np.isfinite(f) for f in found):
+                continue
             if not all(np.allclose(f, p, rtol=1e-2) for f, p in zip(found, point, strict=True)):
                 raise TensorExprError(
                     f"identity of reducer {reducer.name} is not neutral: combining "
                     f"{_text(first)} with {_text(second)} gives {_text(found)}"
                 )
+
+
+def _value(sample: float, dtype: str) -> Any:
+    """A sample in a dtype, or what is nearest to it there."""
+    if dtypes.is_int(dtype):
+        sample = min(max(sample, dtypes.minimum(dtype)), dtypes.maximum(dtype))
+    return np.dtype(dtype).type(sample)
 
 
 def _text(values: Sequence[Any]) -> str:

@@ -202,11 +202,12 @@ def _same_step(
 ) -> bool:
     """Whether an element that both name is one of the same iteration of `loop`: some index tells
     the iteration, whatever the loops inside it are at."""
+    known = {loop.var, *outside}
     for w, r in zip(written, read, strict=True):
         if w is None or r is None or not w.same(r):
             continue
         step = w.coefficient(loop.var)
-        inside = [v for v in w.variables() if v is not loop.var and v not in outside]
+        inside = [v for v in w.variables() if v not in known]
         if any(isinstance(a, Digit) and a.base.uses([loop.var]) for a, _ in w.terms):
             continue
         low, high = w.split(inside)[1].span(extents)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from autosched.tir.affine import Int
@@ -35,18 +36,20 @@ def solve(func: PrimFunc) -> tuple[list[Solution], list[SizeVar]]:
         for d, n in enumerate(b.shape)
         if isinstance(n, Size)
     ]
-    left = list(func.sizes)
+    left = dict.fromkeys(func.sizes)
     out: list[Solution] = []
     while left:
         found = _next(dims, left, plain=True) or _next(dims, left, plain=False)
         if found is None:
             break
         out.append(found)
-        left.remove(found.var)
-    return out, left
+        del left[found.var]
+    return out, list(left)
 
 
-def _next(dims: list[tuple[int, int, Size]], left: list[SizeVar], plain: bool) -> Solution | None:
+def _next(
+    dims: list[tuple[int, int, Size]], left: Collection[SizeVar], plain: bool
+) -> Solution | None:
     for param, dim, n in dims:
         unknown = [v for v in dict.fromkeys(n.variables()) if v in left]
         if len(unknown) != 1:

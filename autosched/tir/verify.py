@@ -12,9 +12,15 @@ from __future__ import annotations
 from types import MappingProxyType
 
 from autosched.errors import VerifyError
-from autosched.tir import verify_bounds, verify_order, verify_races
+from autosched.tir import (
+    verify_bounds,
+    verify_order,
+    verify_races,
+    verify_scatter,
+    verify_writes,
+)
 from autosched.tir import verify_form as form
-from autosched.tir.faults import Places, Rule, report
+from autosched.tir.faults import Fault, Places, Rule, report
 from autosched.tir.nodes import PrimFunc
 
 RULES: tuple[tuple[Rule, ...], ...] = (
@@ -39,7 +45,11 @@ RULES: tuple[tuple[Rule, ...], ...] = (
         Rule("bounds", "accesses stay inside their buffers", verify_bounds.bounds),
         Rule("order", "elements are written before they are read", verify_order.order),
         Rule("reaches", "iterations read what they wrote themselves", verify_order.reaches),
+        Rule("distinct", "points write elements of their own", verify_writes.distinct),
+        Rule("overwritten", "loops decide no element's last writer", verify_writes.overwritten),
+        Rule("covered", "reductions take all points, the first first", verify_writes.covered),
         Rule("combined", "reductions combine each point once", verify_order.combined),
+        Rule("initial", "reductions initialise elements that stand still", verify_scatter.initial),
         Rule("outputs", "outputs are written in full", verify_order.outputs),
         Rule("races", "iterations of parallel loops touch different elements", verify_races.races),
     ),
@@ -53,7 +63,15 @@ def verify(func: PrimFunc, places: Places = MappingProxyType({})) -> None:
 
     `func` may be scheduled or lowered. Populations (arrays for extents) are not verified.
     """
+    found = faults(func)
+    if found:
+        raise VerifyError(report(func, found, places))
+
+
+def faults(func: PrimFunc) -> list[tuple[Rule, Fault]]:
+    """What breaks a rule, with the rule; all of the first group that finds something."""
     for group in RULES:
         found = [(rule, fault) for rule in group for fault in rule.check(func)]
         if found:
-            raise VerifyError(report(func, found, places))
+            return found
+    return []

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from autosched.tir import dtypes
 from autosched.tir.affine import Affine, Int, always
+from autosched.tir.cases import MOST_CASES
 from autosched.tir.expr import Call, Expr, Slot, Var
-from autosched.tir.faults import READS, WRITES, Fault
+from autosched.tir.faults import READS, WRITES, Fault, Ways
 from autosched.tir.nodes import Access, PrimFunc, Site, sites
-from autosched.tir.printer import Names, format_access, format_index
+from autosched.tir.points import within
+from autosched.tir.printer import Names, format_access, format_expr, format_index
 from autosched.tir.prove import Facts
 from autosched.tir.size import MAX_SIZE, Monomial, Size, exact_quotient
 
@@ -28,7 +31,8 @@ def domains(func: PrimFunc) -> Iterator[Fault]:
             if always(low >= 0) and always(high < it.extent):
                 continue
             facts = facts or loop_facts(site)
-            if not facts.inside(facts.linear(binding), it.extent):
+            proved = facts.inside(facts.linear(binding), it.extent)
+            if not proved and not within(site, binding, it.extent):
                 yield Fault(
                     block,
                     f"block {block.name!r}: axis {it.var.name} is bound to {_text(binding)}, which "
@@ -100,24 +104,15 @@ def bounds(func: PrimFunc) -> Iterator[Fault]:
         yield from _Bounds(site).faults()
 
 
-def known_bounds(func: PrimFunc) -> Iterator[Fault]:
-    """`bounds`, but for the indices that data decide: nothing is known of those here."""
-    for site in sites(func):
-        yield from _Bounds(site, data=False).faults()
-
-
 class _Bounds:
-    """The accesses of one block. What axes and guards do not show, loops and predicates may.
+    """The accesses of one block. What axes and guards do not show, loops and predicates may."""
 
-    `data`: whether indices other than affine ones must be proved as well.
-    """
-
-    def __init__(self, site: Site, data: bool = True) -> None:
-        self.site, self.data = site, data
+    def __init__(self, site: Site) -> None:
+        self.site = site
         self.block = site.block
         extents = {i.var: i.extent for i in self.block.iters}
         self.axes = Facts({**loop_extents(site), **extents}, reads=self.block.reads)
-        self.known: dict[tuple[bool, tuple[tuple[int, bool], ...]], Facts] = {}
+        self.known: dict[tuple[bool, tuple[tuple[int, bool], ...]], list[Facts]] = {}
 
     def faults(self) -> Iterator[Fault]:
         block = self.block
@@ -154,23 +149,28 @@ class _Bounds:
 
     def holds(self, access: Access, n: int, guards: Guards) -> bool:
         index, size = access.indices[n], access.buffer.shape[n]
-        if not (self.data or isinstance(index, Affine)):
-            return True
-        for over_loops in (False, True):
-            facts = self.facts(over_loops, guards)
-            form = facts.linear(index) if isinstance(index, Affine) else facts.of_expr(index)
-            if facts.inside(form, size):
-                return True
-        return False
+        return any(
+            all(
+                facts.inside(facts.linear(index), size)
+                if isinstance(index, Affine)
+                else facts.inside_expr(index, size)
+                for facts in self.facts(over_loops, guards)
+            )
+            for over_loops in (False, True)
+        )
 
-    def facts(self, over_loops: bool, guards: Guards) -> Facts:
+    def facts(self, over_loops: bool, guards: Guards) -> list[Facts]:
+        """What is known under the conditions, in each of the ways in which they may hold."""
         key = (over_loops, tuple((id(e), truth) for e, truth in guards))
         found = self.known.get(key)
         if found is None:
             if guards:
-                found = self.facts(over_loops, guards[:-1]).given(*guards[-1])
+                outside = self.facts(over_loops, guards[:-1])
+                found = [x for facts in outside for x in facts.cases(*guards[-1])]
+                if len(found) > MOST_CASES:
+                    found = [facts.given(*guards[-1]) for facts in outside]
             else:
-                found = loop_facts(self.site) if over_loops else self.axes
+                found = [loop_facts(self.site) if over_loops else self.axes]
             self.known[key] = found
         return found
 
@@ -178,9 +178,11 @@ class _Bounds:
         index = access.indices[n]
         names = Names()
         inside = format_index(index, names, self.block.reads)
-        facts = self.facts(False, guards)
-        form = facts.linear(index) if isinstance(index, Affine) else facts.of_expr(index)
-        low, high = facts.span(form)
+        spans = []
+        for facts in self.facts(False, guards):
+            form = facts.linear(index) if isinstance(index, Affine) else facts.of_expr(index)
+            spans.append(facts.span(form))
+        low, high = min(s[0] for s in spans), max(s[1] for s in spans)
         guarded = " where its conditions hold" if guards else ""
         return Fault(
             self.block,
@@ -188,7 +190,23 @@ class _Bounds:
             f"index {n}, {inside}, reaches {low}..{high}{guarded} and is not provably in "
             f"[0, {access.buffer.shape[n]})",
             mark,
+            self.ways(access, n, verb == "reads"),
         )
+
+    def ways(self, access: Access, n: int, reads: bool) -> Ways | None:
+        """How to keep inside what is not affine: the text of what stands there may be long, or
+        read elements, and needs a condition at run time."""
+        index = access.indices[n]
+        if isinstance(index, Affine):
+            return None
+        names, size = Names(), str(access.buffer.shape[n])
+        inside = format_expr(index, names, self.block.reads)
+        if not reads:
+            return Ways(inside, size)
+        other = {"bool": "False"}.get(access.buffer.dtype, "0.0")
+        if dtypes.is_int(access.buffer.dtype):
+            other = "0"
+        return Ways(inside, size, format_access(access, names, self.block.reads), other)
 
 
 def loop_facts(site: Site) -> Facts:

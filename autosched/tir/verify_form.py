@@ -9,7 +9,7 @@ from autosched.errors import TensorExprError
 from autosched.tir import dtypes
 from autosched.tir.affine import Affine, Digit, Int, always
 from autosched.tir.annotations import annotation_fault, is_flop
-from autosched.tir.expr import MAX_HEIGHT, OPS, Call, Const, Expr, Slot, Var, call, height, walk
+from autosched.tir.expr import MAX_HEIGHT, Call, Const, Expr, Slot, Var, call, height, walk
 from autosched.tir.faults import READS, WHERE, WRITES, Fault
 from autosched.tir.intrin import KEY as TENSORIZED
 from autosched.tir.nodes import (
@@ -27,6 +27,7 @@ from autosched.tir.nodes import (
     sites,
 )
 from autosched.tir.numbers import Numbers
+from autosched.tir.operations import OPS
 from autosched.tir.shapes import solve, unsolved_message
 from autosched.tir.size import Size, SizeVar
 

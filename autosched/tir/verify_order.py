@@ -111,10 +111,10 @@ def reaches(func: PrimFunc) -> Iterator[Fault]:
 
     A fault is certain: the reader runs at all its points, and one lies outside all that is written.
     """
-    return _at_instance(func, _reaches)
+    return at_instance(func, _reaches)
 
 
-def _at_instance(func: PrimFunc, rule: Callable[[PrimFunc], Iterator[Fault]]) -> Iterator[Fault]:
+def at_instance(func: PrimFunc, rule: Callable[[PrimFunc], Iterator[Fault]]) -> Iterator[Fault]:
     """A rule whose faults are certain, of a program for all sizes checked at one of them."""
     if not func.sizes:
         yield from rule(func)
@@ -128,15 +128,20 @@ def _at_instance(func: PrimFunc, rule: Callable[[PrimFunc], Iterator[Fault]]) ->
 
 
 def _reaches(func: PrimFunc) -> Iterator[Fault]:
-    homes = homes_of(func)
-    every = list(sites(func))
     params = set(func.params)
+    every = list(sites(func))
+    if all(a.buffer in params for site in every for a in site.block.reads):
+        return
+    homes = homes_of(func)
+    writers = _Writers(every)
     for site in every:
         block = site.block
         # A copy may take along what nobody needs, and so nobody computes.
         if block.predicates or (_copies(block) and block.writes[0].buffer not in params):
             continue
-        facts = loop_facts(site)
+        if all(a.buffer in params for a in block.reads):
+            continue
+        facts = writers.facts(site)
         for k in sorted({k for e in block.body for k in _unguarded(e)}):
             access = block.reads[k]
             if access.buffer in params:
@@ -146,7 +151,7 @@ def _reaches(func: PrimFunc) -> Iterator[Fault]:
                 if not isinstance(index, Affine):
                     continue
                 form = facts.linear(index)
-                written = _written(every, homes, access.buffer, n, form)
+                written = _written(writers, homes, access.buffer, n, form)
                 if written is None or any(isinstance(key, DigitKey) for key in form.terms):
                     continue
                 low, high = facts.span(without(form, fixed))
@@ -160,7 +165,7 @@ def _reaches(func: PrimFunc) -> Iterator[Fault]:
                     )
                     break
             else:
-                yield from _left_out(every, site, access, fixed)
+                yield from _left_out(writers, site, access, fixed)
 
 
 def _copies(block: Block) -> bool:
@@ -178,16 +183,11 @@ def _source(copy: Block, n: int, facts: Facts, written: Linear) -> Buffer | None
     return read.buffer if same else None
 
 
-def _left_out(every: list[Site], site: Site, read: Access, fixed: set[Key]) -> Iterator[Fault]:
+def _left_out(writers: _Writers, site: Site, read: Access, fixed: set[Key]) -> Iterator[Fault]:
     """Whether one iteration of the `fixed` loops reads more elements than it writes."""
     b = read.buffer
-    least = _fewest(site, read, fixed)
-    most = sum(
-        _most(other, access, fixed)
-        for other in every
-        for access in other.block.writes
-        if access.buffer is b
-    )
+    least = _fewest(site, writers.facts(site), read, fixed)
+    most = sum(_most(other, access, fixed) for other, access in writers.of(b))
     if most < least:
         where = " in one iteration" if fixed else ""
         yield Fault(
@@ -198,9 +198,8 @@ def _left_out(every: list[Site], site: Site, read: Access, fixed: set[Key]) -> I
         )
 
 
-def _fewest(site: Site, access: Access, fixed: set[Key]) -> int:
+def _fewest(site: Site, facts: Facts, access: Access, fixed: set[Key]) -> int:
     """A number of elements that the access surely names: all its points are reached."""
-    facts = loop_facts(site)
     used = set(fixed)
     loops: set[Key] = {id(x.var) for x in site.loops}
     count = 1
@@ -229,17 +228,17 @@ def _fewest(site: Site, access: Access, fixed: set[Key]) -> int:
 def _most(site: Site, access: Access, fixed: set[Key]) -> int:
     """A number of elements that the access names at most."""
     block, extents = site.block, site.extents()
-    still = [x.var for x in site.loops if id(x.var) in fixed]
+    still = {x.var for x in site.loops if id(x.var) in fixed}
     axes = block.values()
     moving: set[Var] = set()
     count = 1
     for n, index in zip(access.buffer.shape, access.indices, strict=True):
         if not isinstance(index, Affine):
-            moving |= {x.var for x in site.loops} - set(still)
+            moving |= {x.var for x in site.loops} - still
             count *= int(n)
             continue
         form = index.substitute(axes, extents)
-        moving |= set(form.variables()) - set(still)
+        moving |= set(form.variables()) - still
         rest = form.split([v for v in form.variables() if v not in still])[1]
         low, high = rest.span(extents)
         values = 1
@@ -259,8 +258,30 @@ def _unguarded(e: Expr) -> Iterator[int]:
             yield from _unguarded(a)
 
 
+class _Writers:
+    """Who writes which buffer, and what the loops around each tell."""
+
+    def __init__(self, every: list[Site]) -> None:
+        self._found: dict[Buffer, list[tuple[Site, Access]]] = {}
+        self._facts: dict[int, Facts] = {}
+        for site in every:
+            for access in site.block.writes:
+                self._found.setdefault(access.buffer, []).append((site, access))
+
+    def of(self, buffer: Buffer) -> list[tuple[Site, Access]]:
+        """The blocks that write `buffer`, with the access, in program order."""
+        return self._found.get(buffer, [])
+
+    def facts(self, site: Site) -> Facts:
+        """`loop_facts`, made once."""
+        found = self._facts.get(id(site))
+        if found is None:
+            found = self._facts[id(site)] = loop_facts(site)
+        return found
+
+
 def _written(
-    every: list[Site],
+    writers: _Writers,
     homes: dict[Buffer, tuple[For, ...]],
     buffer: Buffer,
     n: int,
@@ -273,26 +294,23 @@ def _written(
     fixed: set[Key] = {id(x.var) for x in homes[buffer]}
     start = {k: c for k, c in form.terms.items() if k in fixed}
     low, high = _FAR, -_FAR
-    for site in every:
-        for access in site.block.writes:
-            if access.buffer is not buffer:
-                continue
-            index = access.indices[n]
-            if not isinstance(index, Affine):
-                return None
-            facts = loop_facts(site)
-            theirs = facts.linear(index)
-            if {k: c for k, c in theirs.terms.items() if k in fixed} != start:
-                return None
-            span = facts.span(without(theirs, fixed))
-            if _copies(site.block) and not fixed:
-                source = _source(site.block, n, facts, theirs)
-                known = source is None or source in (buffer, *through) or homes[source]
-                if source is not None and not known:
-                    found = _written(every, homes, source, n, theirs, (*through, buffer))
-                    if found is not None and found[0] <= found[1]:  # else it is an input
-                        span = max(span[0], found[0]), min(span[1], found[1])
-            low, high = min(low, span[0]), max(high, span[1])
+    for site, access in writers.of(buffer):
+        index = access.indices[n]
+        if not isinstance(index, Affine):
+            return None
+        facts = writers.facts(site)
+        theirs = facts.linear(index)
+        if {k: c for k, c in theirs.terms.items() if k in fixed} != start:
+            return None
+        span = facts.span(without(theirs, fixed))
+        if _copies(site.block) and not fixed:
+            source = _source(site.block, n, facts, theirs)
+            known = source is None or source in (buffer, *through) or homes[source]
+            if source is not None and not known:
+                found = _written(writers, homes, source, n, theirs, (*through, buffer))
+                if found is not None and found[0] <= found[1]:  # else it is an input
+                    span = max(span[0], found[0]), min(span[1], found[1])
+        low, high = min(low, span[0]), max(high, span[1])
     return low, high
 
 
@@ -341,7 +359,7 @@ def _repeats(loop: For, block: Block) -> bool:
 
 def outputs(func: PrimFunc) -> Iterator[Fault]:
     """Some parameter is written, and no element of one is provably left out."""
-    return _at_instance(func, _outputs)
+    return at_instance(func, _outputs)
 
 
 def _outputs(func: PrimFunc) -> Iterator[Fault]:
@@ -349,12 +367,13 @@ def _outputs(func: PrimFunc) -> Iterator[Fault]:
     points: dict[Buffer, int] = {}
     last: dict[Buffer, Block] = {}
     for site in sites(func):
+        facts = loop_facts(site) if site.block.predicates else None
         values, extents = site.block.values(), site.extents()
         count = prod(int(loop.extent) for loop in site.loops)
         for access in site.block.writes:
             b = access.buffer
             spans = [
-                _span(i, int(n), values, extents)
+                _span(i, int(n), values, extents, facts)
                 for i, n in zip(access.indices, b.shape, strict=True)
             ]
             if b in reach:
@@ -387,8 +406,12 @@ def _outputs(func: PrimFunc) -> Iterator[Fault]:
                 )
 
 
-def _span(index: Index, size: int, values: dict[Var, Affine], extents: Extents) -> tuple[int, int]:
+def _span(
+    index: Index, size: int, values: dict[Var, Affine], extents: Extents, facts: Facts | None
+) -> tuple[int, int]:
     if not isinstance(index, Affine):
         return 0, size - 1
+    if facts is not None:
+        return facts.span(facts.linear(index))
     low, high = index.substitute(values, extents).span(extents)
     return int(low), int(high)

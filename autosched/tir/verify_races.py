@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from autosched.tir.affine import Affine, recombine, same_int
+from autosched.tir.affine import Affine, always, recombine, same_int
+from autosched.tir.apart import injective, iterations_apart
+from autosched.tir.counted import writes_once
 from autosched.tir.expr import Var
 from autosched.tir.faults import READS, WRITES, Fault
 from autosched.tir.linear import (
@@ -49,7 +51,9 @@ def races(func: PrimFunc) -> Iterator[Fault]:
 def _loop_races(writer: Site, access: Access, depth: int, every: list[Site]) -> Iterator[Fault]:
     loop, block, name = writer.loops[depth], writer.block, access.buffer.name
     lanes = loop.kind == "vectorized" and _is_reduction(block, loop)
-    if not lanes and not _apart(writer, writer, depth).are_apart(access, access):
+    own = lanes or always(iterations_apart(writer, loop))  # as the primitives prove it
+    own = own or _apart(writer, writer, depth).are_apart(access, access)
+    if not (own or (_moves_points(writer, depth) and writes_once(block, access))):
         yield Fault(
             block,
             f"iterations of the {loop.kind} loop {loop.var.name!r} may write the same element of "
@@ -73,6 +77,12 @@ def _loop_races(writer: Site, access: Access, depth: int, every: list[Site]) -> 
                         f"iteration of the {loop.kind} loop {loop.var.name!r} writes",
                         mark,
                     )
+
+
+def _moves_points(site: Site, depth: int) -> bool:
+    """Whether another iteration of the loop at `depth` is another point of the block."""
+    inside = [x.var for x in site.loops[depth:]]
+    return always(injective(site.block.bindings, inside, site.extents()))
 
 
 def _apart(left: Site, right: Site, depth: int) -> Iterations:
@@ -211,7 +221,7 @@ class Iterations:
         return key in self.agreed
 
     def _bases(self, pairs: list[tuple[Linear, Linear]]) -> list[tuple[Linear, Linear]]:
-        """Bases all of whose digits, from the lowest to the highest, are agreed on."""
+        """Bases all of whose digits, from the lowest to the highest there can be, are agreed on."""
         digits = [k for k in self.agreed if isinstance(k, DigitKey)]
         out: list[tuple[Linear, Linear]] = []
         for key in digits:
@@ -221,7 +231,9 @@ class Iterations:
                 mod = family[reach]
                 reach = None if mod is None else reach * mod
             pair = (key.base, key.base)
-            if reach is None and pair not in pairs and pair not in out:
+            # Numbers that are closer than what their digits count up to: no other has these digits.
+            whole = reach is None or self._closer(key.base, key.base, reach)
+            if whole and pair not in pairs and pair not in out:
                 out.append(pair)
         # Of symbolic digits: base // d and base % d.
         for symbolic in [k for k in self.agreed if isinstance(k, SymbolicDigit)]:

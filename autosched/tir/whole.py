@@ -10,14 +10,19 @@ import numpy as np
 
 from autosched.errors import VerifyError
 from autosched.tir import dtypes
-from autosched.tir.affine import Affine
-from autosched.tir.expr import OPS, Call, Const, Expr, Slot, Var
+from autosched.tir.affine import Affine, always
+from autosched.tir.apart import injective
+from autosched.tir.expr import Call, Const, Expr, Slot, Var
 from autosched.tir.interp import Array, as_int, at_sizes, bind, constant, converted
 from autosched.tir.nodes import Access, Block, PrimFunc, Site, sites
+from autosched.tir.operations import OPS
 from autosched.tir.printer import Names, format_access
+from autosched.tir.scatter import scatters
 
 CHUNK_BYTES = 64 << 20
 """Memory that one evaluation may take, roughly."""
+UFUNCS = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum}
+"""What NumPy has for a known reducer."""
 
 
 def reference(func: PrimFunc, arrays: Sequence[Array]) -> None:
@@ -58,6 +63,11 @@ def _checked(site: Site) -> Block:
             f"block {block.name} has been scheduled; whole.reference evaluates plain loop nests, "
             "use interp.run"
         )
+    if block.init and scatters(block):
+        raise VerifyError(
+            f"block {block.name} sets one of the elements that it combines into at its first "
+            "point; use interp.run"
+        )
     written = {id(a.buffer) for a in block.writes}
     if any(id(a.buffer) in written for a in block.reads) and not any(stepwise):
         raise VerifyError(
@@ -66,25 +76,110 @@ def _checked(site: Site) -> Block:
     return block
 
 
+def _meets(block: Block) -> bool:
+    """Whether spatial points may combine in one element, so that none may stand for the others."""
+    if block.reducer is None or block.init:
+        return False
+    extents = {it.var: it.extent for it in block.iters}
+    spatial = [it.var for it in block.iters if it.kind == "spatial"]
+    forms = [[i for i in a.indices if isinstance(i, Affine)] for a in block.writes]
+    return not all(always(injective(f, spatial, extents)) for f in forms)
+
+
 def _steps(blocks: Sequence[Block]) -> int:
     """Steps of the recurrence that the blocks of one nest make up; 0 if they are none."""
     first = [b.iters[0] for b in blocks if b.iters and b.iters[0].kind == "sequential"]
     return as_int(first[0].extent) if first else 0
 
 
-class _Whole:
+class Values:
+    """Expressions of a block at many points at once: `values` holds an array for each axis."""
+
+    def __init__(self, block: Block, memory: dict[int, Array]) -> None:
+        self.block = block
+        self.memory = memory
+        self.values: dict[Var, Array] = {}
+
+    def load(self, access: Access, mask: Array | None) -> Any:
+        """The elements that an access names."""
+        return self.memory[id(access.buffer)][self.element(access, mask)]
+
+    def combine(self, old: list[Array], new: list[Array]) -> list[Array]:
+        """The reducer on two tuples of arrays."""
+        reducer = self.block.reducer
+        assert reducer is not None
+        self.values.update(zip(reducer.lhs, old, strict=True))
+        self.values.update(zip(reducer.rhs, new, strict=True))
+        return [np.asarray(self.expr(e, None), e.dtype) for e in reducer.combine]
+
+    def folded(self, number: Array, values: list[Array]) -> tuple[Array, list[Array]]:
+        """What the points of each group come to, by the reducer: (a point of the group, in the
+        order of the groups; the combined values). `number` is each point's group."""
+        at = np.argsort(number, kind="stable")
+        left, number = [v[at] for v in values], number[at]
+        while (same := number[1:] == number[:-1]).any():
+            count = np.arange(len(number))
+            start = np.maximum.accumulate(np.where(np.r_[True, ~same], count, 0))
+            keep = (count - start) % 2 == 0
+            both = np.flatnonzero(keep & np.r_[same, False])
+            pairs = self.combine([v[both] for v in left], [v[both + 1] for v in left])
+            for v, new in zip(left, pairs, strict=True):
+                v[both] = new
+            left, number, at = [v[keep] for v in left], number[keep], at[keep]
+        return at, left
+
+    def element(self, access: Access, mask: Array | None) -> tuple[Array, ...]:
+        """Index arrays of an access; where `mask` is False they are clipped, elsewhere checked."""
+        out = []
+        for n, index in enumerate(access.indices):
+            extent = as_int(access.buffer.shape[n])
+            at = np.asarray(
+                index.evaluate(self.values) if isinstance(index, Affine) else self.expr(index, mask)
+            )
+            bad = (at < 0) | (at >= extent)
+            if bad.any():
+                if mask is None or (bad & mask).any():
+                    text = format_access(access, Names(), self.block.reads)
+                    raise VerifyError(
+                        f"block {self.block.name}: {text} is out of bounds: index {n} takes "
+                        f"values from {at.min()} to {at.max()}, extent {extent}"
+                    )
+                at = np.clip(at, 0, extent - 1)
+            out.append(at)
+        return tuple(out)
+
+    def expr(self, e: Expr, mask: Array | None) -> Any:
+        """Value of an expression everywhere; only where `mask` holds must it mean something."""
+        if isinstance(e, Var):
+            return self.values[e]
+        if isinstance(e, Const):
+            return constant(e.value, e.dtype)
+        if isinstance(e, Slot):
+            return self.load(self.block.reads[e.index], mask)
+        if not isinstance(e, Call):
+            raise VerifyError(f"{e!r} is no expression of the loop IR")
+        if e.op == "if_then_else":
+            taken = np.asarray(self.expr(e.args[0], mask))
+            both = (taken, ~taken) if mask is None else (taken & mask, ~taken & mask)
+            yes, no = (self.expr(x, m) for x, m in zip(e.args[1:], both, strict=True))
+            return np.where(taken, yes, no)
+        args = [self.expr(a, mask) for a in e.args]
+        if e.op == "cast":
+            return converted(args[0], e.args[0].dtype, e.dtype)
+        return OPS[e.op].numpy(*args)
+
+
+class _Whole(Values):
     """One block of an unscheduled program: dimension n of every array is axis n of the block.
 
     `step`: the value of its sequential axis, which is the first.
     """
 
     def __init__(self, block: Block, memory: dict[int, Array], step: int | None) -> None:
-        self.block = block
-        self.memory = memory
+        super().__init__(block, memory)
         self.step = step
         self.extents = [as_int(i.extent) for i in block.iters]
         self.reduced = tuple(n for n, i in enumerate(block.iters) if i.kind == "reduce")
-        self.values: dict[Var, Array] = {}
 
     def run(self) -> None:
         """Evaluate it everywhere."""
@@ -115,6 +210,9 @@ class _Whole:
 
     def piece(self, shape: list[int], first: bool) -> None:
         block = self.block
+        if scatters(block) or _meets(block):
+            self.scatter(shape)
+            return
         kept = [1 if n in self.reduced else size for n, size in enumerate(shape)]
         results = [
             np.broadcast_to(np.asarray(self.expr(e, None), dtypes.array_dtype(e.dtype)), shape)
@@ -134,13 +232,39 @@ class _Whole:
         for (array, _), at, result in zip(targets, places, results, strict=True):
             array[at] = result if at else result.reshape(-1)[-1]
 
+    def scatter(self, shape: list[int]) -> None:
+        """Combine every point's values into the elements that the point names."""
+        block = self.block
+        assert block.reducer is not None
+        values = [
+            np.broadcast_to(np.asarray(self.expr(e, None), dtypes.array_dtype(e.dtype)), shape)
+            for e in block.body
+        ]
+        arrays = [self.memory[id(a.buffer)] for a in block.writes]
+        places = [
+            tuple(np.broadcast_to(i, shape).reshape(-1) for i in self.element(a, None))
+            for a in block.writes
+        ]
+        ufunc = UFUNCS.get(block.reducer.name)
+        if ufunc is not None:
+            ufunc.at(arrays[0], places[0], values[0].reshape(-1))
+            return
+        # The writes of one point name elements of buffers alike, and so do the groups of points.
+        number = np.zeros(values[0].size, np.int64)
+        for array, at in zip(arrays, places, strict=True):
+            for n, index in zip(array.shape, at, strict=True):
+                number = np.unique(number * n + index, return_inverse=True)[1].reshape(-1)
+        one, left = self.folded(number, [v.reshape(-1) for v in values])
+        places = [tuple(i[one] for i in at) for at in places]
+        old = [array[at] for array, at in zip(arrays, places, strict=True)]
+        for array, at, new in zip(arrays, places, self.combine(old, left), strict=True):
+            array[at] = new
+
     def reduce(self, old: list[Array], values: list[Array]) -> list[Array]:
         """`old` combined with `values` over the reduction axes."""
         reducer = self.block.reducer
         assert reducer is not None
-        ufunc = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum}.get(
-            reducer.name
-        )
+        ufunc = UFUNCS.get(reducer.name)
         if ufunc is not None:
             dtype = values[0].dtype
             new = ufunc.reduce(values[0], axis=self.reduced, dtype=dtype, keepdims=True)
@@ -150,48 +274,5 @@ class _Whole:
             at: list[Any] = [slice(None)] * values[0].ndim
             for n, i in zip(self.reduced, point, strict=True):
                 at[n] = slice(i, i + 1)
-            self.values.update(zip(reducer.lhs, total, strict=True))
-            self.values.update((v, x[tuple(at)]) for v, x in zip(reducer.rhs, values, strict=True))
-            total = [np.asarray(self.expr(e, None), e.dtype) for e in reducer.combine]
+            total = self.combine(total, [x[tuple(at)] for x in values])
         return total
-
-    def element(self, access: Access, mask: Array | None) -> tuple[Array, ...]:
-        """Index arrays of an access; where `mask` is False they are clipped, elsewhere checked."""
-        out = []
-        for n, index in enumerate(access.indices):
-            extent = as_int(access.buffer.shape[n])
-            at = np.asarray(
-                index.evaluate(self.values) if isinstance(index, Affine) else self.expr(index, mask)
-            )
-            bad = (at < 0) | (at >= extent)
-            if bad.any():
-                if mask is None or (bad & mask).any():
-                    text = format_access(access, Names(), self.block.reads)
-                    raise VerifyError(
-                        f"block {self.block.name}: {text} is out of bounds: index {n} takes "
-                        f"values from {at.min()} to {at.max()}, extent {extent}"
-                    )
-                at = np.clip(at, 0, extent - 1)
-            out.append(at)
-        return tuple(out)
-
-    def expr(self, e: Expr, mask: Array | None) -> Any:
-        """Value of an expression everywhere; only where `mask` holds must it mean something."""
-        if isinstance(e, Var):
-            return self.values[e]
-        if isinstance(e, Const):
-            return constant(e.value, e.dtype)
-        if isinstance(e, Slot):
-            access = self.block.reads[e.index]
-            return self.memory[id(access.buffer)][self.element(access, mask)]
-        if not isinstance(e, Call):
-            raise VerifyError(f"{e!r} is no expression of the loop IR")
-        if e.op == "if_then_else":
-            taken = np.asarray(self.expr(e.args[0], mask))
-            both = (taken, ~taken) if mask is None else (taken & mask, ~taken & mask)
-            yes, no = (self.expr(x, m) for x, m in zip(e.args[1:], both, strict=True))
-            return np.where(taken, yes, no)
-        args = [self.expr(a, mask) for a in e.args]
-        if e.op == "cast":
-            return converted(args[0], e.args[0].dtype, e.dtype)
-        return OPS[e.op].numpy(*args)

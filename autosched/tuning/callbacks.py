@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from autosched.checks import path_text
+from autosched.errors import TuningError
 from records import Job, JsonlWriter, Measurement, Record, RecordKey, Workload
-from records.types import ENDED, STATE, state_event
+from records.types import ENDED, LOCAL, STATE, state_event
 
 if TYPE_CHECKING:
     from records.store import Store
@@ -42,11 +45,17 @@ class MeasureCallback:
     def on_start(self, workload: Workload, job: JobInfo) -> None:
         """The run begins."""
 
+    def on_phase(self, phase: str) -> None:
+        """What the run is at from now on, one of `records.types.PHASES`; also before `on_start`."""
+
     def on_records(self, records: Sequence[Record]) -> None:
         """New trials or baselines."""
 
     def on_measurements(self, record: Record, measurements: Sequence[Measurement]) -> None:
         """Repeated timings of a finalist."""
+
+    def on_notice(self, job: JobInfo, text: str) -> None:
+        """What the outcome does not say by itself: why trials are left, that nothing was gained."""
 
     def on_finish(self, job: JobInfo, state: str, error: str | None) -> None:
         """The job's run ended: `state` is succeeded, failed or cancelled."""
@@ -68,7 +77,7 @@ class RecordToFile(MeasureCallback):
     """
 
     def __init__(self, filename: str | os.PathLike[str]) -> None:
-        self.where = os.fspath(filename)
+        self.where = path_text("filename", filename, TuningError)
         self._writer = JsonlWriter(filename)
 
     def on_start(self, workload: Workload, job: JobInfo) -> None:
@@ -85,9 +94,10 @@ class RecordToStore(MeasureCallback):
     """Writes every record to a store: a SQLite file or a database URL."""
 
     def __init__(self, url: str | os.PathLike[str]) -> None:
-        self.where = os.fspath(url)
+        self.where = path_text("url", url, TuningError)
         self._store: Store | None = None
         self._ids: dict[RecordKey, int] = {}
+        self._notices: defaultdict[str, list[str]] = defaultdict(list)
 
     def open(self) -> Store:
         """The open store. Raises RecordError if it cannot be used."""
@@ -127,8 +137,16 @@ class RecordToStore(MeasureCallback):
     def on_measurements(self, record: Record, measurements: Sequence[Measurement]) -> None:
         self.open().add_measurements(self._ids[record.key], list(measurements))
 
+    def on_notice(self, job: JobInfo, text: str) -> None:
+        self._notices[job.id].append(text)
+
     def on_finish(self, job: JobInfo, state: str, error: str | None) -> None:
-        self.open().update_job(job.id, state=state, error=error)
+        notice = self.notice(job.id)
+        self.open().update_job(job.id, state=state, error=error, notice=notice)
+
+    def notice(self, job_id: str) -> str | None:
+        """What was said of a job in this run, None if nothing was."""
+        return "; ".join(self._notices[job_id]) or None
 
     def history(
         self, workload_key: str, target: str, seed: int, device: str
@@ -138,7 +156,8 @@ class RecordToStore(MeasureCallback):
         job = self.open().find_job(workload_key, target, seed, device)
         if job is None:
             return None
-        records = list(self.open().records(job_id=job.id))
+        found = self.open().records(job_id=job.id)
+        records = [record for record in found if record.origin == LOCAL]
         self._ids.update({r.key: r.id for r in records})
         return job, records
 

@@ -1,8 +1,7 @@
-"""The end of a run: the finalists' times, which decide."""
+"""The final re-measurement, whose times decide which program is handed out."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -16,36 +15,20 @@ if TYPE_CHECKING:
 
 ROUNDS = 6
 """Interleaved timings of each finalist."""
-SLOW = 1.3
-"""How much slower than before the finalist that kept its time best may be."""
-ATTEMPTS = 4
-"""Times that finalists are measured in the worst case."""
 _AT_FAULT = frozenset({Status.WRONG_RESULT, Status.OUT_OF_BOUNDS, Status.RUNTIME_ERROR})
 
 
-def remeasure(
-    pool: Pool, handle: JobHandle, traces: Sequence[Trace], before: Sequence[float]
-) -> list[Distribution]:
-    """The finalists measured again, in turns; `before` are their times so far, in seconds.
+def remeasure(pool: Pool, handle: JobHandle, traces: Sequence[Trace]) -> list[Distribution]:
+    """The finalists measured again in interleaved blocks, since a time that is chosen because it is
+    small is likely to be too small.
 
-    A time that is chosen because it is small is likely to be too small, but only by its noise.
-    Where every finalist is slower than before by more than that, it is the machine that is slower
-    now: the two threads of a virtual machine may share a core for seconds, and nothing inside it
-    says so. Then all are measured once more, `ATTEMPTS` times at most, and the attempt that is
-    nearest to what was measured before counts. All are measured once more, too, where a finalist
-    was lost with its device. Who has no time in the attempt that counts has that of another one;
-    who was at fault in any of them is out.
+    Once more where a finalist was lost with its device: then a finalist has its time of the first
+    attempt, or of the second if it has none there, and is out if it was at fault in either.
     """
-    attempts: list[tuple[float, list[Distribution]]] = []
-    while len(attempts) < ATTEMPTS:
-        timings = pool.remeasure(handle, traces, ROUNDS)
-        attempts.append((_slowness(timings, before), timings))
-        lost = any(t.status is Status.DEVICE_LOST for t in timings) and len(attempts) == 1
-        slowness = min(slowness for slowness, _ in attempts)
-        if not lost and (math.isinf(slowness) or slowness <= SLOW):
-            break
-    attempts.sort(key=lambda attempt: attempt[0])
-    return [_first_right([timings[n] for _, timings in attempts]) for n in range(len(traces))]
+    attempts = [pool.remeasure(handle, traces, ROUNDS)]
+    if any(timing.status is Status.DEVICE_LOST for timing in attempts[0]):
+        attempts.append(pool.remeasure(handle, traces, ROUNDS))
+    return [_first_right(timings) for timings in zip(*attempts, strict=True)]
 
 
 def _first_right(timings: Sequence[Distribution]) -> Distribution:
@@ -55,13 +38,3 @@ def _first_right(timings: Sequence[Distribution]) -> Distribution:
     if kept.status in (Status.DEVICE_LOST, Status.RUN_TIMEOUT):
         return next((t for t in timings if t.status == OK), kept)
     return kept
-
-
-def _slowness(timings: Sequence[Distribution], before: Sequence[float]) -> float:
-    """How much slower the finalist that kept its time best is; infinite where none was right."""
-    ratios = (
-        timing.seconds / seconds
-        for timing, seconds in zip(timings, before, strict=True)
-        if timing.status == OK and timing.seconds is not None
-    )
-    return min(ratios, default=math.inf)

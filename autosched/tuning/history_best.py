@@ -8,11 +8,13 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from types import TracebackType
 
+from autosched.checks import instance
 from autosched.dispatch import choosing
+from autosched.errors import TuningError
 from autosched.target import Target
 from autosched.tir.canonical import workload_key
 from autosched.tir.nodes import PrimFunc
-from autosched.tuning.best import RecordsLike, best_schedule
+from autosched.tuning.best import RecordsLike, best_schedule, check_records
 from records import RecordError, RecordSource, open_records
 
 _log = logging.getLogger(__name__)
@@ -27,13 +29,15 @@ class ApplyHistoryBest:
 
     `records`: a log file, a SQLite file, a database URL, an open source, or several of them, which
     are asked in their order. Schedules are built as they are: whoever made one has chosen. What has
-    no record is built as it stands, and a warning is logged with the reason. Raises RecordError on
-    entering if records cannot be read.
+    no record is built as it stands, and a warning is logged with the reason. Raises TuningError
+    for what can hold no records, RecordError on entering if records cannot be read.
     """
 
     def __init__(self, records: RecordsLike | Sequence[RecordsLike]) -> None:
         several = isinstance(records, (list, tuple))
         self.records: Sequence[RecordsLike] = tuple(records) if several else (records,)  # type: ignore[assignment,arg-type]
+        for one in self.records:
+            check_records(one)
         self.missing: dict[str, str] = {}
         self._sources: list[RecordSource] = []
         self._stack = ExitStack()
@@ -57,9 +61,10 @@ class ApplyHistoryBest:
         self._stack.close()
         self._sources = []
 
-    def query(self, func: PrimFunc, target: Target) -> PrimFunc | None:
+    def query(self, func: PrimFunc, target: Target | str) -> PrimFunc | None:
         """The best recorded program of a function on a target; None without one."""
-        key = workload_key(func)
+        instance("func", func, PrimFunc, "a PrimFunc", TuningError)
+        key, target = workload_key(func), Target(target)
         reasons: list[str] = []
         for source in self._sources:
             try:

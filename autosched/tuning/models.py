@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import logging
-import time
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Self
 
-from autosched.errors import AutoschedError
-from autosched.search.model import CostModel, HasSpace, Scores, Seconds
-from autosched.sketch.space import Population
+from autosched.checks import instance
+from autosched.errors import AutoschedError, TuningError
+from autosched.search.model import CostModel
 from autosched.tir.canonical import workload_key
 from autosched.tuning.best import RecordsLike, opened
-from autosched.tuning.checks import instance
 from cost_model.dataset import Dataset, dataset_of
 from cost_model.xgb import BoostedModel
 from records import TRIAL, RecordSource, Workload
@@ -39,7 +36,7 @@ class XGBModel(BoostedModel):
         """
         from autosched.tuning.task import SearchTask
 
-        instance("exclude", exclude, (SearchTask, type(None)), "a SearchTask")
+        instance("exclude", exclude, (SearchTask, type(None)), "a SearchTask", TuningError)
         data, lost = load_dataset(records, exclude)
         if lost:
             _log.warning("%d trials not learned from: not replayable here, cancelled or lost", lost)
@@ -79,24 +76,6 @@ def _rebuilt(workload: Workload) -> PrimFunc | None:
     except AutoschedError:
         return None
     return func if workload_key(func) == workload.key else None
-
-
-class TimedModel:
-    """A model whose training is told to `clock`, in seconds."""
-
-    def __init__(self, model: CostModel, clock: Callable[[float], None]) -> None:
-        self.model, self.clock = model, clock
-
-    def predict(self, task: HasSpace, population: Population) -> Scores:
-        """As the model does."""
-        return self.model.predict(task, population)
-
-    def fit(self, task: HasSpace, population: Population, seconds: Seconds) -> CostModel:
-        """As the model does, by the clock."""
-        began = time.perf_counter()
-        found = self.model.fit(task, population, seconds)
-        self.clock(time.perf_counter() - began)
-        return found
 
 
 def default_model(seed: int = 0) -> CostModel:

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from autosched.checks import instance, listed, shown
 from autosched.errors import TuningError
 from autosched.integers import as_int, plain, settle
-from autosched.tuning.checks import instance, listed
 from autosched.tuning.pools import LOCAL, PoolAddress
 
 if TYPE_CHECKING:
@@ -64,8 +64,8 @@ class TuningOptions:
             seed=0,
         )
         if as_int(self.verbose) is None:
-            instance("verbose", self.verbose, bool, "0 or 1")
-        instance("resume", self.resume, bool, "True or False")
+            instance("verbose", self.verbose, bool, "0 or 1", TuningError)
+        instance("resume", self.resume, bool, "True or False", TuningError)
         budget = plain(self.time_budget_s)
         known = isinstance(budget, (int, float)) and not isinstance(budget, bool)
         if budget is not None and not (known and budget > 0):
@@ -78,20 +78,27 @@ class TuningOptions:
         from measure.local import LocalRunner
         from measure.pool import is_pool
 
-        listed("measure_callbacks", self.measure_callbacks, MeasureCallback, "MeasureCallback")
+        listed(
+            "measure_callbacks",
+            self.measure_callbacks,
+            MeasureCallback,
+            "MeasureCallback",
+            TuningError,
+        )
         if isinstance(self.pool, str):
             PoolAddress.parse(self.pool)
-        if self.pool not in (None, LOCAL) and (self.builder or self.runner):
+        local = self.pool is None or (isinstance(self.pool, str) and self.pool == LOCAL)
+        if not local and (self.builder is not None or self.runner is not None):
             raise TuningError(
                 "builder and runner are options of the local pool; give them or a pool, not both"
             )
         none = type(None)
-        instance("builder", self.builder, (LocalBuilder, none), "a LocalBuilder")
-        instance("runner", self.runner, (LocalRunner, none), "a LocalRunner")
+        instance("builder", self.builder, (LocalBuilder, none), "a LocalBuilder", TuningError)
+        instance("runner", self.runner, (LocalRunner, none), "a LocalRunner", TuningError)
         if not isinstance(self.pool, str | None) and not is_pool(self.pool):
             raise TuningError(
-                f"pool is {self.pool!r}; expected an open pool, such as LocalPool(target), or the "
-                "address of one"
+                f"pool is {shown(self.pool)}; expected an open pool, such as LocalPool(target), or "
+                "the address of one"
             )
 
     @property
@@ -105,5 +112,5 @@ class TuningOptions:
 def checked(options: TuningOptions | None) -> TuningOptions:
     """The options of a run, the default ones for None. Raises TuningError for what is none."""
     expected = "TuningOptions, such as TuningOptions(num_measure_trials=64)"
-    instance("tune_option", options, (TuningOptions, type(None)), expected)
+    instance("tune_option", options, (TuningOptions, type(None)), expected, TuningError)
     return options or TuningOptions()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Union
 
-from autosched.errors import TuningError
+from autosched.errors import AutoschedError, TuningError
 from autosched.search.model import CostModel
 from autosched.tuning.models import default_model
 from autosched.tuning.policy import SketchPolicy
@@ -61,7 +61,15 @@ def policies_of(given: SearchPolicies, tasks: Sequence[SearchTask], seed: int) -
 
 def _checked(given: PolicyFor) -> PolicyFor:
     def make(task: SearchTask) -> SketchPolicy:
-        found = given(task)
+        try:
+            found = given(task)
+        except AutoschedError:
+            raise
+        except Exception as e:
+            raise TuningError(
+                f"search_policy raised {type(e).__name__} for {task.title}: {e}; expected a "
+                "function from a task to its SketchPolicy"
+            ) from e
         if not isinstance(found, SketchPolicy):
             raise TuningError(
                 f"search_policy gave {found!r} for {task.title}; expected its SketchPolicy"

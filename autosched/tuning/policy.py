@@ -9,15 +9,15 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Union
 
+from autosched.checks import instance, listed, shown
 from autosched.errors import TuningError
 from autosched.integers import integer
 from autosched.search.evolution import EvolutionarySearch, Measured, SearchParams
-from autosched.search.model import CostModel
+from autosched.search.model import CheckedModel, CostModel, is_model
 from autosched.sketch.generate import generate_space
 from autosched.sketch.space import Candidate, Population, Space, Variant
 from autosched.sketch.state import State, Verdict
-from autosched.tuning.best import RecordsLike, opened
-from autosched.tuning.checks import instance, listed
+from autosched.tuning.best import RecordsLike, check_records, opened
 from autosched.tuning.history import Reading
 from records import TRIAL
 
@@ -36,6 +36,7 @@ class PreloadMeasuredStates:
     were imported or are of another device: here they are handed out only once they are measured."""
 
     def __init__(self, records: RecordsLike) -> None:
+        check_records(records)
         self.records = records
 
     def measured(
@@ -43,6 +44,12 @@ class PreloadMeasuredStates:
     ) -> list[Measured]:
         """The task's trials that are candidates of `space`, in the order of their ids, but those
         of `job`: a run that is resumed has its own in rounds. `device`: the one searched for."""
+        from autosched.tuning.task import SearchTask
+
+        instance("task", task, SearchTask, "a SearchTask", TuningError)
+        instance("space", space, Space, "a task's space", TuningError)
+        for name, value in (("job", job), ("device", device)):
+            instance(name, value, (str, type(None)), "a text or None", TuningError)
         with opened(self.records) as source:
             found = source.records(
                 workload_key=task.workload_key, target=str(task.target), kind=TRIAL
@@ -165,12 +172,22 @@ class SketchPolicy:
         from autosched.tuning.models import default_model
         from autosched.tuning.task import SearchTask
 
-        instance("task", task, SearchTask, "a SearchTask")
-        instance("cost_model", cost_model, (CostModel, type(None)), "a model with predict and fit")
-        instance("params", params, (SearchParams, type(None)), "SearchParams")
+        instance("task", task, SearchTask, "a SearchTask", TuningError)
+        if cost_model is not None and not is_model(cost_model):
+            raise TuningError(
+                f"cost_model is {shown(cost_model)}; expected a model with predict and fit, such "
+                "as at.XGBModel()"
+            )
+        instance("params", params, (SearchParams, type(None)), "SearchParams", TuningError)
         seed = integer("seed", seed, 0, TuningError)
         kinds = (PreloadMeasuredStates, PreloadCustomSketchRule)
-        listed("init_search_callbacks", init_search_callbacks, kinds, "PreloadMeasuredStates")
+        listed(
+            "init_search_callbacks",
+            init_search_callbacks,
+            kinds,
+            "PreloadMeasuredStates",
+            TuningError,
+        )
         self.task = task
         self.cost_model = default_model(seed) if cost_model is None else cost_model
         self.params = params or SearchParams()
@@ -201,12 +218,13 @@ class SketchPolicy:
         return self.search(self.seed, size).propose(0, size, self.preloaded())
 
     def search(
-        self, seed: int, round_size: int, model: CostModel | None = None
+        self, seed: int, round_size: int, model: CostModel | CheckedModel | None = None
     ) -> EvolutionarySearch:
         """The search of a run with rounds of `round_size` candidates, by `model` in place of the
         policy's where given."""
         params = replace(self.params, round_size=round_size)
-        return EvolutionarySearch(self.space, model or self.cost_model, seed, params)
+        chosen = self.cost_model if model is None else model
+        return EvolutionarySearch(self.space, chosen, seed, params)
 
     def preloaded(self, job: str | None = None, device: str | None = None) -> list[Measured]:
         """What is known on `device` before the first round, but what `job` has measured itself."""

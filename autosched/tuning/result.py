@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from records import OK, TRIAL, Record
 
 UNTRANSFORMED, DEFAULT = 0, 1
 """Slots of the baselines: the program as written, and the one generic default schedule."""
+BASELINES: Mapping[int, str] = {
+    UNTRANSFORMED: "untransformed program",
+    DEFAULT: "default schedule",
+}
+"""The slot of a baseline -> its name."""
 
 
 @dataclass(frozen=True)

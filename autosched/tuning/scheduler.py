@@ -12,12 +12,12 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Literal, get_args
 
+from autosched.checks import choice, listed, number, shown
 from autosched.errors import AutoschedError, TuningError
 from autosched.integers import integer
 from autosched.tuning.callbacks import close_at_end
-from autosched.tuning.checks import listed, number
 from autosched.tuning.options import TuningOptions, checked
 from autosched.tuning.policies import PolicyFor, SearchPolicies, policies_of
 from autosched.tuning.pools import pool_of
@@ -125,7 +125,7 @@ class TaskScheduler:
         early_stopping_task: int | None = None,
         callbacks: Sequence[TaskSchedulerCallback] = (),
     ) -> None:
-        listed("tasks", tasks, SearchTask, "SearchTask")
+        listed("tasks", tasks, SearchTask, "SearchTask", TuningError)
         if not tasks:
             raise TuningError("a TaskScheduler needs at least one task")
         keys = [t.workload_key for t in tasks]
@@ -140,17 +140,16 @@ class TaskScheduler:
             raise TuningError(f"tasks have different targets: {', '.join(sorted(targets))}")
         given = [1.0] * len(tasks) if task_weights is None else task_weights
         weights = (
-            [number("a task's weight", w) for w in given] if isinstance(given, Iterable) else []
+            [number("a task's weight", w, TuningError) for w in given]
+            if isinstance(given, Iterable)
+            else []
         )
         if len(weights) != len(tasks) or not all(w > 0 and math.isfinite(w) for w in weights):
             raise TuningError(
-                f"expected {len(tasks)} task_weights > 0, one a task; found {task_weights!r}"
+                f"expected {len(tasks)} task_weights > 0, one a task; found {shown(task_weights)}"
             )
-        if strategy not in ("gradient", "round-robin"):
-            raise TuningError(
-                f"unknown strategy {strategy!r}; expected 'gradient' or 'round-robin'"
-            )
-        alpha, beta = number("alpha", alpha), number("beta", beta)
+        choice("strategy", strategy, get_args(Strategy), TuningError)
+        alpha, beta = number("alpha", alpha, TuningError), number("beta", beta, TuningError)
         window = integer("backward_window_size", backward_window_size, 1, TuningError)
         if early_stopping_task is not None:
             patience = "early_stopping_task"
@@ -158,7 +157,7 @@ class TaskScheduler:
         if not 0 <= alpha <= 1 or beta <= 0:
             raise TuningError(f"expected 0 <= alpha <= 1 and beta > 0; found {alpha} and {beta}")
         expected = "TaskSchedulerCallback (receivers of records are measure_callbacks)"
-        listed("callbacks", callbacks, TaskSchedulerCallback, expected)
+        listed("callbacks", callbacks, TaskSchedulerCallback, expected, TuningError)
         if objective_func is not None and not callable(objective_func):
             raise TuningError(
                 f"objective_func is {objective_func!r}; expected a function from the seconds of "
@@ -177,6 +176,7 @@ class TaskScheduler:
 
     def objective(self, seconds: Sequence[float]) -> float:
         """The objective's value. Raises TuningError where that is no number, or there is none."""
+        listed("seconds", seconds, (int, float), "number", TuningError)
         try:
             found = self._objective(seconds)
         except Exception as e:
@@ -185,7 +185,7 @@ class TaskScheduler:
                 f"objective_func raised {type(e).__name__}: {e}; it was given the seconds of the "
                 f"{len(seconds)} tasks, [{times}], and is expected to return a number"
             ) from e
-        return number("what objective_func returns", found)
+        return number("what objective_func returns", found, TuningError)
 
     def tune(
         self, options: TuningOptions | None = None, search_policy: SearchPolicies = None

@@ -17,16 +17,17 @@ from autosched.errors import TuningError
 from autosched.schedule import Trace
 from autosched.schedule.portable import decode_trace, encode_trace
 from autosched.search.evolution import EvolutionarySearch, Measured
+from autosched.search.model import CheckedModel
 from autosched.sketch.default import default_schedule
 from autosched.sketch.space import Space
 from autosched.tuning.callbacks import JobInfo, MeasureCallback, close_at_end
 from autosched.tuning.finale import remeasure
 from autosched.tuning.history import Reading
 from autosched.tuning.interrupt import interrupts_deferred
-from autosched.tuning.models import TimedModel
 from autosched.tuning.policy import SketchPolicy
 from autosched.tuning.progress import Progress
 from autosched.tuning.result import (
+    BASELINES,
     DEFAULT,
     UNTRANSFORMED,
     TuningResult,
@@ -136,6 +137,7 @@ class Session:
         # A run that was killed among its finalists has measured some of them again, and not all.
         if best is not None and begin.ended and len(self.trials()) >= self.job.trials:
             return self._result(best)
+        self._enter("space")
         with self._phase("proposing"):
             self.policy = self._given or SketchPolicy(self.task, seed=self.options.seed)
             self.space = self.policy.space
@@ -154,12 +156,15 @@ class Session:
             with interrupts_deferred():
                 callback.on_start(self.task.workload, self.job)
                 self._told.append(callback)
+        self._enter("reference")
         with self._phase("starting"):
             self._handle = self.pool.open_job(self.task.prim_func, self.options.seed)
+        self._enter("baselines")
         self._baselines(self.pool, self._handle)
-        model = TimedModel(self.policy.cost_model, self._clock_training)
+        model = CheckedModel(self.policy.cost_model, self._clock_training)
         self.search = self.policy.search(self.options.seed, self.job.round_size, model)
         self.preloaded = self.policy.preloaded(self.job.id, self.job.device)
+        self._enter("searching")
         return None
 
     def step(self, limit: int) -> bool:
@@ -177,7 +182,7 @@ class Session:
         size = min(left, limit, self.job.round_size)
         proposed = self._proposals()[:size]
         if not proposed:
-            return self._over("the whole space has been measured")
+            return self._over(self.search.why_none)
         assert self._handle is not None
         if left > size and measures_elsewhere(self.pool):
             self._propose_ahead()
@@ -188,7 +193,15 @@ class Session:
     def _over(self, why: str) -> bool:
         self.over = why
         self.progress.note(why)
+        trials = self._count(before=self.round)
+        self._notice(f"{why}: {trials} of {self.job.trials} trials were measured")
         return False
+
+    def _notice(self, text: str) -> None:
+        self._tell(lambda callback: callback.on_notice(self.job, text))
+
+    def _enter(self, phase: str) -> None:
+        self._tell(lambda callback: callback.on_phase(phase))
 
     def _proposals(self) -> list[Candidate]:
         """The open round's candidates: made while the round before was measured, or now."""
@@ -219,7 +232,10 @@ class Session:
     def finish(self) -> TuningResult:
         """Measure the finalists again and decide. Raises TuningError if there are none."""
         assert self._handle is not None
+        self._enter("finalists")
         result = self._finish(self.pool, self._handle)
+        if result.best.kind == BASELINE:
+            self._notice(f"no gain over the {BASELINES[result.best.slot]}")
         self.progress.result(result)
         return result
 
@@ -403,7 +419,7 @@ class Session:
         self.progress.note(f"measuring {len(finalists)} finalists again, in turns")
         traces = [self._trace_of(r) for r in finalists]
         with self._phase("finalists"):
-            timings = remeasure(pool, handle, traces, [r.seconds or 0.0 for r in finalists])
+            timings = remeasure(pool, handle, traces)
         final: list[Record] = []
         for record, timing in zip(finalists, timings, strict=True):
             if timing.status == OK and timing.seconds is not None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from autosched.errors import WorkloadError
+from dataclasses import replace
+
+from autosched.errors import AutoschedError, WorkloadError
 from autosched.ops import OPERATORS
 from autosched.target import Target
 from autosched.tir.canonical import workload_key
 from autosched.tir.nodes import PrimFunc
 from autosched.tuning.task import SearchTask
-from records import Workload
+from records import RecordError, Workload
 
 
 def program_of(workload: Workload) -> PrimFunc:
@@ -38,6 +40,21 @@ def program_of(workload: Workload) -> PrimFunc:
             "changed by hand, or stored by another version of autosched; tune it here"
         )
     return func
+
+
+def checked(workload: Workload) -> Workload:
+    """A workload of somebody else's as it may be stored: what it is called and what it costs follow
+    from its text. Raises RecordError for a text, or arguments of an operator, of another key."""
+    operator = workload.args is not None and workload.name in OPERATORS
+    if workload.text is None and not operator:
+        return workload
+    try:
+        task = stored_task(workload)
+        if operator and workload.text is not None:
+            program_of(replace(workload, text=None))
+    except AutoschedError as e:
+        raise RecordError(f"workload {workload.key} is not what its line says: {e}") from e
+    return replace(workload, flop=float(task.compute_dag.flop_ct))
 
 
 def stored_task(workload: Workload, target: Target | str = "llvm") -> SearchTask:

@@ -6,16 +6,17 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, Union
 
+from autosched.checks import instance, text
 from autosched.dag import ComputeDAG
-from autosched.errors import WorkloadError
+from autosched.errors import TuningError, WorkloadError
 from autosched.hardware import HardwareParams
 from autosched.layout_rewrite import LayoutRewriteOption, with_option
 from autosched.target import Target
+from autosched.tir.admit import admitted
 from autosched.tir.canonical import canonical_text
 from autosched.tir.canonical import workload_key as key_of
 from autosched.tir.nodes import Buffer, PrimFunc
 from autosched.tuning.best import RecordsLike, best_schedule
-from autosched.tuning.checks import instance
 from autosched.tuning.options import TuningOptions, checked
 from records import Workload
 
@@ -45,8 +46,8 @@ class SearchTask:
     another option the workload is another one, with a key and records of its own.
 
     Raises WorkloadError for a workload that does not exist, wrong arguments or symbolic sizes,
-    TargetError for the target, TuningError for options of another type; what the function itself
-    raises passes through.
+    VerifyError for a prim_func that breaks a rule of the loop IR, TargetError for the target,
+    TuningError for options of another type; what the function itself raises passes through.
     """
 
     def __init__(
@@ -63,6 +64,9 @@ class SearchTask:
     ) -> None:
         from autosched.workloads import check_args, get_workload, prim_func_of, workload_name
 
+        if workload_key is not None:
+            workload_key = text("workload_key", workload_key, WorkloadError)
+        instance("desc", desc, str, "a text", TuningError)
         self.func: Callable[..., Any] | None = None
         self.args: tuple[Any, ...] | None = None
         if workload_key is not None and func is None and prim_func is None:
@@ -72,14 +76,14 @@ class SearchTask:
             self.name = workload_name(func)
             self.prim_func = prim_func_of(func, self.args)
         elif prim_func is not None and func is None:
-            if args:
+            if check_args(args):
                 raise WorkloadError("args go with func; a prim_func takes none")
             if not isinstance(prim_func, PrimFunc):
                 raise WorkloadError(
                     f"prim_func is a {type(prim_func).__name__}; expected a PrimFunc, such as "
                     "te.create_prim_func(tensors) gives"
                 )
-            self.prim_func, self.name = prim_func, prim_func.name
+            self.prim_func, self.name = admitted(prim_func), prim_func.name
         else:
             found = "neither" if func is None else "both"
             raise WorkloadError(
@@ -95,11 +99,19 @@ class SearchTask:
             )
         if layout_rewrite_option is not None:
             kind = f"one of {', '.join(map(str, LayoutRewriteOption))}"
-            instance("layout_rewrite_option", layout_rewrite_option, LayoutRewriteOption, kind)
+            instance(
+                "layout_rewrite_option",
+                layout_rewrite_option,
+                LayoutRewriteOption,
+                kind,
+                TuningError,
+            )
             self.prim_func = with_option(self.prim_func, layout_rewrite_option)
         self.target = target if isinstance(target, Target) else Target(target)
         if hardware_params is not None:
-            instance("hardware_params", hardware_params, HardwareParams, "HardwareParams")
+            instance(
+                "hardware_params", hardware_params, HardwareParams, "HardwareParams", TuningError
+            )
             self.target = hardware_params.applied(self.target)
         self.desc = desc or self.name
         self.compute_dag = ComputeDAG(self.prim_func)
@@ -185,7 +197,9 @@ class SearchTask:
 
 def _of_key(key: str, args: Sequence[Any]) -> _Source:
     """What the task of this key was made of. Raises WorkloadError if there was none."""
-    if args:
+    from autosched.workloads import check_args
+
+    if check_args(args):
         raise WorkloadError("args go with func; a workload_key says them already")
     if key not in _made:
         raise WorkloadError(

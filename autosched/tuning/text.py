@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from autosched.errors import TuningError, VerifyError
-from autosched.tir.verify import verify
+from autosched.checks import choice
+from autosched.errors import TuningError
+from autosched.tuning.best import bounded_depth
 from autosched.tuning.progress import format_seconds
 
 if TYPE_CHECKING:
     from autosched.schedule import Schedule
     from autosched.target import Target
-    from autosched.tir.nodes import PrimFunc
     from autosched.tuning.task import SearchTask
     from records import Record
 
@@ -27,8 +27,7 @@ def source_mode(target: Target) -> str:
 
 def check_mode(mode: str) -> None:
     """Raise TuningError if `mode` is none of MODES."""
-    if mode not in MODES:
-        raise TuningError(f"print_mode is {mode!r}; expected one of {', '.join(MODES)}")
+    choice("print_mode", mode, MODES, TuningError)
 
 
 def program_text(task: SearchTask, schedule: Schedule, record: Record, mode: str) -> str:
@@ -46,11 +45,16 @@ def program_text(task: SearchTask, schedule: Schedule, record: Record, mode: str
             f"print_mode {mode!r}: the program is scheduled for {task.target.kind} and {why}; it "
             f"has the modes {have}. Tune the workload for a target of the other kind to see it so"
         )
+    with bounded_depth(record):
+        return _program_text(task, schedule, record, mode)
+
+
+def _program_text(task: SearchTask, schedule: Schedule, record: Record, mode: str) -> str:
     if mode == "schedule":
         return schedule_module(task, schedule, record)
     if mode == "script":
         return schedule.func.script()
-    if on_gpu:
+    if task.target.is_gpu:
         from autosched.codegen.gpu.generate import source_in
 
         return source_in(schedule.func, task.target, mode)
@@ -75,21 +79,10 @@ def schedule_module(task: SearchTask, schedule: Schedule, record: Record) -> str
         device=_inside(record.device),
         time=time,
         script=_block(task.prim_func.script()),
-        check="" if _is_verified(task.prim_func) else ", check=False",
         target=_quoted(record.target),
         desc=_quoted(task.desc),
         apply=schedule.trace.as_python().rstrip(),
     )
-
-
-def _is_verified(func: PrimFunc) -> bool:
-    """Whether `parse` takes the program of strangers, too. What a tensor expression reads where
-    data says (`T[I[i], j]`), the data must keep inside, and no proof can."""
-    try:
-        verify(func)
-    except VerifyError:
-        return False
-    return True
 
 
 def _quoted(text: str) -> str:
@@ -127,7 +120,7 @@ import autosched as at
 from autosched.script import parse_func
 
 # The workload, before it is scheduled.
-workload = parse_func({script}{check})
+workload = parse_func({script})
 
 task = at.SearchTask(
     prim_func=workload,

@@ -24,7 +24,7 @@ import signal
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 
@@ -37,27 +37,39 @@ def main() -> int:
     parser.add_argument("--weights", choices=("run-time", "constant"), default="run-time")
     options = parser.parse_args()
 
-    answers = os.fdopen(os.dup(1), "w", buffering=1)
-    os.dup2(2, 1)
-    # A peer may be stopped when its parent dies; nobody else would end it.
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)
-
-    def answer(**fields: Any) -> None:
-        print(json.dumps(fields), file=answers, flush=True)
-
+    answer = answering()
     try:
         engine, smallest, fields = _open(options)
     except Exception as e:
         answer(ready=False, error=f"{type(e).__name__}: {e}")
         return 1
     answer(ready=True, **fields)
-    for line in sys.stdin:
-        request = json.loads(line)
+    for request in requests():
         times = measure(engine.run, int(request["calls"]), float(request["seconds"]))
         call = min(measure(smallest.run, 20, 0.1 * float(request["seconds"])))
         answer(min=min(times), median=statistics.median(times), calls=len(times), call=call)
     # Some engines' threads do not survive the teardown of the interpreter.
     os._exit(0)
+
+
+def answering() -> Callable[..., None]:
+    """A function that writes its keywords as one answer. What libraries print goes to stderr from
+    here on, and the process ends with its parent."""
+    answers = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)
+    # A peer may be stopped when its parent dies, and would then stay.
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+
+    def answer(**fields: Any) -> None:
+        print(json.dumps(fields), file=answers, flush=True)
+
+    return answer
+
+
+def requests() -> Iterator[dict[str, Any]]:
+    """The requests, until the input ends."""
+    for line in sys.stdin:
+        yield json.loads(line)
 
 
 def _open(options: argparse.Namespace) -> tuple[Any, Any, dict[str, Any]]:

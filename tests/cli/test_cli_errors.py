@@ -85,7 +85,7 @@ MISUSES: list[tuple[tuple[object, ...], str]] = [
     ((*TUNE, "--json", "--quiet"), "not allowed with argument --json"),
     ((*TUNE, "--nothing"), "unrecognized arguments: --nothing"),
     (("best", *WORKLOAD, "--as", "wasm"), "invalid choice: 'wasm'"),
-    (("show", "three"), "argument ID: invalid int value: 'three'"),
+    (("show", "three"), r"argument ID\|MODEL.onnx: expected a record's number.* 'three'"),
     (("records",), "required: ACTION"),
     (("records", "export"), "required: file"),
     (("records", "export", "-", "--status", "good"), "invalid choice: 'good'"),

@@ -66,7 +66,7 @@ def test_everything_as_json(jobs: Cli) -> None:
     assert (job["workload_name"], job["seed"], job["state"]) == ("matmul", 3, "queued")
     lines = jobs("jobs", "watch", job["id"], "--json").out.splitlines()
     *events, result = map(json.loads, lines)
-    assert {e["kind"] for e in events} == {"state", "progress"}
+    assert {e["kind"] for e in events} == {"state", "phase", "progress"}
     assert (result["event"], result["id"], result["trials_done"]) == ("result", job["id"], 4)
     found = [json.loads(line) for line in jobs("jobs", "list", "--json").out.splitlines()]
     assert job["id"] in [each["id"] for each in found]
@@ -121,7 +121,8 @@ def test_ctrl_c_ends_the_watching_and_not_the_job(jobs: Cli, url: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (("cancel", "nobody"), "There is no such thing: no job nobody"),
+        (("cancel", "nobody"), "nobody: no job nobody"),
+        (("show", "nobody"), "There is no such thing: no job nobody"),
         (("submit", "nothing", 1), "nothing"),
         (("submit", "matmul", 4, 5), "'M'"),
         (("list", "--token-file", "none"), "No such file or directory: 'none'"),
@@ -148,3 +149,50 @@ def test_the_token_is_sent(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyP
         assert cli("jobs", "list", *server, "--token-file", tmp_path / "token").status == 0
         monkeypatch.setenv("AUTOSCHED_TOKEN", token)
         assert "queued" in cli("jobs", "submit", "matmul", 4, 4, 4, *server).out
+
+
+def test_a_server_that_is_not_there_is_told_of_at_once(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Watching does not wait a minute for a server to be started."""
+    slept: list[float] = []
+    monkeypatch.setattr("server.client.time.sleep", slept.append)
+    for action in ("watch", "show", "cancel"):
+        found = cli("jobs", action, "1" * 32, "--server", "http://127.0.0.1:9")
+        assert found.status != 0
+        assert "does not answer" in found.err
+        assert "is the server running?" in found.err
+    assert slept == []
+
+
+def test_jobs_by_the_beginning_of_their_ids(jobs: Cli) -> None:
+    made = jobs(
+        "jobs", "submit", *SMALL, "--trials", 4, "--name", "short one", "--tag", "cli", "--watch"
+    )
+    name = job_id(made.out + made.err)
+    assert f"job {name}: searching" in made.err
+    shown = jobs("jobs", "show", name[:10])
+    assert (shown.status, job_id(shown.out)) == (0, name)
+    assert "of short one is succeeded" in shown.out
+    assert re.search(r"best .*s, .* GFLOP/s, .* times as fast as the baseline", shown.out)
+    listed = jobs("jobs", "list", "--name", "SHORT", "--tag", "cli", "--since", "2020-01-01")
+    assert listed.out.startswith(name)
+    assert jobs("jobs", "list", "--tag", "cli", "--until", "2020-01-01").out == ""
+    clone = json.loads(jobs("jobs", "clone", name[:8], "--seed", 77, "--json").out)
+    assert (clone["seed"], clone["name"], clone["tags"]) == (77, "short one", ["cli"])
+    cancelled = jobs("jobs", "cancel", clone["id"][:12], "0000000000")
+    assert cancelled.status == 1
+    assert job_id(cancelled.out) == clone["id"]
+    assert "0000000000: no job" in cancelled.err
+    assert jobs("jobs", "delete", name[:12]).status == 0
+    assert "no job" in jobs("jobs", "show", name).err
+
+
+def test_quotas_of_tokens(cli: Cli, tmp_path: Path) -> None:
+    db = ("--db", tmp_path / "x.db")
+    cli("token", "create", "--name", "ann", "--scope", "submit", "--max-jobs", 3, *db)
+    (token,) = json.loads(cli("token", "list", "--json", *db).out)
+    assert token["quota"] == {"jobs": 3, "trials": None, "device_seconds": None}
+    limited = cli("token", "limit", token["id"], "--max-trials", 50, *db)
+    assert re.search(r"ann +submit +valid .* 0 +0/50 +0$", limited.out, re.MULTILINE)
+    assert "no token nobody" in cli("token", "limit", "nobody", *db).err

@@ -284,7 +284,7 @@ def _tile(sch: Schedule, c: Choices) -> None:
         _try(lambda: _pack(sch, block, cols, rows, pack, order, c))
     if len(inner) > 1:
         _try(lambda: sch.unroll(inner[0]))
-    if copies and c.next(2):
+    if copies and c.next(2) and deep:
         _try(lambda: sch.unroll(deep[-1]))
     if inner:
         _try(lambda: sch.vectorize(inner[-1]) if c.next(5) else sch.unroll(inner[-1]))

@@ -144,7 +144,8 @@ def test_gathers(target: str) -> None:
     out = te.compute(
         (7, 19),
         lambda i, j: (
-            a[rows[i], te.cast(cols[j], "int64")] + a[rows[te.cast(cols[j], "int64") % 7], j]
+            a[te.clamp_index(rows[i], 11), te.wrap_index(cols[j], 19)]
+            + a[te.clamp_index(rows[te.cast(cols[j], "int64") % 7], 11), j]
         ),
         name="out",
     )
@@ -168,13 +169,17 @@ def test_guarded_gathers(target: str) -> None:
     shifted = te.compute(
         (9, 18),
         lambda i, j: te.if_then_else(
-            te.all(i >= 3, j < 15), a[index[i - 3, j]], te.const(-1, "int32")
+            te.all(i >= 3, j < 15), a[te.clamp_index(index[i - 3, j], 11)], te.const(-1, "int32")
         ),
         name="shifted",
     )
     chosen = te.compute(
         (6, 15),
-        lambda i, j: te.if_then_else(valid[i, j], a[index[i, j]], te.const(-1, "int32")),
+        lambda i, j: te.if_then_else(
+            te.all(valid[i, j], index[i, j] >= 0, index[i, j] < 11),
+            a[index[i, j]],
+            te.const(-1, "int32"),
+        ),
         name="chosen",
     )
     rng = np.random.default_rng(0)

@@ -18,8 +18,8 @@ from autosched.schedule import Schedule
 from autosched.target import Target
 from autosched.tir import dtypes
 from autosched.tir import expr as ex
-from autosched.tir.expr import OPS
 from autosched.tir.nodes import PrimFunc
+from autosched.tir.operations import OPS
 
 Array = npt.NDArray[Any]
 FORMS = ("scalar", "vector")
@@ -82,6 +82,7 @@ CASES = [
     for dtype in dtypes.ARITHMETIC
     if op not in ("cast", "select", "if_then_else")
     and not (op in FLOAT_ONLY and not dtypes.is_float(dtype))
+    and not (OPS[op].result == "int" and not dtypes.is_int(dtype))
     and not (dtype == "bool" and op not in BOOL_OPS)
     and not (op in ("and", "or", "not") and dtype != "bool")
 ]

@@ -213,7 +213,7 @@ def test_names_of_c_are_refused(built: BuiltModule, tmp_path: Path, name: str) -
 
 @pytest.mark.parametrize("path", ["", ".", 3])
 def test_a_path_without_a_name_is_refused(built: BuiltModule, path: object) -> None:
-    with pytest.raises(ArgumentError, match="expected the path of the files"):
+    with pytest.raises(ArgumentError, match=r"expected the path of (the files|a file)"):
         built["softmax"].export(path)  # type: ignore[arg-type]
 
 

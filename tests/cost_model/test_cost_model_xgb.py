@@ -177,10 +177,73 @@ def test_a_saved_model_is_the_same_and_goes_on_learning(
     assert a.predict(space, population).tobytes() == b.predict(space, population).tobytes()
 
 
+def test_a_saved_model_keeps_what_it_was_fitted_to(
+    space: Space, population: Population, tmp_path: Path
+) -> None:
+    seconds = pretended(space, population)
+    told, asked = np.arange(64), np.arange(64, len(population))
+    fitted = BoostedModel(7).fit(space, population.take(told), seconds[told])
+    rest = population.take(asked)
+    before = fitted.predict(space, rest)
+    fitted.save(tmp_path / "model")
+    after = BoostedModel().load(tmp_path / "model").predict(space, rest)
+    assert after.tobytes() == before.tobytes()
+    roofline = BoostedModel().predict(space, rest)
+    speed = -np.log(seconds[asked])
+    assert np.corrcoef(after, speed)[0, 1] > np.corrcoef(roofline, speed)[0, 1] + 0.1
+
+
+def test_fitting_keeps_the_class_and_the_data_of_a_model(
+    space: Space, population: Population
+) -> None:
+    class Own(BoostedModel):
+        pass
+
+    seconds = pretended(space, population)
+    few = population.take(np.arange(40))
+    trained = Own(3).train(Dataset.of(space, few, seconds[:40], "k"))
+    fitted = trained.fit(space, few, seconds[:40])
+    assert (type(fitted), len(fitted.data)) == (Own, 40)
+
+
+def test_a_model_fitted_to_one_task_says_so_when_asked_of_another(
+    space: Space, population: Population
+) -> None:
+    fitted = BoostedModel().fit(space, population.take(np.arange(8)), np.full(8, 1e-4))
+    other = generate_space(prim_func_of("softmax", (16, 24)), TARGET)
+    asked = other.sample(np.random.default_rng(0), 4)
+    with pytest.raises(AutoschedError, match=r"was fitted to a task with \d+ structures"):
+        fitted.predict(other, asked)
+
+
+def test_files_of_the_first_version_load(
+    space: Space, population: Population, tmp_path: Path
+) -> None:
+    seconds = pretended(space, population)
+    model = BoostedModel(7).train(Dataset.of(space, population, seconds, "k"))
+    model.save(tmp_path / "model")
+    text = json.loads((tmp_path / "model.json").read_text())
+    for new in ("own", "corrected", "data"):
+        del text[new]
+    (tmp_path / "model.json").write_text(json.dumps({**text, "format": 1}))
+    found = BoostedModel().load(tmp_path / "model").predict(space, population)
+    assert found.tobytes() == model.predict(space, population).tobytes()
+
+
+def test_files_of_two_models_do_not_make_one(tmp_path: Path) -> None:
+    for name, data in (("a", 1), ("b", 2)):
+        model = BoostedModel()
+        model.data = replace(Dataset.empty(), tasks=(f"task {data}",))
+        model.save(tmp_path / name)
+    (tmp_path / "a.npz").replace(tmp_path / "b.npz")
+    with pytest.raises(AutoschedError, match=r"it is not the one that .*b.json was written with"):
+        BoostedModel().load(tmp_path / "b")
+
+
 def test_files_of_another_version_are_refused(tmp_path: Path) -> None:
     BoostedModel().save(tmp_path / "model.json")
     text = json.loads((tmp_path / "model.json").read_text())
-    for key, value in (("format", 0), ("features", ["other"])):
+    for key, value in (("format", 0), ("format", 3), ("format", []), ("features", ["other"])):
         (tmp_path / "model.json").write_text(json.dumps({**text, key: value}))
         with pytest.raises(AutoschedError, match="train"):
             BoostedModel().load(tmp_path / "model")

@@ -14,8 +14,8 @@ from autosched.codegen.cuda import compile_cuda
 from autosched.schedule import Schedule
 from autosched.tir import dtypes, interp
 from autosched.tir import expr as ex
-from autosched.tir.expr import OPS
 from autosched.tir.nodes import PrimFunc
+from autosched.tir.operations import OPS
 
 Array = np.ndarray[Any, Any]
 BOOL_OPS = ("add", "mul", "min", "max", "lt", "le", "gt", "ge", "eq", "ne", "and", "or", "not")
@@ -42,6 +42,8 @@ def defined(op: str, dtype: str) -> bool:
         return op in BOOL_OPS
     if op in ("and", "or", "not"):
         return False
+    if row.result == "int":
+        return dtypes.is_int(dtype)
     return row.result != "float" or dtypes.is_float(dtype)
 
 

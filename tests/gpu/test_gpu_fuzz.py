@@ -123,6 +123,8 @@ class Scheduler:
     def tiled(self, block: BlockRV) -> None:
         rng, sch = self.rng, self.sch
         spatial, reduced = self.split_loops(block)
+        if not spatial:
+            raise ScheduleError("no loop to bind")
         if rng.random() < 0.4 and len(spatial) > 1:
             spatial = [sch.fuse(*spatial)]
         spatial = spatial[-2:]

@@ -27,6 +27,7 @@ from autosched.tir.nodes import (
     PrimFunc,
     Site,
     inputs_of,
+    kind_vars,
     sites,
 )
 
@@ -42,6 +43,8 @@ class Choices:
 
     def next(self, n: int) -> int:
         """A number below n."""
+        if n < 1:
+            raise ScheduleError("nothing to choose from")
         value = self.numbers[self.at] if self.at < len(self.numbers) else 0
         self.at += 1
         return value % n
@@ -381,8 +384,9 @@ def _interleave(func: PrimFunc, loop: For) -> PrimFunc:
     } | {id(b) for b in func.params}
     private: dict[int, Buffer] = {}
     for s in below:
+        lanes = loop.var in kind_vars(s.block, "reduce")  # these combine in one element
         for a in s.block.writes:
-            if id(a.buffer) not in others:
+            if id(a.buffer) not in others and not lanes:
                 new = replace(a.buffer, shape=(loop.extent, *a.buffer.shape), align=())
                 private.setdefault(id(a.buffer), new)
 

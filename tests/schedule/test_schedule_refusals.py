@@ -26,7 +26,7 @@ from autosched.schedule import BlockRV, Decision, LoopRV, Schedule
 from autosched.schedule.population import candidate
 from autosched.script import parse_func
 from autosched.tir.affine import Affine
-from autosched.tir.expr import Slot, Var
+from autosched.tir.expr import Const, Slot, Var
 from autosched.tir.nodes import Access, Block, Buffer, For, Iter, PrimFunc
 
 
@@ -50,7 +50,11 @@ def scan() -> PrimFunc:
         (Access(h, (Affine.of(vt) + 1, Affine.of(vj))),),
         (Slot(0, "int64") + Slot(1, "int64"),),
     )
-    return PrimFunc("main", (x, h), (For(t, 4, (For(j, 3, (block,)),)),))
+    i, vi = Var("i"), Var("vi")
+    row = (Access(h, (Affine(0), Affine.of(vi))),)
+    start = Block("start", (Iter(vi, 3),), (Affine.of(i),), (), (), row, (Const(0, "int64"),))
+    steps = For(t, 4, (For(j, 3, (block,)),))
+    return PrimFunc("main", (x, h), (For(i, 3, (start,)), steps))
 
 
 def summed_backwards() -> PrimFunc:
@@ -255,7 +259,7 @@ CASES: dict[str, tuple[Callable[[], PrimFunc], Callable[[Schedule], object], str
     "reverse padding": (
         padded_after,
         lambda s: s.reverse_compute_at(s.get_block("P"), loops(s, "B")[0]),
-        "axis vi has 18 points, of which its producer writes 16",
+        "axis vi has 18 points, of which what is written below the loop is read by 0 to 15 only",
     ),
     "reverse no producer": (
         softmax,
@@ -275,12 +279,12 @@ CASES: dict[str, tuple[Callable[[], PrimFunc], Callable[[Schedule], object], str
     "reverse diagonal": (
         outer_product,
         lambda s: s.reverse_compute_at(s.get_block("O"), s.split(loops(s, "P")[0], [None, 4])[0]),
-        "a loop outside moves two axes of the block at once",
+        "a loop outside moves two axes of the block at once, or leaves gaps",
     ),
     "reverse diagonal of a reduction": (
         squared,
         lambda s: s.reverse_compute_at(s.get_block("Q"), loops(s, "P")[0]),
-        "a loop outside moves two axes of the block at once",
+        "a loop outside moves two axes of the block at once, or leaves gaps",
     ),
     "reverse from the end": (
         summed_backwards,

@@ -420,3 +420,33 @@ def test_modules() -> None:
     bare = "\n".join(f.script() for f in functions.values())
     assert parse_module(bare).script() == module.script()
     assert parse_module(functions["main"].script()).script() == single.script()
+
+
+@pytest.mark.parametrize(("make", "value"), [(te.sum, 0), (te.prod, 1), (te.prod, 0)])
+@pytest.mark.parametrize("dtype", ["int64", "int32", "float32"])
+def test_reductions_over_constants_that_index_arithmetic_folds(make, value, dtype: str) -> None:
+    k = te.reduce_axis((0, 3), name="k")
+    out = te.compute((4,), lambda i: make(te.const(value, dtype), axis=k), name="C")
+    func = te.create_prim_func([out])
+    check_all(func)
+    (text,) = (parse(func.script().replace("= C[vi] +", "+=")).script(),)
+    assert text == func.script()
+
+
+def test_digits_of_constants_print_as_they_are_read() -> None:
+    """A digit of nothing, first in a form of which the others are subtracted."""
+    func = parse_func(
+        """
+@T.prim_func
+def main(B: T.Buffer((8, 5), "int8")):
+    for i, j in T.grid(8, 5):
+        with T.block("B"):
+            v = T.axis.spatial(8, 7 - i)
+            w = T.axis.spatial(5, 4 - j)
+            B[v, w] = T.int8(1)
+"""
+    )
+    sch = Schedule(func)
+    i, j = sch.get_loops(sch.get_block("B"))
+    sch.split(sch.fuse(i, *sch.split(j, [None, 2, 3])), [None, 2])
+    check(sch.func)

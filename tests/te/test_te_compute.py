@@ -236,7 +236,11 @@ def test_indices_read_from_a_tensor() -> None:
     a, idx = random((7, 3), "float32"), np.array([6, 0, 3, 3], "int32")
     A = te.placeholder((7, 3), name="A")
     I = te.placeholder((4,), name="I", dtype="int32")  # noqa: E741
-    B = te.compute((4, 3), lambda i, j: A[I[i], j] + A[I[3 - i], j], name="B")
+    B = te.compute(
+        (4, 3),
+        lambda i, j: A[te.wrap_index(I[i], 7), j] + A[te.clamp_index(I[3 - i], 7), j],
+        name="B",
+    )
     (found,) = evaluate([A, I, B], [a, idx])
     check(found, a[idx] + a[idx[::-1]])
 
@@ -281,7 +285,7 @@ def test_tuple_reducers() -> None:
     check(v, a.min(axis=1))
     # Only one part is an output, and read by another computation.
     index, value = te.compute((4,), lambda i: argmin((k, A[i, k]), axis=k), name="argmin")
-    D = te.compute((4,), lambda i: A[i, index[i]] * 2, name="D")
+    D = te.compute((4,), lambda i: A[i, te.clamp_index(index[i], 6)] * 2, name="D")
     (d,) = evaluate([A, D], [a])
     check(d, a.min(axis=1) * 2)
 

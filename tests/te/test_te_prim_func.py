@@ -94,7 +94,11 @@ def test_equal_accesses_share_a_slot() -> None:
 def test_indices_are_affine_where_they_can_be() -> None:
     A = te.placeholder((64,), name="A")
     I = te.placeholder((8,), name="I", dtype="int32")  # noqa: E741
-    B = te.compute((8,), lambda i: A[i // 4 * 8 + i % 4] + A[(i * 8 + 3) // 8] + A[I[i]], name="B")
+    B = te.compute(
+        (8,),
+        lambda i: A[i // 4 * 8 + i % 4] + A[(i * 8 + 3) // 8] + A[te.wrap_index(I[i], 64)],
+        name="B",
+    )
     (site,) = sites(te.create_prim_func([A, I, B]))
     digits, whole, index, data = (a.indices[0] for a in site.block.reads)
     assert isinstance(digits, Affine)

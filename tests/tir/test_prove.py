@@ -12,6 +12,7 @@ from autosched.tir import expr as ex
 from autosched.tir.affine import Affine, Digit
 from autosched.tir.expr import Var
 from autosched.tir.nodes import Access, Buffer, Predicate
+from autosched.tir.operations import OPS
 from autosched.tir.prove import Facts
 
 X, J, K = Var("i"), Var("j"), Var("k")
@@ -74,7 +75,7 @@ def test_what_is_proved_holds(extents, predicates, form, low, width):
 @given(EXTENTS, FORMS, FORMS, st.sampled_from(["lt", "le", "gt", "ge", "eq", "ne"]), FORMS, SMALL)
 def test_guards_are_used_soundly(extents, left, right, op, form, high):
     condition = ex.call(op, left.to_expr(), right.to_expr())
-    compare = ex.OPS[op].numpy
+    compare = OPS[op].numpy
     for truth in (True, False):
         facts = Facts(dict(zip((X, J, K), extents, strict=True))).given(condition, truth)
         if facts.at_most(facts.linear(form), high):

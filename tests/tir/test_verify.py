@@ -158,6 +158,8 @@ def test_predicates_may_guard_what_axes_do_not():
     p = Copy()
     reads = (Access(p.A, (of(p.vi, 1, 4),)),)
     good = replace(p.block, reads=reads, predicates=(Predicate(of(p.i), 12),))
+    p.B = Buffer("B", (12,), "float32")
+    good = replace(good, writes=(Access(p.B, (of(p.vi),)),))
     verify(p.func(replace(p.loop, body=(good,))))
 
 

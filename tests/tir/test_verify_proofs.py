@@ -310,3 +310,29 @@ def main(B: T.Buffer((9, 7), "int64"), T0: T.Buffer((63, 1), "int64")):
                 T0[(v0 + v1) // 7 * 7 + (v0 + v1) % 7, 0] = B[(v0 + v1) // 7, (v0 + v1) % 7]
 """
     )
+
+
+ROTATED = """
+@T.prim_func
+def main(A: T.Buffer((12,), "int64"), B: T.Buffer((12,), "int64")):
+    for i in T.parallel({count}):
+        with T.block("B"):
+            v = T.axis.spatial({count}, i)
+            B[(v + 3) % {mod}{more}] = A[v]
+    for i in range(12):
+        with T.block("C"):
+            v = T.axis.spatial(12, i)
+            B[v] = A[v]
+"""
+
+
+def test_rotations_are_apart():
+    """Of numbers that are less than 12 apart, remainders by 12 tell them apart."""
+    parse_func(ROTATED.format(count=12, mod=12, more=""))
+    verify(parse_func(ROTATED.format(count=5, mod=7, more=" + 5"), check=False))
+    for text in (
+        ROTATED.format(count=12, mod=11, more=""),
+        ROTATED.format(count=8, mod=7, more=""),
+    ):
+        with pytest.raises(VerifyError, match="may write the same element of B"):
+            verify(parse_func(text, check=False))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -111,3 +112,26 @@ def test_layouts_are_workloads_of_their_own(tmp_path: Path) -> None:
         plain = at.SearchTask("matmul_add", (64, 48, 64))
         source_of(plain)
     assert list(history.missing) == [plain.workload_key]
+
+
+def test_the_best_record_of_a_target_or_its_text(tmp_path: Path) -> None:
+    db = tuned(TASK, tmp_path / "a.db")
+    wanted = at.load_best_record(db, TASK.workload_key)
+    for target in (TASK.target, str(TASK.target), "llvm", None):
+        assert at.load_best_record(db, TASK.workload_key, target) == wanted
+    with pytest.raises(RecordError, match=r"on target 'cuda .*there are records of:\n  target 'll"):
+        at.load_best_record(db, TASK.workload_key, at.Target("cuda -arch=sm_90"))
+    with pytest.raises(
+        RecordError, match=r"no record of .* on target 'no such'; there are records"
+    ):
+        at.load_best_record(db, TASK.workload_key, "no such")
+    with at.ApplyHistoryBest(db) as history:
+        assert history.query(TASK.prim_func, "llvm") is not None
+
+
+@pytest.mark.parametrize("records", [None, 3, [None], object()])
+def test_what_holds_no_records_is_refused_at_once(records: Any) -> None:
+    with pytest.raises(TuningError, match=r"records are .*; expected a log file"):
+        at.ApplyHistoryBest(records)
+    with pytest.raises(TuningError, match=r"records are .*; expected a log file"):
+        at.PreloadMeasuredStates(records)

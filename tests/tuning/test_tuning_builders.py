@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import autosched as at
-from autosched.errors import AutoschedError, TuningError
+from autosched.errors import AutoschedError, MeasureError, TuningError
 from records import BASELINE, OK, Record, RecordReader
 
 
@@ -109,3 +110,19 @@ def test_a_pool_of_ones_own(tmp_path: Path) -> None:
         for seed in (0, 1):
             options = at.TuningOptions(num_measure_trials=8, pool=pool, seed=seed, verbose=0)
             assert task.tune(options).trials == 8
+
+
+def test_a_builder_may_be_given_as_the_function_that_it_is(tmp_path: Path) -> None:
+    import tuning_builders
+
+    assert at.LocalBuilder(build_func="default") == at.LocalBuilder()
+    builder = at.LocalBuilder(build_func=tuning_builders.broken)
+    assert builder == at.LocalBuilder(build_func="tuning_builders:broken")
+    with pytest.raises(TuningError, match="this builder builds nothing"):
+        tune(tmp_path / "a.json", tuning_builders.broken)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("given", [lambda: None, len, "x", "a:", ":b", "a b:c", None, 3, ["a:b"]])
+def test_a_builder_that_no_process_can_import_is_refused(given: Any) -> None:
+    with pytest.raises(MeasureError, match=r'build_func is .*; expected "default", "module:func'):
+        at.LocalBuilder(build_func=given)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import sqlite3
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,11 @@ from tuning_doubles import FakePool, Raises, Recorder, proposals
 
 import autosched as at
 from autosched.errors import TuningError
+from autosched.tir.nodes import PrimFunc
 from autosched.tuning import TuningResult
 from autosched.tuning.callbacks import MeasureCallback
 from autosched.tuning.progress import format_seconds
-from measure.status import Status
+from measure.status import MeasureResult, Status
 from records import OK, Record, RecordError, Store
 
 
@@ -348,6 +350,39 @@ def test_a_time_budget_ends_at_a_rounds_end(monkeypatch: pytest.MonkeyPatch) -> 
 def test_no_time_for_a_trial_hands_out_a_baseline(task: at.SearchTask) -> None:
     result = tune(task, FakePool(), 8, time_budget_s=1e-9)
     assert (result.trials, result.statuses, result.best.kind) == (0, {}, "baseline")
+
+
+def test_a_job_says_why_it_has_fewer_trials_than_were_asked_for(
+    task: at.SearchTask, tmp_path: Path
+) -> None:
+    db = tmp_path / "a.db"
+    tune(task, FakePool(), 400, db, early_stopping=3, num_measures_per_round=8)
+    with Store(db) as store:
+        (job,) = store.jobs().jobs
+    assert (job.state, 0 < job.trials_done < 400) == ("succeeded", True)
+    assert job.notice == (
+        f"no better program in 3 trials: {job.trials_done} of 400 trials were measured"
+    )
+
+
+class _FlatPool(FakePool):
+    """Nothing is faster than anything; what is measured first goes first."""
+
+    @staticmethod
+    def _time(func: PrimFunc, scale: float = 1.0) -> MeasureResult:
+        return replace(FakePool._time(func), seconds=1e-6, raw_seconds=1e-6)
+
+
+def test_no_gain_over_a_baseline_is_said_in_words(task: at.SearchTask, tmp_path: Path) -> None:
+    db = tmp_path / "a.db"
+    result = tune(task, _FlatPool(), 8, db)
+    assert result.best.kind == "baseline"
+    with Store(db) as store:
+        (job,) = store.jobs().jobs
+        best = store.tallied(job.id).best_id
+    assert job.notice is not None
+    assert job.notice.startswith("no gain over the ")
+    assert (job.best_seconds, job.best_record_id) == (1e-6, best)
 
 
 def test_a_space_smaller_than_the_budget(tmp_path: Path) -> None:

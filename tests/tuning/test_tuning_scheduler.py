@@ -180,7 +180,7 @@ def test_similar_tasks_tell_what_can_be_reached() -> None:
         ({"tasks": tasks(32, 32)}, "same workload"),
         ({"task_weights": [1.0]}, "expected 2 task_weights"),
         ({"task_weights": [1.0, -1.0]}, "expected 2 task_weights"),
-        ({"strategy": "best"}, "unknown strategy"),
+        ({"strategy": "best"}, "strategy is .*; expected one of gradient, round-robin"),
         ({"alpha": 2.0}, "0 <= alpha <= 1"),
         ({"alpha": "x"}, "alpha is 'x'; expected a number"),
         ({"beta": math.nan}, "beta is nan; expected a number"),

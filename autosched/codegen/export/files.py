@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from autosched.checks import path_text
 from autosched.codegen.artifact import KernelInfo
 from autosched.codegen.build import Level, toolchain
 from autosched.codegen.export.entries import Source, entry_ir, symbol, unique
@@ -55,7 +56,7 @@ def export(
     symbols but the functions, called `prefix` + name in C (`main`: prefix + the file's name).
     Raises ArgumentError for names that cannot be, BuildError if it cannot be compiled or written.
     """
-    if not isinstance(path, (str, os.PathLike)) or not Path(path).name:
+    if not Path(path_text("path", path, ArgumentError)).name:
         raise ArgumentError(
             f"export: expected the path of the files without .o and .h, found {path!r}"
         )

@@ -13,10 +13,12 @@ from autosched.codegen.gpu.helpers import Helpers
 from autosched.errors import CodegenError
 from autosched.tir import dtypes
 from autosched.tir.affine import Affine, Digit, Int, always, from_expr, recombine
-from autosched.tir.expr import OPS, Call, Const, Expr, Slot, Var
+from autosched.tir.expr import Call, Const, Expr, Slot, Var
 from autosched.tir.nodes import Access, Block, Predicate, strides
+from autosched.tir.operations import OPS
 
 ATOM, UNARY, MUL, ADD, CMP, EQ, AND, OR, CHOICE = 100, 90, 60, 50, 40, 35, 20, 10, 5
+BIT_AND, BIT_XOR, BIT_OR = 33, 32, 31
 """How tightly C's operators bind."""
 _INFIX = {
     "add": ("+", ADD),
@@ -29,6 +31,9 @@ _INFIX = {
     "ge": (">=", CMP),
     "eq": ("==", EQ),
     "ne": ("!=", EQ),
+    "bitwise_and": ("&", BIT_AND),
+    "bitwise_xor": ("^", BIT_XOR),
+    "bitwise_or": ("|", BIT_OR),
     "and": ("&&", AND),
     "or": ("||", OR),
 }
@@ -228,6 +233,10 @@ class Exprs:
         plain = ", ".join(a[0] for a in args)
         if op in ("min", "max"):
             return f"{self.helpers.extreme(op, dtype)}({plain})", ATOM
+        if op == "bitwise_not":
+            return f"({self.dialect.value_type(dtype)})~{wrap(args[0], UNARY)}", UNARY
+        if op in ("shift_left", "shift_right"):
+            return f"{self.helpers.shift(op, dtype)}({plain})", ATOM
         if op in ("floordiv", "floormod"):
             return self._rounded(f"{self.helpers.floor_division(op, dtype)}({plain})", dtype)
         if op == "abs" and not dtypes.is_float(dtype):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from autosched.codegen.gpu.dialect import Dialect
 from autosched.tir import dtypes
 
@@ -85,6 +87,17 @@ class Helpers:
         else:
             body = f"{start}if (r == {zero}) return {sign}({zero}, b); return {wraps} ? r + b : r;"
         return self._define(f"{op}_{short(kind)}", kind, ("a", "b"), body)
+
+    def shift(self, op: str, dtype: str) -> str:
+        """`shift_left` or `shift_right`; by no number from 0 to the width, everything goes out."""
+        t, bits = self.dialect.value_type(dtype), np.dtype(dtype).itemsize * 8
+        u = self.dialect.unsigned["int64" if dtype == "int64" else "int32"]
+        if op == "shift_left":
+            body = f"return ({u})b < {bits} ? ({t})(({u})a << b) : ({t})0;"
+        else:
+            out = "(a < 0 ? -1 : 0)" if dtype in dtypes.SIGNED else "0"
+            body = f"return ({t})(({u})b < {bits} ? a >> b : {out});"
+        return self._define(f"{op}_{short(dtype)}", dtype, ("a", "b"), body)
 
     def absolute(self, dtype: str) -> str:
         """The absolute value of an integer; the lowest stays what it is."""

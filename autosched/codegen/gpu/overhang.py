@@ -15,8 +15,8 @@ from dataclasses import replace
 
 from autosched.codegen.gpu.kernel import Kernel
 from autosched.codegen.gpu.reduce import extents_in
-from autosched.schedule.check import injective
 from autosched.tir.affine import Affine, Extents, always
+from autosched.tir.apart import injective
 from autosched.tir.expr import walk
 from autosched.tir.nodes import Access, Block, Predicate, Site, kind_vars, map_blocks
 

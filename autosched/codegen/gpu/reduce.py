@@ -13,11 +13,12 @@ from math import prod
 
 from autosched.codegen.gpu.kernel import THREADS, Kernel
 from autosched.errors import CodegenError
-from autosched.schedule.check import injective
 from autosched.tir.affine import Affine, Extents, Int, always
+from autosched.tir.apart import injective
 from autosched.tir.dtypes import itemsize
 from autosched.tir.expr import Var
 from autosched.tir.nodes import Block, For, Iter, Node, Predicate, Site, kind_vars, sites
+from autosched.tir.scatter import moved_by, scatters
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,11 +45,19 @@ class Chain:
 
 
 def lanes_of(block: Block, axes: dict[str, For]) -> tuple[str, ...]:
-    """The thread axes that a block reduces over."""
+    """The thread axes that a block reduces over. One that moves the element is none: its threads
+    combine into elements of their own, or meet, which `check_races` finds."""
     if block.reducer is None:
         return ()
     moving = kind_vars(block, "reduce")
-    return tuple(n for n in THREADS if n in axes and axes[n].var in moving)
+    found = [n for n in THREADS if n in axes and axes[n].var in moving]
+    moved = _moved(block, [axes[n].var for n in found])
+    return tuple(n for n in found if axes[n].var not in moved)
+
+
+def _moved(block: Block, variables: Sequence[Var]) -> set[Var]:
+    """Those of the variables of loops that move an element which the block writes."""
+    return {v for a in block.writes for v in moved_by(block, a, variables, {})}
 
 
 def chain_at(node: Node, axes: dict[str, For]) -> Chain | None:
@@ -64,6 +73,8 @@ def chain_at(node: Node, axes: dict[str, For]) -> Chain | None:
     moving = kind_vars(node, "reduce")
     fixed = kind_vars(node, "spatial") | kind_vars(node, "sequential")
     if moving & fixed or any(x.var not in moving for x in loops):
+        return None
+    if _moved(node, [x.var for x in loops]):
         return None
     chain = Chain(node, tuple(loops), lanes_of(node, axes))
     if not loops and not chain.lanes:
@@ -152,7 +163,7 @@ def _initial(site: Site, root: For, extents: Extents) -> Node | None:
     """The nest that sets the elements of a reduction, of which `root` is the outermost loop; None
     if it is not, or if the block does so better itself."""
     block, loops = site.block, site.loops
-    if block.reducer is None or not block.init:
+    if block.reducer is None or not block.init or scatters(block):
         return None
     moving = kind_vars(block, "reduce")
     fixed = kind_vars(block, "spatial") | kind_vars(block, "sequential")

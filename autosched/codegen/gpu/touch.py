@@ -16,8 +16,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from autosched.schedule.check import injective
 from autosched.tir.affine import Affine, Digit, always, same_int
+from autosched.tir.apart import injective
 from autosched.tir.expr import Var
 from autosched.tir.nodes import Access, Buffer, For, Predicate, Site
 from autosched.tir.prove import Facts
@@ -150,7 +150,7 @@ def _differ(x: Affine, y: Affine, still: Collection[Var]) -> bool:
 
 
 def _stands(form: Affine, still: Collection[Var]) -> bool:
-    return all(v in still for v in form.variables())
+    return set(form.variables()) <= set(still)
 
 
 def _search(

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from autosched.codegen.apart import apart
 from autosched.codegen.llvm.builder import Builder
 from autosched.codegen.llvm.carry import Carry, carries
 from autosched.codegen.llvm.index import Indexer, Lanes, chunks, lanes_of
@@ -14,7 +15,7 @@ from autosched.codegen.llvm.phases import has_parallel
 from autosched.codegen.llvm.points import Points
 from autosched.codegen.llvm.scalar import Scalars
 from autosched.codegen.llvm.tensor import TensorWriter, find_match
-from autosched.codegen.llvm.tile import TileWriter, find_tile
+from autosched.codegen.llvm.tile import Tile, TileWriter, find_tile
 from autosched.codegen.llvm.transpose import TransposeWriter, find_transposition
 from autosched.codegen.llvm.trips import trip_count
 from autosched.codegen.llvm.types import Value
@@ -191,10 +192,11 @@ class FunctionWriter:
             return
         short = self.written(node) <= MAX_COPIES
         # Below lanes every block is a vector already.
-        tile = find_tile(node, self.match) if self.index.lanes is None and short else None
-        if tile is not None:
-            TileWriter(self, tile).write()
-            return
+        if self.index.lanes is None and short:
+            tile = self.tile(node)
+            if tile is not None:
+                TileWriter(self, tile).write()
+                return
         if node.annotation(KEY) is not None:
             self.tensor(node)
             return
@@ -216,6 +218,13 @@ class FunctionWriter:
             del self.index.env[node.var]
         else:
             self.serial(node)
+
+    def tile(self, loop: For) -> Tile | None:
+        """The register tile that starts at a loop; unrolled copies ask again and again."""
+        found = self.module.tiles
+        if id(loop) not in found:
+            found[id(loop)] = find_tile(loop, self.match, self.blocks)
+        return found[id(loop)]
 
     def match(self, loop: For) -> Match:
         """The intrinsic that does the nest from `loop` inwards."""
@@ -350,8 +359,11 @@ class FunctionWriter:
     def vectorized(self, loop: For) -> None:
         """A vectorised loop outside a register tile: whole vectors, then what is left."""
         blocks = [s.block for s in sites(loop)]
-        if any(_combines(block, loop.var) for block in blocks):
-            # Lanes of a fused loop fall on few elements, in no pattern: one after the other.
+        if id(loop) not in self.module.combining:
+            found = any(_combines(self.blocks[id(block)], loop.var) for block in blocks)
+            self.module.combining[id(loop)] = found
+        if self.module.combining[id(loop)]:
+            # Lanes fall on few elements, in no pattern: one after the other.
             self.serial(loop)
             return
         width = min(self.width(block) for block in blocks)
@@ -449,9 +461,13 @@ class FunctionWriter:
                 carry.wrote(n, value)
 
 
-def _combines(block: Block, var: Var) -> bool:
-    """Whether iterations of the loop over `var` add to the same element."""
-    return any(
-        it.kind != "spatial" and binding.uses([var])
-        for it, binding in zip(block.iters, block.bindings, strict=True)
+def _combines(site: Site, var: Var) -> bool:
+    """Whether iterations of the loop over `var` may combine into the same element."""
+    block = site.block
+    return block.reducer is not None and (
+        any(
+            it.kind != "spatial" and binding.uses([var])
+            for it, binding in zip(block.iters, block.bindings, strict=True)
+        )
+        or not apart(site, [var])
     )

@@ -17,6 +17,7 @@ from autosched.codegen.llvm.outline import Outline
 from autosched.codegen.llvm.phases import chain_of
 from autosched.codegen.llvm.scratch import Scratch
 from autosched.codegen.llvm.team import TeamWriter, iterations, most_threads
+from autosched.codegen.llvm.tile import Tile
 from autosched.errors import CodegenError
 from autosched.lowering import end_early
 from autosched.target import Target
@@ -81,6 +82,10 @@ class ModuleWriter:
         for v in sizes:
             self.names.of(v)
         self.calls_runtime = False
+        self.tiles: dict[int, Tile | None] = {}
+        """What register tile starts at a loop (by id)."""
+        self.combining: dict[int, bool] = {}
+        """Whether iterations of a vectorised loop (by id) may combine into one element."""
         self.hosts = hosts(func)
         """Where scratch buffers (by id) stand that take no memory of their own."""
         self.blocks: dict[int, Site] = {id(s.block): s for s in sites(func)}
@@ -167,6 +172,7 @@ class ModuleWriter:
             self._extent(self.thread_scratch.total),
             self.calls_runtime,
             self._sizes(),
+            self.func.name,
         )
         text = "\n\n".join([*self.functions, "\n".join(lines)])
         for area, mark in (

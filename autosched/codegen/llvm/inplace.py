@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from autosched.codegen.llvm.phases import has_parallel
-from autosched.schedule.check import injective
 from autosched.tir.affine import Affine, always, same_int
+from autosched.tir.apart import injective
 from autosched.tir.expr import Var
 from autosched.tir.nodes import Access, Block, Buffer, For, Node, PrimFunc, Site, sites, strides
 
@@ -94,7 +94,10 @@ def _place(buffer: Buffer, site: Site, home: _Home) -> Access | None:
     read = next(a for a in block.reads if a.buffer is buffer)
     target = write.buffer
     own = [i.single_var() if isinstance(i, Affine) else None for i in write.indices]
-    if len(buffer.shape) != len(own) or [it.var for it in block.iters] != own:
+    axes = [it.var for it in block.iters]
+    if len(buffer.shape) != len(own) or len(axes) != len(own):
+        return None
+    if any(mine is not axis for mine, axis in zip(own, axes, strict=True)):
         return None  # an element of the result that is not written must stay as it is
     if not all(same_int(it.extent, n) for it, n in zip(block.iters, target.shape, strict=True)):
         return None

@@ -14,6 +14,7 @@ from autosched.codegen.llvm.types import Value, suffix
 from autosched.tir.affine import Affine, Int, always, is_zero, same_int
 from autosched.tir.expr import Call, Expr, Slot, Var, walk
 from autosched.tir.nodes import CONSTANT_AXES, Access, Block, Iter, Predicate, Reducer
+from autosched.tir.scatter import axes_of
 from autosched.tir.size import Size, SizeVar
 
 if TYPE_CHECKING:
@@ -368,7 +369,7 @@ def _decisive(e: Expr, block: Block) -> Iterator[Var]:
     """Axes on which conditions of accesses depend, through memory too."""
     for x in walk(e):
         if isinstance(x, Call) and x.op == "if_then_else":
-            yield from _axes(x.args[0], block)
+            yield from axes_of(x.args[0], block.reads)
 
 
 def _conditional(e: Expr, block: Block, under: bool = False) -> Iterator[Access]:
@@ -383,15 +384,6 @@ def _conditional(e: Expr, block: Block, under: bool = False) -> Iterator[Access]
     elif isinstance(e, Call):
         for n, x in enumerate(e.args):
             yield from _conditional(x, block, under or (e.op == "if_then_else" and n > 0))
-
-
-def _axes(e: Expr, block: Block) -> Iterator[Var]:
-    for x in walk(e):
-        if isinstance(x, Var):
-            yield x
-        elif isinstance(x, Slot):
-            for index in block.reads[x.index].indices:
-                yield from index.variables() if isinstance(index, Affine) else _axes(index, block)
 
 
 def is_float_sum(reducer: Reducer) -> bool:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
+
 from autosched.codegen.llvm import math
 from autosched.codegen.llvm.builder import Builder
 from autosched.codegen.llvm.index import Indexer
@@ -16,7 +18,10 @@ from autosched.tir.affine import Affine, from_expr
 from autosched.tir.expr import Call, Const, Expr, Slot, Var
 
 _FLOAT_OPS = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv"}
-_INT_OPS = {"add": "add", "sub": "sub", "mul": "mul"}
+_INT_OPS = {
+    "add": "add", "sub": "sub", "mul": "mul",
+    "bitwise_and": "and", "bitwise_or": "or", "bitwise_xor": "xor",
+}  # fmt: skip
 _COMPARE = {"lt": "lt", "le": "le", "gt": "gt", "ge": "ge", "eq": "eq", "ne": "ne"}
 
 
@@ -302,6 +307,10 @@ class Scalars:
             return Value(op_(f"{_INT_OPS[op]} {t} {x[0]}, {x[1]}"), dtype, lanes)
         if op == "neg":
             return Value(op_(f"sub {t} {k(0)}, {x[0]}"), dtype, lanes)
+        if op == "bitwise_not":
+            return Value(op_(f"xor {t} {x[0]}, {k(-1) if signed else k(255)}"), dtype, lanes)
+        if op in ("shift_left", "shift_right"):
+            return Value(self._shift(op, args, lanes, signed, k), dtype, lanes)
         if op == "abs":
             if not signed:
                 return args[0]
@@ -315,6 +324,19 @@ class Scalars:
         if op in ("floordiv", "floormod"):
             return Value(self._floor_division(op, args, lanes, signed, k), dtype, lanes)
         raise CodegenError(f"{op} is not defined on {source}")
+
+    def _shift(
+        self, op: str, args: list[Value], lanes: int, signed: bool, k: Callable[[int], str]
+    ) -> str:
+        """As NumPy: what is shifted by no number from 0 to the width is shifted out."""
+        t, a, b = args[0].type, args[0].ref, args[1].ref
+        c = "i1" if lanes == 1 else f"<{lanes} x i1>"
+        o, bits = self.b.op, np.dtype(args[0].dtype).itemsize * 8
+        inside = o(f"icmp ult {t} {b}, {k(bits)}")
+        word = "shl" if op == "shift_left" else "ashr" if signed else "lshr"
+        most = k(bits - 1)
+        shifted = o(f"{word} {t} {a}, {o(f'select {c} {inside}, {t} {b}, {t} {most}')}")
+        return shifted if word == "ashr" else o(f"select {c} {inside}, {t} {shifted}, {t} {k(0)}")
 
     def _floor_division(
         self, op: str, args: list[Value], lanes: int, signed: bool, k: Callable[[int], str]

@@ -9,11 +9,12 @@ and one remainder loop.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING
 
+from autosched.codegen.apart import apart
 from autosched.codegen.llvm.copies import Copies
 from autosched.codegen.llvm.index import Lanes, chunks, lanes_of
 from autosched.codegen.llvm.memory import Guard
@@ -24,7 +25,8 @@ from autosched.codegen.llvm.types import Value, type_of
 from autosched.tir.affine import sometimes
 from autosched.tir.expr import Var
 from autosched.tir.intrin import KEY, Match
-from autosched.tir.nodes import Block, For, Node, Predicate
+from autosched.tir.nodes import Block, For, Node, Predicate, Site
+from autosched.tir.scatter import moved_by
 from autosched.tir.size import Size
 
 if TYPE_CHECKING:
@@ -48,9 +50,13 @@ class Tile:
     """The intrinsic that does a nest inside the loops; an accumulator is then its result."""
 
 
-def find_tile(node: Node, match: Callable[[For], Match]) -> Tile | None:
+def find_tile(node: Node, match: Callable[[For], Match], blocks: Mapping[int, Site]) -> Tile | None:
     """The register tile that starts at `node`, if one does. `match` gives the intrinsic of a marked
-    nest."""
+    nest; `blocks` are all of the program, by identity.
+
+    None where a reduction loop of it moves the element, or two of its places may be one element:
+    what waits in a register would then miss what another one holds.
+    """
     loops: list[For] = []
     while isinstance(node, For) and node.annotation(KEY) is None:
         if (
@@ -91,7 +97,13 @@ def find_tile(node: Node, match: Callable[[For], Match]) -> Tile | None:
             return None
     if any(loop.kind == "vectorized" for loop in loops[:-1]) or count > 16 * MAX_ACCUMULATORS:
         return None
-    return Tile(tuple(loops), block, frozenset(reduce & {loop.var for loop in loops}), tensor)
+    inner = [loop.var for loop in loops if loop.var in reduce]
+    site = blocks[id(block)]
+    if any(moved_by(block, access, inner, site.extents()) for access in block.writes):
+        return None
+    if not apart(site, [loop.var for loop in loops if loop.var in spatial]):
+        return None
+    return Tile(tuple(loops), block, frozenset(inner), tensor)
 
 
 class TileWriter:

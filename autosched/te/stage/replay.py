@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from autosched.checks import shown
 from autosched.errors import ScheduleError
 from autosched.schedule import BlockRV, LoopRV, Schedule
 from autosched.te.prim_func import translate
@@ -55,6 +56,8 @@ def _params(view: StageSchedule, args: Sequence[Tensor] | None) -> list[Tensor]:
             if not isinstance(op, PlaceholderOp) and view.is_output(view[op])
             for n in range(op.num_outputs)
         ]
+    if not isinstance(args, (list, tuple)):
+        raise ScheduleError(f"args is {shown(args)}; expected a list of tensors")
     for t in args:
         if not isinstance(t, Tensor):
             raise ScheduleError(f"args: expected tensors, found {t!r}")

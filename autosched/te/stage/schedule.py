@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, Union
 
+from autosched.checks import instance, shown
 from autosched.errors import ScheduleError
+from autosched.integers import as_int, integer
 from autosched.schedule import Schedule
 from autosched.schedule.place import unique_name
 from autosched.te.prim_func import topological
 from autosched.te.stage import dataflow
 from autosched.te.stage.nest import LoopCall, Reorder
-from autosched.te.stage.stage import Stage
+from autosched.te.stage.stage import Stage, check_scope
 from autosched.te.tensor import ComputeOp, IterVar, Operation, PlaceholderOp, ScanOp, Tensor
 
 
@@ -86,12 +89,16 @@ class StageSchedule:
     def __getitem__(self, key: Tensor | Operation) -> Stage:
         """The stage of a tensor or of an operation. Raises ScheduleError if it has none."""
         op = key.op if isinstance(key, Tensor) else key
-        stage = self._of.get(op) if isinstance(op, Hashable) else None
+        stage = self._of.get(op) if isinstance(op, (PlaceholderOp, ComputeOp, ScanOp)) else None
         if stage is None:
             have = ", ".join(s.name for s in self.stages)
-            found = getattr(key, "name", repr(key))
+            found = key.name if isinstance(key, Tensor) else shown(key)
             raise ScheduleError(f"{found} is not part of this schedule; its stages are {have}")
         return stage
+
+    def __copy__(self) -> StageSchedule:
+        """A schedule of its own in the same state, of the same tensors and axes."""
+        return deepcopy(self)
 
     def __repr__(self) -> str:
         return f"StageSchedule({', '.join(map(repr, self.stages))})"
@@ -103,6 +110,11 @@ class StageSchedule:
 
     def tensor(self, op: Operation, index: int = 0) -> Tensor:
         """The tensor that is output `index` of an operation of the computation."""
+        stage = self[op]
+        number = integer("index", index, 0, ScheduleError)
+        if number >= (1 if isinstance(op, PlaceholderOp) else op.num_outputs):
+            raise ScheduleError(f"stage {stage.name} has no output {number}")
+        index = number
         if (op, index) not in self._tensors:
             if isinstance(op, PlaceholderOp):
                 made = Tensor(op.name, op.shape, op.dtype, op)
@@ -124,18 +136,22 @@ class StageSchedule:
 
     def is_output(self, stage: Stage) -> bool:
         """Whether the stage's result is wanted by the caller."""
+        self._known(stage)
         return any(s is stage for s in self._outputs)
 
     def owners(self, axis: IterVar) -> list[Stage]:
         """The stage that an axis is, or was, a loop of."""
+        instance("axis", axis, IterVar, "an axis", ScheduleError)
         return [s for s in self.stages if s.nest.owns(axis)]
 
     def readers(self, stage: Stage) -> list[Stage]:
         """The stages that read a stage's results, producers first."""
+        self._known(stage)
         return [s for s in self.stages if stage in self._inputs(s)]
 
     def consumers(self, stage: Stage) -> list[Stage]:
         """The stages that read a stage's results, directly or not, producers first."""
+        self._known(stage)
         found = [stage]
         for s in self.stages:
             if any(p in found for p in self._inputs(s)):
@@ -151,7 +167,8 @@ class StageSchedule:
         "shared". Raises ScheduleError if a reader does not read the tensor.
         """
         source = self._stage(tensor, "cache_read")
-        what = f"s.cache_read({tensor.name}, {scope!r})"
+        what = f"s.cache_read({tensor.name}, {shown(scope)})"
+        scope = check_scope(scope, what)
         listed = readers if isinstance(readers, (list, tuple)) else [readers]
         stages = list(dict.fromkeys(self[r] for r in listed))
         if not stages:
@@ -186,7 +203,8 @@ class StageSchedule:
         Raises ScheduleError on inputs and on computations of several tensors.
         """
         stage = self._computed(tensor, "cache_write")
-        what = f"s.cache_write({tensor.name}, {scope!r})"
+        what = f"s.cache_write({tensor.name}, {shown(scope)})"
+        scope = check_scope(scope, what)
         op = stage.op
         assert isinstance(op, ComputeOp)
         if len(op.body) > 1:
@@ -224,12 +242,16 @@ class StageSchedule:
                 "them anew, so reorder afterwards"
             )
         rank = len(op.axis)
-        place = factor_axis + rank + 1 if factor_axis < 0 else factor_axis
+        given = as_int(factor_axis)
+        if given is None:
+            raise ScheduleError(f"{what}: factor_axis is {shown(factor_axis)}; expected an int")
+        place = given + rank + 1 if given < 0 else given
         if not 0 <= place <= rank:
             raise ScheduleError(
                 f"{what}: factor_axis is between {-rank - 1} and {rank}; found {factor_axis}"
             )
-        leaves = tuple(a for a in stage.nest.leaves if a not in op.axis)
+        spatial = set(op.axis)
+        leaves = tuple(a for a in stage.nest.leaves if a not in spatial)
         calls = tuple(stage.nest.calls)
         name = self._fresh(f"{stage.name}_rf")
         parts = dataflow.factored(op, calls, leaves, leaf, place, name)
@@ -245,6 +267,12 @@ class StageSchedule:
         from autosched.te.stage.replay import replay
 
         return replay(self, args, name)
+
+    def _known(self, stage: Stage) -> None:
+        if not isinstance(stage, Stage) or stage._schedule is not self:
+            raise ScheduleError(
+                f"expected a stage of this schedule, such as s[C]; found {shown(stage)}"
+            )
 
     def _add(self, stage: Stage, place: int) -> None:
         self.stages.insert(place, stage)

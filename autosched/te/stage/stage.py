@@ -6,10 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from autosched.checks import shown
 from autosched.errors import ScheduleError
+from autosched.schedule.handles import as_data
 from autosched.te.stage.nest import Nest, names, root_axes
 from autosched.te.stage.thread import ThreadAxis
 from autosched.te.tensor import IterVar, Operation, PlaceholderOp, ScanOp
+from autosched.tir.verify_form import SCOPES
 
 if TYPE_CHECKING:
     from autosched.te.stage.schedule import StageSchedule
@@ -57,6 +60,12 @@ class Stage:
         """Make this the stage of `op`, with the loops that it begins with."""
         self.op = op
         self.nest = Nest(self.name, root_axes(op))
+
+    def __copy__(self) -> Stage:
+        raise ScheduleError(
+            f"stage {self.name} is part of its schedule and cannot be copied alone; "
+            "copy.copy(schedule) copies all stages"
+        )
 
     def __repr__(self) -> str:
         return f"stage({self.name}: {names(self.nest.leaves)})"
@@ -118,7 +127,7 @@ class Stage:
         if not isinstance(thread, ThreadAxis):
             raise ScheduleError(
                 f"{self._call('bind', axis)}: expected an axis made by te.thread_axis, found "
-                f"{thread!r}"
+                f"{shown(thread)}"
             )
         self._mark("bind", axis, thread)
 
@@ -130,9 +139,13 @@ class Stage:
         """
         what = self._call("pragma", axis)
         if not isinstance(key, str) or not key:
-            raise ScheduleError(f"{what}: the name of a pragma is a text; found {key!r}")
+            raise ScheduleError(f"{what}: the name of a pragma is a text; found {shown(key)}")
+        try:
+            as_data(value)
+        except ScheduleError as e:
+            raise ScheduleError(f"s[{self.name}].pragma({_name(axis)}, {key!r}): {e}") from e
         self.pragmas.append(
-            (self._leaf(axis, what, plain=True), key, True if value is None else value)
+            (self._leaf(axis, what, plain=True), str(key), True if value is None else value)
         )
 
     # Where it is computed
@@ -144,7 +157,7 @@ class Stage:
         if not isinstance(parent, Stage) or parent._schedule is not self._schedule:
             raise ScheduleError(
                 f"s[{self.name}].compute_at: expected a stage of this schedule, such as s[C], "
-                f"found {parent!r}"
+                f"found {shown(parent)}"
             )
         what = f"s[{self.name}].compute_at(s[{parent.name}], {_name(axis)})"
         if parent not in self._schedule.consumers(self):
@@ -172,7 +185,7 @@ class Stage:
     def set_scope(self, scope: str) -> None:
         """Say where the result lives: "global", "local" (one a thread) or "shared"."""
         self._movable("set_scope")
-        self.scope = scope
+        self.scope = check_scope(scope, f"s[{self.name}].set_scope")
 
     # Checks
 
@@ -190,7 +203,7 @@ class Stage:
         if not isinstance(axis, IterVar):
             raise ScheduleError(
                 f"{what}: expected an axis of stage {self.name} ({names(self.nest.leaves)}); found "
-                f"{axis!r}"
+                f"{shown(axis)}"
             )
         if not self.nest.owns(axis):
             owners = self._schedule.owners(axis)
@@ -259,4 +272,11 @@ class Stage:
 
 
 def _name(axis: Any) -> str:
-    return axis.name if isinstance(axis, IterVar) else repr(axis)
+    return axis.name if isinstance(axis, IterVar) else shown(axis)
+
+
+def check_scope(scope: Any, what: str) -> str:
+    """`scope` if buffers may live there."""
+    if not isinstance(scope, str) or scope not in SCOPES:
+        raise ScheduleError(f"{what}: no scope {shown(scope)}; expected one of {', '.join(SCOPES)}")
+    return str(scope)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from autosched.checks import shown
 from autosched.errors import ScheduleError
+from autosched.integers import as_int
 from autosched.te.tensor import positive
 
 TAGS = (*(f"{kind}.{axis}" for kind in ("blockIdx", "threadIdx") for axis in "xyz"), "vthread")
@@ -29,14 +31,16 @@ def thread_axis(dom: Any = None, tag: str = "", name: str = "") -> ThreadAxis:
     tag, TensorExprError on a domain that is none.
     """
     if isinstance(dom, str):
-        dom, tag, name = None, dom, name or tag
-    if tag not in TAGS:
-        raise ScheduleError(f"thread_axis: no tag {tag!r}; expected one of {', '.join(TAGS)}")
+        dom, tag, name = None, dom, tag if isinstance(name, str) and not name else name
+    if not isinstance(tag, str) or tag not in TAGS:
+        raise ScheduleError(f"thread_axis: no tag {shown(tag)}; expected one of {', '.join(TAGS)}")
+    if not isinstance(name, str):
+        raise ScheduleError(f"thread_axis: name is {shown(name)}; expected a text")
     extent = None
     if dom is not None:
         begin, end = dom if isinstance(dom, (tuple, list)) and len(dom) == 2 else (0, dom)
-        if begin != 0:
-            raise ScheduleError(f"thread_axis: a thread axis begins at 0; found {begin!r}")
+        if as_int(begin) != 0:
+            raise ScheduleError(f"thread_axis: a thread axis begins at 0; found {shown(begin)}")
         found = positive(end, f"extent of thread axis {tag}")
         if not isinstance(found, int):
             raise ScheduleError(f"thread_axis: the extent {found} is symbolic; give an int or none")

@@ -17,6 +17,7 @@ from autosched.sketch.rules.constant import constant_axes
 from autosched.sketch.rules.default import row_group
 from autosched.sketch.rules.gpu.tiling import is_tiled
 from autosched.sketch.state import State, Verdict
+from autosched.tir.scatter import scatters
 
 WARP = 32
 """Threads that run in step on most GPUs: a shorter reduction is one thread's."""
@@ -43,7 +44,7 @@ class CrossThreadReduction:
             return Verdict.PASS
         blocks = state.blocks()
         info = blocks[block]
-        if info.sequential or constant_axes(info):
+        if info.sequential or constant_axes(info) or scatters(info.block):
             return Verdict.PASS
         if is_tiled(info):
             space = prod(int(a.extent) for a in info.spatial)

@@ -8,9 +8,9 @@ import random
 import numpy as np
 import pytest
 
-from autosched.schedule.check import injective
-from autosched.schedule.digits import digits_apart
 from autosched.tir.affine import Affine, Digit, digit
+from autosched.tir.apart import injective
+from autosched.tir.digits import digits_apart
 from autosched.tir.expr import Var
 
 A, B, C = Var("a"), Var("b"), Var("c")

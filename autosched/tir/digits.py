@@ -20,7 +20,7 @@ def digits_apart(forms: Sequence[Affine], over: Collection[Var], extents: Extent
     if not all(isinstance(extents[v], int) for v in moving | still):
         return False
     both = [*forms, *(f.split(over)[1] for f in forms)]
-    found = [d for d in (_as_digit(f) for f in both) if d is not None]
+    found = [d for d in (as_digit(f) for f in both) if d is not None]
     bases = [d.base for d in found] + [Affine.of(v) for v in over]
     # What stands still is known, and so are its digits.
     found += [Digit(Affine.of(v), 1, None) for v in still]
@@ -32,7 +32,7 @@ def digits_apart(forms: Sequence[Affine], over: Collection[Var], extents: Extent
     return not left
 
 
-def _as_digit(form: Affine) -> Digit | None:
+def as_digit(form: Affine) -> Digit | None:
     """A form as one digit: a sum of variables, `x // d` with multiples of d taken out, or a
     digit."""
     digits = [(a, c) for a, c in form.terms if isinstance(a, Digit)]
@@ -45,10 +45,25 @@ def _as_digit(form: Affine) -> Digit | None:
         return None
     ((digit, _),) = digits
     if not plain.terms:
-        return digit
+        return _flat(digit)
     if digit.mod is not None:
         return None
     return Digit(digit.base + plain * digit.div, digit.div, None)
+
+
+def _flat(digit: Digit) -> Digit:
+    """A digit of a digit as one digit: `x // 3 // 4` is `x // 12`."""
+    ((atom, c), *more) = digit.base.terms
+    if more or c != 1 or digit.base.const != 0 or not isinstance(atom, Digit):
+        return digit
+    inner = _flat(atom)
+    div, mod = int(digit.div), digit.mod
+    if inner.mod is not None:
+        left, over = divmod(int(inner.mod), div)
+        if over or (mod is not None and left % int(mod)):
+            return digit
+        mod = left if mod is None else mod
+    return Digit(inner.base, int(inner.div) * div, mod)
 
 
 def _is_constant(form: Affine) -> bool:
@@ -84,7 +99,7 @@ def _is_radix(base: Affine, extents: Extents) -> bool:
 def _covers(digits: Sequence[Digit], base: Affine, extents: Extents) -> bool:
     """Whether digits of `base` are among `digits` from the lowest to the highest."""
     low, high = base.span(extents)
-    known = [x for x in (_within(d, base, extents) for d in digits) if x is not None]
+    known = [x for x in (within(d, base, extents) for d in digits) if x is not None]
     reach = 1
     while True:
         if low >= 0 and high < reach:
@@ -99,7 +114,7 @@ def _covers(digits: Sequence[Digit], base: Affine, extents: Extents) -> bool:
         reach = best
 
 
-def _within(digit: Digit, base: Affine, extents: Extents) -> tuple[int, int | None] | None:
+def within(digit: Digit, base: Affine, extents: Extents) -> tuple[int, int | None] | None:
     """(d, m) with `digit == base // d % m`, if it is a digit of `base`."""
     own = digit.base
     atom, c = own.terms[0]

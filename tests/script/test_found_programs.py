@@ -1,0 +1,265 @@
+"""Programs that the script fuzz once found, made small: each stays right, or stays refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from guarded import arguments, compiled, same
+from roundtrip import check, executed
+
+from autosched.errors import VerifyError
+from autosched.script import parse
+from autosched.tir import interp, whole
+from autosched.tir.nodes import PrimFunc, loops_of, sites
+
+FILL = """
+    for z in T.serial({n}):
+        with T.block("fill"):
+            w = T.axis.spatial({n}, z)
+            B[w] = {value}
+"""
+SPATIAL_AXES_MEET = """
+@T.prim_func
+def main(B: T.Buffer((12,), "int8")):""" + FILL.format(n=12, value="T.int8(0)") + """
+    for i, j, k in T.grid(3, 2, 4):
+        with T.block("s"):
+            a = T.axis.reduce(3, i)
+            b = T.axis.spatial(2, j)
+            c = T.axis.spatial(4, k)
+            B[c] = B[c] + T.int8(1)
+"""  # fmt: skip
+ONE_ELEMENT = """
+@T.prim_func
+def main(A: T.Buffer((4,), "int64"), B: T.Buffer((7,), "int16")):""" + FILL.format(
+    n=7, value="T.int16(0)"
+) + """
+    for i, j, k in T.grid(3, 6, 3):
+        with T.block("s"):
+            a = T.axis.reduce(3, i)
+            b = T.axis.spatial(6, j)
+            c = T.axis.reduce(3, k)
+            B[T.max(T.min(A[0], 6), 0)] = B[T.max(T.min(A[0], 6), 0)] + T.int16(2)
+"""  # fmt: skip
+PRODUCT = """
+@T.prim_func
+def main(B: T.Buffer((4, 5), "float32")):
+    for i, j, k in T.grid(4, 5, 4):
+        with T.block("r"):
+            a = T.axis.spatial(4, i)
+            b = T.axis.spatial(5, j)
+            c = T.axis.reduce(4, k)
+            with T.init():
+                B[3 - a, b] = T.float32(1)
+            B[3 - a, b] = B[3 - a, b] * T.float32(2)
+"""
+TAIL = """
+@T.prim_func
+def main(A: T.Buffer((3,), "uint8"), B: T.Buffer((3, 6), "int16")):
+    for i, j, k in T.grid(3, 6, 3):
+        with T.block("r"):
+            a = T.axis.spatial(3, i)
+            b = T.axis.spatial(6, j)
+            c = T.axis.reduce(3, k)
+            with T.init():
+                B[a, 5 - b] = T.int16(-32768)
+            B[a, 5 - b] = T.max(B[a, 5 - b], T.cast(A[b % 3], "int16"))
+"""
+FUSED = """
+@T.prim_func
+def main(B: T.Buffer((4, 3), "int8")):
+    for f, i in T.grid(12, 3):
+        with T.block("r"):
+            a = T.axis.spatial(4, f % 4)
+            b = T.axis.spatial(3, f // 4)
+            c = T.axis.reduce(3, i)
+            with T.init():
+                B[a, b] = T.int8(-128)
+            B[a, b] = T.max(B[a, b], T.int8(1))
+"""
+OUTER = """
+@T.prim_func
+def main(A: T.Buffer((6,), "float32"), B: T.Buffer((6, 3), "float32")):
+    for k, i, o, n in T.grid(4, 6, 1, 4):
+        with T.block("r"):
+            a = T.axis.spatial(6, i)
+            b = T.axis.spatial(3, o * 4 + n)
+            c = T.axis.reduce(4, k)
+            T.where(o * 4 + n < 3)
+            with T.init():
+                B[a, b] = T.float32(0)
+            B[a, b] = B[a, b] + A[a]
+"""
+ROTATED = """
+@T.prim_func
+def main(B: T.Buffer((12,), "int32")):
+    for i in T.parallel(12):
+        with T.block("r"):
+            v = T.axis.spatial(12, i)
+            B[(v + 3) % 12] = T.cast(v, "int32")
+"""
+SCATTER = """
+@T.prim_func
+def main(A: T.Buffer((8,), "int64"), B: T.Buffer((4,), "int64")):""" + FILL.format(
+    n=4, value="0"
+) + """
+    for i, j in T.grid(2, 8):
+        with T.block("s"):
+            a = T.axis.spatial(2, i)
+            c = T.axis.reduce(8, j)
+            B[(c + a) % 4] = B[(c + a) % 4] + A[c]
+"""  # fmt: skip
+THROUGH = """
+@T.prim_func
+def main(A: T.Buffer((7,), "int32"), B: T.Buffer((6,), "int32")):
+    V = T.alloc_buffer((7,), "int32")
+    for i in T.serial(7):
+        with T.block("v"):
+            v = T.axis.spatial(7, i)
+            V[v] = A[6 - v]
+    for j in T.serial(6):
+        with T.block("b"):
+            w = T.axis.spatial(6, j)
+            B[(w + 2) % 6] = V[1] + V[w]
+"""
+
+
+def fused(block: str, factor: int, *kinds: str) -> str:
+    """All loops made one, split by a factor, of kinds."""
+    lines = [f'b = sch.get_block("{block}")', "loops = sch.get_loops(b)"]
+    lines += ["one = sch.fuse(*loops) if len(loops) > 1 else loops[0]"]
+    lines += [f"outer, inner = sch.split(one, [None, {factor}])"]
+    lines += [f"sch.{kind}({x})" for kind, x in zip(kinds, ("inner", "outer"), strict=False)]
+    return "\n".join(["def apply(sch):", *(f"    {x}" for x in lines)])
+
+
+NOTHING = "def apply(sch):\n    pass"
+RIGHT: dict[str, tuple[str, str]] = {
+    "spatial axes that meet in an element": (SPATIAL_AXES_MEET, NOTHING),
+    "all points in one element that data choose": (ONE_ELEMENT, NOTHING),
+    "digits that are written in two ways": (PRODUCT, fused("r", 10)),
+    "rows and steps in one loop": (PRODUCT, fused("r", 8)),
+    "all steps inside": (PRODUCT, fused("r", 4, "unroll")),
+    "all steps in lanes": (PRODUCT, fused("r", 4, "vectorize")),
+    "digits of digits": (FUSED, fused("r", 4, "vectorize")),
+    "reduction outside, with a tail": (OUTER, fused("r", 3)),
+    "a tail of a split that is fused again": (
+        TAIL,
+        "def apply(sch):\n"
+        '    b = sch.get_block("r")\n'
+        "    i, j, k = sch.get_loops(b)\n"
+        "    o, n = sch.split(k, [None, 2])\n"
+        "    sch.split(sch.fuse(sch.fuse(i, j), o, n), [None, 8])",
+    ),
+    "a rotation in parallel": (ROTATED, NOTHING),
+    "a reduction that moves its element": (SCATTER, NOTHING),
+    "the same, fused": (SCATTER, fused("s", 4)),
+    "a rotation of what another block made": (THROUGH, NOTHING),
+    "the same, inlined": (THROUGH, 'def apply(sch):\n    sch.compute_inline(sch.get_block("v"))'),
+}
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_computes_what_its_points_say(name: str) -> None:
+    text, trace = RIGHT[name]
+    func = parse(text)
+    sch = executed(trace, func)
+    check(sch.func)
+    parse(sch.func.script())
+    arrays = arguments(func)
+    wanted = interpreted(func, arrays)
+    answers = [interpreted(sch.func, arrays), compiled(sch, arrays)]
+    if all(b.single_var() is not None for s in sites(func) for b in s.block.bindings):
+        direct = [a.copy() for a in arrays]
+        whole.reference(func, direct)
+        answers.append(direct)
+    for found in answers:
+        for a, b in zip(found, wanted, strict=True):
+            same(a, b)
+
+
+def interpreted(func: PrimFunc, arrays: list[Any]) -> list[Any]:
+    out = [a.copy() for a in arrays]
+    interp.run(func, out)
+    return out
+
+
+BOUND = """def apply(sch):
+    (z,) = sch.get_loops(sch.get_block("fill"))
+    a, b = sch.split(z, [None, 2])
+    sch.bind(a, "blockIdx.x")
+    sch.bind(b, "threadIdx.x")"""
+
+
+@pytest.mark.parametrize("text", [SCATTER, ONE_ELEMENT, SPATIAL_AXES_MEET])
+def test_a_scatter_beside_kernels(text: str) -> None:
+    """A reduction that moves its element, in a program of which another block is bound."""
+    from gpu_run import inputs_of, outputs_of, run, source
+
+    func = parse(text)
+    sch = executed(BOUND, func)
+    assert any(x.kind == "thread" for x in loops_of(sch.func))
+    assert "__global__" in source(sch.func, _cuda())
+    arrays = arguments(func)
+    given = {id(b): a for b, a in zip(func.params, arrays, strict=True)}
+    wanted = dict(zip(map(id, func.params), interpreted(func, arrays), strict=True))
+    found = run(sch.func, [given[id(b)] for b in inputs_of(func)])
+    for a, b in zip(found, outputs_of(func), strict=True):
+        assert np.array_equal(a, wanted[id(b)])
+
+
+def _cuda() -> Any:
+    from gpu_run import cuda
+
+    return cuda()
+
+
+WRONG = {
+    "two points, one element": """
+@T.prim_func
+def main(A: T.Buffer((12,), "float32"), B: T.Buffer((12,), "float32")):
+    for z in T.serial(12):
+        with T.block("fill"):
+            w = T.axis.spatial(12, z)
+            B[w] = T.float32(1)
+    for i in T.serial(10):
+        with T.block("o"):
+            v = T.axis.spatial(10, i)
+            B[v // 2] = A[v]
+""",
+    "an init of one element of many": """
+@T.prim_func
+def main(A: T.Buffer((8,), "int32"), B: T.Buffer((4,), "int32")):
+    for i in T.serial(8):
+        with T.block("s"):
+            k = T.axis.reduce(8, i)
+            with T.init():
+                B[k % 4] = T.int32(2147483647)
+            B[k % 4] = T.min(B[k % 4], A[k])
+""",
+    "one of a pair at one element": """
+@T.prim_func
+def main(A: T.Buffer((12, 3)), P: T.Buffer((12,), "int64"), V: T.Buffer((12,), "float32")):
+    for i, k in T.grid(12, 3):
+        with T.block("a"):
+            v = T.axis.spatial(12, i)
+            c = T.axis.reduce(3, k)
+            with T.init():
+                P[(v + v) % 12] = T.int64(9223372036854775807)
+                V[v] = T.float32("-inf")
+            old_at = P[(v + v) % 12]
+            old = V[v]
+            new_at = c
+            new = A[v, c]
+            first = old > new or old == new and old_at < new_at
+            P[(v + v) % 12] = T.select(first, old_at, new_at)
+            V[v] = T.select(first, old, new)
+""",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_is_refused(name: str) -> None:
+    with pytest.raises(VerifyError):
+        parse(WRONG[name])

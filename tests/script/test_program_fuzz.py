@@ -1,0 +1,98 @@
+"""Random scripts, held to an evaluation of their own: see `program_fuzz`."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+
+import numpy as np
+import program_fuzz
+import pytest
+from program_changes import smaller
+from program_exprs import Buf, axis, call, const, load
+from program_fuzz import Shares, Tally, fuzz
+from program_maker import random_program
+from script_programs import Axis as BlockAxis
+from script_programs import DuplicateError, OutOfRangeError, Program, Stage, Store
+from script_programs import Loop as Nest
+
+PARTS = 4
+"""That a hundred thousand programs are divided into, for the processes that run tests."""
+
+
+def check(tally: Tally) -> None:
+    """Nothing was found, and what was tried is what it should be."""
+    assert not tally.findings, "\n\n".join(text for _, text in tally.findings[:3])
+    counts = tally.counts
+    assert counts["right"] > 0.9 * counts["programs"]
+    assert counts["right, accepted"] > 0.97 * counts["right"]
+    assert counts["primitives applied"] > 0.3 * counts["primitives refused"]
+
+
+def test_random_programs() -> None:
+    check(fuzz(0, 400, Shares(scheduled=4)))
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("part", range(PARTS))
+def test_twenty_thousand_programs(part: int) -> None:
+    """More by hand: `python tests/script/program_fuzz.py --programs 1000000 --jobs 2`."""
+    count = 20_000 // PARTS
+    first = time.time_ns() // 10**6 if "FUZZ_FRESH" in os.environ else 10**6
+    check(fuzz(first + part * count, count, Shares()))
+
+
+# The fuzz finds what it is for
+
+
+def copies(index: int, extent: int = 4) -> Program:
+    """`B[v + index] = A[v]` over four elements."""
+    a, b = Buf("A", (4,), "int32", "in"), Buf("B", (4,), "int32", "out")
+    v = axis("v", extent)
+    at = call("add", v, const(index))
+    stage = Stage(
+        "copy",
+        (Nest("i", extent),),
+        (BlockAxis("v", extent, "S", axis("i", extent)),),
+        (Store(b, (at,), load(a, v)),),
+    )
+    return Program((a, b), (), (stage,))
+
+
+def test_the_evaluation_tells_what_is_wrong() -> None:
+    program = copies(0)
+    arrays = program.arrays(0)
+    assert np.array_equal(program.evaluate(arrays)[1], arrays[0])
+    with pytest.raises(OutOfRangeError):
+        copies(1).evaluate(arrays)
+    (stage,) = program.stages
+    (store,) = stage.stores
+    one = Store(store.buf, (const(0),), axis("v", 4))
+    twice = Program(program.params, (), (Stage("w", stage.loops, stage.axes, (one,)),))
+    with pytest.raises(DuplicateError):
+        twice.evaluate(arrays)
+
+
+def test_findings_are_told_as_scripts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An interpreter that is wrong is found, and the program is made small."""
+
+    def nothing(func: object, arrays: object) -> None:
+        pass
+
+    monkeypatch.setattr(program_fuzz.interp, "run", nothing)
+    monkeypatch.setattr(program_fuzz.whole, "reference", nothing)
+    found = fuzz(0, 3, Shares())
+    assert len(found.findings) == 3
+    for kind, text in found.findings:
+        assert "differs" in kind
+        assert "@T.prim_func" in text
+
+
+def test_smaller_programs_are_programs() -> None:
+    program = random_program(random.Random(5))
+    found = list(smaller(program))
+    assert found
+    assert all(len(p.stages) <= len(program.stages) for p in found)
+    assert all(p.script().startswith("@T.prim_func") for p in found)
