@@ -40,23 +40,23 @@ if TYPE_CHECKING:
     from autosched.tuning.policy import SketchPolicy as SketchPolicy
     from autosched.workloads import register_workload as register_workload
     from cost_model.random import RandomModel as RandomModel
-    from measure.build import LocalBuilder as LocalBuilder
-    from measure.cluster import ClusterPool as ClusterPool
-    from measure.local import LocalPool as LocalPool
-    from measure.slot import LocalRunner as LocalRunner
+    from measure.cluster.pool import ClusterPool as ClusterPool
+    from measure.local.build import LocalBuilder as LocalBuilder
+    from measure.local.pool import LocalPool as LocalPool
+    from measure.local.slot import LocalRunner as LocalRunner
 
 __version__ = "0.1.0"
 
 _HOME = {
     "ApplyHistoryBest": "autosched.tuning.history_best",
     "AutoschedError": "autosched.errors",
-    "ClusterPool": "measure.cluster",
+    "ClusterPool": "measure.cluster.pool",
     "HardwareParams": "autosched.hardware",
     "IRModule": "autosched.tir.module",
     "LayoutRewriteOption": "autosched.layout_rewrite",
-    "LocalBuilder": "measure.build",
-    "LocalPool": "measure.local",
-    "LocalRunner": "measure.slot",
+    "LocalBuilder": "measure.local.build",
+    "LocalPool": "measure.local.pool",
+    "LocalRunner": "measure.local.slot",
     "PreloadCustomSketchRule": "autosched.tuning.policy",
     "PreloadMeasuredStates": "autosched.tuning.policy",
     "RandomModel": "cost_model.random",

@@ -33,23 +33,24 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from simulated_devices import SimulatedTransport
+
 import autosched as at
 from autosched.codegen.build import toolchain
 from autosched.schedule import Trace
 from autosched.target import Target
 from autosched.tuning.pools import made_up_machine
-from measure.cluster import ClusterPool
-from measure.dask_transport import DaskTransport
+from measure.cluster.dask_transport import DaskTransport
+from measure.cluster.dispatch import Limits
+from measure.cluster.pool import ClusterPool
+from measure.cluster.registry import Hello
+from measure.cluster.transport import Event, Transport
+from measure.cluster.wire import JsonDict
 from measure.devices import Device
-from measure.dispatch import Limits
-from measure.local import LocalPool
+from measure.local.pool import LocalPool
 from measure.pool import Pool
-from measure.registry import Hello
 from measure.replay import ReplayPool, modelled
-from measure.simulated import SimulatedTransport
 from measure.status import MeasureResult, Status
-from measure.transport import Event, Transport
-from measure.wire import JsonDict
 from records import Record, Store, Workload
 
 DEVICE = Device("simulated", "x86_64", 1, (), "none")

@@ -37,11 +37,11 @@ import numpy as np
 
 import autosched as at
 from autosched.schedule import Trace
-from measure.child import Child
-from measure.local import PRELOAD, LocalPool
-from measure.slot import LocalRunner
+from measure.local.pool import PRELOAD, LocalPool
+from measure.local.slot import LocalRunner
+from measure.process.child import Child
+from measure.process.template_client import Limits, Template
 from measure.status import MeasureResult, Status
-from measure.warm import Limits, Template
 
 CASES: dict[str, tuple[str, tuple[int, ...]]] = {
     "matmul_add": ("matmul_add", (512, 512, 512)),
@@ -246,14 +246,15 @@ def judge(case: Case, repetitions: int) -> dict[str, Any]:
 
 def respawn(count: int = 20) -> dict[str, float]:
     """Seconds until a runner that was killed answers again, from the warm template."""
-    with closing(Template(PRELOAD, "measure.build:warm")) as template:
+    with closing(Template(PRELOAD, "measure.local.build:warm")) as template:
         child = Child(template, Limits())
-        child.call("measure.protocol:resident_bytes", timeout=60)  # the template warms up once
+        # The template warms up once.
+        child.call("measure.process.protocol:resident_bytes", timeout=60)
         times = []
         for _ in range(count):
             child.kill()
             began = time.perf_counter()
-            outcome = child.call("measure.protocol:resident_bytes", timeout=10)
+            outcome = child.call("measure.process.protocol:resident_bytes", timeout=10)
             times.append(time.perf_counter() - began)
             assert outcome.kind == "value", outcome.text
         child.kill()

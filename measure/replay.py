@@ -16,10 +16,10 @@ from autosched.errors import AutoschedError
 from autosched.schedule import Trace
 from autosched.tir.canonical import program_hash
 from autosched.tir.nodes import PrimFunc
-from measure.baseline import memory_order
 from measure.devices import Device
 from measure.pool import OnResults
 from measure.status import Distribution, MeasureResult, Status
+from measure.verify.baseline import memory_order
 
 Answer = Callable[[PrimFunc], MeasureResult]
 """What a scheduled program's measurement is."""

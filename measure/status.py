@@ -48,7 +48,7 @@ class MeasureResult:
     runner did: linking, verifying, timing; of which `verify_seconds`) are separate clocks.
     `started_at` and `finished_at` are Unix times. `error` is the full text; with `ok` it is empty,
     or says how a later block failed, and the noise is then at least 0.5; of the untransformed
-    baseline also, of which outputs the interpreter recomputed nothing (`measure.independent`).
+    baseline also, of which outputs the interpreter recomputed nothing (`verify.independent`).
     `program_hash` names the scheduled program, empty if replay failed; `retries` counts the
     attempts that were lost with a device.
     """

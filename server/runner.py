@@ -132,7 +132,7 @@ def _tune(assignment: Assignment, store: Store, keeper: Keeper, heartbeat: Heart
     from autosched.tuning.pools import PoolAddress, pool_from
     from autosched.tuning.session import Session
     from autosched.tuning.stored import stored_task
-    from measure.build import LocalBuilder
+    from measure.local.build import LocalBuilder
 
     job = store.job(assignment.job_id)
     before = keeper.before()

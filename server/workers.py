@@ -21,8 +21,8 @@ from server.schemas import Worker
 from server.settings import Settings
 
 if TYPE_CHECKING:
-    from measure.cluster import ClusterPool
-    from measure.registry import DeviceStatus
+    from measure.cluster.pool import ClusterPool
+    from measure.cluster.registry import DeviceStatus
 
 _log = logging.getLogger("autosched.workers")
 

@@ -63,7 +63,7 @@ def run(options: argparse.Namespace) -> int:
         return bench_model(options.workload, options)
     from autosched.cli.rivals import measure_beside
     from autosched.sketch.default import default_schedule
-    from measure.local import LocalPool
+    from measure.local.pool import LocalPool
 
     task = make_task(options)
     schedules = {"default schedule": default_schedule(task.prim_func, task.target)}

@@ -16,7 +16,7 @@ import numpy as np
 from autosched.cli.model import build_model
 from autosched.machine import fma_peak
 from autosched.tuning.progress import format_seconds
-from measure.lock import SlotLock
+from measure.local.lock import SlotLock
 
 if TYPE_CHECKING:
     from autosched.graph.model import CompiledModel

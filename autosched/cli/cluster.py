@@ -87,7 +87,7 @@ def _certs(folder: Path, days: int) -> int:
 
 def _make_certs(folder: Path, days: int) -> list[Path]:
     try:
-        from measure.certs import make_certs
+        from measure.cluster.certs import make_certs
     except ImportError as e:
         raise MeasureError(
             "certificates need the package cryptography; run: pip install 'autosched[cluster]'"
@@ -97,10 +97,10 @@ def _make_certs(folder: Path, days: int) -> list[Path]:
 
 def _local(options: argparse.Namespace) -> int:
     """Scheduler and worker in one process, which ends with the scheduler."""
-    from measure.cluster_settings import CA, require_dask
+    from measure.cluster.settings import CA, require_dask
 
     require_dask()
-    from measure.scheduler import serve
+    from measure.cluster.scheduler import serve
 
     folder = (options.tls_dir or _state_folder() / "tls").absolute()
     if not (folder / CA).exists():
@@ -144,7 +144,7 @@ class _Worker:
             raise self._failed
 
     def _run(self) -> None:
-        from measure.supervisor import Supervisor
+        from measure.cluster.supervisor import Supervisor
 
         try:
             with Supervisor(slots_of(self._options, "127.0.0.1"), say) as supervisor:
@@ -161,7 +161,7 @@ def _state_folder() -> Path:
 
 
 def _devices(options: argparse.Namespace) -> int:
-    from measure.cluster import ClusterPool
+    from measure.cluster.pool import ClusterPool
 
     with ClusterPool(options.address, tls_dir=options.tls_dir) as pool:
         end = time.monotonic() + options.wait

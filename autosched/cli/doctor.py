@@ -20,13 +20,13 @@ from autosched.gpu_target import limits_of
 from autosched.machine import Limits, measure_limits
 from autosched.runtime.queue import QueueInfo
 from autosched.target import Target
-from measure.child import Child
 from measure.devices import this_device
-from measure.host import Best, probe_name
-from measure.lock import SlotLock
+from measure.local.lock import SlotLock
+from measure.machine.host import Best, probe_name
+from measure.process.child import Child
+from measure.process.template_client import Limits as ChildLimits
+from measure.process.template_client import Template
 from measure.timing.interference import NEAR
-from measure.warm import Limits as ChildLimits
-from measure.warm import Template
 
 _NVIDIA_SMI = ("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader")
 
@@ -35,7 +35,7 @@ _NVIDIA_SMI = ("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,no
 class Report:
     """All that `doctor` prints. `toolchain` maps a name to what was found, or None; `slot` is the
     lock under which this machine is timed, and who has it; `granted` is what the system lets a
-    runner have (`measure.filter.granted`)."""
+    runner have (`measure.process.seccomp.granted`)."""
 
     device: str
     fingerprint: str
@@ -50,7 +50,7 @@ class Report:
     versions: dict[str, str]
     gpus: tuple[str, ...]
     slots: tuple[tuple[str, QueueInfo | str], ...]
-    """Of `measure.gpu_machine.gpus_here`: GPUs as a worker's slots."""
+    """Of `measure.machine.gpu.gpus_here`: GPUs as a worker's slots."""
     toolchain: dict[str, str | None]
     slot: dict[str, Any]
     granted: dict[str, bool]
@@ -90,10 +90,10 @@ def examine(target: Target, measured: bool = True) -> Report:
         caches=device.caches,
         versions=_versions(),
         gpus=_gpus(),
-        slots=_asked("measure.gpu_machine:gpus_here"),
+        slots=_asked("measure.machine.gpu:gpus_here"),
         toolchain=_toolchain(),
         slot=_slot(),
-        granted=_asked("measure.filter:granted"),
+        granted=_asked("measure.process.seccomp:granted"),
         limits=measure_limits(target) if measured else None,
         company=_company(target.num_cores) if measured else None,
     )
@@ -197,7 +197,7 @@ def _company(threads: int) -> tuple[float, float]:
     """Asked in a child that goes before other work, as runners do."""
     with closing(SlotLock()) as lock:
         alone = Best(lock.beside(probe_name(threads)), NEAR).least
-    template = Template(warm="measure.build:warm")
+    template = Template(warm="measure.local.build:warm")
     child = Child(template, ChildLimits(urgent=True))
     try:
         outcome = child.call("measure.timing.interference:watch", threads, 1.0, alone, timeout=30)

@@ -113,7 +113,7 @@ def run(options: argparse.Namespace) -> int:
 def _verify(options: argparse.Namespace) -> int:
     from autosched.target import Target
     from autosched.tuning.verify import verify
-    from measure.local import LocalPool
+    from measure.local.pool import LocalPool
     from records.opening import open_store
 
     target = Target(options.target)

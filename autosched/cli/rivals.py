@@ -17,7 +17,7 @@ from autosched.driver import build
 from autosched.machine import fma_peak
 from autosched.ops import OPERATORS
 from autosched.runtime.arrays import empty
-from measure.lock import SlotLock
+from measure.local.lock import SlotLock
 
 if TYPE_CHECKING:
     from autosched.schedule import Schedule

@@ -51,10 +51,10 @@ def add_tls(parser: argparse.ArgumentParser, role: str) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Serve until Ctrl-C."""
-    from measure.cluster_settings import require_dask
+    from measure.cluster.settings import require_dask
 
     require_dask()
-    from measure.scheduler import serve
+    from measure.cluster.scheduler import serve
 
     serve(options.host, options.port, options.tls_dir, lambda text: print(text, flush=True))
     return 0

@@ -15,7 +15,7 @@ from autosched.cli.scheduler import add_tls
 from autosched.errors import MeasureError
 
 if TYPE_CHECKING:
-    from measure.slot_process import SlotOptions
+    from measure.cluster.slot_process import SlotOptions
 
 _EPILOG = """\
 A slot is a device that measures one candidate at a time. By default this machine's processor is one
@@ -94,12 +94,12 @@ def add_slots(parser: argparse.ArgumentParser, label: str | None = None) -> None
 
 def run(options: argparse.Namespace) -> int:
     """Serve until Ctrl-C, SIGTERM or SIGHUP."""
-    from measure.cluster_settings import check_address, listening_host, require_dask, security
+    from measure.cluster.settings import check_address, listening_host, require_dask, security
 
     require_dask()
     listening_host(check_address(options.scheduler, options.tls_dir), options.host)
     security(options.tls_dir, "worker")
-    from measure.supervisor import Supervisor
+    from measure.cluster.supervisor import Supervisor
 
     slots = slots_of(options, options.host, options.name, options.engine)
     over = threading.Event()
@@ -118,8 +118,8 @@ def slots_of(
 ) -> list[SlotOptions]:
     """The slots that `add_slots` names, of the scheduler at `options.scheduler`."""
     from autosched.target import Target
-    from measure.slot_process import SlotOptions
-    from measure.supervisor import slots_of_cpu, slots_of_engine, slots_of_gpus
+    from measure.cluster.slot_process import SlotOptions
+    from measure.cluster.supervisor import slots_of_cpu, slots_of_engine, slots_of_gpus
 
     target = Target(options.target)
     if options.device is not None and not target.is_gpu:

@@ -13,8 +13,8 @@ from autosched.tuning.pools import LOCAL, PoolAddress
 
 if TYPE_CHECKING:
     from autosched.tuning.callbacks import MeasureCallback
-    from measure.build import LocalBuilder
-    from measure.local import LocalRunner
+    from measure.local.build import LocalBuilder
+    from measure.local.pool import LocalRunner
     from measure.pool import Pool
 
 
@@ -74,8 +74,8 @@ class TuningOptions:
 
     def _check_receivers_and_pool(self) -> None:
         from autosched.tuning.callbacks import MeasureCallback
-        from measure.build import LocalBuilder
-        from measure.local import LocalRunner
+        from measure.local.build import LocalBuilder
+        from measure.local.pool import LocalRunner
         from measure.pool import is_pool
 
         listed(

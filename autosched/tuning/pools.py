@@ -2,10 +2,10 @@
 
 | address | pool |
 |---|---|
-| `local`, `local?device=1` | this machine, or a GPU of it: `measure.local.LocalPool` |
+| `local`, `local?device=1` | this machine, or a GPU of it: `measure.local.pool.LocalPool` |
 | `replay:model` | nothing is built or timed: every program gets the seconds of a made-up machine |
 | `replay:RECORDS` | the same from a log, a SQLite file or a database URL, by program |
-| `tls://HOST:PORT`, `tcp://HOST:PORT` | the workers of a scheduler: `measure.cluster.ClusterPool` |
+| `tls://HOST:PORT`, `tcp://HOST:PORT` | the workers of a scheduler: `ClusterPool` |
 
 An address may end in options: `replay:model?seconds=0.05` answers twenty candidates a second;
 `tls://HOST:PORT?label=lab&tls-dir=certs` names workers and the folder of certificates.
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from autosched.target import Target
     from autosched.tir.nodes import PrimFunc
     from autosched.tuning.options import TuningOptions
-    from measure.build import LocalBuilder
-    from measure.cluster import ClusterPool
-    from measure.local import LocalRunner
+    from measure.cluster.pool import ClusterPool
+    from measure.local.build import LocalBuilder
+    from measure.local.pool import LocalRunner
     from measure.pool import Pool
 
 LOCAL = "local"
@@ -110,8 +110,8 @@ def pool_from(
     """
     parsed = PoolAddress.parse(address)
     if parsed.is_local:
-        from measure.build import LocalBuilder
-        from measure.local import LocalPool, LocalRunner
+        from measure.local.build import LocalBuilder
+        from measure.local.pool import LocalPool, LocalRunner
 
         runner = runner or LocalRunner()
         if "device" in parsed.options:
@@ -193,7 +193,7 @@ def made_up_machine(target: Target) -> Callable[[PrimFunc], float]:
 def cluster_pool(address: PoolAddress, target: Target | None, seed: int = 0) -> ClusterPool:
     """The workers of a scheduler. Without `target` programs are for what its devices are; the pool
     says so (`ClusterPool.target`). Raises MeasureError if the scheduler cannot be reached."""
-    from measure.cluster import ClusterPool
+    from measure.cluster.pool import ClusterPool
 
     o = address.options
     return ClusterPool(

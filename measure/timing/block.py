@@ -12,7 +12,7 @@ figure tells. The first two calls of a kernel are several per cent slow: they wa
 that is clearly out of the race is called just often enough to say so.
 
 Other work on the machine only ever makes a sample slower, and the system says when it did: how long
-a process's threads have waited for a core (`measure.threads`). A sample during which they waited
+a process's threads have waited for a core (`machine.threads`). A sample during which they waited
 for more than `CLEAN` of it is disturbed, and so is one after which the interference probe finds the
 cores shared with another guest (`measure.timing.interference`). A disturbed sample does not count
 towards what ends a block or puts a candidate out of the race, only towards `disturbed_ms`. Where no

@@ -7,8 +7,8 @@ from autosched.codegen.artifact import KernelInfo, Param
 from autosched.codegen.gpu.generate import GPUArtifact, Launch
 from autosched.runtime.queue import QueueInfo
 from autosched.target import Target
-from measure.gpu_words import words
-from measure.machine import GPU
+from measure.machine.gpu_dialect import words
+from measure.machine.protocol import GPU
 
 THREADS = 128
 BLOCKS = 4
@@ -53,7 +53,7 @@ def probe_source(kind: str, shared_bytes: int) -> str:
 def build_clock_probe(target: Target, where: GPU, info: QueueInfo) -> GPUArtifact:
     """The clock probe for a device, compiled. Its one argument takes what the threads computed, so
     that it is computed. Raises BuildError."""
-    from measure.build import compiled
+    from measure.local.build import compiled
 
     blocks = BLOCKS * info.units
     out = Param("out", (blocks * THREADS,), "float32", True)

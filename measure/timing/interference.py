@@ -8,7 +8,7 @@ row of instructions that do nothing does: it takes as many cycles as it takes to
 on a shared core 1.2 to 2.1 times as many (Zen 5, where a loop of one taken branch takes 1.04 to 1.8
 times as many, most often 1.1 times). A chain of exclusive ors, each of which takes one cycle in any
 company, tells how long a cycle is. What the row takes on a core of its own is the least that was
-seen on this machine (`measure.host`).
+seen on this machine (`measure.machine.host`).
 
 Where this process may itself run on both threads of a core, sharing is nothing out of the ordinary,
 and the probe is not used.
@@ -33,7 +33,7 @@ from autosched.runtime import parallel
 from autosched.runtime.call import time_calls
 from autosched.runtime.link import Library, link
 from autosched.target import Target
-from measure.threads import Threads
+from measure.machine.threads import Threads
 from measure.timing.block import quantile
 
 ROW = 96
@@ -179,7 +179,7 @@ def shared_by(seen: float, alone: float) -> float:
 
 def sharing_is_usual() -> bool:
     """Whether this process may run on both threads of a core. To be asked before any of its threads
-    is bound to one (`measure.threads`)."""
+    is bound to one (`measure.machine.threads`)."""
     return shares_cores(sorted(os.sched_getaffinity(0)))
 
 

@@ -17,7 +17,7 @@ from autosched.target import Target
 from autosched.tir import interp, whole
 from autosched.tir.nodes import PrimFunc
 from autosched.tir.verify import verify
-from measure.baseline import memory_order
+from measure.verify.baseline import memory_order
 
 TARGETS = ("llvm", "llvm -mcpu=nehalem")
 

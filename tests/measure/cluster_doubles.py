@@ -19,15 +19,15 @@ from autosched.schedule import Schedule, Trace
 from autosched.target import Target
 from autosched.tir.canonical import program_hash
 from autosched.tir.nodes import PrimFunc
-from measure.build import LocalBuilder
+from measure.cluster.slot_process import CLAIMED
+from measure.cluster.worker import canary
 from measure.devices import Device
-from measure.local import LocalPool
+from measure.local.build import LocalBuilder
+from measure.local.pool import LocalPool
+from measure.local.slot import LocalRunner
 from measure.pool import OnResults, Pool
 from measure.replay import ReplayJob, ReplayPool, modelled
-from measure.slot import LocalRunner
-from measure.slot_process import CLAIMED
 from measure.status import MeasureResult, Status
-from measure.worker import canary
 
 DEVICE = Device("made up", "x86_64", 1, ("L1d 32K",), "none")
 OTHER = replace(DEVICE, model="made up otherwise")

@@ -10,9 +10,9 @@ import threading
 import time
 from pathlib import Path
 
-from measure.cluster import ClusterPool
-from measure.dispatch import Limits
-from measure.registry import State
+from measure.cluster.dispatch import Limits
+from measure.cluster.pool import ClusterPool
+from measure.cluster.registry import State
 
 AUTOSCHED = (sys.executable, "-m", "autosched.cli")
 HERE = Path(__file__).parent

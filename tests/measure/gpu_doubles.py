@@ -8,8 +8,8 @@ from autosched.codegen.artifact import KernelInfo
 from autosched.codegen.gpu.generate import GPUArtifact, Launch
 from autosched.target import Target
 from autosched.tir.nodes import PrimFunc
-from measure.build import compiled, params_of
-from measure.machine import GPU
+from measure.local.build import compiled, params_of
+from measure.machine.protocol import GPU
 
 BUILD_FUNC = "gpu_doubles:build_double"
 THREADS = 40

@@ -26,10 +26,10 @@ from autosched.codegen.artifact import Artifact, KernelInfo
 from autosched.codegen.llvm.assemble import compile_ir
 from autosched.errors import ScheduleError
 from autosched.tir.nodes import PrimFunc
-from measure.build import params_of
+from measure.local.build import params_of
 
 if TYPE_CHECKING:  # children import this module, and have no use for pools
-    from measure.local import LocalPool
+    from measure.local.pool import LocalPool
 
 PATIENT = 60.0
 """Seconds for a candidate whose limit is not what is tested: the machine may stand still."""
@@ -53,9 +53,9 @@ class Double:
 def make_pool(lock: Path, n_parallel: int = 1) -> LocalPool:
     """A pool of doubles; `lock` is a folder of its own for the lock, since other work on this
     machine must not hold up the tests."""
-    from measure.build import LocalBuilder
-    from measure.local import LocalPool
-    from measure.slot import LocalRunner
+    from measure.local.build import LocalBuilder
+    from measure.local.pool import LocalPool
+    from measure.local.slot import LocalRunner
 
     builder = LocalBuilder(
         timeout=PATIENT, n_parallel=n_parallel, build_func=BUILD_FUNC, memory_bytes=4 << 30
@@ -246,7 +246,7 @@ def write_file(nbytes: int) -> str:
 def cores_of_threads() -> tuple[int, list[list[int]]]:
     """The priority of a process, and the cores of its main thread and of another one, which are all
     that it has."""
-    from measure.threads import Threads
+    from measure.machine.threads import Threads
 
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:2])
     threads, stop = Threads(), threading.Event()

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from measure.cluster.dispatch import Dispatcher, Limits
+from measure.cluster.orders import Answer, Check, Command, Outcome, Send, Stop
+from measure.cluster.registry import Hello, Registry, Sighting
 from measure.devices import Device
-from measure.dispatch import Dispatcher, Limits
-from measure.orders import Answer, Check, Command, Outcome, Send, Stop
-from measure.registry import Hello, Registry, Sighting
 
 DEVICE = Device("made up", "x86_64", 1, (), "none")
 HELLO = Hello(DEVICE, "llvm", "tools", 1e-3)

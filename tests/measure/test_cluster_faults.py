@@ -17,9 +17,9 @@ from cluster_processes import QUICK, Cluster, slot_processes, wait_ready
 from distributed import Client
 
 from autosched.errors import MeasureError
-from measure.cluster import ClusterPool
-from measure.cluster_settings import STOP
-from measure.registry import DeviceStatus, State
+from measure.cluster.pool import ClusterPool
+from measure.cluster.registry import DeviceStatus, State
+from measure.cluster.settings import STOP
 from measure.status import MeasureResult, Status
 
 FUNC = vector_add()

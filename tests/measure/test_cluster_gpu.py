@@ -15,12 +15,12 @@ from autosched.cli.main import main
 from autosched.errors import MeasureError
 from autosched.sketch.default import default_schedule
 from autosched.target import available_cores
-from measure import supervisor
-from measure.cluster import ClusterPool
-from measure.dispatch import Limits
-from measure.slot_process import SlotOptions
-from measure.supervisor import Supervisor, slots_of_gpus
-from measure.worker import local_engine
+from measure.cluster import supervisor
+from measure.cluster.dispatch import Limits
+from measure.cluster.pool import ClusterPool
+from measure.cluster.slot_process import SlotOptions
+from measure.cluster.supervisor import Supervisor, slots_of_gpus
+from measure.cluster.worker import local_engine
 
 PATIENT = Limits(batch_seconds=1.0, batch_items=8, silence=30.0, stall=100.0, check=100.0)
 

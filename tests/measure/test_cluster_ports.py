@@ -14,8 +14,8 @@ import pytest
 from cluster_processes import AUTOSCHED, Cluster, Process
 
 from autosched.errors import MeasureError
-from measure.certs import make_certs
-from measure.cluster_settings import listening_host
+from measure.cluster.certs import make_certs
+from measure.cluster.settings import listening_host
 
 LISTEN = "0A"
 

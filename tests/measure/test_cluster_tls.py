@@ -17,10 +17,10 @@ from cluster_processes import AUTOSCHED, QUICK, Cluster, wait_ready
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from autosched.errors import MeasureError
-from measure import certs as certs_module
-from measure.certs import make_certs
-from measure.cluster import ClusterPool
-from measure.cluster_settings import check_address, security
+from measure.cluster import certs as certs_module
+from measure.cluster.certs import make_certs
+from measure.cluster.pool import ClusterPool
+from measure.cluster.settings import check_address, security
 from measure.status import MeasureResult, Status
 
 FUNC = vector_add()

@@ -11,11 +11,11 @@ from autosched.codegen.artifact import Param
 from autosched.codegen.cuda import compile_cuda
 from autosched.runtime.opencl import default_queue
 from autosched.runtime.queue import Queue
-from measure import gpu_machine
-from measure.gpu_compare import Comparison, compare_source
-from measure.gpu_memory import DeviceBuffers
+from measure.machine import gpu as gpu_machine
+from measure.machine.gpu_compare import Comparison, compare_source
+from measure.machine.gpu_memory import DeviceBuffers
 from measure.status import Status
-from measure.verification import Tolerance
+from measure.verify.verification import Tolerance
 
 Array = np.ndarray[Any, Any]
 

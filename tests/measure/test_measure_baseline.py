@@ -9,8 +9,8 @@ from autosched import ops, te
 from autosched.runtime.function import Function
 from autosched.target import Target
 from autosched.tir.nodes import PrimFunc
-from measure.baseline import memory_order
-from measure.build import build
+from measure.local.build import build
+from measure.verify.baseline import memory_order
 
 
 def loops(func: PrimFunc) -> list[list[str]]:

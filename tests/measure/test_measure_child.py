@@ -15,8 +15,8 @@ import pytest
 from measure_doubles import SLOW_IMPORT
 
 from autosched.errors import MeasureError
-from measure.child import MOST_PAUSES, Child, wait_any
-from measure.warm import START_SECONDS, Limits, Template
+from measure.process.child import MOST_PAUSES, Child, wait_any
+from measure.process.template_client import START_SECONDS, Limits, Template
 
 
 @pytest.fixture(scope="module")
@@ -302,8 +302,8 @@ def test_template_ended_from_outside_as_it_starts_is_started_again() -> None:
 
 SCRIPT = """
 import sys, time
-from measure.child import Child
-from measure.warm import START_SECONDS, Limits, Template
+from measure.process.child import Child
+from measure.process.template_client import START_SECONDS, Limits, Template
 template = Template(preload=["measure_doubles"])
 children = [Child(template, Limits()) for _ in range(2)]
 for c in children:

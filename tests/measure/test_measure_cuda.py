@@ -19,14 +19,14 @@ from autosched.errors import DeviceError
 from autosched.runtime.cuda import CUDAQueue
 from autosched.runtime.cuda_driver import Driver
 from autosched.target import Target
-from measure import runner
-from measure.build import build
-from measure.gpu_machine import Workspaces
-from measure.gpu_memory import DeviceBuffers, DeviceGuarded
-from measure.machine import GPU
+from measure.local import runner
+from measure.local.build import build
+from measure.machine.gpu import Workspaces
+from measure.machine.gpu_memory import DeviceBuffers, DeviceGuarded
+from measure.machine.protocol import GPU
 from measure.status import Status
 from measure.timing.gpu_clock_probe import build_clock_probe, probe_source
-from measure.verification import Tolerance
+from measure.verify.verification import Tolerance
 
 
 @pytest.fixture

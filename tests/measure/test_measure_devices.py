@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from measure import lock as lock_module
 from measure.devices import this_device
-from measure.lock import SlotLock, runtime_folder
+from measure.local import lock as lock_module
+from measure.local.lock import SlotLock, runtime_folder
 from measure.status import Status
 
 CPUINFO = """processor : 0
@@ -53,7 +53,7 @@ def test_device_caches(tmp_path: Path) -> None:
 HOLD = """
 import sys
 from pathlib import Path
-from measure.lock import SlotLock
+from measure.local.lock import SlotLock
 lock = SlotLock("cpu", Path(sys.argv[1]))
 with getattr(lock, sys.argv[2])():
     print("held", flush=True)

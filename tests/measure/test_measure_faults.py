@@ -18,12 +18,12 @@ from pathlib import Path
 import pytest
 from measure_doubles import BUILD_FUNC, PATIENT, Double, limited, make_pool, vector_add
 
-from measure import warm
-from measure.build import LocalBuilder
-from measure.local import LocalPool
+from measure.local.build import LocalBuilder
+from measure.local.pool import LocalPool
+from measure.local.slot import LocalRunner
 from measure.pool import JobHandle
-from measure.remains import CONTROL
-from measure.slot import LocalRunner
+from measure.process import template_client
+from measure.process.process_state import CONTROL
 from measure.status import MeasureResult, Status
 
 GOOD = Double("right")
@@ -274,7 +274,7 @@ def test_no_descriptors_left_is_no_fault_of_the_candidate(
 def test_template_that_was_stopped_is_replaced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(warm, "END_SECONDS", 0.1)
+    monkeypatch.setattr(template_client, "END_SECONDS", 0.1)
     with make_pool(tmp_path) as pool:
         job = pool.open_job(vector_add())
         before, control = pool._template.pid, pool._template._control
@@ -381,7 +381,7 @@ def test_two_pools_never_run_or_build_while_the_other_runs(tmp_path: Path) -> No
 
 
 def test_waiting_for_the_slot_is_on_a_clock_of_its_own(pool: LocalPool, job: JobHandle) -> None:
-    from measure.lock import SlotLock
+    from measure.local.lock import SlotLock
 
     assert pool.measure(job, [GOOD])[0].ok
     other = SlotLock(pool.runner.slot, pool.runner.lock_folder)

@@ -18,13 +18,13 @@ from autosched.schedule import Schedule
 from autosched.sketch.default import default_schedule
 from autosched.tir.nodes import PrimFunc
 from autosched.workloads import prim_func_of
-from measure.build import LocalBuilder
-from measure.local import LocalPool, runs
-from measure.lock import SlotLock
-from measure.machine import GPU
+from measure.local.build import LocalBuilder
+from measure.local.lock import SlotLock
+from measure.local.pool import LocalPool, runs
+from measure.local.runner import Probes
+from measure.local.slot import LocalRunner, gpu_slot
+from measure.machine.protocol import GPU
 from measure.pool import JobHandle
-from measure.runner import Probes
-from measure.slot import LocalRunner, gpu_slot
 from measure.status import Status
 
 GOOD = Double("right")
@@ -194,7 +194,7 @@ def test_large_data_is_no_leak(
     tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A runner that holds a job's data is not replaced for it."""
-    monkeypatch.setattr("measure.slot.GROW_BYTES", 200 << 20)
+    monkeypatch.setattr("measure.local.slot.GROW_BYTES", 200 << 20)
     x = te.placeholder((1 << 24,), name="x")
     func = te.create_prim_func([x, te.compute(x.shape, lambda i: x[i] + 1, name="y")])
     folder = tmp_path_factory.mktemp("lock")

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from autosched.codegen.artifact import Artifact, KernelInfo
-from measure.host import AGE, FRESH, Best, this_machine
-from measure.runner import Probes
-from measure.slot import LocalRunner, Slot
+from measure.local.runner import Probes
+from measure.local.slot import LocalRunner, Slot
+from measure.machine.host import AGE, FRESH, Best, this_machine
+from measure.process.template_client import Template
 from measure.timing.block import Block, estimate
-from measure.warm import Template
 
 NEAR = 1.5
 CODE = Artifact(b"", KernelInfo("kernel", ()), "llvm")
@@ -111,7 +111,7 @@ def test_probe_of_a_slot_is_compared_with_the_best_of_this_machine(
 ) -> None:
     """On one thread and on all; a machine of which nothing is known is looked at for longer."""
     usual: list[bool] = []
-    monkeypatch.setattr("measure.slot.sharing_is_usual", lambda: bool(usual))
+    monkeypatch.setattr("measure.local.slot.sharing_is_usual", lambda: bool(usual))
     asked: list[float] = []
     cycles = {1: 20.0, 2: 21.0}
 

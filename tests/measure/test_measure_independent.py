@@ -19,11 +19,11 @@ from autosched.tir import whole
 from autosched.tir.nodes import PrimFunc, outputs_of
 from autosched.tuning.best import schedule_of
 from autosched.workloads import prim_func_of
-from measure import independent
-from measure.build import BuildReply
-from measure.independent import Examined, check, is_unusual
-from measure.local import LocalPool, LocalRunner
-from measure.verification import tolerance_of
+from measure.local.build import BuildReply
+from measure.local.pool import LocalPool, LocalRunner
+from measure.verify import independent
+from measure.verify.independent import Examined, check, is_unusual
+from measure.verify.verification import tolerance_of
 
 OPERATORS = {
     "matmul": (96, 64, 80),
@@ -140,7 +140,7 @@ def test_a_histogram_is_tuned(tmp_path: Path) -> None:
 def test_a_job_says_what_was_not_recomputed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from measure.slot import Slot
+    from measure.local.slot import Slot
 
     text = "the interpreter has recomputed no element of Y"
     monkeypatch.setattr(Slot, "examine", lambda self, job: Examined(missing=text))

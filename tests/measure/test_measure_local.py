@@ -19,11 +19,11 @@ from autosched.errors import MeasureError
 from autosched.schedule import Schedule, Trace
 from autosched.tir.nodes import PrimFunc
 from autosched.workloads import prim_func_of
-from measure.build import LocalBuilder
-from measure.local import LocalPool
-from measure.lock import SlotLock
+from measure.local.build import LocalBuilder
+from measure.local.lock import SlotLock
+from measure.local.pool import LocalPool
+from measure.local.slot import LocalRunner
 from measure.pool import JobHandle, Pool
-from measure.slot import LocalRunner
 from measure.status import MeasureResult, Status
 
 GOOD = Double("right")

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from measure_doubles import Double, make_pool, vector_add
 
-from measure.job import Job
-from measure.local import LocalPool
+from measure.local.job import Job
+from measure.local.pool import LocalPool
+from measure.local.slot import Later
 from measure.pool import JobHandle
-from measure.slot import Later
 from measure.status import MeasureResult, Status
 from measure.timing.block import Block
 from measure.timing.plan import SEARCH

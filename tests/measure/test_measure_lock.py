@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from autosched.cli import doctor
-from measure import lock as module
-from measure.lock import SlotLock
+from measure.local import lock as module
+from measure.local.lock import SlotLock
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def lock(tmp_path: Path) -> Iterator[SlotLock]:
 HOLD = """
 import sys, time
 from pathlib import Path
-from measure.lock import SlotLock
+from measure.local.lock import SlotLock
 with getattr(SlotLock("cpu", Path(sys.argv[1])), sys.argv[2])():
     print("held", flush=True)
     time.sleep(1000)

@@ -14,9 +14,9 @@ from autosched.schedule import Trace
 from autosched.sketch.generate import generate_space
 from autosched.tir.nodes import PrimFunc
 from autosched.workloads import prim_func_of
-from measure.build import LocalBuilder
-from measure.local import LocalPool
-from measure.slot import LocalRunner
+from measure.local.build import LocalBuilder
+from measure.local.pool import LocalPool
+from measure.local.slot import LocalRunner
 from measure.status import Status
 
 # Extents that tiles do not divide, of every kind of block that there is.

@@ -15,13 +15,13 @@ from pathlib import Path
 import pytest
 from measure_doubles import BUILD_FUNC, Double, vector_add
 
-from measure import folders
-from measure.build import LocalBuilder
-from measure.child import Child
-from measure.local import LocalPool
-from measure.slot import LocalRunner
+from measure.local.build import LocalBuilder
+from measure.local.pool import LocalPool
+from measure.local.slot import LocalRunner
+from measure.process import folders
+from measure.process.child import Child
+from measure.process.template_client import Limits, Template
 from measure.status import Status
-from measure.warm import Limits, Template
 
 HERE = Path(__file__).parent
 
@@ -75,7 +75,7 @@ def test_folder_goes_when_the_child_is_killed(template: Template) -> None:
 
 OWNER = """
 import sys, time
-from measure.warm import Template
+from measure.process.template_client import Template
 template = Template()
 template.start()
 print(template.pid, template._folder, flush=True)
@@ -120,9 +120,9 @@ sys.path.insert(0, {here!r})
 print("the program runs", flush=True)
 from pathlib import Path
 from measure_doubles import BUILD_FUNC, Double, vector_add
-from measure.build import LocalBuilder
-from measure.local import LocalPool
-from measure.slot import LocalRunner
+from measure.local.build import LocalBuilder
+from measure.local.pool import LocalPool
+from measure.local.slot import LocalRunner
 runner = LocalRunner(budget_ms=2, lock_folder=Path({lock!r}))
 builder = LocalBuilder(build_func=BUILD_FUNC, n_parallel=1)
 with LocalPool(builder=builder, runner=runner) as pool:

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from measure.child import Child
-from measure.threads import Threads, counted
-from measure.warm import Limits, Template
+from measure.machine.threads import Threads, counted
+from measure.process.child import Child
+from measure.process.template_client import Limits, Template
 
 
 @pytest.fixture(scope="module")

@@ -10,12 +10,12 @@ import pytest
 from autosched import te
 from autosched.codegen.artifact import Param
 from autosched.tir.nodes import PrimFunc
-from measure import verification
-from measure.inputs import RECIPES, InputSpec, fill, input_specs, quality
-from measure.machine import GPU
-from measure.runner import JobSpec
+from measure.local.runner import JobSpec
+from measure.machine.protocol import GPU
 from measure.status import Status
-from measure.verification import (
+from measure.verify import verification
+from measure.verify.inputs import RECIPES, InputSpec, fill, input_specs, quality
+from measure.verify.verification import (
     GUARD_BYTES,
     Buffers,
     Expected,

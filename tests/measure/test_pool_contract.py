@@ -10,8 +10,8 @@ from cluster_processes import Cluster
 from pool_contract import PoolContract
 
 from autosched.target import Target
-from measure.cluster import ClusterPool
-from measure.local import LocalPool
+from measure.cluster.pool import ClusterPool
+from measure.local.pool import LocalPool
 from measure.replay import ReplayPool, modelled
 
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 from pool_simulation import HELLO, Simulation
 
-from measure.dispatch import SPARED
-from measure.orders import Answer, Cancelled, Check, Command, Lost, Send, Stop
-from measure.registry import Sighting, State
+from measure.cluster.dispatch import SPARED
+from measure.cluster.orders import Answer, Cancelled, Check, Command, Lost, Send, Stop
+from measure.cluster.registry import Sighting, State
 
 
 def ready(count: int, names: str = "ab", strikes: int = 3) -> Simulation:

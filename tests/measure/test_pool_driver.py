@@ -14,14 +14,13 @@ from cluster_doubles import DEVICE, candidates, vector_add
 from autosched.codegen.build import toolchain
 from autosched.errors import MeasureError
 from autosched.schedule import Trace
-from measure import driver
-from measure.cluster import ClusterPool
-from measure.dispatch import Limits
-from measure.registry import Hello, Sighting
-from measure.simulated import SimulatedTransport
+from measure.cluster import driver
+from measure.cluster.dispatch import Limits
+from measure.cluster.pool import ClusterPool
+from measure.cluster.registry import Hello, Sighting
+from measure.cluster.transport import Ended, Event, Listing, Message
+from measure.cluster.wire import JsonDict, encode_hello, encode_result
 from measure.status import MeasureResult, Status
-from measure.transport import Ended, Event, Listing, Message
-from measure.wire import JsonDict, encode_hello, encode_result
 
 FUNC = vector_add()
 LIMITS = Limits(batch_seconds=4.0, batch_items=8, silence=0.3, stall=60.0, check=60.0)
@@ -297,16 +296,3 @@ def test_driver_asks_large_pools_for_fewer_messages() -> None:
                 pass
             pool.measure(job, candidates(FUNC, 1))
     assert asked == [0.5, 1.4]
-
-
-def test_simulated_devices_measure_all_and_stop_when_told() -> None:
-    names = [f"d{n}" for n in range(20)]
-    transport = SimulatedTransport(dict.fromkeys(names, HELLO), timed(0.5), 0.01)
-    with ClusterPool("simulated", target="llvm -num-cores=1", transport=transport) as pool:
-        job = pool.open_job(FUNC)
-        results = pool.measure(job, candidates(FUNC, 200))
-        assert seconds_of(results) == [0.5] * 200
-        cancel = threading.Event()
-        results = pool.measure(job, candidates(FUNC, 200), None, lambda _: cancel.set(), cancel)
-        assert {r.status for r in results} == {Status.OK, Status.CANCELLED}
-        assert seconds_of(pool.measure(job, candidates(FUNC, 20))) == [0.5] * 20

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pool_simulation import NAMES, Simulation
 
-from measure.dispatch import RETRIES
-from measure.orders import Cancelled, Lost, Send
+from measure.cluster.dispatch import RETRIES
+from measure.cluster.orders import Cancelled, Lost, Send
 
 ACTIONS = st.lists(
     st.tuples(

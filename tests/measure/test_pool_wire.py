@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 from cluster_doubles import DEVICE
 
-from measure.registry import Hello
-from measure.status import Distribution, MeasureResult, Status
-from measure.wire import (
+from measure.cluster.registry import Hello
+from measure.cluster.wire import (
     LONGEST_ERROR,
     WireError,
     decode_distribution,
@@ -22,6 +21,7 @@ from measure.wire import (
     encode_hello,
     encode_result,
 )
+from measure.status import Distribution, MeasureResult, Status
 
 GOOD = MeasureResult(
     Status.OK, seconds=1e-3, raw_seconds=2e-3, spread=0.1, noise=0.2, runs=3,

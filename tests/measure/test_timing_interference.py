@@ -11,7 +11,7 @@ import pytest
 from autosched.codegen.artifact import Artifact, KernelInfo
 from autosched.codegen.llvm.assemble import assembly
 from autosched.target import Target
-from measure.runner import Probes, observed
+from measure.local.runner import Probes, observed
 from measure.timing import interference
 from measure.timing.block import estimate
 from measure.timing.interference import (

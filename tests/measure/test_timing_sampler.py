@@ -14,15 +14,15 @@ import pytest
 
 from autosched.codegen.artifact import Artifact, KernelInfo
 from autosched.errors import DeviceError
-from measure import runner
-from measure.child import Outcome, OutcomeKind
-from measure.runner import Probes
-from measure.slot import LocalRunner, Slot
+from measure.local import runner
+from measure.local.runner import Probes
+from measure.local.slot import LocalRunner, Slot
+from measure.process.child import Outcome, OutcomeKind
+from measure.process.template_client import Template
 from measure.status import Status
 from measure.timing.block import Block, estimate
 from measure.timing.plan import SEARCH, StopRule, TimingPlan, final
 from measure.timing.sampler import BETWEEN_RUN_INFLATION, Noise, Sampler, combine
-from measure.warm import Template
 
 CODE = Artifact(b"", KernelInfo("kernel", (), parallel=True), "llvm")
 FINAL = final(6)

@@ -12,8 +12,8 @@ from typing import Any, cast
 import pytest
 
 from autosched.tuning import SearchTask
+from measure.cluster.registry import DeviceStatus, State
 from measure.devices import Device, this_device
-from measure.registry import DeviceStatus, State
 from records import Job, JobQueue, Lease, Store, StoreUnavailable
 from records.submissions import Submission
 from server import children

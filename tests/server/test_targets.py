@@ -11,8 +11,8 @@ from problem_shape import check_problem
 from serving import serving
 
 from autosched.target import Target
+from measure.cluster.registry import DeviceStatus, State
 from measure.devices import Device
-from measure.registry import DeviceStatus, State
 from server import workers as workers_module
 from server.devices import gpu_here, lacks
 from server.problems import ProblemError

@@ -20,7 +20,7 @@ from autosched.tir import admit
 from autosched.tir.module import IRModule
 from autosched.tir.nodes import Access, PrimFunc
 from autosched.tir.verify import verify
-from measure.build import build
+from measure.local.build import build
 
 
 def beyond() -> PrimFunc:

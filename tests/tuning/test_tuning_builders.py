@@ -100,7 +100,9 @@ def test_every_fault_becomes_a_record_and_the_search_goes_on(tmp_path: Path) -> 
 
 
 def test_runner_options_reach_the_pool(tmp_path: Path) -> None:
-    records = tune(tmp_path / "a.json", "measure.build:build", runner=at.LocalRunner(threads=1))
+    records = tune(
+        tmp_path / "a.json", "measure.local.build:build", runner=at.LocalRunner(threads=1)
+    )
     assert {r.status for r in records} == {OK}
 
 

@@ -15,7 +15,7 @@ from autosched.errors import AutoschedError, TuningError
 from autosched.target import Target
 from autosched.tuning.pools import PoolAddress, pool_from
 from autosched.tuning.session import AHEAD
-from measure.local import LocalPool
+from measure.local.pool import LocalPool
 from measure.pool import Pool
 from measure.replay import ReplayPool
 from measure.status import MeasureResult

@@ -11,7 +11,7 @@ import pytest
 import autosched as at
 from autosched import te
 from autosched.errors import AutoschedError, TargetError, TuningError, WorkloadError
-from measure.local import LocalPool
+from measure.local.pool import LocalPool
 
 
 def rows(n: int, m: int) -> list[te.Tensor]:

@@ -10,7 +10,7 @@ from autosched.codegen.llvm.assemble import compile_ir
 from autosched.schedule import Trace
 from autosched.target import Target
 from autosched.tir.nodes import PrimFunc
-from measure.build import build
+from measure.local.build import build
 
 
 def broken(func: PrimFunc, trace: Trace, target: Target) -> Any:

@@ -1,0 +1,213 @@
+"""Batches as Dask tasks: one a slot, pinned to its worker; messages as events of one topic."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import queue
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import dask
+from distributed import Client, Future
+
+from autosched.errors import MeasureError
+from measure.cluster.registry import Sighting
+from measure.cluster.settings import ROSTER, SETTINGS, STOP, check_address, quiet, security
+from measure.cluster.transport import Disconnected, Ended, Event, Listing, Message
+from measure.cluster.wire import JsonDict, explained
+from measure.slot_process import run_batch
+
+ROSTER_SECONDS = 1.0
+SILENCE_SECONDS = 15.0
+CONNECT_SECONDS = 5.0
+TELL_SECONDS = 10.0
+PAUSE_SECONDS = 0.5
+MOST_MESSAGES = 100_000
+
+
+class DaskTransport:
+    """See `measure.cluster.transport.Transport`.
+
+    Connects at once. `patience`: seconds for which a lost scheduler is looked for. Raises
+    MeasureError if it cannot be reached, or does not accept our certificate.
+    """
+
+    def __init__(self, address: str, tls_dir: Path | None = None, patience: float = 300.0) -> None:
+        self.address = check_address(address, tls_dir)
+        self._security = security(tls_dir, "client")
+        self._patience = patience
+        self._inbox: queue.Queue[tuple[int, Event]] = queue.Queue()
+        self._listing: Listing | None = None
+        self._futures: dict[int, Future[None]] = {}
+        self._client: Client | None = None
+        self._era = 0
+        self._lost_at = 0.0
+        self._watch: Any = None
+        self.topic = f"autosched-{uuid.uuid4().hex}"
+        try:
+            self._connect()
+        except (OSError, RuntimeError, ValueError) as e:
+            self.close()
+            raise MeasureError(
+                f"cannot reach a scheduler at {self.address}: {explained(e)}; is `autosched "
+                "scheduler` running there, and do both sides have certificates of one authority?"
+            ) from e
+
+    def send(self, batch: int, address: str, label: str, request: JsonDict) -> None:
+        """See `Transport.send`."""
+        if self._client is None:
+            return  # the dispatcher is told that nobody can be reached
+        era = self._era
+        future = self._client.submit(
+            run_batch,
+            self.topic,
+            {**request, "batch": batch, "key": f"{self.topic}/{batch}"},
+            key=f"{self.topic}-{era}-{batch}",
+            workers=[address],
+            allow_other_workers=False,
+            resources={label: 1},
+            pure=False,
+            retries=0,
+        )
+        self._futures[batch] = future
+        future.add_done_callback(lambda f: self._over(era, batch, f))
+
+    def stop(self, batch: int, address: str, forget: bool) -> None:
+        """See `Transport.stop`."""
+        future = self._futures.pop(batch, None) if forget else None
+        if self._client is None:
+            return
+        # Best effort: a worker that cannot be told goes on until it has measured the batch.
+        _on_loop(self._client, self._tell, self._client, address, f"{self.topic}/{batch}")
+        if future is not None:
+            future.cancel()
+
+    def receive(self, seconds: float) -> list[Event]:
+        """See `Transport.receive`."""
+        if self._client is None:
+            self._reconnect(seconds)
+        out: list[Event] = []
+        with contextlib.suppress(queue.Empty):
+            self._take(self._inbox.get(timeout=seconds), out)
+            while True:
+                self._take(self._inbox.get_nowait(), out)
+        listing, self._listing = self._listing, None
+        if self._client is not None and listing is not None:
+            out.append(listing)
+        return out
+
+    def close(self) -> None:
+        """See `Transport.close`."""
+        client, self._client = self._client, None
+        self._era += 1
+        self._futures.clear()
+        if client is None:
+            return
+        if self._watch is not None:
+            _on_loop(client, self._watch.cancel)
+            self._watch = None
+        with contextlib.suppress(OSError, asyncio.TimeoutError):
+            client.close(timeout=2)
+
+    def _over(self, era: int, batch: int, future: Future[None]) -> None:
+        """A task is over. In a thread of Dask's."""
+        if future.status != "cancelled":
+            self._inbox.put((era, Ended(batch, _error(future))))
+        elif batch in self._futures:
+            # Dask's client found the scheduler gone, and forgets its tasks. It connects again by
+            # itself, to a scheduler that knows nothing of our topic.
+            self._lost(era, "the connection was lost")
+
+    def _lost(self, era: int, why: str) -> None:
+        self._inbox.put((era, Disconnected(f"the scheduler at {self.address}: {why}")))
+
+    def _take(self, found: tuple[int, Event], out: list[Event]) -> None:
+        era, event = found
+        if era != self._era:
+            return
+        out.append(event)
+        if isinstance(event, Ended):
+            self._futures.pop(event.batch, None)
+        elif isinstance(event, Disconnected):
+            self._lost_at = time.monotonic()
+            self.close()
+
+    def _connect(self) -> None:
+        """A new client, and its watch. Raises OSError and the like."""
+        quiet()
+        self._era += 1
+        era = self._era
+        with dask.config.set(SETTINGS):
+            client = Client(
+                self.address,
+                security=self._security,
+                timeout=CONNECT_SECONDS,
+                set_as_default=False,
+                name="autosched",
+            )
+        self._client = client
+        client.subscribe_topic(self.topic, lambda event: self._inbox.put((era, Message(event[1]))))
+        _on_loop(client, self._start_watch, client, era)
+
+    def _start_watch(self, client: Client, era: int) -> None:
+        self._watch = asyncio.ensure_future(self._look(client, era))
+
+    async def _look(self, client: Client, era: int) -> None:
+        """Ask the scheduler who is there, until it does not answer or is another one."""
+        known = None
+        while True:
+            try:
+                call = getattr(client.scheduler, ROSTER)()
+                name, rows = await asyncio.wait_for(call, SILENCE_SECONDS)
+            except Exception as e:
+                # Whatever went wrong: a scheduler that does not say who is there is lost.
+                self._lost(era, f"it does not answer: {type(e).__name__}: {e}")
+                return
+            if known not in (None, name):
+                self._lost(era, "it was started again")
+                return
+            known = name
+            self._listing = Listing(
+                {str(n): Sighting(str(label), str(a), float(age)) for n, label, a, age in rows}
+            )
+            await asyncio.sleep(ROSTER_SECONDS)
+
+    def _reconnect(self, seconds: float) -> None:
+        """Try once. Raises MeasureError when patience is at its end."""
+        try:
+            self._connect()
+        except (OSError, RuntimeError, ValueError) as e:
+            self.close()
+            if time.monotonic() - self._lost_at > self._patience:
+                raise MeasureError(
+                    f"the scheduler at {self.address} did not come back within "
+                    f"{self._patience:.0f} s: {explained(e)}"
+                ) from e
+            time.sleep(min(seconds, PAUSE_SECONDS))
+
+    @staticmethod
+    async def _tell(client: Client, address: str, key: str) -> None:
+        with contextlib.suppress(OSError, asyncio.TimeoutError, RuntimeError, ValueError):
+            call = getattr(client.scheduler, STOP)(worker=address, batch=key)
+            await asyncio.wait_for(call, TELL_SECONDS)
+
+
+def _on_loop(client: Client, call: Callable[..., Any], *arguments: Any) -> None:
+    """Have the client's own thread do something."""
+    assert client.loop is not None
+    client.loop.add_callback(call, *arguments)
+
+
+def _error(future: Future[None]) -> str | None:
+    """Why a task failed, None if it did not. No exception of the other side is raised here."""
+    if future.status == "finished":
+        return None
+    if future.status == "error":
+        # Its text is enough, and the exception's class may be one that is not known here.
+        failure = future._state.exception if future._state else None
+        return "its task failed" if failure is None else explained(failure)
+    return f"its task is {future.status}"

@@ -1,0 +1,476 @@
+"""Who measures what: the dispatcher of a pool of many devices, as a pure state machine.
+
+It does no input or output and reads no clock. A transport tells it what happened, with the time;
+`commands` says what to send; `take` gives what is decided. The rules:
+
+- A device has one batch in work, and gets the next shortly before it is through, so that it need
+  not wait. What had not begun when its device was lost is put back, blames nobody and is no repeat:
+  a worker that dies repeats one batch at most. What waits behind a batch that takes longer than was
+  thought is taken back for a device that has nothing to do.
+- Each item of a call is decided exactly once: by the first answer to it, or as lost after RETRIES
+  more attempts, or as cancelled. Whatever comes later is dropped.
+- A batch whose worker went silent is given up and its open items go to others; its answers still
+  count if they come first. After a malformed answer nothing of that batch counts any more.
+- Items that were lost once go out in smaller batches, and alone the last time: a candidate is
+  blamed only for what happened while no other was there. Who was lost time and again before a batch
+  was told to have begun is under suspicion as well: else there would be no end to it.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections import Counter, deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from measure.cluster.orders import Answer, Cancelled, Check, Command, Lost, Outcome, Send, Stop
+from measure.cluster.registry import Hello, Registry, Sighting, State
+
+RETRIES = 2
+SPARED = 3
+"""Times that an item may be lost before its batch began, and is not blamed."""
+LEAST_ITEMS = 8
+USUAL_SECONDS = 0.25
+"""What a candidate takes on a device of which nothing is known yet."""
+MANY = 100
+FIRST_ITEMS = 4
+"""What a device gets first where more than `MANY` stand still at once: writing full batches for all
+of them takes long, and the next one follows."""
+LOOK_SECONDS = 0.5  # between two looks for batches that are overdue
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Sizes and patience; times in seconds.
+
+    A batch is for `batch_seconds` of a device's time, and at most `batch_items`: enough that what
+    a batch costs to dispatch (2 ms) does not count, few enough that little is lost with it. The
+    next one is sent `lead` before its end: as long may the way there take, and the dispatcher be
+    busy with other devices. `silence`: without a sign of life a worker is taken for dead. `stall`:
+    as long may a worker live without an answer. `check`: for the canary.
+    """
+
+    batch_seconds: float = 4.0
+    batch_items: int = 32
+    lead: float = 2.0
+    silence: float = 20.0
+    stall: float = 600.0
+    check: float = 120.0
+
+
+@dataclass
+class _Flight:
+    """A batch that a device has. `items`: those not answered by it; empty for a canary. `since`:
+    when it was sent, or the one before it ended."""
+
+    batch: int
+    name: str
+    call: int
+    items: set[int]
+    since: float
+    heard_at: float
+    check: bool = False
+    started: bool = False
+    moved_at: float = 0.0
+    void: bool = False
+    size: int = 0
+
+
+@dataclass
+class _Call:
+    """What is to be decided now."""
+
+    number: int
+    open: set[int]
+    fresh: deque[int]
+    alike: bool = True
+    again: deque[int] = field(default_factory=deque)
+    attempts: dict[int, int] = field(default_factory=dict)
+    spared: Counter[int] = field(default_factory=Counter)
+
+
+@dataclass
+class Counters:
+    """What happened so far in a pool's life."""
+
+    batches: int = 0
+    answers: int = 0
+    repeats: int = 0
+    """Items that were sent once more."""
+    late: int = 0
+    """Answers of batches that had been given up, and were the first all the same."""
+    dropped: int = 0
+    """Answers that came when all was decided, or that nobody asked for."""
+
+
+class Dispatcher:
+    """See the module. One call (a list of items) at a time."""
+
+    def __init__(self, registry: Registry, limits: Limits | None = None) -> None:
+        self.registry = registry
+        self.limits = limits or Limits()
+        self.counters = Counters()
+        self._flights: dict[int, _Flight] = {}
+        self._given_up: dict[int, _Flight] = {}
+        self._on: dict[str, list[_Flight]] = {}  # what a device has, the one in work first
+        self._due: list[tuple[float, int]] = []  # when batches in work want one to follow them
+        self._call = _Call(0, set(), deque())
+        self._decided: list[tuple[int, Outcome]] = []
+        self._stops: list[Stop] = []
+        self._batches = 0
+        self._look_again = -math.inf
+
+    # The call -------------------------------------------------------------------------------
+
+    def begin(self, count: int, alike: bool = True) -> None:
+        """Start a call of `count` items; what is left of the one before is nobody's any more.
+
+        `alike`: whether they are candidates, by whose times a device's pace is known."""
+        self.cancel()
+        self._decided = []
+        self._given_up.clear()
+        self._call = _Call(self._call.number + 1, set(range(count)), deque(range(count)), alike)
+
+    @property
+    def done(self) -> bool:
+        """Whether every item of the call is decided."""
+        return not self._call.open
+
+    def cancel(self) -> None:
+        """Decide all open items of the call as cancelled."""
+        for item in sorted(self._call.open):
+            self._decided.append((item, Cancelled()))
+        self._call.open.clear()
+        for flight in self._flights.values():
+            if flight.call == self._call.number and not flight.check and not flight.void:
+                self._stops.append(Stop(flight.batch, flight.name, forget=False))
+                flight.void = True
+
+    def take(self) -> list[tuple[int, Outcome]]:
+        """What was decided since the last time, in order."""
+        out, self._decided = self._decided, []
+        return out
+
+    # What happens ---------------------------------------------------------------------------
+
+    def roster(self, seen: Mapping[str, Sighting], now: float) -> None:
+        """The scheduler's listing of workers."""
+        for name, why in self.registry.sight(seen, now).items():
+            flights = self._on.get(name)
+            if not flights:
+                continue
+            self._unwanted(flights[0])
+            if flights[0].check:
+                self._forget(flights[0])  # it left before it was asked to do anything
+            else:
+                self._lose(flights[0], why, now)
+
+    def disconnected(self, why: str, now: float) -> None:
+        """Nobody can be reached. No candidate and no device is to blame."""
+        for flight in list(self._flights.values()):
+            self._give_up(flight)
+            self._put_back(flight, why, blame=False)
+        for device in self.registry.listing():
+            if device.state is not State.GONE:
+                self.registry.gone(device.name, why)
+
+    def beat(self, batch: int, now: float) -> None:
+        """The worker lives and has this batch in work."""
+        flight = self._flights.get(batch)
+        if flight is not None:
+            self.registry.heard(flight.name, now)
+            flight.heard_at = now
+            if not flight.started:
+                flight.started, flight.moved_at = True, now
+                self._want_next(flight)
+
+    def wants(self, batch: int) -> bool:
+        """Whether answers of this batch count."""
+        return self._wanted(batch) is not None
+
+    def answers(self, batch: int, found: Sequence[tuple[int, Any]], now: float) -> None:
+        """Items and their results, checked already."""
+        flight = self._wanted(batch)
+        if flight is None:
+            self.counters.dropped += len(found)
+            return
+        self.beat(batch, now)
+        flight.moved_at = now
+        call, mine, name = self._call, flight.items, flight.name
+        counted = 0
+        for item, value in found:
+            if item not in mine or item not in call.open:
+                mine.discard(item)
+                continue
+            mine.remove(item)
+            counted += 1
+            self._decide(item, Answer(value, name, call.attempts.get(item, 0)))
+        self.counters.answers += counted
+        self.counters.dropped += len(found) - counted
+        self.counters.late += counted if batch in self._given_up else 0
+
+    def unfit(self, batch: int, item: int, why: str, now: float) -> None:
+        """The worker says that its device, not the candidate, was at fault."""
+        flight = self._wanted(batch)
+        if flight is None or item not in flight.items:
+            self.counters.dropped += 1
+            return
+        if batch in self._given_up:
+            return  # it was put back already
+        self.beat(batch, now)
+        flight.items.discard(item)
+        self.registry.fault(flight.name, why, now)
+        self._again(item, f"{flight.name}: {why}", blame=True)
+        for other in [f for f in self._on[flight.name] if not f.started]:
+            self._take_back(other, why)  # first the device has to show that it is well
+
+    def garbage(self, batch: int, why: str, now: float) -> None:
+        """A message that is not as agreed: nothing of this batch is believed from here on."""
+        flight = self._flights.get(batch)
+        if flight is not None:
+            self._unwanted(flight)
+            self._lose(flight, f"its answer is malformed: {why}", now)
+        self._given_up.pop(batch, None)
+
+    def passed(self, batch: int, hello: Hello, now: float) -> None:
+        """A canary is well."""
+        flight = self._flights.get(batch)
+        if flight is not None and flight.check:
+            self.registry.passed(flight.name, hello, now)
+
+    def ended(self, batch: int, error: str | None, now: float) -> None:
+        """The transport says that a batch is over, with an error if it went wrong."""
+        self._given_up.pop(batch, None)
+        flight = self._flights.get(batch)
+        if flight is None:
+            return
+        if error is None and flight.items and not flight.void:
+            error = f"its worker ended a batch without answers to {len(flight.items)} candidates"
+        if error is None and flight.check and self.registry[flight.name].state is State.CHECKING:
+            error = "its worker said nothing about the canary"
+        if error is not None:
+            self._lose(flight, error, now)
+            self._given_up.pop(batch, None)
+            return
+        well = self.registry[flight.name].state is State.BUSY
+        self._forget(flight)
+        if flight.size and not flight.void and well:
+            size = flight.size if self._call.alike else 0
+            self.registry.did(flight.name, size, max(0.0, now - flight.since))
+        if following := self._on.get(flight.name):
+            following[0].since = now
+            if following[0].started:  # that it has begun may be told before this
+                self._want_next(following[0])
+        else:
+            self.registry.working(flight.name, busy=False)
+
+    # What to do -----------------------------------------------------------------------------
+
+    def commands(self, now: float) -> list[Command]:
+        """Everything that is to be sent now."""
+        if now >= self._look_again:
+            self._look_again = now + LOOK_SECONDS
+            self._give_up_overdue(now)
+            self._free_waiting(now)
+        out: list[Command] = [*self._stops]
+        self._stops.clear()
+        for name in self.registry.unchecked(now, self.limits.silence):
+            if name not in self._on:
+                self.registry.checking(name)
+                out.append(Check(self._launch(name, (), now, check=True), name))
+        if self._call.open:
+            idle = self._idle()
+            most = FIRST_ITEMS if len(idle) > MANY else self.limits.batch_items
+            for name in [*idle, *self._soon_through(now)]:
+                items = self._pick(name, most)
+                if not items:
+                    break
+                self.registry.working(name, busy=True)
+                out.append(Send(self._launch(name, items, now), name, items))
+        return out
+
+    def _idle(self) -> list[str]:
+        """Devices that have nothing to do and could."""
+        return [n for n in self.registry.named(State.READY) if n not in self._on]
+
+    def _soon_through(self, now: float) -> list[str]:
+        """Devices that will soon be through with all that they have."""
+        out: dict[str, None] = {}
+        while self._due and self._due[0][0] <= now:
+            flight = self._flights.get(heapq.heappop(self._due)[1])
+            if flight is None or self.registry[flight.name].state is not State.BUSY:
+                continue
+            if self._on[flight.name] != [flight] or flight.void:
+                continue
+            if self._wants_next_at(flight) > now:  # thought so before the one ahead of it ended
+                continue
+            out[flight.name] = None
+        return list(out)
+
+    def _want_next(self, flight: _Flight) -> None:
+        if flight.size:
+            heapq.heappush(self._due, (self._wants_next_at(flight), flight.batch))
+
+    def _wants_next_at(self, flight: _Flight) -> float:
+        return self._expected_end(flight) - self.limits.lead
+
+    def _expected_end(self, flight: _Flight) -> float:
+        """When a batch will be through, if its candidates take as long as those before."""
+        pace = self.registry[flight.name].seconds_each or USUAL_SECONDS
+        return flight.since + flight.size * pace
+
+    def _give_up_overdue(self, now: float) -> None:
+        for flight in list(self._flights.values()):
+            # What is lost takes along what stands behind it.
+            why = self._overdue(flight, now) if flight.batch in self._flights else ""
+            if why:
+                self._unwanted(flight)
+                self._lose(flight, why, now)
+
+    def _free_waiting(self, now: float) -> None:
+        """Take back what waits behind a batch that takes too long, if others have nothing to do."""
+        call = self._call
+        if self._drop_decided(call.again) or self._drop_decided(call.fresh):
+            return
+        idle = len(self._idle())
+        for flights in list(self._on.values()) if idle else ():
+            late = now - self._expected_end(flights[0]) > self.limits.lead
+            if late and len(flights) > 1 and idle:
+                idle -= 1
+                self._take_back(flights[1], "it waited too long")
+
+    def _pick(self, name: str, most: int) -> tuple[int, ...]:
+        """The items of the next batch for a device, `most` at most."""
+        call = self._call
+        queue = call.again if self._drop_decided(call.again) else call.fresh
+        if not self._drop_decided(queue):
+            return ()
+        tries = call.attempts.get(queue[0], 0)
+        size = min(most, self._size(name, len(call.again) + len(call.fresh)))
+        if tries:
+            size = 1 if tries >= RETRIES else max(1, size // 4)
+        items: list[int] = []
+        while self._drop_decided(queue) and len(items) < size:
+            if call.attempts.get(queue[0], 0) != tries:
+                break
+            items.append(queue.popleft())
+        return tuple(items)
+
+    def _drop_decided(self, queue: deque[int]) -> bool:
+        """Take what was decided meanwhile off the front; whether anything is left."""
+        while queue and queue[0] not in self._call.open:
+            queue.popleft()
+        return bool(queue)
+
+    def _size(self, name: str, waiting: int) -> int:
+        """Batches get smaller towards the end of a call, so that all devices end together."""
+        pace = self.registry[name].seconds_each or USUAL_SECONDS
+        by_time = self.limits.batch_seconds / max(pace, 1e-6)
+        if pace < 1.0:
+            # A dispatcher that cannot follow makes devices seem slow; smaller batches would make
+            # it worse.
+            by_time = max(by_time, LEAST_ITEMS)
+        by_share = math.ceil(waiting / (2 * max(1, self.registry.workforce)))
+        return max(1, int(min(by_time, by_share, self.limits.batch_items)))
+
+    def _launch(self, name: str, items: tuple[int, ...], now: float, check: bool = False) -> int:
+        self._batches += 1
+        self.counters.batches += not check
+        call = self._call
+        self.counters.repeats += sum(1 for i in items if call.attempts.get(i, 0))
+        flight = self._flights[self._batches] = _Flight(
+            self._batches, name, call.number, set(items), now, now, check, size=len(items)
+        )
+        self._on.setdefault(name, []).append(flight)
+        return self._batches
+
+    def _overdue(self, flight: _Flight, now: float) -> str:
+        """Why a batch is to be given up, empty if it is not."""
+        limits = self.limits
+        # Before it starts a batch may stand behind one of another pool; then the scheduler's word
+        # that the worker lives has to do.
+        heard = flight.heard_at
+        if not flight.started:
+            heard = max(heard, self.registry[flight.name].last_seen)
+        if now - heard > limits.silence:
+            return f"silent for {now - heard:.0f} s"
+        patience = limits.check if flight.check else limits.stall
+        if flight.started and now - flight.moved_at > patience:
+            return f"no answer for {now - flight.moved_at:.0f} s, though its worker lives"
+        return ""
+
+    # Losing and finding -----------------------------------------------------------------------
+
+    def _wanted(self, batch: int) -> _Flight | None:
+        """The batch, None if its answers do not count."""
+        flight = self._flights.get(batch) or self._given_up.get(batch)
+        if flight is None or flight.void or flight.call != self._call.number:
+            return None
+        return flight
+
+    def _lose(self, lost: _Flight, why: str, now: float) -> None:
+        """A batch's device failed it, and with it what else the device has."""
+        name = lost.name
+        flights = [*self._on[name]]
+        self.registry.fault(name, why, now)
+        for flight in flights:
+            if flight is not lost:
+                self._unwanted(flight)
+            self._give_up(flight)
+            blame = flight.started or (flight is flights[0] and self._suspect(flight))
+            self._put_back(flight, f"{name}: {why}", blame)
+
+    def _suspect(self, flight: _Flight) -> bool:
+        """Whether a batch of the current call that stood first and did not begin has items to whom
+        that happened too often."""
+        spared = self._call.spared
+        if flight.call == self._call.number:
+            spared.update(flight.items)
+        return any(spared[item] > SPARED for item in flight.items)
+
+    def _unwanted(self, flight: _Flight) -> None:
+        """Tell its device that nobody waits for it any more."""
+        self._stops.append(Stop(flight.batch, flight.name, forget=True))
+
+    def _take_back(self, flight: _Flight, why: str) -> None:
+        """Have others do what has not begun. Should it have begun just now, its answers count."""
+        self._unwanted(flight)
+        self._give_up(flight)
+        self._put_back(flight, why, blame=False)
+
+    def _give_up(self, flight: _Flight) -> None:
+        """Wait for it no longer; its answers may still come."""
+        self._forget(flight)
+        if flight.items:
+            self._given_up[flight.batch] = flight
+
+    def _forget(self, flight: _Flight) -> None:
+        del self._flights[flight.batch]
+        self._on[flight.name].remove(flight)
+        if not self._on[flight.name]:
+            del self._on[flight.name]
+
+    def _put_back(self, flight: _Flight, why: str, blame: bool) -> None:
+        if flight.call == self._call.number:
+            for item in sorted(flight.items):
+                self._again(item, why, blame)
+
+    def _again(self, item: int, why: str, blame: bool) -> None:
+        """An item needs another attempt, if it has one left."""
+        call = self._call
+        if item not in call.open:
+            return
+        if not blame:
+            call.again.append(item)
+            return
+        call.attempts[item] = call.attempts.get(item, 0) + 1
+        if call.attempts[item] > RETRIES:
+            self._decide(item, Lost(why, call.attempts[item]))
+        else:
+            call.again.append(item)
+
+    def _decide(self, item: int, outcome: Outcome) -> None:
+        self._call.open.discard(item)
+        self._decided.append((item, outcome))

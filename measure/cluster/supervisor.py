@@ -1,0 +1,139 @@
+"""Keeps the slots of this host served: one process each, started again when it dies."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from autosched.errors import MeasureError
+from measure.closing import Closing
+from measure.cluster.slot_process import CLAIMED, SlotOptions
+from measure.process.template_client import PASSED_ENV
+
+LOOK_SECONDS = 0.1
+FIRST_PAUSE = 0.5
+LONGEST_PAUSE = 10.0
+STEADY_SECONDS = 10.0
+END_SECONDS = 10.0
+
+
+def slots_of_cpu(common: SlotOptions, count: int) -> list[SlotOptions]:
+    """`count` slots that share this process's cores evenly; each is pinned to its own.
+
+    `common` has what they have in common, `name` being this machine's. One slot is the whole
+    processor, as for a local pool. Raises MeasureError if the cores cannot be divided so: slots of
+    different sizes would not compare.
+    """
+    cores = sorted(os.sched_getaffinity(0))
+    if len(cores) % count:
+        raise MeasureError(
+            f"{len(cores)} cores do not divide into {count} equal slots; choose another number, or "
+            "limit the cores with taskset"
+        )
+    if count == 1:
+        return [replace(common, name=f"{common.label}@{common.name}")]
+    size = len(cores) // count
+    parts = [tuple(cores[n * size : (n + 1) * size]) for n in range(count)]
+    # The lock of "cpu/0-1" excludes the whole's timing too: see measure.local.lock.
+    slots = [f"cpu/{'-'.join(map(str, part))}" for part in parts]
+    return [
+        replace(common, name=f"{common.label}@{common.name}:{slot}", slot=slot, cores=part)
+        for slot, part in zip(slots, parts, strict=True)
+    ]
+
+
+def slots_of_gpus(common: SlotOptions, kind: str, devices: Sequence[int]) -> list[SlotOptions]:
+    """One slot a GPU: of OpenCL or CUDA, by their numbers."""
+    slots = [f"{kind}/{n}" for n in devices]
+    return [
+        replace(common, name=f"{common.label}@{common.name}:{slot}", slot=slot) for slot in slots
+    ]
+
+
+def slots_of_engine(common: SlotOptions, count: int) -> list[SlotOptions]:
+    """`count` slots of a user's engine, which knows itself what they stand for."""
+    names = [f"{common.label}@{common.name}:{n}" for n in range(count)]
+    return [replace(common, name=name, slot=name) for name in names]
+
+
+@dataclass
+class _Slot:
+    options: SlotOptions
+    process: subprocess.Popen[bytes] | None = None
+    started: float = 0.0
+    pause: float = FIRST_PAUSE
+    due: float = field(default=0.0)
+
+
+class Supervisor(Closing):
+    """The slot processes. A context manager; `run` serves until it is told to end."""
+
+    def __init__(self, slots: Sequence[SlotOptions], say: Callable[[str], None]) -> None:
+        self._slots = [_Slot(options) for options in slots]
+        self._say = say
+
+    @property
+    def processes(self) -> tuple[int, ...]:
+        """Ids of the slot processes that are alive, in order of the slots."""
+        alive = (s.process for s in self._slots)
+        return tuple(p.pid for p in alive if p is not None and p.poll() is None)
+
+    def run(self, over: threading.Event) -> None:
+        """Serve until `over` is set. Raises MeasureError if a slot is another worker's."""
+        while not over.wait(LOOK_SECONDS):
+            self.look()
+
+    def look(self) -> None:
+        """Start what is not running and due. Raises MeasureError if a slot is another worker's."""
+        now = time.monotonic()
+        for slot in self._slots:
+            if slot.process is not None and (status := slot.process.poll()) is not None:
+                if status == CLAIMED:
+                    raise MeasureError(f"{slot.options.name} cannot be served; see above")
+                slot.process = None
+                steady = now - slot.started > STEADY_SECONDS
+                slot.pause = FIRST_PAUSE if steady else min(2 * slot.pause, LONGEST_PAUSE)
+                slot.due = now + slot.pause
+                self._say(f"{slot.options.name}: ended ({_ending(status)}), to be started again")
+            if slot.process is None and now >= slot.due:
+                slot.process = _start(slot.options)
+                slot.started = now
+
+    def close(self) -> None:
+        """End all slot processes, and with them all that they started."""
+        running = [s.process for s in self._slots if s.process is not None]
+        for process in running:
+            process.terminate()
+        end = time.monotonic() + END_SECONDS
+        for process in running:
+            try:
+                process.wait(max(0.0, end - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        for slot in self._slots:
+            slot.process = None
+
+
+def _start(options: SlotOptions) -> subprocess.Popen[bytes]:
+    # No secrets, no thread variables, no settings of Dask: what a slot does depends on its options.
+    env = {k: v for k, v in os.environ.items() if k in PASSED_ENV or k.startswith("LC_")}
+    env["PYTHONPATH"] = os.pathsep.join(p or os.getcwd() for p in sys.path)
+    command = [sys.executable, "-P", "-m", "measure.cluster.slot_process", str(os.getpid())]
+    return subprocess.Popen(
+        [*command, options.to_json()],
+        env=env,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        start_new_session=True,  # Ctrl-C is for the supervisor, which then ends them in order
+    )
+
+
+def _ending(status: int) -> str:
+    return signal.Signals(-status).name if status < 0 else f"exit status {status}"

@@ -1,0 +1,406 @@
+"""The local pool: builds on all cores, then times one candidate at a time.
+
+Candidates go through in small groups. A group is built by all builder children at once, under the
+shared side of the slot's lock; then its members get sample blocks, one after the other, from the
+runner child, under the exclusive side, in the order that the sampler says (see
+`measure.timing.sampler`). So no core idles, nothing is ever built while something is timed, and no
+other process on this host times or builds meanwhile.
+"""
+
+from __future__ import annotations
+
+import pickle
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from math import inf
+from typing import Any
+
+from autosched.checks import instance
+from autosched.codegen.artifact import Artifact
+from autosched.codegen.gpu.generate import GPUArtifact
+from autosched.codegen.llvm.assemble import Level
+from autosched.errors import MeasureError
+from autosched.integers import integer
+from autosched.schedule import Trace
+from autosched.sketch.default import default_schedule
+from autosched.sketch.reference import reference_schedule
+from autosched.target import Target, available_cores
+from autosched.tir.admit import admitted
+from autosched.tir.nodes import PrimFunc
+from measure.closing import Closing
+from measure.devices import Device, gpu_device, this_device
+from measure.local.build import DEFAULT_BUILD_FUNC, BuildReply, LocalBuilder
+from measure.local.builders import Builders, BuildWork
+from measure.local.job import Job, prepare
+from measure.local.slot import PROBE_TIMEOUT, LocalRunner, Slot
+from measure.machine.protocol import GPU, Code
+from measure.pool import OnResults
+from measure.process.template_client import Template
+from measure.status import Distribution, MeasureResult, Status
+from measure.timing import plan
+from measure.timing.block import Block
+from measure.timing.sampler import EQUAL, UNSURE, Noise, Sampler
+from measure.verify.baseline import memory_order
+
+__all__ = ["LocalPool", "LocalRunner"]
+
+PRELOAD = (
+    "numpy",
+    "llvmlite.binding",
+    "measure.local.build",
+    "measure.local.runner",
+    "measure.verify.independent",
+    "measure.timing.clock_probe",
+)
+GPU_PRELOAD = ("measure.machine.gpu", "measure.timing.gpu_clock_probe")
+DRIVERS = {
+    "cuda": ("cuda.bindings.driver", "cuda.bindings.nvrtc", "autosched.runtime.cuda"),
+    "opencl": ("pyopencl", "autosched.runtime.opencl"),
+}
+"""What a GPU's children import; importing touches no device."""
+GROUP = 4  # candidates a builder and group: results flow, and builders seldom wait for the last
+
+
+@dataclass(eq=False)
+class _Candidate:
+    """A candidate at its place in the list. `artifact`: None where it did not build. `result`: what
+    is known but for its times."""
+
+    place: int
+    artifact: Code | None
+    result: MeasureResult
+
+
+class LocalPool(Closing):
+    """This machine's CPU, or a GPU of it, as a pool of one device; see `measure.pool.Pool`. A
+    context manager.
+
+    Processes are started by the first job. Raises MeasureError, when a job is opened, if this
+    machine cannot run the target's code. For one thread at a time.
+    """
+
+    def __init__(
+        self,
+        target: Target | str = "llvm",
+        builder: LocalBuilder | None = None,
+        runner: LocalRunner | None = None,
+        seed: int = 0,
+    ) -> None:
+        self.target = Target(target)
+        none = type(None)
+        instance("builder", builder, (LocalBuilder, none), "a LocalBuilder", MeasureError)
+        instance("runner", runner, (LocalRunner, none), "a LocalRunner", MeasureError)
+        self.builder = LocalBuilder() if builder is None else builder
+        self.runner = LocalRunner() if runner is None else runner
+        self.seed = integer("seed", seed, 0, MeasureError)
+        where = GPU(self.target.kind, self.runner.device) if self.target.is_gpu else None
+        if where is None and self.runner.device is not None:
+            raise MeasureError(
+                f"device {self.runner.device} is a GPU's number, and the target is {self.target}"
+            )
+        self._host = Target("llvm") if self.target.is_gpu else self.target
+        preload = PRELOAD + ((*GPU_PRELOAD, *DRIVERS[self.target.kind]) if where else ())
+        template = Template(preload, "measure.local.build:warm", self.builder.pass_env)
+        cores = self.builder.n_parallel or available_cores()
+        self._template = template
+        self._builders = Builders(template, self.target, self.builder, cores, where)
+        threads = self.runner.threads or self._host.num_cores
+        self._slot = Slot(template, self.runner, threads, self._make_probe, where)
+        self._noise = Noise()
+        self._opened = 0
+        self._jobs: list[Job] = []
+
+    @property
+    def device(self) -> Device:
+        """This machine's processor, or the GPU. Raises MeasureError if there is none."""
+        return gpu_device(self._slot.gpu()) if self.target.is_gpu else this_device()
+
+    @property
+    def processes(self) -> tuple[int, ...]:
+        """Ids of the children that are alive."""
+        children = (*self._builders.children, *self._slot.children)
+        return tuple(c.pid for c in children if c.pid is not None)
+
+    def open_job(self, func: PrimFunc, seed: int | None = None) -> Job:
+        """See `Pool.open_job`; `seed` is the pool's where left out."""
+        self._check_target()
+        self._opened += 1
+        func_pickle = pickle.dumps(admitted(func), protocol=pickle.HIGHEST_PROTOCOL)
+        with self._consistent():
+            self._slot.probes()
+            baseline = self._baseline(func)
+            works = (
+                (reference_schedule(func, self._host).trace, self._host),
+                (baseline, self.target),
+            )
+            replies = self._build(
+                [BuildWork(func_pickle, t, "full", DEFAULT_BUILD_FUNC, where) for t, where in works]
+            )
+            job = Job(
+                func=func,
+                func_pickle=func_pickle,
+                key=f"job-{self._opened}",
+                seed=self.seed if seed is None else integer("seed", seed, 0, MeasureError),
+                baseline_trace=baseline,
+            )
+            prepare(job, self._slot, *replies)
+        self._jobs.append(job)
+        return job
+
+    def measure(
+        self,
+        job: Job,
+        traces: Sequence[Trace],
+        best_seconds: float | None = None,
+        on_results: OnResults | None = None,
+        cancel: threading.Event | None = None,
+    ) -> list[MeasureResult]:
+        """See `Pool.measure`."""
+        results: dict[int, MeasureResult] = {}
+        size = GROUP * len(self._builders.children)
+        best = inf if best_seconds is None else best_seconds
+        with self._consistent():
+            for start in range(0, len(traces), size):
+                group = range(start, min(start + size, len(traces)))
+                sampler = Sampler(plan.SEARCH, best)
+                for place, result in self._measure_group(job, traces, group, sampler, cancel):
+                    results[place] = result
+                    if on_results is not None:
+                        on_results([(place, result)])
+                best = sampler.best_seconds
+        return [results[n] for n in range(len(traces))]
+
+    def _measure_group(
+        self,
+        job: Job,
+        traces: Sequence[Trace],
+        group: range,
+        sampler: Sampler,
+        cancel: threading.Event | None,
+    ) -> Iterator[tuple[int, MeasureResult]]:
+        """Build a group and verify its members, a block each, and sample on until the sampler is
+        through, or the job is cancelled. Each result comes as soon as it is settled."""
+        started, began = time.time(), time.monotonic()
+        built = self.build(job, [traces[n] for n in group], cancel=cancel)
+        replies = dict(zip(group, built, strict=True))
+        open_ones: dict[int, _Candidate] = {}
+        # Those that failed to build are known already.
+        for place in sorted(group, key=lambda n: replies[n].artifact is not None):
+            candidate = self._first_block(job, place, replies[place], sampler, cancel)
+            finished = started + time.monotonic() - began
+            candidate.result = replace(candidate.result, started_at=started, finished_at=finished)
+            open_ones[place] = candidate
+            yield from self._settled(open_ones, sampler)
+        while not _is_set(cancel) and (wanted := sampler.next()) is not None:
+            self._next_block(job, open_ones[wanted], sampler)
+            yield from self._settled(open_ones, sampler)
+        for place in list(open_ones):
+            sampler.end(place)
+        yield from self._settled(open_ones, sampler)
+
+    def _first_block(
+        self,
+        job: Job,
+        place: int,
+        reply: BuildReply,
+        sampler: Sampler,
+        cancel: threading.Event | None,
+    ) -> _Candidate:
+        """Verify and time a candidate that was built."""
+        best = sampler.best_seconds
+        if reply.artifact is not None and _is_set(cancel):
+            error = "cancelled before it was timed"
+            reply = replace(reply, status=Status.CANCELLED, artifact=None, error=error)
+        result, block = self._slot.run(job, reply, None if best == inf else best)
+        if block is not None:
+            sampler.add(place, block)
+        return _Candidate(place, reply.artifact, result)
+
+    def _next_block(
+        self, job: Job, candidate: _Candidate, sampler: Sampler, buffers: int = 0
+    ) -> None:
+        """Another block, with the arguments in place number `buffers` in memory."""
+        place, before = candidate.place, candidate.result
+        assert candidate.artifact is not None
+        seconds = sampler.timing(place).seconds
+        later = self._slot.sample(job, candidate.artifact, seconds, buffers)
+        wall = before.run_wall_seconds + later.seconds
+        result = replace(before, run_wall_seconds=wall)
+        if isinstance(later.found, MeasureResult) and later.at_fault:
+            error = f"timed before, and failed when it ran again:\n{later.found.error}"
+            result = result.failed(later.found.status, error)
+            sampler.drop(place)
+        else:
+            if isinstance(later.found, Block):
+                sampler.add(place, later.found)
+            if later.note or not isinstance(later.found, Block):
+                # What was verified and timed before stands.
+                result = replace(result, error=later.note)
+                sampler.end(place)
+        candidate.result = result
+
+    def _settled(
+        self, open_ones: dict[int, _Candidate], sampler: Sampler
+    ) -> Iterator[tuple[int, MeasureResult]]:
+        """Take those out that get no further block, with their final results."""
+        for place in [n for n in open_ones if sampler.is_settled(n)]:
+            yield place, self._final(open_ones.pop(place), sampler)
+
+    def _final(self, candidate: _Candidate, sampler: Sampler) -> MeasureResult:
+        """The result with what all blocks say, its noise at least the noise figure."""
+        result = candidate.result
+        if not result.ok:
+            return result
+        timing = sampler.timing(candidate.place)
+        self._noise.note(timing)
+        least = max(self._noise.figure(), UNSURE if result.error else 0.0)
+        return replace(
+            result,
+            seconds=timing.seconds,
+            raw_seconds=timing.raw_seconds,
+            spread=timing.spread,
+            noise=max(timing.noise, least),
+            runs=timing.runs,
+            samples=timing.samples,
+        )
+
+    def remeasure(
+        self,
+        job: Job,
+        traces: Sequence[Trace],
+        rounds: int = 10,
+        cancel: threading.Event | None = None,
+    ) -> list[Distribution]:
+        """See `Pool.remeasure`."""
+        level: Level = "full" if self.builder.is_default else "search"
+        sampler, blocks = Sampler(plan.final(rounds)), 0
+        with self._consistent():
+            candidates = [
+                self._first_block(job, place, reply, sampler, cancel)
+                for place, reply in enumerate(self.build(job, traces, level, cancel))
+            ]
+            while not _is_set(cancel) and (place := sampler.next()) is not None:
+                # Where in memory the arguments lie makes each program faster or slower by itself.
+                buffers = blocks // len(candidates) % job.spec.places
+                self._next_block(job, candidates[place], sampler, buffers)
+                blocks += 1
+        return [self._distribution(c, sampler, level, _is_set(cancel)) for c in candidates]
+
+    def _distribution(
+        self, candidate: _Candidate, sampler: Sampler, level: Level, cancelled: bool
+    ) -> Distribution:
+        result = candidate.result
+        if result.ok and cancelled and not sampler.is_settled(candidate.place):
+            error = "cancelled while finalists were timed"
+            result = result.failed(Status.CANCELLED, error)
+        if not result.ok:
+            return Distribution(result.status, result.error, level=level)
+        timing = sampler.timing(candidate.place)
+        least = UNSURE if result.error else EQUAL * (timing.error or 0.0)
+        return Distribution(
+            Status.OK,
+            result.error,
+            seconds=timing.seconds,
+            raw_seconds=timing.raw_seconds,
+            spread=timing.spread,
+            noise=max(timing.noise, least),
+            rounds=timing.blocks,
+            level=level,
+            runs=timing.runs,
+        )
+
+    def build(
+        self,
+        job: Job,
+        traces: Sequence[Trace],
+        level: Level = "search",
+        cancel: threading.Event | None = None,
+    ) -> list[BuildReply]:
+        """Candidates of a job built, on all builders at once, and not run."""
+        name = self.builder.builder_name
+        work = [BuildWork(job.func_pickle, trace, level, name) for trace in traces]
+        return self._build(work, cancel)
+
+    def noise(self) -> float:
+        """The machine's unrest now, a fraction: see `Slot.noise`."""
+        with self._consistent():
+            return self._slot.noise()
+
+    def close(self) -> None:
+        """See `Pool.close`."""
+        for job in self._jobs:
+            job.close()
+        self._jobs.clear()
+        self._builders.kill()
+        self._slot.close()
+        self._template.close()
+
+    def _check_target(self) -> None:
+        """Raise MeasureError if the device cannot run the target's code."""
+        if not self.target.is_gpu:
+            missing = self.target.missing_here()
+            if missing:
+                lacks = ", ".join(missing)
+                raise MeasureError(f"this machine cannot run {self.target}: it lacks {lacks}")
+            return
+        gpu = self._slot.gpu()
+        if self.target.kind == "cuda" and not runs(self.target.mcpu, gpu.version):
+            raise MeasureError(
+                f"{gpu.model} is {gpu.version} and cannot run {self.target}; "
+                f"tune for cuda -arch={gpu.version}"
+            )
+
+    def _baseline(self, func: PrimFunc) -> Trace:
+        """The untransformed program, or what comes nearest to it on a GPU: it needs threads."""
+        if self.target.is_gpu:
+            return default_schedule(func, self.target).trace
+        return memory_order(func)
+
+    def _build(
+        self, work: Sequence[BuildWork], cancel: threading.Event | None = None
+    ) -> list[BuildReply]:
+        with self._slot.building():
+            return self._builders.build(work, cancel)
+
+    def _make_probe(self) -> Code:
+        builder, where = self._builders.children[0], self._slot.where
+        name, rest = (
+            "measure.timing.clock_probe:build_clock_probe",
+            tuple[Any, ...]((self._slot.threads,)),
+        )
+        if where is not None:
+            name, rest = (
+                "measure.timing.gpu_clock_probe:build_clock_probe",
+                (where, self._slot.gpu()),
+            )
+        built = builder.ask(name, self.target, *rest, timeout=PROBE_TIMEOUT)
+        if not isinstance(built.value, Artifact | GPUArtifact):
+            raise MeasureError(f"the clock probe cannot be built: {built.text}")
+        return built.value
+
+    @contextmanager
+    def _consistent(self) -> Iterator[None]:
+        """Leave no child at work behind when the caller is interrupted."""
+        try:
+            yield
+        except BaseException:
+            for child in (*self._builders.children, *self._slot.children):
+                if child.busy:
+                    child.kill()
+            raise
+
+
+def _is_set(cancel: threading.Event | None) -> bool:
+    return cancel is not None and cancel.is_set()
+
+
+def runs(built_for: str, device: str) -> bool:
+    """Whether machine code for one compute capability runs on another: the same generation, no
+    newer; code for "sm_90a" on nothing else."""
+    made, has = (arch.removeprefix("sm_") for arch in (built_for, device))
+    if not made.isdigit():
+        return made.rstrip("af") == has
+    return made[:-1] == has[:-1] and int(made) <= int(has)

@@ -1,0 +1,443 @@
+"""What runs in runner children: candidates, and nothing that is compiled there."""
+
+from __future__ import annotations
+
+import mmap
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from math import inf, prod
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from autosched.codegen.artifact import Artifact, KernelInfo, Param
+from autosched.errors import BuildError, DeviceError
+from autosched.tir import dtypes
+from measure.local.build import code_key
+from measure.machine.kernel import Kernel, param_bytes
+from measure.machine.protocol import GPU, Arguments, Code, Machine, Runnable, Waiting, machine
+from measure.process.process_state import MODES, changes, state
+from measure.process.protocol import Last
+from measure.status import Status
+from measure.timing.block import MAX_DRIFT, Block, quantile, take_block
+from measure.timing.interference import (
+    APART,
+    APART_NOISE,
+    FEW,
+    barrier_seconds,
+    cycles,
+    least,
+    shared_by,
+)
+from measure.timing.plan import TimingPlan
+from measure.verify.inputs import InputSpec, Recipe, fill, quality
+from measure.verify.verification import Guarded, Tolerance, same_bytes
+
+Array = npt.NDArray[Any]
+PAGE = 4096
+PLACES = 8
+PLACES_BYTES = 32 << 20
+"""All places together: large arrays have so many pages that their places hardly matter."""
+KERNELS_KEPT = 32
+PROBES = 200
+PROBE_SECONDS = 0.5
+SETTLE_SECONDS = 0.1
+
+
+@dataclass(frozen=True)
+class JobSpec:
+    """One job's program, as far as a runner has to know it.
+
+    `key` is unique in the life of a pool. The job's memory file holds every argument at its offset:
+    inputs, and the reference's outputs. `threads`: of kernels of this machine's processor. `where`:
+    what candidates run on, None for that processor.
+    """
+
+    key: str
+    workload: str
+    seed: int
+    params: tuple[Param, ...]
+    inputs: tuple[InputSpec, ...]
+    tolerance: Tolerance
+    threads: int
+    where: GPU | None = None
+
+    @property
+    def offsets(self) -> tuple[int, ...]:
+        """Where each argument starts in the memory file, in bytes; pages of their own."""
+        starts, place = [], 0
+        for param in self.params:
+            starts.append(place)
+            place += -(-param_bytes(param) // PAGE) * PAGE
+        return tuple(starts)
+
+    @property
+    def size(self) -> int:
+        """Bytes of the memory file."""
+        return max(PAGE, sum(-(-param_bytes(p) // PAGE) * PAGE for p in self.params))
+
+    @property
+    def places(self) -> int:
+        """How many places in this machine's memory the arguments have while candidates are timed.
+
+        Which pages of the machine an array gets makes kernels up to 10 % faster or slower, each in
+        its own way, the same as long as it stays there; and users' arrays may lie anywhere.
+        """
+        return 1 if self.where is not None else min(PLACES, max(1, PLACES_BYTES // self.size))
+
+
+@dataclass(frozen=True)
+class Probes:
+    """The clock probe, and what it and the interference probe gave when the pool was opened.
+
+    `serial`, `parallel`: seconds of the clock probe on one thread and on all. Each kernel is
+    compared with the probe on as many threads as it uses itself: work on other cores is nothing to
+    a kernel of one thread, and clocks depend on how many cores are busy.
+    """
+
+    artifact: Code
+    threads: int
+    serial: float = 0.0
+    parallel: float = 0.0
+    alone: tuple[float, float] = (0.0, 0.0)
+    """The interference probe's cycles on cores of one's own, on one thread and on all; 0 where
+    sharing is usual."""
+    barrier: float = 0.0
+    """The best time of a barrier between all threads on this machine; 0 where there is one."""
+
+    def threads_of(self, kernel: Code) -> int:
+        """Number of threads on which the clock probe runs along with a kernel."""
+        return self.threads if kernel.info.parallel else 1
+
+    def nominal(self, threads: int) -> float:
+        """The time on `threads` threads."""
+        return self.serial if threads == 1 else self.parallel
+
+    def alone_on(self, threads: int) -> float:
+        """`alone` on `threads` threads."""
+        return self.alone[threads > 1]
+
+
+@dataclass(frozen=True)
+class RunReply:
+    """What became of one candidate in the runner; `verify_seconds` went into comparing."""
+
+    status: Status
+    error: str = ""
+    block: Block | None = None
+    verify_seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class ReferenceReply:
+    """How good a recipe's inputs were, and the seconds of the run; or an error."""
+
+    quality: tuple[float, float] = (0.0, 0.0)
+    seconds: float = 0.0
+    error: str = ""
+
+
+class _Runner:
+    """The state of a runner child: the machine, the job at hand, loaded kernels, clock probes."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self._key = ""
+        self._arguments: Arguments | None = None
+        self._kernels: OrderedDict[tuple[str, KernelInfo, int], Runnable] = OrderedDict()
+        self._place = 0
+        self._clocks: dict[int, Runnable] = {}
+        self.threads = machine.threads
+        self.barrier = inf
+        self.looks: list[float] = []
+
+    def arguments(self, job: JobSpec, fd: int) -> Arguments:
+        """The job's arguments; those of the job before are given up."""
+        if self._arguments is None or self._key != job.key:
+            self._kernels.clear()
+            self._arguments = None
+            values = views(job, fd, writable=False)
+            self._arguments = self.machine.buffers(job.params, values, job.tolerance)
+            self._key = job.key
+        return self._arguments
+
+    def kernel(self, artifact: Code, job: JobSpec, fd: int, place: int = 0) -> Runnable:
+        """The loaded code on the arguments in that place, from the last few used or new."""
+        memory = self.arguments(job, fd).at(place)
+        key = code_key(artifact), artifact.info, place
+        found = self._kernels.pop(key, None)
+        if found is None:
+            found = self.machine.kernel(artifact, memory, job.threads)
+        self._kernels[key] = found
+        while len(self._kernels) > KERNELS_KEPT:
+            self._kernels.popitem(last=False)
+        return found
+
+    def clock(self, artifact: Code, threads: int, nominal: float) -> Callable[[], float]:
+        """A function that times the clock probe once; `nominal` is its time if known, else 0."""
+        if threads not in self._clocks:
+            out = artifact.info.params[0]
+            memory = [self.machine.scratch(out.name, param_bytes(out))]
+            self._clocks[threads] = self.machine.kernel(artifact, memory, threads)
+            _settle(self._clocks[threads], nominal, self.threads)
+        kernel = self._clocks[threads]
+
+        def tick() -> float:
+            # Threads that fell asleep during a serial kernel are woken before the clock starts.
+            kernel.call()
+            return kernel.call()
+
+        return tick
+
+    def block(
+        self,
+        kernel: Runnable,
+        artifact: Code,
+        seconds: float,
+        plan: TimingPlan,
+        probes: Probes,
+        best_seconds: float | None,
+    ) -> Block:
+        """A block of a kernel that took about so many `seconds`; see `take_block`."""
+        threads = probes.threads_of(artifact)
+        clock = self.clock(probes.artifact, threads, probes.nominal(threads))
+        self.threads.follow()
+        found = take_block(
+            lambda n: kernel.call(n, plan.flush_cache),
+            clock,
+            seconds,
+            plan,
+            probes.nominal(threads),
+            best_seconds,
+            self.threads.waited,
+            self.interference(probes, threads),
+        )
+        return observed(found, self.barrier, self.looks, probes)
+
+    def interference(self, probes: Probes, threads: int) -> Callable[[], float]:
+        """By what share cores are slower for being shared, as a function. It times a barrier as
+        well."""
+        alone = probes.alone_on(threads)
+        self.barrier, self.looks = inf, []
+
+        def now() -> float:
+            if threads == probes.threads and probes.barrier:
+                self.barrier = min(self.barrier, barrier_seconds(threads, 1))
+            if not alone:
+                return 0.0
+            self.looks.append(least(lambda: cycles(threads), alone))
+            return shared_by(self.looks[-1], alone)
+
+        return now
+
+
+def are_apart(barrier: float, probes: Probes) -> bool:
+    """Whether cores lie apart that had a barrier in so many seconds; infinity says nothing."""
+    return APART * probes.barrier < barrier < inf
+
+
+def observed(found: Block, barrier: float, looks: Sequence[float], probes: Probes) -> Block:
+    """A block with what was seen of the cores meanwhile: the best barrier took `barrier` seconds,
+    infinity where none was timed, and the interference probe so many cycles each time, of which few
+    say nothing."""
+    noise = max(found.noise, APART_NOISE) if are_apart(barrier, probes) else found.noise
+    # One that is much less than it should be is a chain that was disturbed.
+    seen = quantile(looks, 0.25) if len(looks) >= FEW else inf
+    return replace(found, noise=noise, barrier_seconds=barrier, probe_cycles=seen)
+
+
+def _settle(clock: Runnable, nominal: float, threads: Waiting) -> None:
+    """Run new threads until the system has given each a core of its own, if it does so soon."""
+    end = time.monotonic() + SETTLE_SECONDS
+    clock.call(2)
+    threads.follow()
+    while nominal and clock.call() > MAX_DRIFT * nominal and time.monotonic() < end:
+        clock.call(2)
+
+
+@cache
+def _runner(where: GPU | None) -> _Runner:
+    return _Runner(machine(where))
+
+
+def make_reference(
+    job: JobSpec, artifact: Artifact, recipe: Recipe, fds: list[int]
+) -> ReferenceReply:
+    """Fill the job's memory: inputs by `recipe`, outputs by the untransformed program."""
+    values = views(job, fds[0], writable=True)
+    places = [n for n, p in enumerate(job.params) if not p.written]
+    for place, spec in zip(places, job.inputs, strict=True):
+        fill(values[place], spec, recipe, job.workload, job.seed, place)
+    memory = [Guarded(p.name, param_bytes(p)) for p in job.params]
+    for guarded, value, param in zip(memory, values, job.params, strict=True):
+        guarded.poison()
+        if not param.written:
+            guarded.array(param.shape, param.dtype)[...] = value
+    kernel = Kernel(artifact, memory, job.threads)
+    kernel.workspace.poison()
+    seconds = kernel.call()
+    broken = [text for m in (*memory, kernel.workspace) if (text := m.broken())]
+    if broken:
+        return ReferenceReply(error="\n".join(broken))
+    outputs = []
+    for guarded, value, param in zip(memory, values, job.params, strict=True):
+        array = guarded.array(param.shape, param.dtype)
+        if param.written:
+            value[...] = array
+            outputs.append(array)
+        elif not same_bytes(array, value):
+            return ReferenceReply(error=f"input {param.name} was changed")
+    return ReferenceReply(quality(outputs), seconds)
+
+
+def get_ready(probes: Probes, where: GPU) -> None:
+    """Open a GPU and run the clock probe, so that a candidate finds both done."""
+    _runner(where).clock(probes.artifact, 1, probes.nominal(1))()
+
+
+def run(
+    job: JobSpec,
+    artifact: Code,
+    plan: TimingPlan,
+    probes: Probes,
+    best_seconds: float | None,
+    fds: list[int],
+) -> RunReply | Last:
+    """Load a candidate, verify its first call, time it, verify the last call. The process's last
+    answer, if the candidate left it changed."""
+    try:
+        return _run(job, artifact, plan, probes, best_seconds, fds[0])
+    except DeviceError as e:
+        return _failed(e)
+
+
+def _run(
+    job: JobSpec,
+    artifact: Code,
+    plan: TimingPlan,
+    probes: Probes,
+    best_seconds: float | None,
+    fd: int,
+) -> RunReply | Last:
+    runner = _runner(job.where)
+    arguments = runner.arguments(job, fd)
+    try:
+        kernel = runner.kernel(artifact, job, fd)
+    except BuildError as e:
+        return RunReply(Status.RUNTIME_ERROR, f"the code cannot be linked: {e}")
+    threads = probes.threads_of(artifact)
+    runner.clock(probes.artifact, threads, probes.nominal(threads))
+    before = _state(job, threads)
+    began = time.perf_counter()
+    first, status, text = _verified_call(kernel, arguments, runner.machine, probes.artifact)
+    verified = time.perf_counter() - began - first
+    if status is not Status.OK:
+        return RunReply(status, text, verify_seconds=verified)
+    found = runner.block(kernel, artifact, first, plan, probes, best_seconds)
+    began = time.perf_counter()
+    status, text = arguments.check(kernel.workspace)
+    verified += time.perf_counter() - began
+    if status is not Status.OK:
+        text = f"the first call was right, a later one was not:\n{text}"
+        return RunReply(status, text, verify_seconds=verified)
+    now = _state(job, threads)
+    if before.get(MODES) != now.get(MODES):
+        text = f"who calls it goes on with another {changes(before, now)}"
+        return RunReply(Status.RUNTIME_ERROR, text, verify_seconds=verified)
+    reply = RunReply(Status.OK, block=found, verify_seconds=verified)
+    return reply if before == now else Last(reply)
+
+
+def _state(job: JobSpec, threads: int) -> dict[str, str]:
+    """What a candidate may change for those after it; of a GPU's runner none runs in it."""
+    return {} if job.where is not None else state(threads)
+
+
+def sample(
+    job: JobSpec,
+    artifact: Code,
+    seconds: float,
+    plan: TimingPlan,
+    probes: Probes,
+    place: int,
+    fds: list[int],
+) -> Block | RunReply | Last:
+    """Another block of a verified candidate that takes about so many `seconds`, with the arguments
+    in that `place` in memory; or what the device says went wrong."""
+    try:
+        return _sample(job, artifact, seconds, plan, probes, place, fds[0])
+    except DeviceError as e:
+        return _failed(e)
+
+
+def _failed(error: DeviceError) -> RunReply:
+    return RunReply(Status.DEVICE_LOST if error.lost else Status.RUNTIME_ERROR, str(error))
+
+
+def _sample(
+    job: JobSpec,
+    artifact: Code,
+    seconds: float,
+    plan: TimingPlan,
+    probes: Probes,
+    place: int,
+    fd: int,
+) -> Block | Last:
+    runner = _runner(job.where)
+    kernel = runner.kernel(artifact, job, fd, place)
+    runner.arguments(job, fd).fill()
+    before = _state(job, probes.threads_of(artifact))
+    found = runner.block(kernel, artifact, seconds, plan, probes, None)
+    return found if before == _state(job, probes.threads_of(artifact)) else Last(found)
+
+
+def clock_nominal(
+    artifact: Code, threads: int, serial: float, where: GPU | None = None
+) -> tuple[float, ...]:
+    """Times of the clock probe in seconds: the minimum is nominal, the rest the machine's noise.
+
+    `serial`: the time on one thread, near which that on several must come; 0 for one thread.
+    """
+    clock = _runner(where).clock(artifact, threads, serial)
+    times: list[float] = []
+    end = time.monotonic() + PROBE_SECONDS
+    best, since = inf, 0
+    # On a machine with other work it takes long until all threads have their cores at once.
+    while len(times) < PROBES or (
+        (since < PROBES or best > MAX_DRIFT * (serial or inf)) and time.monotonic() < end
+    ):
+        times.append(clock())
+        since = since + 1 if times[-1] > 0.99 * best else 0
+        best = min(best, times[-1])
+    return tuple(times)
+
+
+def _verified_call(
+    kernel: Runnable, arguments: Arguments, machine: Machine, probe: Code
+) -> tuple[float, Status, str]:
+    """(seconds, status, error) of a first call, on poisoned outputs, workspace and stack."""
+    arguments.reset()
+    kernel.workspace.poison()
+    machine.poison(probe)
+    seconds = kernel.call()
+    return (seconds, *arguments.check(kernel.workspace))
+
+
+def views(job: JobSpec, fd: int, writable: bool) -> Sequence[Array]:
+    """The arguments in the job's memory file."""
+    flags = mmap.MAP_SHARED if writable else mmap.MAP_PRIVATE
+    prot = mmap.PROT_READ | mmap.PROT_WRITE if writable else mmap.PROT_READ
+    memory = mmap.mmap(fd, job.size, flags=flags, prot=prot)
+    views = []
+    for param, offset in zip(job.params, job.offsets, strict=True):
+        count = prod(param.shape)
+        views.append(
+            np.frombuffer(memory, dtypes.array_dtype(param.dtype), count, offset).reshape(
+                param.shape
+            )
+        )
+    return views

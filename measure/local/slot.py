@@ -1,0 +1,527 @@
+"""A device slot: one runner child, alone on the device while it runs."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from math import inf
+from pathlib import Path
+from typing import Any
+
+from autosched.codegen.artifact import Artifact
+from autosched.errors import MeasureError
+from autosched.integers import settle
+from autosched.runtime.queue import QueueInfo
+from measure.local.build import BuildReply
+from measure.local.checks import check_times
+from measure.local.job import Job
+from measure.local.lock import SlotLock
+from measure.local.runner import Probes, ReferenceReply, RunReply
+from measure.machine.host import Best, probe_name
+from measure.machine.protocol import GPU, Code
+from measure.process.child import GROW_BYTES, RETRIES, Child, Outcome
+from measure.process.template_client import Limits, Template
+from measure.status import MeasureResult, Status
+from measure.timing.block import MAX_DRIFT, Block, relative_range
+from measure.timing.interference import NEAR, sharing_is_usual
+from measure.timing.plan import TimingPlan
+from measure.verify.independent import Examined
+
+PROBE_TIMEOUT = 60.0
+BARRIER_TRIES = 100
+NEAR_BARRIER = 1.5
+"""Times the best, up to which one is as good as that."""
+FIRST_LOOK_SECONDS = 0.3
+"""How long cores that nobody shares are looked for on a machine of which nothing is known."""
+OPEN_TIMEOUT = 60.0
+CPU = "cpu"
+DATA_COPIES = 8
+"""Times a job's data that a runner may hold: values, guarded memory, what is compared, packed
+weights."""
+PRINTED_BYTES = 64 << 20
+"""What a candidate may print, which is held in memory; its runner writes no file."""
+FAILURES = {
+    "error": Status.RUNTIME_ERROR,
+    "memory": Status.OUT_OF_MEMORY,
+    "timeout": Status.RUN_TIMEOUT,
+    "crash": Status.RUNTIME_ERROR,
+    "lost": Status.DEVICE_LOST,
+}
+
+
+@dataclass(frozen=True)
+class LocalRunner:
+    """How a local pool runs.
+
+    `timeout`: seconds for one candidate's calls, after which its process is ended (data handling
+    comes on top), and for the fastest of them; `reference_timeout`, `baseline_timeout`: for those
+    of the reference and of the baseline. `threads`: of a kernel
+    (None: the target's cores). `memory_bytes`: address space that a runner may use beyond what it
+    starts with (None: three quarters of the machine's memory, and for a GPU's runner any). `slot`
+    names the device for the host-wide lock, whose folder is `lock_folder` (None: the user's); a
+    GPU is "cuda/0" there where nothing else is said.
+    `device`: number of the GPU (None: the first; of OpenCL the first that is no CPU, if there is
+    one), of those that CUDA_VISIBLE_DEVICES names or that OpenCL lists. The rest is the timing
+    protocol: see `measure.timing.plan.TimingPlan`. Raises MeasureError on values that mean nothing.
+    """
+
+    timeout: float = 10.0
+    number: int = 0
+    repeat: int = TimingPlan.repeats
+    min_repeat_ms: float = 0.2
+    budget_ms: float = 10.0
+    cooldown_ms: float = 0.0
+    flush_cache: bool = False
+    reference_timeout: float = 120.0
+    baseline_timeout: float = 2.0
+    threads: int | None = None
+    memory_bytes: int | None = None
+    slot: str = CPU
+    lock_folder: Path | None = None
+    device: int | None = None
+
+    def __post_init__(self) -> None:
+        settle(self, MeasureError, number=0, repeat=1, threads=1, memory_bytes=1, device=0)
+        check_times(self, "timeout", "reference_timeout", "baseline_timeout")
+        check_times(self, "min_repeat_ms", "budget_ms")
+        check_times(self, "cooldown_ms", zero=True)
+
+    def plan(self) -> TimingPlan:
+        """The timing protocol's parameters."""
+        return TimingPlan(
+            number=self.number,
+            repeats=self.repeat,
+            min_repeat_ms=self.min_repeat_ms,
+            budget_ms=self.budget_ms,
+            cooldown_ms=self.cooldown_ms,
+            flush_cache=self.flush_cache,
+        )
+
+
+@dataclass(frozen=True)
+class Later:
+    """Another block of a verified candidate, and the `seconds` that the runner took.
+
+    `found`: the block, a failure, or None if the device was lost. `at_fault`: the failure is the
+    candidate's own. `note`: what went wrong on the way, empty if nothing did.
+    """
+
+    found: Block | MeasureResult | None
+    seconds: float = 0.0
+    at_fault: bool = False
+    note: str = ""
+
+
+class Slot:
+    """Runs and times what was built, one at a time, under the host-wide lock.
+
+    `make_probe` builds the clock probe when it is first needed. `where` is the GPU that candidates
+    run on, None for this machine's processor, which computes references in any case.
+    """
+
+    def __init__(
+        self,
+        template: Template,
+        options: LocalRunner,
+        threads: int,
+        make_probe: Callable[[], Code],
+        where: GPU | None = None,
+    ) -> None:
+        self.options = options
+        self.host_threads = threads
+        self.threads = threads if where is None else 1
+        self.where = where
+        self.plan = options.plan()
+        self.child = Child(template, _limits(options, where))
+        host = Child(template, _limits(options, None))
+        self._host = self.child if where is None else host
+        self._info: QueueInfo | None = None
+        self._make_probe = make_probe
+        self._lock: SlotLock | None = None
+        self._cpu: SlotLock | None = None
+        self._probes: Probes | None = None
+        self._bests: dict[str, Best] = {}
+        self._used_start = 0
+
+    @property
+    def children(self) -> tuple[Child, ...]:
+        """Its processes: the runner, and on a GPU the one that computes references."""
+        return (self.child,) if self._host is self.child else (self.child, self._host)
+
+    def gpu(self) -> QueueInfo:
+        """What the slot's GPU is. Raises MeasureError if it is not there."""
+        if self._info is None:
+            ask = "measure.machine.gpu:describe"
+            asked = self.child.ask(ask, self.where, timeout=OPEN_TIMEOUT)
+            if not isinstance(asked.value, QueueInfo):
+                raise MeasureError(f"no GPU can be used here: {asked.value or asked.text}")
+            self._info = asked.value
+        return self._info
+
+    def building(self) -> AbstractContextManager[float]:
+        """Keep this machine's processor, and so the slot if it is that one, from timing."""
+        return self._cpu_lock().building()
+
+    def probes(self) -> Probes:
+        """The probe with its nominal times, made and taken on first use. Raises MeasureError."""
+        if self._probes is None:
+            probe = self._make_probe()
+            with self._slot_lock().timing():
+                serial = parallel = min(self._clock_samples(probe, 1, 0.0))
+                if self.threads > 1:
+                    parallel = min(self._clock_samples(probe, self.threads, serial))
+                alone, barrier = (0.0, 0.0), 0.0
+                if self.where is None:
+                    one = self._best_alone(1)
+                    alone = (one, self._best_alone(self.threads) if self.threads > 1 else one)
+                if self.threads > 1:
+                    ask = "measure.timing.interference:barrier_seconds"
+                    barrier = self._best_barrier(
+                        self._interference(ask, self.threads, BARRIER_TRIES)
+                    )
+            self._probes = Probes(probe, self.threads, serial, parallel, alone, barrier)
+        return self._probes
+
+    def noise(self) -> float:
+        """The machine's unrest now: interquartile range of the clock probe over its minimum."""
+        probes = self.probes()
+        with self._slot_lock().timing():
+            return relative_range(
+                self._clock_samples(probes.artifact, probes.threads, probes.parallel)
+            )
+
+    def make_reference(self, job: Job, artifact: Artifact) -> ReferenceReply:
+        """Fill the job's memory by running `artifact`; failures are the reply's `error`."""
+        with self._cpu_lock().timing():
+            outcome = self._host.ask(
+                "measure.local.runner:make_reference",
+                job.spec,
+                artifact,
+                job.recipe,
+                timeout=self.options.reference_timeout + job.handling_seconds,
+                fds=(job.fd,),
+            )
+        # Its writable view of the memory goes with the process, whatever still refers to it.
+        self._host.kill()
+        if isinstance(outcome.value, ReferenceReply):
+            return outcome.value
+        return ReferenceReply(error=outcome.text or "no answer")
+
+    def examine(self, job: Job) -> Examined:
+        """Have the interpreter recompute the reference in the job's memory. Raises MeasureError
+        where that comes to no end."""
+        outcome = self._host.ask(
+            "measure.verify.independent:examine",
+            job.spec,
+            job.func_pickle,
+            timeout=self.options.reference_timeout + job.handling_seconds,
+            fds=(job.fd,),
+        )
+        self._host.kill()  # with its writable view, as above
+        if isinstance(outcome.value, Examined):
+            return outcome.value
+        raise MeasureError(
+            f"the interpreter cannot check the reference of {job.func.name}: "
+            f"{outcome.text or 'no answer'}"
+        )
+
+    def run(
+        self,
+        job: Job,
+        reply: BuildReply,
+        best_seconds: float | None,
+        timeout: float | None = None,
+    ) -> tuple[MeasureResult, Block | None]:
+        """Verify a candidate and take its first block, again if the device is lost; failed builds
+        as they are. The block is None unless the result is `ok`."""
+        began, started = time.monotonic(), time.time()
+        block = None
+        result = MeasureResult(
+            reply.status,
+            reply.error,
+            build_seconds=reply.seconds,
+            program_hash=reply.program_hash,
+            started_at=started,
+        )
+        if reply.artifact is not None:
+            result, block = self._attempts(job, reply.artifact, best_seconds, result, timeout)
+        # The clock on the wall may be set meanwhile; it is read once.
+        return replace(result, finished_at=started + time.monotonic() - began), block
+
+    def sample(self, job: Job, artifact: Code, seconds: float, place: int = 0) -> Later:
+        """Another block of a verified candidate that takes about so many `seconds`, with the
+        arguments in that `place` in memory.
+
+        What fails gets one more attempt in a new process, unless it took too long. The candidate
+        is at fault if that fails as well, other than for want of memory.
+        """
+        spent, note = 0.0, ""
+        for _attempt in range(2):
+            fresh = self._is_fresh
+            outcome, _ = self._call(
+                job,
+                "measure.local.runner:sample",
+                artifact,
+                seconds,
+                self.plan,
+                self.probes(),
+                place,
+                timeout=self.options.timeout,
+            )
+            self._used_start = self.child.starts
+            spent += outcome.wall_seconds
+            if isinstance(outcome.value, Block):
+                self._learn(artifact, outcome.value)
+                return Later(outcome.value, spent, note=note)
+            self.child.kill()  # what a kernel does to its process, or to a GPU's context, stays
+            if _is_lost(outcome):
+                return Later(None, spent, note=note)
+            ended = _result(MeasureResult(Status.OK), outcome)
+            story = f"a later block ended in {ended.status}: {ended.error}"
+            if outcome.kind == "timeout":
+                return Later(ended, spent, note=story)
+            if fresh:
+                note = story
+        at_fault = outcome.kind != "memory"
+        return Later(ended, spent, at_fault, "" if at_fault else note)
+
+    def close(self) -> None:
+        """End the child and give up the lock."""
+        self.child.kill()
+        self._host.kill()
+        for lock in (self._lock, self._cpu):
+            if lock is not None:
+                lock.close()
+        self._lock = self._cpu = None
+
+    @property
+    def _is_fresh(self) -> bool:
+        """Whether no candidate has run yet in the process that runs the next one."""
+        return self.child.pid is None or self._used_start != self.child.starts
+
+    def _attempts(
+        self,
+        job: Job,
+        artifact: Code,
+        best_seconds: float | None,
+        result: MeasureResult,
+        timeout: float | None,
+    ) -> tuple[MeasureResult, Block | None]:
+        probes = self.probes()
+        lost, limit = 0, self.options.timeout if timeout is None else timeout
+        while True:
+            fresh = self._is_fresh
+            outcome, waited = self._call(
+                job,
+                "measure.local.runner:run",
+                artifact,
+                self.plan,
+                probes,
+                best_seconds,
+                timeout=limit,
+            )
+            self._used_start = self.child.starts
+            result = replace(result, queue_seconds=result.queue_seconds + waited, retries=lost)
+            if isinstance(outcome.value, RunReply) and outcome.value.status is Status.OK:
+                break
+            # Code that does one thing wrong may have done more to the process it ran in. So that
+            # ends, and a crash, which may be the doing of those before, is believed of a fresh one
+            # only. Wrong results are believed at once: code that races is not to have two chances.
+            self.child.kill()
+            if _is_lost(outcome) and lost < RETRIES:
+                lost += 1
+            elif fresh or outcome.kind in ("value", "timeout"):
+                break
+        result = replace(result, run_wall_seconds=outcome.wall_seconds)
+        block = outcome.value.block if isinstance(outcome.value, RunReply) else None
+        result = _result(result, outcome)
+        if block is not None:
+            self._learn(artifact, block)
+            if block.raw_seconds > limit:
+                # There was time left that handling the data did not need.
+                text = f"its fastest call took {block.raw_seconds:.3g} s; {limit:g} s are allowed"
+                return result.failed(Status.RUN_TIMEOUT, text), None
+        return result, block
+
+    def _call(self, job: Job, function: str, *args: Any, timeout: float) -> tuple[Outcome, float]:
+        """One call in the runner child, alone on the device; also the seconds waited for that."""
+        seconds = timeout + job.handling_seconds
+        probes = self.probes()
+        # A child keeps the data of the job at hand, which large ones must not be replaced for.
+        self.child.grow_bytes = GROW_BYTES + (DATA_COPIES + job.spec.places) * job.spec.size
+        with self._slot_lock().timing() as waited:
+            unready = self._get_ready(probes)
+            if unready is not None:
+                return unready, waited
+            outcome = self.child.call(function, job.spec, *args, timeout=seconds, fds=(job.fd,))
+        return outcome, waited
+
+    def _get_ready(self, probes: Probes) -> Outcome | None:
+        """Have a new process open the GPU, which takes long, before a candidate's time begins. None
+        if it is ready, else what the candidate's outcome is: the device is to blame."""
+        if self.where is None or self.child.pid is not None:
+            return None
+        found = self.child.call(
+            "measure.local.runner:get_ready", probes, self.where, timeout=OPEN_TIMEOUT
+        )
+        if found.kind == "value":
+            return None
+        self.child.kill()
+        return replace(found, kind="lost", text=f"the GPU cannot be opened: {found.text}")
+
+    def _clock_samples(self, probe: Code, threads: int, near: float) -> Sequence[float]:
+        outcome = self.child.ask(
+            "measure.local.runner:clock_nominal",
+            probe,
+            threads,
+            near,
+            self.where,
+            timeout=PROBE_TIMEOUT,
+        )
+        if outcome.kind != "value":
+            raise MeasureError(f"the clock probe cannot be timed: {outcome.text}")
+        return tuple(outcome.value)
+
+    def _interference(self, function: str, *args: float) -> float:
+        outcome = self.child.ask(function, *args, timeout=PROBE_TIMEOUT)
+        if outcome.kind != "value":
+            raise MeasureError(f"the interference probe cannot be timed: {outcome.text}")
+        return float(outcome.value)
+
+    def _best_alone(self, threads: int) -> float:
+        """The interference probe's cycles on so many cores of one's own; 0 where that is usual."""
+        if sharing_is_usual():
+            return 0.0
+        best = self._best_cycles(threads)
+        seconds = 0.0 if best.least < inf else FIRST_LOOK_SECONDS
+        return best.note(
+            self._interference("measure.timing.interference:usual_cycles", threads, seconds)
+        )
+
+    def _best_cycles(self, threads: int) -> Best:
+        """What is known of the interference probe on so many cores."""
+        return self._best(probe_name(threads), NEAR)
+
+    def _best_barrier(self, found: float) -> float:
+        """The best barrier of this machine, by which one of `found` seconds is to be judged."""
+        return self._best(f"barrier-{self.threads}", NEAR_BARRIER).note(found)
+
+    def _best(self, name: str, near: float) -> Best:
+        """What is known of this machine by that name."""
+        if name not in self._bests:
+            self._bests[name] = Best(self._slot_lock().beside(name), near)
+        return self._bests[name]
+
+    def _learn(self, artifact: Code, found: Block) -> None:
+        """What a visit saw that changes what was taken at the start."""
+        threads = self.probes().threads_of(artifact)
+        self._learn_clock(threads, min(found.clock_samples))
+        if found.barrier_seconds < inf:
+            self._probes = replace(self.probes(), barrier=self._best_barrier(found.barrier_seconds))
+        if found.probe_cycles < inf:
+            one, together = self.probes().alone
+            best = self._best_cycles(threads).note(found.probe_cycles)
+            alone = (best, together) if threads == 1 else (one, best)
+            self._probes = replace(self.probes(), alone=alone)
+
+    def _learn_clock(self, threads: int, best: float) -> None:
+        """Correct a nominal time that was taken while other work had the cores."""
+        probes = self.probes()
+        if best * MAX_DRIFT < probes.nominal(threads):
+            one = threads == 1
+            self._probes = replace(probes, serial=best) if one else replace(probes, parallel=best)
+
+    def _slot_lock(self) -> SlotLock:
+        if self._lock is None:
+            self._lock = SlotLock(self._name(), self.options.lock_folder)
+        return self._lock
+
+    def _cpu_lock(self) -> SlotLock:
+        """That of the processor, for what is built and computed there."""
+        if self.where is None or self.gpu().is_cpu:
+            return self._slot_lock()
+        if self._cpu is None:
+            self._cpu = SlotLock(CPU, self.options.lock_folder)
+        return self._cpu
+
+    def _name(self) -> str:
+        """What the device is called for the lock; kernels of PoCL keep the processor busy."""
+        given = self.options.slot
+        if self.where is None:
+            return given
+        if self.gpu().is_cpu:
+            return given if given.startswith(CPU) else CPU
+        return gpu_slot(self.where) if given == CPU else given
+
+
+def _result(result: MeasureResult, outcome: Outcome) -> MeasureResult:
+    """`result` with what the runner child did."""
+    if outcome.kind != "value":
+        return replace(result, status=FAILURES[outcome.kind], error=outcome.text)
+    reply = outcome.value
+    if not isinstance(reply, RunReply):
+        text = f"the runner answered {type(reply).__name__}"
+        return replace(result, status=Status.RUNTIME_ERROR, error=text)
+    result = replace(result, verify_seconds=reply.verify_seconds)
+    found = reply.block
+    if found is None:
+        return replace(result, status=reply.status, error=reply.error)
+    return replace(
+        result,
+        status=reply.status,
+        error=reply.error,
+        seconds=found.seconds,
+        raw_seconds=found.raw_seconds,
+        spread=found.spread,
+        noise=found.noise,
+        runs=found.runs,
+        samples=found.samples,
+    )
+
+
+def _is_lost(outcome: Outcome) -> bool:
+    """Whether the device went away, or the process did, for no fault of the candidate."""
+    reply = outcome.value
+    gone = isinstance(reply, RunReply) and reply.status is Status.DEVICE_LOST
+    return gone or outcome.kind == "lost"
+
+
+def gpu_slot(where: GPU) -> str:
+    """What a GPU is called on this host, whatever CUDA_VISIBLE_DEVICES is: "cuda/1"."""
+    index = where.index or 0
+    return f"{where.kind}/{_visible(index) if where.kind == 'cuda' else index}"
+
+
+def _visible(index: int) -> str:
+    """What CUDA_VISIBLE_DEVICES calls device number `index`. Raises MeasureError."""
+    given = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if given is None:
+        return str(index)
+    names = [name.strip() for name in given.split(",") if name.strip()]
+    if index >= len(names):
+        raise MeasureError(f"there is no GPU {index}: CUDA_VISIBLE_DEVICES is {given!r}")
+    return names[index]
+
+
+def _limits(options: LocalRunner, where: GPU | None) -> Limits:
+    """A kernel may start threads, of the runtime's pool, and never a process.
+
+    A GPU's runner runs no code of candidates itself. It sees one CUDA device, so that none other
+    can be used by mistake.
+    """
+    if where is None:
+        return Limits(options.memory_bytes or _three_quarters(), PRINTED_BYTES, 0, urgent=True)
+    env: tuple[tuple[str, str], ...] = ()
+    if where.kind == "cuda":
+        # Kernels are loaded when they are given to the device, not within their first, timed call.
+        visible = _visible(where.index or 0)
+        env = (("CUDA_VISIBLE_DEVICES", visible), ("CUDA_MODULE_LOADING", "EAGER"))
+    return Limits(options.memory_bytes or 0, urgent=True, env=env)
+
+
+def _three_quarters() -> int:
+    """Of the machine's memory, in bytes."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") * 3 // 4

@@ -1,0 +1,202 @@
+"""The warm template process, as its parent sees it: started, asked to fork, restarted when lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from autosched.errors import MeasureError
+from measure.process.folders import own_folder, sweep
+from measure.process.seccomp import FROM_OUTSIDE
+
+# Of the environment a child gets what programs need to start, and nothing else: no tokens, no keys.
+_PASSED = """
+PATH HOME USER LOGNAME LANG LANGUAGE TZ TMPDIR LD_LIBRARY_PATH VIRTUAL_ENV XDG_CACHE_HOME
+PYTHONHASHSEED PYTHONHOME PYTHONDONTWRITEBYTECODE PYTHONPYCACHEPREFIX CUDA_VISIBLE_DEVICES CUDA_HOME
+CUDA_DEVICE_ORDER OCL_ICD_VENDORS OCL_ICD_FILENAMES
+"""
+PASSED_ENV = frozenset(_PASSED.split())
+ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+START_SECONDS = 60.0
+REQUEST_SECONDS = 15.0
+END_SECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one child may use. `memory_bytes` is address space beyond what it starts with, 0 for
+    any: drivers of GPUs reserve more than they ever use.
+
+    `processes`: tasks that it may start (with 0 threads only); see `containment` for what
+    systems enforce. `urgent`: it goes before all other work on the machine, where we may. `env`:
+    environment variables that it gets. `imports`: modules that it imports before it is ready, and
+    before the time of what it is asked begins.
+    """
+
+    memory_bytes: int = 8 << 30
+    file_bytes: int = 1 << 30
+    processes: int = 256
+    urgent: bool = False
+    env: tuple[tuple[str, str], ...] = ()
+    imports: tuple[str, ...] = ()
+
+
+class TemplateLost(MeasureError):
+    """The template process is gone; its children died with it."""
+
+
+class NotStarted(MeasureError):
+    """The system has no room for another process: no space for its folder, no process to be had."""
+
+
+class Template:
+    """The process that children are forked from; started on first use, and again when lost."""
+
+    def __init__(
+        self, preload: Sequence[str] = (), warm: str = "", pass_env: Sequence[str] = ()
+    ) -> None:
+        self.preload = tuple(preload)
+        self.warm = warm
+        self.pass_env = tuple(pass_env)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._control: socket.socket | None = None
+        self._folder: Path | None = None
+        self._owner = -1
+        # Builders and the runner may be asked for by two threads.
+        self._lock = threading.RLock()
+
+    @property
+    def pid(self) -> int | None:
+        """Process id of the template, None if it was not started."""
+        return None if self._process is None else self._process.pid
+
+    def start(self) -> None:
+        """Start the process if it is not running.
+
+        Raises NotStarted, and MeasureError if it cannot do its work.
+        """
+        with self._lock:
+            self._start()
+
+    def _start(self) -> None:
+        if self._process is not None and self._process.poll() is None:
+            return
+        self.close()
+        if not hasattr(os, "pidfd_open") or not hasattr(os, "memfd_create"):
+            raise MeasureError("measuring needs Linux 5.4 or later (pidfd_open, memfd_create)")
+        sweep()
+        try:
+            self._folder, self._owner = own_folder()
+            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            with theirs:
+                self._process = _spawn(theirs, self._owner, self._environment())
+        except OSError as e:
+            self.close()
+            raise NotStarted(f"no measuring process can be started: {e}") from e
+        self._control = ours
+        hello = {"folder": str(self._folder), "preload": self.preload, "warm": self.warm}
+        ours.settimeout(START_SECONDS)
+        starting = self._process
+        try:
+            self._request(hello)
+        except TemplateLost as e:
+            if -starting.returncode in FROM_OUTSIDE:
+                raise NotStarted(f"the measuring process was ended as it started: {e}") from e
+            raise MeasureError(f"the measuring process could not start: {e}") from e
+        ours.settimeout(REQUEST_SECONDS)
+
+    def fork(self, fds: tuple[int, int, int], limits: Limits) -> int:
+        """A new child's process id. `fds`: its socket, its output, its fault file.
+
+        Raises NotStarted if the system has no room for one, TemplateLost, MeasureError.
+        """
+        with self._lock:
+            self.start()
+            request = {"op": "fork", **asdict(limits)}
+            try:
+                reply = self._request(request, fds)
+            except TemplateLost:
+                self.start()
+                reply = self._request(request, fds)
+        if "error" in reply:
+            raise NotStarted(f"no measuring process can be started: {reply['error']}")
+        return int(reply["pid"])
+
+    def reap(self, pid: int) -> int:
+        """End a child with all that it started; its status as of os.wait. Raises TemplateLost."""
+        with self._lock:
+            return int(self._request({"op": "reap", "pid": pid})["status"])
+
+    def close(self) -> None:
+        """End the process, and with it all children, and remove their folders."""
+        if self._control is not None:
+            self._control.close()
+            self._control = None
+        if self._process is not None:
+            try:
+                self._process.wait(END_SECONDS)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+            self._process = None
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder = None
+        if self._owner >= 0:
+            os.close(self._owner)
+            self._owner = -1
+
+    def _request(self, message: dict[str, Any], fds: Sequence[int] = ()) -> dict[str, Any]:
+        if self._control is None:
+            raise TemplateLost("it was closed")
+        try:
+            socket.send_fds(self._control, [json.dumps(message).encode()], list(fds))
+            reply = self._control.recv(1 << 16)
+        except BaseException as e:
+            # The answer may still come, and would be taken for that to the next request.
+            self.close()
+            if isinstance(e, OSError):
+                raise TemplateLost(f"the template process does not answer: {e}") from e
+            raise
+        if not reply:
+            self.close()
+            raise TemplateLost("the template process ended")
+        return json.loads(reply)  # type: ignore[no-any-return]
+
+    def _environment(self) -> dict[str, str]:
+        wanted = PASSED_ENV | set(self.pass_env)
+        env = {k: v for k, v in os.environ.items() if k in wanted or k.startswith("LC_")}
+        # Whatever this process can import the children can, however it was started.
+        env["PYTHONPATH"] = os.pathsep.join(p or os.getcwd() for p in sys.path)
+        return {**env, **dict.fromkeys(ONE_THREAD, "1")}
+
+
+def _spawn(control: socket.socket, owner: int, env: dict[str, str]) -> subprocess.Popen[bytes]:
+    """Start the template, in a session of its own; it holds the mark on its folder as well."""
+    fd = control.fileno()
+    command = [
+        sys.executable,
+        "-P",
+        "-m",
+        "measure.process.template",
+        str(os.getpid()),
+        str(fd),
+        str(owner),
+    ]
+    return subprocess.Popen(
+        command,
+        pass_fds=(fd, owner),
+        env=env,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,  # ours may be read by a program
+        start_new_session=True,
+    )

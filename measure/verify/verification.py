@@ -1,0 +1,352 @@
+"""Is the result right? Guarded buffers, poisoned outputs, and a comparison with the reference.
+
+Tolerance. Integers and bools must be equal. For floats of unit roundoff `eps` and reduction length
+K (the sum over blocks of the number of terms that one element combines; maxima and minima do not
+round), element i may differ by
+
+    rtol * (|reference_i| + rms(reference)),   rtol = min(1/4, eps * (32 + 8 sqrt(K)) * m)
+
+with m = 8 if the program has transcendental functions, which amplify what came before, else 1. Two
+orders of summation of K terms of size s differ by about eps * s * K / 4 at worst among a million
+elements, where the sum itself has size s * sqrt(K): hence sqrt(K), and hence the mean square of the
+whole output, since an element in which the terms cancel keeps their error. One term left out shows
+as s, and that is 1 / (8 eps K) times the tolerance: 1,000 for a float32 sum of 1,000 terms.
+Infinities and NaN must stand where they stand in the reference.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+from math import prod, sqrt
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from autosched.codegen.artifact import Param
+from autosched.tir import dtypes
+from autosched.tir.expr import Call, Expr, walk
+from autosched.tir.nodes import PrimFunc, sites
+from autosched.tir.operations import OPS
+from measure.process.guard_pages import fenced
+from measure.status import Status
+
+Array = npt.NDArray[Any]
+GUARD_BYTES = 16 << 10
+PIECE = 1 << 16
+"""Elements that are compared at a time."""
+_EXACT_OPS = frozenset(
+    {"min", "max", "select", "if_then_else", "lt", "le", "gt", "ge", "eq", "ne", "and", "or", "not"}
+)
+_POISON = 0xFF  # NaN in every float type
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """What the tolerance of a program depends on; see this module."""
+
+    terms: int
+    transcendental: bool
+
+    def relative(self, dtype: str) -> float:
+        """`rtol` for outputs of a float type."""
+        eps = 2.0**-7 if dtype == "bfloat16" else float(np.finfo(dtype).eps)
+        return min(0.25, eps * (32 + 8 * sqrt(self.terms)) * (8 if self.transcendental else 1))
+
+
+def tolerance_of(func: PrimFunc) -> Tolerance:
+    """Read off the untransformed program."""
+    terms, transcendental = 1, False
+    for site in sites(func):
+        block = site.block
+        expressions: list[Expr] = [*block.body]
+        carried = [int(i.extent) for i in block.iters if i.kind == "sequential"]
+        if block.reducer is not None and not _is_exact(block.reducer.combine):
+            carried += [int(i.extent) for i in block.iters if i.kind == "reduce"]
+        terms += prod(carried) if carried else 0
+        transcendental |= any(
+            isinstance(e, Call) and OPS[e.op].cost == "math" for x in expressions for e in walk(x)
+        )
+    return Tolerance(terms, transcendental)
+
+
+def _is_exact(combine: Sequence[Expr]) -> bool:
+    """Whether a reducer only picks among values, as a maximum does."""
+    return all(e.op in _EXACT_OPS for x in combine for e in walk(x) if isinstance(e, Call))
+
+
+class Checked(Protocol):
+    """Memory that shows what was written next to it."""
+
+    def poison(self) -> None:
+        """Fill it with what is NaN in every float type."""
+        ...
+
+    def broken(self) -> str:
+        """What was written next to it; empty if nothing was."""
+        ...
+
+
+class Guarded:
+    """Memory of `nbytes` bytes, aligned to 64, between two guard zones, and those between fences.
+    Raises MemoryError."""
+
+    def __init__(self, name: str, nbytes: int) -> None:
+        self.name = name
+        self.nbytes = nbytes
+        self._raw = fenced(nbytes + 2 * GUARD_BYTES)
+        self._start = GUARD_BYTES
+        self.bytes = self._raw[self._start : self._start + nbytes]
+        self._before = self._raw[self._start - GUARD_BYTES : self._start]
+        self._after = self._raw[self._start + nbytes : self._start + nbytes + GUARD_BYTES]
+        self._canary = canary(name, GUARD_BYTES)
+        self.arm()
+
+    def poison(self) -> None:
+        """Fill memory and guards, so that nothing of an earlier run is left to be found."""
+        self.bytes[...] = _POISON
+        self.arm()
+
+    @property
+    def address(self) -> int:
+        """Address of the first byte."""
+        return int(self._raw.ctypes.data) + self._start
+
+    def array(self, shape: tuple[int, ...], dtype: str) -> Array:
+        """The memory as an array."""
+        return self.bytes.view(dtypes.array_dtype(dtype)).reshape(shape)
+
+    def arm(self) -> None:
+        """Fill the guard zones."""
+        self._before[...], self._after[...] = self._canary
+
+    def broken(self) -> str:
+        """What was written next to the memory; empty if nothing was."""
+        if same_bytes(self._before, self._canary[0]) and same_bytes(self._after, self._canary[1]):
+            return ""
+        zones = (self._before, self._canary[0]), (self._after, self._canary[1])
+        return damage(self.name, self.nbytes, *zones)
+
+
+def canary(name: str, nbytes: int) -> Array:
+    """What stands in the two guard zones of a buffer, (2, nbytes): different next to every buffer,
+    since copying past the end of two of them must show."""
+    rng = np.random.default_rng(list(name.encode()))
+    return rng.integers(0, 256, (2, nbytes), np.uint8)
+
+
+def damage(name: str, nbytes: int, before: tuple[Array, Array], after: tuple[Array, Array]) -> str:
+    """What was written next to memory: (found, expected) of the zones; empty if nothing was."""
+    words = []
+    first = np.flatnonzero(before[0] != before[1])
+    last = np.flatnonzero(after[0] != after[1])
+    if first.size:
+        nearest = before[0].size - first[-1]
+        words.append(f"{first.size} bytes before its start, the nearest {nearest} away")
+    if last.size:
+        words.append(f"{last.size} bytes after its end, the first {last[0]} away")
+    if not words:
+        return ""
+    return f"{name} ({nbytes} bytes): {' and '.join(words)}, were overwritten"
+
+
+class Expected:
+    """An output's reference values and what may be taken for them."""
+
+    def __init__(self, param: Param, reference: Array, tolerance: Tolerance) -> None:
+        self.param = param
+        self._halves = param.dtype == "bfloat16"  # arrays hold bit patterns; compared as float32
+        if self._halves:
+            reference = dtypes.to_float32(reference)
+        self.reference = reference
+        self.rtol = tolerance.relative(param.dtype) if dtypes.is_float(param.dtype) else 0.0
+        self._finite = True
+        self.rms = 0.0
+        """Root mean square of the reference values of a float type, infinite and NaN ones as 0."""
+        if self.rtol:
+            self._bounds(reference)
+        elif param.dtype == "bool":
+            self._poison = np.logical_not(reference)
+        else:
+            self._poison = np.invert(reference)
+
+    def _bounds(self, reference: Array) -> None:
+        self._finite = bool(np.isfinite(reference).all())
+        self.rms = _root_mean_square(reference)
+        self._poison = np.asarray(np.nan)
+        # NaN where a number is expected, and a number where NaN is: an element never written shows.
+        if not self._finite and np.isnan(reference).any():
+            self._poison = np.where(np.isnan(reference), 0, np.nan).astype(reference.dtype)
+
+    @cached_property
+    def _limits(self) -> tuple[Array, Array]:
+        """The least and the greatest value that each element may have. Made when they are first
+        asked for: where a device compares, nobody does, and for large outputs that is seconds."""
+        reference = self.reference
+        finite = np.isfinite(reference)
+        usual = reference if self._finite else np.where(finite, reference, 0)
+        wide = usual.astype(np.float64 if usual.dtype == np.float64 else np.float32)
+        allowed = np.abs(wide) * self.rtol + self.rtol * self.rms
+        low, high = wide - allowed, wide + allowed
+        if not self._finite:
+            low, high = np.where(finite, low, reference), np.where(finite, high, reference)
+        return low, high
+
+    @property
+    def poison_is_nan(self) -> bool:
+        """Whether any NaN in every element poisons the output."""
+        return bool(self.rtol) and self._poison.ndim == 0
+
+    def poison(self, out: Array) -> None:
+        """Fill an output with values that are wrong in every element."""
+        out[...] = dtypes.from_float32(self._poison) if self._halves else self._poison
+
+    def mismatch(self, out: Array) -> str:
+        """How `out` differs, with the first element that does; empty if it does not."""
+        if self._halves:
+            out = dtypes.to_float32(out)
+        if not self.rtol:
+            # Compared as bytes: a bool that is neither 0 nor 1 is wrong.
+            if out.dtype == np.bool_:
+                good = out.view(np.uint8) == self.reference.view(np.uint8)
+            else:
+                good = out == self.reference
+        elif self._finite and self._within(out):
+            return ""
+        else:
+            low, high = self._limits
+            good = (out >= low) & (out <= high)
+            if not self._finite:
+                good |= np.isnan(out) & np.isnan(self.reference)
+        if good.all():
+            return ""
+        return self._describe(out, np.logical_not(good))
+
+    def _within(self, out: Array) -> bool:
+        """Whether every element may be taken for its reference; pieces that stay in caches."""
+        if not out.flags.c_contiguous:
+            return False
+        flat = [x.reshape(-1) for x in (out, *self._limits)]
+        for start in range(0, out.size, PIECE):
+            found, low, high = (x[start : start + PIECE] for x in flat)
+            if not ((found >= low) & (found <= high)).all():
+                return False
+        return True
+
+    def _describe(self, out: Array, bad: Array) -> str:
+        first = tuple(int(n) for n in np.unravel_index(int(np.argmax(bad)), bad.shape))
+        place = f"{self.param.name}[{', '.join(map(str, first))}]"
+        # As bytes, since a bool that is 7 would print as True.
+        shown = out.view(np.uint8) if out.dtype == np.bool_ else out
+        text = f"{place} is {shown[first]}, expected {self.reference[first]}"
+        if self.rtol:
+            untouched = np.isnan(out) & ~np.isnan(self.reference)
+            text += f" (within {self.rtol:.2g} of it and of the root mean square)"
+            if untouched.any():
+                text += (
+                    f"; {int(untouched.sum())} are NaN: never written, or made from what was not"
+                )
+        return f"{text}; {int(bad.sum())} of {bad.size} elements are wrong"
+
+
+def _root_mean_square(values: Array) -> float:
+    """Infinite values and NaN as 0; by pieces, which stay in caches."""
+    flat = values.reshape(-1)
+    total = 0.0
+    for start in range(0, flat.size, PIECE):
+        piece = flat[start : start + PIECE].astype(np.float64)
+        piece[~np.isfinite(piece)] = 0
+        total += float(np.square(piece, out=piece).sum())
+    return sqrt(total / flat.size) if flat.size else 0.0
+
+
+class Buffers:
+    """All arguments of a kernel in guarded memory, inputs filled in, outputs poisoned on demand."""
+
+    def __init__(
+        self, params: Sequence[Param], values: Sequence[Array], tolerance: Tolerance
+    ) -> None:
+        self.params = tuple(params)
+        self.values = tuple(values)
+        self.memory: list[Any] = [
+            Guarded(p.name, prod(p.shape) * dtypes.itemsize(p.dtype)) for p in params
+        ]
+        self.arrays = [m.array(p.shape, p.dtype) for m, p in zip(self.memory, params, strict=True)]
+        self.expected = {
+            n: Expected(p, values[n], tolerance) for n, p in enumerate(params) if p.written
+        }
+        self._dirty = True
+        self._places: dict[int, Sequence[Any]] = {0: self.memory}
+
+    def at(self, place: int) -> Sequence[Any]:
+        """Memory for each argument in another place, `memory` itself in place 0 and where there is
+        no room for more. What is there at first is what `values` holds."""
+        if place not in self._places:
+            try:
+                elsewhere = [Guarded(m.name, m.nbytes) for m in self.memory]
+            except MemoryError:
+                return self.memory
+            for guarded, param, value in zip(elsewhere, self.params, self.values, strict=True):
+                guarded.array(param.shape, param.dtype)[...] = value
+            self._places[place] = elsewhere
+        return self._places[place]
+
+    def reset(self) -> None:
+        """Inputs as they were, outputs poisoned, guards armed."""
+        for n, array in enumerate(self.arrays):
+            if n in self.expected:
+                self.expected[n].poison(array)
+            elif self._dirty:
+                array[...] = self.values[n]
+            if self._dirty:
+                self.memory[n].arm()
+        self._dirty = False
+
+    def fill(self) -> None:
+        """`reset`, where this memory has not held the inputs yet."""
+        if self._dirty:
+            self.reset()
+
+    def array(self, n: int) -> Array:
+        """Argument number `n` as it is now."""
+        found: Array = self.arrays[n]
+        return found
+
+    def mismatch(self, n: int) -> str:
+        """How output number `n` differs from the reference; empty if it does not."""
+        return self.expected[n].mismatch(self.array(n))
+
+    def unchanged(self, n: int) -> bool:
+        """Whether input number `n` is what it was."""
+        return same_bytes(self.array(n), self.values[n])
+
+    def check(self, workspace: Checked) -> tuple[Status, str]:
+        """Whether a run left everything as it should be."""
+        status, text = self._check(workspace)
+        self._dirty |= status is not Status.OK
+        return status, text
+
+    def _check(self, workspace: Checked) -> tuple[Status, str]:
+        broken = [text for m in (*self.memory, workspace) if (text := m.broken())]
+        if broken:
+            return Status.OUT_OF_BOUNDS, "\n".join(broken)
+        wrong = [text for n in self.expected if (text := self.mismatch(n))]
+        for n, param in enumerate(self.params):
+            if not param.written and not self.unchanged(n):
+                wrong.append(f"input {param.name} was changed")
+        return (Status.WRONG_RESULT, "\n".join(wrong)) if wrong else (Status.OK, "")
+
+
+def same_bytes(a: Array, b: Array) -> bool:
+    """Equality in every bit, NaN included; both are contiguous."""
+    return bool(_memcmp()(a.ctypes.data, b.ctypes.data, a.nbytes) == 0)
+
+
+@cache
+def _memcmp() -> Any:
+    function = ctypes.CDLL(None).memcmp
+    function.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
+    return function
