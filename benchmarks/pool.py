@@ -51,6 +51,7 @@ from measure.local.pool import LocalPool
 from measure.pool import Pool
 from measure.replay import ReplayPool, modelled
 from measure.status import MeasureResult, Status
+from measure.timing.timing import Timing
 from records import Record, Store, Workload
 
 DEVICE = Device("simulated", "x86_64", 1, (), "none")
@@ -94,8 +95,8 @@ def _simulated(
 ) -> dict[str, Any]:
     task = at.SearchTask("matmul", (64, 64, 64), target=ONE_CORE)
     result = MeasureResult(
-        Status.OK, seconds=1e-3, raw_seconds=1e-3, spread=0.0, noise=0.0, runs=20,
-        samples=(1e-3,) * 20, program_hash="0" * 24,
+        Status.OK, timing=Timing(1e-3, 1e-3, runs=20, samples=(1e-3,) * 20),
+        program_hash="0" * 24,
     )  # fmt: skip
     hello = Hello(DEVICE, str(ONE_CORE), toolchain(), 1e-4)
     count = devices * rounds

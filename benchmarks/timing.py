@@ -39,6 +39,7 @@ import autosched as at
 from autosched.schedule import Trace
 from measure.local.pool import PRELOAD, LocalPool
 from measure.local.slot import LocalRunner
+from measure.machine.threads import Granted
 from measure.process.child import Child
 from measure.process.template_client import Limits, Template
 from measure.status import MeasureResult, Status
@@ -249,12 +250,12 @@ def respawn(count: int = 20) -> dict[str, float]:
     with closing(Template(PRELOAD, "measure.local.build:warm")) as template:
         child = Child(template, Limits())
         # The template warms up once.
-        child.call("measure.process.protocol:resident_bytes", timeout=60)
+        child.call(Granted(), timeout=60)
         times = []
         for _ in range(count):
             child.kill()
             began = time.perf_counter()
-            outcome = child.call("measure.process.protocol:resident_bytes", timeout=10)
+            outcome = child.call(Granted(), timeout=10)
             times.append(time.perf_counter() - began)
             assert outcome.kind == "value", outcome.text
         child.kill()

@@ -19,6 +19,7 @@ from autosched.tir.nodes import PrimFunc
 from measure.devices import Device
 from measure.pool import OnResults
 from measure.status import Distribution, MeasureResult, Status
+from measure.timing.timing import Timing
 from measure.verify.baseline import memory_order
 
 Answer = Callable[[PrimFunc], MeasureResult]
@@ -68,10 +69,8 @@ def modelled(seconds: Callable[[PrimFunc], float]) -> Answer:
 def _result(status: Status, seconds: float | None, error: str, name: str) -> MeasureResult:
     if status is not Status.OK:
         return MeasureResult(status, error, program_hash=name)
-    return MeasureResult(
-        status, seconds=seconds, raw_seconds=seconds, spread=0.0, noise=0.0, runs=1,
-        program_hash=name,
-    )  # fmt: skip
+    timing = None if seconds is None else Timing(seconds, seconds)
+    return MeasureResult(status, timing=timing, program_hash=name)
 
 
 @dataclass(frozen=True)
@@ -137,7 +136,7 @@ class ReplayPool:
     ) -> list[Distribution]:
         """See `Pool.remeasure`: the same answers again."""
         return [
-            Distribution(r.status, r.error, r.seconds, r.raw_seconds, r.spread, r.noise)
+            Distribution(r.status, r.error, r.timing)
             for r in ReplayPool(self.device, self.answer).measure(job, traces, cancel=cancel)
         ]
 

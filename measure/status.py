@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from measure.timing.timing import Timing
+
 
 class Status(StrEnum):
     """Outcome of one measurement. Compares and serialises as its text."""
@@ -29,20 +31,51 @@ class Status(StrEnum):
     CANCELLED = "cancelled"
 
 
+class _Timed:
+    """Reads the parts of a `timing` that may be missing."""
+
+    timing: Timing | None
+
+    @property
+    def seconds(self) -> float | None:
+        return None if self.timing is None else self.timing.seconds
+
+    @property
+    def raw_seconds(self) -> float | None:
+        return None if self.timing is None else self.timing.raw_seconds
+
+    @property
+    def spread(self) -> float | None:
+        return None if self.timing is None else self.timing.spread
+
+    @property
+    def noise(self) -> float | None:
+        return None if self.timing is None else self.timing.noise
+
+    @property
+    def runs(self) -> int:
+        return 0 if self.timing is None else self.timing.runs
+
+    @property
+    def samples(self) -> tuple[float, ...]:
+        return () if self.timing is None else self.timing.samples
+
+
 @dataclass(frozen=True)
-class MeasureResult:
+class MeasureResult(_Timed):
     """One measurement of one candidate. Times are in seconds.
 
-    `seconds` is the estimate for one call: the lower quartile of the candidate's sample blocks,
-    each without the drift of the clock (see `measure.timing.block`, `measure.timing.sampler`);
-    `raw_seconds` is the minimum of all samples as read from the clock. `spread` is the
-    interquartile range of the samples as a fraction of that. `noise` is the machine's unrest,
-    as a fraction: the larger of what is known of the least disturbed block (the clock probe's
-    interquartile range; how long even the best sample waited for a core, or how much slower a
-    shared core was; 0.2 where the host had put the cores under different caches) and how far
-    two times of equal programs lie apart, nine times in ten, by the last candidates.
-    Differences below it say nothing. All four are None unless the status is `ok`. `runs` counts
-    the timed calls; `samples` are seconds a call, of all blocks, drift not cancelled.
+    `timing` is None unless the status is `ok`; its parts can be read here as well, `runs` being 0
+    and `samples` empty where there is none. `seconds` is the estimate for one call: the lower
+    quartile of the candidate's sample blocks, each without the drift of the clock (see
+    `measure.timing.block`, `measure.timing.sampler`); `raw_seconds` is the minimum of all samples
+    as read from the clock. `spread` is the interquartile range of the samples as a fraction of
+    that. `noise` is the machine's unrest, as a fraction: the larger of what is known of the least
+    disturbed block (the clock probe's interquartile range; how long even the best sample waited for
+    a core, or how much slower a shared core was; 0.2 where the host had put the cores under
+    different caches) and how far two times of equal programs lie apart, nine times in ten, by the
+    last candidates. Differences below it say nothing. `runs` counts the timed calls; `samples` are
+    seconds a call, of all blocks, drift not cancelled.
 
     `build_seconds`, `queue_seconds` (waiting for the device) and `run_wall_seconds` (all that the
     runner did: linking, verifying, timing; of which `verify_seconds`) are separate clocks.
@@ -55,12 +88,7 @@ class MeasureResult:
 
     status: Status
     error: str = ""
-    seconds: float | None = None
-    raw_seconds: float | None = None
-    spread: float | None = None
-    noise: float | None = None
-    runs: int = 0
-    samples: tuple[float, ...] = ()
+    timing: Timing | None = None
     build_seconds: float = 0.0
     queue_seconds: float = 0.0
     run_wall_seconds: float = 0.0
@@ -77,35 +105,24 @@ class MeasureResult:
 
     def failed(self, status: Status, error: str) -> MeasureResult:
         """This measurement with times that do not count any more."""
-        return replace(
-            self,
-            status=status,
-            error=error,
-            seconds=None,
-            raw_seconds=None,
-            spread=None,
-            noise=None,
-            runs=0,
-            samples=(),
-        )
+        return replace(self, status=status, error=error, timing=None)
 
 
 @dataclass(frozen=True)
-class Distribution:
-    """Many timings of one finalist, its blocks interleaved with its rivals'. Times are in seconds.
+class Distribution(_Timed):
+    """The timing of one finalist, its blocks interleaved with its rivals'.
 
-    `seconds` is the estimate of one call, as in MeasureResult; `rounds` the
-    estimate of each block alone. `level` is that of the build. With a
-    status other than `ok` there are no times and `error` says why; with `ok` it is empty, or says
-    how a later block failed.
+    `timing` is as in MeasureResult. `level` is that of the build. With a status other than `ok`
+    there is no timing and `error` says why; with `ok` it is empty, or says how a later block
+    failed.
     """
 
     status: Status
     error: str = ""
-    seconds: float | None = None
-    raw_seconds: float | None = None
-    spread: float | None = None
-    noise: float | None = None
-    rounds: tuple[float, ...] = ()
+    timing: Timing | None = None
     level: str = "search"
-    runs: int = 0
+
+    @property
+    def rounds(self) -> tuple[float, ...]:
+        """The estimate of each block alone, in seconds."""
+        return () if self.timing is None else self.timing.blocks

@@ -12,7 +12,7 @@ from ctypes.util import find_library
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, TypeVar
 
 from autosched.codegen.gpu.kernel import Limits as GPULimits
 from autosched.errors import MeasureError
@@ -22,12 +22,17 @@ from autosched.runtime.queue import QueueInfo
 from autosched.target import Target
 from measure.devices import this_device
 from measure.local.lock import SlotLock
+from measure.local.runner import WatchCores
+from measure.machine.gpu import ListGPUs
 from measure.machine.host import Best, probe_name
+from measure.machine.threads import Granted
 from measure.process.child import Child
+from measure.process.protocol import Request
 from measure.process.template_client import Limits as ChildLimits
 from measure.process.template_client import Template
 from measure.timing.interference import NEAR
 
+R = TypeVar("R")
 _NVIDIA_SMI = ("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader")
 
 
@@ -35,7 +40,7 @@ _NVIDIA_SMI = ("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,no
 class Report:
     """All that `doctor` prints. `toolchain` maps a name to what was found, or None; `slot` is the
     lock under which this machine is timed, and who has it; `granted` is what the system lets a
-    runner have (`measure.process.seccomp.granted`)."""
+    runner have (`measure.machine.threads.Granted`)."""
 
     device: str
     fingerprint: str
@@ -50,7 +55,7 @@ class Report:
     versions: dict[str, str]
     gpus: tuple[str, ...]
     slots: tuple[tuple[str, QueueInfo | str], ...]
-    """Of `measure.machine.gpu.gpus_here`: GPUs as a worker's slots."""
+    """Of `measure.machine.gpu.ListGPUs`: GPUs as a worker's slots."""
     toolchain: dict[str, str | None]
     slot: dict[str, Any]
     granted: dict[str, bool]
@@ -90,10 +95,10 @@ def examine(target: Target, measured: bool = True) -> Report:
         caches=device.caches,
         versions=_versions(),
         gpus=_gpus(),
-        slots=_asked("measure.machine.gpu:gpus_here"),
+        slots=_asked(ListGPUs()),
         toolchain=_toolchain(),
         slot=_slot(),
-        granted=_asked("measure.process.seccomp:granted"),
+        granted=_asked(Granted()),
         limits=measure_limits(target) if measured else None,
         company=_company(target.num_cores) if measured else None,
     )
@@ -178,14 +183,15 @@ def _slot_text(slot: dict[str, Any]) -> str:
     return f"{slot['path']}: {held or 'free'}"
 
 
-def _asked(function: str) -> Any:
-    """What a child that is contained as runners are says."""
-    template = Template()
+def _asked(request: Request[R], warm: bool = False) -> R:
+    """What a child that is contained as runners are says; `warm`: with the probes' code, and before
+    other work."""
+    template = Template(warm="measure.local.build:warm" if warm else "")
     # Drivers of GPUs reserve more addresses than they ever use.
-    child = Child(template, ChildLimits(memory_bytes=0))
+    child = Child(template, ChildLimits(memory_bytes=0, urgent=warm))
     try:
-        outcome = child.call(function, timeout=60)
-        if outcome.kind != "value":
+        outcome = child.call(request, timeout=60)
+        if outcome.value is None:
             raise MeasureError(f"no measuring process can work here: {outcome.text}")
         return outcome.value
     finally:
@@ -197,17 +203,7 @@ def _company(threads: int) -> tuple[float, float]:
     """Asked in a child that goes before other work, as runners do."""
     with closing(SlotLock()) as lock:
         alone = Best(lock.beside(probe_name(threads)), NEAR).least
-    template = Template(warm="measure.local.build:warm")
-    child = Child(template, ChildLimits(urgent=True))
-    try:
-        outcome = child.call("measure.timing.interference:watch", threads, 1.0, alone, timeout=30)
-        if outcome.kind != "value":
-            raise MeasureError(f"the cores cannot be watched: {outcome.text}")
-        shared, barrier = outcome.value
-        return float(shared), float(barrier)
-    finally:
-        child.kill()
-        template.close()
+    return _asked(WatchCores(threads, 1.0, alone), warm=True)
 
 
 def _company_rows(company: tuple[float, float]) -> list[tuple[str, str]]:

@@ -6,7 +6,7 @@ checked field by field; the first thing that is not as agreed makes a `WireError
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from autosched.errors import AutoschedError, MeasureError, ScheduleError, TargetError
@@ -15,6 +15,7 @@ from autosched.target import Target
 from measure.cluster.registry import Hello
 from measure.devices import Device
 from measure.status import Distribution, MeasureResult, Status
+from measure.timing.timing import Timing
 
 PROTOCOL = 1
 """Version of everything in this module."""
@@ -36,12 +37,12 @@ class WireError(MeasureError):
 
 def encode_result(result: MeasureResult) -> JsonDict:
     """A result as JSON values; errors longer than LONGEST_ERROR lose their middle."""
-    return _encoded(result)
+    return _encoded_timed(result, _TIMED | {"samples"})
 
 
 def encode_distribution(timing: Distribution) -> JsonDict:
     """A finalist's timings as JSON values."""
-    return _encoded(timing)
+    return _encoded_timed(timing, _TIMED | {"rounds"})
 
 
 def encode_hello(hello: Hello) -> JsonDict:
@@ -50,11 +51,15 @@ def encode_hello(hello: Hello) -> JsonDict:
 
 
 def _encoded(value: Any) -> JsonDict:
-    out: JsonDict = {k: list(v) if type(v) is tuple else v for k, v in vars(value).items()}
-    if "status" in out:
-        out["status"] = str(out["status"])
-        out["error"] = shortened(out["error"])
-    return out
+    return {k: list(v) if type(v) is tuple else v for k, v in vars(value).items()}
+
+
+def _encoded_timed(value: MeasureResult | Distribution, parts: Iterable[str]) -> JsonDict:
+    """With the parts of its timing in its place."""
+    out = _encoded(value) | {name: getattr(value, name) for name in parts}
+    del out["timing"]
+    out["status"], out["error"] = str(value.status), shortened(value.error)
+    return {k: list(v) if type(v) is tuple else v for k, v in out.items()}
 
 
 def shortened(error: str) -> str:
@@ -112,6 +117,8 @@ def _maybe_seconds(value: Any) -> bool:
 
 
 _NUMBERS = {int, float}
+_TIMED = frozenset({"seconds", "raw_seconds", "spread", "noise", "runs"})
+"""Parts of a timing that every answer has."""
 _STATUSES = {str(status): status for status in Status}
 _COMMON: dict[str, Callable[[Any], bool]] = {
     "status": lambda v: isinstance(v, str) and v in _STATUSES,
@@ -171,22 +178,26 @@ def _timed(raw: JsonDict, what: str) -> JsonDict:
             raise WireError(f"{what} is ok and has seconds {raw['seconds']}")
     elif missing < 4:
         raise WireError(f"{what} is {status} and has times")
-    return {**raw, "status": status}
+    found = {**raw, "status": status}
+    timing = {name: found.pop(name) for name in _TIMED}
+    for name, part in (("samples", "samples"), ("rounds", "blocks")):
+        if name in found:
+            timing[part] = tuple(found.pop(name))
+    found["timing"] = Timing(**timing) if status is Status.OK else None
+    return found
 
 
 def decode_result(raw: Any) -> MeasureResult:
     """What `encode_result` made. Raises WireError."""
     found = _timed(_checked(raw, "a result", _RESULT), "a result")
-    if found["status"] is Status.OK and found["runs"] < 1:
+    if found["timing"] is not None and found["timing"].runs < 1:
         raise WireError("a result is ok and has runs 0")
-    found["samples"] = tuple(found["samples"])
     return MeasureResult(**found)
 
 
 def decode_distribution(raw: Any) -> Distribution:
     """What `encode_distribution` made. Raises WireError."""
     found = _timed(_checked(raw, "a timing", _DISTRIBUTION), "a timing")
-    found["rounds"] = tuple(found["rounds"])
     return Distribution(**found)
 
 

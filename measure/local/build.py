@@ -29,6 +29,7 @@ from autosched.integers import settle
 from autosched.runtime import parallel
 from autosched.runtime.call import time_calls
 from autosched.runtime.link import link
+from autosched.runtime.queue import QueueInfo
 from autosched.schedule import Trace
 from autosched.target import Target
 from autosched.tir.admit import admitted
@@ -39,9 +40,10 @@ from measure.machine.kernel import poison_stack
 from measure.machine.protocol import GPU, Code
 from measure.process import process_state
 from measure.process.containment import ending_children
-from measure.process.protocol import resolve
+from measure.process.protocol import Request, resolve
 from measure.status import Status
 from measure.timing import interference
+from measure.timing.clock_probe import build_clock_probe
 
 DEFAULT_BUILD_FUNC = "measure.local.build:build"
 
@@ -111,6 +113,13 @@ class BuildReply:
     seconds: float = 0.0
 
 
+@dataclass(frozen=True)
+class Probe:
+    """The clock probe, built."""
+
+    code: Code
+
+
 def build(
     func: PrimFunc,
     trace: Trace | None,
@@ -145,38 +154,66 @@ def compiled(kernels: GPUArtifact, target: Target, where: GPU) -> GPUArtifact:
     return replace(kernels, code=queue.compile(kernels.source))
 
 
-def run_builder(
-    func_pickle: bytes,
-    trace: Trace | None,
-    target: Target,
-    build_func: str,
-    level: Level,
-    where: GPU | None = None,
-) -> BuildReply:
-    """In a builder child: build one candidate; every failure becomes a status."""
-    began = time.perf_counter()
-    func = _load(func_pickle)
-    try:
-        scheduled = admitted(func) if trace is None else trace.apply(func).func
-        name = program_hash(scheduled)
-    except MemoryError:
-        raise
-    except Exception:
-        return BuildReply(Status.INSTANTIATION_ERROR, error=traceback.format_exc())
-    try:
-        if build_func == DEFAULT_BUILD_FUNC:
-            artifact = _built(scheduled, target, level, where)
-        else:
-            # What it left at work would be at work while a candidate is timed.
-            with ending_children():
-                made = resolve(build_func)(func, trace, target)
-            artifact = as_artifact(made, func, target, build_func)
-        _check_params(artifact, func)
-    except MemoryError:
-        raise
-    except BaseException:  # a user's builder may call sys.exit()
-        return BuildReply(Status.BUILD_ERROR, error=traceback.format_exc(), program_hash=name)
-    return BuildReply(Status.OK, artifact, program_hash=name, seconds=time.perf_counter() - began)
+@dataclass(frozen=True)
+class Build(Request[BuildReply]):
+    """Build one candidate; every failure becomes a status. `func_pickle` is the workload, `trace`
+    None for it as it stands."""
+
+    func_pickle: bytes
+    trace: Trace | None
+    target: Target
+    level: Level
+    build_func: str = DEFAULT_BUILD_FUNC
+    where: GPU | None = None
+
+    reply = BuildReply
+
+    def answer(self, fds: Sequence[int]) -> BuildReply:
+        trace, target = self.trace, self.target
+        began = time.perf_counter()
+        func = _load(self.func_pickle)
+        try:
+            scheduled = admitted(func) if trace is None else trace.apply(func).func
+            name = program_hash(scheduled)
+        except MemoryError:
+            raise
+        except Exception:
+            return BuildReply(Status.INSTANTIATION_ERROR, error=traceback.format_exc())
+        try:
+            if self.build_func == DEFAULT_BUILD_FUNC:
+                artifact = _built(scheduled, target, self.level, self.where)
+            else:
+                # What it left at work would be at work while a candidate is timed.
+                with ending_children():
+                    made = resolve(self.build_func)(func, trace, target)
+                artifact = as_artifact(made, func, target, self.build_func)
+            _check_params(artifact, func)
+        except MemoryError:
+            raise
+        except BaseException:  # a user's builder may call sys.exit()
+            return BuildReply(Status.BUILD_ERROR, error=traceback.format_exc(), program_hash=name)
+        spent = time.perf_counter() - began
+        return BuildReply(Status.OK, artifact, program_hash=name, seconds=spent)
+
+
+@dataclass(frozen=True)
+class BuildProbe(Request[Probe]):
+    """Build the clock probe, of a processor for up to `threads` threads. Raises BuildError."""
+
+    target: Target
+    threads: int
+    where: GPU | None = None
+    info: QueueInfo | None = None
+
+    reply = Probe
+
+    def answer(self, fds: Sequence[int]) -> Probe:
+        if self.where is None or self.info is None:
+            return Probe(build_clock_probe(self.target, self.threads))
+        from measure.timing.gpu_clock_probe import gpu_clock_probe
+
+        made = gpu_clock_probe(self.target, self.where.kind, self.info)
+        return Probe(compiled(made, self.target, self.where))
 
 
 def as_artifact(made: Any, func: PrimFunc, target: Target, build_func: str) -> Code:

@@ -5,13 +5,10 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from autosched.codegen.llvm.assemble import Level
-from autosched.schedule import Trace
 from autosched.target import Target
-from measure.local.build import BuildReply, LocalBuilder
-from measure.machine.protocol import GPU
+from measure.local.build import Build, BuildReply, LocalBuilder
 from measure.process.child import RETRIES, Child, Outcome, wait_any
 from measure.process.template_client import Limits, Template
 from measure.status import Status
@@ -25,20 +22,6 @@ FAILURES = {
 }
 
 
-@dataclass(frozen=True)
-class BuildWork:
-    """One program to build: `func_pickle` is the workload, `trace` None for it as it stands.
-
-    `target`: None for that of the builders.
-    """
-
-    func_pickle: bytes
-    trace: Trace | None
-    level: Level
-    build_func: str
-    target: Target | None = None
-
-
 class Builders:
     """`count` builder children, started when there is work for them."""
 
@@ -48,11 +31,8 @@ class Builders:
         target: Target,
         options: LocalBuilder,
         count: int,
-        where: GPU | None = None,
     ) -> None:
-        self.target = target
         self.options = options
-        self.where = where
         # OpenCL is compiled by the device's driver, which may reserve any address space. NVRTC
         # needs no device, but opens one that it sees, which takes long and more than the limit.
         limits = Limits(
@@ -63,7 +43,7 @@ class Builders:
         self.children = [Child(template, limits) for _ in range(count)]
 
     def build(
-        self, work: Sequence[BuildWork], cancel: threading.Event | None = None
+        self, work: Sequence[Build], cancel: threading.Event | None = None
     ) -> list[BuildReply]:
         """Build everything, on all children at once; once `cancel` is set the rest is `cancelled`.
 
@@ -77,7 +57,7 @@ class Builders:
             for child in self.children:
                 if todo and not child.busy and not (cancel is not None and cancel.is_set()):
                     at_work[id(child)] = todo.popleft()
-                    self._send(child, work[at_work[id(child)]])
+                    child.send(work[at_work[id(child)]], self.options.timeout)
             if not any(child.busy for child in self.children):
                 break
             for child, outcome in wait_any(self.children):
@@ -97,25 +77,9 @@ class Builders:
         for child in self.children:
             child.kill()
 
-    def _send(self, child: Child, work: BuildWork) -> None:
-        child.send(
-            "measure.local.build:run_builder",
-            work.func_pickle,
-            work.trace,
-            work.target or self.target,
-            work.build_func,
-            work.level,
-            self.where,
-            timeout=self.options.timeout,
-        )
 
-
-def _reply(outcome: Outcome) -> BuildReply:
-    if outcome.kind != "value":
-        status, error = FAILURES[outcome.kind], outcome.text
-    elif isinstance(outcome.value, BuildReply):
+def _reply(outcome: Outcome[BuildReply]) -> BuildReply:
+    if outcome.value is not None:
         return replace(outcome.value, seconds=outcome.wall_seconds)
-    else:
-        status = Status.BUILD_ERROR
-        error = f"the builder answered {type(outcome.value).__name__}"
-    return BuildReply(status, error=error, seconds=outcome.wall_seconds)
+    status = FAILURES[outcome.kind]
+    return BuildReply(status, error=outcome.text, seconds=outcome.wall_seconds)

@@ -98,7 +98,7 @@ def prepare(job: Job, slot: Slot, reference: BuildReply, baseline: BuildReply) -
         # From here on nothing can change the inputs and the reference, however wild the code.
         seals = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL
         fcntl.fcntl(job.fd, fcntl.F_ADD_SEALS, seals)
-        job.baseline, _ = slot.run(job, baseline, None, slot.options.baseline_timeout)
+        job.baseline = slot.run(job, baseline, None, slot.options.baseline_timeout)
         if job.baseline.status not in (Status.OK, Status.RUN_TIMEOUT):
             raise MeasureError(
                 f"the untransformed {job.func.name} and its reference disagree: "

@@ -16,11 +16,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from math import inf
-from typing import Any
 
 from autosched.checks import instance
-from autosched.codegen.artifact import Artifact
-from autosched.codegen.gpu.generate import GPUArtifact
 from autosched.codegen.llvm.assemble import Level
 from autosched.errors import MeasureError
 from autosched.integers import integer
@@ -32,8 +29,8 @@ from autosched.tir.admit import admitted
 from autosched.tir.nodes import PrimFunc
 from measure.closing import Closing
 from measure.devices import Device, gpu_device, this_device
-from measure.local.build import DEFAULT_BUILD_FUNC, BuildReply, LocalBuilder
-from measure.local.builders import Builders, BuildWork
+from measure.local.build import Build, BuildProbe, BuildReply, LocalBuilder
+from measure.local.builders import Builders
 from measure.local.job import Job, prepare
 from measure.local.slot import PROBE_TIMEOUT, LocalRunner, Slot
 from measure.machine.protocol import GPU, Code
@@ -41,8 +38,8 @@ from measure.pool import OnResults
 from measure.process.template_client import Template
 from measure.status import Distribution, MeasureResult, Status
 from measure.timing import plan
-from measure.timing.block import Block
 from measure.timing.sampler import EQUAL, UNSURE, Noise, Sampler
+from measure.timing.timing import Timing
 from measure.verify.baseline import memory_order
 
 __all__ = ["LocalPool", "LocalRunner"]
@@ -106,7 +103,7 @@ class LocalPool(Closing):
         template = Template(preload, "measure.local.build:warm", self.builder.pass_env)
         cores = self.builder.n_parallel or available_cores()
         self._template = template
-        self._builders = Builders(template, self.target, self.builder, cores, where)
+        self._builders = Builders(template, self.target, self.builder, cores)
         threads = self.runner.threads or self._host.num_cores
         self._slot = Slot(template, self.runner, threads, self._make_probe, where)
         self._noise = Noise()
@@ -136,8 +133,9 @@ class LocalPool(Closing):
                 (reference_schedule(func, self._host).trace, self._host),
                 (baseline, self.target),
             )
+            where = self._slot.where
             replies = self._build(
-                [BuildWork(func_pickle, t, "full", DEFAULT_BUILD_FUNC, where) for t, where in works]
+                [Build(func_pickle, trace, on, "full", where=where) for trace, on in works]
             )
             job = Job(
                 func=func,
@@ -214,9 +212,9 @@ class LocalPool(Closing):
         if reply.artifact is not None and _is_set(cancel):
             error = "cancelled before it was timed"
             reply = replace(reply, status=Status.CANCELLED, artifact=None, error=error)
-        result, block = self._slot.run(job, reply, None if best == inf else best)
-        if block is not None:
-            sampler.add(place, block)
+        result = self._slot.run(job, reply, None if best == inf else best)
+        if result.timing is not None:
+            sampler.add(place, result.timing)
         return _Candidate(place, reply.artifact, result)
 
     def _next_block(
@@ -234,9 +232,9 @@ class LocalPool(Closing):
             result = result.failed(later.found.status, error)
             sampler.drop(place)
         else:
-            if isinstance(later.found, Block):
+            if isinstance(later.found, Timing):
                 sampler.add(place, later.found)
-            if later.note or not isinstance(later.found, Block):
+            if later.note or not isinstance(later.found, Timing):
                 # What was verified and timed before stands.
                 result = replace(result, error=later.note)
                 sampler.end(place)
@@ -257,15 +255,7 @@ class LocalPool(Closing):
         timing = sampler.timing(candidate.place)
         self._noise.note(timing)
         least = max(self._noise.figure(), UNSURE if result.error else 0.0)
-        return replace(
-            result,
-            seconds=timing.seconds,
-            raw_seconds=timing.raw_seconds,
-            spread=timing.spread,
-            noise=max(timing.noise, least),
-            runs=timing.runs,
-            samples=timing.samples,
-        )
+        return replace(result, timing=replace(timing, noise=max(timing.noise, least)))
 
     def remeasure(
         self,
@@ -300,17 +290,8 @@ class LocalPool(Closing):
             return Distribution(result.status, result.error, level=level)
         timing = sampler.timing(candidate.place)
         least = UNSURE if result.error else EQUAL * (timing.error or 0.0)
-        return Distribution(
-            Status.OK,
-            result.error,
-            seconds=timing.seconds,
-            raw_seconds=timing.raw_seconds,
-            spread=timing.spread,
-            noise=max(timing.noise, least),
-            rounds=timing.blocks,
-            level=level,
-            runs=timing.runs,
-        )
+        timing = replace(timing, noise=max(timing.noise, least))
+        return Distribution(Status.OK, result.error, timing, level)
 
     def build(
         self,
@@ -320,8 +301,8 @@ class LocalPool(Closing):
         cancel: threading.Event | None = None,
     ) -> list[BuildReply]:
         """Candidates of a job built, on all builders at once, and not run."""
-        name = self.builder.builder_name
-        work = [BuildWork(job.func_pickle, trace, level, name) for trace in traces]
+        name, where = self.builder.builder_name, self._slot.where
+        work = [Build(job.func_pickle, t, self.target, level, name, where) for t in traces]
         return self._build(work, cancel)
 
     def noise(self) -> float:
@@ -360,26 +341,19 @@ class LocalPool(Closing):
         return memory_order(func)
 
     def _build(
-        self, work: Sequence[BuildWork], cancel: threading.Event | None = None
+        self, work: Sequence[Build], cancel: threading.Event | None = None
     ) -> list[BuildReply]:
         with self._slot.building():
             return self._builders.build(work, cancel)
 
     def _make_probe(self) -> Code:
-        builder, where = self._builders.children[0], self._slot.where
-        name, rest = (
-            "measure.timing.clock_probe:build_clock_probe",
-            tuple[Any, ...]((self._slot.threads,)),
-        )
-        if where is not None:
-            name, rest = (
-                "measure.timing.gpu_clock_probe:build_clock_probe",
-                (where, self._slot.gpu()),
-            )
-        built = builder.ask(name, self.target, *rest, timeout=PROBE_TIMEOUT)
-        if not isinstance(built.value, Artifact | GPUArtifact):
+        where = self._slot.where
+        info = None if where is None else self._slot.gpu()
+        request = BuildProbe(self.target, self._slot.threads, where, info)
+        built = self._builders.children[0].ask(request, PROBE_TIMEOUT)
+        if built.value is None:
             raise MeasureError(f"the clock probe cannot be built: {built.text}")
-        return built.value
+        return built.value.code
 
     @contextmanager
     def _consistent(self) -> Iterator[None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+import pickle
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -21,9 +22,9 @@ from measure.local.build import code_key
 from measure.machine.kernel import Kernel, param_bytes
 from measure.machine.protocol import GPU, Arguments, Code, Machine, Runnable, Waiting, machine
 from measure.process.process_state import MODES, changes, state
-from measure.process.protocol import Last
+from measure.process.protocol import Last, Request
 from measure.status import Status
-from measure.timing.block import MAX_DRIFT, Block, quantile, take_block
+from measure.timing.block import MAX_DRIFT, take_block
 from measure.timing.interference import (
     APART,
     APART_NOISE,
@@ -32,8 +33,12 @@ from measure.timing.interference import (
     cycles,
     least,
     shared_by,
+    usual_cycles,
+    watch,
 )
 from measure.timing.plan import TimingPlan
+from measure.timing.timing import Timing, quantile
+from measure.verify.independent import Examined, check
 from measure.verify.inputs import InputSpec, Recipe, fill, quality
 from measure.verify.verification import Guarded, Tolerance, same_bytes
 
@@ -128,7 +133,7 @@ class RunReply:
 
     status: Status
     error: str = ""
-    block: Block | None = None
+    timing: Timing | None = None
     verify_seconds: float = 0.0
 
 
@@ -201,7 +206,7 @@ class _Runner:
         plan: TimingPlan,
         probes: Probes,
         best_seconds: float | None,
-    ) -> Block:
+    ) -> Timing:
         """A block of a kernel that took about so many `seconds`; see `take_block`."""
         threads = probes.threads_of(artifact)
         clock = self.clock(probes.artifact, threads, probes.nominal(threads))
@@ -240,7 +245,7 @@ def are_apart(barrier: float, probes: Probes) -> bool:
     return APART * probes.barrier < barrier < inf
 
 
-def observed(found: Block, barrier: float, looks: Sequence[float], probes: Probes) -> Block:
+def observed(found: Timing, barrier: float, looks: Sequence[float], probes: Probes) -> Timing:
     """A block with what was seen of the cores meanwhile: the best barrier took `barrier` seconds,
     infinity where none was timed, and the interference probe so many cycles each time, of which few
     say nothing."""
@@ -264,92 +269,106 @@ def _runner(where: GPU | None) -> _Runner:
     return _Runner(machine(where))
 
 
-def make_reference(
-    job: JobSpec, artifact: Artifact, recipe: Recipe, fds: list[int]
-) -> ReferenceReply:
+@dataclass(frozen=True)
+class MakeReference(Request[ReferenceReply]):
     """Fill the job's memory: inputs by `recipe`, outputs by the untransformed program."""
-    values = views(job, fds[0], writable=True)
-    places = [n for n, p in enumerate(job.params) if not p.written]
-    for place, spec in zip(places, job.inputs, strict=True):
-        fill(values[place], spec, recipe, job.workload, job.seed, place)
-    memory = [Guarded(p.name, param_bytes(p)) for p in job.params]
-    for guarded, value, param in zip(memory, values, job.params, strict=True):
-        guarded.poison()
-        if not param.written:
-            guarded.array(param.shape, param.dtype)[...] = value
-    kernel = Kernel(artifact, memory, job.threads)
-    kernel.workspace.poison()
-    seconds = kernel.call()
-    broken = [text for m in (*memory, kernel.workspace) if (text := m.broken())]
-    if broken:
-        return ReferenceReply(error="\n".join(broken))
-    outputs = []
-    for guarded, value, param in zip(memory, values, job.params, strict=True):
-        array = guarded.array(param.shape, param.dtype)
-        if param.written:
-            value[...] = array
-            outputs.append(array)
-        elif not same_bytes(array, value):
-            return ReferenceReply(error=f"input {param.name} was changed")
-    return ReferenceReply(quality(outputs), seconds)
+
+    job: JobSpec
+    artifact: Artifact
+    recipe: Recipe
+
+    reply = ReferenceReply
+
+    def answer(self, fds: Sequence[int]) -> ReferenceReply:
+        job = self.job
+        values = views(job, fds[0], writable=True)
+        places = [n for n, p in enumerate(job.params) if not p.written]
+        for place, spec in zip(places, job.inputs, strict=True):
+            fill(values[place], spec, self.recipe, job.workload, job.seed, place)
+        memory = [Guarded(p.name, param_bytes(p)) for p in job.params]
+        for guarded, value, param in zip(memory, values, job.params, strict=True):
+            guarded.poison()
+            if not param.written:
+                guarded.array(param.shape, param.dtype)[...] = value
+        kernel = Kernel(self.artifact, memory, job.threads)
+        kernel.workspace.poison()
+        seconds = kernel.call()
+        broken = [text for m in (*memory, kernel.workspace) if (text := m.broken())]
+        if broken:
+            return ReferenceReply(error="\n".join(broken))
+        outputs = []
+        for guarded, value, param in zip(memory, values, job.params, strict=True):
+            array = guarded.array(param.shape, param.dtype)
+            if param.written:
+                value[...] = array
+                outputs.append(array)
+            elif not same_bytes(array, value):
+                return ReferenceReply(error=f"input {param.name} was changed")
+        return ReferenceReply(quality(outputs), seconds)
 
 
-def get_ready(probes: Probes, where: GPU) -> None:
-    """Open a GPU and run the clock probe, so that a candidate finds both done."""
-    _runner(where).clock(probes.artifact, 1, probes.nominal(1))()
+@dataclass(frozen=True)
+class Examine(Request[Examined]):
+    """Have the interpreter recompute the job's reference; see `verify.independent`."""
+
+    job: JobSpec
+    func_pickle: bytes
+
+    reply = Examined
+
+    def answer(self, fds: Sequence[int]) -> Examined:
+        arrays = views(self.job, fds[0], writable=True)
+        return check(pickle.loads(self.func_pickle), arrays, self.job.tolerance)
 
 
-def run(
-    job: JobSpec,
-    artifact: Code,
-    plan: TimingPlan,
-    probes: Probes,
-    best_seconds: float | None,
-    fds: list[int],
-) -> RunReply | Last:
-    """Load a candidate, verify its first call, time it, verify the last call. The process's last
-    answer, if the candidate left it changed."""
-    try:
-        return _run(job, artifact, plan, probes, best_seconds, fds[0])
-    except DeviceError as e:
-        return _failed(e)
+@dataclass(frozen=True)
+class Run(Request[RunReply]):
+    """Load a candidate, verify its first call, take a block, verify the last call. The process's
+    last answer, if the candidate left it changed."""
 
+    job: JobSpec
+    artifact: Code
+    plan: TimingPlan
+    probes: Probes
+    best_seconds: float | None
 
-def _run(
-    job: JobSpec,
-    artifact: Code,
-    plan: TimingPlan,
-    probes: Probes,
-    best_seconds: float | None,
-    fd: int,
-) -> RunReply | Last:
-    runner = _runner(job.where)
-    arguments = runner.arguments(job, fd)
-    try:
-        kernel = runner.kernel(artifact, job, fd)
-    except BuildError as e:
-        return RunReply(Status.RUNTIME_ERROR, f"the code cannot be linked: {e}")
-    threads = probes.threads_of(artifact)
-    runner.clock(probes.artifact, threads, probes.nominal(threads))
-    before = _state(job, threads)
-    began = time.perf_counter()
-    first, status, text = _verified_call(kernel, arguments, runner.machine, probes.artifact)
-    verified = time.perf_counter() - began - first
-    if status is not Status.OK:
-        return RunReply(status, text, verify_seconds=verified)
-    found = runner.block(kernel, artifact, first, plan, probes, best_seconds)
-    began = time.perf_counter()
-    status, text = arguments.check(kernel.workspace)
-    verified += time.perf_counter() - began
-    if status is not Status.OK:
-        text = f"the first call was right, a later one was not:\n{text}"
-        return RunReply(status, text, verify_seconds=verified)
-    now = _state(job, threads)
-    if before.get(MODES) != now.get(MODES):
-        text = f"who calls it goes on with another {changes(before, now)}"
-        return RunReply(Status.RUNTIME_ERROR, text, verify_seconds=verified)
-    reply = RunReply(Status.OK, block=found, verify_seconds=verified)
-    return reply if before == now else Last(reply)
+    reply = RunReply
+
+    def answer(self, fds: Sequence[int]) -> RunReply | Last[RunReply]:
+        try:
+            return self._answer(fds[0])
+        except DeviceError as e:
+            return _failed(e)
+
+    def _answer(self, fd: int) -> RunReply | Last[RunReply]:
+        job, artifact, probes = self.job, self.artifact, self.probes
+        runner = _runner(job.where)
+        arguments = runner.arguments(job, fd)
+        try:
+            kernel = runner.kernel(artifact, job, fd)
+        except BuildError as e:
+            return RunReply(Status.RUNTIME_ERROR, f"the code cannot be linked: {e}")
+        threads = probes.threads_of(artifact)
+        runner.clock(probes.artifact, threads, probes.nominal(threads))
+        before = _state(job, threads)
+        began = time.perf_counter()
+        first, status, text = _verified_call(kernel, arguments, runner.machine, probes.artifact)
+        verified = time.perf_counter() - began - first
+        if status is not Status.OK:
+            return RunReply(status, text, verify_seconds=verified)
+        found = runner.block(kernel, artifact, first, self.plan, probes, self.best_seconds)
+        began = time.perf_counter()
+        status, text = arguments.check(kernel.workspace)
+        verified += time.perf_counter() - began
+        if status is not Status.OK:
+            text = f"the first call was right, a later one was not:\n{text}"
+            return RunReply(status, text, verify_seconds=verified)
+        now = _state(job, threads)
+        if before.get(MODES) != now.get(MODES):
+            text = f"who calls it goes on with another {changes(before, now)}"
+            return RunReply(Status.RUNTIME_ERROR, text, verify_seconds=verified)
+        reply = RunReply(Status.OK, timing=found, verify_seconds=verified)
+        return reply if before == now else Last(reply)
 
 
 def _state(job: JobSpec, threads: int) -> dict[str, str]:
@@ -357,63 +376,119 @@ def _state(job: JobSpec, threads: int) -> dict[str, str]:
     return {} if job.where is not None else state(threads)
 
 
-def sample(
-    job: JobSpec,
-    artifact: Code,
-    seconds: float,
-    plan: TimingPlan,
-    probes: Probes,
-    place: int,
-    fds: list[int],
-) -> Block | RunReply | Last:
+@dataclass(frozen=True)
+class Sample(Request[RunReply]):
     """Another block of a verified candidate that takes about so many `seconds`, with the arguments
     in that `place` in memory; or what the device says went wrong."""
-    try:
-        return _sample(job, artifact, seconds, plan, probes, place, fds[0])
-    except DeviceError as e:
-        return _failed(e)
+
+    job: JobSpec
+    artifact: Code
+    seconds: float
+    plan: TimingPlan
+    probes: Probes
+    place: int = 0
+
+    reply = RunReply
+
+    def answer(self, fds: Sequence[int]) -> RunReply | Last[RunReply]:
+        job, artifact = self.job, self.artifact
+        threads = self.probes.threads_of(artifact)
+        try:
+            runner = _runner(job.where)
+            kernel = runner.kernel(artifact, job, fds[0], self.place)
+            runner.arguments(job, fds[0]).fill()
+            before = _state(job, threads)
+            found = runner.block(kernel, artifact, self.seconds, self.plan, self.probes, None)
+        except DeviceError as e:
+            return _failed(e)
+        reply = RunReply(Status.OK, timing=found)
+        return reply if before == _state(job, threads) else Last(reply)
 
 
 def _failed(error: DeviceError) -> RunReply:
     return RunReply(Status.DEVICE_LOST if error.lost else Status.RUNTIME_ERROR, str(error))
 
 
-def _sample(
-    job: JobSpec,
-    artifact: Code,
-    seconds: float,
-    plan: TimingPlan,
-    probes: Probes,
-    place: int,
-    fd: int,
-) -> Block | Last:
-    runner = _runner(job.where)
-    kernel = runner.kernel(artifact, job, fd, place)
-    runner.arguments(job, fd).fill()
-    before = _state(job, probes.threads_of(artifact))
-    found = runner.block(kernel, artifact, seconds, plan, probes, None)
-    return found if before == _state(job, probes.threads_of(artifact)) else Last(found)
+@dataclass(frozen=True)
+class OpenGPU(Request[float]):
+    """Open a GPU and run the clock probe, so that a candidate finds both done; its seconds."""
+
+    probes: Probes
+    where: GPU
+
+    reply = float
+
+    def answer(self, fds: Sequence[int]) -> float:
+        return _runner(self.where).clock(self.probes.artifact, 1, self.probes.nominal(1))()
 
 
-def clock_nominal(
-    artifact: Code, threads: int, serial: float, where: GPU | None = None
-) -> tuple[float, ...]:
+@dataclass(frozen=True)
+class TimeClock(Request[tuple[float, ...]]):
     """Times of the clock probe in seconds: the minimum is nominal, the rest the machine's noise.
 
     `serial`: the time on one thread, near which that on several must come; 0 for one thread.
     """
-    clock = _runner(where).clock(artifact, threads, serial)
-    times: list[float] = []
-    end = time.monotonic() + PROBE_SECONDS
-    best, since = inf, 0
-    # On a machine with other work it takes long until all threads have their cores at once.
-    while len(times) < PROBES or (
-        (since < PROBES or best > MAX_DRIFT * (serial or inf)) and time.monotonic() < end
-    ):
-        times.append(clock())
-        since = since + 1 if times[-1] > 0.99 * best else 0
-        best = min(best, times[-1])
-    return tuple(times)
+
+    artifact: Code
+    threads: int
+    serial: float
+    where: GPU | None = None
+
+    reply = tuple
+
+    def answer(self, fds: Sequence[int]) -> tuple[float, ...]:
+        clock = _runner(self.where).clock(self.artifact, self.threads, self.serial)
+        times: list[float] = []
+        end = time.monotonic() + PROBE_SECONDS
+        best, since = inf, 0
+        # On a machine with other work it takes long until all threads have their cores at once.
+        while len(times) < PROBES or (
+            (since < PROBES or best > MAX_DRIFT * (self.serial or inf)) and time.monotonic() < end
+        ):
+            times.append(clock())
+            since = since + 1 if times[-1] > 0.99 * best else 0
+            best = min(best, times[-1])
+        return tuple(times)
+
+
+@dataclass(frozen=True)
+class TimeBarrier(Request[float]):
+    """The best of many barriers between so many threads, in seconds."""
+
+    threads: int
+    tries: int
+
+    reply = float
+
+    def answer(self, fds: Sequence[int]) -> float:
+        return barrier_seconds(self.threads, self.tries)
+
+
+@dataclass(frozen=True)
+class UsualCycles(Request[float]):
+    """What the interference probe takes; see `interference.usual_cycles`."""
+
+    threads: int
+    seconds: float
+
+    reply = float
+
+    def answer(self, fds: Sequence[int]) -> float:
+        return usual_cycles(self.threads, self.seconds)
+
+
+@dataclass(frozen=True)
+class WatchCores(Request[tuple[float, float]]):
+    """How often cores are shared, and the best barrier; see `interference.watch`."""
+
+    threads: int
+    seconds: float
+    alone: float
+
+    reply = tuple
+
+    def answer(self, fds: Sequence[int]) -> tuple[float, float]:
+        return watch(self.threads, self.seconds, self.alone)
 
 
 def _verified_call(

@@ -9,7 +9,6 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
-from typing import Any
 
 from autosched.codegen.artifact import Artifact
 from autosched.errors import MeasureError
@@ -19,15 +18,29 @@ from measure.local.build import BuildReply
 from measure.local.checks import check_times
 from measure.local.job import Job
 from measure.local.lock import SlotLock
-from measure.local.runner import Probes, ReferenceReply, RunReply
+from measure.local.runner import (
+    Examine,
+    MakeReference,
+    OpenGPU,
+    Probes,
+    ReferenceReply,
+    Run,
+    RunReply,
+    Sample,
+    TimeBarrier,
+    TimeClock,
+    UsualCycles,
+)
 from measure.machine.host import Best, probe_name
 from measure.machine.protocol import GPU, Code
 from measure.process.child import GROW_BYTES, RETRIES, Child, Outcome
+from measure.process.protocol import Request
 from measure.process.template_client import Limits, Template
 from measure.status import MeasureResult, Status
-from measure.timing.block import MAX_DRIFT, Block, relative_range
+from measure.timing.block import MAX_DRIFT
 from measure.timing.interference import NEAR, sharing_is_usual
 from measure.timing.plan import TimingPlan
+from measure.timing.timing import Timing, relative_range
 from measure.verify.independent import Examined
 
 PROBE_TIMEOUT = 60.0
@@ -109,7 +122,7 @@ class Later:
     candidate's own. `note`: what went wrong on the way, empty if nothing did.
     """
 
-    found: Block | MeasureResult | None
+    found: Timing | MeasureResult | None
     seconds: float = 0.0
     at_fault: bool = False
     note: str = ""
@@ -154,11 +167,14 @@ class Slot:
     def gpu(self) -> QueueInfo:
         """What the slot's GPU is. Raises MeasureError if it is not there."""
         if self._info is None:
-            ask = "measure.machine.gpu:describe"
-            asked = self.child.ask(ask, self.where, timeout=OPEN_TIMEOUT)
-            if not isinstance(asked.value, QueueInfo):
-                raise MeasureError(f"no GPU can be used here: {asked.value or asked.text}")
-            self._info = asked.value
+            assert self.where is not None
+            from measure.machine.gpu import DescribeGPU
+
+            asked = self.child.ask(DescribeGPU(self.where), OPEN_TIMEOUT)
+            if asked.value is None or asked.value.info is None:
+                why = asked.text if asked.value is None else asked.value.error
+                raise MeasureError(f"no GPU can be used here: {why}")
+            self._info = asked.value.info
         return self._info
 
     def building(self) -> AbstractContextManager[float]:
@@ -178,10 +194,8 @@ class Slot:
                     one = self._best_alone(1)
                     alone = (one, self._best_alone(self.threads) if self.threads > 1 else one)
                 if self.threads > 1:
-                    ask = "measure.timing.interference:barrier_seconds"
-                    barrier = self._best_barrier(
-                        self._interference(ask, self.threads, BARRIER_TRIES)
-                    )
+                    ask = TimeBarrier(self.threads, BARRIER_TRIES)
+                    barrier = self._best_barrier(self._interference(ask))
             self._probes = Probes(probe, self.threads, serial, parallel, alone, barrier)
         return self._probes
 
@@ -197,35 +211,27 @@ class Slot:
         """Fill the job's memory by running `artifact`; failures are the reply's `error`."""
         with self._cpu_lock().timing():
             outcome = self._host.ask(
-                "measure.local.runner:make_reference",
-                job.spec,
-                artifact,
-                job.recipe,
-                timeout=self.options.reference_timeout + job.handling_seconds,
-                fds=(job.fd,),
+                MakeReference(job.spec, artifact, job.recipe),
+                self.options.reference_timeout + job.handling_seconds,
+                (job.fd,),
             )
         # Its writable view of the memory goes with the process, whatever still refers to it.
         self._host.kill()
-        if isinstance(outcome.value, ReferenceReply):
-            return outcome.value
-        return ReferenceReply(error=outcome.text or "no answer")
+        return outcome.value or ReferenceReply(error=outcome.text)
 
     def examine(self, job: Job) -> Examined:
         """Have the interpreter recompute the reference in the job's memory. Raises MeasureError
         where that comes to no end."""
         outcome = self._host.ask(
-            "measure.verify.independent:examine",
-            job.spec,
-            job.func_pickle,
-            timeout=self.options.reference_timeout + job.handling_seconds,
-            fds=(job.fd,),
+            Examine(job.spec, job.func_pickle),
+            self.options.reference_timeout + job.handling_seconds,
+            (job.fd,),
         )
         self._host.kill()  # with its writable view, as above
-        if isinstance(outcome.value, Examined):
+        if outcome.value is not None:
             return outcome.value
         raise MeasureError(
-            f"the interpreter cannot check the reference of {job.func.name}: "
-            f"{outcome.text or 'no answer'}"
+            f"the interpreter cannot check the reference of {job.func.name}: {outcome.text}"
         )
 
     def run(
@@ -234,11 +240,10 @@ class Slot:
         reply: BuildReply,
         best_seconds: float | None,
         timeout: float | None = None,
-    ) -> tuple[MeasureResult, Block | None]:
+    ) -> MeasureResult:
         """Verify a candidate and take its first block, again if the device is lost; failed builds
-        as they are. The block is None unless the result is `ok`."""
+        as they are."""
         began, started = time.monotonic(), time.time()
-        block = None
         result = MeasureResult(
             reply.status,
             reply.error,
@@ -247,9 +252,9 @@ class Slot:
             started_at=started,
         )
         if reply.artifact is not None:
-            result, block = self._attempts(job, reply.artifact, best_seconds, result, timeout)
+            result = self._attempts(job, reply.artifact, best_seconds, result, timeout)
         # The clock on the wall may be set meanwhile; it is read once.
-        return replace(result, finished_at=started + time.monotonic() - began), block
+        return replace(result, finished_at=started + time.monotonic() - began)
 
     def sample(self, job: Job, artifact: Code, seconds: float, place: int = 0) -> Later:
         """Another block of a verified candidate that takes about so many `seconds`, with the
@@ -261,21 +266,13 @@ class Slot:
         spent, note = 0.0, ""
         for _attempt in range(2):
             fresh = self._is_fresh
-            outcome, _ = self._call(
-                job,
-                "measure.local.runner:sample",
-                artifact,
-                seconds,
-                self.plan,
-                self.probes(),
-                place,
-                timeout=self.options.timeout,
-            )
+            request = Sample(job.spec, artifact, seconds, self.plan, self.probes(), place)
+            outcome, _ = self._call(job, request, self.options.timeout)
             self._used_start = self.child.starts
             spent += outcome.wall_seconds
-            if isinstance(outcome.value, Block):
-                self._learn(artifact, outcome.value)
-                return Later(outcome.value, spent, note=note)
+            if outcome.value is not None and outcome.value.timing is not None:
+                self._learn(artifact, outcome.value.timing)
+                return Later(outcome.value.timing, spent, note=note)
             self.child.kill()  # what a kernel does to its process, or to a GPU's context, stays
             if _is_lost(outcome):
                 return Later(None, spent, note=note)
@@ -309,23 +306,15 @@ class Slot:
         best_seconds: float | None,
         result: MeasureResult,
         timeout: float | None,
-    ) -> tuple[MeasureResult, Block | None]:
-        probes = self.probes()
+    ) -> MeasureResult:
         lost, limit = 0, self.options.timeout if timeout is None else timeout
         while True:
             fresh = self._is_fresh
-            outcome, waited = self._call(
-                job,
-                "measure.local.runner:run",
-                artifact,
-                self.plan,
-                probes,
-                best_seconds,
-                timeout=limit,
-            )
+            request = Run(job.spec, artifact, self.plan, self.probes(), best_seconds)
+            outcome, waited = self._call(job, request, limit)
             self._used_start = self.child.starts
             result = replace(result, queue_seconds=result.queue_seconds + waited, retries=lost)
-            if isinstance(outcome.value, RunReply) and outcome.value.status is Status.OK:
+            if outcome.value is not None and outcome.value.status is Status.OK:
                 break
             # Code that does one thing wrong may have done more to the process it ran in. So that
             # ends, and a crash, which may be the doing of those before, is believed of a fresh one
@@ -335,18 +324,19 @@ class Slot:
                 lost += 1
             elif fresh or outcome.kind in ("value", "timeout"):
                 break
-        result = replace(result, run_wall_seconds=outcome.wall_seconds)
-        block = outcome.value.block if isinstance(outcome.value, RunReply) else None
-        result = _result(result, outcome)
-        if block is not None:
-            self._learn(artifact, block)
-            if block.raw_seconds > limit:
+        result = _result(replace(result, run_wall_seconds=outcome.wall_seconds), outcome)
+        timing = result.timing
+        if timing is not None:
+            self._learn(artifact, timing)
+            if timing.raw_seconds > limit:
                 # There was time left that handling the data did not need.
-                text = f"its fastest call took {block.raw_seconds:.3g} s; {limit:g} s are allowed"
-                return result.failed(Status.RUN_TIMEOUT, text), None
-        return result, block
+                text = f"its fastest call took {timing.raw_seconds:.3g} s; {limit:g} s are allowed"
+                return result.failed(Status.RUN_TIMEOUT, text)
+        return result
 
-    def _call(self, job: Job, function: str, *args: Any, timeout: float) -> tuple[Outcome, float]:
+    def _call(
+        self, job: Job, request: Run | Sample, timeout: float
+    ) -> tuple[Outcome[RunReply], float]:
         """One call in the runner child, alone on the device; also the seconds waited for that."""
         seconds = timeout + job.handling_seconds
         probes = self.probes()
@@ -356,40 +346,31 @@ class Slot:
             unready = self._get_ready(probes)
             if unready is not None:
                 return unready, waited
-            outcome = self.child.call(function, job.spec, *args, timeout=seconds, fds=(job.fd,))
+            outcome = self.child.call(request, seconds, (job.fd,))
         return outcome, waited
 
-    def _get_ready(self, probes: Probes) -> Outcome | None:
+    def _get_ready(self, probes: Probes) -> Outcome[RunReply] | None:
         """Have a new process open the GPU, which takes long, before a candidate's time begins. None
         if it is ready, else what the candidate's outcome is: the device is to blame."""
         if self.where is None or self.child.pid is not None:
             return None
-        found = self.child.call(
-            "measure.local.runner:get_ready", probes, self.where, timeout=OPEN_TIMEOUT
-        )
+        found = self.child.call(OpenGPU(probes, self.where), OPEN_TIMEOUT)
         if found.kind == "value":
             return None
         self.child.kill()
-        return replace(found, kind="lost", text=f"the GPU cannot be opened: {found.text}")
+        return Outcome("lost", text=f"the GPU cannot be opened: {found.text}")
 
     def _clock_samples(self, probe: Code, threads: int, near: float) -> Sequence[float]:
-        outcome = self.child.ask(
-            "measure.local.runner:clock_nominal",
-            probe,
-            threads,
-            near,
-            self.where,
-            timeout=PROBE_TIMEOUT,
-        )
-        if outcome.kind != "value":
+        outcome = self.child.ask(TimeClock(probe, threads, near, self.where), PROBE_TIMEOUT)
+        if outcome.value is None:
             raise MeasureError(f"the clock probe cannot be timed: {outcome.text}")
-        return tuple(outcome.value)
+        return outcome.value
 
-    def _interference(self, function: str, *args: float) -> float:
-        outcome = self.child.ask(function, *args, timeout=PROBE_TIMEOUT)
-        if outcome.kind != "value":
+    def _interference(self, request: Request[float]) -> float:
+        outcome = self.child.ask(request, PROBE_TIMEOUT)
+        if outcome.value is None:
             raise MeasureError(f"the interference probe cannot be timed: {outcome.text}")
-        return float(outcome.value)
+        return outcome.value
 
     def _best_alone(self, threads: int) -> float:
         """The interference probe's cycles on so many cores of one's own; 0 where that is usual."""
@@ -397,9 +378,7 @@ class Slot:
             return 0.0
         best = self._best_cycles(threads)
         seconds = 0.0 if best.least < inf else FIRST_LOOK_SECONDS
-        return best.note(
-            self._interference("measure.timing.interference:usual_cycles", threads, seconds)
-        )
+        return best.note(self._interference(UsualCycles(threads, seconds)))
 
     def _best_cycles(self, threads: int) -> Best:
         """What is known of the interference probe on so many cores."""
@@ -415,10 +394,10 @@ class Slot:
             self._bests[name] = Best(self._slot_lock().beside(name), near)
         return self._bests[name]
 
-    def _learn(self, artifact: Code, found: Block) -> None:
-        """What a visit saw that changes what was taken at the start."""
+    def _learn(self, artifact: Code, found: Timing) -> None:
+        """What a block saw that changes what was taken at the start."""
         threads = self.probes().threads_of(artifact)
-        self._learn_clock(threads, min(found.clock_samples))
+        self._learn_clock(threads, found.clock_seconds)
         if found.barrier_seconds < inf:
             self._probes = replace(self.probes(), barrier=self._best_barrier(found.barrier_seconds))
         if found.probe_cycles < inf:
@@ -457,35 +436,23 @@ class Slot:
         return gpu_slot(self.where) if given == CPU else given
 
 
-def _result(result: MeasureResult, outcome: Outcome) -> MeasureResult:
+def _result(result: MeasureResult, outcome: Outcome[RunReply]) -> MeasureResult:
     """`result` with what the runner child did."""
-    if outcome.kind != "value":
-        return replace(result, status=FAILURES[outcome.kind], error=outcome.text)
     reply = outcome.value
-    if not isinstance(reply, RunReply):
-        text = f"the runner answered {type(reply).__name__}"
-        return replace(result, status=Status.RUNTIME_ERROR, error=text)
-    result = replace(result, verify_seconds=reply.verify_seconds)
-    found = reply.block
-    if found is None:
-        return replace(result, status=reply.status, error=reply.error)
+    if reply is None:
+        return replace(result, status=FAILURES[outcome.kind], error=outcome.text)
     return replace(
         result,
         status=reply.status,
         error=reply.error,
-        seconds=found.seconds,
-        raw_seconds=found.raw_seconds,
-        spread=found.spread,
-        noise=found.noise,
-        runs=found.runs,
-        samples=found.samples,
+        timing=reply.timing,
+        verify_seconds=reply.verify_seconds,
     )
 
 
-def _is_lost(outcome: Outcome) -> bool:
+def _is_lost(outcome: Outcome[RunReply]) -> bool:
     """Whether the device went away, or the process did, for no fault of the candidate."""
-    reply = outcome.value
-    gone = isinstance(reply, RunReply) and reply.status is Status.DEVICE_LOST
+    gone = outcome.value is not None and outcome.value.status is Status.DEVICE_LOST
     return gone or outcome.kind == "lost"
 
 

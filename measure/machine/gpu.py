@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,12 +20,21 @@ from measure.machine.gpu_compare import Comparison
 from measure.machine.gpu_memory import DeviceBuffers, DeviceGuarded
 from measure.machine.protocol import GPU, Waiting
 from measure.machine.threads import Threads
+from measure.process.protocol import Request
 from measure.timing.gpu_clock_probe import poisoning
 from measure.verify.verification import Tolerance
 
 Array = npt.NDArray[Any]
 POISON_SECONDS = 0.25
 """How long blocks run until each thread of a processor had one: busy ones wake after some 10 ms."""
+
+
+@dataclass(frozen=True)
+class GPUReply:
+    """A device that can be used, or why it cannot."""
+
+    info: QueueInfo | None = None
+    error: str = ""
 
 
 def open_gpu(where: GPU) -> Queue:
@@ -42,17 +51,34 @@ def open_gpu(where: GPU) -> Queue:
     return open_queue(where.index)
 
 
-def describe(where: GPU) -> QueueInfo | str:
+@dataclass(frozen=True)
+class DescribeGPU(Request[GPUReply]):
     """What the device is, or why it cannot be used; for a child, since drivers start threads."""
-    try:
-        return open_gpu(where).info
-    except (BuildError, DeviceError) as e:
-        return str(e) if where.index is None else f"{where.kind} device {where.index}: {e}"
+
+    where: GPU
+
+    reply = GPUReply
+
+    def answer(self, fds: Sequence[int]) -> GPUReply:
+        where = self.where
+        try:
+            return GPUReply(open_gpu(where).info)
+        except (BuildError, DeviceError) as e:
+            named = str(e) if where.index is None else f"{where.kind} device {where.index}: {e}"
+            return GPUReply(error=named)
 
 
-def gpus_here() -> tuple[tuple[str, QueueInfo | str], ...]:
+class ListGPUs(Request[tuple[tuple[str, QueueInfo | str], ...]]):
     """Every device of this machine as a slot, "cuda/0", and what it is, or why it cannot be used;
-    a kind alone, "cuda", where it has none. For a child, as `describe`."""
+    a kind alone, "cuda", where it has none. For a child, as DescribeGPU."""
+
+    reply = tuple
+
+    def answer(self, fds: Sequence[int]) -> tuple[tuple[str, QueueInfo | str], ...]:
+        return _gpus_here()
+
+
+def _gpus_here() -> tuple[tuple[str, QueueInfo | str], ...]:
     from autosched.runtime import cuda, opencl
 
     found: list[tuple[str, QueueInfo | str]] = []

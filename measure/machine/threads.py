@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Sequence
 from pathlib import Path
+
+from measure.process.containment import take_priority
+from measure.process.protocol import Request
+from measure.process.seccomp import confine
 
 _TASKS = Path("/proc/self/task")
 
@@ -39,9 +44,9 @@ class Threads:
             except FileNotFoundError:  # the thread has ended, or the kernel does not count
                 continue
         if new and self._pin:
-            self._spread()
+            self._bind()
 
-    def _spread(self) -> None:
+    def _bind(self) -> None:
         if len(self._counts) < len(self._cores):
             return
         # A new thread is born where its maker is bound.
@@ -63,3 +68,16 @@ class Threads:
 def counted() -> bool:
     """Whether this system counts how long threads wait."""
     return (_TASKS / str(os.getpid()) / "schedstat").exists()
+
+
+class Granted(Request[dict[str, bool]]):
+    """What the system lets a process have; asked in a child, since it takes all of it."""
+
+    reply = dict
+
+    def answer(self, fds: Sequence[int]) -> dict[str, bool]:
+        return {
+            "priority": take_priority(),
+            "confined": confine(),
+            "waiting": counted(),
+        }

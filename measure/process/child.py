@@ -18,10 +18,11 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Generic, Literal, TypeVar
 
 from autosched.errors import MeasureError
 from measure.process import protocol
+from measure.process.protocol import Request
 from measure.process.seccomp import FROM_OUTSIDE
 from measure.process.template_client import (
     START_SECONDS,
@@ -42,28 +43,29 @@ MOST_BYTES = 64 << 20
 """Of a reply. What is longer is none: code wrote to its own connection."""
 GROW_BYTES = 512 << 20
 """Beyond what a child had at its first answer; above that it is replaced."""
+R = TypeVar("R")
 OutcomeKind = Literal["value", "error", "memory", "timeout", "crash", "lost"]
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """How a call ended.
+class Outcome(Generic[R]):
+    """How a request ended.
 
-    `value`: returned. `error`: raised. `memory`: MemoryError. `timeout`: killed at the deadline.
-    `crash`: the process died or closed its connection. `lost`: it was killed or stopped from
-    outside, or its template was, or it could not be started, or not in time. `text` is the full
-    story of anything but a value; `signal` a name such as "SIGSEGV".
+    `value`: answered as the request promises. `error`: raised. `memory`: MemoryError. `timeout`:
+    killed at the deadline. `crash`: the process died or closed its connection. `lost`: it was
+    killed or stopped from outside, or its template was, or it could not be started, or not in time.
+    `text` is the full story of anything but a value; `signal` a name such as "SIGSEGV".
     """
 
     kind: OutcomeKind
-    value: Any = None
+    value: R | None = None
     text: str = ""
     signal: str = ""
     wall_seconds: float = 0.0
 
 
 class Child:
-    """One contained process that answers one call at a time."""
+    """One contained process that answers one request at a time."""
 
     def __init__(self, template: Template, limits: Limits, grow_bytes: int = GROW_BYTES) -> None:
         self.template = template
@@ -84,13 +86,14 @@ class Child:
         self._pauses = 0
         self._ready = False
         self._busy = False
+        self._reply: type = object
         self._resting = False
         self._unborn = ""
         self._ooms = 0
 
     @property
     def busy(self) -> bool:
-        """Whether a call is under way."""
+        """Whether a request is under way."""
         return self._busy
 
     def start(self) -> None:
@@ -122,20 +125,20 @@ class Child:
         made.callback(os.close, fd)
         return fd
 
-    def call(self, function: str, *args: Any, timeout: float, fds: Sequence[int] = ()) -> Outcome:
-        """Run "module:function" on `args` in the child and wait; `timeout` in seconds."""
-        self.send(function, *args, timeout=timeout, fds=fds)
+    def call(self, request: Request[R], timeout: float, fds: Sequence[int] = ()) -> Outcome[R]:
+        """Have the child answer and wait; `timeout` in seconds."""
+        self.send(request, timeout, fds)
         return wait_any([self])[0][1]
 
-    def ask(self, function: str, *args: Any, timeout: float, fds: Sequence[int] = ()) -> Outcome:
-        """A call of what no candidate has a part in: it is made again where the process is lost."""
+    def ask(self, request: Request[R], timeout: float, fds: Sequence[int] = ()) -> Outcome[R]:
+        """A call in which no candidate has a part: it is made again where the process is lost."""
         for _ in range(RETRIES):
-            outcome = self.call(function, *args, timeout=timeout, fds=fds)
+            outcome = self.call(request, timeout, fds)
             if outcome.kind != "lost":
                 return outcome
-        return self.call(function, *args, timeout=timeout, fds=fds)
+        return self.call(request, timeout, fds)
 
-    def send(self, function: str, *args: Any, timeout: float, fds: Sequence[int] = ()) -> None:
+    def send(self, request: Request[Any], timeout: float, fds: Sequence[int] = ()) -> None:
         """Begin a call; `wait_any` gives its outcome. The clock of `timeout` starts when the child
         is ready, and again if this process, or all of the machine, stood still as it ran out."""
         if self._busy:
@@ -157,14 +160,14 @@ class Child:
             self._output, 0, os.SEEK_SET
         )  # shared with the child: it writes from the start again
         self._buffer.clear()
-        self._busy = True
+        self._busy, self._reply = True, request.reply
         self._began = time.monotonic()
         self._timeout, self._pauses = timeout, 0
         self._deadline = self._began + timeout + (0.0 if self._ready else START_SECONDS)
         self._sock.settimeout(self._deadline - self._began)
         # A child that died meanwhile is seen by wait_any, like one that dies later.
         with contextlib.suppress(BrokenPipeError, ConnectionResetError, TimeoutError):
-            protocol.send_request(self._sock, function, args, fds)
+            protocol.send_request(self._sock, request, fds)
         self._sock.setblocking(False)
 
     def rest(self) -> None:
@@ -199,7 +202,7 @@ class Child:
         except TemplateLost:
             return None
 
-    def _advance(self, readable: bool, died: bool) -> Outcome | None:
+    def _advance(self, readable: bool, died: bool) -> Outcome[Any] | None:
         """The outcome if there is one by now."""
         if self._unborn:
             self._busy = False
@@ -247,12 +250,15 @@ class Child:
             self._buffer += part
         return False
 
-    def _finish(self, body: bytes) -> Outcome:
+    def _finish(self, body: bytes) -> Outcome[Any]:
         wall = time.monotonic() - self._began
         try:
             kind, value, resident = protocol.decode_reply(body)
         except pickle.UnpicklingError as e:
             return self._end("crash", f"the child sent a reply that cannot be read: {e}")
+        if kind in ("value", "last") and not isinstance(value, self._reply):
+            found, wanted = type(value).__name__, self._reply.__name__
+            return self._end("crash", f"the child answered {found}; expected {wanted}")
         self._busy = False
         self._first_resident = self._first_resident or resident
         if kind == "last" or resident - self._first_resident > self.grow_bytes:
@@ -274,12 +280,12 @@ class Child:
             return False
         return state in ("T", "t")
 
-    def _crashed(self, died: bool) -> Outcome:
+    def _crashed(self, died: bool) -> Outcome[Any]:
         if not died:
             return self._end("crash", "closed its connection")
         return self._end("crash", "")
 
-    def _end(self, kind: OutcomeKind, text: str) -> Outcome:
+    def _end(self, kind: OutcomeKind, text: str) -> Outcome[Any]:
         """Kill the child and tell the whole story."""
         wall = time.monotonic() - self._began
         faults, output = _tail(self._faults, 4 * TAIL), _tail(self._output, TAIL)
@@ -306,7 +312,7 @@ class Child:
         return Outcome(kind, text="\n".join(parts), signal=name, wall_seconds=wall)
 
 
-def wait_any(children: Sequence[Child]) -> list[tuple[Child, Outcome]]:
+def wait_any(children: Sequence[Child]) -> list[tuple[Child, Outcome[Any]]]:
     """Wait until at least one of the busy children is done; all that are, with their outcomes.
 
     If the wait is interrupted, all of `children` that were at work are killed: what they would

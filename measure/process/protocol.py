@@ -1,7 +1,7 @@
 """Requests and replies between a process and its own children: length-prefixed pickles.
 
-A request names a function as "module:function", never a closure, and carries its arguments and open
-descriptors. A reply is unpickled with a list of what it may contain: a child whose memory was
+A request is a frozen dataclass that knows how it is answered (`Request`); open descriptors go with
+it. A reply is unpickled with a list of what it may contain: a child whose memory was
 overwritten by the code that it ran must not be able to make its parent do anything. Before all
 replies comes an empty message: the child is ready.
 """
@@ -15,10 +15,11 @@ import pickle
 import socket
 import struct
 import traceback
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Generic, TypeVar
 
 from autosched.errors import MeasureError
 
@@ -26,6 +27,7 @@ HEADER = struct.Struct("<Q")
 READY = HEADER.pack(0)
 """What a child says first: an empty message."""
 MAX_FDS = 8
+R = TypeVar("R")
 _ROOTS = ("measure", "autosched")
 _BUILTINS = ("set", "frozenset", "complex", "bytearray")
 
@@ -51,10 +53,21 @@ def encode(value: Any) -> bytes:
 
 
 @dataclass(frozen=True)
-class Last:
-    """What a function returns whose process is to be asked nothing more."""
+class Last(Generic[R]):
+    """The answer of a process that is to be asked nothing more."""
 
-    value: Any
+    value: R
+
+
+class Request(ABC, Generic[R]):
+    """What a child is asked; subclasses are frozen dataclasses at the top of a module, whose fields
+    are the arguments. `reply`: the type of the answer, which is checked where it arrives."""
+
+    reply: ClassVar[type]
+
+    @abstractmethod
+    def answer(self, fds: Sequence[int]) -> R | Last[R]:
+        """In the child: do it. `fds` are closed afterwards."""
 
 
 class _ReplyUnpickler(pickle.Unpickler):
@@ -81,11 +94,9 @@ def decode_reply(body: bytes) -> tuple[str, Any, int]:
     return kind, value, resident
 
 
-def send_request(
-    sock: socket.socket, function: str, args: tuple[Any, ...], fds: Sequence[int] = ()
-) -> None:
-    """Send a call. Raises OSError if the other side is gone."""
-    message = encode((function, args))
+def send_request(sock: socket.socket, request: Request[Any], fds: Sequence[int] = ()) -> None:
+    """Send a request. Raises OSError if the other side is gone."""
+    message = encode(request)
     sent = socket.send_fds(sock, [message], list(fds)) if fds else sock.send(message)
     if sent < len(message):
         sock.sendall(memoryview(message)[sent:])
@@ -98,16 +109,15 @@ def serve(sock: socket.socket) -> None:
         request = _receive(sock)
         if request is None:
             return
-        (function, args), fds = request
-        sock.sendall(_answer(function, args, fds))
+        sock.sendall(_answer(*request))
 
 
-def _receive(sock: socket.socket) -> tuple[tuple[str, tuple[Any, ...]], list[int]] | None:
+def _receive(sock: socket.socket) -> tuple[bytes, list[int]] | None:
     first, fds, _, _ = socket.recv_fds(sock, HEADER.size, MAX_FDS)
     if not first:
         return None
     header = first + _exactly(sock, HEADER.size - len(first))
-    return pickle.loads(_exactly(sock, HEADER.unpack(header)[0])), list(fds)
+    return _exactly(sock, HEADER.unpack(header)[0]), list(fds)
 
 
 def _exactly(sock: socket.socket, size: int) -> bytes:
@@ -121,10 +131,10 @@ def _exactly(sock: socket.socket, size: int) -> bytes:
     return b"".join(parts)
 
 
-def _answer(function: str, args: tuple[Any, ...], fds: list[int]) -> bytes:
-    """The encoded reply to one call; errors travel as text, since not every exception pickles."""
+def _answer(body: bytes, fds: list[int]) -> bytes:
+    """The encoded reply to a request; errors travel as text, since not every exception pickles."""
     try:
-        value = resolve(function)(*args, *((fds,) if fds else ()))
+        value = pickle.loads(body).answer(fds)
         if isinstance(value, Last):
             return encode(("last", value.value, resident_bytes()))
         return encode(("value", value, resident_bytes()))

@@ -13,8 +13,7 @@ import signal
 import struct
 from errno import EAGAIN, ENOSYS, EPERM
 
-from measure.machine import threads
-from measure.process.containment import prctl, take_priority
+from measure.process.containment import prctl
 
 PR_SET_SECCOMP = 22
 PR_SET_NO_NEW_PRIVS = 38
@@ -85,15 +84,6 @@ def confine() -> bool:
     except OSError:
         return False
     return True
-
-
-def granted() -> dict[str, bool]:
-    """What the system lets this process have; to be asked in a child, since it takes all of it."""
-    return {
-        "priority": take_priority(),
-        "confined": confine(),
-        "waiting": threads.counted(),
-    }
 
 
 def _program(arch: int, column: int) -> list[_Step]:

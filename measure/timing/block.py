@@ -24,33 +24,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from math import ceil, inf
 
 from measure.timing.plan import TimingPlan
+from measure.timing.timing import Timing, relative_range
 
 MAX_DRIFT = 1.33
 CLEAN = 0.01
 """Share of a sample that its threads may wait for a core."""
 MOST_LONG = 4
 """Samples of a long kernel that are waited for: if all were disturbed, another block follows."""
-
-
-@dataclass(frozen=True)
-class Block:
-    """What a block of samples gave, in seconds a call; see MeasureResult for the fields."""
-
-    seconds: float
-    raw_seconds: float
-    spread: float
-    noise: float
-    runs: int
-    samples: tuple[float, ...]
-    clock_samples: tuple[float, ...]
-    barrier_seconds: float = inf
-    """The fastest barrier between threads that was seen meanwhile."""
-    probe_cycles: float = inf
-    """The lower quartile of the interference probe's cycles; see `measure.timing.interference`."""
 
 
 class Samples:
@@ -111,7 +94,7 @@ def take_block(
     best_seconds: float | None = None,
     waited: Callable[[], float] = lambda: 0.0,
     interference: Callable[[], float] = lambda: 0.0,
-) -> Block:
+) -> Timing:
     """Time a kernel that was called before, and then took about `first_seconds`.
 
     `call(n)` makes n calls and gives their seconds together; `clock()` times the clock probe once;
@@ -180,17 +163,19 @@ def estimate(
     nominal: float,
     runs: int,
     least_noise: float = 0.0,
-) -> Block:
+) -> Timing:
     """The estimate from samples of a kernel and of the clock probe."""
     raw = min(samples)
-    return Block(
-        seconds=raw * drift(ticks, nominal),
+    seconds = raw * drift(ticks, nominal)
+    return Timing(
+        seconds=seconds,
         raw_seconds=raw,
         spread=relative_range(samples),
         noise=max(least_noise, relative_range(ticks)),
         runs=runs,
         samples=tuple(samples),
-        clock_samples=tuple(ticks),
+        blocks=(seconds,),
+        clock_seconds=min(ticks),
     )
 
 
@@ -198,17 +183,3 @@ def drift(ticks: Sequence[float], nominal: float) -> float:
     """How much faster the clock ran than nominal, as a factor; 1 where the probe cannot tell."""
     factor = nominal / min(ticks)
     return factor if 1 / MAX_DRIFT < factor < MAX_DRIFT else 1.0
-
-
-def relative_range(samples: Sequence[float]) -> float:
-    """Interquartile range as a fraction of the minimum."""
-    return (quantile(samples, 0.75) - quantile(samples, 0.25)) / min(samples)
-
-
-def quantile(samples: Sequence[float], q: float) -> float:
-    """Linear between the order statistics."""
-    ordered = sorted(samples)
-    place = q * (len(ordered) - 1)
-    below = int(place)
-    above = min(below + 1, len(ordered) - 1)
-    return ordered[below] + (place - below) * (ordered[above] - ordered[below])

@@ -8,7 +8,6 @@ from autosched.codegen.gpu.generate import GPUArtifact, Launch
 from autosched.runtime.queue import QueueInfo
 from autosched.target import Target
 from measure.machine.gpu_dialect import words
-from measure.machine.protocol import GPU
 
 THREADS = 128
 BLOCKS = 4
@@ -50,21 +49,18 @@ def probe_source(kind: str, shared_bytes: int) -> str:
     return text.replace("fma(", "fmaf(" if kind == "cuda" else "fma(").replace("NAN_VALUE", nan)
 
 
-def build_clock_probe(target: Target, where: GPU, info: QueueInfo) -> GPUArtifact:
-    """The clock probe for a device, compiled. Its one argument takes what the threads computed, so
-    that it is computed. Raises BuildError."""
-    from measure.local.build import compiled
-
+def gpu_clock_probe(target: Target, kind: str, info: QueueInfo) -> GPUArtifact:
+    """The clock probe for a device, to be compiled. Its one argument takes what the threads
+    computed, so that it is computed."""
     blocks = BLOCKS * info.units
     out = Param("out", (blocks * THREADS,), "float32", True)
-    artifact = GPUArtifact(
-        probe_source(where.kind, info.shared_bytes),
+    return GPUArtifact(
+        probe_source(kind, info.shared_bytes),
         KernelInfo("clock_probe", (out,)),
         (Launch("clock_probe", (blocks, 1, 1), (THREADS, 1, 1), (0,)),),
         (),
         str(target),
     )
-    return compiled(artifact, target, where)
 
 
 def poisoning(blocks: int) -> Launch:

@@ -34,7 +34,7 @@ from autosched.runtime.call import time_calls
 from autosched.runtime.link import Library, link
 from autosched.target import Target
 from measure.machine.threads import Threads
-from measure.timing.block import quantile
+from measure.timing.timing import quantile
 
 ROW = 96
 ITERATIONS = 5_000  # about 18 microseconds at 3.9 GHz

@@ -14,18 +14,13 @@ one or two blocks rank, and for the final re-measurement (`final`), which tells 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import inf, sqrt
-from statistics import fmean, median, stdev
+from statistics import median
 
-from measure.timing.block import Block, quantile, relative_range
 from measure.timing.plan import StopRule
+from measure.timing.timing import DISTURBED, Timing, combine
 
-LEVEL = 0.25
-"""Quantile of its blocks that is a candidate's time: disturbances only ever make blocks slower."""
-DISTURBED = 0.05
-"""Noise from which a block counts only where no other is better."""
 MOST_DOUBT = 0.6
 """Share by which a disturbed block may have been too slow, at most: two threads on one core."""
 BETWEEN_RUN_INFLATION = 1.6
@@ -38,46 +33,9 @@ UNSURE = 0.5
 ERRORS_KEPT = 32
 
 
-@dataclass(frozen=True)
-class Timing:
-    """All blocks of one candidate together; times in seconds a call. See `MeasureResult`.
-
-    `blocks`: the estimate of each block alone, disturbed ones last. `error`: the standard error of
-    `seconds` as a fraction, None where a single block counts.
-    """
-
-    seconds: float
-    raw_seconds: float
-    spread: float
-    noise: float
-    runs: int
-    samples: tuple[float, ...]
-    blocks: tuple[float, ...]
-    error: float | None
-
-
-def combine(blocks: Sequence[Block]) -> Timing:
-    """One timing of at least one block."""
-    clean = [b for b in blocks if b.noise <= DISTURBED]
-    counted = clean or blocks
-    times = [b.seconds for b in counted]
-    samples = tuple(s for b in blocks for s in b.samples)
-    apart = stdev(times) / fmean(times) / sqrt(len(times)) if len(times) > 1 else None
-    return Timing(
-        seconds=quantile(times, LEVEL),
-        raw_seconds=min(samples),
-        spread=relative_range(samples),
-        noise=min(b.noise for b in counted),
-        runs=sum(b.runs for b in blocks),
-        samples=samples,
-        blocks=tuple(b.seconds for b in sorted(blocks, key=lambda b: b.noise > DISTURBED)),
-        error=apart,
-    )
-
-
 @dataclass(eq=False)
 class _Sampled:
-    blocks: list[Block] = field(default_factory=list)
+    blocks: list[Timing] = field(default_factory=list)
     ended: bool = False
 
     @property
@@ -99,7 +57,7 @@ class Sampler:
         self._rule, self._before = rule, best_seconds
         self._sampled: dict[int, _Sampled] = {}
 
-    def add(self, candidate: int, block: Block) -> None:
+    def add(self, candidate: int, block: Timing) -> None:
         """Another block of a candidate."""
         self._sampled.setdefault(candidate, _Sampled()).blocks.append(block)
 

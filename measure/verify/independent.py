@@ -18,7 +18,6 @@ differ.
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
@@ -35,7 +34,6 @@ from autosched.tir.nodes import Block, Buffer, PrimFunc, outputs_of, sites
 from autosched.tir.sample import Beyond, Sample
 from autosched.tir.scatter import scatters
 from autosched.tir.whole import reference
-from measure.local.runner import JobSpec, views
 from measure.verify.verification import Tolerance
 
 Array = npt.NDArray[Any]
@@ -58,13 +56,6 @@ class Examined:
     fault: str = ""
     missing: str = ""
     elements: int = 0
-
-
-def examine(job: JobSpec, func_pickle: bytes, fds: list[int]) -> Examined:
-    """Recompute what a job's memory holds as the reference; see this module."""
-    func: PrimFunc = pickle.loads(func_pickle)
-    arrays = views(job, fds[0], writable=True)
-    return check(func, arrays, job.tolerance)
 
 
 def check(func: PrimFunc, arrays: Sequence[Array], tolerance: Tolerance) -> Examined:

@@ -15,10 +15,11 @@ from measure.cluster.pool import ClusterPool
 from measure.cluster.registry import Hello
 from measure.devices import Device
 from measure.status import MeasureResult, Status
+from measure.timing.timing import Timing
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 HELLO = Hello(Device("m", "x86_64", 1, (), "f"), "llvm -num-cores=1", toolchain(), 1e-3)
-RESULT = MeasureResult(Status.OK, seconds=0.5, raw_seconds=0.5, spread=0.0, noise=0.0, runs=1)
+RESULT = MeasureResult(Status.OK, timing=Timing(0.5, 0.5))
 
 
 def test_simulated_devices_measure_all_and_stop_when_told(

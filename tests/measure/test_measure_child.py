@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from calls import calling
 from measure_doubles import SLOW_IMPORT
 
 from autosched.errors import MeasureError
@@ -50,7 +51,7 @@ def gone(pid: int, seconds: float = 60.0) -> bool:
 
 
 def works(child: Child) -> bool:
-    return child.call("measure_doubles:add", 1, 2, timeout=60).value == 3
+    return child.call(calling("measure_doubles:add", 1, 2), timeout=60).value == 3
 
 
 def test_child_answers_and_is_used_again(child: Child) -> None:
@@ -61,7 +62,7 @@ def test_child_answers_and_is_used_again(child: Child) -> None:
 
 
 def test_child_crash_keeps_signal_stack_and_last_words(child: Child) -> None:
-    outcome = child.call("measure_doubles:crash", timeout=60)
+    outcome = child.call(calling("measure_doubles:crash"), timeout=60)
     assert (outcome.kind, outcome.signal) == ("crash", "SIGSEGV")
     assert "in crash" in outcome.text
     assert "last words" in outcome.text
@@ -72,7 +73,7 @@ def test_child_deadline_kills_it(child: Child) -> None:
     works(child)
     pid = child.pid
     assert pid is not None
-    outcome = child.call("measure_doubles:sleep", timeout=0.1)
+    outcome = child.call(calling("measure_doubles:sleep"), timeout=0.1)
     assert outcome.kind == "timeout"
     assert "0.1 s" in outcome.text
     assert not alive(pid)
@@ -84,7 +85,7 @@ def test_child_has_time_again_after_its_parent_stood_still(child: Child) -> None
     assert works(child)
     assert child.pid is not None
     os.kill(child.pid, signal.SIGSTOP)
-    child.send("measure_doubles:add", 1, 2, timeout=60)
+    child.send(calling("measure_doubles:add", 1, 2), timeout=60)
     child._deadline -= 100
     assert child._advance(False, False) is None
     assert child._deadline > time.monotonic()
@@ -94,7 +95,7 @@ def test_child_has_time_again_after_its_parent_stood_still(child: Child) -> None
 
 def test_child_that_always_finds_its_parent_late_is_ended(child: Child) -> None:
     assert works(child)
-    child.send("measure_doubles:sleep", timeout=60)
+    child.send(calling("measure_doubles:sleep"), timeout=60)
     outcomes = []
     while not any(outcomes):
         child._deadline -= 100
@@ -104,18 +105,18 @@ def test_child_that_always_finds_its_parent_late_is_ended(child: Child) -> None:
 
 def test_child_has_its_time_from_when_it_is_ready(child: Child) -> None:
     """However long the machine needs to start it."""
-    child.send("measure_doubles:sleep", timeout=0.1)
+    child.send(calling("measure_doubles:sleep"), timeout=0.1)
     assert child._deadline > time.monotonic() + START_SECONDS / 2
     assert wait_any([child])[0][1].kind == "timeout"
     assert works(child)
-    child.send("measure_doubles:sleep", timeout=0.1)
+    child.send(calling("measure_doubles:sleep"), timeout=0.1)
     assert child._deadline <= time.monotonic() + 0.1
     assert wait_any([child])[0][1].kind == "timeout"
 
 
 def test_child_that_never_got_ready_is_lost(child: Child) -> None:
     """Nothing that it was asked can be at fault."""
-    child.send("measure_doubles:sleep", timeout=0.1)
+    child.send(calling("measure_doubles:sleep"), timeout=0.1)
     child._deadline, child._pauses = time.monotonic(), MOST_PAUSES
     outcome = child._advance(False, False)
     assert outcome is not None
@@ -128,47 +129,53 @@ def test_child_takes_grandchildren_along(child: Child, template: Template, doubl
     works(child)
     process = template._process
     assert process is not None
-    child.call(f"measure_doubles:{double}", timeout=60)
+    child.call(calling(f"measure_doubles:{double}"), timeout=60)
     child.kill()
     listing = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()
     assert listing.split() == []
 
 
 def test_child_that_closes_its_connection(child: Child) -> None:
-    outcome = child.call("measure_doubles:close_everything", timeout=60)
+    outcome = child.call(calling("measure_doubles:close_everything"), timeout=60)
     assert outcome.kind == "crash"
     assert "closed its connection" in outcome.text
     assert works(child)
 
 
 def test_child_raising_something_unpicklable(child: Child) -> None:
-    outcome = child.call("measure_doubles:raise_unpicklable", timeout=60)
+    outcome = child.call(calling("measure_doubles:raise_unpicklable"), timeout=60)
     assert outcome.kind == "error"
     assert "from the builder" in outcome.text
 
 
 def test_child_reply_may_not_run_anything(child: Child) -> None:
-    outcome = child.call("measure_doubles:fake_reply", timeout=60)
+    outcome = child.call(calling("measure_doubles:fake_reply"), timeout=60)
     assert outcome.kind == "crash"
     assert "may not contain os.system" in outcome.text
     assert works(child)
 
 
 def test_child_returning_what_it_may_not(child: Child) -> None:
-    outcome = child.call("measure_doubles:echo", Path("/tmp"), timeout=60)
+    outcome = child.call(calling("measure_doubles:echo", Path("/tmp")), timeout=60)
     assert outcome.kind == "crash"
     assert "may not contain pathlib" in outcome.text
 
 
 def test_child_function_that_is_not_there(child: Child) -> None:
-    assert "no attribute 'nothing'" in child.call("measure_doubles:nothing", timeout=60).text
-    assert '"module:function"' in child.call("measure_doubles", timeout=60).text
+    assert (
+        "no attribute 'nothing'" in child.call(calling("measure_doubles:nothing"), timeout=60).text
+    )
+    assert '"module:function"' in child.call(calling("measure_doubles"), timeout=60).text
 
 
 def test_child_that_grows_is_replaced(template: Template) -> None:
     child = Child(template, Limits(memory_bytes=4 << 30), grow_bytes=100 << 20)
     assert works(child)
-    assert [child.call("measure_doubles:grow", timeout=60).value for _ in range(3)] == [1, 2, 1]
+    assert [child.call(calling("measure_doubles:grow"), timeout=60).value for _ in range(3)] == [
+        1,
+        2,
+        1,
+    ]
     assert child.starts == 2
     child.kill()
 
@@ -178,7 +185,7 @@ def test_child_killed_from_outside_is_lost(child: Child) -> None:
     assert child.pid is not None
     timer = threading.Timer(0.1, os.kill, (child.pid, signal.SIGKILL))
     timer.start()
-    outcome = child.call("measure_doubles:sleep", timeout=60)
+    outcome = child.call(calling("measure_doubles:sleep"), timeout=60)
     timer.join()
     assert outcome.kind == "lost"
     assert works(child)
@@ -188,7 +195,7 @@ def test_child_killed_between_calls(child: Child) -> None:
     assert works(child)
     assert child.pid is not None
     os.kill(child.pid, signal.SIGKILL)
-    assert child.call("measure_doubles:add", 1, 2, timeout=60).kind == "lost"
+    assert child.call(calling("measure_doubles:add", 1, 2), timeout=60).kind == "lost"
     assert works(child)
 
 
@@ -197,7 +204,7 @@ def test_child_surroundings(child: Child, monkeypatch: pytest.MonkeyPatch) -> No
     fresh = Template(pass_env=["A_WANTED_NAME"])
     monkeypatch.setenv("A_WANTED_NAME", "y")
     one = Child(fresh, Limits(memory_bytes=1 << 30))
-    found = one.call("measure_doubles:surroundings", timeout=60).value
+    found = one.call(calling("measure_doubles:surroundings"), timeout=60).value
     assert "A_SECRET_TOKEN" not in found["environ"]
     assert found["environ"]["A_WANTED_NAME"] == "y"
     assert found["core"] == 0
@@ -218,10 +225,10 @@ def test_child_surroundings(child: Child, monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_child_imports_before_its_time_begins(template: Template) -> None:
     child = Child(template, Limits(imports=("measure_slow_builder", "nobody_has_this")))
-    outcome = child.call("measure_slow_builder:add", 1, 2, timeout=60)
+    outcome = child.call(calling("measure_slow_builder:add", 1, 2), timeout=60)
     assert outcome.value == 3
     assert outcome.wall_seconds < SLOW_IMPORT
-    assert "No module named" in child.call("nobody_has_this:add", timeout=60).text
+    assert "No module named" in child.call(calling("nobody_has_this:add"), timeout=60).text
     child.kill()
 
 
@@ -240,14 +247,14 @@ def test_child_at_rest_does_nothing_and_answers_when_asked(child: Child) -> None
     os.kill(pid, signal.SIGKILL)
     assert gone(pid)
     child.rest()
-    assert child.call("measure_doubles:add", 1, 2, timeout=60).kind == "lost"
+    assert child.call(calling("measure_doubles:add", 1, 2), timeout=60).kind == "lost"
 
 
 def test_child_several_at_once(template: Template) -> None:
     children = [Child(template, Limits()) for _ in range(3)]
-    children[0].send("measure_doubles:sleep", timeout=0.2)
-    children[1].send("measure_doubles:add", 1, 1, timeout=60)
-    children[2].send("measure_doubles:crash", timeout=60)
+    children[0].send(calling("measure_doubles:sleep"), timeout=0.2)
+    children[1].send(calling("measure_doubles:add", 1, 1), timeout=60)
+    children[2].send(calling("measure_doubles:crash"), timeout=60)
     kinds = {}
     while any(c.busy for c in children):
         for child, outcome in wait_any(children):
@@ -259,13 +266,13 @@ def test_child_several_at_once(template: Template) -> None:
 
 def test_child_large_messages(child: Child) -> None:
     data = os.urandom(8 << 20)
-    assert child.call("measure_doubles:echo", data, timeout=60).value == data
+    assert child.call(calling("measure_doubles:echo", data), timeout=60).value == data
 
 
 def test_child_refuses_a_second_call(child: Child) -> None:
-    child.send("measure_doubles:sleep", timeout=60)
+    child.send(calling("measure_doubles:sleep"), timeout=60)
     with pytest.raises(MeasureError, match="at work already"):
-        child.send("measure_doubles:add", 1, 2, timeout=60)
+        child.send(calling("measure_doubles:add", 1, 2), timeout=60)
     child.kill()
 
 
@@ -275,7 +282,7 @@ def test_template_lost_and_restarted() -> None:
     assert works(child)
     assert template._process is not None
     template._process.kill()
-    assert child.call("measure_doubles:sleep", timeout=60).kind == "lost"
+    assert child.call(calling("measure_doubles:sleep"), timeout=60).kind == "lost"
     assert works(child)
     child.kill()
     template.close()
@@ -293,7 +300,7 @@ def test_template_ended_from_outside_as_it_starts_is_started_again() -> None:
     for call, kind in ((child.call, "lost"), (child.ask, "value")):
         thread = threading.Thread(target=end)
         thread.start()
-        outcome = call("measure_doubles:add", 1, 2, timeout=60)
+        outcome = call(calling("measure_doubles:add", 1, 2), timeout=60)
         thread.join()
         assert outcome.kind == kind, outcome.text
         template.close()
@@ -315,7 +322,7 @@ print(template._process.pid, *(c.pid for c in children), template._folder, flush
 
 @pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
 def test_children_die_with_their_parent(sent: signal.Signals) -> None:
-    code = SCRIPT.format(end="children[0].call('measure_doubles:sleep', timeout=250)")
+    code = SCRIPT.format(end="children[0].call(calling('measure_doubles:sleep'), timeout=250)")
     path = os.pathsep.join([str(Path(__file__).parent), *sys.path])
     process = subprocess.Popen(
         [sys.executable, "-c", code],

@@ -20,12 +20,12 @@ from autosched.runtime.cuda import CUDAQueue
 from autosched.runtime.cuda_driver import Driver
 from autosched.target import Target
 from measure.local import runner
-from measure.local.build import build
+from measure.local.build import BuildProbe, build
 from measure.machine.gpu import Workspaces
 from measure.machine.gpu_memory import DeviceBuffers, DeviceGuarded
 from measure.machine.protocol import GPU
 from measure.status import Status
-from measure.timing.gpu_clock_probe import build_clock_probe, probe_source
+from measure.timing.gpu_clock_probe import probe_source
 from measure.verify.verification import Tolerance
 
 
@@ -97,7 +97,8 @@ def _artifact():  # type: ignore[no-untyped-def]
 def test_candidates_and_probes_are_machine_code(queue: CUDAQueue) -> None:
     """By NVRTC, in the builder: nothing is compiled where candidates run."""
     assert _artifact().code.startswith(b"\x7fELF")
-    probe = build_clock_probe(Target("cuda -arch=sm_90"), GPU("cuda"), queue.info)
+    request = BuildProbe(Target("cuda -arch=sm_90"), 1, GPU("cuda"), queue.info)
+    probe = request.answer([]).code
     assert probe.code.startswith(b"\x7fELF")
     assert probe.launches[0].grid == (4 * 132, 1, 1)
     assert compile_cuda(probe_source("cuda", 48 << 10), "sm_80")
@@ -112,6 +113,6 @@ def test_errors_of_the_device(monkeypatch: pytest.MonkeyPatch, lost: bool, statu
     def fail(*_: object) -> None:
         raise DeviceError("it failed", lost)
 
-    monkeypatch.setattr(runner, "_run", fail)
-    reply = runner.run(None, None, None, None, None, [0])  # type: ignore[arg-type]
+    monkeypatch.setattr(runner.Run, "_answer", fail)
+    reply = runner.Run(None, None, None, None, None).answer([0])  # type: ignore[arg-type]
     assert (reply.status, reply.error) == (status, "it failed")

@@ -399,7 +399,7 @@ def test_waiting_for_the_slot_is_on_a_clock_of_its_own(pool: LocalPool, job: Job
     held.wait()
     began = time.monotonic()
     with limited(pool, 1.2):
-        result, _ = pool._slot.run(job, work[0], None)
+        result = pool._slot.run(job, work[0], None)
     elapsed = time.monotonic() - began
     thread.join()
     other.close()

@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 
 from autosched.codegen.artifact import Artifact, KernelInfo
-from measure.local.runner import Probes
+from measure.local.runner import Probes, UsualCycles
 from measure.local.slot import LocalRunner, Slot
 from measure.machine.host import AGE, FRESH, Best, this_machine
 from measure.process.template_client import Template
-from measure.timing.block import Block, estimate
+from measure.timing.block import estimate
+from measure.timing.timing import Timing
 
 NEAR = 1.5
 CODE = Artifact(b"", KernelInfo("kernel", ()), "llvm")
@@ -118,9 +119,9 @@ def test_probe_of_a_slot_is_compared_with_the_best_of_this_machine(
     def slot() -> Slot:
         made = Slot(Template([]), LocalRunner(lock_folder=tmp_path), 2, lambda: None)  # type: ignore[arg-type,return-value]
 
-        def interference(function: str, threads: int, seconds: float) -> float:
-            asked.append(seconds)
-            return cycles[threads]
+        def interference(request: UsualCycles) -> float:
+            asked.append(request.seconds)
+            return cycles[request.threads]
 
         monkeypatch.setattr(made, "_interference", interference)
         return made
@@ -144,5 +145,5 @@ def test_probe_of_a_slot_is_compared_with_the_best_of_this_machine(
         made.close()
 
 
-def seen(cycles: float) -> Block:
+def seen(cycles: float) -> Timing:
     return replace(estimate([1.0], [1.0], 1.0, 1), probe_cycles=cycles)

@@ -16,9 +16,9 @@ from measure.local.pool import LocalPool
 from measure.local.slot import Later
 from measure.pool import JobHandle
 from measure.status import MeasureResult, Status
-from measure.timing.block import Block
 from measure.timing.plan import SEARCH
 from measure.timing.sampler import UNSURE
+from measure.timing.timing import Timing
 
 GOOD = Double("right")
 
@@ -35,14 +35,14 @@ def job(pool: LocalPool) -> JobHandle:
 
 
 @pytest.fixture
-def later(pool: LocalPool, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, Block]]:
+def later(pool: LocalPool, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, Timing]]:
     """The blocks after the first as they come, as on a machine on which nothing disturbs, with the
     places of the arguments."""
     sample, taken = pool._slot.sample, []
 
     def watched(*args: Any) -> Later:
         made = sample(*args)
-        assert isinstance(made.found, Block), "right in each place"
+        assert isinstance(made.found, Timing), "right in each place"
         found = dataclasses.replace(made.found, noise=0.0)
         taken.append((args[-1], found))
         return dataclasses.replace(made, found=found)
@@ -52,7 +52,7 @@ def later(pool: LocalPool, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, B
 
 
 def test_local_samples_the_best_again_and_counts_all_of_it(
-    pool: LocalPool, job: JobHandle, later: list[tuple[int, Block]]
+    pool: LocalPool, job: JobHandle, later: list[tuple[int, Timing]]
 ) -> None:
     (result,) = pool.measure(job, [GOOD])
     assert result.ok
@@ -63,7 +63,7 @@ def test_local_samples_the_best_again_and_counts_all_of_it(
 
 
 def test_local_finds_the_finalists_arguments_in_one_place_after_the_other(
-    pool: LocalPool, job: JobHandle, later: list[tuple[int, Block]]
+    pool: LocalPool, job: JobHandle, later: list[tuple[int, Timing]]
 ) -> None:
     results = pool.remeasure(job, [GOOD], rounds=10)
     assert [r.status for r in results] == [Status.OK]

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from calls import calling
 from measure_doubles import BUILD_FUNC, Double, vector_add
 
 from measure.local.build import LocalBuilder
@@ -36,7 +37,7 @@ def template() -> Iterator[Template]:
 def test_child_may_start_so_many_processes(template: Template) -> None:
     child = Child(template, Limits(processes=50))
     # The limit is 50 above what this user has: far below this.
-    outcome = child.call("measure_doubles:fork_until_refused", 20_000, timeout=250)
+    outcome = child.call(calling("measure_doubles:fork_until_refused", 20_000), timeout=250)
     child.kill()
     assert outcome.value == "Resource temporarily unavailable", outcome
     process = template._process
@@ -47,28 +48,31 @@ def test_child_may_start_so_many_processes(template: Template) -> None:
 
 def test_child_may_start_no_process_but_threads(template: Template) -> None:
     child = Child(template, Limits(processes=0))
-    outcome = child.call("subprocess:getoutput", "echo started", timeout=60)
+    outcome = child.call(calling("subprocess:getoutput", "echo started"), timeout=60)
     assert outcome.kind == "error"
     assert "Resource temporarily unavailable" in outcome.text
-    assert child.call("measure_doubles:add_in_a_thread", 1, 2, timeout=60).value == 3
+    assert child.call(calling("measure_doubles:add_in_a_thread", 1, 2), timeout=60).value == 3
     child.kill()
 
 
 def test_child_may_write_so_much(template: Template) -> None:
     child = Child(template, Limits(file_bytes=4 << 20))
-    assert child.call("measure_doubles:write_file", 3 << 20, timeout=60).value == "written"
-    assert child.call("measure_doubles:write_file", 8 << 20, timeout=60).value == "File too large"
+    assert child.call(calling("measure_doubles:write_file", 3 << 20), timeout=60).value == "written"
+    assert (
+        child.call(calling("measure_doubles:write_file", 8 << 20), timeout=60).value
+        == "File too large"
+    )
     child.kill()
 
 
 def test_folder_goes_when_the_child_is_killed(template: Template) -> None:
     child = Child(template, Limits())
-    folder = Path(child.call("os:getcwd", timeout=60).value)
-    assert child.call("measure_doubles:write_file", 1 << 20, timeout=60).value == "written"
+    folder = Path(child.call(calling("os:getcwd"), timeout=60).value)
+    assert child.call(calling("measure_doubles:write_file", 1 << 20), timeout=60).value == "written"
     assert child.pid is not None
     assert (folder / "big").exists()
     os.kill(child.pid, signal.SIGKILL)
-    assert child.call("os:getcwd", timeout=60).kind == "lost"
+    assert child.call(calling("os:getcwd"), timeout=60).kind == "lost"
     assert not folder.exists()
     child.kill()
 

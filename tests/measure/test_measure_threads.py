@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
+from calls import calling
 
 from measure.machine.threads import Threads, counted
 from measure.process.child import Child
@@ -63,10 +64,10 @@ def test_a_thread_that_has_ended_waits_for_nothing_more() -> None:
 
 def test_threads_of_an_urgent_child_have_a_core_each(template: Template) -> None:
     usual = Child(template, Limits())
-    assert usual.call("measure_doubles:cores_of_threads", timeout=60).value[0] == 0
+    assert usual.call(calling("measure_doubles:cores_of_threads"), timeout=60).value[0] == 0
     usual.kill()
     urgent = Child(template, Limits(urgent=True))
-    priority, cores = urgent.call("measure_doubles:cores_of_threads", timeout=60).value
+    priority, cores = urgent.call(calling("measure_doubles:cores_of_threads"), timeout=60).value
     urgent.kill()
     if priority == 0:
         pytest.skip("this user may not raise a priority")

@@ -21,6 +21,7 @@ from measure.cluster.registry import Hello, Sighting
 from measure.cluster.transport import Ended, Event, Listing, Message
 from measure.cluster.wire import JsonDict, encode_hello, encode_result
 from measure.status import MeasureResult, Status
+from measure.timing.timing import Timing
 
 FUNC = vector_add()
 LIMITS = Limits(batch_seconds=4.0, batch_items=8, silence=0.3, stall=60.0, check=60.0)
@@ -30,9 +31,7 @@ Found = Sequence[tuple[int, MeasureResult]]
 
 
 def timed(seconds: float) -> MeasureResult:
-    return MeasureResult(
-        Status.OK, seconds=seconds, raw_seconds=seconds, spread=0.0, noise=0.0, runs=1
-    )
+    return MeasureResult(Status.OK, timing=Timing(seconds, seconds))
 
 
 class Played:

@@ -22,10 +22,11 @@ from measure.cluster.wire import (
     encode_result,
 )
 from measure.status import Distribution, MeasureResult, Status
+from measure.timing.timing import Timing
 
 GOOD = MeasureResult(
-    Status.OK, seconds=1e-3, raw_seconds=2e-3, spread=0.1, noise=0.2, runs=3,
-    samples=(1e-3, 2e-3), build_seconds=0.1, program_hash="ab", started_at=1.0, finished_at=2.0,
+    Status.OK, timing=Timing(1e-3, 2e-3, 0.1, 0.2, 3, (1e-3, 2e-3)), build_seconds=0.1,
+    program_hash="ab", started_at=1.0, finished_at=2.0,
 )  # fmt: skip
 BAD = MeasureResult(Status.RUN_TIMEOUT, "not done within 10 s", build_seconds=0.1, retries=1)
 HELLO = Hello(DEVICE, "llvm -num-cores=1", "tools 1", 1e-3)
@@ -37,7 +38,7 @@ def test_wire_results_come_back(result: MeasureResult) -> None:
 
 
 def test_wire_others_come_back() -> None:
-    timing = Distribution(Status.OK, "", 1.0, 1.0, 0.1, 0.1, (1.0, 2.0), "full", 10)
+    timing = Distribution(Status.OK, "", Timing(1.0, 1.0, 0.1, 0.1, 10, (), (1.0, 2.0)), "full")
     assert decode_distribution(json.loads(json.dumps(encode_distribution(timing)))) == timing
     assert decode_hello(json.loads(json.dumps(encode_hello(HELLO)))) == HELLO
 

@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from measure.timing.block import Block, drift, estimate, quantile, take_block
+from measure.timing.block import drift, estimate, take_block
 from measure.timing.plan import TimingPlan
+from measure.timing.timing import Timing, quantile
 
 PLAN = TimingPlan()
 NOMINAL = 50e-6
@@ -36,7 +37,7 @@ class Clock:
     def probe(self) -> float:
         return NOMINAL * self.rate
 
-    def time(self, plan: TimingPlan = PLAN, best: float | None = None) -> Block:
+    def time(self, plan: TimingPlan = PLAN, best: float | None = None) -> Timing:
         first = self.slow.get(0, self.seconds * self.rate)
         return take_block(self.call, self.probe, first, plan, NOMINAL, best)
 
@@ -127,7 +128,7 @@ class Shared(Clock):
         self.waits += sum(self.disturbed.get(self.calls + n, 0.0) for n in range(number))
         return super().call(number)
 
-    def time(self, plan: TimingPlan = PLAN, best: float | None = None) -> Block:
+    def time(self, plan: TimingPlan = PLAN, best: float | None = None) -> Timing:
         first = self.slow.get(0, self.seconds)
         return take_block(
             self.call, self.probe, first, plan, NOMINAL, best, waited=lambda: self.waits
@@ -169,7 +170,7 @@ class SharedCore(Clock):
         super().__init__(seconds, slow=dict.fromkeys(shared, 1.5 * seconds))
         self.shared = shared
 
-    def time(self, plan: TimingPlan = PLAN, best: float | None = None) -> Block:
+    def time(self, plan: TimingPlan = PLAN, best: float | None = None) -> Timing:
         first = self.slow.get(0, self.seconds)
         return take_block(
             self.call,

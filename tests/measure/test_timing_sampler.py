@@ -20,20 +20,21 @@ from measure.local.slot import LocalRunner, Slot
 from measure.process.child import Outcome, OutcomeKind
 from measure.process.template_client import Template
 from measure.status import Status
-from measure.timing.block import Block, estimate
+from measure.timing.block import estimate
 from measure.timing.plan import SEARCH, StopRule, TimingPlan, final
-from measure.timing.sampler import BETWEEN_RUN_INFLATION, Noise, Sampler, combine
+from measure.timing.sampler import BETWEEN_RUN_INFLATION, Noise, Sampler
+from measure.timing.timing import Timing, combine
 
 CODE = Artifact(b"", KernelInfo("kernel", (), parallel=True), "llvm")
 FINAL = final(6)
 
 
-def block(seconds: float, noise: float = 0.0) -> Block:
+def block(seconds: float, noise: float = 0.0) -> Timing:
     return replace(estimate([seconds, 1.1 * seconds], [1.0], 1.0, 2), noise=noise)
 
 
 def run(
-    rule: StopRule, times: dict[int, Callable[[int], Block]], best: float = inf
+    rule: StopRule, times: dict[int, Callable[[int], Timing]], best: float = inf
 ) -> tuple[Sampler, list[int]]:
     """A race to its end; `times[n](k)` is block number k of candidate n. Also who was sampled."""
     sampler, order = Sampler(rule, best), []
@@ -47,7 +48,7 @@ def run(
     return sampler, order
 
 
-def steady(seconds: float) -> Callable[[int], Block]:
+def steady(seconds: float) -> Callable[[int], Timing]:
     return lambda k: block(seconds)
 
 
@@ -59,7 +60,7 @@ def test_sampler_confirms_what_is_near_the_best_and_nothing_else() -> None:
 
 
 def test_sampler_gives_disturbed_candidates_another_block_where_it_matters() -> None:
-    def late(k: int) -> Block:
+    def late(k: int) -> Timing:
         return block(1.4, noise=0.5) if k == 0 else block(0.98)
 
     sampler, order = run(SEARCH, {0: steady(1.0), 1: late})
@@ -148,7 +149,8 @@ class Shared:
         kind = self.kinds.pop(0)
         if kind == "crash":
             self.pid = None
-        return Outcome(kind, block(1.0) if kind == "value" else None, kind, wall_seconds=0.25)
+        reply = runner.RunReply(Status.OK, timing=block(1.0)) if kind == "value" else None
+        return Outcome(kind, reply, kind, wall_seconds=0.25)
 
     def kill(self) -> None:
         self.pid = None
@@ -208,7 +210,7 @@ def test_blocks_on_a_device_that_goes_away_are_not_the_candidates_fault(
     slot = Slot(Template([]), LocalRunner(lock_folder=tmp_path), 1, lambda: CODE)
     slot._probes = probes
     child = Shared("value")
-    reply = runner.sample(job().spec, CODE, 1.0, TimingPlan(), probes, 0, [0])
+    reply = runner.Sample(job().spec, CODE, 1.0, TimingPlan(), probes).answer([0])
     monkeypatch.setattr(child, "call", lambda *args, **options: Outcome("value", reply))
     monkeypatch.setattr(slot, "child", child)
     found = slot.sample(job(), CODE, 1.0).found

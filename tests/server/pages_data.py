@@ -13,6 +13,7 @@ from autosched.tir.nodes import PrimFunc
 from measure.devices import Device, this_device
 from measure.replay import ReplayPool
 from measure.status import MeasureResult, Status
+from measure.timing.timing import Timing
 from records import Record, Store, Workload, new_job_id
 
 HOSTILE = "<script>alert('x')</script>&\"<b>"
@@ -44,11 +45,7 @@ def answer(func: PrimFunc) -> MeasureResult:
     seconds = 1e-4 * (1 + 3 * draw)
     return MeasureResult(
         Status.OK,
-        seconds=seconds,
-        raw_seconds=seconds,
-        spread=seconds / 50,
-        noise=0.01,
-        runs=12,
+        timing=Timing(seconds, seconds, spread=seconds / 50, noise=0.01, runs=12),
         program_hash=name,
     )
 

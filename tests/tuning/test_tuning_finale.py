@@ -12,6 +12,7 @@ import autosched as at
 from autosched.errors import TuningError
 from autosched.tuning.finale import remeasure
 from measure.status import Distribution, Status
+from measure.timing.timing import Timing
 
 
 class _Endings(FakePool):
@@ -56,7 +57,7 @@ class _Attempts:
         return [
             Distribution(found, str(found))
             if isinstance(found, Status)
-            else Distribution(Status.OK, seconds=found)
+            else Distribution(Status.OK, timing=Timing(found, found))
             for found in self.attempts.pop(0)
         ]
 

@@ -19,6 +19,7 @@ from autosched.tuning import TuningResult
 from autosched.tuning.callbacks import MeasureCallback
 from autosched.tuning.progress import format_seconds
 from measure.status import MeasureResult, Status
+from measure.timing.timing import Timing
 from records import OK, Record, RecordError, Store
 
 
@@ -370,7 +371,7 @@ class _FlatPool(FakePool):
 
     @staticmethod
     def _time(func: PrimFunc, scale: float = 1.0) -> MeasureResult:
-        return replace(FakePool._time(func), seconds=1e-6, raw_seconds=1e-6)
+        return replace(FakePool._time(func), timing=Timing(1e-6, 1e-6))
 
 
 def test_no_gain_over_a_baseline_is_said_in_words(task: at.SearchTask, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from autosched.tir.nodes import PrimFunc
 from autosched.tuning.callbacks import JobInfo, MeasureCallback
 from measure.devices import Device
 from measure.status import Distribution, MeasureResult, Status
+from measure.timing.timing import Timing
 from records import Measurement, Record, Workload
 
 
@@ -76,10 +77,7 @@ class FakePool:
     ) -> list[Distribution]:
         self.remeasured += traces
         found = [self._measure(job, trace, trial=False) for trace in traces]
-        return [
-            Distribution(r.status, r.error, r.seconds, r.raw_seconds, r.spread, r.noise)
-            for r in found
-        ]
+        return [Distribution(r.status, r.error, r.timing) for r in found]
 
     def close(self) -> None:
         pass
@@ -101,11 +99,7 @@ class FakePool:
         seconds = scale * seconds_of(name)
         return MeasureResult(
             Status.OK,
-            seconds=seconds,
-            raw_seconds=seconds,
-            spread=0.01,
-            noise=0.02,
-            runs=3,
+            timing=Timing(seconds, seconds, spread=0.01, noise=0.02, runs=3),
             build_seconds=0.001,
             program_hash=name,
         )
