@@ -10,14 +10,14 @@ from autosched.schedule.recurrence import is_step, same_iteration
 from autosched.tir.expr import Var
 from autosched.tir.nodes import Access, Buffer, PrimFunc, Site, kind_vars, sites, writers_of
 from autosched.tir.region import users_of
-from autosched.tir.verify_bounds import loop_facts
-from autosched.tir.verify_races import Iterations
+from autosched.tir.touch import Touch
+from autosched.tir.verify_races import never_meet
 
-Touch = tuple[Site, Access]
+Named = tuple[Site, Access]
 """A block and one of its accesses."""
 
 
-def together(a: Touch, b: Touch, loops: Collection[Var], fixed: Collection[Var]) -> bool:
+def together(a: Named, b: Named, loops: Collection[Var], fixed: Collection[Var]) -> bool:
     """Whether two accesses name one element only in the same iteration of one of `loops`, given
     that they are in the same one of the loops `fixed`. Raises NotBatchable where only candidates
     can tell."""
@@ -29,11 +29,12 @@ def together(a: Touch, b: Touch, loops: Collection[Var], fixed: Collection[Var])
             f"whether {left.block.name} and {right.block.name} access the same elements of "
             f"{x.buffer.name} in different iterations of {names(loops)} may differ by candidate"
         )
-    facts = loop_facts(left), loop_facts(right)
-    return any(Iterations(*facts, fixed, [v]).are_apart(x, y) for v in loops)
+    sides = Touch(x, left, True), Touch(y, right, True)
+    asked = [loop for loop in left.loops if loop.var in loops]
+    return any(never_meet(*sides, fixed, [loop]) for loop in asked)
 
 
-def conflicts(below: Sequence[Site], buffer: Buffer) -> Iterator[tuple[Touch, Touch]]:
+def conflicts(below: Sequence[Site], buffer: Buffer) -> Iterator[tuple[Named, Named]]:
     """Pairs of accesses of `buffer` by two of the blocks, of which one writes."""
     touches = [
         (s, a, written)

@@ -37,7 +37,7 @@ def as_digit(form: Affine) -> Digit | None:
     digit."""
     digits = [(a, c) for a, c in form.terms if isinstance(a, Digit)]
     plain = Affine(0, tuple((a, c) for a, c in form.terms if isinstance(a, Var)))
-    if not _is_constant(form):
+    if not is_constant(form):
         return None
     if not digits:
         return Digit(plain, 1, None) if plain.terms else None
@@ -66,7 +66,8 @@ def _flat(digit: Digit) -> Digit:
     return Digit(inner.base, int(inner.div) * div, mod)
 
 
-def _is_constant(form: Affine) -> bool:
+def is_constant(form: Affine) -> bool:
+    """Whether no symbolic size and no array of candidates stands in it."""
     return isinstance(form.const, int) and all(
         isinstance(c, int)
         and (
@@ -74,7 +75,7 @@ def _is_constant(form: Affine) -> bool:
             or (
                 isinstance(a.div, int)
                 and (a.mod is None or isinstance(a.mod, int))
-                and _is_constant(a.base)
+                and is_constant(a.base)
             )
         )
         for a, c in form.terms

@@ -135,7 +135,7 @@ class Facts(Inequalities):
                 out = plus(out, self._times(self._atom(atom), c))
             else:
                 out = plus(out, self._atom(atom), int(c))
-        return self._join(out)
+        return self.join(out)
 
     def _atom(self, atom: Atom) -> Linear:
         if isinstance(atom, Digit):
@@ -268,7 +268,7 @@ class Facts(Inequalities):
         if e.op == "neg":
             return plus(Linear(0, {}), args[0], -1)
         if e.op in ("add", "sub"):
-            return self._join(plus(args[0], args[1], 1 if e.op == "add" else -1))
+            return self.join(plus(args[0], args[1], 1 if e.op == "add" else -1))
         if e.op == "mul":
             return self._multiplied(*args)
         if e.op in ("floordiv", "floormod"):
@@ -375,7 +375,7 @@ class Facts(Inequalities):
 
     def digit(self, base: Linear, div: int, mod: int | None) -> Linear:
         """`(base // div) % mod` in its simplest form."""
-        return self._join(self._digit(base, div, mod))
+        return self.join(self._digit(base, div, mod))
 
     def _digit(self, base: Linear, div: int, mod: int | None) -> Linear:
         """`(base // div) % mod`, with all that its range allows taken out."""
@@ -435,7 +435,7 @@ class Facts(Inequalities):
                     return self._digit(*found)
         return Linear(0, {DigitKey(base.const, frozenset(base.terms.items()), div, mod): 1})
 
-    def _join(self, form: Linear) -> Linear:
+    def join(self, form: Linear) -> Linear:
         """Put digits of one base together: `c*m*(b // (d*m)) + c*((b // d) % m) == c*(b // d)`."""
         digits = [k for k in form.terms if isinstance(k, DigitKey)]
         if not digits:
@@ -445,7 +445,7 @@ class Facts(Inequalities):
             if low.mod is None:
                 if low.div == 1:
                     rest = Linear(form.const, {k: v for k, v in form.terms.items() if k != low})
-                    return self._join(plus(rest, low.base, c))
+                    return self.join(plus(rest, low.base, c))
                 continue
             for high in digits:
                 if (
@@ -459,9 +459,9 @@ class Facts(Inequalities):
                     )
                     mod = None if high.mod is None else high.mod * low.mod
                     if mod is None and low.div == 1:
-                        return self._join(plus(rest, low.base, c))
+                        return self.join(plus(rest, low.base, c))
                     key = DigitKey(low.const, low.terms, low.div, mod)
-                    return self._join(plus(rest, Linear(0, {key: c})))
+                    return self.join(plus(rest, Linear(0, {key: c})))
         return form
 
     # -- answers

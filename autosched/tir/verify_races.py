@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from math import gcd
 
 from autosched.tir.affine import Affine, always, recombine, same_int
 from autosched.tir.apart import injective, iterations_apart
@@ -31,7 +32,10 @@ from autosched.tir.nodes import (
 )
 from autosched.tir.prove import Facts
 from autosched.tir.region import home, placements, users_of
-from autosched.tir.verify_bounds import loop_facts
+from autosched.tir.touch import MAX_POINTS, Touch, search
+
+MOST_PAIRS = 16
+"""Equal numbers that are looked at for digits to put together."""
 
 
 def races(func: PrimFunc) -> Iterator[Fault]:
@@ -52,7 +56,7 @@ def _loop_races(writer: Site, access: Access, depth: int, every: list[Site]) -> 
     loop, block, name = writer.loops[depth], writer.block, access.buffer.name
     lanes = loop.kind == "vectorized" and _is_reduction(block, loop)
     own = lanes or always(iterations_apart(writer, loop))  # as the primitives prove it
-    own = own or _apart(writer, writer, depth).are_apart(access, access)
+    own = own or _are_apart(writer, access, writer, access, depth)
     if not (own or (_moves_points(writer, depth) and writes_once(block, access))):
         yield Fault(
             block,
@@ -70,7 +74,7 @@ def _loop_races(writer: Site, access: Access, depth: int, every: list[Site]) -> 
             for theirs in accesses:
                 if theirs.buffer is not access.buffer:
                     continue
-                if not _apart(writer, other, depth).are_apart(access, theirs):
+                if not _are_apart(writer, access, other, theirs, depth):
                     yield Fault(
                         other.block,
                         f"block {other.block.name!r} may {verb} elements of {name} that another "
@@ -85,10 +89,20 @@ def _moves_points(site: Site, depth: int) -> bool:
     return always(injective(site.block.bindings, inside, site.extents()))
 
 
-def _apart(left: Site, right: Site, depth: int) -> Iterations:
-    """Iterations of the loop at `depth` around both, in one of those outside it."""
+def _are_apart(left: Site, a: Access, right: Site, b: Access, depth: int) -> bool:
+    """`never_meet` of iterations of the loop at `depth` around both, in one of those outside it."""
     still = [x.var for x in left.loops[:depth]]
-    return Iterations(loop_facts(left), loop_facts(right), still, [left.loops[depth].var])
+    return never_meet(Touch(a, left, True), Touch(b, right, False), still, [left.loops[depth]])
+
+
+def never_meet(a: Touch, b: Touch, still: Collection[Var], loops: Sequence[For]) -> bool:
+    """Whether two accesses name one element only in the same iteration of `loops`, given that they
+    are in the same one of the loops `still`: by proof, or found out by going through all points."""
+    targets = [x.var for x in loops]
+    if Iterations(a.facts, b.facts, still, targets).are_apart(a.access, b.access):
+        return True
+    met = search(a, b, still, loops, MAX_POINTS)
+    return met is not None and not met[0]
 
 
 def homes_of(func: PrimFunc) -> dict[Buffer, tuple[For, ...]]:
@@ -141,6 +155,7 @@ class Iterations:
             if isinstance(x, Affine) and isinstance(y, Affine)
         ]
         while not self.targets <= self.agreed:
+            pairs += self._joined(pairs)
             if any(self._differ(x, y) for x, y in pairs):
                 return True
             before = len(self.agreed), len(pairs)
@@ -155,9 +170,19 @@ class Iterations:
         """Whether `x` on the left and `y` on the right cannot be equal."""
         known = {k for k, c in x.terms.items() if y.terms.get(k) == c and self._is_agreed(k)}
         a, b = without(x, known), without(y, known)
+        step = gcd(*a.terms.values(), *b.terms.values())
+        if step and (a.const - b.const) % step:
+            return True
         low_x, high_x = self.left.span(a)
         low_y, high_y = self.right.span(b)
-        return high_x < low_y or high_y < low_x or self._other_rows(a, b)
+        return (
+            high_x < low_y
+            or high_y < low_x
+            or self._other_rows(a, b)
+            # Predicates may keep them below what the loops reach.
+            or self.left.at_most(a, low_y - 1)
+            or self.right.at_most(b, low_x - 1)
+        )
 
     def _other_rows(self, x: Linear, y: Linear) -> bool:
         """Whether both are rows of one ring, of steps on which the sides agree but for a constant
@@ -219,6 +244,26 @@ class Iterations:
         if isinstance(key, (DigitKey, SymbolicDigit)):
             return key in self.agreed or all(self._is_agreed(k) for k, _ in key.terms)
         return key in self.agreed
+
+    def _joined(self, pairs: list[tuple[Linear, Linear]]) -> list[tuple[Linear, Linear]]:
+        """Digits of one number in several indices, put together on both sides: where `x // d` is an
+        index and `x % d` another one, x is as good as one."""
+        out: list[tuple[Linear, Linear]] = []
+        if len(pairs) > MOST_PAIRS:
+            return out
+        found = [(k, c, p) for p in pairs for form in p for k, c in form.terms.items()]
+        digits = [(k, c, p) for k, c, p in found if isinstance(k, DigitKey)]
+        for low, c, mine in digits:
+            for high, d, other in digits:
+                if mine is other or low.mod is None or high.div != low.div * low.mod:
+                    continue
+                if (high.const, high.terms) == (low.const, low.terms) and c * low.mod % d == 0:
+                    factor = c * low.mod // d
+                    left = self.left.join(plus(mine[0], other[0], factor))
+                    right = self.right.join(plus(mine[1], other[1], factor))
+                    if (left, right) not in pairs and (left, right) not in out:
+                        out.append((left, right))
+        return out
 
     def _bases(self, pairs: list[tuple[Linear, Linear]]) -> list[tuple[Linear, Linear]]:
         """Bases all of whose digits, from the lowest to the highest there can be, are agreed on."""

@@ -29,9 +29,10 @@ from autosched.tir.printer import Names, format_access, format_index
 from autosched.tir.prove import Facts
 from autosched.tir.region import common_loops
 from autosched.tir.size import SizeVar
-from autosched.tir.verify_bounds import loop_extents, loop_facts
+from autosched.tir.touch import Touch
+from autosched.tir.verify_bounds import loop_extents
 from autosched.tir.verify_order import at_instance
-from autosched.tir.verify_races import Iterations, homes_of
+from autosched.tir.verify_races import Iterations, homes_of, never_meet
 
 
 def distinct(func: PrimFunc) -> Iterator[Fault]:
@@ -126,15 +127,16 @@ def overwritten(func: PrimFunc) -> Iterator[Fault]:
                 ordered = kind_vars(first.block, "sequential")
                 ordered &= kind_vars(second.block, "sequential")
                 still = [x.var for x in homes[buffer]]
-                free = [x.var for x in shared if x.var not in ordered and x.var not in still]
-                sides = loop_facts(first), loop_facts(second)
-                if not Iterations(*sides, still, free).are_apart(one, other):
+                free = [x for x in shared if x.var not in ordered and x.var not in still]
+                sides = Touch(one, first, True), Touch(other, second, True)
+                if not never_meet(*sides, still, free):
                     yield Fault(
                         second.block,
                         f"blocks {first.block.name!r} and {second.block.name!r} may write one "
                         f"element of {buffer.name} in different iterations of "
-                        f"{', '.join(v.name for v in free)}, so that it hangs on their order which "
-                        "value stays; give each block loops of its own, one nest after the other",
+                        f"{', '.join(x.var.name for x in free)}, so that it hangs on their order "
+                        "which value stays; give each block loops of its own, one nest after the "
+                        "other",
                         WRITES,
                     )
 

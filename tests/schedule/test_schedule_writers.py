@@ -158,6 +158,23 @@ for i, j in T.grid(8, 8):
 """
 
 
+ONE_NEST = """
+C = T.alloc_buffer((8,), "int64")
+for i in T.serial(4):
+    with T.block("low"):
+        v = T.axis.spatial(4, i)
+        C[v] = A[v, 0]
+    with T.block("high"):
+        v = T.axis.spatial(4, i)
+        C[v + 4] = A[v, 1]
+for i, j in T.grid(8, 8):
+    with T.block("D"):
+        v, w = T.axis.remap("SS", [i, j])
+        D[v, w] = C[v]
+"""
+"""The halves stay apart as digits, and where a condition keeps the tail of a split out."""
+
+
 def loop(s: Schedule, block: str, n: int) -> object:
     return s.get_loops(s.get_block(block))[n]
 
@@ -267,6 +284,14 @@ for i, j in T.grid(8, 4):
         ),
     ),
     "vectorize, a scatter": (SCATTER, lambda s: s.vectorize(loop(s, "D", 1))),
+    "transform_layout, halves": (
+        ONE_NEST,
+        lambda s: s.transform_layout(s.get_block("low"), ("write", 0), [[0, 3], [0, 1, 3]]),
+    ),
+    "split with a tail, halves": (
+        ONE_NEST,
+        lambda s: s.split(loop(s, "low", 0), [None, 3]),
+    ),
     "parallel, after both": (HALVES, lambda s: s.parallel(loop(s, "D", 0))),
 }
 
@@ -295,6 +320,43 @@ def is_defined(func: PrimFunc, seed: int, monkeypatch: pytest.MonkeyPatch) -> bo
     """Whether no result depends on what memory holds before it is written."""
     monkeypatch.setattr(interp, "poison", lambda _: 10**15)
     return all((np.abs(x) < 10**9).all() for x in outputs(func, func, seed))
+
+
+LARGE = """
+@T.prim_func
+def main(A: T.Buffer(({n},), "int32"), B: T.Buffer(({n},), "int32")):
+    T_ = T.alloc_buffer(({rows}, 3), "int32")
+    for i in T.serial({loops}):
+        with T.block("a"):
+            v = T.axis.spatial({half}, i)
+            T.where(i < {half})
+            T_[{first} // 3, {first} % 3] = A[v]
+        with T.block("b"):
+            v = T.axis.spatial({half}, i)
+            T.where(i < {half})
+            T_[{second} // 3, {second} % 3] = A[v + {half}]
+    for i in T.serial({n}):
+        with T.block("c"):
+            v = T.axis.spatial({n}, i)
+            B[v] = T_[v // 3, v % 3]
+"""
+
+
+@pytest.mark.parametrize(("first", "second"), [("(v * 2)", "(v * 2 + 1)"), ("v", "(v + {half})")])
+def test_digits_of_many_points(first: str, second: str) -> None:
+    """By proof: the points are too many to go through."""
+    n = 6 << 20
+    half, rows, loops = n // 2, n // 3, n // 2 + 5
+    sizes = {"n": n, "half": half, "rows": rows, "loops": loops}
+    parse_func(LARGE.format(first=first, second=second.format(**sizes), **sizes).lstrip())
+    with pytest.raises(VerifyError, match="may write one element of T_ in different iterations"):
+        parse_func(LARGE.format(first="v", second="(v + 1)", **sizes).lstrip())
+
+
+@pytest.mark.parametrize("seed", [1052, 1285, 1343, 1857])
+def test_found(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Printed texts that were refused."""
+    assert fuzz(seed, monkeypatch) > 2
 
 
 def fuzz(seed: int, monkeypatch: pytest.MonkeyPatch) -> int:
@@ -327,5 +389,5 @@ def test_random_writers(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.timeout(1800)
 def test_random_writers_long(monkeypatch: pytest.MonkeyPatch) -> None:
     budget = Budget(300)
-    for seed in range(1000, 20000):
+    for seed in range(1000, 13000):
         budget.run(fuzz, seed, monkeypatch)

@@ -21,6 +21,7 @@ from verify_illegal import ILLEGAL, LEGAL, Illegal
 
 import autosched.tir
 from autosched.errors import AutoschedError
+from autosched.tir import verify_races
 from autosched.tir.nodes import PrimFunc
 from autosched.tir.size import Undecided
 from autosched.tir.verify import RULES
@@ -225,8 +226,10 @@ def expected(n: int) -> Outcome:
 
 
 @pytest.mark.parametrize("mutant", ALL, ids=lambda m: m.name)
-def test_some_program_shows_it(mutant: Mutant) -> None:
+def test_some_program_shows_it(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
     """An illegal program is refused in another way or accepted, or a legal one is refused."""
+    # Going through the points of the small programs here would make up for a proof that is gone.
+    monkeypatch.setattr(verify_races, "MAX_POINTS", 0)
     programs = [(made(n), expected(n)) for n in _order(mutant)] + [(f, ()) for f in legal()]
     before = mutant.function.__code__
     mutant.function.__code__ = mutant.code

@@ -14,11 +14,12 @@ from dataclasses import dataclass, replace
 
 from autosched.codegen.gpu.kernel import THREADS, Kernel
 from autosched.codegen.gpu.reduce import Chain, chain_at, chains_of, lanes_of, way_across
-from autosched.codegen.gpu.touch import Touch, meet, touches_of
+from autosched.codegen.gpu.touch import meet
 from autosched.errors import CodegenError
 from autosched.tir.affine import Affine
 from autosched.tir.expr import Var
 from autosched.tir.nodes import Access, Block, Buffer, For, Node, Predicate, Site
+from autosched.tir.touch import Touch, touches_of
 
 _Still = tuple[Var, ...]
 

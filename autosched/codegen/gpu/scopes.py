@@ -13,11 +13,12 @@ from dataclasses import dataclass, replace
 from math import gcd
 
 from autosched.codegen.gpu.kernel import THREADS, Kernel
-from autosched.codegen.gpu.touch import meet, touches_of
+from autosched.codegen.gpu.touch import meet
 from autosched.errors import CodegenError
 from autosched.tir.affine import Affine
 from autosched.tir.nodes import Access, Block, Buffer, Site, map_blocks
 from autosched.tir.region import Region, touched
+from autosched.tir.touch import touches_of
 
 
 @dataclass(frozen=True, eq=False)
