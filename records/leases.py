@@ -7,25 +7,25 @@ job (kind `state`), in the same transaction. States:
 
     queued ──claim──► running ──finish──► succeeded | failed | cancelled ──resume──► queued
                          │  retry──► queued (not before a pause), or failed
-       │                 │  cancel──► cancelling ──finish, reap──► cancelled
-       └──cancel──► cancelled        running ──park, reap──► queued
+       │                 │  cancel──► cancelling ──finish, park, reap──► cancelled
+       │                 │  pause──► pausing ──park, reap──► paused ──resume──► queued
+       │                 └──park, reap──► queued
+       └──cancel──► cancelled, pause──► paused
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import (
-    ColumnElement,
     Connection,
     delete,
-    func,
     select,
-    update,
 )
 
-from records import events, turns
+from records import again, events, turns
+from records.again import RESUMED
 from records.errors import LeaseLost, RecordError, StoreUnavailable
 from records.jobs import job_of
 from records.rows import chunks
@@ -35,7 +35,6 @@ from records.schema import (
     SubmissionRow,
     TokenRow,
     database_time,
-    seconds_between,
 )
 from records.submissions import (
     NO_TOKEN,
@@ -48,10 +47,13 @@ from records.submissions import (
     taken,
     usage,
 )
+from records.transitions import change, free, put_back
 from records.types import (
     CANCELLING,
     ENDED,
-    LOCAL,
+    HELD,
+    PAUSED,
+    PAUSING,
     PHASE,
     PREPARING,
     QUEUED,
@@ -62,7 +64,6 @@ from records.types import (
     SubmissionKey,
     Workload,
     error_text,
-    state_event,
 )
 
 if TYPE_CHECKING:
@@ -70,14 +71,10 @@ if TYPE_CHECKING:
     from records.store import Store
 
 
-RESUMED = "resumed"
-"""The reason of the state event with which a job that had ended goes on."""
 KILLED = "killed"
 """That of the event with which a job waits whose process was killed."""
 _WORKLOADS_KEPT = 1000
 _REMOVED_TOGETHER = 2_000
-MOST_TRIALS = 10_000_000
-"""Trials of one job, however often it is resumed."""
 
 
 def check_lease(connection: Connection, lease: Lease) -> None:
@@ -207,7 +204,7 @@ class JobQueue:
                 "phase": PREPARING[0],
                 "notice": None,
             }
-            return _change(connection, job_id, values, "claimed")
+            return change(connection, job_id, values, "claimed")
 
         return self._db.write(work)
 
@@ -234,7 +231,7 @@ class JobQueue:
         Raises LeaseLost.
         """
         values = {"lease_until": database_time(seconds)}
-        return self._leased(lease, lambda connection: _change(connection, lease.job_id, values))
+        return self._leased(lease, lambda connection: change(connection, lease.job_id, values))
 
     def _leased(self, lease: Lease, work: Callable[[Connection], Job]) -> Job:
         """What `work` makes of the job that is held under `lease`. Raises LeaseLost."""
@@ -249,7 +246,7 @@ class JobQueue:
         """The job, at `phase` from now on, which is told. Raises LeaseLost."""
 
         def work(connection: Connection) -> Job:
-            job = _change(connection, lease.job_id, {"phase": phase})
+            job = change(connection, lease.job_id, {"phase": phase})
             events.add(connection, job.id, PHASE, {"phase": phase})
             return job
 
@@ -266,10 +263,10 @@ class JobQueue:
             "error": None if error is None else error_text(error),
             "notice": None if notice is None else error_text(notice),
             "ended_at": database_time(),
-            **_free(),
+            **free(),
         }
         return self._leased(
-            lease, lambda connection: _change(connection, lease.job_id, values, "ended")
+            lease, lambda connection: change(connection, lease.job_id, values, "ended")
         )
 
     def park(self, lease: Lease) -> Job:
@@ -277,7 +274,7 @@ class JobQueue:
 
         Raises LeaseLost.
         """
-        return self._leased(lease, lambda connection: _put_back(connection, lease.job_id, "parked"))
+        return self._leased(lease, lambda connection: put_back(connection, lease.job_id, "parked"))
 
     def retry(self, lease: Lease, error: str, *, most: int, pause: float) -> Job:
         """The job, whose process was killed from outside: back in the queue for a pause of `pause`
@@ -289,18 +286,18 @@ class JobQueue:
 
         def work(connection: Connection) -> Job:
             job = job_of(connection, lease.job_id, lock=True)
-            if job.state == CANCELLING:
-                return _put_back(connection, job.id, "asked for")
+            if job.state in (CANCELLING, PAUSING):
+                return put_back(connection, job.id, "asked for")
             kills = _kills(connection, job)
             text = error_text(error)
             if kills >= most:
                 tried = f"{kills + 1} processes of this job in a row were killed before a new trial"
                 values: dict[str, Any] = {"state": "failed", "error": f"{tried}: {text}"}
-                values |= {"ended_at": database_time(), **_free()}
-                return _change(connection, job.id, values, "ended")
-            values = {"state": QUEUED, "error": text, **_free()}
+                values |= {"ended_at": database_time(), **free()}
+                return change(connection, job.id, values, "ended")
+            values = {"state": QUEUED, "error": text, **free()}
             values["not_before"] = database_time(pause * 2**kills)
-            return _change(connection, job.id, values, KILLED)
+            return change(connection, job.id, values, KILLED)
 
         return self._leased(lease, work)
 
@@ -312,7 +309,7 @@ class JobQueue:
         """
         late = (
             select(JobRow.id)
-            .where(JobRow.state.in_((RUNNING, CANCELLING)), JobRow.lease_until < database_time())
+            .where(JobRow.state.in_(HELD), JobRow.lease_until < database_time())
             .order_by(JobRow.id)
             .with_for_update(skip_locked=True, key_share=True)
         )
@@ -320,9 +317,9 @@ class JobQueue:
         def work(connection: Connection) -> list[Job]:
             for job in connection.execute(_AHEAD):
                 left = (job.lease_until - job.updated_at).total_seconds()
-                _change(connection, job.id, {"lease_until": database_time(max(0.0, left))})
+                change(connection, job.id, {"lease_until": database_time(max(0.0, left))})
             jobs = connection.scalars(late).all()
-            return [_put_back(connection, job_id, "lease over", late=True) for job_id in jobs]
+            return [put_back(connection, job_id, "lease over", late=True) for job_id in jobs]
 
         return self._db.write(work)
 
@@ -336,70 +333,46 @@ class JobQueue:
         def work(connection: Connection) -> Job:
             job = job_of(connection, job_id, lock=True)
             # A run of the command line has no lease: it may be over long since, and nobody knows.
-            if job.state == QUEUED or (job.state == RUNNING and job.lease_owner is None):
+            left = job.state in (QUEUED, PAUSED)
+            if left or (job.state == RUNNING and job.lease_owner is None):
                 values = {"state": "cancelled", "ended_at": database_time()}
-                return _change(connection, job_id, values, "asked for")
-            if job.state == RUNNING:
-                return _change(connection, job_id, {"state": CANCELLING}, "asked for")
+                return change(connection, job_id, values, "asked for")
+            if job.state in (RUNNING, PAUSING):
+                return change(connection, job_id, {"state": CANCELLING}, "asked for")
             return job
 
         return self._db.write(work)
 
+    def pause(self, job_id: str) -> Job:
+        """The job, paused if nobody works on it, else pausing: nobody takes it up until it is
+        resumed, and it keeps what was measured and what is left of its budgets; one that is paused
+        stays as it is. Raises NoRecord, and RecordError for a job that has ended or is about to."""
+
+        def work(connection: Connection) -> Job:
+            return again.pause(connection, job_id)
+
+        return self._db.write(work)
+
     def resume(self, job_id: str, additional_trials: int = 0, spender: Spender = NO_TOKEN) -> Job:
-        """An ended job, back in the queue, with more trials, which counts towards `spender`'s quota
-        from now on. Raises RecordError for others, and beyond MOST_TRIALS, QueueFull and
+        """A job that is paused or has ended, back in the queue, with more trials (`again.resume`).
+        Raises RecordError for others, and beyond `again.MOST_TRIALS`, QueueFull and
         QuotaExceeded."""
 
         def work(connection: Connection) -> Job:
             entrance = Entrance(connection, self._bounds)
-            job = job_of(connection, job_id, lock=True)
-            if job.state not in ENDED or job.origin != LOCAL or additional_trials < 0:
-                raise RecordError(
-                    f"job {job_id} cannot be resumed: it is {job.state} ({job.origin}); expected a "
-                    f"job made here that is {' or '.join(ENDED)}, and 0 or more trials"
-                )
-            trials = job.trials_requested + additional_trials
-            if trials > MOST_TRIALS:
-                raise RecordError(f"job {job_id} would have {trials} trials; at most {MOST_TRIALS}")
-            entrance.check(job.client)
-            entrance.check_quota(spender, trials if spender.token_id != job.token_id else
-                                 trials - job.trials_done)  # fmt: skip
-            values = {"state": QUEUED, "error": None, "notice": None, "trials_requested": trials}
-            values |= {"ended_at": None, "token_id": spender.token_id or job.token_id}
-            return _change(connection, job_id, values, RESUMED)
+            return again.resume(connection, entrance, job_id, additional_trials, spender)
 
         return self._db.write(work)
 
 
 _AHEAD = (
     select(JobRow.id, JobRow.lease_until, JobRow.updated_at)
-    .where(JobRow.state.in_((RUNNING, CANCELLING)), JobRow.lease_until.is_not(None))
+    .where(JobRow.state.in_(HELD), JobRow.lease_until.is_not(None))
     .where(JobRow.updated_at > database_time(1.0))
     .order_by(JobRow.id)
     .with_for_update(skip_locked=True, key_share=True)
 )
 """Jobs that were changed in the future, leases renewed among them."""
-
-
-def _free(*, late: bool = False) -> dict[str, Any]:
-    """The columns of a job that nobody works on any more; what was worked is counted, of a lease
-    that is over (`late`) as long as it was held."""
-    until = JobRow.lease_until if late else database_time()
-    spent = func.coalesce(seconds_between(JobRow.claimed_at, until), 0.0)
-    return {
-        "lease_owner": None,
-        "lease_until": None,
-        "phase": None,
-        "run_seconds": JobRow.run_seconds + spent,
-    }
-
-
-def _put_back(connection: Connection, job_id: str, reason: str, *, late: bool = False) -> Job:
-    job = job_of(connection, job_id, lock=True)
-    values = {"state": QUEUED, **_free(late=late)}
-    if job.state == CANCELLING:
-        values |= {"state": "cancelled", "ended_at": database_time()}
-    return _change(connection, job_id, values, reason)
 
 
 def _kills(connection: Connection, job: Job) -> int:
@@ -412,21 +385,3 @@ def _kills(connection: Connection, job: Job) -> int:
             break
         kills += data["reason"] == KILLED
     return kills
-
-
-def _change(
-    connection: Connection, job_id: str, values: Mapping[str, Any], reason: str | None = None
-) -> Job:
-    """The job with new values; with a `reason` for a new state, that is told, too."""
-    of_job: ColumnElement[bool] = JobRow.id == job_id
-    changed = {**values, "updated_at": database_time()}
-    connection.execute(update(JobRow).where(of_job).values(changed))
-    job = job_of(connection, job_id)
-    if reason is not None:
-        _tell(connection, job, reason)
-    return job
-
-
-def _tell(connection: Connection, job: Job, reason: str) -> None:
-    """Adds the event of a job's new state; the transaction has changed, so holds, its row."""
-    events.add(connection, job.id, STATE, state_event(reason, vars(job)))

@@ -30,7 +30,7 @@ from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
 from sqlalchemy.types import TypeDecorator
 
-REVISION = "0005"
+REVISION = "0006"
 
 # SQLite makes only an INTEGER PRIMARY KEY an alias of the row's own number.
 RowId = BigInteger().with_variant(Integer, "sqlite")
@@ -180,6 +180,7 @@ class JobRow(Base):
     not_before: Mapped[datetime | None]
     ended_at: Mapped[datetime | None]
     token_id: Mapped[str | None] = mapped_column(String(12))
+    batch_id: Mapped[str | None] = mapped_column(String(32))
 
     __table_args__ = (
         Index("ix_jobs_resume", "workload_key", "target", "seed", "created_at"),
@@ -187,6 +188,8 @@ class JobRow(Base):
         Index("ix_jobs_created", "created_at", "id"),
         Index("ix_jobs_client", "client", "claimed_at"),
         Index("ix_jobs_token", "token_id", "state"),
+        Index("ix_jobs_batch", "batch_id"),
+        Index("ix_jobs_ended", "ended_at"),
     )
 
 
@@ -301,3 +304,15 @@ class TokenRow(Base):
     max_jobs: Mapped[int | None] = mapped_column(BigInteger)
     max_trials: Mapped[int | None] = mapped_column(BigInteger)
     max_device_seconds: Mapped[float | None]
+
+
+class DeviceLimitsRow(Base):
+    """What a device can do at best, as it was measured there (`limits.py`)."""
+
+    __tablename__ = "device_limits"
+
+    device: Mapped[str] = mapped_column(primary_key=True)
+    flops: Mapped[float]
+    bytes_per_second: Mapped[float]
+    cache_bytes: Mapped[int] = mapped_column(BigInteger)
+    created_at: Mapped[datetime]

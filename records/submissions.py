@@ -20,6 +20,7 @@ from records.schema import EventRow, JobRow, SubmissionRow, database_time, secon
 from records.types import (
     ENDED,
     LOCAL,
+    PAUSED,
     QUEUED,
     STATE,
     Job,
@@ -300,7 +301,7 @@ _WAITING = (
     .group_by(JobRow.client)
 )
 _USAGE = select(
-    func.sum(case((JobRow.state.in_(ENDED), 0), else_=1)).label("jobs"),
+    func.sum(case((JobRow.state.in_((*ENDED, PAUSED)), 0), else_=1)).label("jobs"),
     func.sum(
         case((JobRow.state.in_(ENDED), JobRow.trials_done), else_=JobRow.trials_requested)
     ).label("trials"),

@@ -12,7 +12,7 @@ from sqlalchemy.orm import aliased
 
 from records.rows import chunks
 from records.schema import JobRow, UtcDateTime, database_time
-from records.types import CANCELLING, LOCAL, QUEUED, RUNNING
+from records.types import HELD, LOCAL, QUEUED
 
 
 def _next() -> Select[Any]:
@@ -45,7 +45,7 @@ def _next() -> Select[Any]:
 
 _BUSY = (
     select(JobRow.client, func.count().label("jobs"))
-    .where(JobRow.state.in_((RUNNING, CANCELLING)))
+    .where(JobRow.state.in_(HELD))
     .group_by(JobRow.client)
 )
 _LINE = (

@@ -46,8 +46,11 @@ STATUSES = (
 )
 
 QUEUED, RUNNING, CANCELLING = "queued", "running", "cancelling"
+PAUSING, PAUSED = "pausing", "paused"
+HELD = (RUNNING, PAUSING, CANCELLING)
+"""States in which a process may be working on a job."""
 ENDED = ("succeeded", "failed", "cancelled")
-JOB_STATES = (QUEUED, RUNNING, CANCELLING, *ENDED)
+JOB_STATES = (QUEUED, RUNNING, PAUSING, PAUSED, CANCELLING, *ENDED)
 
 STATE, PHASE = "state", "phase"
 """The kinds of the events that tell of a job's states, and of the phases of one that runs."""
@@ -113,6 +116,7 @@ class Job:
     one client's queued jobs those of the highest `priority` are claimed first, none before its
     `not_before`; the lease says who works on one (`leases.py`).
 
+    A job of a batch (`batch_id`) is worked on with the others of it, on one budget of trials.
     `name` and `tags` are its submitter's, `token_id` that of the token it was submitted with. A
     running job has a `phase`. `notice` says what its state does not: why it ended with fewer trials
     than were asked for, that nothing was gained. `run_seconds`: how long it was worked on, without
@@ -149,6 +153,7 @@ class Job:
     not_before: datetime | None = None
     ended_at: datetime | None = None
     token_id: str | None = None
+    batch_id: str | None = None
 
 
 class SubmissionKey(NamedTuple):

@@ -171,6 +171,10 @@ class Client:
         """The job, cancelled or about to be; one that has ended stays as it is."""
         return self._model(schemas.Job, "POST", f"/v1/jobs/{job_id}/cancel")
 
+    def pause(self, job_id: str) -> schemas.Job:
+        """The job, paused or about to be; `resume` lets it go on."""
+        return self._model(schemas.Job, "POST", f"/v1/jobs/{job_id}/pause")
+
     def cancel_many(self, ids: Sequence[str]) -> schemas.CancelReport:
         """Cancels many jobs, at most 500."""
         body = {"ids": list(ids)}
@@ -190,7 +194,7 @@ class Client:
         self._request("DELETE", f"/v1/jobs/{job_id}", repeatable=False)
 
     def resume(self, job_id: str, additional_trials: int = 0) -> schemas.Job:
-        """A job that had ended, queued again with more trials.
+        """A job that was paused or had ended, queued again with more trials.
 
         Not repeated if the connection is lost on the way: the trials might be added twice.
         """

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from records import LeaseLost, StoreUnavailable
-from records.types import PREPARING
+from records.types import CANCELLING, PAUSING, PREPARING
 from server.leaving import DONE, LEAVE_SECONDS, Exit, Why
 
 if TYPE_CHECKING:
@@ -131,8 +131,10 @@ class Heartbeat:
             if time.monotonic() > self.lease_ends:
                 self.leaving.ask(Why.LOST)
         else:
-            if job.state == "cancelling":
+            if job.state == CANCELLING:
                 self.leaving.ask(Why.CANCELLED)
+            elif job.state == PAUSING:
+                self.leaving.ask(Why.PARKED)
         if self.preparing is not None and (reason := self.preparing.overrun()) is not None:
             self.leaving.ask(Why.OVERRUN, reason)
 

@@ -10,7 +10,7 @@ from records import Job as StoredJob
 from records import RecordError, Store
 from records.leases import JobQueue
 from records.submissions import Submission
-from records.types import CANCELLING, QUEUED, RUNNING
+from records.types import HELD, QUEUED
 from records.workloads import Title
 from server.schemas import Job
 
@@ -30,7 +30,7 @@ def shown(store: Store, jobs: Sequence[StoredJob], known: Titles | None = None) 
 def _shown(job: StoredJob, title: Title, now: datetime) -> Job:
     best, baseline = job.best_seconds, job.baseline_seconds
     spent = job.run_seconds
-    if job.state in (RUNNING, CANCELLING) and job.claimed_at is not None:
+    if job.state in HELD and job.claimed_at is not None:
         spent += max(0.0, (now - job.claimed_at).total_seconds())
     left = job.trials_requested - job.trials_done
     searching = job.phase == "searching" and job.trials_done > 0

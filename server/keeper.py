@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from autosched.tuning.callbacks import JobInfo, RecordToStore
 from records import TRIAL, Job, Lease, Measurement, Record, StoreUnavailable, Workload
-from records.leases import RESUMED, JobQueue
-from records.types import LOCAL, PREPARING, STATE
+from records.again import RESUMED
+from records.leases import JobQueue
+from records.types import HELD, LOCAL, PREPARING, STATE
 
 if TYPE_CHECKING:
     from records.store import Store
@@ -128,7 +129,7 @@ class Keeper(RecordToStore):
                     spent += _seconds(since, event.created_at)
                 if event.data["reason"] == RESUMED:
                     spent, trials = 0.0, event.data["trials_done"]
-                busy = event.data["state"] in ("running", "cancelling")
+                busy = event.data["state"] in HELD
                 since = event.created_at if busy else None
             after = events[-1].id
         run = 0.0 if since is None else _seconds(since, self._store.now())

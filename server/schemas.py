@@ -9,7 +9,9 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 T = TypeVar("T")
 
-JobState = Literal["queued", "running", "cancelling", "succeeded", "failed", "cancelled"]
+JobState = Literal[
+    "queued", "running", "pausing", "paused", "cancelling", "succeeded", "failed", "cancelled"
+]
 Phase = Literal["starting", "space", "reference", "baselines", "searching", "finalists"]
 Kind = Literal["trial", "baseline"]
 Status = Literal[
@@ -136,7 +138,7 @@ class CancelRequest(_Request):
 
 
 class ResumeRequest(_Request):
-    """More trials for a job that has ended."""
+    """More trials for a job that has ended, or is paused."""
 
     additional_trials: Whole = Field(default=0, ge=0, le=1_000_000, examples=[64])
 

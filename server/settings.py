@@ -149,6 +149,13 @@ class Settings(BaseModel):
         description="events that told of records are removed so long after their job's end; the "
         "records stay",
     )
+    keep_jobs_days: float | None = Field(
+        None,
+        gt=0,
+        le=36500,
+        description="jobs made here that ended so long ago are removed with their records and "
+        "events, but for those that hold a workload's best; left out: never",
+    )
     retries: int = Field(
         3, ge=0, le=100, description="times that a job's killed process is started again, in a row"
     )

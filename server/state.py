@@ -64,7 +64,7 @@ async def running(settings: Settings) -> AsyncIterator[Service]:
         events = EventHub(store, settings.poll_seconds / 2)
         writing = Writing(store, queue)
         readiness = Readiness(store, writing)
-        supervisor = Supervisor(queue, settings, readiness)
+        supervisor = Supervisor(store, queue, settings, readiness)
         examiner = Examiner(_limits(settings), settings.examine_processes)
         workers = Workers(settings)
         examiner.start()

@@ -15,8 +15,9 @@ import uuid
 from dataclasses import dataclass
 from typing import IO
 
-from records import Job, Lease, LeaseLost, RecordError
+from records import Job, Lease, LeaseLost, RecordError, retention
 from records.leases import JobQueue
+from records.store import Store
 from server import children
 from server.heartbeat import PROGRESS
 from server.leaving import DONE, UNAVAILABLE
@@ -114,8 +115,11 @@ class Supervisor:
     """Runs up to `settings.job_slots` jobs of a queue, from `start` to `stop`; of a database that
     was found damaged it claims none."""
 
-    def __init__(self, queue: JobQueue, settings: Settings, readiness: Readiness) -> None:
-        self.queue, self.settings, self.readiness = queue, settings, readiness
+    def __init__(
+        self, store: Store, queue: JobQueue, settings: Settings, readiness: Readiness
+    ) -> None:
+        self.store, self.queue = store, queue
+        self.settings, self.readiness = settings, readiness
         self.owner = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
         # A job that is resumed at once may have two processes for a moment: one that leaves.
         self._running: dict[Lease, Running] = {}
@@ -177,6 +181,7 @@ class Supervisor:
             self.queue.forget_submissions(FORGET_SECONDS)
             if (days := self.settings.keep_progress_days) is not None:
                 self.queue.forget_events(PROGRESS, days * 86400.0)
+            self._expire()
             self._forget_at = now + 3600.0
         while len(self._running) < self.settings.job_slots and not self._stopping.is_set():
             if self.readiness.damaged:
@@ -186,6 +191,13 @@ class Supervisor:
             if job is None:
                 return
             self._start(job)
+
+    def _expire(self) -> None:
+        """Remove the jobs whose time is over."""
+        if (days := self.settings.keep_jobs_days) is None:
+            return
+        if removed := retention.expire(self.store, days * 86400.0):
+            _log.info("%d jobs that ended more than %g days ago were removed", removed, days)
 
     def _start(self, job: Job) -> None:
         left = self.queue.device_seconds_left(job)

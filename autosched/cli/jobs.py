@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 
 SERVER, TOKEN = "AUTOSCHED_SERVER", "AUTOSCHED_TOKEN"
 DEFAULT_SERVER = "http://127.0.0.1:8000"
-STATES = ("queued", "running", "cancelling", "succeeded", "failed", "cancelled")
+STATES = (
+    *("queued", "running", "pausing", "paused"),
+    *("cancelling", "succeeded", "failed", "cancelled"),
+)
 
 _EPILOG = f"""\
 examples:
@@ -31,6 +34,7 @@ examples:
   autosched jobs list --state running
   autosched jobs list --name resnet --tag nightly --since 2026-01-31
   autosched jobs watch 9f2c4e1a
+  autosched jobs pause 9f2c4e1a
   autosched jobs resume 9f2c4e1a --trials 64
   autosched jobs clone 9f2c4e1a --seed 7 --watch
   autosched jobs cancel 9f2c4e1a 77d01b3c
@@ -68,18 +72,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     clone = actions.add_parser("clone", help="queue another job like one, with another seed")
     clone.add_argument("--seed", type=at_least(0), metavar="N", help="default: that of ID and 1")
     delete = actions.add_parser("delete", help="remove a job that has ended, and its records")
-    resume = actions.add_parser("resume", help="let a job that has ended go on where it was")
+    pause = actions.add_parser("pause", help="stop a job; resume lets it go on with what is left")
+    resume = actions.add_parser(
+        "resume", help="let a job that is paused or has ended go on where it was"
+    )
     resume.add_argument(
         "--trials", type=at_least(0), default=0, metavar="N",
         help="so many trials more than before (default: 0, those that were left)",
     )  # fmt: skip
     short = "id of a job, or the first four or more characters that no other has"
-    for action in (watching, show, resume, clone, delete):
+    for action in (watching, show, pause, resume, clone, delete):
         action.add_argument("id", metavar="ID", help=short)
     cancel.add_argument("ids", metavar="ID", nargs="+", help=short)
     for action in (submit, resume, clone):
         action.add_argument("--watch", action="store_true", help="follow the job to its end")
-    for action in (submit, listing, watching, show, cancel, resume, clone, delete):
+    for action in (submit, listing, watching, show, cancel, pause, resume, clone, delete):
         action.add_argument(
             "--server", metavar="URL", help=f"address of the service (default: ${SERVER}, or "
             f"{DEFAULT_SERVER})",
@@ -144,6 +151,8 @@ def run(options: argparse.Namespace) -> int:
             job = _submit(client, options)
         elif options.action == "show":
             job = client.job(options.id)
+        elif options.action == "pause":
+            job = client.pause(options.id)
         elif options.action == "clone":
             job = client.clone(options.id, options.seed)
         else:

@@ -109,7 +109,7 @@ class RecordToStore(MeasureCallback):
 
     def on_start(self, workload: Workload, job: JobInfo) -> None:
         if job.resumed:
-            from records.leases import RESUMED
+            from records.again import RESUMED
 
             self.open().put_workload(workload)
             ended = self.open().job(job.id).state in ENDED
@@ -164,7 +164,7 @@ class RecordToStore(MeasureCallback):
     def patient_from(self, job: Job) -> int:
         """Trials that `job` had when it was resumed after an end; 0 where it never was. Of a job
         that was killed, which is no end, it is what it was before."""
-        from records.leases import RESUMED
+        from records.again import RESUMED
 
         if job.state in ENDED:
             return job.trials_done

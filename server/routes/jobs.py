@@ -187,11 +187,25 @@ async def cancel_job(service: ServiceOf, client: ClientOf, job_id: JobId) -> Job
     return await service.writing.do(cancel)
 
 
+@router.post("/{job_id}/pause", operation_id="pause_job", responses=answers(404, 409))
+async def pause_job(service: ServiceOf, client: ClientOf, job_id: JobId) -> Job:
+    """Pause a job. One that waits is paused at once, one that runs becomes `pausing` until its
+    process has left it; what was measured and what is left of its budgets stays, and `resume` puts
+    it back into the queue. Jobs of others are for admins."""
+
+    def pause() -> Job:
+        client.check_change(service.store.job(job_id))
+        return shown(service.store, [service.queue.pause(job_id)])[0]
+
+    return await service.writing.do(pause)
+
+
 @router.post("/{job_id}/resume", operation_id="resume_job", responses=answers(404, 409, 429))
 async def resume_job(
     service: ServiceOf, client: ClientOf, job_id: JobId, request: ResumeRequest
 ) -> Job:
-    """Put a job that has ended back into the queue, with more trials: it goes on where it was.
+    """Put a job that is paused or has ended back into the queue, with more trials: it goes on where
+    it was. Of a paused one the time budget goes on, too; of one that had ended it begins anew.
     Jobs of others are for admins."""
 
     service.readiness.check_damage()

@@ -33,7 +33,7 @@ POINTS = 2_500
 Field = Annotated[str, Query(pattern=r"^[ -~]*$", max_length=200)]
 DateField = Annotated[str, Query(max_length=10)]
 AfterRecord = Annotated[int | None, Query(ge=0, lt=1 << 63)]
-LIVE = ("queued", "running", "cancelling")
+LIVE = ("queued", "running", "pausing", "paused", "cancelling")
 
 
 @router.get("/jobs")
@@ -191,6 +191,13 @@ def _lines(store: Store, job_id: str) -> list[dict[str, Any]]:
 async def cancel(service: ServiceOf, client: ClientOf, job_id: JobId) -> RedirectResponse:
     """The button."""
     await api.cancel_job(service, client, job_id)
+    return RedirectResponse(f"/jobs/{job_id}", 303)
+
+
+@router.post("/jobs/{job_id}/pause")
+async def pause(service: ServiceOf, client: ClientOf, job_id: JobId) -> RedirectResponse:
+    """The button."""
+    await api.pause_job(service, client, job_id)
     return RedirectResponse(f"/jobs/{job_id}", 303)
 
 

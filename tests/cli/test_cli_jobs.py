@@ -101,6 +101,17 @@ def test_cancelling_and_resuming(jobs: Cli) -> None:
     jobs("jobs", "cancel", name)
 
 
+def test_pausing(jobs: Cli) -> None:
+    name = job_id(jobs("jobs", "submit", *SMALL, "--trials", 3000).out)
+    assert re.match(
+        rf"job {name} of matmul\(.*\) is paus(ed|ing)\n", jobs("jobs", "pause", name).out
+    )
+    assert re.search(r"is (queued|running)", jobs("jobs", "resume", name).out)
+    jobs("jobs", "cancel", name)
+    done = jobs("jobs", "pause", "nobody")
+    assert (done.status, "no job nobody" in done.err) == (1, True)
+
+
 def test_ctrl_c_ends_the_watching_and_not_the_job(jobs: Cli, url: str) -> None:
     name = job_id(jobs("jobs", "submit", *SMALL, "--trials", 3000).out)
     command = [*COMMAND, "jobs", "watch", name, "--server", url]

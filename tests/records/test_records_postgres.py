@@ -7,6 +7,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from again_contract import AgainContract
 from lifecycle_contract import LifecycleContract
 from queue_contract import QueueContract
 from records_factory import (
@@ -44,7 +45,9 @@ from records.submissions import Bounds, Entrance, Submission
 from records.traces import Traces
 
 
-class TestPostgresStore(StoreContract, QueueContract, RepairContract, LifecycleContract):
+class TestPostgresStore(
+    StoreContract, QueueContract, RepairContract, LifecycleContract, AgainContract
+):
     @pytest.fixture
     def address(self, cluster):
         return cluster.database()

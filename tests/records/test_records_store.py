@@ -7,6 +7,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from again_contract import AgainContract
 from lifecycle_contract import LifecycleContract
 from queue_contract import QueueContract
 from records_factory import (
@@ -35,7 +36,9 @@ from records import (
 from records.schema import Base
 
 
-class TestSqliteStore(StoreContract, QueueContract, RepairContract, LifecycleContract):
+class TestSqliteStore(
+    StoreContract, QueueContract, RepairContract, LifecycleContract, AgainContract
+):
     @pytest.fixture
     def address(self, tmp_path):
         return tmp_path / "tuning.db"

@@ -106,7 +106,7 @@ def test_no_job_of_a_damaged_database_is_claimed_cloned_or_resumed(
         queue = JobQueue(store)
         found = Readiness(store, Writing(store, queue))
         own = Settings(db=str(tmp_path / "x.db"), jobs_at_once=1, poll_seconds=0.01)
-        supervisor = Supervisor(queue, own, found)
+        supervisor = Supervisor(store, queue, own, found)
         supervisor._look()
         assert len(claimed) == 1
         found.note(StoreDamaged("x.db: database disk image is malformed"))

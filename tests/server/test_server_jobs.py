@@ -109,6 +109,25 @@ def test_a_repeated_submission_makes_one_job(client: httpx.Client) -> None:
     assert "once" in other.json()["detail"]
 
 
+def test_a_job_that_runs_is_paused_and_goes_on_with_what_is_left(client: httpx.Client) -> None:
+    job = submit(client, 40, options={"time_budget_s": 3600})
+    wait_for(client, job["id"], "running", trials=8)
+    assert client.post(f"/v1/jobs/{job['id']}/pause").json()["state"] == "pausing"
+    paused = wait_for(client, job["id"], "paused")
+    assert 8 <= paused["trials_done"] < 40
+    assert paused["ended_at"] is None
+    resumed = client.post(f"/v1/jobs/{job['id']}/resume", json={}).raise_for_status()
+    assert (resumed.json()["state"], resumed.json()["trials_requested"]) == ("queued", 40)
+    done = wait_for(client, job["id"], "succeeded", "failed")
+    assert (done["state"], done["trials_done"]) == ("succeeded", 40)
+    assert states(client, job["id"]) == [
+        *("queued", "running", "pausing", "paused"),
+        *("queued", "running", "succeeded"),
+    ]
+    refused = client.post(f"/v1/jobs/{job['id']}/pause")
+    assert (refused.status_code, "it is succeeded" in refused.json()["detail"]) == (409, True)
+
+
 def test_a_job_that_runs_is_cancelled_and_goes_on_with_more_trials(client: httpx.Client) -> None:
     job = submit(client, 400)
     wait_for(client, job["id"], "running", trials=8)

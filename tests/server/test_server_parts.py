@@ -149,6 +149,21 @@ def test_the_time_of_earlier_runs_is_told_by_the_states(work: Work) -> None:
     work.queue.finish(Lease(work.job.id, 2), "cancelled")
     assert work.keeper.before().seconds > spent.seconds
     assert work.keeper.before().trials == 0
+    paused = work.keeper.before()
+    work.queue.resume(work.job.id)
+    work.queue.pause(work.job.id)
+    work.queue.resume(work.job.id)  # of a pause: no budget begins anew, where there was one
+    assert paused.seconds > 0
+    assert work.keeper.before() == (0.0, 0.0, 0)
+    work.queue.claim("a third", 30.0)
+    time.sleep(0.05)
+    work.queue.pause(work.job.id)
+    work.queue.park(Lease(work.job.id, 3))
+    kept = work.keeper.before()
+    assert (kept.seconds >= 0.05, kept.of_this_run) == (True, 0.0)
+    work.queue.resume(work.job.id)
+    assert work.keeper.before() == kept
+    work.queue.cancel(work.job.id)
     work.queue.resume(work.job.id)
     assert work.keeper.before() == (0.0, 0.0, 0)
 
@@ -187,7 +202,7 @@ def test_a_process_that_leaves_when_its_job_goes_on_is_not_forgotten(
     )
     settings = Settings(db=str(tmp_path / "x.db"), jobs_at_once=2, poll_seconds=0.01)
     readiness = Readiness(work.store, Writing(work.store, work.queue))
-    supervisor = Supervisor(work.queue, settings, readiness)
+    supervisor = Supervisor(work.store, work.queue, settings, readiness)
     work.queue.park(work.lease)
     supervisor.start()
     try:
