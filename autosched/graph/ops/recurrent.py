@@ -8,7 +8,7 @@ from typing import Any
 from autosched import te
 from autosched.graph.errors import Unsupported
 from autosched.graph.ops.registry import operator
-from autosched.graph.ops.tensors import TensorLike, View, constant
+from autosched.graph.ops.tensors import TensorLike, View, constant, parameter
 from autosched.graph.ops.views import transpose
 from autosched.te.tensor import Tensor
 
@@ -22,8 +22,9 @@ ACTIVATIONS: dict[str, Callable[[Any], Any]] = {
 
 
 class Layer:
-    """One direction of a layer of `gates` gates: x (T, B, I), w (D, G H, I), r (D, G H, H),
-    b (D, 2 G H). The product with the inputs is one for all steps."""
+    """All directions of a layer of `gates` gates: x (T, B, I), w (D, G H, I), r (D, G H, H),
+    b (D, 2 G H). The product with the inputs is one for all steps and directions; a step is one of
+    all directions."""
 
     def __init__(
         self,
@@ -31,65 +32,92 @@ class Layer:
         w: TensorLike,
         r: TensorLike,
         b: TensorLike | None,
+        lengths: TensorLike | None,
         gates: int,
-        direction: int,
-        backward: bool,
+        backward: Sequence[bool],
     ) -> None:
         self.steps, self.batch, self.width = x.shape
         self.hidden = r.shape[2]
-        self.dtype, self.direction, self.gates = x.dtype, direction, gates
-        self.x, self.w, self.r, self.b, self.backward = x, w, r, b, backward
-        self.lengths: TensorLike | None = None
+        self.dtype, self.gates, self.backward = x.dtype, gates, backward
+        self.x, self.w, self.r, self.b, self.lengths = x, w, r, b, lengths
+        self.rows = (self.steps + 1, len(backward), self.batch, self.hidden)
 
-    def at(self, t: Any) -> Any:
-        """The element of x that step t of this direction reads."""
-        return self.steps - 1 - t if self.backward else t
+    def at(self, t: Any, d: Any) -> Any:
+        """The element of x that step t of direction d reads."""
+        return self.by_direction(d, [self.steps - 1 - t if back else t for back in self.backward])
 
-    def kept(self, t: Any, n: Any, made: Any, before: Any) -> Any:
+    def by_direction(self, d: Any, values: Sequence[Any]) -> Any:
+        """The value of direction d."""
+        return values[0] if len(values) == 1 else te.select(d == 0, values[0], values[1])
+
+    def kept(self, t: Any, d: Any, n: Any, made: Any, before: Any) -> Any:
         """The new state of step t - 1, or that before where the sequence has ended, or, backward,
         has not begun."""
         if self.lengths is None:
             return made
-        return te.select(self.inside(self.at(t - 1), n), made, before)
+        return te.select(self.inside(self.at(t - 1, d), n), made, before)
 
     def inside(self, place: Any, n: Any) -> Any:
         """Whether a place is in the sequence n."""
         assert self.lengths is not None
         return te.cast(self.lengths(n), "int64") > place
 
-    def bias(self, gate: Any, h: Any, recurrent: bool) -> Any:
+    def bias(self, d: Any, gate: int, h: Any, recurrent: bool) -> Any:
         """A bias; 0 where there is none."""
         if self.b is None:
             return te.const(0.0, self.dtype)
         half = self.gates * self.hidden if recurrent else 0
-        return self.b(self.direction, half + gate * self.hidden + h)
+        return self.b(d, half + gate * self.hidden + h)
 
-    def known(self) -> Tensor:
-        """w x[t], gate by gate: (T, B, G, H)."""
+    def known(self) -> Callable[..., Any]:
+        """w x, at the place that step t reads: a function of (t, d, n, gate, h)."""
         k = te.reduce_axis((0, self.width), name="k")
+        weight = parameter(self.w)
         made: Tensor = te.compute(
-            (self.steps, self.batch, self.gates, self.hidden),
-            lambda t, n, g, h: te.sum(
-                self.x(self.at(t), n, k) * self.w(self.direction, g * self.hidden + h, k), axis=k
-            ),
-            name=f"known{self.direction}",
+            (self.steps, self.batch, len(self.backward), self.gates * self.hidden),
+            lambda t, n, d, m: te.sum(self.x(t, n, k) * self.w(d, m, k), axis=k),
+            name="known",
+            attrs={} if weight is None else {"layout_free_placeholders": [weight]},
         )
-        return made
+        return lambda t, d, n, gate, h: made(self.at(t, d), n, d, gate * self.hidden + h)
 
-    def recurrent(
-        self, state: Callable[..., Any], gates: Sequence[int], name: str, steps: int
-    ) -> Tensor:
-        """r state, for some gates, at each of `steps` places of the scan."""
+    def recurrent(self, state: Callable[..., Any], gates: Sequence[int], name: str) -> Tensor:
+        """r state, for some gates, at each place of the scan: (T + 1, D, B, gates, H)."""
         j = te.reduce_axis((0, self.hidden), name="j")
         first = gates[0]
+        # Gates that another stage reads too have the weight as it lies.
+        weight = parameter(self.r) if len(gates) == self.gates else None
         made: Tensor = te.compute(
-            (steps, self.batch, len(gates), self.hidden),
-            lambda t, n, g, h: te.sum(
-                state(t, n, j) * self.r(self.direction, (g + first) * self.hidden + h, j), axis=j
+            (*self.rows[:3], len(gates), self.hidden),
+            lambda t, d, n, g, h: te.sum(
+                state(t, d, n, j) * self.r(d, (g + first) * self.hidden + h, j), axis=j
             ),
-            name=f"{name}{self.direction}",
+            name=name,
+            attrs={} if weight is None else {"layout_free_placeholders": [weight]},
         )
         return made
+
+    def start(self, initial: TensorLike | None, name: str) -> Tensor:
+        """The state before the first step (D, B, H), 0 where it is left out, as the first row."""
+        given = constant(0.0, self.dtype, self.rows[1:]) if initial is None else initial
+        made: Tensor = te.compute((1, *self.rows[1:]), lambda t, *at: given(*at), name=name)
+        return made
+
+    def results(self, states: Sequence[Tensor]) -> tuple[TensorLike, ...]:
+        """Y (T, D, B, H), and the last of each state (D, B, H)."""
+
+        def every(t: Any, d: Any, n: Any, h: Any) -> Any:
+            e = states[0](self.at(t, d) + 1, d, n, h)
+            if self.lengths is None:
+                return e
+            return te.select(self.inside(t, n), e, te.const(0, self.dtype))
+
+        y = View([self.steps, *self.rows[1:]], self.dtype, every, "y")
+        last = [
+            View(self.rows[1:], self.dtype, lambda *at, s=s: s(int(self.steps), *at), "last")
+            for s in states
+        ]
+        return y, *last
 
 
 def _directions(direction: str, count: int) -> list[bool]:
@@ -127,51 +155,11 @@ def _activations(given: Sequence[str] | None, default: Sequence[str], n: int) ->
     return [ACTIVATIONS[a] for a in names]
 
 
-def _initial(h: TensorLike | None, layer: Layer) -> TensorLike:
-    if h is not None:
-        return h
-    return constant(0.0, layer.dtype, (layer.direction + 1, layer.batch, layer.hidden))
-
-
-def _start(h: TensorLike, layer: Layer, name: str) -> Tensor:
-    """The state before the first step, as the first row of the scan."""
-    made: Tensor = te.compute(
-        (1, layer.batch, layer.hidden),
-        lambda t, n, j: h(layer.direction, n, j),
-        name=f"{name}{layer.direction}",
-    )
-    return made
-
-
-def _results(
-    whole: Sequence[tuple[Layer, Sequence[Tensor]]],
-) -> tuple[TensorLike, list[TensorLike]]:
-    """Y (T, D, B, H), and the last of each state (D, B, H), of rows that begin before the first
-    step."""
-    first = whole[0][0]
-    count, shape = len(whole), (first.batch, first.hidden)
-
-    def every(t: Any, d: Any, n: Any, h: Any) -> Any:
-        found: Any = None
-        for layer, states in reversed(whole):
-            e = states[0](layer.at(t) + 1, n, h)
-            if layer.lengths is not None:
-                e = te.select(layer.inside(t, n), e, te.const(0, layer.dtype))
-            found = e if found is None else te.if_then_else(d == layer.direction, e, found)
-        return found
-
-    def last(k: int) -> TensorLike:
-        def element(d: Any, n: Any, h: Any) -> Any:
-            found: Any = None
-            for layer, states in reversed(whole):
-                e = states[k](int(first.steps), n, h)
-                found = e if found is None else te.if_then_else(d == layer.direction, e, found)
-            return found
-
-        return View([count, *shape], first.dtype, element, "last")
-
-    y = View([first.steps, count, *shape], first.dtype, every, "y")
-    return y, [last(k) for k in range(len(whole[0][1]))]
+def _function(layer: Layer, d: Any, functions: Sequence[Callable[[Any], Any]], x: Any) -> Any:
+    """An activation of x, that of direction d."""
+    if all(f is functions[0] for f in functions):
+        return functions[0](x)
+    return layer.by_direction(d, [f(x) for f in functions])
 
 
 @operator("LSTM")
@@ -202,44 +190,34 @@ def lstm(
         raise Unsupported("attribute input_forget is 1; only 0 is supported")
     turned = _directions(direction, int(w.shape[0]))
     functions = _activations(activations, ("Sigmoid", "Tanh", "Tanh"), len(turned))
-    whole: list[tuple[Layer, Sequence[Tensor]]] = []
-    for d, backward in enumerate(turned):
-        f, g, o = functions[3 * d : 3 * d + 3]
-        layer = Layer(x, w, r, b, 4, d, backward)
-        layer.lengths = lengths
-        known = layer.known()
-        rows = (layer.steps + 1, layer.batch, layer.hidden)
-        h = te.placeholder(rows, x.dtype, f"h{d}")
-        c = te.placeholder(rows, x.dtype, f"c{d}")
-        product = layer.recurrent(
-            lambda t, n, j, h=h: h(t - 1, n, j), range(4), "product", layer.steps + 1
-        )
+    layer = Layer(x, w, r, b, lengths, 4, turned)
+    known = layer.known()
+    h, c = (te.placeholder(layer.rows, x.dtype, name) for name in "hc")
+    product = layer.recurrent(lambda t, d, n, j: h(t - 1, d, n, j), range(4), "product")
 
-        def step(
-            t: Any, n: Any, j: Any, layer: Any = layer, known: Any = known, product: Any = product,
-            c: Any = c, h: Any = h, f: Any = f, g: Any = g, o: Any = o,
-        ) -> Any:  # fmt: skip
-            def gate(k: int) -> Any:
-                both = layer.bias(k, j, False) + layer.bias(k, j, True)
-                return known(t - 1, n, k, j) + product(t, n, k, j) + both
+    def step(t: Any, d: Any, n: Any, j: Any) -> Any:
+        def gate(k: int) -> Any:
+            both = layer.bias(d, k, j, False) + layer.bias(d, k, j, True)
+            return known(t - 1, d, n, k, j) + product(t, d, n, k, j) + both
 
-            def peep(k: int, cell: Any) -> Any:
-                if peepholes is None:
-                    return te.const(0.0, layer.dtype)
-                return peepholes(layer.direction, k * layer.hidden + j) * cell
+        def peep(k: int, cell: Any) -> Any:
+            if peepholes is None:
+                return te.const(0.0, layer.dtype)
+            return peepholes(d, k * layer.hidden + j) * cell
 
-            before = c(t - 1, n, j)
-            cell = f(gate(2) + peep(2, before)) * before + f(gate(0) + peep(0, before)) * g(gate(3))
-            made = f(gate(1) + peep(1, cell)) * o(cell)
-            return layer.kept(t, n, made, h(t - 1, n, j)), layer.kept(t, n, cell, before)
+        def apply(k: int, e: Any) -> Any:
+            return _function(layer, d, functions[k::3], e)
 
-        new_h, new_c = te.compute(rows, step, name=f"step{d}")
-        starts = [
-            _start(_initial(initial_h, layer), layer, "h_start"),
-            _start(_initial(initial_c, layer), layer, "c_start"),
-        ]
-        whole.append((layer, te.scan(starts, [new_h, new_c], [h, c], name=f"lstm{d}")))
-    y, last = _results(whole)
+        before = c(t - 1, d, n, j)
+        cell = apply(0, gate(2) + peep(2, before)) * before
+        cell = cell + apply(0, gate(0) + peep(0, before)) * apply(1, gate(3))
+        made = apply(0, gate(1) + peep(1, cell)) * apply(2, cell)
+        old = h(t - 1, d, n, j)
+        return layer.kept(t, d, n, made, old), layer.kept(t, d, n, cell, before)
+
+    updates = te.compute(layer.rows, step, name="step")
+    starts = [layer.start(initial_h, "h_start"), layer.start(initial_c, "c_start")]
+    y, *last = layer.results(te.scan(starts, updates, [h, c], name="lstm"))
     return _batch_outer(y, last) if layout else (y, *last)
 
 
@@ -267,55 +245,40 @@ def gru(
         x, initial_h = map(_batch_inner, (x, initial_h))
     turned = _directions(direction, int(w.shape[0]))
     functions = _activations(activations, ("Sigmoid", "Tanh"), len(turned))
-    whole: list[tuple[Layer, Sequence[Tensor]]] = []
-    for d, backward in enumerate(turned):
-        f, g = functions[2 * d : 2 * d + 2]
-        layer = Layer(x, w, r, b, 3, d, backward)
-        layer.lengths = lengths
-        known = layer.known()
-        rows = (layer.steps + 1, layer.batch, layer.hidden)
-        h = te.placeholder(rows, x.dtype, f"h{d}")
+    layer = Layer(x, w, r, b, lengths, 3, turned)
+    known = layer.known()
+    h = te.placeholder(layer.rows, x.dtype, "h")
 
-        def before(t: Any, n: Any, j: Any, h: Any = h) -> Any:
-            return h(t - 1, n, j)
+    def before(t: Any, d: Any, n: Any, j: Any) -> Any:
+        return h(t - 1, d, n, j)
 
-        gates = range(3) if linear_before_reset else range(2)
-        product = layer.recurrent(before, gates, "product", layer.steps + 1)
+    product = layer.recurrent(before, range(3 if linear_before_reset else 2), "product")
 
-        def gate(
-            k: int, t: Any, n: Any, j: Any, layer: Any = layer, known: Any = known,
-            product: Any = product,
-        ) -> Any:  # fmt: skip
-            both = layer.bias(k, j, False) + layer.bias(k, j, True)
-            return known(t - 1, n, k, j) + product(t, n, k, j) + both
+    def gate(k: int, t: Any, d: Any, n: Any, j: Any) -> Any:
+        both = layer.bias(d, k, j, False) + layer.bias(d, k, j, True)
+        e = known(t - 1, d, n, k, j) + product(t, d, n, k, j) + both
+        return _function(layer, d, functions[0::2], e)
 
-        if not linear_before_reset:
-            reset = te.compute(
-                rows,
-                lambda t, n, j, f=f, gate=gate, h=h: f(gate(1, t, n, j)) * h(t - 1, n, j),
-                name=f"reset{d}",
-            )
-            inner = layer.recurrent(reset, [2], "inner", layer.steps + 1)
+    inner = None
+    if not linear_before_reset:
+        reset = te.compute(
+            layer.rows, lambda t, *at: gate(1, t, *at) * before(t, *at), name="reset"
+        )
+        inner = layer.recurrent(reset, [2], "inner")
 
-        def step(
-            t: Any, n: Any, j: Any, layer: Any = layer, known: Any = known, product: Any = product,
-            f: Any = f, g: Any = g, gate: Any = gate, before: Any = before,
-            inner: Any = None if linear_before_reset else inner,
-        ) -> Any:  # fmt: skip
-            z = f(gate(0, t, n, j))
-            own = known(t - 1, n, 2, j) + layer.bias(2, j, False)
-            if inner is None:
-                rest = f(gate(1, t, n, j)) * (product(t, n, 2, j) + layer.bias(2, j, True))
-            else:
-                rest = inner(t, n, 0, j) + layer.bias(2, j, True)
-            new = g(own + rest)
-            old = before(t, n, j)
-            return layer.kept(t, n, new + z * (old - new), old)
+    def step(t: Any, d: Any, n: Any, j: Any) -> Any:
+        if inner is None:
+            rest = gate(1, t, d, n, j) * (product(t, d, n, 2, j) + layer.bias(d, 2, j, True))
+        else:
+            rest = inner(t, d, n, 0, j) + layer.bias(d, 2, j, True)
+        own = known(t - 1, d, n, 2, j) + layer.bias(d, 2, j, False)
+        new = _function(layer, d, functions[1::2], own + rest)
+        old = before(t, d, n, j)
+        return layer.kept(t, d, n, new + gate(0, t, d, n, j) * (old - new), old)
 
-        made = te.compute(rows, step, name=f"step{d}")
-        start = _start(_initial(initial_h, layer), layer, "h_start")
-        whole.append((layer, [te.scan(start, made, h, name=f"gru{d}")]))
-    y, last = _results(whole)
+    update = te.compute(layer.rows, step, name="step")
+    state = te.scan(layer.start(initial_h, "h_start"), update, h, name="gru")
+    y, *last = layer.results([state])
     return _batch_outer(y, last) if layout else (y, *last)
 
 
@@ -342,27 +305,17 @@ def rnn(
         x, initial_h = map(_batch_inner, (x, initial_h))
     turned = _directions(direction, int(w.shape[0]))
     functions = _activations(activations, ("Tanh",), len(turned))
-    whole: list[tuple[Layer, Sequence[Tensor]]] = []
-    for d, backward in enumerate(turned):
-        layer = Layer(x, w, r, b, 1, d, backward)
-        layer.lengths = lengths
-        known = layer.known()
-        rows = (layer.steps + 1, layer.batch, layer.hidden)
-        h = te.placeholder(rows, x.dtype, f"h{d}")
-        product = layer.recurrent(
-            lambda t, n, j, h=h: h(t - 1, n, j), range(1), "product", layer.steps + 1
-        )
+    layer = Layer(x, w, r, b, lengths, 1, turned)
+    known = layer.known()
+    h = te.placeholder(layer.rows, x.dtype, "h")
+    product = layer.recurrent(lambda t, d, n, j: h(t - 1, d, n, j), range(1), "product")
 
-        def step(
-            t: Any, n: Any, j: Any, layer: Any = layer, known: Any = known, product: Any = product,
-            f: Any = functions[d], h: Any = h,
-        ) -> Any:  # fmt: skip
-            both = layer.bias(0, j, False) + layer.bias(0, j, True)
-            made = f(known(t - 1, n, 0, j) + product(t, n, 0, j) + both)
-            return layer.kept(t, n, made, h(t - 1, n, j))
+    def step(t: Any, d: Any, n: Any, j: Any) -> Any:
+        both = layer.bias(d, 0, j, False) + layer.bias(d, 0, j, True)
+        e = known(t - 1, d, n, 0, j) + product(t, d, n, 0, j) + both
+        return layer.kept(t, d, n, _function(layer, d, functions, e), h(t - 1, d, n, j))
 
-        made = te.compute(rows, step, name=f"step{d}")
-        start = _start(_initial(initial_h, layer), layer, "h_start")
-        whole.append((layer, [te.scan(start, made, h, name=f"rnn{d}")]))
-    y, last = _results(whole)
+    update = te.compute(layer.rows, step, name="step")
+    state = te.scan(layer.start(initial_h, "h_start"), update, h, name="rnn")
+    y, *last = layer.results([state])
     return _batch_outer(y, last) if layout else (y, *last)

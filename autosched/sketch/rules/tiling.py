@@ -17,7 +17,13 @@ from math import prod
 
 from autosched.layout_rewrite import LayoutRewriteOption, option_of
 from autosched.schedule import BlockRV, Decision, LoopRV, Schedule
-from autosched.sketch.analysis import BlockInfo, axis_dim, elementwise_consumer, used_axes
+from autosched.sketch.analysis import (
+    BlockInfo,
+    axis_dim,
+    elementwise_consumer,
+    numbered_axes,
+    used_axes,
+)
 from autosched.sketch.decisions import DecisionSpec, TileSpec
 from autosched.sketch.rules.default import axis_loops, is_contiguous
 from autosched.sketch.state import State, TiledNest, Verdict
@@ -406,6 +412,9 @@ def packable(
         axis = next(a for a in info.spatial if a.var.name == spec.axis)
         for access in info.block.reads:
             prepared = access.buffer.name in weights
+            vector = info.vector_axis
+            if vector is not None and vector is not axis and id(vector.var) in used_axes(access):
+                continue  # its panels are as wide as the vectors
             dim = _panel_dim(access, axis, info, prepared)
             if dim is not None and all(o.buffer != access.buffer.name for o in found):
                 width = Decision(spec.names[-1])
@@ -417,18 +426,26 @@ def packable(
 
 
 def _panel_dim(access: Access, axis: Iter, info: BlockInfo, prepared: bool) -> int | None:
-    """The dimension to cut into panels, if every other one is a bare axis too and reuse exists or
-    is not needed."""
+    """The dimension to cut into panels, if every other one is a bare axis too, or axes that number
+    it in turn, and reuse exists or is not needed."""
     dim = axis_dim(access, axis)
     if dim is None or sum(a.buffer is access.buffer for a in info.block.reads) > 1:
         return None
     used = used_axes(access)
-    bare = all(
-        any(axis_dim(access, a) == n for a in info.block.iters) for n in range(len(access.indices))
-    )
+    bare = numbered_axes(access, tuple(_by_dimension(access, info)))
     reused = prepared or any(id(a.var) not in used and a.extent != 1 for a in info.spatial)
     contracted = any(id(a.var) in used for a in info.reduce)
     return dim if bare and reused and contracted else None
+
+
+def _by_dimension(access: Access, info: BlockInfo) -> list[Iter]:
+    """The axes that an access uses, by the dimension and then by the step that they have in it."""
+    found: list[Iter] = []
+    for index in access.indices:
+        if isinstance(index, Affine):
+            mine = [a for a in info.block.iters if index.uses([a.var])]
+            found += sorted(mine, key=lambda a: -int(index.coefficient(a.var)))
+    return found
 
 
 def pack(schedule: Schedule, block: BlockRV, operand: Operand) -> BlockRV:
