@@ -8,23 +8,28 @@ of host operators) are written before the step that needs them.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from autosched.codegen.artifact import Param
 from autosched.errors import ArgumentError
 from autosched.graph.higher import HIGHER
 from autosched.graph.kernels import Kernel
-from autosched.graph.spec import ClosureStep, HostStep, IfStep, RunStep, Spec
+from autosched.graph.spec import ClosureStep, Fresh, HostStep, IfStep, RunStep, Spec
 from autosched.runtime.arrays import empty
 from autosched.runtime.call import workspace_bytes
-from autosched.runtime.sequence import WORDS, runner
+from autosched.runtime.sequence import WORDS, make_sequence, runner
 from autosched.tir import dtypes
 
 Array = npt.NDArray[Any]
 Slots = list[Any]
 """The values of a call: arrays, and function values."""
+SMALL = 65536
+"""Bytes of a result up to which it is any array; larger ones start on a cache line, at the price
+of some microseconds."""
 
 
 class Program:
@@ -62,12 +67,32 @@ class Program:
                 body = Program(step.body, kernels, constants, threads)
                 self.steps.append(_closure(step, body))
 
+    def entry(self, inputs: Sequence[Param]) -> Callable[..., Any] | None:
+        """The whole program as one native function of its inputs and results, as `make_sequence`
+        makes it; None where it is more than kernels in a row, or results are no fresh arrays."""
+        spec = self.spec
+        if len(self.native) != 1 or len(self.steps) != 1 or spec.copied:
+            return None
+        numbers = {n: n for n in range(len(inputs))}
+        numbers |= {slot: len(inputs) + n for n, slot in enumerate(spec.results)}
+        (step,) = self.native
+        if any(slot not in numbers for _, slot in step.patches):
+            return None
+        params = [Param(f"result{n}", f.shape, f.dtype, True) for n, f in enumerate(self.results())]
+        patches = [(step.cells.ctypes.data + 8 * c, numbers[slot]) for c, slot in step.patches]
+        return make_sequence([*inputs, *params], step.rows, patches, (self,))
+
+    def results(self) -> list[Fresh]:
+        """The fresh arrays in the order of the results that they are."""
+        by_slot = {f.slot: f for f in self.spec.fresh}
+        return [by_slot[slot] for slot in self.spec.results if slot in by_slot]
+
     def start(self, inputs: Sequence[Any]) -> Slots:
         """The slots of a call, with new arrays for its results."""
         slots = self.template.copy()
         slots[: len(inputs)] = inputs
         for f in self.spec.fresh:
-            slots[f.slot] = empty(f.shape, f.dtype)
+            slots[f.slot] = fresh(f)
         return slots
 
     def run(self, inputs: Sequence[Any]) -> list[Any]:
@@ -79,6 +104,13 @@ class Program:
         for n in self.spec.copied:
             out[n] = out[n].copy()
         return out
+
+
+def fresh(f: Fresh) -> Array:
+    """A new array for a result."""
+    kind = dtypes.array_dtype(f.dtype)
+    small = prod(f.shape) * kind.itemsize <= SMALL
+    return np.empty(f.shape, kind) if small else empty(f.shape, f.dtype)
 
 
 class NativeStep:

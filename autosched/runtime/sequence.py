@@ -2,23 +2,30 @@
 
 A row of the table is (kernel, arguments, workspace, threads), 64-bit words; the arguments are
 cells as `KernelInfo` says. Between two kernels there are a few instructions and no Python.
+
+A sequence whose cells depend on the caller's arrays alone is a function of these arrays
+(`make_sequence`): it is entered as one kernel is, and writes the cells itself.
 """
 
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
+from autosched.codegen.artifact import KernelInfo, Param
+from autosched.runtime.call import make_call
 from autosched.runtime.link import Library, link
 from autosched.target import Target
 
 WORDS = 4
 """64-bit words of a row."""
 
-_RUN = "autosched_run"
+_RUN, _ENTER = "autosched_run", "autosched_enter_sequence"
 
 # As in call_ir.py, a kernel is entered with the stack at the end of a page.
 _IR = """
@@ -52,6 +59,36 @@ go:
 done:
   ret void
 }
+
+; A sequence as a kernel. Its "workspace" is a table: address of the rows, how many, then how many
+; cells are written before, and of each the address and the number of its argument.
+define void @autosched_enter_sequence(ptr %args, ptr %table, i32 %threads) {
+entry:
+  %rows = load ptr, ptr %table
+  %p.count = getelementptr i64, ptr %table, i64 1
+  %count = load i64, ptr %p.count
+  %p.cells = getelementptr i64, ptr %table, i64 2
+  %cells = load i64, ptr %p.cells
+  %first = getelementptr i64, ptr %table, i64 3
+  br label %next
+next:
+  %i = phi i64 [ 0, %entry ], [ %i1, %patch ]
+  %more = icmp slt i64 %i, %cells
+  br i1 %more, label %patch, label %run
+patch:
+  %p.cell = getelementptr [2 x i64], ptr %first, i64 %i
+  %cell = load ptr, ptr %p.cell
+  %p.number = getelementptr i64, ptr %p.cell, i64 1
+  %number = load i64, ptr %p.number
+  %p.arg = getelementptr ptr, ptr %args, i64 %number
+  %arg = load ptr, ptr %p.arg
+  store ptr %arg, ptr %cell
+  %i1 = add i64 %i, 1
+  br label %next
+run:
+  call void @autosched_run(ptr %rows, i64 %count)
+  ret void
+}
 """
 
 
@@ -62,7 +99,7 @@ def _runner() -> tuple[Library, Any]:
 
     host = Target("llvm")
     text = f'target triple = "{host.triple}"\n{_IR}'
-    library = link(compile_ir(text, host, "full"), (_RUN,))
+    library = link(compile_ir(text, host, "full"), (_RUN, _ENTER))
     prototype = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)
     return library, prototype(library[_RUN])
 
@@ -75,3 +112,22 @@ def runner() -> Any:
 def run_rows(rows: npt.NDArray[Any]) -> None:
     """Run a table of rows: int64, C-contiguous, of shape (n, WORDS)."""
     runner()(rows.ctypes.data, len(rows))
+
+
+def make_sequence(
+    params: Sequence[Param],
+    rows: npt.NDArray[Any],
+    patches: Sequence[tuple[int, int]],
+    keep: tuple[Any, ...],
+) -> Callable[..., Any]:
+    """A function of arrays that runs a table of rows; None, or NotImplemented if they do not fit.
+
+    `patches`: (address of a cell, number of the array whose address is written there). What the
+    rows refer to must be in `keep`. Not for two calls at once: they would share the cells.
+    """
+    words = [rows.ctypes.data, len(rows), len(patches), *(w for patch in patches for w in patch)]
+    table = np.array(words, np.int64)
+    # A "workspace" of some bytes, so that the call passes its address on.
+    info = KernelInfo(_ENTER, tuple(params), table.nbytes, 0, True)
+    kept = (*keep, rows, table)
+    return make_call(info, _runner()[0][_ENTER], table.ctypes.data, 1, kept)

@@ -208,7 +208,8 @@ def row_major(indices: Sequence[Any], shape: Sequence[Extent]) -> Any:
     """The position of an element in a contiguous array."""
     at: Any = 0
     for i, n in zip(indices, shape, strict=True):
-        at = at * n + i
+        if not (isinstance(n, int) and n == 1):
+            at = at * n + i
     return at
 
 

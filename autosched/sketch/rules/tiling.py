@@ -17,19 +17,14 @@ from math import prod
 
 from autosched.layout_rewrite import LayoutRewriteOption, option_of
 from autosched.schedule import BlockRV, Decision, LoopRV, Schedule
-from autosched.sketch.analysis import (
-    BlockInfo,
-    axis_dim,
-    elementwise_consumer,
-    numbered_axes,
-    used_axes,
-)
+from autosched.sketch.analysis import BlockInfo, axis_dim, elementwise_consumer, used_axes
 from autosched.sketch.decisions import DecisionSpec, TileSpec
 from autosched.sketch.rules.default import axis_loops, is_contiguous
 from autosched.sketch.state import State, TiledNest, Verdict
 from autosched.target import Target
 from autosched.tir import dtypes
-from autosched.tir.affine import Affine, always, ceildiv, is_zero, same_int
+from autosched.tir.affine import Affine, Int, always, ceildiv, is_zero, same_int
+from autosched.tir.expr import Expr
 from autosched.tir.nodes import Access, Iter, PrimFunc
 
 PACK_PARALLEL_TAIL = 2
@@ -432,20 +427,27 @@ def _panel_dim(access: Access, axis: Iter, info: BlockInfo, prepared: bool) -> i
     if dim is None or sum(a.buffer is access.buffer for a in info.block.reads) > 1:
         return None
     used = used_axes(access)
-    bare = numbered_axes(access, tuple(_by_dimension(access, info)))
+    bare = all(_is_bare(index, info) for index in access.indices) and len(used) == sum(
+        len(i.terms) for i in access.indices if isinstance(i, Affine)
+    )
     reused = prepared or any(id(a.var) not in used and a.extent != 1 for a in info.spatial)
     contracted = any(id(a.var) in used for a in info.reduce)
     return dim if bare and reused and contracted else None
 
 
-def _by_dimension(access: Access, info: BlockInfo) -> list[Iter]:
-    """The axes that an access uses, by the dimension and then by the step that they have in it."""
-    found: list[Iter] = []
-    for index in access.indices:
-        if isinstance(index, Affine):
-            mine = [a for a in info.block.iters if index.uses([a.var])]
-            found += sorted(mine, key=lambda a: -int(index.coefficient(a.var)))
-    return found
+def _is_bare(index: Affine | Expr, info: BlockInfo) -> bool:
+    """Whether an index is 0, an axis, or axes that number a dimension in turn: `v0 * 64 + v1`."""
+    if not isinstance(index, Affine) or not is_zero(index.const):
+        return False
+    stride: Int = 1
+    left = [a for a in info.block.iters if index.uses([a.var])]
+    for _ in range(len(index.terms)):
+        axis = next((a for a in left if same_int(index.coefficient(a.var), stride)), None)
+        if axis is None:
+            return False
+        left.remove(axis)
+        stride = stride * axis.extent
+    return True
 
 
 def pack(schedule: Schedule, block: BlockRV, operand: Operand) -> BlockRV:
