@@ -18,6 +18,7 @@ from autosched.codegen.artifact import Param
 from autosched.errors import ArgumentError
 from autosched.graph.higher import HIGHER
 from autosched.graph.kernels import Kernel
+from autosched.graph.repeat import Repeated
 from autosched.graph.spec import ClosureStep, Fresh, HostStep, IfStep, RunStep, Spec
 from autosched.runtime.arrays import empty
 from autosched.runtime.call import workspace_bytes
@@ -191,15 +192,34 @@ def _branch(step: IfStep, then: Program, other: Program) -> Callable[[Slots], No
 
 
 def _closure(step: ClosureStep, body: Program) -> Callable[[Slots], None]:
+    repeated: dict[int, Repeated | None] = {}
+
     def run(slots: Slots) -> None:
-        captured = [slots[n] for n in step.captured]
-
-        def call(*args: Array) -> list[Any]:
-            return body.run([*captured, *(np.asarray(a, order="C") for a in args)])
-
-        slots[step.result] = call
+        slots[step.result] = Closure(body, [slots[n] for n in step.captured], repeated)
 
     return run
+
+
+class Closure:
+    """A function value: a body, and the values around it that it uses."""
+
+    def __init__(
+        self, body: Program, captured: Slots, repeated: dict[int, Repeated | None]
+    ) -> None:
+        self.body, self.captured, self.repeated = body, captured, repeated
+
+    def __call__(self, *args: Array) -> list[Any]:
+        return self.body.run([*self.captured, *(np.asarray(a, order="C") for a in args)])
+
+    def loop(self, limit: int | None, states: Sequence[Array]) -> list[Array] | None:
+        """The results of a Loop over it whose condition is true at first; None where it is not one
+        of kernels in a row."""
+        key, captured = len(states), len(self.captured)
+        if key not in self.repeated:
+            fits = Repeated.fits(self.body, captured)
+            self.repeated[key] = Repeated(self.body, captured, key) if fits else None
+        repeated = self.repeated[key]
+        return None if repeated is None else repeated.run(self.captured, limit, states)
 
 
 def checked(name: str, value: Any, shape: tuple[int, ...] | None, dtype: str) -> Array:

@@ -17,6 +17,10 @@ def loop(
     """ONNX's Loop: `body(number, condition, states…)` gives (condition, states…, scanned…)."""
     limit = None if count is None else int(np.asarray(count).reshape(-1)[0])
     go = True if condition is None else bool(np.any(condition))
+    if go and hasattr(body, "loop"):
+        made = body.loop(limit, states)
+        if made is not None:
+            return list(made)
     scanned: list[list[Array]] = []
     now, n = list(states), 0
     while go and (limit is None or n < limit):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from autosched.graph.passes.branches import branches
 from autosched.graph.passes.clean import common_subexpressions, dead_code, fold
 from autosched.graph.passes.fuse import fuse
 from autosched.graph.passes.layout import layout
@@ -10,6 +11,7 @@ from autosched.tir.module import IRModule
 
 __all__ = [
     "PIPELINE",
+    "branches",
     "common_subexpressions",
     "dead_code",
     "fold",
@@ -19,7 +21,7 @@ __all__ = [
     "simplify",
 ]
 
-PIPELINE = (fold, simplify, common_subexpressions, dead_code, fuse, layout)
+PIPELINE = (fold, simplify, branches, common_subexpressions, dead_code, fuse, layout)
 """What a build does, in this order."""
 
 
