@@ -9,7 +9,7 @@ from autosched import te
 from autosched.graph.errors import Unsupported
 from autosched.graph.ops.reduce import Reduction, reduced
 from autosched.graph.ops.registry import Operator, add, operator
-from autosched.graph.ops.tensors import TensorLike, row_major, stage
+from autosched.graph.ops.tensors import TensorLike, View, row_major, stage
 from autosched.ops.conv import AXES
 from autosched.tir import dtypes
 
@@ -216,26 +216,59 @@ def conv_transpose(
     depth, filters = channels // group, each * group
     labels = ("n", "c", *AXES[rank])
 
-    def element(n: Any, co: Any, *at: Any) -> Any:
-        r = [te.reduce_axis((0, k), name=f"r{a}") for a, k in zip(AXES[rank], kernel, strict=True)]
-        rc = te.reduce_axis((0, depth), name="rc")
-        # Position y takes x[i] * w[k] where y + begin = i * stride + k * dilation.
-        steps = [y + p - k * d for y, p, k, d in zip(at, begin, r, dilation, strict=True)]
-        inside: list[Any] = []
-        for t, s, n_in in zip(steps, stride, spatial, strict=True):
-            inside += [t >= 0, t < n_in * s]
-            if s > 1:
-                inside.append(t % s == 0)
-        places = [t if s == 1 else t // s for t, s in zip(steps, stride, strict=True)]
-        ci = rc if group == 1 else co // each * depth + rc
-        weight = w(ci, co if group == 1 else co % each, *r)
-        read = te.if_then_else(te.all(*inside), x(n, ci, *places), te.const(0, x.dtype))
-        return te.sum(read * weight, axis=[*r, rc])
+    # Position y takes x[i] * w[k] where y + begin = i * stride + k * dilation. Without dilation the
+    # remainder of y + begin says which k these are, every stride-th: so only they are summed.
+    apart = [1 if s == 1 or d > 1 else s for s, d in zip(stride, dilation, strict=True)]
+    taps = [-(-k // s) for k, s in zip(kernel, apart, strict=True)]
+    wide = [
+        o if s == 1 else -(-(o + p) // s) * s for o, p, s in zip(out, begin, apart, strict=True)
+    ]
+    shift = [0 if s > 1 else p for p, s in zip(begin, apart, strict=True)]
 
-    made = stage([x.shape[0], filters, *out], element, "conv_transpose", free=w, axes=labels)
+    def element(n: Any, co: Any, *at: Any) -> Any:
+        r = [
+            te.reduce_axis((0, m), name=f"r{a}") if m > 1 else 0
+            for a, m in zip(AXES[rank], taps, strict=True)
+        ]
+        rc = te.reduce_axis((0, depth), name="rc")
+        inside: list[Any] = []
+        places, window = [], []
+        for d, (y, m) in enumerate(zip(at, r, strict=True)):
+            s, last = apart[d], (wide[d] - 1) // apart[d]
+            if s > 1:
+                place, k = y // s - m, y % s + m * s
+                if kernel[d] % s:
+                    inside.append(k < kernel[d])
+            else:
+                k, steps = m, y + shift[d] - m * dilation[d]
+                place = steps if stride[d] == 1 else steps // stride[d]
+                last = None
+                if stride[d] > 1:
+                    inside.append(steps % stride[d] == 0)
+            if last is None or taps[d] > 1:
+                inside.append(place >= 0)
+            if last is None or not isinstance(spatial[d], int) or last >= spatial[d]:
+                inside.append(place < spatial[d])
+            places.append(place)
+            window.append(k)
+        ci = rc if group == 1 else co // each * depth + rc
+        term = x(n, ci, *places) * w(ci, co if group == 1 else co % each, *window)
+        over = [*(m for m in r if not isinstance(m, int)), rc]
+        if inside:
+            term = te.if_then_else(te.all(*inside), term, te.const(0, x.dtype))
+        return te.sum(term, axis=over)
+
+    whole = stage([x.shape[0], filters, *wide], element, "conv_transpose", free=w, axes=labels)
+    cut = [p - q for p, q in zip(begin, shift, strict=True)]
+    shape = [x.shape[0], filters, *out]
+
+    def made(n: Any, c: Any, *at: Any) -> Any:
+        return whole(n, c, *(y + p if p else y for y, p in zip(at, cut, strict=True)))
+
     if b is None:
-        return made
-    return stage(made.shape, lambda n, c, *at: made(n, c, *at) + b(c), "bias", axes=labels)
+        same = not any(cut) and wide == out
+        return whole if same else View(shape, x.dtype, made, "crop")
+    return stage(shape, lambda n, c, *at: made(n, c, *at) + b(c), "bias", axes=labels)
 
 
 @operator("MaxPool", spatial=True)
