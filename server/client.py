@@ -258,11 +258,13 @@ class Client:
         *,
         name: str | None = None,
         args: Sequence[int | float | str] = (),
+        exclude: Sequence[int] = (),
     ) -> schemas.Record:
         """The fastest valid record of a workload: by its key, or by the name of an operator of the
-        library and its arguments. RequestRefused (404) says why there is none."""
+        library and its arguments; `exclude`: ids of records to pass over. RequestRefused (404) says
+        why there is none."""
         params = {"workload_key": workload_key, "target": target, "device": device, "name": name}
-        given = {**params, "arg": [str(arg) for arg in args] or None}
+        given = {**params, "arg": [str(arg) for arg in args] or None, "exclude": list(exclude)}
         return self._model(schemas.Record, "GET", "/v1/best", params=given)
 
     def record(self, record_id: int) -> schemas.RecordDetail:

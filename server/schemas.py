@@ -240,12 +240,20 @@ class Workload(_Model):
     flop: float = Field(examples=[2148532224.0])
 
 
+class Scope(_Model):
+    """A target and a device of which there are records."""
+
+    target: str = Field(examples=[TARGET])
+    device: str = Field(examples=[DEVICE])
+
+
 class WorkloadDetail(Workload):
-    """A computation with its canonical text, whose hash is the key, and the script that can be
-    parsed (null where an older version has stored it)."""
+    """A computation with its canonical text, whose hash is the key, the script that can be parsed
+    (null where an older version has stored it), and what there are records of."""
 
     script: str
     text: str | None
+    devices: list[Scope] = []
 
 
 class Record(_Model):

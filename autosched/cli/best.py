@@ -7,7 +7,8 @@ import json
 import sys
 from typing import TYPE_CHECKING
 
-from autosched.cli.common import FORMS, add_db, add_workload, make_task
+from autosched.cli.common import FORMS, add_workload, make_task
+from autosched.cli.service import add_source, open_source
 from autosched.cli.show import describe, record_json
 from autosched.tuning.best import best_compatible, best_schedule
 from autosched.tuning.text import program_text
@@ -22,6 +23,7 @@ _EPILOG = """\
 examples:
   autosched best matmul_add 1024 1024 1024
   autosched best softmax 4096 1024 --as schedule > softmax_schedule.py
+  autosched best matmul_add 1024 1024 1024 --server http://tuner:8000
 """
 
 
@@ -29,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
     parser.epilog = _EPILOG
     add_workload(parser)
-    add_db(parser)
+    add_source(parser)
     where = parser.add_mutually_exclusive_group()
     where.add_argument(
         "--device", metavar="FINGERPRINT", help="of this device, where there are records of several"
@@ -50,10 +52,7 @@ def run(options: argparse.Namespace) -> int:
     try:
         schedule, record = _find(task, options)
     except NoRecord as e:
-        layout = options.layout_rewrite
-        more = [] if layout is None else ["--layout-rewrite", layout]
-        arguments = " ".join([options.workload, *options.args, *more])
-        raise NoRecord(f"{e}\nto make some: autosched tune {arguments} --db {options.db}") from e
+        raise NoRecord(f"{e}\nto make some: autosched {_making(options)}") from e
     if record.target != str(task.target):
         print(
             f"autosched best: no record of target {task.target}; this is one of target "
@@ -70,8 +69,19 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
+def _making(options: argparse.Namespace) -> str:
+    """The command that makes records where they were looked for."""
+    arguments = " ".join([options.workload, *options.args])
+    if options.server is not None:
+        return f"jobs submit {arguments} --server {options.server}"
+    layout = options.layout_rewrite
+    more = "" if layout is None else f" --layout-rewrite {layout}"
+    return f"tune {arguments}{more} --db {options.db}"
+
+
 def _find(task: SearchTask, options: argparse.Namespace) -> tuple[Schedule, Record]:
     func, key, target = task.prim_func, task.workload_key, task.target
-    if options.compatible:
-        return best_compatible(func, options.db, key, target)
-    return best_schedule(func, options.db, key, str(target), options.device)
+    with open_source(options) as source:
+        if options.compatible:
+            return best_compatible(func, source, key, target)
+        return best_schedule(func, source, key, str(target), options.device)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from autosched.cli.common import at_least, parse_value, plain, positive_seconds, task_of
+from autosched.cli.service import DEFAULT_SERVER, SERVER, TOKEN, add_server, client_of
 from autosched.cli.status import FAILED, INTERRUPTED
 from autosched.errors import AutoschedError
 from autosched.tuning.progress import format_seconds
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from server.client import Client
     from server.schemas import Job
 
-SERVER, TOKEN = "AUTOSCHED_SERVER", "AUTOSCHED_TOKEN"
-DEFAULT_SERVER = "http://127.0.0.1:8000"
 STATES = (
     *("queued", "running", "pausing", "paused"),
     *("cancelling", "succeeded", "failed", "cancelled"),
@@ -87,11 +85,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for action in (submit, resume, clone):
         action.add_argument("--watch", action="store_true", help="follow the job to its end")
     for action in (submit, listing, watching, show, cancel, pause, resume, clone, delete):
-        action.add_argument(
-            "--server", metavar="URL", help=f"address of the service (default: ${SERVER}, or "
-            f"{DEFAULT_SERVER})",
-        )  # fmt: skip
-        action.add_argument("--token-file", metavar="FILE", help="file with the token")
+        add_server(action)
         action.add_argument("--json", action="store_true", help="JSON objects, one a line")
 
 
@@ -131,10 +125,7 @@ def _add_submission(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Do it and print what the service says."""
-    from server.client import Client
-
-    url = options.server or os.environ.get(SERVER) or DEFAULT_SERVER
-    with Client(url, _token(options.token_file), on_wait=_say_waiting) as client:
+    with client_of(options) as client:
         if options.action != "submit":
             client.probe()  # what asks about jobs of a server does not wait for one to be started
         if options.action == "list":
@@ -161,19 +152,6 @@ def run(options: argparse.Namespace) -> int:
             print(job.model_dump_json() if options.json else _described(job))
             return 0
         return _watch(client, job.id, options)
-
-
-def _say_waiting(why: str) -> None:
-    print(f"autosched jobs: {plain(why)}", file=sys.stderr, flush=True)
-
-
-def _token(file: str | None) -> str | None:
-    if file is None:
-        return os.environ.get(TOKEN) or None
-    token = Path(file).read_text(encoding="utf-8").strip()
-    if not token:
-        raise AutoschedError(f"{file} is empty; expected a token")
-    return token
 
 
 def _submit(client: Client, options: argparse.Namespace) -> Job:

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import argparse
 import sys
+import tempfile
+from contextlib import ExitStack
+from typing import IO
 
 from autosched.cli.common import add_db, at_least
+from autosched.cli.service import add_source, client_of
 from autosched.cli.status import FAILED
 from records import STATUSES, ImportReport, distill, export_jsonl, import_into, merge, open_records
+from records.exchange import write_entries
 
 _EPILOG = """\
 examples:
   autosched records export all.json --db autosched.db
   autosched records export - --db autosched.db --status ok | wc -l
+  autosched records export all.json --server http://tuner:8000 --token-file token
   autosched records import all.json --db other.db
   autosched records verify --db other.db
   autosched records merge autosched.db all.json --into both.db
@@ -43,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     export = actions.add_parser("export", help="write records as JSON lines")
     export.add_argument("file", help="new file to write; - for standard output")
-    add_db(export)
+    add_source(export)
     export.add_argument(
         "--status", choices=STATUSES, metavar="STATUS",
         help=f"only records of that status: {', '.join(STATUSES)}",
@@ -54,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "import", help="read JSON lines into a store; doing it again changes nothing"
     )
     take.add_argument("file", help="log to read; - for standard input")
-    add_db(take, "takes them", logs=False)
+    add_source(take, "takes them", logs=False)
     join = actions.add_parser("merge", help="take several stores or logs into one")
     join.add_argument("sources", nargs="+", metavar="SOURCE", help="stores or logs to read")
     join.add_argument("--into", required=True, metavar="URL", help="store or log to extend")
@@ -82,10 +88,9 @@ def run(options: argparse.Namespace) -> int:
     """Do it and say what was done, on standard error."""
     if options.action == "export":
         keys = ("workload_key", "target", "device", "status", "job_id")
-        filters = {k: getattr(options, k) for k in keys}
-        with open_records(options.db) as source:
-            out = sys.stdout.buffer if options.file == "-" else options.file
-            _say(f"{_counted(export_jsonl(source, out, **filters), 'record')} written")
+        _export(options, {k: getattr(options, k) for k in keys})
+    elif options.action == "import" and options.server is not None:
+        return _report(options.file, _send(options))
     elif options.action == "import":
         from autosched.tuning.stored import checked
 
@@ -108,6 +113,37 @@ def run(options: argparse.Namespace) -> int:
                 "nothing there is ok and was measured here; for imported records, verify does that"
             )
     return 0
+
+
+def _export(options: argparse.Namespace, filters: dict[str, str | None]) -> None:
+    out = sys.stdout.buffer if options.file == "-" else options.file
+    if options.server is None:
+        with open_records(options.db) as source:
+            count = export_jsonl(source, out, **filters)  # type: ignore[arg-type]
+    else:
+        from server.remote_records import exported
+
+        with client_of(options) as client:
+            client.probe()
+            count = write_entries(out, exported(client, **filters))
+    _say(f"{_counted(count, 'record')} written")
+
+
+def _send(options: argparse.Namespace) -> ImportReport:
+    """What the service made of the log. Raises what the client does, OSError for a file."""
+    from server.remote_records import imported
+
+    with ExitStack() as stack:
+        log: IO[bytes]
+        if options.file == "-":
+            log = stack.enter_context(tempfile.TemporaryFile())  # it may have to be sent again
+            while part := sys.stdin.buffer.read(1 << 16):
+                log.write(part)
+        else:
+            log = stack.enter_context(open(options.file, "rb"))
+        client = stack.enter_context(client_of(options))
+        client.probe()
+        return imported(client, log)
 
 
 def _verify(options: argparse.Namespace) -> int:

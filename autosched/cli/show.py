@@ -7,15 +7,16 @@ import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from autosched.cli.common import FORMS, add_db, plain, task_of
+from autosched.cli.common import FORMS, plain, task_of
 from autosched.cli.model import add_model_options, is_model
+from autosched.cli.service import add_source, open_source
 from autosched.cli.show_model import MODEL_FORMS, show_model
 from autosched.errors import AutoschedError, WorkloadError
 from autosched.tuning.best import schedule_of
 from autosched.tuning.progress import format_seconds
 from autosched.tuning.stored import stored_task, title_of
 from autosched.tuning.text import program_text
-from records import Record, Workload, open_records
+from records import Record, Workload
 
 if TYPE_CHECKING:
     from autosched.tuning import SearchTask
@@ -24,6 +25,7 @@ _EPILOG = """\
 examples:
   autosched show 12
   autosched show 12 --as asm
+  autosched show 12 --server http://tuner:8000 --as schedule
   autosched show 3 --db tuning.db --as schedule --workload my_ops.py:attention
   autosched show resnet50.onnx --as groups
 """
@@ -38,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=_subject,
         help="a record's id (in a log: the number of its line), or a model",
     )
-    add_db(parser)
+    add_source(parser)
     add_model_options(parser, db=False)
     parser.add_argument("--target", default="llvm", help="what a model is compiled for")
     output = parser.add_mutually_exclusive_group()
@@ -64,7 +66,7 @@ def run(options: argparse.Namespace) -> int:
     if isinstance(options.id, str):
         print(show_model(options.id, options.form or "graph", options))
         return 0
-    with open_records(options.db) as source:
+    with open_source(options) as source:
         record = source.get(options.id)
         workload = source.workload(record.workload_key)
     if options.form is not None:

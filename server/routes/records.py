@@ -35,6 +35,7 @@ TargetOf = Annotated[
 ]
 
 
+RecordNumber = Annotated[int, Field(ge=1, lt=1 << 63)]
 Argument = Annotated[str, Field(pattern=PRINTABLE, max_length=200)]
 
 
@@ -110,6 +111,9 @@ async def get_best(
     arg: Annotated[list[Argument], Query(max_length=32, description="its arguments")] = [],  # noqa: B006
     target: TargetOf = None,
     device: Text = None,
+    exclude: Annotated[
+        list[RecordNumber], Query(max_length=100, description="ids of records to pass over")
+    ] = [],  # noqa: B006
 ) -> Record:
     """The fastest valid record of a workload, named by its key, or by an operator of the library
     and its arguments in order (`name=matmul&arg=512&arg=512&arg=512`). Target and device may be
@@ -123,7 +127,8 @@ async def get_best(
     elif arg:
         raise refused("invalid-workload", "arguments are those of an operator that `name` names")
     asked_for = (workload_key, resolved(target), device)
-    found = await service.reading.do(("best", *asked_for), partial(service.store.best, *asked_for))
+    best = partial(service.store.best, *asked_for, exclude=exclude)
+    found = await service.reading.do(("best", *asked_for, *exclude), best)
     return Record.model_validate(found)
 
 

@@ -10,7 +10,7 @@ from fastapi.responses import Response
 from server.etags import tagged_json
 from server.paging import decode_cursor, encode_cursor
 from server.routes.common import Cursor, Limit, ModelRoute, WorkloadKey, answers
-from server.schemas import Page, Workload, WorkloadDetail
+from server.schemas import Page, Scope, Workload, WorkloadDetail
 from server.state import ServiceOf
 
 router = APIRouter(prefix="/v1/workloads", tags=["workloads"], route_class=ModelRoute)
@@ -33,4 +33,6 @@ def list_workloads(service: ServiceOf, cursor: Cursor = None, limit: Limit = 50)
 )
 def get_workload(request: Request, service: ServiceOf, key: WorkloadKey) -> Response:
     """One workload, with its text."""
-    return tagged_json(request, WorkloadDetail.model_validate(service.store.workload(key)))
+    found = vars(service.store.workload(key))
+    scopes = [Scope(target=target, device=device) for target, device in service.store.devices(key)]
+    return tagged_json(request, WorkloadDetail(**found, devices=scopes))
