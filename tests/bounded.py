@@ -17,10 +17,16 @@ capture: Any = None
 
 
 class Budget:
-    """Seconds that all examples of one test share; those that come later are passed over."""
+    """Seconds that all examples of one test share; those that come later are passed over.
+
+    A faster machine comes further: the examples end by a number, too, and whoever changes them or
+    what they test runs all of them once, with FUZZ_WHOLE=1 in the environment, which lifts the
+    budgets. So no machine meets an example that nobody has seen, but for `make fuzz`, which is for
+    that.
+    """
 
     def __init__(self, seconds: float) -> None:
-        self.seconds = seconds
+        self.seconds = math.inf if "FUZZ_WHOLE" in os.environ else seconds
         self._end: float | None = None
 
     def over(self) -> bool:

@@ -359,7 +359,7 @@ MANY = Budget(240)
 @pytest.mark.long
 @pytest.mark.timeout(1200)
 @given(NUMBERS, PROGRAM, TRACE, st.integers(0, 999))
-@settings(max_examples=3_000, deadline=None, suppress_health_check=QUIET)
+@settings(max_examples=1_000, deadline=None, suppress_health_check=QUIET)
 def test_many_random_teams(
     numbers: list[int], program: list[int], trace: list[list[int]], seed: int
 ) -> None:

@@ -124,7 +124,7 @@ def test_results_stay(program: list[int], trace: list[int]) -> None:
 def test_results_stay_long() -> None:
     budget = bounded.Budget(120)
 
-    @settings(QUICK, max_examples=20_000)
+    @settings(QUICK, max_examples=5_000)
     @given(PROGRAMS, TRACES)
     def fuzz(program: list[int], trace: list[int]) -> None:
         budget.run(check, program, trace)
