@@ -77,6 +77,7 @@ def build_model(path: str, options: argparse.Namespace) -> CompiledModel:
         threads=options.threads,
         progress=_progress,
         cache=cache,
+        consume=True,
     )
 
 

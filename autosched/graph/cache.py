@@ -51,12 +51,23 @@ def _version() -> str:
     """Versions of the tools, and the state of the sources that make code of programs."""
     from autosched.codegen.build import toolchain
 
+    return _sources(toolchain(), "codegen", "tir", "lowering.py", "layout_rewrite.py")
+
+
+@once
+def scheduler_version() -> str:
+    """What stands for a default schedule in place of the program that it makes: the state of the
+    sources that make schedules."""
+    return _sources("default schedule", "sketch", "schedule", "dag.py")
+
+
+def _sources(what: str, *names: str) -> str:
     root = Path(__file__).parent.parent
-    seen = sha256(toolchain().encode())
-    for folder in ("codegen", "tir"):
-        for path in sorted((root / folder).rglob("*.py")):
+    seen = sha256(what.encode())
+    for name in names:
+        found = root / name
+        for path in sorted(found.rglob("*.py")) if found.is_dir() else [found]:
             seen.update(path.read_bytes())
-    seen.update((root / "lowering.py").read_bytes())
     return seen.hexdigest()
 
 

@@ -27,8 +27,10 @@ def compile_module(
     progress: Progress | None = None,
     cache: KernelCache | None = None,
     choose: Choose | None = None,
+    consume: bool = False,
 ) -> CompiledModel:
-    """The function `main` compiled for `target`.
+    """The function `main` compiled for `target`. With `consume` the module's constants are stripped
+    as they are packed.
 
     Schedules are those that `choose` or `ApplyHistoryBest` has, else default ones. Raises
     Unsupported and BuildError.
@@ -39,6 +41,8 @@ def compile_module(
     primitive = [f for f in ready.graphs.values() if isinstance(f, Function) and f.is_primitive]
     kernels = compile_functions(primitive, where, progress, cache, choose)
     constants = Constants()
+    if consume:
+        constants.consume(main.body)
     spec = plan_function(main, kernels, constants)
     named = main.attr("outputs") or tuple(
         getattr(a, "name", f"output{n}") for n, a in enumerate(main.body.results)

@@ -66,6 +66,11 @@ class Const:
             )
         return self.array
 
+    def strip(self) -> None:
+        """Let go of the array: the constant is one of a skeleton from now on."""
+        object.__setattr__(self, "stripped", self.digest)
+        object.__setattr__(self, "array", None)
+
 
 @dataclass(frozen=True, eq=False)
 class Global:

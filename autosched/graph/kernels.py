@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache as once
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -24,9 +25,9 @@ class Kernel:
     """A compiled primitive function.
 
     `implementation` says which one was taken and why; `workload_key` is the key of its records,
-    `seconds` the recorded time, if there is one. `function` is what it computes and `func` the
-    scheduled program, `transforms` what is done beforehand with constants, by parameter; a model
-    that was loaded has none of these.
+    `seconds` the recorded time, if there is one. `function` is what it computes, `schedule` makes
+    the scheduled program, `transforms` is what is done beforehand with constants, by parameter; a
+    model that was loaded has none of these.
     """
 
     name: str
@@ -35,13 +36,18 @@ class Kernel:
     artifact: Artifact
     seconds: float | None = None
     function: Function | None = None
-    func: PrimFunc | None = None
+    schedule: Callable[[], PrimFunc] | None = None
     transforms: Mapping[int, Callable[[Any], Any]] = field(default_factory=dict)
 
     @cached_property
     def linked(self) -> Linked:
         """The code in this process. Raises TargetError if this machine cannot run it."""
         return Linked(self.artifact)
+
+    @cached_property
+    def func(self) -> PrimFunc | None:
+        """The scheduled program; None for a model that was loaded."""
+        return None if self.schedule is None else self.schedule()
 
 
 @dataclass(frozen=True)
@@ -98,7 +104,7 @@ def compile_functions(
             artifacts[taken.key],
             taken.seconds,
             function,
-            taken.func,
+            taken.schedule,
             transforms(function, taken.implementation),
         )
     return out
@@ -106,13 +112,20 @@ def compile_functions(
 
 @dataclass(frozen=True)
 class Selected:
-    """The implementation and the scheduled program that a function gets."""
+    """The implementation that a function gets, and what makes its scheduled program; `default`:
+    by the default schedule, which depends on the function alone."""
 
     implementation: Implementation | None
     key: str
-    func: PrimFunc
+    schedule: Callable[[], PrimFunc]
     seconds: float | None
     why: str
+    default: bool = False
+
+    @cached_property
+    def func(self) -> PrimFunc:
+        """The scheduled program."""
+        return self.schedule()
 
 
 def select(function: Function, target: Target, choose: Choose | None = None) -> Selected:
@@ -132,7 +145,10 @@ def select(function: Function, target: Target, choose: Choose | None = None) -> 
         if found is not None:
             name = "" if one is None else f"{one.name}: "
             why = f"{name}{found.why}, {found.seconds * 1e6:.4g} us"
-            recorded.append(Selected(one, workload_key(func), found.func, found.seconds, why))
+            program = found.func
+            recorded.append(
+                Selected(one, workload_key(func), lambda p=program: p, found.seconds, why)
+            )
     if recorded:
         return min(recorded, key=lambda s: s.seconds or float("inf"))
     first = rows[0]
@@ -141,23 +157,26 @@ def select(function: Function, target: Target, choose: Choose | None = None) -> 
     name = "" if first is None else f"{first.name} (plevel {first.plevel}): "
     best = chosen(func, target)
     if best is not func:
-        return Selected(first, key, best, None, f"{name}recorded schedule")
+        return Selected(first, key, lambda: best, None, f"{name}recorded schedule")
     if first is not None and first.schedule is not None:
         schedule = Schedule(func)
         first.schedule(schedule)
-        return Selected(first, key, schedule.func, None, f"{name}its own schedule")
-    scheduled = default_schedule(func, target).func
-    return Selected(first, key, scheduled, None, f"{name}default schedule")
+        return Selected(first, key, lambda: schedule.func, None, f"{name}its own schedule")
+    scheduled = once(lambda: default_schedule(func, target).func)
+    return Selected(first, key, scheduled, None, f"{name}default schedule", True)
 
 
 def _built(taken: Selected, target: Target, cache: KernelCache | None) -> Artifact:
     from autosched.codegen.build import build_artifact
+    from autosched.graph.cache import scheduler_version
     from autosched.tir.canonical import program_hash
 
-    program = program_hash(taken.func)
-    artifact = None if cache is None else cache.get(taken.key, program, target)
+    if cache is None:
+        return build_artifact(taken.func, target, "full")
+    # A default schedule is not made again to find what was made of it.
+    program = scheduler_version() if taken.default else program_hash(taken.func)
+    artifact = cache.get(taken.key, program, target)
     if artifact is None:
         artifact = build_artifact(taken.func, target, "full")
-        if cache is not None:
-            cache.put(taken.key, program, artifact)
+        cache.put(taken.key, program, artifact)
     return artifact

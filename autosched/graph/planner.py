@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -46,6 +47,15 @@ class Constants:
     arrays: list[Array] = field(default_factory=list)
     numbers: dict[object, int] = field(default_factory=dict)
     keep: list[Const] = field(default_factory=list)
+    uses: Counter[int] = field(default_factory=Counter)
+    """How often constants that may be stripped are still read, by id; see `consume`."""
+
+    def consume(self, body: Body) -> None:
+        """Strip each constant once kernels have all that is read of it, so that packed weights do
+        not take as much memory again as the others."""
+        for b in body.bindings:
+            self.uses.update(id(a) for a in reads(b.value) if isinstance(a, Const))
+        self.uses.update(id(a) for a in body.results if isinstance(a, Const))
 
     def plain(self, const: Const) -> int:
         """A constant as it is."""
@@ -76,7 +86,11 @@ class Constants:
             Linked(prepare)(array, out)
             return out
 
-        return self._number(key, const, make)
+        number = self._number(key, const, make)
+        self.uses[id(const)] -= 1
+        if self.uses[id(const)] == 0:
+            const.strip()
+        return number
 
     def _number(self, key: object, const: Const, make: object) -> int:
         assert callable(make)

@@ -28,19 +28,21 @@ def build(
     threads: int | None = None,
     progress: Progress | None = None,
     cache: str | os.PathLike[str] | None = None,
+    consume: bool = False,
 ) -> CompiledModel:
     """The module's function `main` compiled for `target`.
 
     `records`: a log, a SQLite file, a database URL or an open source, whose best schedules are
     taken; a kernel without one has the default schedule. `params` makes inputs constants, by name.
     `cache` is a folder of compiled kernels, used and added to; several processes may share it.
+    `consume`: weights leave the module as they are packed, so that they are not in memory twice.
     Raises Unsupported, naming the operator, for what cannot be compiled, BuildError, naming the
     kernel, and RecordError for records that cannot be read.
     """
     kept = None if cache is None else KernelCache(Path(cache))
     with ExitStack() as stack:
         choose = None if records is None else best_of(stack.enter_context(opened(records)))
-        return compile_module(module, target, params, threads, progress, kept, choose)
+        return compile_module(module, target, params, threads, progress, kept, choose, consume)
 
 
 def best_of(source: RecordSource) -> Choose:
