@@ -58,18 +58,25 @@ def quantize_linear(
     saturate: int = 1,
     precision: int = 0,
 ) -> Any:
-    """round(x / scale) + zero point, halves to even, saturated."""
-    kind = zero.dtype if zero is not None else output_dtype or "uint8"
+    """round(x / scale) + zero point, halves to even, saturated; uint16 is stored as int32."""
+    kind = output_dtype or (zero.dtype if zero is not None else "uint8")
     by, plus = _along(scale, x, axis, block_size), _along(zero, x, axis, block_size)
-    low, high = te.min_value(kind).value, te.max_value(kind).value
+    stored, low, high = _range_of(kind)
 
     def element(*at: Any) -> Any:
         e = te.round(x(*at) / by(at))
         if zero is not None:
             e = e + te.cast(plus(at), x.dtype)
-        return te.cast(te.max(te.min(e, float(high)), float(low)), kind)
+        return te.cast(te.max(te.min(e, high), low), stored)
 
     return stage(x.shape, element, "quantize")
+
+
+def _range_of(kind: str) -> tuple[str, float, float]:
+    """The dtype in which a quantised one is stored, its least and its largest number."""
+    if kind == "uint16":
+        return "int32", 0.0, 65535.0
+    return kind, float(te.min_value(kind).value), float(te.max_value(kind).value)
 
 
 def _whole(x: TensorLike, zero: TensorLike | None, axis: int, name: str) -> TensorLike:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from functools import partial
 from math import ceil, floor
 from typing import Any, NamedTuple
 
@@ -19,6 +21,8 @@ TRANSFORMS = (
     "pytorch_half_pixel",
     "tf_crop_and_resize",
 )
+LARGEST = 1 << 16
+"""Elements of a resized axis."""
 
 
 class Axis(NamedTuple):
@@ -69,19 +73,18 @@ def resize(
     found = {}
     for n, d in enumerate(along):
         box = (float(roi[n]), float(roi[n + len(along)])) if crop else (0.0, 1.0)
+        if news[n] > LARGEST:
+            raise Unsupported(f"axis {d} would have {news[n]} elements; at most {LARGEST} are made")
         one = _axis(extents[n], news[n], factors[n], transform, box)
         if (one.begin, one.step, one.size) != (0.0, 1.0, one.extent):
             found[d] = one
     result = x
     if mode == "nearest":
-        tables = {
-            d: [_nearest(a.place(i), nearest_mode, a.extent) for i in range(a.size)]
-            for d, a in found.items()
-        }
+        moved = {d: _index(a, nearest_mode) for d, a in found.items()}
         shape = [found[d].size if d in found else n for d, n in enumerate(x.shape)]
 
         def element(*at: Any) -> Any:
-            return x(*(_table(tables[d], i) if d in tables else i for d, i in enumerate(at)))
+            return x(*(moved[d](i) if d in moved else i for d, i in enumerate(at)))
 
         result = stage(shape, element, "resize")
     else:
@@ -129,34 +132,43 @@ def _axis(extent: int, size: int, scale: float, transform: str, box: tuple[float
     return Axis(size, extent, scale, begin, step)
 
 
-def _nearest(s: float, mode: str, extent: int) -> int:
+def _nearest(s: float, mode: str) -> int:
     low = floor(s)
     if mode == "floor":
-        found = low
-    elif mode == "ceil":
-        found = -floor(-s)
-    elif s - low == 0.5:
-        found = low if mode == "round_prefer_floor" else low + 1
-    else:
-        found = floor(s + 0.5)
-    return min(max(found, 0), extent - 1)
+        return low
+    if mode == "ceil":
+        return -floor(-s)
+    if s - low == 0.5:
+        return low if mode == "round_prefer_floor" else low + 1
+    return floor(s + 0.5)
 
 
-def _table(values: Sequence[int], i: Any) -> Any:
-    """values[i] of a table that is known, as an expression: a quotient, or choices."""
-    n = len(values)
-    for div in range(1, 65):
-        if all(values[j] == j // div for j in range(n)):
-            return i if div == 1 else i // div
-    for mul in range(2, 65):
-        if all(values[j] == j * mul for j in range(n)):
-            return i * mul
-    found: Any = te.const(values[-1], "int64")
-    for j in range(n - 2, -1, -1):
-        if values[j] != values[j + 1]:
-            found = te.select(i <= j, te.const(values[j], "int64"), found)
-    top = max(values)
-    return te.max(te.min(found, top), 0)
+def _index(axis: Axis, mode: str) -> Callable[[Any], Any]:
+    """The index that the nearest place has, as an expression of i: (i * p + b) // q, with p / q
+    the step, brought inside. What is halfway is so exactly: b is verified for every i."""
+    if mode not in ("floor", "ceil", "round_prefer_floor", "round_prefer_ceil"):
+        raise Unsupported(f"attribute nearest_mode is {mode!r}")
+    values = [_nearest(axis.place(i), mode) for i in range(axis.size)]
+    for limit in (64, 4096, 1 << 20):
+        step = Fraction(axis.step).limit_denominator(limit)
+        for times in (1, 2, 1024):
+            p, q = step.numerator * times, step.denominator * times
+            least = max(v * q - i * p for i, v in enumerate(values))
+            most = min((v + 1) * q - 1 - i * p for i, v in enumerate(values))
+            if least <= most:
+                b = min(max(least, 0), most)
+                inside = min(values) >= 0 and max(values) < axis.extent
+                return partial(_quotient, p, b, q, None if inside else axis.extent)
+    raise Unsupported(
+        f"the indices that the scale {axis.scale} gives are no quotients of the position"
+    )
+
+
+def _quotient(p: int, b: int, q: int, extent: int | None, i: Any) -> Any:
+    """(i * p + b) // q, brought inside of `extent` where it may be outside."""
+    at = i * p + b
+    at = at if q == 1 else te.floordiv(at, q)
+    return at if extent is None else te.max(te.min(at, extent - 1), 0)
 
 
 class _Taps(NamedTuple):
@@ -182,6 +194,11 @@ class _Taps(NamedTuple):
 def _interpolated(x: TensorLike, axis: int, a: Axis, taps: _Taps) -> Any:
     shrink = min(a.scale, 1.0) if taps.antialias else 1.0
     reach = ceil((2 if taps.cubic else 1) / shrink)
+    if reach > 64:
+        raise Unsupported(
+            f"axis {axis} shrinks from {a.extent} to {a.size} elements with antialias: each would "
+            f"read {2 * reach}; at most 128 are supported"
+        )
 
     def element(*at: Any) -> Any:
         place = te.cast(at[axis], "float64") * a.step + a.begin

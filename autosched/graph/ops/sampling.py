@@ -109,12 +109,13 @@ def stft(
     *,
     onesided: int = 1,
 ) -> Array:
-    """Fourier transforms of pieces of a signal (B, T, 1), each times the window."""
+    """Fourier transforms of pieces of a signal (B, T) or (B, T, 1), each times the window."""
     by = int(step.reshape(-1)[0])
     if length is None and window is None:
         raise Unsupported("neither window nor frame_length is given")
     n = len(window) if length is None else int(length.reshape(-1)[0])  # type: ignore[arg-type]
-    values = x[..., 0] + 1j * x[..., 1] if x.ndim == 3 and x.shape[-1] == 2 else x[..., 0]
+    x = x[..., None] if x.ndim == 2 else x
+    values = x[..., 0] + 1j * x[..., 1] if x.shape[-1] == 2 else x[..., 0]
     frames = np.stack([values[:, i : i + n] for i in range(0, values.shape[1] - n + 1, by)], axis=1)
     if window is not None:
         before = (n - len(window)) // 2

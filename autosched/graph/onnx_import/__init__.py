@@ -1,0 +1,44 @@
+"""ONNX models as modules of the graph level.
+
+Operators keep their names and attributes. Inputs that are known become attributes where the
+definition wants them so, small constant expressions (shape arithmetic) are computed at once, and an
+operator without a definition comes in by its function body. A file is someone else's: names,
+sizes, numbers of nodes and depth are checked, and nothing is read from outside of its folder.
+
+    files       a path, bytes or a ModelProto -> a ModelProto within `Bounds`
+    tensors     attributes, arrays, external data, types of inputs
+    scope       names of a graph, bindings of its calls, the order of its nodes
+    reader      graphs and nodes
+    subgraphs   If, Loop, Scan
+    functions   function bodies: the file's, ONNX's, and those of onnxruntime's operators
+    upgrade     operators of old opsets in today's form
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from autosched.graph.errors import Unsupported
+from autosched.graph.onnx_import.files import BOUNDS, MALFORMED, Bounds, ModelLike, load
+from autosched.graph.onnx_import.reader import Reader
+from autosched.tir.module import IRModule
+
+__all__ = ["Bounds", "ModelLike", "from_onnx"]
+
+
+def from_onnx(
+    model: ModelLike,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    bounds: Bounds = BOUNDS,
+) -> IRModule:
+    """The module of a model: its graph is the function `main`.
+
+    `model`: a path, the file's bytes, or a ModelProto. `shapes` fixes the shapes of inputs by
+    name; sizes that the file leaves open must be given. Raises Unsupported, naming node, operator
+    and attribute.
+    """
+    proto, folder = load(model, bounds)
+    try:
+        return IRModule({}, {"main": Reader(proto, folder, bounds).main(dict(shapes or {}))})
+    except MALFORMED as e:
+        raise Unsupported(f"the model is malformed: {type(e).__name__}: {e}") from e

@@ -1,0 +1,153 @@
+"""Graphs and nodes of an ONNX model, as bindings."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from autosched.errors import AutoschedError
+from autosched.graph import ops
+from autosched.graph.errors import Unsupported
+from autosched.graph.fold import constant
+from autosched.graph.ir import Atom, Body, Const, Function, Var
+from autosched.graph.onnx_import import functions, subgraphs
+from autosched.graph.onnx_import.files import MALFORMED, Bounds
+from autosched.graph.onnx_import.scope import Scope, identifier, operator_name, ordered, title
+from autosched.graph.onnx_import.tensors import Tensors, input_type
+from autosched.graph.onnx_import.upgrade import upgraded
+
+if TYPE_CHECKING:
+    import onnx
+
+
+class Reader:
+    """Reads one model; see `autosched.graph.onnx_import.from_onnx`."""
+
+    def __init__(self, model: onnx.ModelProto, folder: Path | None, bounds: Bounds) -> None:
+        self.model, self.bounds, self.tensors = model, bounds, Tensors(folder, bounds)
+        self.nodes = 0
+        self.opsets = functions.opsets(model.opset_import) or {"": 1}
+        self.functions = {(f.domain, f.name): f for f in model.functions}
+
+    def main(self, shapes: dict[str, Sequence[int]]) -> Function:
+        """The graph of the model; `shapes` as those of `from_onnx`."""
+        graph = self.model.graph
+        functions.check_opset(self.opsets)
+        scope = Scope(self.bounds, opsets=self.opsets)
+        self.initializers(graph, scope)
+        params: list[Var] = []
+        names_in: list[str] = []
+        for info in graph.input:
+            if info.name in scope.values:
+                continue
+            t = input_type(info, shapes.pop(info.name, None), self.bounds)
+            v = Var(identifier(info.name), t)
+            # What has no elements is known.
+            empty = t.elements == 0
+            atom = constant(np.empty([int(n) for n in t.known], t.dtype)) if empty else v
+            scope.define(info.name, atom, "an input")
+            params.append(v)
+            names_in.append(info.name)
+        if shapes:
+            raise Unsupported(
+                f"no input is named {next(iter(shapes))!r}; there are {', '.join(names_in)}"
+            )
+        results = self.body(graph, scope, 0)
+        names = tuple(o.name for o in graph.output)
+        body = Body(tuple(scope.bindings), results)
+        inputs = ("inputs", tuple(names_in))
+        return Function("main", tuple(params), body, (inputs, ("outputs", names)))
+
+    def initializers(self, graph: onnx.GraphProto, scope: Scope) -> None:
+        """Define the constants of a graph."""
+        for tensor in graph.initializer:
+            where = f"the initializer {tensor.name!r}"
+            scope.define(tensor.name, constant(self.tensors.array(tensor, where)), where)
+        if graph.sparse_initializer:
+            raise Unsupported("sparse initializers are not supported")
+
+    def inner(self, graph: onnx.GraphProto, scope: Scope) -> Scope:
+        """The scope of a graph inside one."""
+        inner = Scope(self.bounds, outer=scope, opsets=scope.opsets)
+        self.initializers(graph, inner)
+        return inner
+
+    def body(self, graph: onnx.GraphProto, scope: Scope, depth: int) -> tuple[Atom, ...]:
+        """The results of a graph, whose nodes are bound in `scope`."""
+        if depth > self.bounds.depth:
+            raise Unsupported(f"graphs nest more than {self.bounds.depth} deep")
+        for n, node in enumerate(ordered(graph.node, lambda name: scope.find(name) is not None)):
+            self.node(node, n, scope, depth)
+        out = []
+        for info in graph.output:
+            atom = scope.find(info.name)
+            if atom is None:
+                raise Unsupported(f"the output {info.name!r} is computed by no node")
+            out.append(atom)
+        return tuple(out)
+
+    def node(self, node: onnx.NodeProto, n: int, scope: Scope, depth: int) -> None:
+        """Bind the results of a node. Raises Unsupported naming it."""
+        self.nodes += 1
+        if self.nodes > self.bounds.nodes:
+            raise Unsupported(f"the model has more than {self.bounds.nodes} nodes")
+        where = title(node, n)
+        args: list[Atom | None] = []
+        for name in node.input:
+            atom = scope.find(name) if name else None
+            if name and atom is None and name not in scope.absent:
+                raise Unsupported(f"{where} reads {name!r}, which no node before it computes")
+            args.append(atom)
+        outputs = list(node.output)
+        while outputs and not outputs[-1]:
+            outputs.pop()
+        try:
+            results = self.results(node, args, [*outputs] or [""], scope, depth)
+        except Unsupported as e:
+            raise Unsupported(f"{where}: {e}" if not str(e).startswith("node ") else str(e)) from e
+        except AutoschedError as e:
+            raise Unsupported(f"{where}: {e}") from e
+        except MALFORMED as e:
+            raise Unsupported(f"{where} is malformed: {type(e).__name__}: {e}") from e
+        for name, atom in zip(outputs, results, strict=False):
+            if name and atom is not None:
+                scope.define(name, atom, where)
+
+    def results(
+        self,
+        node: onnx.NodeProto,
+        args: list[Atom | None],
+        names: Sequence[str],
+        scope: Scope,
+        depth: int,
+    ) -> Sequence[Atom | None]:
+        """The results of a node under their names; None for those that nothing computes."""
+        name = operator_name(node)
+        if name == "Constant":
+            return [self.constant(node)]
+        if name in subgraphs.READ:
+            return subgraphs.READ[name](self, node, args, names, scope, depth)
+        attrs = {a.name: self.tensors.attribute(a) for a in node.attribute}
+        call = upgraded(scope, name, args, attrs, len(names))
+        if call.name == "Identity" and call.args[0] is not None:
+            return [call.args[0], *call.more]
+        if call.name not in ops.OPERATORS:
+            return functions.inlined(self, node, call.args, names, scope, depth)
+        made = scope.emit(call.name, call.args, call.attrs, names)
+        return made if call.after is None else [call.after(made[0])]
+
+    def constant(self, node: onnx.NodeProto) -> Const:
+        """What a node Constant has."""
+        if len(node.attribute) != 1:
+            raise Unsupported(f"expected one attribute, found {len(node.attribute)}")
+        (a,) = node.attribute
+        if a.name == "value":
+            return constant(self.tensors.array(a.t, "attribute value"))
+        kinds = {"value_float": "float32", "value_floats": "float32", "value_int": "int64",
+                 "value_ints": "int64"}  # fmt: skip
+        if a.name not in kinds:
+            raise Unsupported(f"attribute {a.name} is not supported")
+        return constant(np.asarray(self.tensors.attribute(a), kinds[a.name]))

@@ -1,0 +1,168 @@
+"""Names of a graph and the bindings made for it; the order of its nodes."""
+
+from __future__ import annotations
+
+import heapq
+import keyword
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from autosched.graph.builder import make_call
+from autosched.graph.errors import Unsupported
+from autosched.graph.fold import constant, folded
+from autosched.graph.infer import infer
+from autosched.graph.ir import Atom, Binding, Call, Var
+from autosched.graph.onnx_import.files import BOUNDS, Bounds
+from autosched.graph.onnx_import.tensors import check_shape
+from autosched.graph.types import TensorType
+
+if TYPE_CHECKING:
+    import onnx
+
+
+@dataclass
+class Scope:
+    """Names of one graph: what they stand for, and where those around it are looked up. `absent`
+    are inputs of a function that its call leaves out."""
+
+    bounds: Bounds = BOUNDS
+    values: dict[str, Atom] = field(default_factory=dict)
+    outer: Scope | None = None
+    bindings: list[Binding] = field(default_factory=list)
+    opsets: Mapping[str, int] = field(default_factory=dict)
+    absent: frozenset[str] = frozenset()
+
+    def find(self, name: str) -> Atom | None:
+        """What a name stands for, here or around."""
+        scope: Scope | None = self
+        while scope is not None:
+            if name in scope.values:
+                return scope.values[name]
+            scope = scope.outer
+        return None
+
+    def define(self, name: str, atom: Atom, what: str) -> None:
+        """Give a value its name. Raises Unsupported where there is one."""
+        if not name or name in self.values:
+            raise Unsupported(f"{what}: the name {name!r} is defined twice" if name else
+                              f"{what} has no name")  # fmt: skip
+        self.values[name] = atom
+
+    def emit(
+        self,
+        name: str,
+        args: Sequence[Atom | None],
+        attrs: Mapping[str, Any],
+        names: Sequence[str] = ("",),
+    ) -> Sequence[Atom]:
+        """The results of a call, which is bound to variables of these names unless it can be
+        computed now."""
+        given = list(args)
+        while given and given[-1] is None:
+            given.pop()
+        call, _ = make_call(name, given, attrs)
+        done = folded(call, len(names))
+        return self.bind(call, names) if done is None else done
+
+    def bind(self, call: Call, names: Sequence[str]) -> Sequence[Atom]:
+        """The results of a call of an operator, bound to variables of these names."""
+        types = infer(call, len(names))
+        for t in types:
+            if isinstance(t, TensorType) and t.shape is not None:
+                check_shape(t.shape, "the result", self.bounds)
+        variables = tuple(
+            Var(identifier(n or str(call.callee)), t) for n, t in zip(names, types, strict=True)
+        )
+        self.bindings.append(Binding(variables, call))
+        return [_known_empty(v) for v in variables]
+
+
+def _known_empty(v: Var) -> Atom:
+    """A result without elements is known; a kernel has none such."""
+    t = v.type
+    if isinstance(t, TensorType) and t.is_static and t.elements == 0:
+        return constant(np.empty([int(n) for n in t.known], t.dtype))
+    return v
+
+
+def identifier(name: str) -> str:
+    """A name of Python's that looks like `name`."""
+    found = re.sub(r"\W+", "_", name, flags=re.ASCII).strip("_")[:60] or "v"
+    return f"v_{found}" if found[0].isdigit() or keyword.iskeyword(found) else found
+
+
+def operator_name(node: onnx.NodeProto) -> str:
+    """The operator of a node, with its domain where that is not ONNX's own."""
+    own = node.domain in ("", "ai.onnx")
+    # What a file says may steer terminals.
+    return ascii(node.op_type if own else f"{node.domain}.{node.op_type}")[1:-1]
+
+
+def ordered(
+    nodes: Sequence[onnx.NodeProto], known: Callable[[str], bool]
+) -> Sequence[onnx.NodeProto]:
+    """The nodes, each after those whose results it reads: as they stand where they do so, else
+    moved as little as that needs. Raises Unsupported, naming two nodes, for a cycle."""
+    reads = [set(_reads(node)) for node in nodes]
+    seen: set[str] = set()
+    makers: dict[str, int] = {}
+    sorted_ = True
+    for n, node in enumerate(nodes):
+        makers.update((name, n) for name in node.output if name)
+        sorted_ = sorted_ and all(name in seen or known(name) for name in reads[n])
+        seen.update(node.output)
+    if sorted_:
+        return nodes
+    waits = [{makers[r] for r in rs if r in makers and not known(r)} for rs in reads]
+    followers: dict[int, list[int]] = {}
+    for n, before in enumerate(waits):
+        for m in before:
+            followers.setdefault(m, []).append(n)
+    ready = [n for n, before in enumerate(waits) if not before]
+    out: list[int] = []
+    while ready:
+        n = heapq.heappop(ready)
+        out.append(n)
+        for m in followers.get(n, ()):
+            waits[m].discard(n)
+            if not waits[m]:
+                heapq.heappush(ready, m)
+    if len(out) < len(nodes):
+        _refuse_cycle(nodes, waits)
+    return [nodes[n] for n in out]
+
+
+def _refuse_cycle(nodes: Sequence[onnx.NodeProto], waits: Sequence[set[int]]) -> None:
+    # From a node that waits backwards, a node comes twice: it is on a cycle.
+    at, seen = next(n for n, before in enumerate(waits) if before), set()
+    while at not in seen:
+        seen.add(at)
+        at = min(waits[at])
+    a, b = nodes[at], nodes[min(waits[at])]
+    raise Unsupported(
+        f"{title(a, at)} is on a cycle: it reads what {title(b, min(waits[at]))} computes, which "
+        f"reads, in the end, its result"
+    )
+
+
+def title(node: onnx.NodeProto, n: int) -> str:
+    """How errors name node n of a graph."""
+    return f"node {node.name or n!r} ({operator_name(node)})"
+
+
+def _reads(node: onnx.NodeProto) -> Iterator[str]:
+    """Names that a node reads, its subgraphs included: those that they do not define."""
+    yield from (name for name in node.input if name)
+    stack = [(a.g, frozenset[str]()) for a in node.attribute if a.HasField("g")]
+    while stack:
+        graph, outer = stack.pop()
+        own = outer | {i.name for i in graph.input} | {t.name for t in graph.initializer}
+        own |= {name for n in graph.node for name in n.output}
+        for n in graph.node:
+            yield from (name for name in n.input if name and name not in own)
+            stack += [(a.g, own) for a in n.attribute if a.HasField("g")]
+        yield from (o.name for o in graph.output if o.name not in own)

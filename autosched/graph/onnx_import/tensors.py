@@ -1,0 +1,167 @@
+"""Attributes, tensors, and the types of inputs, as a file has them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from autosched.graph.errors import Unsupported
+from autosched.graph.infer import is_text
+from autosched.graph.ir import Array
+from autosched.graph.onnx_import.files import Bounds
+from autosched.graph.types import TensorType
+from autosched.tir import dtypes
+
+if TYPE_CHECKING:
+    import onnx
+
+_READ = frozenset({*dtypes.DTYPES, "uint16", "uint32", "uint64"})
+"""Element types of constants; te has fewer."""
+
+
+class Tensors:
+    """Reads attributes and tensors of a file in `folder`."""
+
+    def __init__(self, folder: Path | None, bounds: Bounds) -> None:
+        self.folder, self.bounds = folder, bounds
+
+    def attribute(self, a: onnx.AttributeProto) -> Any:
+        """The value of an attribute: a number, text, a tuple of these, or an array."""
+        import onnx
+
+        kind = onnx.AttributeProto
+        if a.type == kind.INT:
+            return a.i
+        if a.type == kind.FLOAT:
+            return a.f
+        if a.type == kind.STRING:
+            return a.s.decode("utf-8", "replace")
+        if a.type == kind.INTS:
+            return tuple(a.ints)
+        if a.type == kind.FLOATS:
+            return tuple(a.floats)
+        if a.type == kind.STRINGS:
+            return tuple(s.decode("utf-8", "replace") for s in a.strings)
+        if a.type == kind.TENSOR:
+            return self.array(a.t, f"attribute {a.name}")
+        raise Unsupported(f"attribute {a.name} is of a type that is not supported")
+
+    def array(self, tensor: onnx.TensorProto, where: str) -> Array:
+        """The array of a tensor. Raises Unsupported, naming it by `where`."""
+        import onnx
+        from onnx import numpy_helper
+
+        check_shape(tensor.dims, where, self.bounds)
+        try:
+            if tensor.data_location == onnx.TensorProto.EXTERNAL:
+                tensor = self._external(tensor, where)
+            array = numpy_helper.to_array(tensor)
+        except Unsupported:
+            raise
+        except Exception as e:  # onnx raises whatever NumPy and protobuf do
+            raise Unsupported(f"{where} cannot be read: {type(e).__name__}: {e}") from e
+        if array.dtype.name not in _READ and not is_text(array):
+            raise Unsupported(f"{where} has the element type {array.dtype.name}")
+        return array
+
+    def _external(self, tensor: onnx.TensorProto, where: str) -> onnx.TensorProto:
+        import onnx
+
+        entries = {e.key: e.value for e in tensor.external_data}
+        name = entries.get("location", "")
+        if self.folder is None:
+            raise Unsupported(f"{where} is in another file, {name!r}; give the model by its path")
+        folder = self.folder.resolve()
+        path = (folder / name).resolve()
+        if not path.is_relative_to(folder) or not path.is_file():
+            raise Unsupported(f"{where} is in {name!r}, which is no file in the model's folder")
+        offset, length = int(entries.get("offset", 0)), int(entries.get("length", 0))
+        size = path.stat().st_size
+        if offset < 0 or length < 0 or offset + length > size:
+            raise Unsupported(
+                f"{where} is bytes {offset} to {offset + length} of {name!r}, which has {size}"
+            )
+        with path.open("rb") as file:
+            file.seek(offset)
+            data = file.read(length or size - offset)
+        out = onnx.TensorProto(dims=tensor.dims, data_type=tensor.data_type, name=tensor.name)
+        out.raw_data = data
+        return out
+
+
+def check_shape(shape: Sequence[Any], where: str, bounds: Bounds) -> None:
+    """Raises Unsupported for a shape that no value may have."""
+    count = 1
+    if len(shape) > bounds.rank:
+        raise Unsupported(f"{where} has {len(shape)} axes; at most {bounds.rank} are supported")
+    for n in shape:
+        count *= max(n, 1) if isinstance(n, int) else 1
+        if isinstance(n, int) and (n < 0 or count > bounds.elements):
+            raise Unsupported(
+                f"{where} has the shape {tuple(shape)}; expected sizes >= 0, and at most "
+                f"{bounds.elements} elements"
+            )
+
+
+def input_type(
+    info: onnx.ValueInfoProto, given: Sequence[int] | None, bounds: Bounds
+) -> TensorType:
+    """The type of an input whose shape may be given from outside. Raises Unsupported where a size
+    is open."""
+    where = f"the input {info.name!r}"
+    if info.type.WhichOneof("value") != "tensor_type":
+        raise Unsupported(f"{where} is no tensor")
+    tensor = info.type.tensor_type
+    dtype = dtype_name(tensor.elem_type, where)
+    declared = [
+        d.dim_value if d.WhichOneof("value") == "dim_value" else d.dim_param or "?"
+        for d in tensor.shape.dim
+    ]
+    if given is None:
+        if not tensor.HasField("shape"):
+            raise Unsupported(f"{where} has no shape; give it: shapes={{{info.name!r}: (...)}}")
+        open_ = [str(d) for d in declared if isinstance(d, str)]
+        if open_:
+            raise Unsupported(
+                f"{where} has the shape ({', '.join(map(str, declared))}), whose size "
+                f"{', '.join(open_)} is open; fix it: shapes={{{info.name!r}: (...)}}, or on the "
+                f"command line --shape {info.name}=..."
+            )
+        given = [int(d) for d in declared]
+    elif tensor.HasField("shape") and (
+        len(given) != len(declared)
+        or any(isinstance(d, int) and d != n for d, n in zip(declared, given, strict=True))
+    ):
+        raise Unsupported(f"{where} has the shape {tuple(declared)}; shapes gives {tuple(given)}")
+    shape = tuple(int(n) for n in given)
+    check_shape(shape, where, bounds)
+    return TensorType(shape, dtype)
+
+
+def dtype_name(number: int | str, where: str) -> str:
+    """The dtype that a number of ONNX's, or its name in the first opsets, stands for. Raises
+    Unsupported."""
+    import onnx
+
+    numbers = onnx.TensorProto.DataType
+    names = {v: k.lower() for k, v in numbers.items()}
+    name = number.lower() if isinstance(number, str) else names.get(number, "")
+    found = {"float": "float32", "double": "float64"}.get(name, name)
+    if found not in dtypes.ARITHMETIC:
+        raise Unsupported(
+            f"{where} has the element type {found or number}, which is not supported; there are "
+            f"{', '.join(dtypes.ARITHMETIC)}"
+        )
+    return found
+
+
+def type_proto(t: TensorType) -> onnx.TypeProto:
+    """A type as ONNX writes it."""
+    from onnx import helper
+
+    return helper.make_tensor_type_proto(
+        helper.np_dtype_to_tensor_dtype(np.dtype(t.dtype)), [int(n) for n in t.known]
+    )

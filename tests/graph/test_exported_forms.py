@@ -1,0 +1,213 @@
+"""What exporters, quantisers and old opsets write: each form compiled once and compared."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from graph_models import info, model, node_model
+from onnx import TensorProto, helper, numpy_helper
+from onnx.helper import make_node
+
+from autosched import graph, te
+from autosched.graph.ops.resize import _axis, _index, _nearest
+from autosched.tir.whole import reference
+
+
+def run(proto, *inputs):
+    """The results of the evaluator: its definitions are those that kernels are made of."""
+    made = graph.evaluate(graph.from_onnx(proto), "main", *inputs)
+    return made if isinstance(made, tuple) else (made,)
+
+
+def test_nodes_in_any_order_are_put_in_order(rng):
+    """onnxruntime's float16 converter puts its casts at the end."""
+    nodes = [
+        make_node("Relu", ["b"], ["y"]),
+        make_node("If", ["c"], ["b"],
+                  then_branch=helper.make_graph([make_node("Neg", ["a"], ["t"])], "t", [],
+                                                [info("t", [2, 3])]),
+                  else_branch=helper.make_graph([make_node("Abs", ["a"], ["e"])], "e", [],
+                                                [info("e", [2, 3])])),
+        make_node("Add", ["x", "x"], ["a"]),
+    ]  # fmt: skip
+    proto = model(nodes, [info("x", [2, 3]), info("c", [], "bool")], [info("y", [2, 3])])
+    x = rng.standard_normal((2, 3)).astype("f4")
+    for c in (True, False):
+        (y,) = run(proto, x, np.array(c))
+        np.testing.assert_array_equal(y, np.maximum(-2 * x if c else np.abs(2 * x), 0))
+
+
+@pytest.mark.parametrize("op", ["Softmax", "LogSoftmax", "Hardmax"])
+@pytest.mark.parametrize("axis", [0, 1, -1])
+def test_softmax_before_opset_13_takes_the_axes_from_axis_on_as_one(op, axis, rng):
+    proto, inputs = node_model(op, [rng.standard_normal((2, 3, 4)).astype("f4")], 1, 11, axis=axis)
+    x = inputs[0].reshape(int(np.prod((2, 3, 4)[: axis % 3])), -1)
+    (found,) = run(proto, *inputs)
+    e = np.exp(x - x.max(1, keepdims=True))
+    want = {"Softmax": e / e.sum(1, keepdims=True),
+            "LogSoftmax": np.log(e / e.sum(1, keepdims=True)),
+            "Hardmax": (x == x.max(1, keepdims=True)).astype("f4")}[op]  # fmt: skip
+    np.testing.assert_allclose(found, want.reshape(2, 3, 4), rtol=1e-5, atol=1e-6)
+
+
+def test_attributes_of_the_first_opsets(rng):
+    x = rng.standard_normal((1, 2, 3, 4)).astype("f4")
+    proto, _ = node_model("TopK", [x], 2, 9, k=2, axis=3)
+    values, places = run(proto, x)
+    np.testing.assert_array_equal(values, -np.sort(-x, -1)[..., :2])
+    np.testing.assert_array_equal(places, np.argsort(-x, -1, kind="stable")[..., :2])
+    proto, _ = node_model("Cast", [x], 1, 1, to="INT32")
+    assert run(proto, x)[0].dtype == "int32"
+    proto, _ = node_model("Upsample", [x], 1, 1, height_scale=2.0, width_scale=1.0)
+    np.testing.assert_array_equal(run(proto, x)[0], np.repeat(x, 2, 2))
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [(28, 42), (7, 5), (10, 3), (13, 1), (3, 200), (41, 40), (640, 427)]
+)
+@pytest.mark.parametrize("mode", ["floor", "ceil", "round_prefer_floor", "round_prefer_ceil"])
+def test_nearest_indices_are_quotients(old, new, mode):
+    for transform in ("half_pixel", "asymmetric", "align_corners"):
+        axis = _axis(old, new, new / old, transform, (0.0, 1.0))
+        want = [min(max(_nearest(axis.place(i), mode), 0), old - 1) for i in range(new)]
+        at = _index(axis, mode)
+        func = te.create_prim_func([te.compute((new,), at, name="at")])
+        out = np.empty(new, func.params[0].dtype)
+        reference(func, [out])
+        assert out.tolist() == want
+
+
+def test_transforms_of_a_signal_without_a_last_axis(rng):
+    signal = rng.standard_normal((2, 40)).astype("f4")
+    step, window = np.array(8), np.hanning(16).astype("f4")
+    (flat,) = run(node_model("STFT", [signal, step, window], 1)[0], signal, step, window)
+    deep = signal[..., None]
+    (same,) = run(node_model("STFT", [deep, step, window], 1)[0], deep, step, window)
+    np.testing.assert_array_equal(flat, same)
+
+
+def test_a_loop_whose_state_grows(rng):
+    body = helper.make_graph(
+        [make_node("Identity", ["go"], ["more"]),
+         make_node("Concat", ["s", "x"], ["longer"], axis=0)],
+        "body",
+        [info("i", [], "int64"), info("go", [], "bool"), info("s", [1, 3])],
+        [info("more", [], "bool"), info("longer", [None, 3])],
+    )  # fmt: skip
+    nodes = [make_node("Loop", ["n", "", "x"], ["y"], body=body)]
+    proto = model(nodes, [info("x", [1, 3])], [info("y", [4, 3])], {"n": np.array(3)})
+    x = rng.standard_normal((1, 3)).astype("f4")
+    np.testing.assert_array_equal(graph.build(graph.from_onnx(proto))(x)[0], np.repeat(x, 4, 0))
+
+
+# Operators of onnxruntime
+
+DOMAINS = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+
+
+def microsoft(op, inputs, outputs=1, **attrs):
+    """The results of one operator of onnxruntime, whose inputs are constants but the first."""
+    names = [f"i{n}" if a is not None else "" for n, a in enumerate(inputs)]
+    node = make_node(op, names, [f"o{n}" for n in range(outputs)], domain="com.microsoft", **attrs)
+    first = helper.make_tensor_value_info(
+        "i0", helper.np_dtype_to_tensor_dtype(inputs[0].dtype), inputs[0].shape
+    )
+    weights = [numpy_helper.from_array(np.asarray(a), n)
+               for n, a in zip(names[1:], inputs[1:], strict=True) if n]  # fmt: skip
+    results = [helper.make_tensor_value_info(o, TensorProto.FLOAT, None) for o in node.output]
+    proto = helper.make_graph([node], "g", [first], results, weights)
+    return run(helper.make_model(proto, opset_imports=DOMAINS), inputs[0])
+
+
+S, Z = np.float32(0.1), np.uint8(7)
+Q = np.arange(0, 240, 10, dtype=np.uint8).reshape(2, 3, 2, 2)
+F = (Q.astype("f4") - 7) * S
+
+
+def quantised(x, scale=S, zero=Z):
+    return np.clip(np.rint(x / scale) + zero, 0, 255).astype("u1")
+
+
+def test_quantised_operators_of_onnxruntime():
+    pair = (S, Z, Q[:1], S, Z, np.float32(0.3), Z)
+    near = {"QLinearAdd": F + F[:1], "QLinearMul": F * F[:1]}
+    for op, want in near.items():
+        (found,) = microsoft(op, [Q, *pair])
+        np.testing.assert_array_equal(found, quantised(want, np.float32(0.3)))
+    one = {
+        "QLinearSigmoid": 1 / (1 + np.exp(-F)),
+        "QLinearGlobalAveragePool": F.mean((2, 3), keepdims=True),
+        "QLinearLeakyRelu": np.where(F < 0, F * np.float32(0.2), F),
+    }
+    for op, want in one.items():
+        attrs = {"alpha": 0.2} if op == "QLinearLeakyRelu" else {}
+        (found,) = microsoft(op, [Q, S, Z, S, Z], **attrs)
+        np.testing.assert_allclose(found.astype(int), quantised(want).astype(int), atol=1)
+    (found,) = microsoft("QLinearAveragePool", [Q, S, Z, S, Z], kernel_shape=[2, 2])
+    np.testing.assert_allclose(
+        found.astype(int), quantised(F.mean((2, 3), keepdims=True)).astype(int), atol=1
+    )
+    zero, scale = np.array(Z), np.array(S)
+    node = make_node("QLinearConcat", ["s", "z", "x", "s", "z", "x", "s", "z"], ["y"],
+                     domain="com.microsoft", axis=1)  # fmt: skip
+    proto = model([node], [helper.make_tensor_value_info("x", TensorProto.UINT8, Q.shape)],
+                  [helper.make_tensor_value_info("y", TensorProto.UINT8, (2, 6, 2, 2))],
+                  {"s": scale, "z": zero})  # fmt: skip
+    proto.opset_import.append(DOMAINS[1])
+    np.testing.assert_array_equal(run(proto, Q)[0], np.concatenate([Q, Q], 1))
+
+
+def test_products_of_onnxruntime(rng):
+    a, b = rng.standard_normal((2, 3, 4)).astype("f4"), rng.standard_normal((2, 5, 4)).astype("f4")
+    (found,) = microsoft("FusedMatMul", [a, b], transB=1, alpha=0.5)
+    np.testing.assert_allclose(found, a @ b.swapaxes(1, 2) / 2, rtol=1e-5, atol=1e-6)
+    c = rng.standard_normal((3, 2, 4)).astype("f4")  # rows first
+    (found,) = microsoft("FusedMatMul", [c, b], transBatchA=1, transB=1)
+    want = c.swapaxes(0, 1) @ b.swapaxes(1, 2)
+    np.testing.assert_allclose(found, want, rtol=1e-5, atol=1e-6)
+    w = rng.integers(0, 255, (5, 4)).astype("u1")
+    scales, zeros = np.linspace(0.01, 0.02, 5).astype("f4"), np.full(5, 9, "u1")
+    x = rng.integers(0, 255, (3, 4)).astype("u1")
+    bias = rng.integers(-900, 900, 5).astype("i4")
+    (found,) = microsoft(
+        "QGemm", [x, S, Z, w, scales, zeros, bias, np.float32(1), Z], transB=1, alpha=1.0
+    )
+    real = (x.astype("f4") - 7) * S @ ((w - 9.0) * scales[:, None]).T + bias * S * scales
+    np.testing.assert_allclose(found.astype(int), quantised(real, 1).astype(int), atol=1)
+    image = rng.standard_normal((1, 2, 4, 4)).astype("f4")
+    kernel = rng.standard_normal((3, 2, 1, 1)).astype("f4")
+    (found,) = microsoft(
+        "FusedConv", [image, kernel], activation="Clip", activation_params=[0.0, 1.0]
+    )
+    want = np.clip(np.einsum("nchw,mc->nmhw", image, kernel[..., 0, 0]), 0, 1)
+    np.testing.assert_allclose(found, want, rtol=1e-5, atol=1e-6)
+
+
+def test_layers_of_onnxruntime(rng):
+    x, skip = rng.standard_normal((2, 2, 3, 8)).astype("f4")
+    gamma, beta, bias = rng.standard_normal((3, 8)).astype("f4")
+    for given in ([x, skip, gamma, beta, bias], [x, skip, gamma, beta]):
+        total = x + skip + (bias if len(given) == 5 else 0)
+        (found,) = microsoft("SkipLayerNormalization", given, epsilon=1e-5)
+        mean, var = total.mean(-1, keepdims=True), total.var(-1, keepdims=True)
+        want = (total - mean) / np.sqrt(var + 1e-5) * gamma + beta
+        np.testing.assert_allclose(found, want, rtol=1e-4, atol=1e-5)
+    (found,) = microsoft("QuickGelu", [x])
+    np.testing.assert_allclose(found, x / (1 + np.exp(-1.702 * x)), rtol=1e-4, atol=1e-6)
+    (a,), (b,) = microsoft("FastGelu", [x, bias]), microsoft("FastGelu", [x + bias])
+    np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+    with pytest.raises(graph.Unsupported, match=r"node 0 \(com\.microsoft\.Attention\)"):
+        microsoft("Attention", [x, gamma])
+    with pytest.raises(graph.Unsupported, match="attribute past_present is not supported"):
+        microsoft("QuickGelu", [x], past_present=1)
+
+
+def test_sixteen_bits_between_quantisation_and_back(rng):
+    x = rng.standard_normal((3, 5)).astype("f4")
+    weights = {"s": np.float32(1e-4), "z": np.uint16(40000)}
+    nodes = [make_node("QuantizeLinear", ["x", "s", "z"], ["q"]),
+             make_node("DequantizeLinear", ["q", "s", "z"], ["y"])]  # fmt: skip
+    proto = model(nodes, [info("x", [3, 5])], [info("y", [3, 5])], weights, opset=21)
+    q = np.clip(np.rint(x / weights["s"]) + 40000, 0, 65535)
+    (found,) = run(proto, x)
+    np.testing.assert_allclose(found, (q - 40000) * weights["s"], rtol=1e-6)
