@@ -75,18 +75,8 @@ def shares(trials: int) -> dict[str, float]:
     task = at.SearchTask("matmul_add", (1024, 1024, 1024))
     result = task.tune(at.TuningOptions(num_measure_trials=trials, verbose=0))
     phases, whole = result.phases, result.elapsed_s
-    device = {k: phases[k] for k in ("running", "verifying", "waiting")}
-    known = {
-        "starting": phases["starting"],
-        "proposing": phases["proposing"],
-        "training": phases["training"],
-        "building": phases["measuring"] - sum(device.values()),
-        **device,
-        "finalists": phases["finalists"],
-    }
-    found = {k: v / whole for k, v in known.items()}
-    found["rest"] = 1.0 - sum(found.values())
-    busy = phases["building"] / known["building"] / available_cores()
+    found = {k: v / whole for k, v in phases.items()}
+    busy = result.device_seconds["building"] / phases["building"] / available_cores()
     print(f"{trials} trials in {whole:.1f} s, best {result.best_seconds * 1e3:.3f} ms")
     print(", ".join(f"{k} {v:.1%}" for k, v in found.items()))
     print(f"while anything is built, {busy:.1%} of all cores build")

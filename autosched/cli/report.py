@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from autosched.tuning.best import schedule_of
 from autosched.tuning.progress import format_seconds
 from autosched.tuning.text import program_text
+from measure.phases import OTHER
 from records import BASELINE, Record, open_records
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ class Report:
             "statuses": r.statuses,
             "elapsed_s": r.elapsed_s,
             "phases": r.phases,
+            "device_seconds": r.device_seconds,
             "share_of_peak": None if peak is None else r.gflops * 1e9 / peak,
             "numpy_ratio": None if beside is None else beside.numpy_ratio,
             "job_id": r.best.job_id,
@@ -78,6 +80,7 @@ class Report:
             lines.append(f"pool       {self.pool.text}: these times are answers, nothing was run")
         errors = ", ".join(f"{n} {s}" for s, n in sorted(r.statuses.items())) or "none"
         lines.append(f"search     {r.trials} trials ({errors}) in {r.elapsed_s:.1f} s")
+        lines.append(f"time       {_phases(r.phases)}")
         lines.append(f"records    {self.db}, workload {self.task.workload_key}")
         form = self.task.target.kind if self.task.target.is_gpu else "asm"
         lines.append(f"           autosched show {self.record.id} --db {self.db} --as {form}")
@@ -100,6 +103,14 @@ class Report:
                 f"NumPy      {beside.numpy_ratio:.2f} x as fast as {beside.numpy_name}, same run"
             )
         return lines
+
+
+def _phases(phases: dict[str, float]) -> str:
+    """What took a hundredth of the time or more, the longest first; the rest together."""
+    whole, found = sum(phases.values()), sorted(phases.items(), key=lambda x: -x[1])
+    shown = [(name, s) for name, s in found if s >= 0.01 * whole and name != OTHER]
+    rest = whole - sum(s for _, s in shown)
+    return ", ".join(f"{name} {s:.1f} s" for name, s in [*shown, (OTHER, rest)])
 
 
 def _stored(best: Record, db: str) -> tuple[Record, Record | None]:

@@ -24,12 +24,13 @@ class TuningResult:
     `best` is the record of the fastest verified program, `best_seconds` its re-measured time for
     one call; `baseline_seconds` that of the generic default schedule, which is itself handed out
     where no trial beat it. `trials` counts the job's candidates, failed ones included; `statuses`
-    how they ended. `phases` is time of this call in seconds. Of the wall: `starting` (inputs,
-    reference, the baseline), `proposing`, `training`, `measuring` (all rounds) and `finalists`.
-    Of those who measured, summed up over all of them: `building`, `running` (linking, timing),
-    `verifying`, `waiting` (for a device that others were measured on). On the local pool, whose one
-    device does nothing while its builders work, `measuring` less the last three is the time in
-    which they did.
+    how they ended. `phases` is the wall time of this call in seconds, each moment in one phase, so
+    that they add up to `elapsed_s`: `starting` (inputs, reference, the untransformed program),
+    `proposing`, `training`, `measuring` (all rounds), `recording`, `finalists` (built and timed
+    again), `waiting` (for a device that other processes used), `other`. A local pool takes out of
+    `measuring` what it did then: `building`, `running` (linking, timing) and `verifying`.
+    `device_seconds` are sums over all builders and devices of `building`, `running`, `verifying`
+    and `waiting`; several work at a time.
     """
 
     best: Record
@@ -40,6 +41,7 @@ class TuningResult:
     statuses: dict[str, int]
     elapsed_s: float
     phases: dict[str, float]
+    device_seconds: dict[str, float]
     flop: float
 
     @property
@@ -49,7 +51,11 @@ class TuningResult:
 
 
 def result_of(
-    records: Iterable[Record], best: Record, elapsed_s: float, phases: dict[str, float], flop: float
+    records: Iterable[Record],
+    best: Record,
+    phases: dict[str, float],
+    device_seconds: dict[str, float],
+    flop: float,
 ) -> TuningResult:
     """The result of a job with these records, of which `best` was decided on."""
     found = list(records)
@@ -64,8 +70,9 @@ def result_of(
         untransformed_seconds=baselines.get(UNTRANSFORMED),
         trials=statuses.total(),
         statuses=dict(statuses),
-        elapsed_s=elapsed_s,
+        elapsed_s=sum(phases.values()),
         phases=phases,
+        device_seconds=device_seconds,
         flop=flop,
     )
 

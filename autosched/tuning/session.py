@@ -35,6 +35,7 @@ from autosched.tuning.result import (
     result_of,
 )
 from autosched.tuning.resume import SUCCEEDED, start_of
+from measure.phases import PhaseClock
 from measure.pool import measures_elsewhere
 from measure.status import Status
 from records import BASELINE, BASELINE_ROUND, OK, TRIAL, Measurement, Record
@@ -76,7 +77,11 @@ class Session:
         self.records: dict[tuple[int, int], Record] = {}
         self.measured: dict[tuple[int, int], Measured] = {}
         """What the search may learn from, by round and slot."""
-        self.phases: defaultdict[str, float] = defaultdict(float)
+        # A pool that has a clock counts on it what it builds, runs and waits for.
+        found = getattr(pool, "clock", None)
+        self.clock = found if isinstance(found, PhaseClock) else PhaseClock()
+        self._spent_before = self.clock.spent()
+        self.device_seconds: defaultdict[str, float] = defaultdict(float)
         self.started = time.perf_counter()
         self.patient_from = 0
         """Trials before it do not count for early stopping: the job had ended, and was resumed."""
@@ -138,7 +143,7 @@ class Session:
         if best is not None and begin.ended and len(self.trials()) >= self.job.trials:
             return self._result(best)
         self._enter("space")
-        with self._phase("proposing"):
+        with self.clock.phase("proposing"):
             self.policy = self._given or SketchPolicy(self.task, seed=self.options.seed)
             self.space = self.policy.space
             self.reading = Reading(self.space)
@@ -157,7 +162,7 @@ class Session:
                 callback.on_start(self.task.workload, self.job)
                 self._told.append(callback)
         self._enter("reference")
-        with self._phase("starting"):
+        with self.clock.phase("starting", whole=True):
             self._handle = self.pool.open_job(self.task.prim_func, self.options.seed)
         self._enter("baselines")
         self._baselines(self.pool, self._handle)
@@ -205,7 +210,7 @@ class Session:
 
     def _proposals(self) -> list[Candidate]:
         """The open round's candidates: made while the round before was measured, or now."""
-        with self._phase("proposing"):
+        with self.clock.phase("proposing"):
             made, self._next = self._next, None
             if made is not None and made[0] == self.round:
                 return made[1].result()
@@ -320,7 +325,7 @@ class Session:
             trace = encode_trace(self.task.prim_func, handle.baseline_trace)
             self._keep([self._record(BASELINE_ROUND, UNTRANSFORMED, trace, {}, handle.baseline)])
         if (BASELINE_ROUND, DEFAULT) not in self.records:
-            with self._phase("measuring"):
+            with self.clock.phase("measuring"):
                 (result,) = pool.measure(handle, [default])
             self._clock(result)
             trace = encode_trace(self.task.prim_func, default)
@@ -337,15 +342,16 @@ class Session:
 
         def on_results(found: Sequence[tuple[int, MeasureResult]]) -> None:
             records = []
-            for place, result in found:
-                self._clock(result)
-                slot = slots[place]
-                variant, values = proposed[slot]
-                trace = self.reading.traces[variant]
-                records.append(self._record(round_, slot, trace, values, result))
-            self._keep(records)
+            with self.clock.phase("recording"):
+                for place, result in found:
+                    self._clock(result)
+                    slot = slots[place]
+                    variant, values = proposed[slot]
+                    trace = self.reading.traces[variant]
+                    records.append(self._record(round_, slot, trace, values, result))
+                self._keep(records)
 
-        with self._phase("measuring"):
+        with self.clock.phase("measuring"):
             pool.measure(handle, traces, self.best_seconds(), on_results)
 
     def _record(
@@ -378,11 +384,11 @@ class Session:
         )
 
     def _clock(self, result: MeasureResult) -> None:
-        """Where the time of a measurement went, by the clocks of those who worked on it."""
-        self.phases["building"] += result.build_seconds
-        self.phases["running"] += result.run_wall_seconds - result.verify_seconds
-        self.phases["verifying"] += result.verify_seconds
-        self.phases["waiting"] += result.queue_seconds
+        """Where the time of a measurement went, by the clocks of its builder and its device."""
+        self.device_seconds["building"] += result.build_seconds
+        self.device_seconds["running"] += result.run_wall_seconds - result.verify_seconds
+        self.device_seconds["verifying"] += result.verify_seconds
+        self.device_seconds["waiting"] += result.queue_seconds
 
     def _keep(self, records: Sequence[Record]) -> None:
         """Hand over what came together: a store commits it as one."""
@@ -418,7 +424,7 @@ class Session:
             finalists.append(baseline)
         self.progress.note(f"measuring {len(finalists)} finalists again, in turns")
         traces = [self._trace_of(r) for r in finalists]
-        with self._phase("finalists"):
+        with self.clock.phase("finalists", whole=True):
             timings = remeasure(pool, handle, traces)
         final: list[Record] = []
         for record, timing in zip(finalists, timings, strict=True):
@@ -446,9 +452,10 @@ class Session:
         return min(lost, key=lambda r: r.seconds or math.inf)
 
     def _result(self, best: Record) -> TuningResult:
-        elapsed = time.perf_counter() - self.started
         flop = float(self.task.compute_dag.flop_ct)
-        return result_of(self.records.values(), best, elapsed, dict(self.phases), flop)
+        phases = self.clock.since(self._spent_before)
+        devices = dict(self.device_seconds)
+        return result_of(self.records.values(), best, phases, devices, flop)
 
     def _trace_of(self, record: Record) -> Trace:
         return decode_trace(self.task.prim_func, record.trace, record.decisions, record.dialect)
@@ -476,25 +483,8 @@ class Session:
     def _clock_training(self, seconds: float) -> None:
         if threading.current_thread().name.startswith(AHEAD):
             return  # nobody waits for it
-        self.phases["training"] += seconds
-        self.phases["proposing"] -= seconds
-
-    def _phase(self, name: str) -> _Phase:
-        return _Phase(self.phases, name)
+        self.clock.move(seconds, "training")
 
 
 def _seconds_of(fraction: float | None, seconds: float | None) -> float | None:
     return None if fraction is None or seconds is None else fraction * seconds
-
-
-class _Phase:
-    """Adds the time of a `with` block to a counter."""
-
-    def __init__(self, phases: defaultdict[str, float], name: str) -> None:
-        self.phases, self.name = phases, name
-
-    def __enter__(self) -> None:
-        self.start = time.perf_counter()
-
-    def __exit__(self, *_: object) -> None:
-        self.phases[self.name] += time.perf_counter() - self.start

@@ -34,6 +34,7 @@ from measure.local.builders import Builders
 from measure.local.job import Job, prepare
 from measure.local.slot import PROBE_TIMEOUT, LocalRunner, Slot
 from measure.machine.protocol import GPU, Code
+from measure.phases import PhaseClock
 from measure.pool import OnResults
 from measure.process.template_client import Template
 from measure.status import Distribution, MeasureResult, Status
@@ -105,7 +106,9 @@ class LocalPool(Closing):
         self._template = template
         self._builders = Builders(template, self.target, self.builder, cores)
         threads = self.runner.threads or self._host.num_cores
-        self._slot = Slot(template, self.runner, threads, self._make_probe, where)
+        self.clock = PhaseClock()
+        """Where this pool's wall time goes: `building`, `running`, `verifying`, `waiting`."""
+        self._slot = Slot(template, self.runner, threads, self._make_probe, where, self.clock)
         self._noise = Noise()
         self._opened = 0
         self._jobs: list[Job] = []
@@ -343,7 +346,7 @@ class LocalPool(Closing):
     def _build(
         self, work: Sequence[Build], cancel: threading.Event | None = None
     ) -> list[BuildReply]:
-        with self._slot.building():
+        with self._slot.building(), self.clock.phase("building"):
             return self._builders.build(work, cancel)
 
     def _make_probe(self) -> Code:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
+from typing import Any, TypeVar
 
 from autosched.codegen.artifact import Artifact
 from autosched.errors import MeasureError
@@ -33,6 +34,7 @@ from measure.local.runner import (
 )
 from measure.machine.host import Best, probe_name
 from measure.machine.protocol import GPU, Code
+from measure.phases import WAITING, PhaseClock
 from measure.process.child import GROW_BYTES, RETRIES, Child, Outcome
 from measure.process.protocol import Request
 from measure.process.template_client import Limits, Template
@@ -43,6 +45,7 @@ from measure.timing.plan import TimingPlan
 from measure.timing.timing import Timing, relative_range
 from measure.verify.independent import Examined
 
+R = TypeVar("R")
 PROBE_TIMEOUT = 60.0
 BARRIER_TRIES = 100
 NEAR_BARRIER = 1.5
@@ -142,8 +145,10 @@ class Slot:
         threads: int,
         make_probe: Callable[[], Code],
         where: GPU | None = None,
+        clock: PhaseClock | None = None,
     ) -> None:
         self.options = options
+        self.clock = PhaseClock() if clock is None else clock
         self.host_threads = threads
         self.threads = threads if where is None else 1
         self.where = where
@@ -179,13 +184,21 @@ class Slot:
 
     def building(self) -> AbstractContextManager[float]:
         """Keep this machine's processor, and so the slot if it is that one, from timing."""
-        return self._cpu_lock().building()
+        return self._waited(self._cpu_lock().building())
+
+    @contextmanager
+    def _waited(self, lock: AbstractContextManager[float]) -> Iterator[float]:
+        """Hold a lock; the time until it is had is `WAITING`."""
+        with ExitStack() as held:
+            with self.clock.phase(WAITING):
+                seconds = held.enter_context(lock)
+            yield seconds
 
     def probes(self) -> Probes:
         """The probe with its nominal times, made and taken on first use. Raises MeasureError."""
         if self._probes is None:
             probe = self._make_probe()
-            with self._slot_lock().timing():
+            with self._waited(self._slot_lock().timing()):
                 serial = parallel = min(self._clock_samples(probe, 1, 0.0))
                 if self.threads > 1:
                     parallel = min(self._clock_samples(probe, self.threads, serial))
@@ -202,14 +215,14 @@ class Slot:
     def noise(self) -> float:
         """The machine's unrest now: interquartile range of the clock probe over its minimum."""
         probes = self.probes()
-        with self._slot_lock().timing():
+        with self._waited(self._slot_lock().timing()):
             return relative_range(
                 self._clock_samples(probes.artifact, probes.threads, probes.parallel)
             )
 
     def make_reference(self, job: Job, artifact: Artifact) -> ReferenceReply:
         """Fill the job's memory by running `artifact`; failures are the reply's `error`."""
-        with self._cpu_lock().timing():
+        with self._waited(self._cpu_lock().timing()):
             outcome = self._host.ask(
                 MakeReference(job.spec, artifact, job.recipe),
                 self.options.reference_timeout + job.handling_seconds,
@@ -334,22 +347,22 @@ class Slot:
                 return result.failed(Status.RUN_TIMEOUT, text)
         return result
 
-    def _call(
-        self, job: Job, request: Run | Sample, timeout: float
-    ) -> tuple[Outcome[RunReply], float]:
+    def _call(self, job: Job, request: Request[R], timeout: float) -> tuple[Outcome[R], float]:
         """One call in the runner child, alone on the device; also the seconds waited for that."""
         seconds = timeout + job.handling_seconds
         probes = self.probes()
         # A child keeps the data of the job at hand, which large ones must not be replaced for.
         self.child.grow_bytes = GROW_BYTES + (DATA_COPIES + job.spec.places) * job.spec.size
-        with self._slot_lock().timing() as waited:
+        with self._waited(self._slot_lock().timing()) as waited, self.clock.phase("running"):
             unready = self._get_ready(probes)
             if unready is not None:
                 return unready, waited
             outcome = self.child.call(request, seconds, (job.fd,))
+            if isinstance(outcome.value, RunReply):
+                self.clock.move(outcome.value.verify_seconds, "verifying")
         return outcome, waited
 
-    def _get_ready(self, probes: Probes) -> Outcome[RunReply] | None:
+    def _get_ready(self, probes: Probes) -> Outcome[Any] | None:
         """Have a new process open the GPU, which takes long, before a candidate's time begins. None
         if it is ready, else what the candidate's outcome is: the device is to blame."""
         if self.where is None or self.child.pid is not None:

@@ -194,7 +194,9 @@ def test_proposing_while_others_measure_changes_nothing() -> None:
         options = at.TuningOptions(
             num_measure_trials=40, measure_callbacks=[recorder], pool=pool, verbose=0
         )
-        phases.append(TASK.tune(options).phases)
+        result = TASK.tune(options)
+        assert sum(result.phases.values()) == pytest.approx(result.elapsed_s, rel=0.02)
+        phases.append(result.phases)
     assert [(r.round, r.slot, r.decisions, r.seconds) for r in first.records] == [
         (r.round, r.slot, r.decisions, r.seconds) for r in second.records
     ]
