@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from autosched.tir.affine import Affine, Digit, Int, always
+from autosched.tir.affine import Affine, Digit, always
 from autosched.tir.apart import injective
 from autosched.tir.digits import as_digit, within
 from autosched.tir.expr import Var
@@ -35,108 +35,162 @@ def takes_all_points(site: Site) -> bool:
         return False
     if not all(isinstance(it.extent, int) for it in site.block.iters):
         return False
-    return _each_group(site, extents)
-
-
-def _bound(site: Site) -> list[tuple[Iter, Affine]]:
-    """Axes with their bindings; those of extent 1 are 0, whatever they are bound to."""
+    # Axes of extent 1 are 0, whatever they are bound to.
     pairs = zip(site.block.iters, site.block.bindings, strict=True)
-    return [(it, form) for it, form in pairs if it.extent != 1]
+    bound = [(it, form) for it, form in pairs if it.extent != 1]
+    predicates = site.block.predicates
+    about = {v for form in _forms(bound, predicates) for v in form.variables()}
+    loops = {x.var: int(x.extent) for x in site.loops if x.var in about}
+    return _each_group(loops, bound, predicates, site.block.init)
 
 
-def _is_one_number(
-    axes: Sequence[tuple[Iter, Affine]], predicates: Sequence[Predicate], loops: dict[Var, int]
+_Axes = Sequence[tuple[Iter, Affine]]
+"""Axes with their bindings."""
+
+
+def _forms(axes: _Axes, predicates: Sequence[Predicate]) -> list[Affine]:
+    return [form for _, form in axes] + [p.form for p in predicates]
+
+
+def _each_group(
+    loops: dict[Var, int],
+    bound: _Axes,
+    predicates: Sequence[Predicate],
+    init: bool,
+    once: bool = False,
+    counted: bool = False,
 ) -> bool:
-    """Whether the axes are the digits of one number, which these loops, outermost first, count up
-    from 0 to the product of the extents."""
-    digits = [d for d in (as_digit(form) for _, form in axes) if d is not None]
-    if len(digits) < len(axes):
-        return False
-    sizes = [int(it.extent) for it, _ in axes]
-    for base in [p.form for p in predicates] + [d.base for d in digits]:
-        if loops.keys() - set(base.variables()):
-            continue
-        places = [within(d, base, loops) for d in digits]
-        if _counted(base, predicates, loops) == prod(sizes) and _are_all(places, sizes):
-            return True
-    return False
-
-
-def _counted(base: Affine, predicates: Sequence[Predicate], loops: dict[Var, int]) -> int:
-    """The n for which the loops, in their order, take a form through 0, 1, ... n - 1 at the points
-    that all predicates let pass; else 0.
-
-    A predicate that bounds what the inner loops have counted is the tail of a split.
-    """
-    counted, reach = Affine(0), 1
-    left = list(predicates)
-    for v in reversed(loops):
-        if base.coefficient(v) != reach:
-            return 0
-        counted, reach = counted + Affine.of(v, reach), reach * loops[v]
-        for p in [p for p in left if p.form.same(counted)]:
-            reach = min(reach, int(p.bound))
-            left.remove(p)
-    return 0 if left or not counted.same(base) else reach
-
-
-def _are_all(places: Sequence[tuple[int, int | None] | None], sizes: Sequence[int]) -> bool:
-    """Whether digits `n // d % m`, m being the size of the axis, are all digits of a number, each
-    once."""
-    reach = 1
-    known = [(*place, size) for place, size in zip(places, sizes, strict=True) if place]
-    for div, mod, size in sorted(known, key=lambda x: x[0]):
-        if div != reach or mod not in (None, size):
-            return False
-        reach *= size
-    return len(known) == len(sizes)
-
-
-def _each_group(site: Site, extents: dict[Var, Int]) -> bool:
-    """`takes_all_points`, of each group of axes by itself.
+    """`takes_all_points`, of each group of axes by itself; with `once` each element is taken
+    through its points a single time. `counted`: the loops are one number already.
 
     Loops are cut where digits cut them first, and axes that share no loop are looked at one group
     after the other: a point of all loops is a point of each group's, and the first one is first in
     each. Where there are several groups, each takes its points once: what one repeats, another one
     might do in between.
     """
-    loops, groups = _groups(site, extents)
+    loops, groups = _groups(loops, bound, predicates)
     if loops.keys() - {v for used, _, _ in groups for v in used}:
         return False
-    for used, axes, predicates in groups:
+    once = once or len(groups) > 1
+    for used, axes, conditions in groups:
         own = {v: n for v, n in loops.items() if v in used}
         forms = [form for _, form in axes]
         if all(it.kind != "reduce" for it, _ in axes) and always(injective(forms, own, own)):
             continue
-        if _is_one_number(axes, predicates, own):
+        if _is_one_loop(axes, conditions, own):
             continue
-        if not _takes_all(axes, predicates, own, site.block.init, len(groups) > 1):
+        number = None if counted else _one_number(axes, conditions, own)
+        if number is not None and _each_group(*number, init, once, counted=True):
+            continue
+        if not _takes_all(axes, conditions, own, init, once):
             return False
     return True
+
+
+def _is_one_loop(axes: _Axes, predicates: Sequence[Predicate], loops: dict[Var, int]) -> bool:
+    """Whether one loop visits one axis."""
+    if len(axes) != 1 or predicates:
+        return False
+    ((it, form),) = axes
+    v = form.single_var()
+    return v is not None and loops == {v: it.extent}
+
+
+_Number = tuple[dict[Var, int], list[tuple[Iter, Affine]], list[Predicate]]
+
+
+def _one_number(
+    axes: _Axes, predicates: Sequence[Predicate], loops: dict[Var, int]
+) -> _Number | None:
+    """The axes and predicates over a single loop, the number of whose digits they are sums, which
+    these loops, outermost first, count up from 0; None if they are not."""
+    found = [d for form in _forms(axes, predicates) for d in _digits_in(form)]
+    for base in dict.fromkeys(d.base for d in found):
+        if loops.keys() - set(base.variables()):
+            continue
+        reach, left = _counted(base, predicates, loops)
+        if reach == 0:
+            continue
+        number = Var("n")
+        over = [_over(form, base, loops, number) for form in _forms(axes, left)]
+        forms = [form for form in over if form is not None]
+        if len(forms) == len(over):
+            kinds = [it for it, _ in axes]
+            conditions = zip(forms[len(axes) :], (p.bound for p in left), strict=True)
+            return (
+                {number: reach},
+                list(zip(kinds, forms, strict=False)),
+                [Predicate(form, bound) for form, bound in conditions],
+            )
+    return None
+
+
+def _digits_in(form: Affine) -> list[Digit]:
+    """The form as one digit, or else its terms."""
+    whole = as_digit(form)
+    found = [whole] if whole else [as_digit(Affine.of(atom)) for atom, _ in form.terms]
+    return [d for d in found if d is not None]
+
+
+def _over(form: Affine, base: Affine, loops: dict[Var, int], number: Var) -> Affine | None:
+    """The form as a sum of digits of `number`, the value of `base`."""
+    whole = as_digit(form)
+    parts = [(whole, 1)] if whole else [(as_digit(Affine.of(a)), c) for a, c in form.terms]
+    out = Affine(form.const)
+    for part, c in parts:
+        place = part and within(part, base, loops)
+        if not place:
+            return None
+        div, mod = place
+        alone = div == 1 and mod is None
+        out = out + Affine.of(number if alone else Digit(Affine.of(number), div, mod), c)
+    return out
+
+
+def _counted(
+    base: Affine, predicates: Sequence[Predicate], loops: dict[Var, int]
+) -> tuple[int, list[Predicate]]:
+    """The n for which the loops, in their order, take a form through 0, 1, ... n - 1 at the points
+    that the predicates let pass, but for those that are left; else 0.
+
+    A predicate that bounds what the inner loops have counted, or the upper digits of that, is the
+    tail of a split.
+    """
+    counted, reach = Affine(0), 1
+    left = list(predicates)
+    for v in reversed(loops):
+        if base.coefficient(v) != reach:
+            return 0, left
+        counted, reach = counted + Affine.of(v, reach), reach * loops[v]
+        for p in list(left):
+            digit = as_digit(p.form)
+            if digit is None or p.form.const != 0 or set(p.form.variables()) - set(loops):
+                continue
+            place = within(digit, counted, loops)
+            if place and (place[1] is None or place[0] * place[1] >= reach):
+                reach = min(reach, place[0] * int(p.bound))
+                left.remove(p)
+    return (reach if counted.same(base) else 0), left
 
 
 _Group = tuple[set[Var], list[tuple[Iter, Affine]], list[Predicate]]
 """Loops, and the axes and predicates that are about them."""
 
 
-def _groups(site: Site, extents: dict[Var, Int]) -> tuple[dict[Var, int], list[_Group]]:
-    """The loops that axes or predicates are about, as they are cut, outermost first, with their
-    extents; and the groups."""
-    bound, predicates = _bound(site), site.block.predicates
-    forms = [form for _, form in bound] + [p.form for p in predicates]
-    loops: dict[Var, int] = {}
+def _groups(
+    loops: dict[Var, int], bound: _Axes, predicates: Sequence[Predicate]
+) -> tuple[dict[Var, int], list[_Group]]:
+    """The loops as they are cut, outermost first, with their extents; and the groups."""
+    forms = _forms(bound, predicates)
+    inside: dict[Var, int] = {}
     values: dict[Var, Affine] = {}
-    about = {v for form in forms for v in form.variables()}
-    for loop in site.loops:
-        if loop.var not in about:
-            continue
-        parts, step = [], int(loop.extent)
-        for cut in reversed(_cuts(loop.var, step, forms)):
-            parts.append((Var(f"{loop.var.name}_{cut}"), step // cut, cut))
+    for v, extent in loops.items():
+        parts, step = [], extent
+        for cut in reversed(_cuts(v, step, forms)):
+            parts.append((Var(f"{v.name}_{cut}"), step // cut, cut))
             step = cut
-        loops |= {v: n for v, n, _ in parts if n > 1}
-        values[loop.var] = sum((Affine.of(v, c) for v, n, c in parts if n > 1), Affine(0))
-    inside = {**extents, **loops}
+        inside |= {part: n for part, n, _ in parts if n > 1}
+        values[v] = sum((Affine.of(part, c) for part, n, c in parts if n > 1), Affine(0))
     groups: list[_Group] = []
     items: list[tuple[list[tuple[Iter, Affine]], list[Predicate], Affine]] = [
         ([(it, form)], [], form) for it, form in bound
@@ -151,7 +205,7 @@ def _groups(site: Site, extents: dict[Var, Int]) -> tuple[dict[Var, int], list[_
             used |= other[0]
             axes, conditions = other[1] + axes, other[2] + conditions
         groups.append((used, axes, conditions))
-    return loops, groups
+    return inside, groups
 
 
 def _cuts(loop: Var, extent: int, forms: Sequence[Affine]) -> list[int]:
@@ -173,7 +227,7 @@ def _cuts(loop: Var, extent: int, forms: Sequence[Affine]) -> list[int]:
 
 
 def _takes_all(
-    axes: Sequence[tuple[Iter, Affine]],
+    axes: _Axes,
     predicates: Sequence[Predicate],
     loops: dict[Var, int],
     init: bool,

@@ -52,11 +52,14 @@ def as_digit(form: Affine) -> Digit | None:
 
 
 def _flat(digit: Digit) -> Digit:
-    """A digit of a digit as one digit: `x // 3 // 4` is `x // 12`."""
-    ((atom, c), *more) = digit.base.terms
-    if more or c != 1 or digit.base.const != 0 or not isinstance(atom, Digit):
+    """A digit of a digit as one digit: `x // 3 // 4` is `x // 12`, and `(4 * y + x // 3) // 4` is
+    `(12 * y + x) // 12`."""
+    base = digit.base
+    if base.const != 0 or all(isinstance(a, Var) for a, _ in base.terms):
         return digit
-    inner = _flat(atom)
+    inner = as_digit(base)
+    if inner is None:
+        return digit
     div, mod = int(digit.div), digit.mod
     if inner.mod is not None:
         left, over = divmod(int(inner.mod), div)

@@ -197,6 +197,13 @@ def test_random_loops() -> None:
         fuzz(seed)
 
 
+@pytest.mark.parametrize("seed", [1021, 1110, 1802, 1890, 2020, 2284])
+def test_found(seed: int) -> None:
+    """Reductions over too many points to go through, whose axes are sums of digits, or digits that
+    a condition bounds."""
+    fuzz(seed)
+
+
 @pytest.mark.long
 @pytest.mark.timeout(1800)
 def test_random_loops_long() -> None:
