@@ -202,7 +202,9 @@ def tile_specs(info: BlockInfo, target: Target) -> tuple[DecisionSpec, ...]:
             default = _around(extent, inner, 4)
             found.append(TileSpec(info.name, name, levels, extent, "vector", each, default))
         elif axis is vector:
-            inner = min(2 * lanes, extent)
+            vectors = -(-extent // lanes)
+            # Two vectors; three where they leave none over.
+            inner = min(3 * lanes if vectors % 6 == 3 else 2 * lanes, extent)
             tiles = -(-extent // inner // target.num_cores) if streamed else 4
             default = _around(extent, inner, max(tiles, 1))
             found.append(TileSpec(info.name, name, levels, extent, "vector", lanes, default))
@@ -290,7 +292,8 @@ def _enough_tasks(specs: list[TileSpec], wanted: int) -> tuple[DecisionSpec, ...
         outer, middle, *inner = specs[largest].default
         if tasks >= wanted or middle == 1:
             return tuple(specs)
-        specs[largest] = replace(specs[largest], default=(outer, middle // 2, *inner))
+        around = _around(specs[largest].extent, prod(inner), middle // 2)
+        specs[largest] = replace(specs[largest], default=(outer, around[1], *inner))
 
 
 def _extent(axis: Iter) -> int:
@@ -298,8 +301,11 @@ def _extent(axis: Iter) -> int:
 
 
 def _around(extent: int, inner: int, tiles: int) -> tuple[int, int, int]:
-    """Default factors: `tiles` register tiles in one cache tile."""
-    return 1, min(tiles, -(-extent // inner)), inner
+    """Default factors: up to `tiles` register tiles in one cache tile, at least half as many, and of
+    these numbers the one with the least overhang."""
+    count = -(-extent // inner)
+    most = min(tiles, count)
+    return 1, min(range(most, most // 2, -1), key=lambda n: -count % n), inner
 
 
 def _is_reused(info: BlockInfo, axis: Iter) -> bool:
