@@ -32,8 +32,8 @@ class ComputeLocation:
         return Verdict.APPLY_AND_SKIP_REST if tiled and fits else Verdict.PASS
 
     def apply(self, state: State, block: str) -> list[State]:
-        """Cheap: inline first, unless that asks a condition of each lane. Then at the tile of its
-        only consumer, then at the root."""
+        """Cheap: inline first, unless that asks a condition of each lane or computes elements again
+        for each of several tiles. Then at the tile of its only consumer, then at the root."""
         blocks = state.blocks()
         info = blocks[block]
         found: list[State] = []
@@ -45,8 +45,10 @@ class ComputeLocation:
             nest = state.nest_of(info.consumers[0])
             at_tile = self._at_tile(state, block, nest) if nest is not None else None
             if at_tile is not None:
-                masked = masks_lanes(info, blocks[info.consumers[0]], state.target)
-                found.insert(0 if masked else len(found), at_tile)
+                consumer = blocks[info.consumers[0]]
+                stored = masks_lanes(info, consumer, state.target)
+                stored = stored or computes_again(info, consumer, state.target)
+                found.insert(0 if stored else len(found), at_tile)
         group, rows = row_group(block, blocks, state.handled)
         root = schedule_group(state, blocks, group, rows, stream=False)
         return [*found, replace(root, choices=(*root.choices, f"{block}.root"))]
@@ -62,6 +64,15 @@ class ComputeLocation:
         own = schedule.get_loops(copy)[-before:]
         schedule.vectorize(own[-1])
         return state.advance(schedule, (block,), choice=f"{block}.thread")
+
+
+def computes_again(info: BlockInfo, consumer: BlockInfo, target: Target) -> bool:
+    """Whether a block with arithmetic, inlined into a tiled one, would compute an element for two
+    register tiles or more, or for as many taps of a window."""
+    points, elements = consumer.points, info.points
+    if info.cost == 0 or not isinstance(points, int) or not isinstance(elements, int):
+        return False
+    return points >= 2 * elements * 2 * lanes_of(consumer, target)
 
 
 def masks_lanes(info: BlockInfo, consumer: BlockInfo, target: Target) -> bool:
