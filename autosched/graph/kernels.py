@@ -133,7 +133,6 @@ def select(function: Function, target: Target, choose: Choose | None = None) -> 
     from autosched.dispatch import chosen
     from autosched.graph.strategies import implementations
     from autosched.schedule import Schedule
-    from autosched.sketch.default import default_schedule
     from autosched.tir.canonical import workload_key
 
     rows: Sequence[Implementation | None] = implementations(function, target) or [None]
@@ -162,8 +161,14 @@ def select(function: Function, target: Target, choose: Choose | None = None) -> 
         schedule = Schedule(func)
         first.schedule(schedule)
         return Selected(first, key, lambda: schedule.func, None, f"{name}its own schedule")
-    scheduled = once(lambda: default_schedule(func, target).func)
+    scheduled = once(lambda: _by_default(func, target))
     return Selected(first, key, scheduled, None, f"{name}default schedule", True)
+
+
+def _by_default(func: PrimFunc, target: Target) -> PrimFunc:
+    from autosched.sketch.default import default_schedule
+
+    return default_schedule(func, target).func
 
 
 def _built(taken: Selected, target: Target, cache: KernelCache | None) -> Artifact:
