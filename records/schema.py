@@ -307,7 +307,7 @@ class TokenRow(Base):
 
 
 class DeviceLimitsRow(Base):
-    """What a device can do at best, as it was measured there (`limits.py`)."""
+    """What a device can do at best, as it was measured there (`roofline.py`)."""
 
     __tablename__ = "device_limits"
 
@@ -316,3 +316,14 @@ class DeviceLimitsRow(Base):
     bytes_per_second: Mapped[float]
     cache_bytes: Mapped[int] = mapped_column(BigInteger)
     created_at: Mapped[datetime]
+
+
+class TrafficRow(Base):
+    """What a workload's parameters come to in bytes, and the type of their elements if all have
+    one (`roofline.py`)."""
+
+    __tablename__ = "traffic"
+
+    workload_key: Mapped[str] = mapped_column(ForeignKey("workloads.key"), primary_key=True)
+    bytes: Mapped[int] = mapped_column(BigInteger)
+    dtype: Mapped[str | None]

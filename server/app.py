@@ -19,7 +19,18 @@ from server.compression import Compression
 from server.gate import Gate
 from server.heads import Heads
 from server.metrics import Metrics
-from server.routes import events, exchange, health, jobs, records, texts, workers, workloads
+from server.routes import (
+    events,
+    exchange,
+    health,
+    jobs,
+    records,
+    roofline,
+    texts,
+    trials,
+    workers,
+    workloads,
+)
 from server.settings import Settings
 from server.state import running
 from server.web import add_pages
@@ -51,7 +62,9 @@ def create_app(settings: Settings) -> FastAPI:
     # for a few percent.
     app.add_middleware(Compression, minimum_size=1000, compresslevel=4)
     app.add_middleware(Heads)
-    for module in (jobs, events, exchange, records, texts, workloads, workers, health):
+    for module in (
+        *(jobs, trials, events, exchange, records, texts, workloads, workers, roofline, health),
+    ):
         app.include_router(module.router)
     add_pages(app)
     return app

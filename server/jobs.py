@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from records import Job as StoredJob
-from records import RecordError, Store
+from records import RecordError, Store, roofline
 from records.leases import JobQueue
 from records.submissions import Submission
 from records.types import HELD, QUEUED
@@ -53,6 +53,19 @@ def placed(queue: JobQueue, job: Job) -> Job:
     if job.state != QUEUED or job.origin != "local":
         return job
     return job.model_copy(update={"queue_place": queue.places().get(job.id)})
+
+
+def held_to_bound(store: Store, job: Job) -> Job:
+    """The job with its share of what its device could do at best, where that is known."""
+    if not job.best_seconds:
+        return job
+    traffic = roofline.traffic_of(store, [job.workload_key]).get(job.workload_key)
+    flop = store.titles([job.workload_key])[job.workload_key].flop
+    bound = roofline.bound(flop, traffic, roofline.limits_of(store, job.device))
+    if bound is None:
+        return job
+    values = {"share": bound.seconds / job.best_seconds, "bound_by": bound.by}
+    return job.model_copy(update=values)
 
 
 def submitted(

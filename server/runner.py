@@ -133,6 +133,7 @@ def _tune(assignment: Assignment, store: Store, keeper: Keeper, heartbeat: Heart
     from autosched.tuning.session import Session
     from autosched.tuning.stored import stored_task
     from measure.local.build import LocalBuilder
+    from server import bounds
 
     job = store.job(assignment.job_id)
     before = keeper.before()
@@ -143,6 +144,7 @@ def _tune(assignment: Assignment, store: Store, keeper: Keeper, heartbeat: Heart
     local = PoolAddress.parse(assignment.pool).is_local
     builder = LocalBuilder(timeout=assignment.build_seconds) if local else None
     with closing(pool_from(assignment.pool, task.target, builder, seed=job.seed or 0)) as pool:
+        bounds.note(keeper, store, task, pool.device.fingerprint if local else None)
         session = Session(task, replace(options, pool=pool), pool)
         session.started = started
         session.patient_from = before.trials

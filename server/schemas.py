@@ -153,7 +153,9 @@ class Job(_Model):
     baselines included; `gflops` its speed, `gain` how many times faster it is than the fastest
     baseline. `phase`: what a running job is at. `notice`: what the state does not say, such as why
     trials are left. `run_seconds`: how long it was worked on; `eta_seconds`: how long its trials
-    will still take at that pace; `queue_place`: 1 is the next, where one job is asked for.
+    will still take at that pace. Where one job is asked for: `queue_place`, 1 is the next; `share`:
+    the least time that its device could take, over `best_seconds`, and by which side of the
+    roofline (`bound_by`); null for a device whose limits nobody measured, or other than float32.
     """
 
     id: str = Field(examples=[JOB_ID])
@@ -178,6 +180,8 @@ class Job(_Model):
     gflops: float | None = Field(None, examples=[1008.7])
     gain: float | None = Field(None, examples=[10.0])
     run_seconds: float = Field(0.0, examples=[48.2])
+    share: float | None = Field(None, examples=[0.87])
+    bound_by: Literal["arithmetic", "memory"] | None = None
     eta_seconds: float | None = Field(None, examples=[12.5])
     queue_place: int | None = Field(None, examples=[3])
     error: str | None
@@ -210,6 +214,72 @@ class Curve(_Model):
     job_id: str = Field(examples=[JOB_ID])
     trials_done: int
     points: list[CurvePoint]
+
+
+class Trial(_Model):
+    """A trial of a job, the `trial`-th. `variant`: trials with one have the same decisions to make;
+    `gflops`, `gain` over the job's fastest baseline and `share` of its device's bound are of
+    `seconds`. `error`: the beginning of it."""
+
+    trial: int = Field(examples=[12])
+    record_id: int = Field(examples=[1042])
+    round: int
+    slot: int
+    variant: int
+    status: Status
+    seconds: float | None = Field(examples=[0.00213])
+    remeasured_seconds: float | None
+    gflops: float | None = Field(None, examples=[1008.7])
+    gain: float | None = Field(None, examples=[10.0])
+    share: float | None = Field(None, examples=[0.87])
+    decisions: dict[str, int]
+    error: str | None
+    created_at: datetime = Field(examples=[_WHEN])
+
+
+class Limits(_Request):
+    """What a device can do at best with all of its cores, as `autosched doctor` tells: float32
+    multiply-adds, two FLOP each, a second; bytes read and written a second in a copy of large
+    arrays; bytes of the last cache."""
+
+    flops: float = Field(gt=0, lt=1e18, allow_inf_nan=False, examples=[2.5e11])
+    bytes_per_second: float = Field(gt=0, lt=1e18, allow_inf_nan=False, examples=[3.2e10])
+    cache_bytes: Whole = Field(gt=0, lt=1 << 50, examples=[33554432])
+
+
+class DeviceLimits(_Model):
+    """The limits of one device."""
+
+    device: str = Field(examples=[DEVICE])
+    flops: float = Field(examples=[2.5e11])
+    bytes_per_second: float = Field(examples=[3.2e10])
+    cache_bytes: int = Field(examples=[33554432])
+    created_at: datetime = Field(examples=[_WHEN])
+
+
+class RooflinePoint(_Model):
+    """The best of a workload on a device. `intensity`: FLOP a byte that has to be moved at least;
+    `share` of the device's bound, and the side that it is of."""
+
+    workload_key: str = Field(examples=[WORKLOAD_KEY])
+    workload_name: str = Field(examples=["matmul_add"])
+    workload_args: list[Any] | None = Field(examples=[[1024, 1024, 1024]])
+    device: str = Field(examples=[DEVICE])
+    record_id: int = Field(examples=[1042])
+    job_id: str = Field(examples=[JOB_ID])
+    seconds: float = Field(examples=[0.00213])
+    gflops: float = Field(examples=[1008.7])
+    intensity: float | None = Field(examples=[170.5])
+    in_cache: bool | None
+    share: float | None = Field(examples=[0.87])
+    bound_by: Literal["arithmetic", "memory"] | None
+
+
+class Roofline(_Model):
+    """The limits of devices, and what the jobs of this server reached below them."""
+
+    devices: list[DeviceLimits]
+    points: list[RooflinePoint]
 
 
 class Event(_Model):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial, wraps
 from typing import Annotated, Any
 
@@ -114,11 +114,12 @@ def _sharing(function: Callable[..., BaseModel]) -> Callable[..., Any]:
     """The plain function as one that shares what it reads, as a response."""
 
     @wraps(function)
-    async def called(service: Service, **asked: Hashable) -> Response:
+    async def called(service: Service, **asked: Any) -> Response:
         def read() -> str:
             return function(service=service, **asked).model_dump_json()
 
-        text = await service.reading.do((function, *asked.items()), read)
+        what = {name: tuple(v) if isinstance(v, list) else v for name, v in asked.items()}
+        text = await service.reading.do((function, *what.items()), read)
         return Response(text, media_type="application/json")
 
     return called

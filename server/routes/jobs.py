@@ -15,7 +15,7 @@ from records.types import PHASE, STATE
 from server import submission
 from server.auth import ClientOf
 from server.heartbeat import PROGRESS
-from server.jobs import placed, shown
+from server.jobs import held_to_bound, placed, shown
 from server.paging import decode_cursor, encode_cursor
 from server.problems import ProblemError
 from server.routes.common import PRINTABLE, Cursor, JobId, Limit, ModelRoute, answers, written
@@ -119,7 +119,8 @@ async def submit_job(
 @router.get("/{job_id}", operation_id="get_job", responses=answers(404))
 def get_job(service: ServiceOf, job_id: JobId) -> Job:
     """One job."""
-    return placed(service.queue, shown(service.store, [service.store.job(job_id)])[0])
+    store = service.store
+    return held_to_bound(store, placed(service.queue, shown(store, [store.job(job_id)])[0]))
 
 
 @router.delete("/{job_id}", operation_id="delete_job", status_code=204, responses=answers(404, 409))

@@ -13,11 +13,26 @@ def add_pages(app: FastAPI) -> None:
 
     `server.web.problems.ProblemPages` is to stand around whatever guards its routes.
     """
-    from server.web import compare, docs, jobs, login, overview, plotly, records, submit, workloads
+    from server.web import (
+        compare,
+        docs,
+        jobs,
+        login,
+        overview,
+        plotly,
+        records,
+        roofline,
+        submit,
+        trials,
+        workloads,
+    )
     from server.web.glance import Glances
     from server.web.static_files import static_files
 
-    for module in (overview, docs, jobs, submit, records, compare, workloads, login, plotly):
+    for module in (
+        *(overview, docs, jobs, trials, submit, records, compare, roofline, workloads, login),
+        plotly,
+    ):
         app.include_router(module.router)
     app.state.glances = Glances()
     app.mount("/static", static_files(), "static")

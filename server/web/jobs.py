@@ -13,6 +13,7 @@ from records import JOB_STATES, OK, Record, Store
 from records.trials import Tallied
 from server import submission
 from server.auth import ClientOf
+from server.jobs import shown
 from server.problems import ProblemError
 from server.routes import jobs as api
 from server.routes.common import Cursor, JobId
@@ -32,7 +33,11 @@ POINTS = 2_500
 """Trials of a job that its plot shows at most; as many as there are pixels to tell them apart."""
 Field = Annotated[str, Query(pattern=r"^[ -~]*$", max_length=200)]
 DateField = Annotated[str, Query(max_length=10)]
+With = Annotated[str, Query(alias="with", pattern=r"^[ A-Za-z0-9_-]*$", max_length=64)]
+"""Another job, by its id or the beginning of it."""
 AfterRecord = Annotated[int | None, Query(ge=0, lt=1 << 63)]
+ALIKE = 8
+"""Jobs of the same workload that are proposed for the plot."""
 LIVE = ("queued", "running", "pausing", "paused", "cancelling")
 
 
@@ -117,10 +122,11 @@ async def clone(
 
 @router.get("/jobs/{job_id}")
 def job_page(
-    request: Request, service: ServiceOf, glances: GlancesOf, job_id: JobId
+    request: Request, service: ServiceOf, glances: GlancesOf, job_id: JobId, other: With = ""
 ) -> HTMLResponse:
-    """One job."""
+    """One job; with `other`'s best in its plot."""
     store = service.store
+    beside = api.get_job(service, store.job_id(other.strip())) if other else None
     # Asked first: what happens from here on is told by the stream of events, which begins there.
     last_event = store.last_events([job_id]).get(job_id, 0)
     job = api.get_job(service, job_id)
@@ -136,6 +142,8 @@ def job_page(
         request,
         "job.html",
         job=job,
+        other=beside,
+        alike=_alike(store, job),
         workload=store.workload(job.workload_key),
         live=job.state in LIVE,
         kinds=api.EVENT_KINDS,
@@ -180,6 +188,12 @@ def plot(
             "baselines": _lines(store, job_id),
         }
     )
+
+
+def _alike(store: Store, job: Job) -> list[Job]:
+    """The newest other jobs of the workload."""
+    found = store.jobs(workload_key=job.workload_key, limit=ALIKE + 1).jobs
+    return shown(store, [one for one in found if one.id != job.id])[:ALIKE]
 
 
 def _lines(store: Store, job_id: str) -> list[dict[str, Any]]:

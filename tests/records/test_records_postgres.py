@@ -24,6 +24,7 @@ from records_factory import (
 )
 from repair_contract import RepairContract
 from store_contract import StoreContract
+from trials_contract import TrialsContract
 
 from records import (
     JobQueue,
@@ -46,7 +47,7 @@ from records.traces import Traces
 
 
 class TestPostgresStore(
-    StoreContract, QueueContract, RepairContract, LifecycleContract, AgainContract
+    StoreContract, QueueContract, RepairContract, LifecycleContract, AgainContract, TrialsContract
 ):
     @pytest.fixture
     def address(self, cluster):

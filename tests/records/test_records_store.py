@@ -25,6 +25,7 @@ from repair_contract import RepairContract
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.schema import CreateIndex, CreateTable
 from store_contract import StoreContract
+from trials_contract import TrialsContract
 
 from records import (
     RecordError,
@@ -37,7 +38,7 @@ from records.schema import Base
 
 
 class TestSqliteStore(
-    StoreContract, QueueContract, RepairContract, LifecycleContract, AgainContract
+    StoreContract, QueueContract, RepairContract, LifecycleContract, AgainContract, TrialsContract
 ):
     @pytest.fixture
     def address(self, tmp_path):

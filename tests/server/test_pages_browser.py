@@ -83,7 +83,8 @@ def paths(database) -> list[str]:
         *("/", "/submit", "/submit?by=script", "/workloads", f"/workloads/{key}", "/workers"),
         *(f"/jobs/{job}" for job in (jobs.tuned, jobs.failed)),
         *(f"/records/{best}", f"/records/{failed}", f"/records/{best}/text/script"),
-        *(f"/compare?a=1&b={best}", "/login"),
+        *(f"/compare?a=1&b={best}", "/login", "/roofline"),
+        *(f"/jobs/{jobs.tuned}/{page}" for page in ("trials", "decisions")),
     ]
 
 
@@ -296,6 +297,39 @@ def test_the_plot_is_drawn_turned_and_walked_through(opened, jobs):
         page.wait_for_url(re.compile("/records/"))
 
 
+def test_the_plot_is_zoomed_and_exported(opened, jobs):
+    with opened(f"/jobs/{jobs.long}?with={jobs.tuned}") as tab:
+        page = tab.page
+        drawn(page)
+        exported = page.locator("a[data-export]")
+        assert "first=" not in exported.get_attribute("href")
+        page.locator("#plot").focus()
+        page.keyboard.press("End")
+        for _ in range(3):
+            page.keyboard.press("+")
+        expect(exported).to_have_attribute("href", re.compile(r"with=\w+&first=\d+&last=\d+"))
+        with page.expect_download() as saved:
+            page.get_by_role("button", name="PNG").click()
+        assert Path(saved.value.path()).read_bytes().startswith(b"\x89PNG")
+        assert saved.value.suggested_filename == f"job-{jobs.long[:12]}.png"
+        page.keyboard.press("Tab")
+        page.locator("#plot").focus()
+        page.keyboard.press("0")
+        expect(exported).not_to_have_attribute("href", re.compile("first="))
+        page.get_by_role("button", name="Zoom").click()
+        box = page.locator("#plot .nsewdrag").first.bounding_box()
+        assert box is not None
+        page.mouse.move(box["x"] + 100, box["y"] + 40)
+        page.mouse.down()
+        page.mouse.move(box["x"] + 300, box["y"] + 160, steps=4)
+        page.mouse.up()
+        expect(exported).to_have_attribute("href", re.compile(r"first=\d+&last=\d+"))
+        page.get_by_role("button", name="Zoom").click()
+        expect(exported).not_to_have_attribute("href", re.compile("first="))
+        other = page.locator("#plot .scatterlayer .js-line")
+        assert other.count() >= 2
+
+
 def test_a_point_of_the_plot_opens_its_record(opened, jobs):
     with opened(f"/jobs/{jobs.tuned}") as tab:
         drawn(tab.page)
@@ -436,6 +470,9 @@ def test_pages_work_without_scripts(opened, jobs):
         expect(page.get_by_role("alert")).to_contain_text("expected an int >= 1")
         page.goto(f"/jobs/{jobs.tuned}")
         expect(page.locator("#improved table")).to_be_visible()
+        image = page.locator("img.plot-image")
+        expect(image).to_be_visible()
+        assert image.evaluate("i => i.naturalWidth > 0 && i.complete")
 
 
 # Copying

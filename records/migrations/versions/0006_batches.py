@@ -21,3 +21,9 @@ def upgrade() -> None:
         sa.Column("cache_bytes", sa.BigInteger, nullable=False),
         sa.Column("created_at", sa.DateTime(timezone=True), nullable=False),
     )
+    op.create_table(
+        "traffic",
+        sa.Column("workload_key", sa.Text, sa.ForeignKey("workloads.key"), primary_key=True),
+        sa.Column("bytes", sa.BigInteger, nullable=False),
+        sa.Column("dtype", sa.Text),
+    )

@@ -91,3 +91,5 @@ follow();
 if (document.getElementById("plot")) import("./plot.js").then((plot) => plot.start());
 
 if (document.querySelector("form.try")) import("./docs.js").then((docs) => docs.start());
+
+if (document.querySelector("button[data-png]")) import("./export.js").then((exports) => exports.start());

@@ -1,7 +1,8 @@
-// All trials of a job and its best so far, drawn by Plotly.
+// All trials of a job and its best so far, drawn by Plotly, and the best so far of another job.
 import { announce, formatSeconds } from "./util.js";
 
 const FAR = 3; // a baseline so many times slower than all trials is left out of the range
+const LONGER = 4; // a job so many times longer than this one is shown up to where this one ends
 const LEAST = 1000; // ms between two times that new trials are asked for
 const MOST = 5000; // points from which on a sample of them is asked for anew
 const AGAIN = 5000; // ms after which data that did not arrive is asked for again
@@ -21,6 +22,9 @@ class Plot {
     this.axis = "trial";
     this.chosen = null; // the id of the record that the keys have come to
     this.data = null;
+    this.other = null; // what the other job has
+    this.zooms = false; // whether dragging zooms; else it scrolls the page
+    this.range = null; // what was zoomed into: x, and y where that was
   }
 
   async start() {
@@ -28,6 +32,13 @@ class Plot {
     for (const button of document.querySelectorAll("button[data-axis]")) {
       button.addEventListener("click", () => this.turn(button.dataset.axis));
     }
+    const zoom = document.getElementById("zoom");
+    zoom.addEventListener("click", () => {
+      this.zooms = !this.zooms;
+      if (!this.zooms) this.range = null;
+      zoom.setAttribute("aria-pressed", String(this.zooms));
+      return this.draw();
+    });
     this.box.addEventListener("keydown", (event) => this.key(event));
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.draw());
     document.addEventListener("refreshed", () => this.load());
@@ -64,14 +75,19 @@ class Plot {
     }
   }
 
+  async get(url) {
+    const response = await fetch(url, { headers: { Accept: "application/json" } });
+    if (!response.ok) throw new Error(`the server answered ${response.status}`);
+    return response.json();
+  }
+
   // All that is shown, or what is new since then.
   async ask() {
+    if (this.box.dataset.with) this.other = await this.get(this.box.dataset.with);
     const ids = this.data?.points.id ?? [];
     const grows = ids.length > 0 && ids.length < MOST;
     const url = this.box.dataset.from + (grows ? `?after=${ids.at(-1)}` : "");
-    const response = await fetch(url, { headers: { Accept: "application/json" } });
-    if (!response.ok) throw new Error(`the server answered ${response.status}`);
-    const found = await response.json();
+    const found = await this.get(url);
     this.loaded = Date.now();
     if (!grows) this.data = found;
     else if (found.more) (this.data = null), await this.ask();
@@ -89,6 +105,7 @@ class Plot {
 
   turn(axis) {
     this.axis = axis;
+    this.range = null;
     for (const button of document.querySelectorAll("button[data-axis]")) {
       button.setAttribute("aria-pressed", String(button.dataset.axis === axis));
     }
@@ -97,17 +114,63 @@ class Plot {
 
   async draw() {
     if (!this.data) return;
-    this.rows = this.read();
-    await Plotly.react(this.box, this.traces(), this.layout(), { displayModeBar: false, responsive: true });
-    if (!this.drawn) this.box.on("plotly_click", (event) => this.open(event.points[0].customdata?.[0]));
-    this.drawn = true;
+    this.rows = this.read(this.data);
+    this.rivals = this.other ? this.read(this.other) : [];
+    const empty = !this.rows.length;
+    this.box.classList.toggle("empty", empty);
+    document.getElementById("axes").hidden = empty;
+    if (!empty) await this.paint(); // there are no axes to be made of nothing
     this.box.dataset.drawn = String(this.data.trials);
     this.box.dataset.axis = this.axis;
   }
 
+  async paint() {
+    const config = { displayModeBar: false, responsive: true, doubleClick: false };
+    await Plotly.react(this.box, this.traces(), this.layout(), config);
+    if (!this.drawn) this.listen();
+    this.drawn = true;
+    this.name();
+  }
+
+  listen() {
+    this.box.on("plotly_click", (event) => this.open(event.points[0].customdata?.[0]));
+    this.box.on("plotly_doubleclick", () => this.zoomTo(null));
+    this.box.on("plotly_relayout", (change) => {
+      const of = (axis) => (`${axis}.range[0]` in change ? [change[`${axis}.range[0]`], change[`${axis}.range[1]`]] : null);
+      const [x, y] = [of("xaxis"), of("yaxis")];
+      if (x || y) this.zoomTo({ x: x ?? this.range?.x, y: y ?? this.range?.y }, false);
+    });
+  }
+
+  zoomTo(range, draws = true) {
+    this.range = range;
+    this.name();
+    if (draws) this.draw();
+  }
+
+  // Has what is exported as an image begin and end where the plot does.
+  name() {
+    const link = document.querySelector("a[data-export]");
+    if (!link) return;
+    const url = new URL(link.href);
+    const span = this.axis === "trial" ? this.range?.x : null;
+    for (const [name, value] of [["first", span && Math.max(1, Math.ceil(span[0]))], ["last", span && Math.max(1, Math.floor(span[1]))]]) {
+      value ? url.searchParams.set(name, value) : url.searchParams.delete(name);
+    }
+    link.href = url;
+  }
+
+  // Half or twice as much of the horizontal axis, around the trial that the keys have come to.
+  scale(factor) {
+    const [begin, end] = this.range?.x ?? [0, this.rows.at(-1).x * 1.01];
+    const middle = this.rows.find((row) => row.id === this.chosen)?.x ?? (begin + end) / 2;
+    const half = ((end - begin) * factor) / 2;
+    const whole = half * 2 >= this.rows.at(-1).x * 1.01;
+    this.zoomTo(whole ? null : { x: [Math.max(0, middle - half), Math.max(0, middle - half) + 2 * half] });
+  }
+
   // The trials in order, each with its place on the axis that is shown.
-  read() {
-    const { points, statuses } = this.data;
+  read({ points, statuses }) {
     return points.id.map((id, i) => ({
       id, trial: points.trial[i], x: points[this.axis][i], seconds: points.seconds[i], status: statuses[points.status[i]],
     }));
@@ -125,7 +188,8 @@ class Plot {
       this.dots("ok", timed),
       ...[...failed.keys()].sort().map((status) => ({ ...this.dots(status, failed.get(status)), yaxis: "y2" })),
       ...baselines,
-      this.best(timed, end),
+      ...(this.rivals.length ? [this.best("best so far of the other", this.rivals.filter((row) => row.seconds !== null), this.rivals.at(-1).x, "--two")] : []),
+      this.best("best so far", timed, end, "--good"),
     ];
   }
 
@@ -141,21 +205,21 @@ class Plot {
     };
   }
 
-  best(timed, end) {
+  best(name, timed, end, hue) {
     let least = Infinity;
     const better = timed.filter((row) => row.seconds < least && ((least = row.seconds), true));
     const last = better.length ? [{ x: end, seconds: least }] : [];
     const line = [...better, ...last];
     return {
-      name: "best so far", mode: "lines", hoverinfo: "skip",
+      name, mode: "lines", hoverinfo: "skip",
       x: line.map((row) => row.x), y: line.map((row) => row.seconds),
-      line: { color: colour("--good"), width: 2.5, shape: "hv" },
+      line: { color: colour(hue), width: 2.5, shape: "hv" },
     };
   }
 
-  // Seconds from the fastest to the slowest that is worth showing.
-  range() {
-    const times = this.rows.filter((row) => row.seconds !== null).map((row) => row.seconds);
+  // Seconds from the fastest to the slowest that is worth showing; null: nothing has a time.
+  spread() {
+    const times = [...this.rows, ...this.rivals].filter((row) => row.seconds !== null).map((row) => row.seconds);
     const slowest = Math.max(...times);
     const near = (baseline) => !times.length || baseline.seconds <= FAR * slowest;
     for (const [i, baseline] of this.data.baselines.entries()) {
@@ -163,31 +227,36 @@ class Plot {
       if (note) note.hidden = near(baseline);
     }
     const marks = [...times, ...this.data.baselines.filter(near).map((baseline) => baseline.seconds)];
-    if (!marks.length) return [1e-3, 1e-2];
+    if (!marks.length) return null; // lanes of failed trials are all there is
     const [low, high] = [Math.min(...marks), Math.max(...marks)];
     const room = (high / low) ** 0.06 * 1.01;
     return [low / room, high * room];
   }
 
   layout() {
-    const [low, high] = this.range();
+    const span = this.spread();
+    const [low, high] = span ?? [1, 1];
     const lanes = new Set(this.rows.filter((row) => row.seconds === null).map((row) => row.status));
     const height = lanes.size * LANE;
-    const last = this.rows.at(-1)?.x || 1;
-    const marks = ticks(low, high);
-    const axis = { gridcolor: colour("--grid"), linecolor: colour("--line"), zeroline: false, fixedrange: true };
+    const own = this.rows.at(-1).x || 1;
+    const rival = this.rivals.at(-1)?.x ?? 0;
+    const last = rival > LONGER * own ? own : Math.max(own, rival); // this is the page of one of them
+    const shown = this.range?.y?.map((power) => 10 ** power) ?? [low, high];
+    const marks = span ? ticks(...shown) : [];
+    const axis = { gridcolor: colour("--grid"), linecolor: colour("--line"), zeroline: false, fixedrange: !this.zooms };
     const narrow = this.box.clientWidth < 600;
     return {
       font: { family: getComputedStyle(document.body).fontFamily, size: 12, color: colour("--muted") },
       paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
       margin: { l: narrow || !lanes.size ? 62 : 118, r: 12, t: 8, b: 44 },
-      showlegend: false, dragmode: false, hovermode: "closest",
+      showlegend: false, dragmode: this.zooms ? "zoom" : false, hovermode: "closest",
       hoverlabel: { bgcolor: colour("--text"), bordercolor: colour("--text"), font: { color: colour("--surface") } },
-      xaxis: { ...axis, title: { text: NAMES[this.axis], standoff: 8 }, range: [0, last * 1.01], anchor: lanes.size ? "y2" : "y",
+      xaxis: { ...axis, title: { text: NAMES[this.axis], standoff: 8 }, range: this.range?.x ?? [0, last * 1.01], anchor: lanes.size ? "y2" : "y",
         tickformat: this.axis === "trial" ? ",d" : "", nticks: narrow ? 5 : 12 },
-      yaxis: { ...axis, type: "log", domain: [lanes.size ? height + 0.03 : 0, 1], range: [Math.log10(low), Math.log10(high)],
+      yaxis: { ...axis, type: "log", domain: [lanes.size ? height + 0.03 : 0, 1], visible: span !== null,
+        range: this.range?.y ?? [Math.log10(low), Math.log10(high)],
         tickvals: marks, ticktext: marks.map(formatSeconds) },
-      yaxis2: { ...axis, type: "category", domain: [0, Math.max(height, 0.01)], dtick: 1, visible: lanes.size > 0, showgrid: false,
+      yaxis2: { ...axis, fixedrange: true, type: "category", domain: [0, Math.max(height, 0.01)], dtick: 1, visible: lanes.size > 0, showgrid: false,
         range: [-0.6, lanes.size - 0.4], showticklabels: !narrow, tickfont: { size: 11 } },
     };
   }
@@ -197,7 +266,10 @@ class Plot {
     const last = this.rows.length - 1;
     const now = this.rows.findIndex((row) => row.id === this.chosen);
     const to = { ArrowRight: now + 1, ArrowLeft: now < 0 ? last : now - 1, Home: 0, End: last }[event.key];
-    if (event.key === "Enter") this.open(this.chosen);
+    const factor = { "+": 0.5, "=": 0.5, "-": 2 }[event.key];
+    if (factor) this.scale(factor);
+    else if (event.key === "0") this.zoomTo(null);
+    else if (event.key === "Enter") this.open(this.chosen);
     else if (event.key === "Escape") Plotly.Fx.unhover(this.box);
     else if (to !== undefined && last >= 0) {
       event.preventDefault();

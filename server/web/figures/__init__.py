@@ -1,0 +1,1 @@
+"""Figures as SVG, made on the server: they need no script, and are exported as they are shown."""

@@ -1,0 +1,71 @@
+"""The roofline: speed by arithmetic intensity, below what a device can do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from markupsafe import Markup
+
+from server.schemas import DeviceLimits, RooflinePoint
+from server.web.figures.svg import (
+    Scale,
+    around,
+    bottom_axis,
+    element,
+    figure,
+    left_axis,
+    path,
+)
+
+WIDTH, HEIGHT = 900, 460
+LEFT, RIGHT, TOP, BOTTOM = 84, 20, 34, 56
+NAMED = 12
+"""Points with their names; the others are in the table."""
+
+
+def roof(limits: DeviceLimits, points: Sequence[RooflinePoint]) -> Markup:
+    """The roof of one device, and the points that were reached on it."""
+    shown = [point for point in points if point.intensity]
+    ridge = limits.flops / limits.bytes_per_second
+    low, high = around([ridge / 30, ridge * 30, *(p.intensity for p in shown if p.intensity)])
+    x = Scale(low, high, LEFT, WIDTH - RIGHT, log=True)
+    speeds = [limits.flops / 1e9, *(p.gflops for p in shown)]
+    bottom, top = around([*speeds, min(speeds) / 10, low * limits.bytes_per_second / 1e9])
+    y = Scale(bottom, top, HEIGHT - BOTTOM, TOP, log=True)
+    parts = bottom_axis(
+        x, HEIGHT - BOTTOM, TOP, "FLOP a byte that has to be moved", [f"{v:g}" for v in x.ticks()]
+    )
+    parts += left_axis(y, LEFT, WIDTH - RIGHT, [f"{v:g}" for v in y.ticks()])
+    parts.append(element("text", "GFLOP/s", x=LEFT - 8, y=TOP - 14, text_anchor="end"))
+    peak = limits.flops / 1e9
+    slope = [
+        (x.at(low), y.at(low * limits.bytes_per_second / 1e9)),
+        (x.at(ridge), y.at(peak)),
+        (x.at(high), y.at(peak)),
+    ]
+    parts.append(path(slope, "roof"))
+    parts.append(path([(x.at(low), y.at(peak)), (x.at(ridge), y.at(peak))], "roof cache"))
+    parts.append(
+        element("text", f"{peak:.4g} GFLOP/s", x=WIDTH - RIGHT, y=y.at(peak) - 6, text_anchor="end")
+    )
+    for number, point in enumerate(sorted(shown, key=lambda p: -p.gflops)):
+        assert point.intensity is not None
+        place = x.at(point.intensity), y.at(point.gflops)
+        kind = "dot cached" if point.in_cache else "dot"
+        parts.append(element("circle", cx=place[0], cy=place[1], r=4.5, class_=kind))
+        if number < NAMED:
+            right = place[0] > WIDTH * 0.75
+            parts.append(
+                element(
+                    "text",
+                    point.workload_name[:24],
+                    x=place[0] + (-8 if right else 8),
+                    y=place[1] + 4,
+                    text_anchor="end" if right else None,
+                )
+            )
+    label = (
+        f"Roofline of device {limits.device}: {peak:.4g} GFLOP/s, "
+        f"{limits.bytes_per_second / 1e9:.4g} GB/s; {len(shown)} workloads below it."
+    )
+    return figure(WIDTH, HEIGHT, label, parts)
