@@ -22,6 +22,7 @@ from server.metrics import Metrics
 from server.routes import (
     events,
     exchange,
+    files,
     health,
     jobs,
     records,
@@ -63,7 +64,19 @@ def create_app(settings: Settings) -> FastAPI:
     app.add_middleware(Compression, minimum_size=1000, compresslevel=4)
     app.add_middleware(Heads)
     for module in (
-        *(jobs, trials, events, exchange, records, texts, workloads, workers, roofline, health),
+        *(
+            jobs,
+            trials,
+            events,
+            exchange,
+            records,
+            texts,
+            files,
+            workloads,
+            workers,
+            roofline,
+            health,
+        ),
     ):
         app.include_router(module.router)
     add_pages(app)

@@ -283,6 +283,11 @@ class Client:
         params = {"form": "asm" if form == "asm" else None}
         return self._request("GET", path, headers={"Accept": "*/*"}, params=params).text
 
+    def file(self, record_id: int, kind: str) -> bytes:
+        """The program of a record as a file: py, ll, s, o or h; of a GPU py, and cu or cl."""
+        path = f"/v1/records/{record_id}/files/{kind}"
+        return self._request("GET", path, headers={"Accept": "*/*"}).content
+
     def export_records(self, **filters: str | None) -> Iterator[bytes]:
         """Records that `filters` select, with their workloads and measurements, as the bytes of a
         log in parts. What breaks off raises ServiceUnreachable, and is to be begun anew."""

@@ -352,6 +352,22 @@ class Record(_Model):
     created_at: datetime = Field(examples=[_WHEN])
 
 
+class AssemblyLine(_Model):
+    """A label or an instruction; `source`: the line of the script that it comes from, null where
+    the compiler has lost that, or it comes from none."""
+
+    text: str = Field(examples=["\tvfmadd231ps\t%zmm17, %zmm19, %zmm2"])
+    source: int | None = Field(examples=[8])
+
+
+class Listing(_Model):
+    """A program's loop IR and assembly. `linked`: whether the lines of assembly have sources."""
+
+    script: str
+    assembly: list[AssemblyLine]
+    linked: bool
+
+
 class Measurement(_Model):
     """A repeated timing of a record."""
 

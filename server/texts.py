@@ -14,6 +14,9 @@ from records import Record, Store, Workload
 from server.examiner import Examiner
 
 Form = Literal["schedule", "script", "source", "asm"]
+Made = Literal["object", "header", "listing"]
+"""What is made of a program besides: an object file (in base64) and its header, and the listing of
+loop IR and assembly as JSON (`server.rendering`)."""
 
 MOST_CHARACTERS = 32 << 20
 """Of all texts that are kept."""
@@ -27,11 +30,11 @@ class Texts:
         self._kept: OrderedDict[str, str] = OrderedDict()
         self._characters = 0
 
-    async def tag(self, record_id: int, form: Form) -> str:
+    async def tag(self, record_id: int, form: Form | Made) -> str:
         """What changes when the text may. Raises NoRecord."""
         return _tag(await run_sync(self.store.get, record_id), form)
 
-    async def text(self, record_id: int, form: Form, client: str) -> str:
+    async def text(self, record_id: int, form: Form | Made, client: str) -> str:
         """The record's program, for the client with that key.
 
         Raises NoRecord, and ProblemError: 409 where it cannot be made again or is another program
@@ -58,7 +61,7 @@ class Texts:
             self._characters -= len(oldest)
 
 
-def _tag(record: Record, form: Form) -> str:
+def _tag(record: Record, form: Form | Made) -> str:
     state = (record.id, *record.key, form, record.status, record.final_seconds, __version__)
     return hashlib.sha256(repr(state).encode()).hexdigest()[:32]
 

@@ -158,6 +158,14 @@ def script(func: PrimFunc) -> str:
     return _Script().function(func)
 
 
+def numbered(func: PrimFunc) -> tuple[str, dict[int, int]]:
+    """The function as script text, and the number of the line, from 1, at which each loop, its
+    variable and each block (by id) begins."""
+    printer = _Script()
+    text = printer.function(func)
+    return text, printer.begins
+
+
 def format_node(node: Node) -> str:
     """Text of a part of a program, for messages."""
     printer = _Script()
@@ -169,6 +177,7 @@ class _Script:
     def __init__(self) -> None:
         self.lines: list[str] = []
         self.names = Names()
+        self.begins: dict[int, int] = {}
         self.bound: list[Var] = []  # kept, since names go by identity
 
     def function(self, func: PrimFunc) -> str:
@@ -246,6 +255,8 @@ class _Script:
                 break
             chain.append(below)
         last = chain[-1]
+        for loop in chain:
+            self.begins[id(loop)] = self.begins[id(loop.var)] = len(self.lines) + 1
         if len(chain) > 1:
             names = ", ".join(self.names.of(loop.var) for loop in chain)
             extents = ", ".join(self.number(x.extent) for x in chain)
@@ -270,6 +281,7 @@ class _Script:
         return f"T.{kind}({self.number(loop.extent)}{extra})"
 
     def block(self, block: Block, depth: int) -> None:
+        self.begins[id(block)] = len(self.lines) + 1
         self.emit(depth, f"with T.block({quote(block.name)}):")
         depth += 1
         for it, binding in zip(block.iters, block.bindings, strict=True):

@@ -18,7 +18,7 @@ from server.problems import ProblemError
 from server.routes import records as api
 from server.schemas import RecordDetail
 from server.state import ServiceOf
-from server.web.records import final_seconds
+from server.web.records import apply_of, final_seconds
 from server.web.render import NOTHING, page, seconds, words
 
 router = APIRouter(include_in_schema=False)
@@ -62,7 +62,7 @@ async def compare_page(
     problem = ""
     rows: list[Row] = []
     try:
-        texts = [_apply(await service.texts.text(n, "schedule", client.key)) for n in (a, b)]
+        texts = [apply_of(await service.texts.text(n, "schedule", client.key)) for n in (a, b)]
         rows = await run_sync(lambda: list(side_by_side(*texts)))
     except ProblemError as e:
         problem = e.detail
@@ -129,15 +129,6 @@ def folded(rows: Sequence[Row]) -> list[Row]:
     if gap:
         out.append(Row("equal", _line(0, None), _line(0, None), gap))
     return out
-
-
-def _apply(module: str) -> list[str]:
-    """The lines of a schedule's `apply`, which is what two records of a workload differ in."""
-    lines = module.splitlines()
-    starts = [i for i, line in enumerate(lines) if line.startswith("def apply(")]
-    begin = starts[0] if starts else 0
-    ends = (i for i in range(begin + 1, len(lines)) if lines[i][:1] not in ("", " "))
-    return "\n".join(lines[begin : next(ends, len(lines))]).rstrip().splitlines()
 
 
 def _verdict(a: RecordDetail, b: RecordDetail) -> str:

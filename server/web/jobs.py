@@ -17,6 +17,7 @@ from server.jobs import shown
 from server.problems import ProblemError
 from server.routes import jobs as api
 from server.routes.common import Cursor, JobId
+from server.routes.files import kinds_of
 from server.schemas import CancelRequest, CloneRequest, Job, JobState, ResumeRequest
 from server.state import ServiceOf
 from server.web.course import Baseline, Course, baselines_of, growth
@@ -143,6 +144,7 @@ def job_page(
         "job.html",
         job=job,
         other=beside,
+        files=kinds_of(job.target)[:1],
         alike=_alike(store, job),
         workload=store.workload(job.workload_key),
         live=job.state in LIVE,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,6 +17,7 @@ from server.auth import Client, ClientOf
 from server.problems import ProblemError
 from server.routes import records as api
 from server.routes.common import RecordId
+from server.routes.files import kinds_of, listing_of
 from server.schemas import RecordDetail
 from server.state import Service, ServiceOf
 from server.texts import Form
@@ -88,6 +90,7 @@ def _found(service: Service, glances: Glances, record_id: int) -> dict[str, Any]
         "other": best if best != record.id else None,
         "final": final,
         "drawing": _drawing(record) if final is not None else None,
+        "files": kinds_of(record.target),
     }
 
 
@@ -109,6 +112,30 @@ async def text_page(
     )
 
 
+@router.get("/records/{record_id}/listing")
+async def listing_page(
+    request: Request, service: ServiceOf, client: ClientOf, record_id: RecordId
+) -> HTMLResponse:
+    """Loop IR beside the assembly made of it, line by line."""
+    found = await listing_of(service, record_id, client.key)
+    script = await run_sync(highlighted, found.script, "python")
+    made = Counter(line.source for line in found.assembly if line.source is not None)
+    firsts = {line.source: n for n, line in reversed(list(enumerate(found.assembly, start=1)))}
+    return page(
+        request,
+        "listing.html",
+        record_id=record_id,
+        # A mark of the highlighter spans no line: the grammar of Python has strings of several
+        # lines, and what is printed here has none.
+        script=[Markup(line) for line in script.splitlines()],
+        assembly=found.assembly,
+        linked=found.linked,
+        made=made,
+        firsts=firsts,
+        instructions=sum(not line.text.endswith(":") for line in found.assembly),
+    )
+
+
 async def _forms(service: Service, client: Client, record: RecordDetail) -> list[dict[str, Any]]:
     """The forms for the template: the schedule with its text, the others to be fetched.
 
@@ -119,10 +146,23 @@ async def _forms(service: Service, client: Client, record: RecordDetail) -> list
     except ProblemError as e:
         return [_shown(FORMS["schedule"], record.id, Markup.escape(e.detail))]
     first = await run_sync(highlighted, schedule, FORMS["schedule"].language)
+    alone = await run_sync(highlighted, "\n".join(apply_of(schedule)), "python")
+    head = {**_shown(FORMS["schedule"], record.id, alone), "id": "apply", "title": "apply(sch)"}
+    head |= {"hint": "the schedule alone", "whole": True}
+    forms = forms_of(record.target).values()
     return [
-        _shown(shown, record.id, first if shown.id == "schedule" else None)
-        for shown in forms_of(record.target).values()
+        head,
+        *(_shown(f, record.id, first if f.id == "schedule" else None) for f in forms),
     ]
+
+
+def apply_of(module: str) -> list[str]:
+    """The lines of a schedule's `apply`, which is what two records of a workload differ in."""
+    lines = module.splitlines()
+    starts = [i for i, line in enumerate(lines) if line.startswith("def apply(")]
+    begin = starts[0] if starts else 0
+    ends = (i for i in range(begin + 1, len(lines)) if lines[i][:1] not in ("", " "))
+    return "\n".join(lines[begin : next(ends, len(lines))]).rstrip().splitlines()
 
 
 def _shown(form: ShownForm, record_id: int, text: Markup | None) -> dict[str, Any]:
@@ -133,6 +173,7 @@ def _shown(form: ShownForm, record_id: int, text: Markup | None) -> dict[str, An
         "raw": f"/v1/records/{record_id}/{form.path}",
         "page": f"/records/{record_id}/text/{form.id}",
         "text": text,
+        "whole": False,
     }
 
 

@@ -83,6 +83,7 @@ def paths(database) -> list[str]:
         *("/", "/submit", "/submit?by=script", "/workloads", f"/workloads/{key}", "/workers"),
         *(f"/jobs/{job}" for job in (jobs.tuned, jobs.failed)),
         *(f"/records/{best}", f"/records/{failed}", f"/records/{best}/text/script"),
+        f"/records/{best}/listing",
         *(f"/compare?a=1&b={best}", "/login", "/roofline"),
         *(f"/jobs/{jobs.tuned}/{page}" for page in ("trials", "decisions")),
     ]
@@ -130,6 +131,7 @@ def test_submit_watch_open_the_best_copy_its_schedule_and_run_it(browser, tmp_pa
 
         page.get_by_role("link", name="Open the best").click()
         page.wait_for_url(re.compile("/records/"))
+        page.locator("#text-schedule-section > summary").click()
         page.locator("#text-schedule-section").get_by_role("button", name="Copy").click()
         expect(page.locator("#announce")).to_have_text("Schedule copied")
         module = page.evaluate("navigator.clipboard.readText()")
@@ -496,5 +498,6 @@ def test_copying_works_where_there_is_no_clipboard_api(opened, database):
     with opened(f"/records/{best_of(database)}") as tab:
         page = tab.page
         page.evaluate("Object.defineProperty(navigator, 'clipboard', {value: undefined})")
+        page.locator("#text-schedule-section > summary").click()
         page.locator("#text-schedule-section").get_by_role("button", name="Copy").click()
         expect(page.locator("#announce")).to_have_text("Schedule copied")

@@ -48,6 +48,8 @@ class Builder:
         self.stack = [Region(0)]
         self.depth_of: dict[str, int] = {}
         self.count = 0
+        self.mark = ""
+        """What ends each instruction: where it comes from, if that is asked for."""
 
     @property
     def here(self) -> Region:
@@ -76,7 +78,7 @@ class Builder:
             found = self.fresh()
             region.known[text] = found
             self.depth_of[found] = depth
-            region.append(f"  {found} = {text}")
+            region.append(f"  {found} = {text}{self.mark}")
         return found
 
     def inst(self, text: str) -> str:
@@ -84,12 +86,12 @@ class Builder:
         effects)."""
         name = self.fresh()
         self.depth_of[name] = self.here.depth
-        self.here.append(f"  {name} = {text}")
+        self.here.append(f"  {name} = {text}{self.mark}")
         return name
 
     def do(self, text: str) -> None:
         """An instruction without a result (a store, a branch)."""
-        self.here.append(f"  {text}")
+        self.here.append(f"  {text}{self.mark}")
 
     def label(self, name: str) -> None:
         """Start a basic block."""
@@ -117,6 +119,15 @@ class Builder:
         """Close the innermost region; its values are not known outside."""
         self.stack.pop()
         self.here.inner_open = False
+
+    @contextmanager
+    def at(self, line: int | None) -> Iterator[None]:
+        """Within it, instructions come from that line of the program; None: from where they did."""
+        before = self.mark
+        if line is not None:
+            self.mark = f", !dbg !L{line}"
+        yield
+        self.mark = before
 
     @contextmanager
     def before(self, depth: int) -> Iterator[None]:

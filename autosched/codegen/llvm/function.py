@@ -105,19 +105,22 @@ class FunctionWriter:
             some = b.op(f"icmp slt i64 {low}, {high}")
             enter = f"br i1 {some}, label %{head}, label %{leave}"
         before = self.label
+        line = self.module.lines.get(id(var))
         b.open()
-        b.do(enter)
-        b.label(head)
-        counter = b.name(f"%i{n}")
-        b.do(f"{counter} = phi i64 [ {low}, %{before} ], [ {counter}.next, %{latch} ]")
+        with b.at(line):
+            b.do(enter)
+            b.label(head)
+            counter = b.name(f"%i{n}")
+            b.do(f"{counter} = phi i64 [ {low}, %{before} ], [ {counter}.next, %{latch} ]")
         self.label = head
         env[var] = counter
         body()
-        b.do(f"br label %{latch}")
-        b.label(latch)
-        b.do(f"{counter}.next = add nsw i64 {counter}, 1")
-        b.do(f"{counter}.more = icmp slt i64 {counter}.next, {high}")
-        b.do(f"br i1 {counter}.more, label %{head}, label %{leave}")
+        with b.at(line):
+            b.do(f"br label %{latch}")
+            b.label(latch)
+            b.do(f"{counter}.next = add nsw i64 {counter}, 1")
+            b.do(f"{counter}.more = icmp slt i64 {counter}.next, {high}")
+            b.do(f"br i1 {counter}.more, label %{head}, label %{leave}")
         b.close()
         b.label(leave)
         self.label = leave
@@ -187,6 +190,10 @@ class FunctionWriter:
 
     def node(self, node: Node) -> None:
         """Write a loop or a block."""
+        with self.b.at(self.module.lines.get(id(node))):
+            self._node(node)
+
+    def _node(self, node: Node) -> None:
         if isinstance(node, Block):
             self.block(node)
             return
@@ -195,7 +202,8 @@ class FunctionWriter:
         if self.index.lanes is None and short:
             tile = self.tile(node)
             if tile is not None:
-                TileWriter(self, tile).write()
+                with self.b.at(self.module.lines.get(id(tile.block))):
+                    TileWriter(self, tile).write()
                 return
         if node.annotation(KEY) is not None:
             self.tensor(node)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,9 +44,13 @@ def generate(func: PrimFunc, target: Target, entry: str = "autosched_kernel") ->
 
     Raises CodegenError for what has no code here (thread bindings).
     """
-    # Whole vectors that hold nothing go. Idle lanes stay: reading a padded panel needs no mask.
-    func = end_early(func, "vectorized", target.vector_bytes)
-    return ModuleWriter(func, target, entry).write()
+    return ModuleWriter(as_written(func, target), target, entry).write()
+
+
+def as_written(func: PrimFunc, target: Target) -> PrimFunc:
+    """A lowered function as its code is written: whole vectors that hold nothing go. Idle lanes
+    stay: reading a padded panel needs no mask."""
+    return end_early(func, "vectorized", target.vector_bytes)
 
 
 def _check_halves(block: Block, target: Target) -> None:
@@ -64,8 +68,13 @@ def _check_halves(block: Block, target: Target) -> None:
 class ModuleWriter:
     """Writes the module: the entry, the body and one function a parallel loop."""
 
-    def __init__(self, func: PrimFunc, target: Target, entry: str) -> None:
+    def __init__(
+        self, func: PrimFunc, target: Target, entry: str, lines: Mapping[int, int] | None = None
+    ) -> None:
         self.func, self.target, self.entry = func, target, entry
+        self.lines = lines or {}
+        """The line of the printed program at which a loop, its variable or a block (by id) begins;
+        then instructions are marked by it (`listing`)."""
         self.declarations: dict[str, str] = {}
         self.functions: list[str] = []
         self.count = 0
@@ -295,7 +304,8 @@ class ModuleWriter:
             self._decode(part.inside, flat, chain)
             part.inside.body(chain[-1])
 
-        part.inside.loop(flat, "%begin", "%end", body)
+        with part.inside.b.at(self.lines.get(id(loop))):
+            part.inside.loop(flat, "%begin", "%end", body)
         part.define()
         return part
 

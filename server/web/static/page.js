@@ -93,3 +93,5 @@ if (document.getElementById("plot")) import("./plot.js").then((plot) => plot.sta
 if (document.querySelector("form.try")) import("./docs.js").then((docs) => docs.start());
 
 if (document.querySelector("button[data-png]")) import("./export.js").then((exports) => exports.start());
+
+if (document.getElementById("listing")) import("./listing.js").then((listing) => listing.start());
