@@ -173,6 +173,7 @@ _SELECTS: dict[str, ColumnElement[bool]] = {
     "state": JobRow.state == bindparam("state"),
     "client": JobRow.client == bindparam("client"),
     "workload_key": JobRow.workload_key == bindparam("workload_key"),
+    "batch_id": JobRow.batch_id == bindparam("batch_id"),
     "device": JobRow.device == bindparam("device"),
     # Part of the job's name or of its workload's.
     "name": or_(

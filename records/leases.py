@@ -18,15 +18,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import (
-    Connection,
-    delete,
-    select,
-)
+from sqlalchemy import Connection, bindparam, delete, select
+from sqlalchemy.orm import aliased
 
 from records import again, events, turns
 from records.again import RESUMED
-from records.errors import LeaseLost, RecordError, StoreUnavailable
+from records.errors import KeyReused, LeaseLost, RecordError, StoreUnavailable
 from records.jobs import job_of
 from records.rows import chunks
 from records.schema import (
@@ -52,6 +49,7 @@ from records.types import (
     CANCELLING,
     ENDED,
     HELD,
+    LOCAL,
     PAUSED,
     PAUSING,
     PHASE,
@@ -182,17 +180,25 @@ class JobQueue:
         return removed
 
     def claim(self, owner: str, seconds: float) -> Job | None:
-        """The next job, running under a new lease of `owner` for `seconds`; None if none waits.
+        """The first of what `claim_together` claims; None if none waits."""
+        found = self.claim_together(owner, seconds)
+        return found[0] if found else None
+
+    def claim_together(self, owner: str, seconds: float) -> list[Job]:
+        """The next job, running under a new lease of `owner` for `seconds`, and those of its batch
+        that wait, too, for one process to work on; empty if none waits.
 
         Of the client that has the fewest jobs running, of these the one whose turn is longest ago;
         of its jobs that of the highest priority, then the oldest. Jobs that wait out a pause
         (`retry`) are passed over.
         """
 
-        def work(connection: Connection) -> Job | None:
-            job_id = connection.execute(turns.NEXT).scalar()
-            if job_id is None:
-                return None
+        def work(connection: Connection) -> list[Job]:
+            first = connection.execute(turns.NEXT).scalar()
+            if first is None:
+                return []
+            waiting = connection.scalars(_MATES, {"first": first}).all()
+            ids = [first, *(one for one in waiting if one != first)]
             values = {
                 "state": RUNNING,
                 "error": None,
@@ -203,8 +209,34 @@ class JobQueue:
                 "not_before": None,
                 "phase": PREPARING[0],
                 "notice": None,
+                "device_part": 1.0 / len(ids),
             }
-            return change(connection, job_id, values, "claimed")
+            return [change(connection, job_id, values, "claimed") for job_id in ids]
+
+        return self._db.write(work)
+
+    def submit_batch(
+        self, submissions: Sequence[Submission], key: SubmissionKey | None
+    ) -> tuple[str, bool]:
+        """The id of the batch of the jobs submitted, all in one transaction or none, and whether it
+        is new; `key` names them as one request, and is that of the first.
+
+        Raises KeyReused, QueueFull, QuotaExceeded and what else one of them is refused for.
+        """
+        batch_id = submissions[0].batch_id
+        assert batch_id is not None
+
+        def work(connection: Connection) -> tuple[str, bool]:
+            Entrance(connection, self._bounds)  # nobody else takes the key meanwhile
+            if key is not None and (known := taken(connection, key)) is not None:
+                found = job_of(connection, known).batch_id
+                if found is None:
+                    raise KeyReused(f"the key {key.key!r} was used before, for a single job")
+                return found, False
+            for answer in take(connection, submissions, self._bounds, {}):
+                if isinstance(answer, RecordError):
+                    raise answer
+            return batch_id, True
 
         return self._db.write(work)
 
@@ -365,6 +397,16 @@ class JobQueue:
         return self._db.write(work)
 
 
+_OF_FIRST = aliased(JobRow)
+_MATES = (
+    select(JobRow.id)
+    .join(_OF_FIRST, _OF_FIRST.batch_id == JobRow.batch_id)
+    .where(_OF_FIRST.id == bindparam("first"))
+    .where(JobRow.state == QUEUED, JobRow.origin == LOCAL)
+    .order_by(JobRow.id)
+    .with_for_update(skip_locked=True, key_share=True, of=JobRow)
+)
+"""The jobs of the batch of one that wait."""
 _AHEAD = (
     select(JobRow.id, JobRow.lease_until, JobRow.updated_at)
     .where(JobRow.state.in_(HELD), JobRow.lease_until.is_not(None))

@@ -181,6 +181,7 @@ class JobRow(Base):
     ended_at: Mapped[datetime | None]
     token_id: Mapped[str | None] = mapped_column(String(12))
     batch_id: Mapped[str | None] = mapped_column(String(32))
+    device_part: Mapped[float] = mapped_column(server_default="1")
 
     __table_args__ = (
         Index("ix_jobs_resume", "workload_key", "target", "seed", "created_at"),

@@ -238,6 +238,7 @@ class Store:
         device: str | None = None,
         name: str | None = None,
         tag: str | None = None,
+        batch_id: str | None = None,
         created_after: datetime | None = None,
         created_before: datetime | None = None,
         limit: int = 100,
@@ -250,7 +251,8 @@ class Store:
             return jobs.page(
                 connection, limit=limit, before=before,
                 state=state, client=client, workload_key=workload_key, device=device, name=name,
-                tag=tag, created_after=created_after, created_before=created_before,
+                tag=tag, batch_id=batch_id, created_after=created_after,
+                created_before=created_before,
             )  # fmt: skip
 
     def job_id(self, text: str) -> str:

@@ -87,6 +87,7 @@ class Submission:
     name: str | None = None
     tags: Sequence[str] = ()
     spender: Spender = NO_TOKEN
+    batch_id: str | None = None
     library: bool = False
     """Whether the workload's name and arguments are those of the operator library, which go before
     any other name that it is stored under."""
@@ -256,6 +257,7 @@ def _row(job_id: str, submission: Submission) -> dict[str, Any]:
         "name": submission.name,
         "tags": tuple(submission.tags),
         "token_id": submission.spender.token_id,
+        "batch_id": submission.batch_id,
     }
 
 
@@ -310,7 +312,8 @@ _USAGE = select(
         + case(
             (
                 JobRow.lease_owner.is_not(None),
-                func.coalesce(seconds_between(JobRow.claimed_at, database_time()), 0.0),
+                func.coalesce(seconds_between(JobRow.claimed_at, database_time()), 0.0)
+                * JobRow.device_part,
             ),
             else_=0.0,
         )

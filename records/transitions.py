@@ -22,7 +22,7 @@ def free(*, late: bool = False) -> dict[str, Any]:
         "lease_owner": None,
         "lease_until": None,
         "phase": None,
-        "run_seconds": JobRow.run_seconds + spent,
+        "run_seconds": JobRow.run_seconds + spent * JobRow.device_part,
     }
 
 

@@ -116,7 +116,8 @@ class Job:
     one client's queued jobs those of the highest `priority` are claimed first, none before its
     `not_before`; the lease says who works on one (`leases.py`).
 
-    A job of a batch (`batch_id`) is worked on with the others of it, on one budget of trials.
+    Jobs of a batch (`batch_id`) are worked on by one process, on one budget of trials;
+    `device_part` is the part of that process's time that counts for one.
     `name` and `tags` are its submitter's, `token_id` that of the token it was submitted with. A
     running job has a `phase`. `notice` says what its state does not: why it ended with fewer trials
     than were asked for, that nothing was gained. `run_seconds`: how long it was worked on, without
@@ -154,6 +155,7 @@ class Job:
     ended_at: datetime | None = None
     token_id: str | None = None
     batch_id: str | None = None
+    device_part: float = 1.0
 
 
 class SubmissionKey(NamedTuple):

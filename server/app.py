@@ -20,6 +20,7 @@ from server.gate import Gate
 from server.heads import Heads
 from server.metrics import Metrics
 from server.routes import (
+    batches,
     events,
     exchange,
     files,
@@ -36,6 +37,12 @@ from server.settings import Settings
 from server.state import running
 from server.web import add_pages
 from server.web.problems import ProblemPages
+
+ROUTES = (
+    *(jobs, batches, trials, events, exchange, records, texts, files, workloads, workers),
+    *(roofline, health),
+)
+"""Modules with a router, in the order in which their routes are tried."""
 
 
 def create_app(settings: Settings) -> FastAPI:
@@ -63,21 +70,7 @@ def create_app(settings: Settings) -> FastAPI:
     # for a few percent.
     app.add_middleware(Compression, minimum_size=1000, compresslevel=4)
     app.add_middleware(Heads)
-    for module in (
-        *(
-            jobs,
-            trials,
-            events,
-            exchange,
-            records,
-            texts,
-            files,
-            workloads,
-            workers,
-            roofline,
-            health,
-        ),
-    ):
+    for module in ROUTES:
         app.include_router(module.router)
     add_pages(app)
     return app

@@ -71,7 +71,8 @@ class Heartbeat:
     """Renews the lease; leaves the run when it is lost, or when the job is to be cancelled.
 
     A run that does not come to its end `LEAVE_SECONDS` after it was told to leave is ended here:
-    `settle` is called and the process exits.
+    `settle` is called and the process exits. `jobs`: how many the process works on, each with a
+    heartbeat of its own.
     """
 
     def __init__(
@@ -82,9 +83,11 @@ class Heartbeat:
         seconds: float,
         leaving: Exit,
         settle: Callable[[], None],
+        jobs: int = 1,
     ) -> None:
         self.store, self.queue, self.lease = store, queue, lease
         self.seconds, self.leaving, self.settle = seconds, leaving, settle
+        self.jobs = jobs
         self.lease_ends = time.monotonic() + seconds
         """By this process's clock, and so no later than by the database's."""
         self.preparing: Preparing | None = None
@@ -112,7 +115,7 @@ class Heartbeat:
             self._totals = totals
 
     def _run(self) -> None:
-        while not self._stopped.wait(TICK_SECONDS):
+        while not self._stopped.wait(TICK_SECONDS * self.jobs):
             if self.leaving.asked.is_set():
                 self._end_late()
                 return
@@ -132,7 +135,8 @@ class Heartbeat:
                 self.leaving.ask(Why.LOST)
         else:
             if job.state == CANCELLING:
-                self.leaving.ask(Why.CANCELLED)
+                # Of a batch the others go on: all are put back, and this one is cancelled by that.
+                self.leaving.ask(Why.CANCELLED if self.jobs == 1 else Why.PARKED)
             elif job.state == PAUSING:
                 self.leaving.ask(Why.PARKED)
         if self.preparing is not None and (reason := self.preparing.overrun()) is not None:

@@ -31,7 +31,7 @@ def _shown(job: StoredJob, title: Title, now: datetime) -> Job:
     best, baseline = job.best_seconds, job.baseline_seconds
     spent = job.run_seconds
     if job.state in HELD and job.claimed_at is not None:
-        spent += max(0.0, (now - job.claimed_at).total_seconds())
+        spent += max(0.0, (now - job.claimed_at).total_seconds()) * job.device_part
     left = job.trials_requested - job.trials_done
     searching = job.phase == "searching" and job.trials_done > 0
     values: dict[str, Any] = {

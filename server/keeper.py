@@ -41,11 +41,20 @@ class Keeper(RecordToStore):
     def __init__(self, store: Store, lease: Lease, heartbeat: Heartbeat) -> None:
         super().__init__(store.name)
         self._store: Store = store
-        self._lease, self._heartbeat = lease, heartbeat
+        self.lease, self.heartbeat = lease, heartbeat
         self._queue = JobQueue(store)
         self._trials = 0
         self.of_quota = False
         """Whether the run's time budget is what is left of its token's device seconds."""
+
+    @property
+    def job_id(self) -> str:
+        """The job's."""
+        return self.lease.job_id
+
+    def note(self, text: str) -> None:
+        """Has the job's notice say so."""
+        self._notices[self.job_id].append(text)
 
     def patiently(self, write: Callable[[], T]) -> T:
         """What `write` returns, tried again while the database is away and the lease lasts."""
@@ -53,7 +62,7 @@ class Keeper(RecordToStore):
             try:
                 return write()
             except StoreUnavailable:
-                if time.monotonic() > self._heartbeat.lease_ends:
+                if time.monotonic() > self.heartbeat.lease_ends:
                     raise
                 time.sleep(RETRY_SECONDS)
 
@@ -61,7 +70,7 @@ class Keeper(RecordToStore):
         self, workload_key: str, target: str, seed: int, device: str
     ) -> tuple[Job, list[Record]]:
         """The job and its records."""
-        store, job_id = self._store, self._lease.job_id
+        store, job_id = self._store, self.lease.job_id
         job = store.job(job_id)
         found = store.records(job_id=job_id)
         records = [record for record in found if record.origin == LOCAL]
@@ -72,7 +81,7 @@ class Keeper(RecordToStore):
 
     def on_start(self, workload: Workload, job: JobInfo) -> None:
         self.patiently(
-            lambda: self._store.update_job(self._lease.job_id, lease=self._lease, device=job.device)
+            lambda: self._store.update_job(self.lease.job_id, lease=self.lease, device=job.device)
         )
 
     def on_notice(self, job: JobInfo, text: str) -> None:
@@ -81,14 +90,14 @@ class Keeper(RecordToStore):
         super().on_notice(job, text)
 
     def on_phase(self, phase: str) -> None:
-        self.patiently(lambda: self._queue.enter(self._lease, phase))
-        if (preparing := self._heartbeat.preparing) is not None:
+        self.patiently(lambda: self._queue.enter(self.lease, phase))
+        if (preparing := self.heartbeat.preparing) is not None:
             preparing.phase = phase
             if phase not in PREPARING:
-                self._heartbeat.preparing = None
+                self.heartbeat.preparing = None
 
     def on_records(self, records: Sequence[Record]) -> None:
-        stored = self.patiently(lambda: self._store.add_records(list(records), lease=self._lease))
+        stored = self.patiently(lambda: self._store.add_records(list(records), lease=self.lease))
         news = []
         for record in stored:
             self._ids[record.key] = record.id
@@ -105,12 +114,12 @@ class Keeper(RecordToStore):
                     "at": round(record.created_at.timestamp(), 3),
                 }
             )
-        self._heartbeat.note(news, trials_done=self._trials)
+        self.heartbeat.note(news, trials_done=self._trials)
 
     def on_measurements(self, record: Record, measurements: Sequence[Measurement]) -> None:
         record_id = self._ids[record.key]
         self.patiently(
-            lambda: self._store.add_measurements(record_id, list(measurements), lease=self._lease)
+            lambda: self._store.add_measurements(record_id, list(measurements), lease=self.lease)
         )
 
     def on_finish(self, job: JobInfo, state: str, error: str | None) -> None:
@@ -123,7 +132,7 @@ class Keeper(RecordToStore):
         """What the job had when it was submitted or resumed, and was worked on since, in this run
         too: that began when the job was claimed."""
         spent, trials, since, after = 0.0, 0, None, 0
-        while events := self._store.events(self._lease.job_id, kind=STATE, after_id=after):
+        while events := self._store.events(self.lease.job_id, kind=STATE, after_id=after):
             for event in events:
                 if since is not None:
                     spent += _seconds(since, event.created_at)

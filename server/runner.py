@@ -45,10 +45,17 @@ class Assignment:
     prepare_bytes: int
     device_seconds: float | None
     """What is left of the quota of the job's token; None: any number."""
+    mates: tuple[tuple[str, int], ...] = ()
+    """The other jobs of a batch, each with the epoch of its lease."""
 
     @property
     def lease(self) -> Lease:
         return Lease(self.job_id, self.epoch)
+
+    @property
+    def leases(self) -> list[Lease]:
+        """Those of all jobs."""
+        return [self.lease, *(Lease(job_id, epoch) for job_id, epoch in self.mates)]
 
     def line(self) -> bytes:
         """As it is sent."""
@@ -198,6 +205,10 @@ def main() -> int:
 
     threading.Thread(target=watch, name="server", daemon=True).start()
     try:
+        if assignment.mates:
+            from server.batch import run as run_batch
+
+            return run_batch(assignment, leaving)
         return run(assignment, leaving)
     except Leave:  # before there was anything to leave
         return DONE

@@ -119,6 +119,32 @@ class JobRequest(_Request):
     tags: list[Tag] = Field(default=[], max_length=16, examples=[["release", "resnet"]])
 
 
+class BatchItem(_Request):
+    """A workload of a batch; `weight`: how often it is called."""
+
+    workload: NamedWorkload | ScriptWorkload
+    weight: float = Field(default=1.0, gt=0, le=1e6, allow_inf_nan=False)
+
+
+class BatchRequest(_Request):
+    """Several workloads to be tuned on one budget: `num_measure_trials`, `time_budget_s` and
+    `early_stopping` are those of all together, spent where the weighted sum of their times falls
+    fastest."""
+
+    workloads: list[BatchItem] = Field(
+        min_length=1,
+        max_length=32,
+        examples=[[{"workload": {"name": "matmul", "args": [512, 512, 512]}, "weight": 2.0}]],
+    )
+    target: str = Field(default="llvm", min_length=1, max_length=1000)
+    options: JobOptions = Field(default=JobOptions())
+    priority: Whole = Field(default=0, ge=-100, le=100)
+    name: str | None = Field(
+        default=None, min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]+$"
+    )
+    tags: list[Tag] = Field(default=[], max_length=16)
+
+
 class CloneRequest(_Request):
     """Another job like one that is there."""
 
@@ -186,10 +212,25 @@ class Job(_Model):
     queue_place: int | None = Field(None, examples=[3])
     error: str | None
     notice: str | None = None
+    batch_id: str | None = Field(None, examples=[JOB_ID])
     origin: Literal["local", "import"]
     created_at: datetime = Field(examples=[_WHEN])
     updated_at: datetime = Field(examples=[_WHEN])
     ended_at: datetime | None = None
+
+
+class Batch(_Model):
+    """Jobs that were submitted together, in the order of their submission; trials are those of all,
+    `states` how many of them are in each."""
+
+    id: str = Field(examples=[JOB_ID])
+    name: str | None = Field(examples=["resnet"])
+    client: str
+    states: dict[str, int] = Field(examples=[{"running": 2}])
+    trials_requested: int = Field(examples=[128])
+    trials_done: int = Field(examples=[17])
+    created_at: datetime = Field(examples=[_WHEN])
+    jobs: list[Job]
 
 
 class CancelReport(_Model):

@@ -8,13 +8,20 @@ from functools import partial
 from typing import Any
 
 from autosched.tuning import TuningOptions
-from records import SubmissionKey, Workload
+from records import SubmissionKey, Workload, new_job_id
 from records.submissions import Submission
 from records.types import LOCAL
 from server.auth import Client
 from server.jobs import shown
 from server.problems import refused
-from server.schemas import CloneRequest, Job, JobRequest, NamedWorkload
+from server.schemas import (
+    BatchRequest,
+    CloneRequest,
+    Job,
+    JobRequest,
+    NamedWorkload,
+    ScriptWorkload,
+)
 from server.state import Service
 
 
@@ -37,12 +44,7 @@ async def submit(
     await service.workers.check(examined.target)
     options = request.options
     client.check_priority(request.priority)
-    workload, name = Workload(**examined.workload), request.name
-    library = isinstance(request.workload, NamedWorkload)
-    if not library:
-        # What a script calls its function names this job, and nobody else's workload.
-        name = name or workload.name
-        workload = replace(workload, name=f"program_{workload.key[2:10]}", args=None)
+    workload, name, library = _named(Workload(**examined.workload), request.workload, request.name)
     # A round's size is fixed here: with more trials, rounds of another size would be other rounds.
     tuning = TuningOptions(
         num_measure_trials=options.num_measure_trials,
@@ -64,6 +66,72 @@ async def submit(
             key=key,
         )
     )
+
+
+async def submit_batch(
+    service: Service, client: Client, request: BatchRequest, idempotency_key: str | None
+) -> str:
+    """The id of the batch of a request, new or that of the first time. Raises what `submit` raises,
+    and ProblemError (422) for a workload that stands twice, or fewer trials than workloads."""
+    service.readiness.check_damage()
+    key = _key(client, idempotency_key, "batch " + request.model_dump_json())
+    if (known := await _known(service, key)) is not None:
+        if known.batch_id is None:
+            raise refused("conflict", f"the key {idempotency_key!r} was used for a single job")
+        return known.batch_id
+    client.check_priority(request.priority)
+    options, many = request.options, len(request.workloads)
+    total = options.num_measure_trials
+    if total < many:
+        raise refused(
+            "invalid-request", f"expected a trial for each of the {many} workloads, found {total}"
+        )
+    batch_id = new_job_id()
+    # As the task scheduler chooses it: every task gets several rounds.
+    round_size = options.num_measures_per_round or max(4, min(64, total // (8 * many)))
+    submissions: list[Submission] = []
+    for place, item in enumerate(request.workloads):
+        asked = JobRequest(workload=item.workload, target=request.target)
+        examined = await service.examiner.examine(await _question(service, asked), client.key)
+        await service.workers.check(examined.target)
+        workload, name, library = _named(Workload(**examined.workload), item.workload, request.name)
+        if any(workload.key == other.workload.key for other in submissions):
+            raise refused(
+                "invalid-workload",
+                f"workload {place + 1}, {workload.name}, stands twice; give it once, with the sum "
+                "of the weights",
+            )
+        given = {"round_size": round_size, "weight": item.weight, "place": place}
+        submissions.append(
+            Submission(
+                workload=workload,
+                library=library,
+                name=name,
+                tags=tuple(dict.fromkeys(request.tags)),
+                spender=client.spender,
+                target=examined.target,
+                seed=options.seed,
+                trials_requested=total // many + (place < total % many),
+                options=options.model_dump() | given,
+                priority=request.priority,
+                client=client.name,
+                key=key if place == 0 else None,
+                batch_id=batch_id,
+            )
+        )
+    found, _ = await service.writing.do(partial(service.queue.submit_batch, submissions, key))
+    return found
+
+
+def _named(
+    workload: Workload, asked: NamedWorkload | ScriptWorkload, name: str | None
+) -> tuple[Workload, str | None, bool]:
+    """The workload, what its job is called, and whether it is the operator library's."""
+    if isinstance(asked, NamedWorkload):
+        return workload, name, True
+    # What a script calls its function names this job, and nobody else's workload.
+    named = replace(workload, name=f"program_{workload.key[2:10]}", args=None)
+    return named, name or workload.name, False
 
 
 async def clone(

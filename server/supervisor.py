@@ -12,6 +12,7 @@ import tempfile
 import threading
 import time
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import IO
 
@@ -145,7 +146,11 @@ class Supervisor:
     @property
     def running(self) -> list[str]:
         """The ids of the jobs whose processes this server has."""
-        return [lease.job_id for lease in list(self._running)]
+        return [
+            lease.job_id
+            for running in list(self._running.values())
+            for lease in running.assignment.leases
+        ]
 
     @property
     def healthy(self) -> bool:
@@ -187,10 +192,12 @@ class Supervisor:
             if self.readiness.damaged:
                 return
             # The process renews the lease from when it is up.
-            job = self.queue.claim(self.owner, self.settings.lease_seconds + START_SECONDS)
-            if job is None:
+            jobs = self.queue.claim_together(
+                self.owner, self.settings.lease_seconds + START_SECONDS
+            )
+            if not jobs:
                 return
-            self._start(job)
+            self._start(jobs)
 
     def _expire(self) -> None:
         """Remove the jobs whose time is over."""
@@ -199,17 +206,21 @@ class Supervisor:
         if removed := retention.expire(self.store, days * 86400.0):
             _log.info("%d jobs that ended more than %g days ago were removed", removed, days)
 
-    def _start(self, job: Job) -> None:
+    def _start(self, jobs: Sequence[Job]) -> None:
+        """Start the process of a job, or of those of a batch, which one token has submitted."""
+        job, *mates = jobs
         left = self.queue.device_seconds_left(job)
         if left is not None and left <= 0:
             error = "the device seconds of the token that this job was submitted with are spent"
-            self.queue.finish(Lease(job.id, job.lease_epoch), "failed", error)
+            for one in jobs:
+                self.queue.finish(Lease(one.id, one.lease_epoch), "failed", error)
             return
         assignment = Assignment(
             db=self.settings.db,
             pool=self.settings.pool,
             job_id=job.id,
             epoch=job.lease_epoch,
+            mates=tuple((one.id, one.lease_epoch) for one in mates),
             lease_seconds=self.settings.lease_seconds,
             build_seconds=self.settings.build_seconds,
             prepare_seconds=self.settings.prepare_seconds,
@@ -237,8 +248,9 @@ class Supervisor:
             words = words.replace(self.queue.store_name, "the store")
             error = f"the job's process ended by {how}" + (f":\n{words}" if words else "")
             _log.error("job %s: %s", assignment.job_id, error, extra={"job_id": assignment.job_id})
-            with contextlib.suppress(LeaseLost):  # it had come to its end before
-                self._settle(assignment.lease, status, error)
+            for lease in assignment.leases:
+                with contextlib.suppress(LeaseLost):  # it had come to its end before
+                    self._settle(lease, status, error)
         elif words:
             _log.info("job %s: %s", assignment.job_id, words, extra={"job_id": assignment.job_id})
         self._give_back(running)
@@ -271,17 +283,17 @@ class Supervisor:
             self._give_back(running)
 
     def _give_back(self, running: Running) -> None:
-        """Put a job back whose process has not done it itself."""
-        assignment = running.assignment
-        try:
-            self.queue.park(assignment.lease)
-        except LeaseLost:
-            pass  # as it should be: it was parked, or came to its end
-        except RecordError as e:
-            _log.warning(
-                "job %s could not be parked, and waits for its lease's end: %s",
-                *(assignment.job_id, e),
-                extra={"job_id": assignment.job_id},
-            )
+        """Put jobs back whose process has not done it itself."""
+        for lease in running.assignment.leases:
+            try:
+                self.queue.park(lease)
+            except LeaseLost:
+                pass  # as it should be: it was parked, or came to its end
+            except RecordError as e:
+                _log.warning(
+                    "job %s could not be parked, and waits for its lease's end: %s",
+                    *(lease.job_id, e),
+                    extra={"job_id": lease.job_id},
+                )
         running.close()
-        del self._running[assignment.lease]
+        del self._running[running.assignment.lease]

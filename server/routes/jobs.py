@@ -78,6 +78,7 @@ def list_jobs(
     client: Text = None,
     tag: Text = None,
     device: Text = None,
+    batch_id: Text = None,
     created_after: When = None,
     created_before: When = None,
     cursor: Cursor = None,
@@ -87,6 +88,7 @@ def list_jobs(
     letters; the others are whole."""
     page = service.store.jobs(
         state=state, workload_key=workload_key, name=name, client=client, tag=tag, device=device,
+        batch_id=batch_id,
         created_after=created_after, created_before=created_before,
         before=decode_cursor("jobs", cursor), limit=limit,
     )  # fmt: skip

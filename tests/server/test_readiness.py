@@ -92,16 +92,16 @@ def test_no_job_of_a_damaged_database_is_claimed_cloned_or_resumed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     claimed: list[str] = []
-    claim = JobQueue.claim
+    claim = JobQueue.claim_together
 
-    def counted(queue: JobQueue, owner: str, seconds: float) -> Job | None:
+    def counted(queue: JobQueue, owner: str, seconds: float) -> list[Job]:
         claimed.append(owner)
         return claim(queue, owner, seconds)
 
     def torn(queue: JobQueue) -> list[Job]:
         raise StoreDamaged("x.db: database disk image is malformed")
 
-    monkeypatch.setattr(JobQueue, "claim", counted)
+    monkeypatch.setattr(JobQueue, "claim_together", counted)
     with Store(tmp_path / "x.db") as store:
         queue = JobQueue(store)
         found = Readiness(store, Writing(store, queue))

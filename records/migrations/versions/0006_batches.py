@@ -11,6 +11,7 @@ down_revision = "0005"
 
 def upgrade() -> None:
     op.add_column("jobs", sa.Column("batch_id", sa.String(32)))
+    op.add_column("jobs", sa.Column("device_part", sa.Double, nullable=False, server_default="1"))
     op.create_index("ix_jobs_batch", "jobs", ["batch_id"])
     op.create_index("ix_jobs_ended", "jobs", ["ended_at"])
     op.create_table(
