@@ -30,9 +30,9 @@ from typing import Any
 
 import common
 import numpy as np
+from interference_probe import shared_by
 
 from measure.timing.block import take_block
-from measure.timing.interference import shared_by
 from measure.timing.plan import SEARCH, StopRule, TimingPlan, final
 from measure.timing.sampler import Sampler
 from measure.timing.timing import Timing
@@ -45,12 +45,15 @@ PLAN, FINAL = TimingPlan(), final(10)
 @dataclass(frozen=True)
 class Protocol:
     """All constants: of a block, of a round, of the final re-measurement. `probe`: whether samples
-    on shared cores count as disturbed."""
+    on shared cores count as disturbed, by the interference probe.
+    `places`: whether the blocks of a finalist find the arguments in one placement after the other,
+    as in the pool; all others have one placement."""
 
     plan: TimingPlan = PLAN
     search: StopRule = SEARCH
     final: StopRule = FINAL
-    probe: bool = True
+    probe: bool = False
+    places: bool = True
 
     def with_constant(self, name: str, value: Any) -> Protocol:
         """With one constant changed: "plan.repeats", "search.least", "final.margin", "probe"."""
@@ -97,7 +100,9 @@ class Player:
         self._row = self._rows[self._next % len(self._rows)]
         self._next += 1
         total = float(self._row[0]) * number
-        self._waited += float(self._row[1]) * total
+        alone = self._record.head["alone_cycles"]
+        shared = shared_by(float(self._row[3]), alone) if self._probe and alone else 0.0
+        self._waited += max(float(self._row[1]), shared) * total
         self.seconds += total
         return total
 
@@ -110,11 +115,6 @@ class Player:
         """Seconds without a core so far."""
         return self._waited
 
-    def interference(self) -> float:
-        """By what share the cores were slower for being shared."""
-        alone = self._record.head["alone_cycles"]
-        return shared_by(float(self._row[3]), alone) if self._probe and alone else 0.0
-
 
 def replayed(record: Record, protocol: Protocol, rng: np.random.Generator) -> tuple[float, float]:
     """(quality, seconds a candidate) of one run."""
@@ -122,14 +122,17 @@ def replayed(record: Record, protocol: Protocol, rng: np.random.Generator) -> tu
     start, spent = int(rng.integers(rounds)), 0.0
     taken = np.zeros(count, int)
 
-    def block(candidate: int, known: float | None, best: float | None) -> Timing:
+    def block(
+        candidate: int, known: float | None, best: float | None, places: bool = False
+    ) -> Timing:
         nonlocal spent
-        at = (start + taken[candidate]) % rounds
+        step = 1 if places else record.head["places"]
+        at = (start + step * taken[candidate]) % rounds
         taken[candidate] += 1
         player = Player(record, candidate, at, protocol.probe)
         found = take_block(
             player.call, player.clock, known or player.first, protocol.plan, record.nominal,
-            best, player.waited, player.interference,
+            best, player.waited,
         )  # fmt: skip
         spent += player.seconds
         return found
@@ -151,7 +154,8 @@ def replayed(record: Record, protocol: Protocol, rng: np.random.Generator) -> tu
     for n in finalists:
         sampler.add(n, block(n, None, None))
     while (wanted := sampler.next()) is not None:
-        sampler.add(wanted, block(wanted, sampler.timing(wanted).seconds, None))
+        known = sampler.timing(wanted).seconds
+        sampler.add(wanted, block(wanted, known, None, protocol.places))
     winner = min(finalists, key=lambda n: sampler.timing(n).seconds)
     truth = record.truth
     return float(truth.min() / truth[winner]), spent / count
@@ -183,7 +187,8 @@ def load(path: Path) -> list[Record]:
 def variants() -> Iterator[tuple[str, Any]]:
     """Each constant of the protocol at other values."""
     now = Protocol()
-    yield "probe", False
+    yield "probe", True
+    yield "places", False
     for part in ("plan", "search", "final"):
         rule = getattr(now, part)
         for field in fields(rule):

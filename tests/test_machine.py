@@ -120,7 +120,6 @@ def test_doctor_prints_text_and_json(
     assert report["vector_bits"] in (128, 256, 512)
     assert set(report["toolchain"]) == {"nvcc", "NVRTC", "pyopencl", "OpenCL"}
     assert report["limits"]["fma_peak_1"] > 0
-    assert 0 <= report["company"][0] <= 1
     assert Target(report["target"]) == Target("llvm")
 
     assert doctor.run(parser.parse_args([])) == 0
@@ -131,11 +130,9 @@ def test_doctor_prints_text_and_json(
         "GFLOP/s",
         "copy, streaming",
         "clock noise",
-        "shared cores",
         "nvcc",
     ):
         assert word in text
-    assert "shared cores" in text
 
     assert doctor.run(parser.parse_args(["--quick"])) == 0
     assert "FMA peak" not in capsys.readouterr().out

@@ -22,15 +22,12 @@ from autosched.runtime.queue import QueueInfo
 from autosched.target import Target
 from measure.devices import this_device
 from measure.local.lock import SlotLock
-from measure.local.runner import WatchCores
 from measure.machine.gpu import ListGPUs
-from measure.machine.host import Best, probe_name
 from measure.machine.threads import Granted
 from measure.process.child import Child
 from measure.process.protocol import Request
 from measure.process.template_client import Limits as ChildLimits
 from measure.process.template_client import Template
-from measure.timing.interference import NEAR
 
 R = TypeVar("R")
 _NVIDIA_SMI = ("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader")
@@ -60,7 +57,6 @@ class Report:
     slot: dict[str, Any]
     granted: dict[str, bool]
     limits: Limits | None
-    company: tuple[float, float] | None
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -100,7 +96,6 @@ def examine(target: Target, measured: bool = True) -> Report:
         slot=_slot(),
         granted=_asked(Granted()),
         limits=measure_limits(target) if measured else None,
-        company=_company(target.num_cores) if measured else None,
     )
 
 
@@ -127,8 +122,6 @@ def as_text(report: Report) -> str:
     ]
     if report.limits is not None:
         rows += _limit_rows(report.limits)
-    if report.company is not None:
-        rows += _company_rows(report.company)
     width = max(len(name) for name, _ in rows)
     return "\n".join(f"{name:<{width}}  {value}" for name, value in rows)
 
@@ -183,12 +176,11 @@ def _slot_text(slot: dict[str, Any]) -> str:
     return f"{slot['path']}: {held or 'free'}"
 
 
-def _asked(request: Request[R], warm: bool = False) -> R:
-    """What a child that is contained as runners are says; `warm`: with the probes' code, and before
-    other work."""
-    template = Template(warm="measure.local.build:warm" if warm else "")
+def _asked(request: Request[R]) -> R:
+    """What a child that is contained as runners are says."""
+    template = Template()
     # Drivers of GPUs reserve more addresses than they ever use.
-    child = Child(template, ChildLimits(memory_bytes=0, urgent=warm))
+    child = Child(template, ChildLimits(memory_bytes=0))
     try:
         outcome = child.call(request, timeout=60)
         if outcome.value is None:
@@ -197,21 +189,6 @@ def _asked(request: Request[R], warm: bool = False) -> R:
     finally:
         child.kill()
         template.close()
-
-
-def _company(threads: int) -> tuple[float, float]:
-    """Asked in a child that goes before other work, as runners do."""
-    with closing(SlotLock()) as lock:
-        alone = Best(lock.beside(probe_name(threads)), NEAR).least
-    return _asked(WatchCores(threads, 1.0, alone), warm=True)
-
-
-def _company_rows(company: tuple[float, float]) -> list[tuple[str, str]]:
-    shared, barrier = company
-    rows = [("shared cores", f"{shared:.0%} of a second: somebody else on the same core")]
-    if barrier:
-        rows.append(("barrier", f"{barrier * 1e9:.0f} ns between all threads"))
-    return rows
 
 
 def _granted_rows(granted: dict[str, bool]) -> list[tuple[str, str]]:

@@ -42,7 +42,6 @@ from measure.process import process_state
 from measure.process.containment import ending_children
 from measure.process.protocol import Request, resolve
 from measure.status import Status
-from measure.timing import interference
 from measure.timing.clock_probe import build_clock_probe
 
 DEFAULT_BUILD_FUNC = "measure.local.build:build"
@@ -288,5 +287,4 @@ def warm() -> None:
     library = link(code, ("warm",))
     time_calls(library["warm"], 0, 0, 1, 1)
     poison_stack()
-    interference.load()
     process_state.load()

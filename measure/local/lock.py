@@ -46,10 +46,6 @@ class SlotLock:
         whole, part, _ = slot.rpartition("/")
         self._whole = SlotLock(whole, folder) if part else None
 
-    def beside(self, name: str) -> Path:
-        """The file in which something is noted of the slot by that name."""
-        return self.path.with_suffix(f".{name}")
-
     @contextlib.contextmanager
     def timing(self) -> Iterator[float]:
         """Hold the slot alone; gives the seconds waited."""

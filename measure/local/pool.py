@@ -248,6 +248,7 @@ class LocalPool(Closing):
     ) -> Iterator[tuple[int, MeasureResult]]:
         """Take those out that get no further block, with their final results."""
         for place in [n for n in open_ones if sampler.is_settled(n)]:
+            sampler.end(place)
             yield place, self._final(open_ones.pop(place), sampler)
 
     def _final(self, candidate: _Candidate, sampler: Sampler) -> MeasureResult:

@@ -7,7 +7,7 @@ import pickle
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from math import inf, prod
 from typing import Any
@@ -25,19 +25,8 @@ from measure.process.process_state import MODES, changes, state
 from measure.process.protocol import Last, Request
 from measure.status import Status
 from measure.timing.block import MAX_DRIFT, take_block
-from measure.timing.interference import (
-    APART,
-    APART_NOISE,
-    FEW,
-    barrier_seconds,
-    cycles,
-    least,
-    shared_by,
-    usual_cycles,
-    watch,
-)
 from measure.timing.plan import TimingPlan
-from measure.timing.timing import Timing, quantile
+from measure.timing.timing import Timing
 from measure.verify.independent import Examined, check
 from measure.verify.inputs import InputSpec, Recipe, fill, quality
 from measure.verify.verification import Guarded, Tolerance, same_bytes
@@ -97,7 +86,7 @@ class JobSpec:
 
 @dataclass(frozen=True)
 class Probes:
-    """The clock probe, and what it and the interference probe gave when the pool was opened.
+    """The clock probe, and what it gave when the pool was opened.
 
     `serial`, `parallel`: seconds of the clock probe on one thread and on all. Each kernel is
     compared with the probe on as many threads as it uses itself: work on other cores is nothing to
@@ -108,11 +97,6 @@ class Probes:
     threads: int
     serial: float = 0.0
     parallel: float = 0.0
-    alone: tuple[float, float] = (0.0, 0.0)
-    """The interference probe's cycles on cores of one's own, on one thread and on all; 0 where
-    sharing is usual."""
-    barrier: float = 0.0
-    """The best time of a barrier between all threads on this machine; 0 where there is one."""
 
     def threads_of(self, kernel: Code) -> int:
         """Number of threads on which the clock probe runs along with a kernel."""
@@ -121,10 +105,6 @@ class Probes:
     def nominal(self, threads: int) -> float:
         """The time on `threads` threads."""
         return self.serial if threads == 1 else self.parallel
-
-    def alone_on(self, threads: int) -> float:
-        """`alone` on `threads` threads."""
-        return self.alone[threads > 1]
 
 
 @dataclass(frozen=True)
@@ -157,8 +137,6 @@ class _Runner:
         self._place = 0
         self._clocks: dict[int, Runnable] = {}
         self.threads = machine.threads
-        self.barrier = inf
-        self.looks: list[float] = []
 
     def arguments(self, job: JobSpec, fd: int) -> Arguments:
         """The job's arguments; those of the job before are given up."""
@@ -211,7 +189,7 @@ class _Runner:
         threads = probes.threads_of(artifact)
         clock = self.clock(probes.artifact, threads, probes.nominal(threads))
         self.threads.follow()
-        found = take_block(
+        return take_block(
             lambda n: kernel.call(n, plan.flush_cache),
             clock,
             seconds,
@@ -219,40 +197,7 @@ class _Runner:
             probes.nominal(threads),
             best_seconds,
             self.threads.waited,
-            self.interference(probes, threads),
         )
-        return observed(found, self.barrier, self.looks, probes)
-
-    def interference(self, probes: Probes, threads: int) -> Callable[[], float]:
-        """By what share cores are slower for being shared, as a function. It times a barrier as
-        well."""
-        alone = probes.alone_on(threads)
-        self.barrier, self.looks = inf, []
-
-        def now() -> float:
-            if threads == probes.threads and probes.barrier:
-                self.barrier = min(self.barrier, barrier_seconds(threads, 1))
-            if not alone:
-                return 0.0
-            self.looks.append(least(lambda: cycles(threads), alone))
-            return shared_by(self.looks[-1], alone)
-
-        return now
-
-
-def are_apart(barrier: float, probes: Probes) -> bool:
-    """Whether cores lie apart that had a barrier in so many seconds; infinity says nothing."""
-    return APART * probes.barrier < barrier < inf
-
-
-def observed(found: Timing, barrier: float, looks: Sequence[float], probes: Probes) -> Timing:
-    """A block with what was seen of the cores meanwhile: the best barrier took `barrier` seconds,
-    infinity where none was timed, and the interference probe so many cycles each time, of which few
-    say nothing."""
-    noise = max(found.noise, APART_NOISE) if are_apart(barrier, probes) else found.noise
-    # One that is much less than it should be is a chain that was disturbed.
-    seen = quantile(looks, 0.25) if len(looks) >= FEW else inf
-    return replace(found, noise=noise, barrier_seconds=barrier, probe_cycles=seen)
 
 
 def _settle(clock: Runnable, nominal: float, threads: Waiting) -> None:
@@ -449,46 +394,6 @@ class TimeClock(Request[tuple[float, ...]]):
             since = since + 1 if times[-1] > 0.99 * best else 0
             best = min(best, times[-1])
         return tuple(times)
-
-
-@dataclass(frozen=True)
-class TimeBarrier(Request[float]):
-    """The best of many barriers between so many threads, in seconds."""
-
-    threads: int
-    tries: int
-
-    reply = float
-
-    def answer(self, fds: Sequence[int]) -> float:
-        return barrier_seconds(self.threads, self.tries)
-
-
-@dataclass(frozen=True)
-class UsualCycles(Request[float]):
-    """What the interference probe takes; see `interference.usual_cycles`."""
-
-    threads: int
-    seconds: float
-
-    reply = float
-
-    def answer(self, fds: Sequence[int]) -> float:
-        return usual_cycles(self.threads, self.seconds)
-
-
-@dataclass(frozen=True)
-class WatchCores(Request[tuple[float, float]]):
-    """How often cores are shared, and the best barrier; see `interference.watch`."""
-
-    threads: int
-    seconds: float
-    alone: float
-
-    reply = tuple
-
-    def answer(self, fds: Sequence[int]) -> tuple[float, float]:
-        return watch(self.threads, self.seconds, self.alone)
 
 
 def _verified_call(

@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from math import inf
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -28,11 +27,8 @@ from measure.local.runner import (
     Run,
     RunReply,
     Sample,
-    TimeBarrier,
     TimeClock,
-    UsualCycles,
 )
-from measure.machine.host import Best, probe_name
 from measure.machine.protocol import GPU, Code
 from measure.phases import WAITING, PhaseClock
 from measure.process.child import GROW_BYTES, RETRIES, Child, Outcome
@@ -40,18 +36,12 @@ from measure.process.protocol import Request
 from measure.process.template_client import Limits, Template
 from measure.status import MeasureResult, Status
 from measure.timing.block import MAX_DRIFT
-from measure.timing.interference import NEAR, sharing_is_usual
 from measure.timing.plan import TimingPlan
 from measure.timing.timing import Timing, relative_range
 from measure.verify.independent import Examined
 
 R = TypeVar("R")
 PROBE_TIMEOUT = 60.0
-BARRIER_TRIES = 100
-NEAR_BARRIER = 1.5
-"""Times the best, up to which one is as good as that."""
-FIRST_LOOK_SECONDS = 0.3
-"""How long cores that nobody shares are looked for on a machine of which nothing is known."""
 OPEN_TIMEOUT = 60.0
 CPU = "cpu"
 DATA_COPIES = 8
@@ -161,7 +151,6 @@ class Slot:
         self._lock: SlotLock | None = None
         self._cpu: SlotLock | None = None
         self._probes: Probes | None = None
-        self._bests: dict[str, Best] = {}
         self._used_start = 0
 
     @property
@@ -202,14 +191,7 @@ class Slot:
                 serial = parallel = min(self._clock_samples(probe, 1, 0.0))
                 if self.threads > 1:
                     parallel = min(self._clock_samples(probe, self.threads, serial))
-                alone, barrier = (0.0, 0.0), 0.0
-                if self.where is None:
-                    one = self._best_alone(1)
-                    alone = (one, self._best_alone(self.threads) if self.threads > 1 else one)
-                if self.threads > 1:
-                    ask = TimeBarrier(self.threads, BARRIER_TRIES)
-                    barrier = self._best_barrier(self._interference(ask))
-            self._probes = Probes(probe, self.threads, serial, parallel, alone, barrier)
+            self._probes = Probes(probe, self.threads, serial, parallel)
         return self._probes
 
     def noise(self) -> float:
@@ -379,49 +361,10 @@ class Slot:
             raise MeasureError(f"the clock probe cannot be timed: {outcome.text}")
         return outcome.value
 
-    def _interference(self, request: Request[float]) -> float:
-        outcome = self.child.ask(request, PROBE_TIMEOUT)
-        if outcome.value is None:
-            raise MeasureError(f"the interference probe cannot be timed: {outcome.text}")
-        return outcome.value
-
-    def _best_alone(self, threads: int) -> float:
-        """The interference probe's cycles on so many cores of one's own; 0 where that is usual."""
-        if sharing_is_usual():
-            return 0.0
-        best = self._best_cycles(threads)
-        seconds = 0.0 if best.least < inf else FIRST_LOOK_SECONDS
-        return best.note(self._interference(UsualCycles(threads, seconds)))
-
-    def _best_cycles(self, threads: int) -> Best:
-        """What is known of the interference probe on so many cores."""
-        return self._best(probe_name(threads), NEAR)
-
-    def _best_barrier(self, found: float) -> float:
-        """The best barrier of this machine, by which one of `found` seconds is to be judged."""
-        return self._best(f"barrier-{self.threads}", NEAR_BARRIER).note(found)
-
-    def _best(self, name: str, near: float) -> Best:
-        """What is known of this machine by that name."""
-        if name not in self._bests:
-            self._bests[name] = Best(self._slot_lock().beside(name), near)
-        return self._bests[name]
-
     def _learn(self, artifact: Code, found: Timing) -> None:
-        """What a block saw that changes what was taken at the start."""
-        threads = self.probes().threads_of(artifact)
-        self._learn_clock(threads, found.clock_seconds)
-        if found.barrier_seconds < inf:
-            self._probes = replace(self.probes(), barrier=self._best_barrier(found.barrier_seconds))
-        if found.probe_cycles < inf:
-            one, together = self.probes().alone
-            best = self._best_cycles(threads).note(found.probe_cycles)
-            alone = (best, together) if threads == 1 else (one, best)
-            self._probes = replace(self.probes(), alone=alone)
-
-    def _learn_clock(self, threads: int, best: float) -> None:
         """Correct a nominal time that was taken while other work had the cores."""
-        probes = self.probes()
+        probes, best = self.probes(), found.clock_seconds
+        threads = probes.threads_of(artifact)
         if best * MAX_DRIFT < probes.nominal(threads):
             one = threads == 1
             self._probes = replace(probes, serial=best) if one else replace(probes, parallel=best)

@@ -13,11 +13,9 @@ that is clearly out of the race is called just often enough to say so.
 
 Other work on the machine only ever makes a sample slower, and the system says when it did: how long
 a process's threads have waited for a core (`machine.threads`). A sample during which they waited
-for more than `CLEAN` of it is disturbed, and so is one after which the interference probe finds the
-cores shared with another guest (`measure.timing.interference`). A disturbed sample does not count
-towards what ends a block or puts a candidate out of the race, only towards `disturbed_ms`. Where no
-sample was clean, the noise figure is at least what the least disturbed one waited, or how much
-slower its cores were for being shared.
+for more than `CLEAN` of it is disturbed. It does not count towards what ends a block or puts a
+candidate out of the race, only towards `disturbed_ms`. Where no sample was clean, the noise figure
+is at least what the least disturbed one waited.
 """
 
 from __future__ import annotations
@@ -47,12 +45,10 @@ class Samples:
         self.spent = 0.0
         self.wall = 0.0
         self.runs = 0
-        self.shared = 0
         self._least = inf
 
-    def take(self, number: int = 1, interference: Callable[[], float] = lambda: 0.0) -> None:
-        """One sample of `number` calls; `interference()` says afterwards by
-        what share the cores are slower for being shared."""
+    def take(self, number: int = 1) -> None:
+        """One sample of `number` calls."""
         before, began = self._waited(), time.monotonic()
         total = self._call(number)
         wall = time.monotonic() - began
@@ -62,22 +58,15 @@ class Samples:
         self.all.append(total / number)
         self.spent += total
         self.runs += number
-        slower = interference()
-        self.shared += slower > 0
-        if max(share, slower) <= CLEAN:
+        if share <= CLEAN:
             self.clean.append(total / number)
             self.clean_spent += total
-        self._least = min(self._least, max(share, slower))
+        self._least = min(self._least, share)
 
     @property
     def steady(self) -> list[float]:
         """The clean ones; all where none was."""
         return self.clean or self.all
-
-    @property
-    def all_shared(self) -> bool:
-        """Whether there are samples and none found the cores free."""
-        return 0 < self.shared == len(self.all)
 
     @property
     def noise(self) -> float:
@@ -93,34 +82,28 @@ def take_block(
     nominal: float,
     best_seconds: float | None = None,
     waited: Callable[[], float] = lambda: 0.0,
-    interference: Callable[[], float] = lambda: 0.0,
 ) -> Timing:
     """Time a kernel that was called before, and then took about `first_seconds`.
 
     `call(n)` makes n calls and gives their seconds together; `clock()` times the clock probe once;
-    `waited()` is for how many seconds this process's threads have waited for a core so far;
-    `interference()` by what share the cores are slower for being shared.
+    `waited()` is for how many seconds this process's threads have waited for a core so far.
     """
     race = best_seconds if best_seconds is not None else inf
     budget = plan.budget_ms * 1e-3
     ticks: list[float] = []
-
-    def after() -> float:
-        ticks.append(clock())
-        return interference()
 
     warm = Samples(call, waited)
     while _looks_lost(first_seconds, warm, plan, race):
         warm.take()
     doubted = bool(warm.all)
     if not doubted and first_seconds <= min(plan.long_factor * budget, plan.out_of_race * race):
-        warm.take(1, after)
+        warm.take()
+        ticks.append(clock())
     quick = min(first_seconds, *warm.all) if warm.all else first_seconds
     ticks += [clock() for _ in range(3 - len(ticks))]
     slow = quick > budget and quick > min(plan.near_race * race, plan.long_factor * budget)
     if slow or quick > plan.out_of_race * race:
-        noise = max(warm.noise, interference())
-        return estimate(warm.all or [quick], ticks, nominal, max(1, warm.runs), noise)
+        return estimate(warm.all or [quick], ticks, nominal, max(1, warm.runs), warm.noise)
     number = plan.number or max(1, ceil(plan.min_repeat_ms * 1e-3 / quick))
     whole = number == 1 and quick > plan.long_ms * 1e-3 and not doubted
     samples = warm if whole else Samples(call, waited)
@@ -129,7 +112,8 @@ def take_block(
     while not _enough(samples, sum(ticks), plan, wanted, most_seconds):
         if plan.cooldown_ms:
             time.sleep(plan.cooldown_ms * 1e-3)
-        samples.take(number, after)
+        samples.take(number)
+        ticks.append(clock())
     return estimate(samples.steady, ticks, nominal, samples.runs, samples.noise)
 
 
@@ -149,8 +133,6 @@ def _enough(
     """Whether sampling may end; `probing` seconds went to the clock probe."""
     every, n = len(samples.all), len(samples.clean)
     if every >= 2 and samples.spent + probing >= most_seconds:
-        return True
-    if samples.all_shared and every >= plan.repeats:
         return True
     if every >= 2 and samples.wall >= plan.wall_ms * 1e-3:
         return True

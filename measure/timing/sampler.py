@@ -62,8 +62,9 @@ class Sampler:
         self._sampled.setdefault(candidate, _Sampled()).blocks.append(block)
 
     def end(self, candidate: int) -> None:
-        """No further block of this candidate; what it has counts."""
-        self._sampled[candidate].ended = True
+        """No further block of this candidate; what it has counts, if it has any."""
+        if candidate in self._sampled:
+            self._sampled[candidate].ended = True
 
     def drop(self, candidate: int) -> None:
         """The candidate failed: nothing that it took counts."""
@@ -82,7 +83,8 @@ class Sampler:
         return min(wanting, key=lambda n: (len(wanting[n].blocks), n), default=None)
 
     def is_settled(self, candidate: int) -> bool:
-        """Whether no further block of this candidate can be wanted: the best only gets faster."""
+        """Whether no further block of this candidate is wanted. It may be again, as long as it was
+        not ended: the best may turn out slower by its later blocks."""
         sampled = self._sampled.get(candidate)
         if sampled is None or sampled.ended or len(sampled.blocks) >= self._rule.most:
             return True

@@ -22,10 +22,7 @@ class Timing:
     difference says nothing. `runs`: timed calls; `samples`: each as read from the clock. `blocks`:
     the estimate of each block alone, disturbed ones last. `error`: standard error of `seconds` as a
     fraction, None where a single block counts.
-
-    Seen meanwhile, infinity where nothing was: `clock_seconds`, the fastest run of the clock probe;
-    `barrier_seconds`, the fastest barrier between threads; `probe_cycles`, the lower quartile of
-    the interference probe's cycles.
+    `clock_seconds`: the fastest run of the clock probe meanwhile.
     """
 
     seconds: float
@@ -37,8 +34,6 @@ class Timing:
     blocks: tuple[float, ...] = ()
     error: float | None = None
     clock_seconds: float = inf
-    barrier_seconds: float = inf
-    probe_cycles: float = inf
 
 
 def combine(blocks: Sequence[Timing]) -> Timing:

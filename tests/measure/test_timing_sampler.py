@@ -59,6 +59,19 @@ def test_sampler_confirms_what_is_near_the_best_and_nothing_else() -> None:
     assert order == [], "the best of earlier rounds is what they are held against"
 
 
+def test_sampler_wants_nothing_more_of_the_ended_though_the_best_turns_out_slower() -> None:
+    sampler = Sampler(StopRule(margin=1.1, least=2, most=4))
+    sampler.add(0, block(1.0, noise=0.5))
+    sampler.add(1, block(1.2))
+    assert sampler.is_settled(1)
+    sampler.end(1)
+    sampler.end(2)  # never had a block
+    sampler.add(0, block(1.5))
+    assert sampler.best_seconds == 1.2
+    assert sampler.next() == 0 or sampler.next() is None
+    assert sampler.is_settled(1)
+
+
 def test_sampler_gives_disturbed_candidates_another_block_where_it_matters() -> None:
     def late(k: int) -> Timing:
         return block(1.4, noise=0.5) if k == 0 else block(0.98)

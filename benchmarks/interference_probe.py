@@ -7,34 +7,24 @@ that nowhere, and the clock probe, whose few instructions wait for one another, 
 row of instructions that do nothing does: it takes as many cycles as it takes to dispatch them, and
 on a shared core 1.2 to 2.1 times as many (Zen 5, where a loop of one taken branch takes 1.04 to 1.8
 times as many, most often 1.1 times). A chain of exclusive ors, each of which takes one cycle in any
-company, tells how long a cycle is. What the row takes on a core of its own is the least that was
-seen on this machine (`measure.machine.host`).
-
-Where this process may itself run on both threads of a core, sharing is nothing out of the ordinary,
-and the probe is not used.
+company, tells how long a cycle is.
 
 A host may also put a guest's cores, for seconds or minutes, under different last-level caches. What
 one thread wrote and another reads then takes long: kernels of two threads took 1.0 to 1.6 times as
-long, and a barrier between them 190 instead of 37 ns. So a barrier is timed as well, and compared
-with the best that was seen on this machine.
+long, and a barrier between them 190 instead of 37 ns. So a barrier is timed as well.
+
+The timing protocol used both until `timing_replay.py` said what they are worth.
 """
 
 from __future__ import annotations
 
-import os
-import time
-from collections.abc import Callable
 from functools import cache
-from math import inf
-from pathlib import Path
 
 from autosched.codegen.llvm.assemble import compile_ir
 from autosched.runtime import parallel
 from autosched.runtime.call import time_calls
 from autosched.runtime.link import Library, link
 from autosched.target import Target
-from measure.machine.threads import Threads
-from measure.timing.timing import quantile
 
 ROW = 96
 ITERATIONS = 5_000  # about 18 microseconds at 3.9 GHz
@@ -42,21 +32,7 @@ MANY = 8
 SHARED = 1.15
 """Times as long as alone: of single looks at a core of one's own, 1 % took 1.1 times."""
 CHAIN, LINKS = 300, 64  # about 5 microseconds
-NEAR = 1.03
-"""Times the least that was seen, up to which a look is as good as that."""
-FEW = 5
-"""Looks of which the lower quartile is not the one that was disturbed."""
-TRIES = 3
-LOOKS = 20
-PAUSE_SECONDS = 0.005
 BARRIERS = 200
-APART = 2.5
-"""Times as long as the best, from which on cores count as lying apart."""
-APART_NOISE = 0.2
-"""What a time may be off by where cores lie apart: of 22 candidates of a convolution on two threads
-nine in ten took at most 1.19 times as long, half of them 1.07 to 1.15 times, one 1.6 times."""
-_SIBLINGS = "/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
-
 _ROW = "\\0A".join(["nop"] * ROW)
 _LINK = """
   %x{n} = call i64 asm sideeffect "", "=r,0"(i64 %y{n})
@@ -142,34 +118,10 @@ def cycles(threads: int) -> float:
     return row / link
 
 
-def usual_cycles(threads: int, seconds: float) -> float:
-    """The lower decile of what is seen in so many `seconds`, `LOOKS` looks at least. What is less
-    may be a chain that was disturbed."""
-    cycles(threads)
-    looks: list[float] = []
-    end = time.monotonic() + seconds
-    while len(looks) < LOOKS or time.monotonic() < end:
-        looks.append(cycles(threads))
-        if len(looks) % LOOKS == 0 and seconds:
-            time.sleep(PAUSE_SECONDS)
-    return quantile(looks, 0.1)
-
-
-def barrier_seconds(threads: int, tries: int = TRIES) -> float:
+def barrier_seconds(threads: int, tries: int = 1) -> float:
     """Seconds of a barrier between so many threads, the best of a few tries."""
     meet = load()["meet"]
     return min(time_calls(meet, 0, 0, threads, 1) for _ in range(tries)) * 1e-9 / BARRIERS
-
-
-def least(look: Callable[[], float], alone: float) -> float:
-    """The best of `TRIES` looks, or the first that is as if `alone`: a thread that gave way to
-    others for a moment says nothing."""
-    best = look()
-    for _ in range(TRIES - 1):
-        if best <= SHARED * alone:
-            break
-        best = min(best, look())
-    return best
 
 
 def shared_by(seen: float, alone: float) -> float:
@@ -177,51 +129,7 @@ def shared_by(seen: float, alone: float) -> float:
     return seen / alone - 1.0 if seen > SHARED * alone else 0.0
 
 
-def sharing_is_usual() -> bool:
-    """Whether this process may run on both threads of a core. To be asked before any of its threads
-    is bound to one (`measure.machine.threads`)."""
-    return shares_cores(sorted(os.sched_getaffinity(0)))
-
-
-def shares_cores(numbers: list[int], siblings: str = _SIBLINGS) -> bool:
-    """Whether two of these logical cores are one, by the system's files named `siblings`."""
-    for number in numbers:
-        path = Path(siblings.format(number))
-        if path.exists() and len(_numbers(path.read_text()) & set(numbers)) > 1:
-            return True
-    return False
-
-
-def _numbers(text: str) -> set[int]:
-    """ "0-1,8" as a set."""
-    found: set[int] = set()
-    for part in text.strip().split(","):
-        first, _, last = part.partition("-")
-        found |= set(range(int(first), int(last or first) + 1))
-    return found
-
-
-def watch(threads: int, seconds: float, alone: float) -> tuple[float, float]:
-    """(share of the time in which a core was shared, the best barrier in seconds), over `seconds`;
-    the barrier is 0 on one thread. `alone`: the least that is known to be seen here, in cycles."""
-    usual = sharing_is_usual()
-    own = Threads()
-    cycles(threads)
-    own.follow()
-    looks, best = [], inf
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        looks.append(least(lambda: cycles(threads), alone))
-        if threads > 1:
-            best = min(best, barrier_seconds(threads))
-    if usual:
-        looks = []
-    alone = min(alone, quantile(looks, 0.1)) if looks else alone
-    shared = sum(shared_by(look, alone) > 0 for look in looks)
-    return shared / max(1, len(looks)), best if threads > 1 else 0.0
-
-
 @cache
 def load() -> Library:
-    """The code; compiled in the template, whose children have it."""
+    """The code, compiled once a process."""
     return link(compile_ir(_IR, Target("llvm")), ("probe", "chain", "meet"), parallel.imports())
