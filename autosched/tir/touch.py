@@ -104,7 +104,7 @@ def search(
     if left is None or right is None:
         return None
     keys = np.concatenate([left[0], right[0]])
-    number = _numbered(keys)
+    number = numbered(keys)
     n, threads = len(left[0]), np.concatenate([left[1], right[1]])
     size = int(number.max()) + 1 if len(number) else 0
     low, high = np.full((2, size), np.iinfo(np.int64).max), np.full((2, size), -1)
@@ -128,7 +128,7 @@ def search(
     )
 
 
-def _numbered(keys: _Points) -> _Points:
+def numbered(keys: _Points) -> _Points:
     """A number for each row, the same for equal rows."""
     low = keys.min(axis=0, initial=0)
     ranges = keys.max(axis=0, initial=0) - low + 1

@@ -16,6 +16,7 @@ from autosched.tir import (
     verify_bounds,
     verify_order,
     verify_races,
+    verify_reads,
     verify_scatter,
     verify_writes,
 )
@@ -45,6 +46,7 @@ RULES: tuple[tuple[Rule, ...], ...] = (
         Rule("bounds", "accesses stay inside their buffers", verify_bounds.bounds),
         Rule("order", "elements are written before they are read", verify_order.order),
         Rule("reaches", "iterations read what they wrote themselves", verify_order.reaches),
+        Rule("by_then", "blocks of one nest write before they read", verify_reads.by_then),
         Rule("distinct", "points write elements of their own", verify_writes.distinct),
         Rule("overwritten", "loops decide no element's last writer", verify_writes.overwritten),
         Rule("covered", "reductions take all points, the first first", verify_writes.covered),

@@ -142,7 +142,7 @@ def _reaches(func: PrimFunc) -> Iterator[Fault]:
         if all(a.buffer in params for a in block.reads):
             continue
         facts = writers.facts(site)
-        for k in sorted({k for e in block.body for k in _unguarded(e)}):
+        for k in sorted({k for e in block.body for k in unguarded(e)}):
             access = block.reads[k]
             if access.buffer in params:
                 continue
@@ -249,13 +249,13 @@ def _most(site: Site, access: Access, fixed: set[Key]) -> int:
     return min(count, prod(int(x.extent) for x in site.loops if x.var in moving))
 
 
-def _unguarded(e: Expr) -> Iterator[int]:
+def unguarded(e: Expr) -> Iterator[int]:
     """Slots that are read whatever conditions hold."""
     if isinstance(e, Slot):
         yield e.index
     elif isinstance(e, Call):
         for a in e.args[:1] if e.op == "if_then_else" else e.args:
-            yield from _unguarded(a)
+            yield from unguarded(a)
 
 
 class _Writers:

@@ -549,6 +549,23 @@ ILLEGAL: tuple[Illegal, ...] = (
         "reaches",
         "of one iteration in dimension 0",
         text(both("for i in range(16):", "C[v + 1] = A[v]", "B[v] = C[v]"), inner=LONGER),
+        also=frozenset({"by_then"}),
+    ),
+    Illegal(
+        "by_then",
+        "in the iteration i = 0 it is C[15], which no block has written by then in that iteration "
+        "of the loops they share",
+        text(both("for i in range(16):", "C[v] = A[v]", "B[v] = C[15 - v]"), inner=THROUGH),
+    ),
+    Illegal(
+        "by_then",
+        "in the iteration i = 1 it is C[0]",
+        text(both("for i in range(16):", "C[v] = A[v]", "B[v] = C[v // 2]"), inner=THROUGH),
+    ),
+    Illegal(
+        "by_then",
+        "in the iteration i = 0 it is C[1], which no block has written by then in that iteration;",
+        text(both("for i in range(16):", "C[v] = A[v]", "B[v] = C[(v + 1) % 16]"), "C"),
     ),
     Illegal("reaches", "(with n = ", of_copy(_beyond)),
     Illegal(
@@ -706,7 +723,7 @@ ILLEGAL: tuple[Illegal, ...] = (
     Illegal(
         "races",
         "block 'd' may read elements of C that another iteration",
-        text(both("for i in T.parallel(16):", "C[v] = A[v]", "B[v] = C[15 - v]"), "C"),
+        text(both("for i in T.parallel(16):", "C[v] = A[v]", "B[v] = C[v // 2]"), "C"),
     ),
     Illegal(
         "races",
@@ -718,6 +735,8 @@ ILLEGAL: tuple[Illegal, ...] = (
 """One for each way to break a rule, in the order of the rules."""
 
 LEGAL: tuple[Callable[[], PrimFunc], ...] = (
+    # An output holds what earlier iterations wrote.
+    text(both("for i in range(16):", "C[v] = A[v]", "B[v] = C[v // 2]"), "C"),
     lambda: Copy().func(),
     text(COPY),
     text(C_FIRST + "\n" + block("B[v] = C[v]", name="d"), inner=THROUGH),
