@@ -301,10 +301,12 @@ class _Reduction:
             mine = _variables(key)
             if not mine & moved:
                 continue
+            if all(_are_apart(key, r) for r in reduced if _variables(r) & mine):
+                continue  # the same at all points of one element
             if c < 0:
                 return False
             wraps = isinstance(key, DigitKey) and key.mod is not None and key not in reduced
-            if wraps and not all(_are_apart(key, r) for r in reduced if _variables(r) & mine):
+            if wraps and not any(_is_part(key, r) for r in reduced):
                 return False
         return True
 
@@ -326,6 +328,15 @@ def _are_apart(a: Key, b: Key) -> bool:
         return False
     low, high = (a, b) if a.div <= b.div else (b, a)
     return low.mod is not None and high.div % (low.div * low.mod) == 0
+
+
+def _is_part(a: Key, b: Key) -> bool:
+    """Whether `a` is a digit of the digit `b`: 0 wherever that is."""
+    if not isinstance(a, DigitKey) or not isinstance(b, DigitKey) or a.mod is None:
+        return False
+    if (a.const, a.terms) != (b.const, b.terms) or a.div % b.div:
+        return False
+    return b.mod is None or (b.div * b.mod) % (a.div * a.mod) == 0
 
 
 def _text(form: Affine) -> str:

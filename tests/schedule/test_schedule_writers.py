@@ -296,6 +296,32 @@ for i, j in T.grid(8, 4):
 }
 
 
+SKIPPED = """
+S = T.alloc_buffer((8,), "int64")
+for i, k in T.grid(8, 8):
+    with T.block("S"):
+        v, vk = T.axis.remap("SR", [i, k])
+        T.where({condition})
+        with T.init():
+            S[v] = T.int64(0)
+        S[v] = S[v] + A[v, vk]
+for i, j in T.grid(8, 8):
+    with T.block("D"):
+        v, w = T.axis.remap("SS", [i, j])
+        D[v, w] = S[v] + B[v, w]
+"""
+
+
+@pytest.mark.parametrize("condition", ["k < 5", "k // 4 < 1", "k < i + 1"])
+def test_skipped_points(condition: str) -> None:
+    """A condition that lets the first point of a reduction through may skip others: the sum is one
+    of those that are left, whatever is scheduled."""
+    func, applied = program(SKIPPED.format(condition=condition)), 0
+    for seed in range(25):
+        applied += apply_random(func, seed)
+    assert applied > 20
+
+
 @pytest.mark.parametrize("name", ALLOWED)
 def test_allowed(name: str) -> None:
     """What is not wrong is not refused, and keeps its result in any order of the iterations."""
@@ -359,15 +385,9 @@ def test_found(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     assert fuzz(seed, monkeypatch) > 2
 
 
-def fuzz(seed: int, monkeypatch: pytest.MonkeyPatch) -> int:
-    """Random primitives on a random script; how many were applied."""
-    rng = random.Random(seed)
-    try:
-        func = parse_func(random_script(rng))
-    except VerifyError:
-        return 0
-    if not is_defined(func, seed, monkeypatch):
-        return 0
+def apply_random(func: PrimFunc, seed: int, rng: random.Random | None = None) -> int:
+    """Random primitives, each followed by a check; how many were applied."""
+    rng = rng or random.Random(seed)
     applied = 0
     schedule = Schedule(func)
     for _ in range(8):
@@ -379,6 +399,18 @@ def fuzz(seed: int, monkeypatch: pytest.MonkeyPatch) -> int:
         applied += 1
         check(func, schedule, seed)
     return applied
+
+
+def fuzz(seed: int, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Random primitives on a random script; how many were applied."""
+    rng = random.Random(seed)
+    try:
+        func = parse_func(random_script(rng))
+    except VerifyError:
+        return 0
+    if not is_defined(func, seed, monkeypatch):
+        return 0
+    return apply_random(func, seed, rng)
 
 
 def test_random_writers(monkeypatch: pytest.MonkeyPatch) -> None:

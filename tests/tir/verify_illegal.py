@@ -205,6 +205,7 @@ START = block("B[0] = A[0]", "z", "1", "w = T.axis.spatial(1, z)", "start")
 THROUGH = 'C = T.alloc_buffer((16,), "float32")'
 LONGER = 'C = T.alloc_buffer((17,), "float32")'
 SUMS = "v = T.axis.spatial(4, i); k = T.axis.reduce(4, {})"
+FUSED = "v = T.axis.spatial(4, n // 4); k = T.axis.reduce(4, n % 4)"
 FOUR = 'B: T.Buffer((4,), "float32")'
 INDICES = 'I: T.Buffer((16,), "int64")'
 SQUARE = 'C: T.Buffer((4, 4), "float32")'
@@ -661,6 +662,11 @@ ILLEGAL: tuple[Illegal, ...] = (
         text(block(total("B[v]", "k"), "i, j", "4, 4", SUMS.format("j"), where="j > 0"), FOUR),
     ),
     Illegal(
+        "covered",
+        "may skip the first point",
+        text(block(total("B[v]", "k"), "n", "16", FUSED, where="n % 8 // 2 < 1"), FOUR),
+    ),
+    Illegal(
         "initial",
         "so that its init sets only the element of the first point",
         text(block(total("B[k // 4]", "k"), "i", "16", "k = T.axis.reduce(16, i)"), FOUR),
@@ -752,6 +758,7 @@ LEGAL: tuple[Callable[[], PrimFunc], ...] = (
     text(START + STEP.format(read="v")),
     of_copy(_steps),
     text(block(total("B[v]", "k"), "i, j", "4, 4", SUMS.format("j")), FOUR),
+    text(block(total("B[v]", "k"), "n", "16", FUSED, where="n % 4 // 2 < 1"), FOUR),
     text(
         block(
             total("B[v]", "k"),
