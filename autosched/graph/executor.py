@@ -223,14 +223,23 @@ class Closure:
 
 
 def checked(name: str, value: Any, shape: tuple[int, ...] | None, dtype: str) -> Array:
-    """An input of a call as an array. Raises ArgumentError saying what was expected."""
+    """An input of a call as an array: C-contiguous, aligned and of this machine's byte order,
+    copied where it is not. Raises ArgumentError saying what was expected."""
     array = value
     if not isinstance(value, np.ndarray):
-        array = np.from_dlpack(value) if hasattr(value, "__dlpack__") else np.asarray(value)
+        try:
+            array = np.from_dlpack(value) if hasattr(value, "__dlpack__") else np.asarray(value)
+        except (BufferError, RuntimeError, TypeError, ValueError) as e:
+            raise ArgumentError(
+                f"input {name} is a {type(value).__name__} that is no array: {e}; expected an "
+                f"array of shape {shape} and dtype {dtype}"
+            ) from e
     if array.shape != shape or array.dtype.name != dtype:
         raise ArgumentError(
             f"input {name} has shape {array.shape} and dtype {array.dtype.name}; expected "
             f"{shape} and {dtype}"
         )
     flags = array.flags
-    return array if flags.c_contiguous and flags.aligned else np.array(array, order="C")
+    if flags.c_contiguous and flags.aligned and array.dtype.isnative:
+        return array
+    return np.array(array, array.dtype.newbyteorder("="), order="C")

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
 import numpy as np
 
 from autosched.graph import ops
@@ -17,6 +21,8 @@ from autosched.graph.ir import Array, Call, Const
 
 SMALL = 1 << 14
 """Elements of a result that is computed as soon as a call is made: shapes, positions, masks."""
+TINY = 64
+"""Elements of arguments whose results are kept, should they be asked for again."""
 
 
 def constant(array: Array) -> Const:
@@ -46,8 +52,28 @@ def folded(call: Call, outputs: int, limit: int = SMALL) -> tuple[Const, ...] | 
             return None
     # What is not read may be anything.
     arrays = [_array(a) for a in call.args]
-    made = evaluate_operator(call.callee, arrays, dict(call.attrs), outputs)
-    return tuple(constant(a) for a in made)
+    if sum(0 if a is None else a.size for a in arrays) > TINY:
+        return _evaluated(call.callee, arrays, call.attrs, outputs)
+    keys = tuple(None if a is None else (a.dtype.str, a.shape, a.tobytes()) for a in arrays)
+    return _again(call.callee, keys, call.attrs, outputs)
+
+
+def _evaluated(
+    name: str, arrays: Sequence[Array | None], attrs: tuple[tuple[str, Any], ...], outputs: int
+) -> tuple[Const, ...]:
+    return tuple(constant(a) for a in evaluate_operator(name, arrays, dict(attrs), outputs))
+
+
+@lru_cache(maxsize=4096)
+def _again(
+    name: str,
+    keys: tuple[tuple[str, tuple[int, ...], bytes] | None, ...],
+    attrs: tuple[tuple[str, Any], ...],
+    outputs: int,
+) -> tuple[Const, ...]:
+    """The shape arithmetic of one layer is that of the next."""
+    arrays = [None if k is None else np.frombuffer(k[2], k[0]).reshape(k[1]) for k in keys]
+    return _evaluated(name, arrays, attrs, outputs)
 
 
 def _array(a: object) -> Array | None:

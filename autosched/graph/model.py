@@ -91,9 +91,10 @@ class CompiledModel:
     def run(self, inputs: Mapping[str, Any]) -> tuple[Array, ...]:
         """The same, by names."""
         names = [i.name for i in self.inputs]
-        if set(inputs) != set(names):
+        if not isinstance(inputs, Mapping) or set(inputs) != set(names):
+            given = map(str, inputs) if isinstance(inputs, Mapping) else [type(inputs).__name__]
             raise ArgumentError(
-                f"the model takes the inputs {', '.join(names)}; found {', '.join(inputs)}"
+                f"the model takes the inputs {', '.join(names)}; found {', '.join(given) or 'none'}"
             )
         return self(*(inputs[n] for n in names))
 

@@ -13,7 +13,7 @@ import numpy as np
 from autosched.errors import ArgumentError
 from autosched.graph.cache import artifact_from_json, artifact_to_json, write_whole
 from autosched.graph.kernels import Kernel
-from autosched.graph.model import Argument, CompiledModel
+from autosched.graph.model import Argument, Array, CompiledModel
 from autosched.graph.spec import from_json
 from autosched.runtime.arrays import ALIGNMENT, empty
 from autosched.target import Target
@@ -55,10 +55,22 @@ def load(folder: str | os.PathLike[str], threads: int | None = None) -> Compiled
             f"{root} holds no compiled model: {e}; `autosched compile MODEL.onnx -o {root}` "
             "writes one"
         ) from e
-    if data.get("schema") != 1:
+    if not isinstance(data, dict) or data.get("schema") != 1:
+        found = data.get("schema") if isinstance(data, dict) else "none"
         raise ArgumentError(
-            f"{root} was written by another version (schema {data.get('schema')}); compile it again"
+            f"{root} was written by another version (schema {found}); compile it again"
         )
+    try:
+        return _model(data, artifacts, raw, threads)
+    except (AttributeError, LookupError, TypeError, ValueError) as e:
+        raise ArgumentError(
+            f"{root} holds a damaged model: {type(e).__name__}: {e}; compile it again"
+        ) from e
+
+
+def _model(
+    data: dict[str, Any], artifacts: dict[str, Any], raw: Array, threads: int | None
+) -> CompiledModel:
     kernels = {
         n: Kernel(n, artifact=artifact_from_json(artifacts[n]), **row)
         for n, row in data["kernels"].items()

@@ -100,6 +100,18 @@ def test_a_loop_whose_state_grows(rng):
     np.testing.assert_array_equal(graph.build(graph.from_onnx(proto))(x)[0], np.repeat(x, 4, 0))
 
 
+def test_groups_that_are_a_part_of_a_vector(rng):
+    """RegNet's: tiles of 5 groups of 8 channels have two and a half vectors."""
+    x = rng.standard_normal((1, 40, 4, 4)).astype("f4")
+    w = rng.standard_normal((40, 8, 3, 3)).astype("f4")
+    nodes = [make_node("Conv", ["x", "w"], ["c"], group=5, strides=[2, 2], pads=[1, 1, 1, 1]),
+             make_node("Relu", ["c"], ["y"])]  # fmt: skip
+    proto = model(nodes, [info("x", x.shape)], [info("y", None)], {"w": w})
+    mod = graph.from_onnx(proto)
+    want = graph.evaluate(mod, "main", x)
+    np.testing.assert_allclose(graph.build(mod)(x)[0], want, rtol=1e-4, atol=1e-4)
+
+
 # Operators of onnxruntime
 
 DOMAINS = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]

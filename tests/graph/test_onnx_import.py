@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -155,21 +159,82 @@ def test_bytes_that_are_no_model():
             from_onnx(data)
 
 
-def test_truncated_and_mutated_models_raise_one_error(rng):
-    data = bytearray(residual_net(rng).SerializeToString())
-    refused = 0
-    for n in range(300):
-        changed = bytearray(data)
-        if n % 3 == 0:
-            changed = changed[: int(rng.integers(0, len(data)))]
-        else:
-            for _ in range(int(rng.integers(1, 4))):
-                changed[int(rng.integers(0, len(data)))] = int(rng.integers(0, 256))
+def fuzz(count, seed):
+    """What the fuzz of the import printed, from a process with a limit on its memory."""
+    folder = Path(__file__).parent
+    command = [sys.executable, str(folder / "fuzz_import.py")]
+    command += ["--count", str(count), "--seed", str(seed)]
+    env = {**os.environ, "PYTHONPATH": str(folder)}
+    made = subprocess.run(command, capture_output=True, text=True, env=env)
+    assert made.returncode == 0, (made.stdout + made.stderr)[-3000:]
+    return made.stdout
+
+
+def test_mutated_models_are_read_or_refused():
+    assert "refused" in fuzz(600, seed=1)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_a_hundred_thousand_mutated_models_are_read_or_refused():
+    fresh = os.environ.get("FUZZ_FRESH")
+    assert "refused" in fuzz(100_000, seed=int(time.time()) if fresh else 2)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda m: m.opset_import.__getitem__(0).__setattr__("version", 999),
+         r"the model is of opset 999; opsets 1 to \d+ are known"),
+        (lambda m: m.opset_import.__getitem__(0).__setattr__("version", -3), "is of opset -3"),
+        (lambda m: m.graph.node.__getitem__(0).__setattr__("domain", "ai.onnx.ml"),
+         r"ai\.onnx\.ml\.Relu\): this operator is not supported: the file has no function for it"),
+        (lambda m: m.graph.node.extend([m.graph.node[0]] * 1_000_000),
+         "has 1000001 nodes; more than 100000 nodes are not read"),
+        (lambda m: m.graph.input[0].type.tensor_type.shape.dim.extend(
+            [m.graph.input[0].type.tensor_type.shape.dim[0]] * 100), "has 102 axes; at most 32"),
+        (lambda m: m.graph.initializer.add(
+            name="w", dims=[1 << 29], data_type=1, raw_data=b"1234"), "'w' cannot be read"),
+        (lambda m: (m.graph.node.append(helper.make_node(
+            "ConstantOfShape", ["big"], ["z"], name="huge")), m.graph.initializer.append(
+            numpy_helper.from_array(np.array([1 << 40]), "big"))),
+         r"node 'huge' \(ConstantOfShape\): the result has the shape \(1099511627776,\)"),
+        (lambda m: (m.graph.node.append(helper.make_node("Resize", ["x", "", "by"], ["z"])),
+         m.graph.initializer.append(numpy_helper.from_array(np.array([1, 1e8], "f4"), "by"))),
+         "Resize: axis 1 would have 300000000 elements; at most 65536"),
+    ],
+)  # fmt: skip
+def test_absurd_models_are_refused_at_once(change, message):
+    proto = model([relu()], [X], [Y])
+    change(proto)
+    with pytest.raises(graph.Unsupported, match=message):
+        from_onnx(proto.SerializeToString())
+
+
+def test_names_that_are_no_text_do_no_harm():
+    proto = model([relu()], [X], [Y])
+    for name in (b"first", b"x", b"y"):
+        data = proto.SerializeToString().replace(name, b"\xff\xfe" + name[2:])
         try:
-            from_onnx(bytes(changed), bounds=Bounds(elements=1 << 24))
-        except graph.Unsupported:
-            refused += 1
-    assert 100 <= refused < 300
+            text = from_onnx(data).script()
+        except graph.Unsupported as e:
+            text = str(e)
+        assert (
+            text.encode("ascii", "backslashreplace").decode("ascii").isprintable() or "\n" in text
+        )
+
+
+def test_paths_that_are_no_model(tmp_path):
+    (tmp_path / "empty.onnx").write_bytes(b"")
+    data = model([relu()], [X], [Y]).SerializeToString()
+    (tmp_path / "cut.onnx").write_bytes(data[: len(data) // 2])
+    for name in ("empty.onnx", "cut.onnx"):
+        with pytest.raises(graph.Unsupported, match="no ONNX model"):
+            from_onnx(tmp_path / name)
+    with pytest.raises(graph.Unsupported, match="Is a directory; expected an ONNX file"):
+        from_onnx(tmp_path)
+    with pytest.raises(graph.Unsupported, match="No such file"):
+        from_onnx(tmp_path / "missing.onnx")
 
 
 def test_the_code_of_the_readme_runs(rng, tmp_path, monkeypatch):

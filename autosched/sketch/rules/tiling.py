@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from itertools import product
-from math import prod
+from math import gcd, prod
 
 from autosched.layout_rewrite import LayoutRewriteOption, option_of
 from autosched.schedule import BlockRV, Decision, LoopRV, Schedule
@@ -362,6 +362,7 @@ def split_levels(
     levels: list[list[LoopRV]] = [[] for _ in range(7)]
     vector_loop: LoopRV | None = None
     width: Decision | int | None = None
+    groups_in_tile = 1
     rows: list[LoopRV] = []
     for spec in specs:
         if not isinstance(spec, TileSpec):
@@ -372,6 +373,7 @@ def split_levels(
             levels[place].append(part)
         if spec.role == "vector":
             vector_loop, width = parts[-1], Decision(spec.names[-1])
+            groups_in_tile = spec.default[-1]
             levels[6].remove(vector_loop)
         elif spec.role == "rows":
             rows.append(parts[-1])
@@ -381,7 +383,9 @@ def split_levels(
     schedule.reorder(*(loop for level in levels for loop in level))
     if loops:  # of the results of one group
         vector_loop = schedule.fuse(vector_loop, *loops.values())
-        width = lanes_of(info, target)
+        # Whole vectors, unless the default tile has a part of one: 5 groups of 8 have 2.5.
+        tile = groups_in_tile * _extent(next(a for a in info.spatial if a.var.name in loops))
+        width = gcd(tile, lanes_of(info, target))
     return Levels(
         tuple(levels[0]), levels[1][-1], tuple(levels[5]), tuple(rows), vector_loop, width
     )
