@@ -20,7 +20,7 @@ from autosched.tuning import SearchTask, TaskScheduler, TuningOptions
 from autosched.tuning.callbacks import JobInfo, RecordToStore
 from autosched.tuning.pools import PoolAddress, pool_from
 from autosched.tuning.stored import stored_task
-from measure.build import LocalBuilder
+from measure.local.build import LocalBuilder
 from records import Job, LeaseLost, Measurement, Record, StoreUnavailable, Workload, batches
 from records.leases import JobQueue
 from records.store import Store

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from autosched.machine import copy_bandwidth, fma_peak
 from autosched.tir import dtypes
-from measure.lock import SlotLock
+from measure.local.lock import SlotLock
 from records import roofline
 from records.roofline import DeviceLimits, Traffic
 

@@ -225,7 +225,7 @@ class Closure:
 def checked(name: str, value: Any, shape: tuple[int, ...] | None, dtype: str) -> Array:
     """An input of a call as an array: C-contiguous, aligned and of this machine's byte order,
     copied where it is not. Raises ArgumentError saying what was expected."""
-    array = value
+    array: Array = value
     if not isinstance(value, np.ndarray):
         try:
             array = np.from_dlpack(value) if hasattr(value, "__dlpack__") else np.asarray(value)

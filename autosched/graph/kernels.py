@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache as once
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from autosched.codegen.artifact import Artifact
@@ -144,10 +144,8 @@ def select(function: Function, target: Target, choose: Choose | None = None) -> 
         if found is not None:
             name = "" if one is None else f"{one.name}: "
             why = f"{name}{found.why}, {found.seconds * 1e6:.4g} us"
-            program = found.func
-            recorded.append(
-                Selected(one, workload_key(func), lambda p=program: p, found.seconds, why)
-            )
+            program = partial(_itself, found.func)
+            recorded.append(Selected(one, workload_key(func), program, found.seconds, why))
     if recorded:
         return min(recorded, key=lambda s: s.seconds or float("inf"))
     first = rows[0]
@@ -163,6 +161,10 @@ def select(function: Function, target: Target, choose: Choose | None = None) -> 
         return Selected(first, key, lambda: schedule.func, None, f"{name}its own schedule")
     scheduled = once(lambda: _by_default(func, target))
     return Selected(first, key, scheduled, None, f"{name}default schedule", True)
+
+
+def _itself(program: PrimFunc) -> PrimFunc:
+    return program
 
 
 def _by_default(func: PrimFunc, target: Target) -> PrimFunc:

@@ -96,8 +96,8 @@ def _early(
     if not late.any():
         return None
     at = int(np.flatnonzero(late)[0])
-    loops = [x.var for x in read.site.loops if x.var in points.values]
-    iteration = ", ".join(f"{v.name} = {int(points.values[v][at])}" for v in loops)
+    around = [x.var for x in read.site.loops if x.var in points.values]
+    iteration = ", ".join(f"{v.name} = {int(points.values[v][at])}" for v in around)
     element = ", ".join(str(int(x)) for x in points.element[at])
     index = format_access(read.access, Names(), read.site.block.reads)
     within = " of the loops they share" if home else ""

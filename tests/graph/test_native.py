@@ -110,7 +110,9 @@ BRANCH = """
 @G.module
 class M:
     @G.function
-    def main(p: G.Tensor((), "bool"), x: G.Tensor({shape}, "{dtype}")) -> G.Tensor({shape}, "{dtype}"):
+    def main(
+        p: G.Tensor((), "bool"), x: G.Tensor({shape}, "{dtype}")
+    ) -> G.Tensor({shape}, "{dtype}"):
         if p:
             a = op.{then}(x, G.const({number}, "{dtype}"))
             y = a

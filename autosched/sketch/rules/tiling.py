@@ -301,8 +301,8 @@ def _extent(axis: Iter) -> int:
 
 
 def _around(extent: int, inner: int, tiles: int) -> tuple[int, int, int]:
-    """Default factors: up to `tiles` register tiles in one cache tile, at least half as many, and of
-    these numbers the one with the least overhang."""
+    """Default factors: up to `tiles` register tiles in one cache tile, at least half as many, and
+    of these numbers the one with the least overhang."""
     count = -(-extent // inner)
     most = min(tiles, count)
     return 1, min(range(most, most // 2, -1), key=lambda n: -count % n), inner
