@@ -110,9 +110,7 @@ BRANCH = """
 @G.module
 class M:
     @G.function
-    def main(
-        p: G.Tensor((), "bool"), x: G.Tensor({shape}, "{dtype}")
-    ) -> G.Tensor({shape}, "{dtype}"):
+    def main(p: G.Tensor((), "bool"), x: {type}) -> {type}:
         if p:
             a = op.{then}(x, G.const({number}, "{dtype}"))
             y = a
@@ -133,7 +131,8 @@ class M:
     ],
 )
 def test_cheap_branches_become_selections(case, shape, dtype, then, number, rng):
-    module = parse(BRANCH.format(shape=shape, dtype=dtype, then=then, number=number))
+    of = f'G.Tensor({shape}, "{dtype}")'
+    module = parse(BRANCH.format(type=of, dtype=dtype, then=then, number=number))
     after = graph.passes.branches(module)
     assert ("if p:" not in after.script()) == (case == "selected")
     x = (rng.standard_normal(shape) * 9).astype(dtype)

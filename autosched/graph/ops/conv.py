@@ -453,8 +453,10 @@ def pad_operator(
             return te.floormod(at, n)
         if n == 1:
             return 0
-        turned = te.floormod(at, 2 * n - 2)
-        return te.min(turned, (2 * n - 2) - turned)
+        last = 2 * n - 2
+        near = isinstance(n, int) and max(b, a) < n  # so that each end turns once
+        turned = te.max(at, 0 - at) if near else te.floormod(at, last)
+        return te.min(turned, last - turned)
 
     if mode not in ("edge", "wrap", "reflect"):
         raise Unsupported(f"attribute mode is {mode!r}")

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from itertools import product
-from math import gcd, prod
+from math import prod
 
 from autosched.layout_rewrite import LayoutRewriteOption, option_of
 from autosched.schedule import BlockRV, Decision, LoopRV, Schedule
@@ -301,8 +301,8 @@ def _extent(axis: Iter) -> int:
 
 
 def _around(extent: int, inner: int, tiles: int) -> tuple[int, int, int]:
-    """Default factors: up to `tiles` register tiles in one cache tile, at least half as many, and
-    of these numbers the one with the least overhang."""
+    """Default factors: half of `tiles` to `tiles` register tiles in one cache tile, of these the
+    number with the least overhang."""
     count = -(-extent // inner)
     most = min(tiles, count)
     return 1, min(range(most, most // 2, -1), key=lambda n: -count % n), inner
@@ -362,7 +362,6 @@ def split_levels(
     levels: list[list[LoopRV]] = [[] for _ in range(7)]
     vector_loop: LoopRV | None = None
     width: Decision | int | None = None
-    groups_in_tile = 1
     rows: list[LoopRV] = []
     for spec in specs:
         if not isinstance(spec, TileSpec):
@@ -373,7 +372,6 @@ def split_levels(
             levels[place].append(part)
         if spec.role == "vector":
             vector_loop, width = parts[-1], Decision(spec.names[-1])
-            groups_in_tile = spec.default[-1]
             levels[6].remove(vector_loop)
         elif spec.role == "rows":
             rows.append(parts[-1])
@@ -383,9 +381,7 @@ def split_levels(
     schedule.reorder(*(loop for level in levels for loop in level))
     if loops:  # of the results of one group
         vector_loop = schedule.fuse(vector_loop, *loops.values())
-        # Whole vectors, unless the default tile has a part of one: 5 groups of 8 have 2.5.
-        tile = groups_in_tile * _extent(next(a for a in info.spatial if a.var.name in loops))
-        width = gcd(tile, lanes_of(info, target))
+        width = lanes_of(info, target)
     return Levels(
         tuple(levels[0]), levels[1][-1], tuple(levels[5]), tuple(rows), vector_loop, width
     )
