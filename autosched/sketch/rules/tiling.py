@@ -88,7 +88,8 @@ class MultiLevelTiling:
         info = blocks[block]
         consumer = elementwise_consumer(info, blocks)
         weights = prepared_weights(state.schedule.func)
-        operands = packable(info, tile_specs(info, state.target), weights)
+        specs = tile_specs(info, state.target)
+        operands = packable(info, specs, weights, block in state.factored)
         modes = [packing_modes(o) for o in operands]
         choices = [(packing, False) for packing in product(*modes)]
         if consumer is None and info.writes_identity:
@@ -402,10 +403,14 @@ def prepared_weights(func: PrimFunc) -> frozenset[str]:
 
 
 def packable(
-    info: BlockInfo, specs: tuple[DecisionSpec, ...], weights: frozenset[str]
+    info: BlockInfo,
+    specs: tuple[DecisionSpec, ...],
+    weights: frozenset[str],
+    factored: bool = False,
 ) -> list[Operand]:
     """Reads with one dimension that is exactly a register-tiled axis, and some axis unused
-    (reuse), unless they are `weights` that are packed beforehand."""
+    (reuse), unless they are `weights` that are packed beforehand. The others are axes too, or, but
+    for partial results (`factored`), several that number a dimension in turn."""
     found: list[Operand] = []
     for spec in specs:
         if not isinstance(spec, TileSpec) or spec.role not in ("vector", "rows"):
@@ -417,6 +422,8 @@ def packable(
             if vector is not None and vector is not axis and id(vector.var) in used_axes(access):
                 continue  # its panels are as wide as the vectors
             dim = _panel_dim(access, axis, info, prepared)
+            if factored and any(isinstance(i, Affine) and len(i.terms) > 1 for i in access.indices):
+                continue
             if dim is not None and all(o.buffer != access.buffer.name for o in found):
                 width = Decision(spec.names[-1])
                 rank = len(access.buffer.shape)
