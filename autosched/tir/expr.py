@@ -457,9 +457,11 @@ def children(expr: Expr) -> tuple[Expr, ...]:
 
 def walk(expr: Expr) -> Iterator[Expr]:
     """The expression and all below it, parents first."""
-    yield expr
-    for child in children(expr):
-        yield from walk(child)
+    stack = [expr]
+    while stack:
+        e = stack.pop()
+        yield e
+        stack += reversed(children(e))
 
 
 MAX_HEIGHT = 200

@@ -267,19 +267,15 @@ class Site:
 def sites(root: PrimFunc | For | Block) -> Iterator[Site]:
     """Every block below `root` in program order; `loops` starts at `root` if that is a loop."""
 
-    def visit(node: Node, loops: tuple[For, ...]) -> Iterator[Site]:
+    stack: list[tuple[Node, tuple[For, ...]]]
+    stack = [(node, ()) for node in reversed(root.body if isinstance(root, PrimFunc) else (root,))]
+    while stack:
+        node, loops = stack.pop()
         if isinstance(node, Block):
             yield Site(node, loops)
-            return
-        inside = (*loops, node)
-        for child in node.body:
-            yield from visit(child, inside)
-
-    if isinstance(root, PrimFunc):
-        for child in root.body:
-            yield from visit(child, ())
-    else:
-        yield from visit(root, ())
+        else:
+            inside = (*loops, node)
+            stack += [(child, inside) for child in reversed(node.body)]
 
 
 def site_of(func: PrimFunc, name: str) -> Site:

@@ -23,6 +23,7 @@ from autosched.tir import (
 from autosched.tir import verify_form as form
 from autosched.tir.faults import Fault, Places, Rule, report
 from autosched.tir.nodes import PrimFunc
+from autosched.tir.plain import is_plain
 
 RULES: tuple[tuple[Rule, ...], ...] = (
     (
@@ -73,7 +74,17 @@ def verify(func: PrimFunc, places: Places = MappingProxyType({})) -> None:
 def faults(func: PrimFunc) -> list[tuple[Rule, Fault]]:
     """What breaks a rule, with the rule; all of the first group that finds something."""
     for group in RULES:
-        found = [(rule, fault) for rule in group for fault in rule.check(func)]
+        # Few rules of the last group can be broken by programs that are not scheduled yet.
+        rules = [r for r in group if r.name in OF_PLAIN] if _only_plain(group, func) else group
+        found = [(rule, fault) for rule in rules for fault in rule.check(func)]
         if found:
             return found
     return []
+
+
+OF_PLAIN = ("magnitudes", "bounds")
+"""Rules of the last group that `is_plain` programs may break."""
+
+
+def _only_plain(group: tuple[Rule, ...], func: PrimFunc) -> bool:
+    return group is RULES[-1] and is_plain(func)

@@ -110,9 +110,12 @@ class _Bounds:
     def __init__(self, site: Site) -> None:
         self.site = site
         self.block = site.block
-        extents = {i.var: i.extent for i in self.block.iters}
-        self.axes = Facts({**loop_extents(site), **extents}, reads=self.block.reads)
+        self.extents = {**loop_extents(site), **{i.var: i.extent for i in self.block.iters}}
         self.known: dict[tuple[bool, tuple[tuple[int, bool], ...]], list[Facts]] = {}
+
+    def axes(self) -> Facts:
+        """What the axes alone tell."""
+        return Facts(self.extents, reads=self.block.reads)
 
     def faults(self) -> Iterator[Fault]:
         block = self.block
@@ -149,6 +152,10 @@ class _Bounds:
 
     def holds(self, access: Access, n: int, guards: Guards) -> bool:
         index, size = access.indices[n], access.buffer.shape[n]
+        if isinstance(index, Affine):
+            low, high = index.span(self.extents)
+            if always(low >= 0) and always(high < size):
+                return True
         return any(
             all(
                 facts.inside(facts.linear(index), size)
@@ -170,7 +177,7 @@ class _Bounds:
                 if len(found) > MOST_CASES:
                     found = [facts.given(*guards[-1]) for facts in outside]
             else:
-                found = [loop_facts(self.site) if over_loops else self.axes]
+                found = [loop_facts(self.site) if over_loops else self.axes()]
             self.known[key] = found
         return found
 

@@ -20,11 +20,14 @@ import pytest
 from verify_illegal import ILLEGAL, LEGAL, Illegal
 
 import autosched.tir
+from autosched import te
 from autosched.errors import AutoschedError
+from autosched.ops import matmul, softmax
 from autosched.tir import verify_races
 from autosched.tir.nodes import PrimFunc
+from autosched.tir.plain import is_plain
 from autosched.tir.size import Undecided
-from autosched.tir.verify import RULES
+from autosched.tir.verify import OF_PLAIN, RULES
 
 GROUP = {rule.name: n for n, group in enumerate(RULES) for rule in group}
 LAST = len(RULES) - 1
@@ -80,6 +83,20 @@ def test_one_rule_alone_refuses(n: int) -> None:
 @pytest.mark.parametrize("n", range(len(LEGAL)))
 def test_the_programs_beside_them_are_legal(n: int) -> None:
     assert outcome(LEGAL[n]()) == ()
+
+
+@pytest.mark.parametrize("n", range(len(ILLEGAL)))
+def test_rules_left_out_of_plain_programs_are_kept_by_them(n: int) -> None:
+    if GROUP[ILLEGAL[n].rule] == LAST and ILLEGAL[n].rule not in OF_PLAIN:
+        assert not is_plain(made(n))
+
+
+def test_programs_that_are_not_scheduled_are_plain() -> None:
+    assert sum(is_plain(make()) for make in LEGAL) > 2
+    for tensors in (matmul(8, 8, 8), softmax(8, 8)):
+        func = te.create_prim_func(tensors)
+        assert is_plain(func)
+        assert outcome(func) == ()
 
 
 def test_every_rule_has_a_program_and_every_program_a_rule() -> None:
