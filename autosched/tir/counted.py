@@ -15,7 +15,7 @@ import numpy as np
 
 from autosched.tir.affine import Affine, Digit, always
 from autosched.tir.apart import injective
-from autosched.tir.digits import as_digit, within
+from autosched.tir.digits import Tail, as_digit, within
 from autosched.tir.expr import Var
 from autosched.tir.inequalities import check_time
 from autosched.tir.nodes import Access, Block, Iter, Predicate, Site
@@ -108,11 +108,11 @@ def _one_number(
     for base in dict.fromkeys(d.base for d in found):
         if loops.keys() - set(base.variables()):
             continue
-        reach, left = _counted(base, predicates, loops)
+        reach, left, tails = _counted(base, predicates, loops)
         if reach == 0:
             continue
         number = Var("n")
-        over = [_over(form, base, loops, number) for form in _forms(axes, left)]
+        over = [_over(form, base, loops, tails, number) for form in _forms(axes, left)]
         forms = [form for form in over if form is not None]
         if len(forms) == len(over):
             kinds = [it for it, _ in axes]
@@ -132,13 +132,15 @@ def _digits_in(form: Affine) -> list[Digit]:
     return [d for d in found if d is not None]
 
 
-def _over(form: Affine, base: Affine, loops: dict[Var, int], number: Var) -> Affine | None:
+def _over(
+    form: Affine, base: Affine, loops: dict[Var, int], tails: Sequence[Tail], number: Var
+) -> Affine | None:
     """The form as a sum of digits of `number`, the value of `base`."""
     whole = as_digit(form)
     parts = [(whole, 1)] if whole else [(as_digit(Affine.of(a)), c) for a, c in form.terms]
     out = Affine(form.const)
     for part, c in parts:
-        place = part and within(part, base, loops)
+        place = part and within(part, base, loops, tails)
         if not place:
             return None
         div, mod = place
@@ -149,28 +151,41 @@ def _over(form: Affine, base: Affine, loops: dict[Var, int], number: Var) -> Aff
 
 def _counted(
     base: Affine, predicates: Sequence[Predicate], loops: dict[Var, int]
-) -> tuple[int, list[Predicate]]:
+) -> tuple[int, list[Predicate], list[Tail]]:
     """The n for which the loops, in their order, take a form through 0, 1, ... n - 1 at the points
-    that the predicates let pass, but for those that are left; else 0.
+    that the predicates let pass, but for those that are left; else 0. And what the inner loops
+    count, where predicates end it.
 
     A predicate that bounds what the inner loops have counted, or the upper digits of that, is the
     tail of a split.
     """
     counted, reach = Affine(0), 1
-    left = list(predicates)
-    for v in reversed(loops):
+    left, tails = list(predicates), list[Tail]()
+    order = list(reversed(loops))
+    for v, outer in zip(order, [*order[1:], None], strict=True):
         if base.coefficient(v) != reach:
-            return 0, left
+            return 0, left, tails
         counted, reach = counted + Affine.of(v, reach), reach * loops[v]
-        for p in list(left):
-            digit = as_digit(p.form)
-            if digit is None or p.form.const != 0 or set(p.form.variables()) - set(loops):
-                continue
-            place = within(digit, counted, loops)
-            if place and (place[1] is None or place[0] * place[1] >= reach):
-                reach = min(reach, place[0] * int(p.bound))
-                left.remove(p)
-    return (reach if counted.same(base) else 0), left
+        ends = [(p, _end(p, counted, reach, loops, tails)) for p in left]
+        # Inside other loops, a bound below what the next one counts in is one of a digit.
+        step = 0 if outer is None else base.coefficient(outer)
+        found = [(p, end) for p, end in ends if end is not None and end >= step]
+        if any(end < reach for _, end in found):
+            reach = min(end for _, end in found)
+            tails.append((counted, reach))
+        left = [p for p in left if all(p is not q for q, _ in found)]
+    return (reach if counted.same(base) else 0), left, tails
+
+
+def _end(
+    p: Predicate, counted: Affine, reach: int, loops: dict[Var, int], tails: Sequence[Tail]
+) -> int | None:
+    """The n for which a predicate says that `counted`, which is below `reach`, is below n."""
+    digit = as_digit(p.form)
+    place = digit and p.form.const == 0 and within(digit, counted, loops, tails)
+    if not place or not (place[1] is None or place[0] * place[1] >= reach):
+        return None
+    return place[0] * int(p.bound)
 
 
 _Group = tuple[set[Var], list[tuple[Iter, Affine]], list[Predicate]]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from autosched.tir.affine import Affine, Digit, Extents
+from autosched.tir.affine import Affine, Atom, Digit, Extents, Int
 from autosched.tir.expr import Var
 
 
@@ -118,11 +118,17 @@ def _covers(digits: Sequence[Digit], base: Affine, extents: Extents) -> bool:
         reach = best
 
 
-def within(digit: Digit, base: Affine, extents: Extents) -> tuple[int, int | None] | None:
-    """(d, m) with `digit == base // d % m`, if it is a digit of `base`."""
+Tail = tuple[Affine, int]
+"""A form that conditions keep below a number, and above -1."""
+
+
+def within(
+    digit: Digit, base: Affine, extents: Extents, tails: Sequence[Tail] = ()
+) -> tuple[int, int | None] | None:
+    """(d, m) with `digit == base // d % m`, if it is a digit of `base`, where `tails` hold."""
     own = digit.base
     atom, c = own.terms[0]
-    whole = base.coefficient(atom) if isinstance(atom, Var) else 0
+    whole = _coefficient(base, atom)
     if not isinstance(whole, int) or not isinstance(c, int) or whole % c or whole // c < 1:
         return None
     scale = whole // c
@@ -139,8 +145,24 @@ def within(digit: Digit, base: Affine, extents: Extents) -> tuple[int, int | Non
         rest.const,
         tuple((a, x) for a, x in rest.terms if above is None or x % above),
     )
-    low, high = small.span(extents)
+    low, high = _tight_span(small, extents, tails)
     return (div, mod) if low >= 0 and high < scale else None
+
+
+def _tight_span(form: Affine, extents: Extents, tails: Sequence[Tail]) -> tuple[Int, Int]:
+    """Lowest and highest value, as far as ranges and the last of the tails in it tell."""
+    for tail, reach in reversed(tails):
+        atom, c = tail.terms[0]
+        k, over = divmod(_coefficient(form, atom), c)
+        rest = form - tail * k
+        if k > 0 and not over and not rest.uses(tuple(tail.variables())):
+            low, high = rest.span(extents)
+            return low, high + k * (reach - 1)
+    return form.span(extents)
+
+
+def _coefficient(form: Affine, atom: Atom) -> Int:
+    return form.coefficient(atom) if isinstance(atom, Var) else 0
 
 
 def _span(form: Affine, extents: Extents) -> int | None:

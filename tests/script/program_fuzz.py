@@ -426,18 +426,19 @@ def one(seed: int, shares: Shares, tally: Tally, small: bool = True) -> None:
 
 def failure(program: Program, seed: int, shares: Shares, tally: Tally) -> tuple[str | None, str]:
     """(kind, story) of what is wrong; (None, "") if nothing is."""
-    story = program.script()
-    note = ", of a scatter" if program.scatters() else ""
     try:
-        with at_most(120, lambda: f"seed {seed}:\n{story}"):
-            examine(program, seed, shares, tally)
+        examine(program, seed, shares, tally)
     except FindingError as e:
-        return f"{e.kind}{note}", f"{story}\n{e}"
+        return f"{e.kind}{_note(program)}", f"{program.script()}\n{e}"
     except ScheduledError as e:
         trace = e.after.trace.bind({k: int(v) for k, v in e.after.decisions.items()})
-        parts = [story, trace.as_python(), e.after.func.script(), str(e.finding)]
-        return f"{e.finding.kind}{note}", "\n".join(parts)
+        parts = [program.script(), trace.as_python(), e.after.func.script(), str(e.finding)]
+        return f"{e.finding.kind}{_note(program)}", "\n".join(parts)
     return None, ""
+
+
+def _note(program: Program) -> str:
+    return ", of a scatter" if program.scatters() else ""
 
 
 def shrunk(
@@ -464,11 +465,22 @@ def shrunk(
     return program, text
 
 
+BATCH = 50
+"""Programs under one timer: a timer is a thread, which costs as much as a small program."""
+
+
 def fuzz(first: int, count: int, shares: Shares, small: bool = True) -> Tally:
     tally = Tally()
-    for seed in range(first, first + count):
-        one(seed, shares, tally, small)
+    for start in range(first, first + count, BATCH):
+        _batch(range(start, min(start + BATCH, first + count)), shares, small, tally)
     return tally
+
+
+def _batch(seeds: range, shares: Shares, small: bool, tally: Tally) -> None:
+    now = seeds.start
+    with at_most(300, lambda: f"seed {now}:\n{made(now, shares).script()}"):
+        for now in seeds:
+            one(now, shares, tally, small)
 
 
 # By hand
