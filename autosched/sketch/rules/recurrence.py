@@ -27,8 +27,8 @@ COPIES = (1, 2, 4, 8)
 TILE_VECTORS, COLUMN_VECTORS = (2, 1, 4), (16, 8, 4, 32, 2, 1)
 """Values for the vectors side by side: in a register tile, in columns without a reduction."""
 MEETING_COST = 262144.0
-"""Cost (in additions) of a step under which threads do not meet in each: it takes some 5 us on one,
-and a thread that is not running when the others wait for it costs more."""
+"""Cost (in additions) of a step under which threads meet in each only where the search says so: it
+takes some 5 us on one, and a thread that is not running while the others wait costs more."""
 MAX_UNROLLED = 16
 """A longer axis is no part of a register tile."""
 
@@ -77,8 +77,10 @@ class Recurrence:
         threads = ["apart", "shared", "one"]
         if state.target.num_cores == 1 or work < PARALLEL_COST:
             threads = ["one"]
-        elif work / steps < MEETING_COST:
+        elif work / steps < PARALLEL_COST:  # meeting in each step costs more than it brings
             threads = ["apart", "one"]
+        elif work / steps < MEETING_COST:
+            threads = ["apart", "one", "shared"]
         return [Choice(t, p) for t, p in product(threads, (True, False))]
 
 
