@@ -1,2 +1,2 @@
 """How candidates are timed: blocks of samples (`block`), the order in which candidates get them
-(`sampler`), and two probes of the machine (`clock_probe`, `interference`)."""
+(`sampler`), their one result (`timing`), and the probe of the clock (`clock_probe`)."""
