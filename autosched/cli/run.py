@@ -26,8 +26,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "model", metavar="DIR|MODEL.onnx", help="what `autosched compile` wrote, or an ONNX file"
     )
     parser.add_argument(
-        "--input", action="append", default=[], metavar="NAME=FILE.npy", help="an input's array"
-    )
+        "--input", action="append", default=[], metavar="NAME=FILE.npy",
+        help="an input's array, as numpy.save writes it; also gives sizes that an ONNX file leaves "
+        "open",
+    )  # fmt: skip
     parser.add_argument("--output", metavar="FILE.npz", help="write the outputs there, by name")
     add_model_options(parser)
 
@@ -39,7 +41,14 @@ def run(options: argparse.Namespace) -> int:
             f"{options.model} is neither an ONNX file nor a folder that `autosched compile` wrote"
         )
     inputs = dict(_array(text) for text in options.input)
+    if options.model.endswith(".onnx"):  # sizes that the file leaves open are those of the arrays
+        fixed = dict(options.shape)
+        options.shape += [(n, a.shape) for n, a in inputs.items() if n not in fixed]
     model = build_model(options.model, options)
+    missing = [i for i in model.inputs if i.name not in inputs]
+    if missing:
+        wanted = ", ".join(f"{i.name} ({i.dtype} {i.shape})" for i in missing)
+        raise ArgumentError(f"inputs are missing: {wanted}; give each by --input NAME=FILE.npy")
     outputs = model.run(inputs)
     named = {o.name: a for o, a in zip(model.outputs, outputs, strict=True)}
     if options.output:
@@ -53,10 +62,13 @@ def run(options: argparse.Namespace) -> int:
 
 def _write(path: str, arrays: Mapping[str, np.ndarray]) -> None:
     """What np.savez writes, whatever the names are: they are the model's."""
-    with zipfile.ZipFile(path, "w") as archive:
-        for name, array in arrays.items():
-            with archive.open(f"{name}.npy", "w") as file:
-                np.lib.format.write_array(file, array, allow_pickle=False)
+    try:
+        with zipfile.ZipFile(path, "w") as archive:
+            for name, array in arrays.items():
+                with archive.open(f"{name}.npy", "w") as file:
+                    np.lib.format.write_array(file, array, allow_pickle=False)
+    except OSError as e:
+        raise ArgumentError(f"--output {path} cannot be written: {e.strerror}") from e
 
 
 def _array(text: str) -> tuple[str, np.ndarray]:
@@ -65,8 +77,8 @@ def _array(text: str) -> tuple[str, np.ndarray]:
         raise ArgumentError(f"--input {text!r}: expected NAME=FILE.npy, and the file to be there")
     try:
         array = np.load(path, allow_pickle=False)
-    except ValueError as e:
-        raise ArgumentError(f"--input {text!r}: {e}") from e
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as e:
+        raise ArgumentError(f"--input {text!r}: expected numbers as numpy.save writes them") from e
     if not isinstance(array, np.ndarray):
         raise ArgumentError(f"--input {text!r}: the file holds several arrays; expected one")
     return name, array

@@ -112,6 +112,16 @@ def test_groups_that_are_a_part_of_a_vector(rng):
     np.testing.assert_allclose(graph.build(mod)(x)[0], want, rtol=1e-4, atol=1e-4)
 
 
+def test_a_scale_after_a_concatenation_of_four(rng):
+    """DenseNet's: what the scale would go into is no convolution."""
+    x = rng.standard_normal((1, 2, 3, 3)).astype("f4")
+    by = rng.standard_normal((1, 8, 1, 1)).astype("f4")
+    nodes = [make_node("Concat", ["x"] * 4, ["c"], axis=1), make_node("Mul", ["c", "by"], ["y"])]
+    proto = model(nodes, [info("x", x.shape)], [info("y", None)], {"by": by})
+    (y,) = graph.build(graph.from_onnx(proto))(x)
+    np.testing.assert_allclose(y, np.concatenate([x] * 4, 1) * by, rtol=1e-6)
+
+
 # Operators of onnxruntime
 
 DOMAINS = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]

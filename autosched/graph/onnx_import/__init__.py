@@ -39,6 +39,6 @@ def from_onnx(
     """
     proto, folder = load(model, bounds)
     try:
-        return IRModule({}, {"main": Reader(proto, folder, bounds).main(dict(shapes or {}))})
+        return IRModule({}, {"main": Reader(proto, folder, bounds).main(shapes or {})})
     except MALFORMED as e:
         raise Unsupported(f"the model is malformed: {type(e).__name__}: {e}") from e

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,29 +32,26 @@ class Reader:
         self.opsets = functions.opsets(model.opset_import) or {"": 1}
         self.functions = {(f.domain, f.name): f for f in model.functions}
 
-    def main(self, shapes: dict[str, Sequence[int]]) -> Function:
+    def main(self, shapes: Mapping[str, Sequence[int]]) -> Function:
         """The graph of the model; `shapes` as those of `from_onnx`."""
         graph = self.model.graph
         functions.check_opset(self.opsets)
         scope = Scope(self.bounds, opsets=self.opsets)
         self.initializers(graph, scope)
         params: list[Var] = []
-        names_in: list[str] = []
-        for info in graph.input:
-            if info.name in scope.values:
-                continue
-            t = input_type(info, shapes.pop(info.name, None), self.bounds)
+        infos = [i for i in graph.input if i.name not in scope.values]
+        names_in = [i.name for i in infos]
+        wrong = [n for n in shapes if n not in names_in]
+        if wrong:
+            raise Unsupported(f"no input is named {wrong[0]!r}; there are {', '.join(names_in)}")
+        for info in infos:
+            t = input_type(info, shapes.get(info.name), self.bounds)
             v = Var(identifier(info.name), t)
             # What has no elements is known.
             empty = t.elements == 0
             atom = constant(np.empty([int(n) for n in t.known], t.dtype)) if empty else v
             scope.define(info.name, atom, "an input")
             params.append(v)
-            names_in.append(info.name)
-        if shapes:
-            raise Unsupported(
-                f"no input is named {next(iter(shapes))!r}; there are {', '.join(names_in)}"
-            )
         results = self.body(graph, scope, 0)
         names = tuple(o.name for o in graph.output)
         body = Body(tuple(scope.bindings), results)

@@ -127,8 +127,10 @@ def _into_convolution(
         return None
     conv = before.value
     axis = _CONVOLUTIONS.get(str(conv.callee))
-    data, weight, bias = (*conv.args, None, None)[:3] if len(conv.args) < 3 else conv.args
-    if axis is None or not isinstance(weight, Const) or weight.array is None:
+    if axis is None:
+        return None
+    data, weight, bias = (*conv.args, None)[:3]
+    if not isinstance(weight, Const) or weight.array is None:
         return None
     if axis == 1 and conv.attr("group", 1) != 1:
         return None
