@@ -242,4 +242,5 @@ def checked(name: str, value: Any, shape: tuple[int, ...] | None, dtype: str) ->
     flags = array.flags
     if flags.c_contiguous and flags.aligned and array.dtype.isnative:
         return array
-    return np.array(array, array.dtype.newbyteorder("="), order="C")
+    made: Array = np.array(array, array.dtype.newbyteorder("="), order="C")
+    return made

@@ -20,7 +20,7 @@ from autosched.graph import ops
 from autosched.graph.errors import Unsupported
 from autosched.graph.higher import HIGHER
 from autosched.graph.ir import Array, Atom, Call, Const, Var
-from autosched.graph.ops.registry import Operator
+from autosched.graph.ops.registry import Known, Operator
 from autosched.graph.ops.tensors import TensorLike, View, computed, is_empty
 from autosched.graph.spec import frozen
 from autosched.graph.types import ANY, FuncType, TensorType, Type
@@ -110,13 +110,35 @@ def inference(call: Call, outputs: int) -> Inference:
     unknown = not is_normal(op, dict(call.attrs)) and any(
         n < len(call.args) and call.args[n] is not None for n in op.static
     )
-    same = types[op.like] if op.is_host and op.like is not None else None
-    if isinstance(same, TensorType) and same.shape is not None:
-        return Inference((same,) * outputs, "host", frozenset(range(len(types))))
     if op.is_host or dynamic or unknown:
-        return Inference((ANY,) * outputs, "host", frozenset(range(len(types))))
+        found = None if dynamic or not op.is_host else _host_types(op, call)
+        given = found if found is not None and len(found) >= outputs else (ANY,) * outputs
+        return Inference(given[:outputs], "host", frozenset(range(len(types))))
     literals = tuple(_literal(a) for a in call.args)
     return _infer(call.callee, tuple(types), literals, call.attrs, outputs)
+
+
+def _host_types(op: Operator, call: Call) -> tuple[TensorType, ...] | None:
+    """Types of the results of a host operator, where its inputs tell them."""
+    known: list[Known | None] = []
+    for a in call.args:
+        if a is None:
+            known.append(None)
+            continue
+        t = a.type if isinstance(a, (Var, Const)) else None
+        if not isinstance(t, TensorType) or not t.is_static:
+            return None
+        value = a.array if isinstance(a, Const) else None
+        known.append(Known(tuple(map(int, t.known)), t.dtype, value))
+    if op.result is None or not known:
+        return None
+    try:
+        found = op.result(*known, **dict(call.attrs))
+    except (AttributeError, TypeError, ValueError, LookupError, ArithmeticError):
+        return None  # a malformed call; what is wrong with it the operator says when it runs
+    if found is None or any(n < 0 for shape, _ in found for n in shape):
+        return None
+    return tuple(TensorType(tuple(map(int, shape)), dtype) for shape, dtype in found)
 
 
 def _literal(a: Atom | None) -> tuple[Any] | None:

@@ -3,7 +3,9 @@ of them."""
 
 from __future__ import annotations
 
+import runpy
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -155,4 +157,12 @@ def test_prologue_epilogue_and_views_of_one_group() -> None:
     assert names == ["fused_add_conv_sigmoid_mul", "fused_softmax_add"]
     assert all(
         isinstance(f, Function) and f.is_primitive for n, f in mod.graphs.items() if n in names
+    )
+
+
+def test_the_picture_of_fusion_is_that_of_the_passes():
+    folder = Path(__file__).parents[2] / "docs" / "figures"
+    names = runpy.run_path(str(folder / "fusion.py"))
+    assert names["picture"]() == (folder / "fusion.svg").read_text(), (
+        "the passes fuse otherwise now; run python docs/figures/fusion.py"
     )

@@ -7,7 +7,7 @@ import numpy as np
 import onnx
 import pytest
 from graph_models import node_model, reference
-from onnx import helper
+from onnx import helper, numpy_helper
 
 from autosched import graph
 
@@ -103,3 +103,39 @@ def test_host_failures_name_the_operator() -> None:
     proto, arrays = node_model("ScatterElements", [floats(4), ints(9), floats(1)], 1, 18)
     with pytest.raises(graph.Unsupported, match="ScatterElements: an index is beyond the 4"):
         graph.build(graph.from_onnx(proto))(*arrays)
+
+
+HOST = {
+    "TopK": ([(3, 5), np.array([2])], 2, {"axis": 0}),
+    "Det": ([(2, 3, 3)], 1, {}),
+    "GridSample": ([(2, 3, 4, 5), (2, 6, 7, 2)], 1, {}),
+    "STFT": ([(2, 40, 1), np.array(8), np.ones(16, "f4")], 1, {}),
+    "RoiAlign": ([(1, 3, 8, 8), np.array([[0, 0, 4, 4]], "f4"), np.array([0])], 1,
+                 {"output_height": 2, "output_width": 3}),
+    "DeformConv": ([(1, 2, 5, 5), (3, 2, 2, 2), (1, 8, 4, 4)], 1, {}),
+    "Col2Im": ([(1, 8, 9), np.array([4, 4]), np.array([2, 2])], 1, {}),
+    "BitwiseAnd": ([np.ones((2, 1, 3), "i4"), np.ones((4, 1), "i4")], 1, {}),
+    "BitCast": ([(2, 3)], 1, {"to": 6}),
+    "ScatterND": ([(3, 4), np.array([[1]]), np.ones((1, 4), "f4")], 1, {}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("op", HOST)
+def test_the_types_of_host_operators_are_those_of_their_results(op, rng):
+    """Kernels read the results at addresses, by these types."""
+    given, outputs, attrs = HOST[op]
+    arrays = [
+        rng.standard_normal(a).astype("f4") if isinstance(a, tuple) else np.asarray(a)
+        for a in given
+    ]
+    proto, _ = node_model(op, arrays, outputs, 26, **attrs)
+    fixed = [n for n, a in enumerate(given) if not isinstance(a, tuple)]
+    for n in reversed(fixed if len(fixed) < len(given) else fixed[1:]):
+        proto.graph.initializer.append(numpy_helper.from_array(arrays[n], f"i{n}"))
+        del proto.graph.input[n]
+        del arrays[n]
+    mod = graph.from_onnx(proto)
+    made = graph.evaluate(mod, "main", *arrays)
+    results = made if isinstance(made, tuple) else (made,)
+    for atom, result in zip(mod["main"].body.results, results, strict=True):
+        assert (atom.type.shape, atom.type.dtype) == (result.shape, result.dtype.name)

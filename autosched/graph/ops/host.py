@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from autosched.graph.errors import Unsupported
-from autosched.graph.ops.registry import host_operator
+from autosched.graph.ops.registry import Known, Results, host_operator, like_first
 from autosched.graph.ops.tensors import normal_axis
 
 Array = npt.NDArray[Any]
@@ -22,7 +22,15 @@ def non_zero(x: Array) -> Array:
     return np.array(np.nonzero(np.atleast_1d(x)), np.int64).reshape(max(x.ndim, 1), -1)
 
 
-@host_operator("TopK")
+def _top_k(x: Known, k: Known | None = None, *, axis: int = -1, **_: Any) -> Results | None:
+    if k is None or k.value is None:
+        return None
+    shape = list(x.shape)
+    shape[axis] = int(k.value.reshape(-1)[0])
+    return None if shape[axis] > x.shape[axis] else [(shape, x.dtype), (shape, "int64")]
+
+
+@host_operator("TopK", _top_k)
 def top_k(
     x: Array, k: Array | None = None, *, axis: int = -1, largest: int = 1, sorted: int = 1
 ) -> tuple[Array, Array]:
@@ -98,11 +106,11 @@ def _scatter_elements(
     return _written(x.copy(), tuple(places), updates, reduction)
 
 
-host_operator("ScatterElements", like=0)(_scatter_elements)
-host_operator("Scatter", like=0)(_scatter_elements)
+host_operator("ScatterElements", like_first)(_scatter_elements)
+host_operator("Scatter", like_first)(_scatter_elements)
 
 
-@host_operator("ScatterND", like=0)
+@host_operator("ScatterND", like_first)
 def scatter_nd(x: Array, indices: Array, updates: Array, *, reduction: str = "none") -> Array:
     """x with slices written at rows of indices."""
     width = indices.shape[-1]
@@ -110,7 +118,7 @@ def scatter_nd(x: Array, indices: Array, updates: Array, *, reduction: str = "no
     return _written(x.copy(), places, updates, reduction)
 
 
-@host_operator("TensorScatter", like=0)
+@host_operator("TensorScatter", like_first)
 def tensor_scatter(
     past: Array, update: Array, begin: Array | None = None, *, axis: int = -2, mode: str = "linear"
 ) -> Array:
@@ -127,7 +135,7 @@ def tensor_scatter(
     return out
 
 
-@host_operator("ReverseSequence", like=0)
+@host_operator("ReverseSequence", like_first)
 def reverse_sequence(x: Array, lengths: Array, *, batch_axis: int = 1, time_axis: int = 0) -> Array:
     """Each sequence of a batch reversed up to its length."""
     out = x.copy()
@@ -137,13 +145,13 @@ def reverse_sequence(x: Array, lengths: Array, *, batch_axis: int = 1, time_axis
     return out
 
 
-@host_operator("Det")
+@host_operator("Det", lambda x: [(x.shape[:-2], x.dtype)])
 def det(x: Array) -> Array:
     """Determinants of matrices."""
     return np.asarray(np.linalg.det(x)).astype(x.dtype)
 
 
-@host_operator("BitCast")
+@host_operator("BitCast", lambda x, *, to: [(x.shape, to)])
 def bit_cast(x: Array, *, to: str) -> Array:
     """The same bits as another type of the same size."""
     if np.dtype(to).itemsize != x.dtype.itemsize:
@@ -159,18 +167,22 @@ BITS: dict[str, Callable[..., Any]] = {
 }
 
 
+def _broadcast(*inputs: Known, **_: Any) -> Results:
+    return [(np.broadcast_shapes(*(x.shape for x in inputs)), inputs[0].dtype)]
+
+
 def _bits(name: str, function: Callable[..., Any]) -> None:
     def compute(*arrays: Array) -> Any:
         return function(*arrays)
 
-    host_operator(name)(compute)
+    host_operator(name, _broadcast)(compute)
 
 
 for _name, _function in BITS.items():
     _bits(_name, _function)
 
 
-@host_operator("BitShift")
+@host_operator("BitShift", _broadcast)
 def bit_shift(x: Array, by: Array, *, direction: str) -> Array:
     """Bits moved; 0 where all of them are moved out."""
     if direction not in ("LEFT", "RIGHT"):
@@ -244,7 +256,13 @@ def max_unpool(
     return out
 
 
-@host_operator("Col2Im")
+def _col2im(x: Known, image: Known, block: Known, **_: Any) -> Results | None:
+    if image.value is None or block.value is None:
+        return None
+    return [((x.shape[0], x.shape[1] // int(np.prod(block.value)), *image.value), x.dtype)]
+
+
+@host_operator("Col2Im", _col2im)
 def col2im(
     x: Array,
     image: Array,

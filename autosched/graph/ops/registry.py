@@ -12,12 +12,29 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 from autosched.errors import WorkloadError
+
+
+class Known(NamedTuple):
+    """What is known of an input before a host operator runs; `value` of constants only."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    value: Any = None
+
+
+Results = Sequence[tuple[Sequence[int], str]]
+"""Shape and dtype of each result."""
+
+
+def like_first(x: Known, *others: Known | None, **attrs: Any) -> Results:
+    """The type of the first input."""
+    return [(x.shape, x.dtype)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,7 +45,8 @@ class Operator:
     position: they become attributes. A `host` operator computes in NumPy, on arrays, between
     kernels: its results are sized by data, or te cannot say it; a definition may have both.
     `spatial`: the axes of its data are N, C and positions, so that it wants them channels last.
-    `like`: the number of the input whose type the results of a host operator have, if they do.
+    `result` gives shapes and dtypes of the results of a host operator from what is known of its
+    inputs; without it they are known only when it has run, and so is all that follows.
     """
 
     name: str
@@ -36,7 +54,7 @@ class Operator:
     static: Mapping[int, str] = field(default_factory=dict)
     host: Callable[..., Any] | None = None
     spatial: bool = False
-    like: int | None = None
+    result: Callable[..., Results | None] | None = None
 
     @cached_property
     def parameters(self) -> Mapping[str, inspect.Parameter]:
@@ -78,12 +96,12 @@ def operator(
 
 
 def host_operator(
-    name: str, like: int | None = None
+    name: str, result: Callable[..., Results | None] | None = None
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """A decorator: an operator that NumPy computes between kernels, on arrays."""
 
     def register(host: Callable[..., Any]) -> Callable[..., Any]:
-        add(Operator(name, None, {}, host, like=like))
+        add(Operator(name, None, {}, host, result=result))
         return host
 
     return register

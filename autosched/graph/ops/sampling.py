@@ -8,13 +8,13 @@ import numpy as np
 import numpy.typing as npt
 
 from autosched.graph.errors import Unsupported
-from autosched.graph.ops.registry import host_operator
+from autosched.graph.ops.registry import Known, Results, host_operator
 from autosched.graph.ops.tensors import normal_axis
 
 Array = npt.NDArray[Any]
 
 
-@host_operator("GridSample")
+@host_operator("GridSample", lambda x, grid, **_: [((*x.shape[:2], *grid.shape[1:-1]), x.dtype)])
 def grid_sample(
     x: Array,
     grid: Array,
@@ -100,7 +100,19 @@ def dft(
     return np.stack([made.real, made.imag], axis=-1).astype(x.dtype)
 
 
-@host_operator("STFT")
+def _stft(
+    x: Known, step: Known, window: Known | None = None, length: Known | None = None, *,
+    onesided: int = 1,
+) -> Results | None:  # fmt: skip
+    if step.value is None or (length is not None and length.value is None):
+        return None
+    given = window.shape[0] if window is not None else 0
+    n = given if length is None else int(length.value.reshape(-1)[0])
+    frames = (x.shape[1] - n) // int(step.value.reshape(-1)[0]) + 1
+    return [((x.shape[0], frames, n // 2 + 1 if onesided else n, 2), x.dtype)]
+
+
+@host_operator("STFT", _stft)
 def stft(
     x: Array,
     step: Array,
@@ -126,7 +138,12 @@ def stft(
     return np.stack([made.real, made.imag], axis=-1).astype(x.dtype)
 
 
-@host_operator("RoiAlign")
+@host_operator(
+    "RoiAlign",
+    lambda x, rois, batch, *, output_height=1, output_width=1, **_: [
+        ((rois.shape[0], x.shape[1], output_height, output_width), x.dtype)
+    ],
+)
 def roi_align(
     x: Array,
     rois: Array,
@@ -176,7 +193,10 @@ def _neighbours(p: Array, n: int) -> tuple[list[Array], list[Array]]:
     return [(1 - part) * inside, part * inside], [low, np.minimum(low + 1, n - 1)]
 
 
-@host_operator("DeformConv")
+@host_operator(
+    "DeformConv",
+    lambda x, w, offset, *_, **__: [((x.shape[0], w.shape[0], *offset.shape[2:]), x.dtype)],
+)
 def deform_conv(
     x: Array,
     w: Array,
