@@ -7,6 +7,7 @@ from typing import Any
 
 from autosched.errors import ArgumentError, WorkloadError
 from autosched.graph.cache import KernelCache
+from autosched.graph.errors import Unsupported
 from autosched.graph.executor import checked
 from autosched.graph.fold import constant
 from autosched.graph.ir import Atom, Binding, Body, Function, mapped, type_of
@@ -36,7 +37,9 @@ def compile_module(
     Unsupported and BuildError.
     """
     where = target if isinstance(target, Target) else Target(target)
-    ready = optimise(bound(module, params or {}))
+    given = bound(module, params or {})
+    check_sizes(_main(given))
+    ready = optimise(given)
     main = _main(ready)
     primitive = [f for f in ready.graphs.values() if isinstance(f, Function) and f.is_primitive]
     kernels = compile_functions(primitive, where, progress, cache, choose)
@@ -57,6 +60,20 @@ def compile_module(
         threads or where.num_cores,
         ready,
     )
+
+
+def check_sizes(main: Function) -> None:
+    """Raises Unsupported, naming the input and its sizes, where a size of an input is symbolic:
+    the places of values in the workspace are fixed when a model is compiled."""
+    for name, p in zip(_inputs(main), main.params, strict=True):
+        if isinstance(p.type, TensorType) and p.type.shape is not None and not p.type.is_static:
+            sizes = ", ".join(str(n) for n in p.type.shape if not isinstance(n, int))
+            raise Unsupported(
+                f"the input {name!r} has the shape ({', '.join(map(str, p.type.shape))}), whose "
+                f"size {sizes} is symbolic; a model is compiled for fixed sizes: give graph.var "
+                "numbers (graph.evaluate takes any size, and at.build(graph.lower(f)) makes a "
+                "kernel for all sizes of one group)"
+            )
 
 
 def bound(module: IRModule, params: Mapping[str, Any]) -> IRModule:

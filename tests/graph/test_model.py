@@ -12,9 +12,9 @@ import pytest
 from graph_models import ELEM, info, model, reference, residual_net
 from onnx import helper, numpy_helper
 
-from autosched import graph
+from autosched import build, graph, te
 from autosched.errors import ArgumentError
-from autosched.graph import op
+from autosched.graph import nn, op
 from autosched.graph.plan import Life, place
 
 
@@ -201,6 +201,21 @@ def _loop_model():
     )
 
 
+def test_symbolic_sizes_are_evaluated_and_a_group_has_a_kernel_for_all(rng):
+    n = te.var("n")
+    x, w = graph.var("x", (n, 8)), graph.const(rng.standard_normal((4, 8)).astype("f4"))
+    mod = graph.module(main=graph.function([x], op.relu(nn.dense(x, w))))
+    with pytest.raises(graph.Unsupported, match=r"'x' has the shape \(n, 8\), whose size n"):
+        graph.build(mod)
+    fused = graph.passes.optimise(mod)["fused_gemm_relu"]
+    kernel = build(graph.lower(fused))
+    for rows in (1, 5, 33):
+        data = rng.standard_normal((rows, 8)).astype("f4")
+        out = np.empty((rows, 4), np.float32)
+        kernel(data, w.value, out)
+        np.testing.assert_allclose(out, graph.evaluate(mod, "main", data), rtol=1e-5, atol=1e-5)
+
+
 def test_loops_and_branches(rng):
     proto = _loop_model()
     mod = graph.from_onnx(proto)
@@ -252,7 +267,8 @@ def test_a_saved_model_runs_in_a_process_without_compiler(compiled, rng, tmp_pat
     code = f"""
 import sys
 import numpy as np
-from autosched import graph
+
+from autosched import build, graph, te
 model = graph.load({str(tmp_path / "m")!r})
 (y,) = model(np.load({str(tmp_path / "x.npy")!r}))
 np.save({str(tmp_path / "y.npy")!r}, y)

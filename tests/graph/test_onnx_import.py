@@ -61,6 +61,8 @@ def test_open_sizes_are_named():
         from_onnx(proto, shapes={"x": (4, 5)})
     with pytest.raises(graph.Unsupported, match="no input is named 'z'"):
         from_onnx(proto, shapes={"x": (4, 3), "z": (1,)})
+    with pytest.raises(graph.Unsupported, match=r"given the shape \('n', 3\); expected numbers"):
+        from_onnx(proto, shapes={"x": ("n", 3)})
 
 
 def test_function_bodies_stand_in_for_missing_operators(rng):

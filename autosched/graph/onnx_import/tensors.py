@@ -136,6 +136,8 @@ def input_type(
         or any(isinstance(d, int) and d != n for d, n in zip(declared, given, strict=True))
     ):
         raise Unsupported(f"{where} has the shape {tuple(declared)}; shapes gives {tuple(given)}")
+    if not all(isinstance(n, (int, np.integer)) for n in given):
+        raise Unsupported(f"{where} is given the shape {tuple(given)}; expected numbers")
     shape = tuple(int(n) for n in given)
     check_shape(shape, where, bounds)
     return TensorType(shape, dtype)
