@@ -268,7 +268,7 @@ def test_a_saved_model_runs_in_a_process_without_compiler(compiled, rng, tmp_pat
 import sys
 import numpy as np
 
-from autosched import build, graph, te
+from autosched import graph
 model = graph.load({str(tmp_path / "m")!r})
 (y,) = model(np.load({str(tmp_path / "x.npy")!r}))
 np.save({str(tmp_path / "y.npy")!r}, y)
