@@ -69,6 +69,11 @@ def test_open_sizes_are_fixed_by_shape(cli: Cli, tmp_path, monkeypatch) -> None:
     assert done.status == 1
     assert "--shape x=" in done.err
     assert cli("compile", "m.onnx", "--shape", "x=4,3").status == 0
+    np.save("x.npy", np.ones((5, 3), np.float32))
+    done = cli("run", "m.onnx", "--input", "x=x.npy", "--output", "missing/y.npz")
+    assert done.status == 1
+    assert "--output missing/y.npz cannot be written" in done.err
+    assert "y: float32 (5, 3)" in cli("run", "m.onnx", "--input", "x=x.npy").out
 
 
 @pytest.mark.parametrize(
@@ -78,7 +83,8 @@ def test_open_sizes_are_fixed_by_shape(cli: Cli, tmp_path, monkeypatch) -> None:
         (("compile", "net.txt"), "is no ONNX file"),
         (("run", "nowhere"), "neither an ONNX file nor a folder"),
         (("run", "net.onnx", "--input", "x"), "expected NAME=FILE.npy"),
-        (("run", "net.onnx"), "takes the inputs x; found"),
+        (("run", "net.onnx"), "inputs are missing: x (float32 ("),
+        (("run", "net.onnx", "--input", f"x={__file__}"), "expected numbers as numpy.save writes"),
         (("show", "net.onnx", "--as", "asm"), "expected one of graph, groups"),
         (("show", "12", "--as", "graph"), "expected one of schedule"),
     ],
