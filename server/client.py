@@ -145,6 +145,16 @@ class Client:
         headers = {"Idempotency-Key": key or uuid.uuid4().hex}
         return self._model(schemas.Job, "POST", "/v1/jobs", json=body, headers=headers)
 
+    def submit_batch(self, request: Mapping[str, Any], key: str | None = None) -> schemas.Batch:
+        """Several workloads on one budget; `request` is a `schemas.BatchRequest` as JSON data."""
+        headers = {"Idempotency-Key": key or uuid.uuid4().hex}
+        path = "/v1/batches"
+        return self._model(schemas.Batch, "POST", path, json=dict(request), headers=headers)
+
+    def batch(self, batch_id: str) -> schemas.Batch:
+        """One batch with its jobs."""
+        return self._model(schemas.Batch, "GET", f"/v1/batches/{batch_id}")
+
     def jobs(
         self, state: str | None = None, workload_key: str | None = None, **filters: str | None
     ) -> Iterator[schemas.Job]:

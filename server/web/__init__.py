@@ -14,6 +14,7 @@ def add_pages(app: FastAPI) -> None:
     `server.web.problems.ProblemPages` is to stand around whatever guards its routes.
     """
     from server.web import (
+        batches,
         compare,
         docs,
         jobs,
@@ -30,7 +31,19 @@ def add_pages(app: FastAPI) -> None:
     from server.web.static_files import static_files
 
     for module in (
-        *(overview, docs, jobs, trials, submit, records, compare, roofline, workloads, login),
+        *(
+            overview,
+            docs,
+            jobs,
+            batches,
+            trials,
+            submit,
+            records,
+            compare,
+            roofline,
+            workloads,
+            login,
+        ),
         plotly,
     ):
         app.include_router(module.router)

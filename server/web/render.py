@@ -18,9 +18,13 @@ from server.schemas import Job
 
 NOTHING = "–"
 
-SECTIONS = {"/": "Overview", "/jobs": "Jobs", "/records": "Jobs", "/compare": "Jobs"} | {
-    f"/{name.lower()}": name for name in ("Submit", "Workloads", "Roofline", "Workers")
-}
+SECTIONS = {
+    "/": "Overview",
+    "/jobs": "Jobs",
+    "/records": "Jobs",
+    "/compare": "Jobs",
+    "/batches": "Jobs",
+} | {f"/{name.lower()}": name for name in ("Submit", "Workloads", "Roofline", "Workers")}
 """The first part of a path -> the entry of the navigation that it belongs to."""
 
 

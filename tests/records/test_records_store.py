@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from again_contract import AgainContract
+from batch_contract import BatchContract
 from lifecycle_contract import LifecycleContract
 from queue_contract import QueueContract
 from records_factory import (
@@ -38,7 +39,13 @@ from records.schema import Base
 
 
 class TestSqliteStore(
-    StoreContract, QueueContract, RepairContract, LifecycleContract, AgainContract, TrialsContract
+    StoreContract,
+    QueueContract,
+    RepairContract,
+    LifecycleContract,
+    AgainContract,
+    BatchContract,
+    TrialsContract,
 ):
     @pytest.fixture
     def address(self, tmp_path):
