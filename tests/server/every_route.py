@@ -10,7 +10,13 @@ from server.app import create_app
 from server.routing import RouteTable
 from server.settings import Settings
 
-UNKNOWN = {"job_id": "0" * 32, "record_id": "1", "key": "1-000000000000000000000000"}
+UNKNOWN = {
+    "job_id": "0" * 32,
+    "batch_id": "0" * 32,
+    "record_id": "1",
+    "key": "1-000000000000000000000000",
+    "kind": "py",
+}
 """Things that are not there, for the parameters of paths."""
 
 
