@@ -7,11 +7,13 @@ mod = graph.module(main=graph.function([x, w], op.add(a, a)))
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any, Union
 
 import numpy as np
 
+from autosched.checks import choice, instance, listed, shown, text
 from autosched.errors import WorkloadError
 from autosched.graph import ops
 from autosched.graph.infer import infer, split_static, type_of_array
@@ -20,8 +22,10 @@ from autosched.graph.ops.registry import python_name
 from autosched.graph.spec import frozen
 from autosched.graph.types import TensorType, Type
 from autosched.tir import dtypes
+from autosched.tir.expr import Expr
 from autosched.tir.module import IRModule
 from autosched.tir.nodes import PrimFunc
+from autosched.tir.size import Size
 
 ValueLike = Union["Value", int, float, bool, "np.ndarray[Any, Any]", Sequence[Any]]
 
@@ -116,27 +120,41 @@ class Value:
 
 def var(name: str, shape: Sequence[Any], dtype: str = "float32") -> Value:
     """A parameter. `shape`: ints, and sizes made by te.var. Raises WorkloadError on a dtype that
-    there is not."""
-    if dtype not in dtypes.DTYPES:
-        raise WorkloadError(
-            f"dtype of {name} is {dtype!r}; expected one of {', '.join(dtypes.DTYPES)}"
-        )
+    there is not, or a shape that is none."""
+    name = text("the name of a parameter", name, WorkloadError)
+    dtype = choice(f"dtype of {name}", dtype, dtypes.DTYPES, WorkloadError)
+    what = f"the shape of {name}"
+    listed(what, shape, (int, np.integer, Size, Expr), "ints and sizes of te.var", WorkloadError)
+    if any(isinstance(n, (int, np.integer)) and n < 0 for n in shape):
+        raise WorkloadError(f"{what} is {shown(shape)}; expected no extent below 0")
     return Value(Var(name, TensorType(tuple(shape), dtype)))
 
 
 def const(value: Any, dtype: str | None = None) -> Const:
-    """A constant; without `dtype`, float32 for floats."""
-    array = np.asarray(value)
-    if dtype is None and array.dtype == np.float64 and not isinstance(value, np.ndarray):
-        dtype = "float32"
-    array = np.ascontiguousarray(array.astype(dtype or array.dtype)).reshape(array.shape)
+    """A constant; without `dtype`, float32 for floats. Raises WorkloadError for what is no array of
+    numbers, and a dtype that there is not."""
+    if dtype is not None:
+        dtype = choice("dtype of a constant", dtype, dtypes.DTYPES, WorkloadError)
+    try:
+        array = np.asarray(value)
+        if dtype is None and array.dtype == np.float64 and not isinstance(value, np.ndarray):
+            dtype = "float32"
+        array = np.ascontiguousarray(array.astype(dtype or array.dtype)).reshape(array.shape)
+    except (TypeError, ValueError, OverflowError) as e:
+        raise WorkloadError(f"a constant is {shown(value)}; expected an array of numbers") from e
+    if array.dtype.kind in "OUSMm":
+        raise WorkloadError(f"a constant has dtype {array.dtype}; expected an array of numbers")
     array.flags.writeable = False
     return Const(type_of_array(array), array)
 
 
 def call(name: str, args: Sequence[Any], attrs: Mapping[str, Any], outputs: int = 1) -> Any:
     """The result of an operator called on values: a Value, or a tuple of as many as `outputs`."""
+    if isinstance(outputs, bool) or not isinstance(outputs, int) or outputs < 1:
+        raise WorkloadError(f"outputs of {name} is {shown(outputs)}; expected an int from 1 up")
     values = [_value(a, _dtype_beside(args)) for a in args]
+    if values and values[0] is None and _needs_first(name):
+        raise WorkloadError(f"the first input of {name} is None; expected a value of the graph")
     made, _ = make_call(name, [None if v is None else v.atom for v in values], attrs)
     types = infer(made, outputs)
     base = python_name(name).rstrip("_")
@@ -145,6 +163,12 @@ def call(name: str, args: Sequence[Any], attrs: Mapping[str, Any], outputs: int 
     parents = tuple(v for v in values if v is not None)
     out = tuple(Value(v, binding, parents) for v in variables)
     return out if outputs > 1 else out[0]
+
+
+def _needs_first(name: str) -> bool:
+    """Whether an operator has no default for its first input."""
+    first = next(iter(ops.find(name).parameters.values()), None)
+    return first is not None and first.default is inspect.Parameter.empty
 
 
 def make_call(
@@ -188,8 +212,12 @@ def function(
 ) -> Function:
     """The function of these parameters and results: with all that the results need.
 
-    Raises WorkloadError where they need a variable that is no parameter."""
-    outs = [results] if isinstance(results, Value) else list(results)
+    Raises WorkloadError where they need a variable that is no parameter, and for what is no
+    value."""
+    name = text("the name of a function", name, WorkloadError)
+    outs: list[Value] = [results] if isinstance(results, Value) else results  # type: ignore[assignment]
+    for what, values in (("parameters", params), ("results", outs)):
+        listed(f"{what} of {name}", values, Value, "values of the graph", WorkloadError)
     known = {id(p.atom) for p in params}
     order: list[Binding] = []
     seen: set[int] = set()
@@ -219,6 +247,9 @@ def function(
 
 
 def module(**functions: Function | PrimFunc) -> IRModule:
-    """A module of graph functions and loop functions, by name."""
+    """A module of graph functions and loop functions, by name. Raises WorkloadError for others."""
+    for name, f in functions.items():
+        kinds = "a function of graph.function or a PrimFunc"
+        instance(f"function {name}", f, (Function, PrimFunc), kinds, WorkloadError)
     loops = {n: f for n, f in functions.items() if isinstance(f, PrimFunc)}
     return IRModule(loops, {n: f for n, f in functions.items() if isinstance(f, Function)})

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from autosched.checks import instance, shown
 from autosched.errors import ArgumentError, WorkloadError
 from autosched.graph.higher import HIGHER
 from autosched.graph.infer import evaluate_operator
@@ -25,6 +26,7 @@ from autosched.graph.ir import (
     Value,
     Var,
 )
+from autosched.graph.types import TensorType
 from autosched.tir.module import IRModule
 
 Env = dict[int, Any]
@@ -35,10 +37,18 @@ def evaluate(module: IRModule, name: str = "main", *args: Any) -> Any:
 
     Raises ArgumentError on a wrong number of arguments, Unsupported, naming the operator, for what
     cannot be computed."""
-    function = module.graphs.get(name)
+    instance("the module to evaluate", module, IRModule, "an IRModule", ArgumentError)
+    function = module.graphs.get(name) if isinstance(name, str) else None
     if not isinstance(function, Function):
         have = ", ".join(module.graphs) or "none"
-        raise WorkloadError(f"no graph function is named {name!r}; the module has {have}")
+        raise WorkloadError(f"no graph function is named {shown(name)}; the module has {have}")
+    for p, a in zip(function.params, args, strict=False):
+        if not isinstance(p.type, TensorType) or p.type.shape is None:
+            continue
+        rank = len(p.type.shape)
+        array = isinstance(a, (np.ndarray, np.generic)) and a.dtype.kind not in "OUSMm"
+        if not (array and a.ndim == rank):
+            raise ArgumentError(f"{p.name} is {shown(a)}; expected an array of {rank} dimensions")
     results = _Evaluator(module).call(function, args, {})
     return results[0] if len(results) == 1 else tuple(results)
 

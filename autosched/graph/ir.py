@@ -22,7 +22,8 @@ from typing import Any, Union
 import numpy as np
 import numpy.typing as npt
 
-from autosched.errors import WorkloadError
+from autosched.checks import instance
+from autosched.errors import ArgumentError, WorkloadError
 from autosched.graph.types import FuncType, TensorType, Type
 from autosched.tir.module import GraphFunction, IRModule
 
@@ -282,7 +283,9 @@ def constants_of(function: Function) -> Iterator[Const]:
 
 
 def constants(module: IRModule) -> list[Const]:
-    """The constants in the graph functions of a module, each once."""
+    """The constants in the graph functions of a module, each once. Raises ArgumentError for what is
+    no module."""
+    instance("constants of", module, IRModule, "an IRModule", ArgumentError)
     functions = [f for f in module.graphs.values() if isinstance(f, Function)]
     return list({id(c): c for f in functions for c in constants_of(f)}.values())
 

@@ -153,7 +153,7 @@ def _tight_span(form: Affine, extents: Extents, tails: Sequence[Tail]) -> tuple[
     """Lowest and highest value, as far as ranges and the last of the tails in it tell."""
     for tail, reach in reversed(tails):
         atom, c = tail.terms[0]
-        k, over = divmod(_coefficient(form, atom), c)
+        k, over = divmod(_coefficient(form, atom), int(c))
         rest = form - tail * k
         if k > 0 and not over and not rest.uses(tuple(tail.variables())):
             low, high = rest.span(extents)
@@ -161,8 +161,9 @@ def _tight_span(form: Affine, extents: Extents, tails: Sequence[Tail]) -> tuple[
     return form.span(extents)
 
 
-def _coefficient(form: Affine, atom: Atom) -> Int:
-    return form.coefficient(atom) if isinstance(atom, Var) else 0
+def _coefficient(form: Affine, atom: Atom) -> int:
+    found = form.coefficient(atom) if isinstance(atom, Var) else 0
+    return found if isinstance(found, int) else 0
 
 
 def _span(form: Affine, extents: Extents) -> int | None:

@@ -7,7 +7,8 @@ import inspect
 import warnings
 from typing import Any
 
-import doors_running  # noqa: F401 - adds to the doors
+import doors_graph  # noqa: F401 - adds to the doors
+import doors_running  # noqa: F401
 import pytest
 from doors import DOORS, Door
 from wrong_values import WRONG
