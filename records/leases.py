@@ -179,14 +179,18 @@ class JobQueue:
             removed += found
         return removed
 
-    def claim(self, owner: str, seconds: float) -> Job | None:
+    def claim(
+        self, owner: str, seconds: float, scope: turns.Scope = turns.EVERYTHING
+    ) -> Job | None:
         """The first of what `claim_together` claims; None if none waits."""
-        found = self.claim_together(owner, seconds)
+        found = self.claim_together(owner, seconds, scope)
         return found[0] if found else None
 
-    def claim_together(self, owner: str, seconds: float) -> list[Job]:
-        """The next job, running under a new lease of `owner` for `seconds`, and those of its batch
-        that wait, too, for one process to work on; empty if none waits.
+    def claim_together(
+        self, owner: str, seconds: float, scope: turns.Scope = turns.EVERYTHING
+    ) -> list[Job]:
+        """The next job of `scope`, running under a new lease of `owner` for `seconds`, and those of
+        its batch that wait, too, for one process to work on; empty if none waits.
 
         Of the client that has the fewest jobs running, of these the one whose turn is longest ago;
         of its jobs that of the highest priority, then the oldest. Jobs that wait out a pause
@@ -194,7 +198,7 @@ class JobQueue:
         """
 
         def work(connection: Connection) -> list[Job]:
-            first = connection.execute(turns.NEXT).scalar()
+            first = connection.execute(turns.next_of(scope)).scalar()
             if first is None:
                 return []
             waiting = connection.scalars(_MATES, {"first": first}).all()
@@ -403,6 +407,7 @@ _MATES = (
     .join(_OF_FIRST, _OF_FIRST.batch_id == JobRow.batch_id)
     .where(_OF_FIRST.id == bindparam("first"))
     .where(JobRow.state == QUEUED, JobRow.origin == LOCAL)
+    .where(JobRow.pool.is_not_distinct_from(_OF_FIRST.pool))
     .order_by(JobRow.id)
     .with_for_update(skip_locked=True, key_share=True, of=JobRow)
 )

@@ -30,7 +30,7 @@ from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
 from sqlalchemy.types import TypeDecorator
 
-REVISION = "0006"
+REVISION = "0007"
 
 # SQLite makes only an INTEGER PRIMARY KEY an alias of the row's own number.
 RowId = BigInteger().with_variant(Integer, "sqlite")
@@ -182,6 +182,7 @@ class JobRow(Base):
     token_id: Mapped[str | None] = mapped_column(String(12))
     batch_id: Mapped[str | None] = mapped_column(String(32))
     device_part: Mapped[float] = mapped_column(server_default="1")
+    pool: Mapped[str | None]
 
     __table_args__ = (
         Index("ix_jobs_resume", "workload_key", "target", "seed", "created_at"),
@@ -328,3 +329,61 @@ class TrafficRow(Base):
     workload_key: Mapped[str] = mapped_column(ForeignKey("workloads.key"), primary_key=True)
     bytes: Mapped[int] = mapped_column(BigInteger)
     dtype: Mapped[str | None]
+    previous_hash: Mapped[str | None]
+    previous_until: Mapped[datetime | None]
+
+
+class WorkerMinuteRow(Base):
+    """What a worker did in one minute of the clock, counted from 1970."""
+
+    __tablename__ = "worker_minutes"
+
+    name: Mapped[str] = mapped_column(primary_key=True)
+    minute: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)
+    trials: Mapped[int]
+    busy_seconds: Mapped[float]
+    faults: Mapped[int]
+
+    __table_args__ = (Index("ix_worker_minutes_minute", "minute"),)
+
+
+class DrainedRow(Base):
+    """A worker that is to take no more work, and who said so."""
+
+    __tablename__ = "drained_workers"
+
+    name: Mapped[str] = mapped_column(primary_key=True)
+    client: Mapped[str]
+    created_at: Mapped[datetime]
+
+
+class WebhookRow(Base):
+    """An address that is told when a job of its client ends."""
+
+    __tablename__ = "webhooks"
+
+    id: Mapped[str] = mapped_column(String(12), primary_key=True)
+    client: Mapped[str] = mapped_column(index=True)
+    url: Mapped[str]
+    secret: Mapped[str]
+    created_at: Mapped[datetime]
+
+
+class DeliveryRow(Base):
+    """The end of a job, told or to be told to a webhook."""
+
+    __tablename__ = "deliveries"
+
+    id: Mapped[int] = mapped_column(RowId, primary_key=True)
+    webhook_id: Mapped[str] = mapped_column(ForeignKey("webhooks.id"))
+    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"), index=True)
+    state: Mapped[str]
+    attempts: Mapped[int]
+    not_before: Mapped[datetime]
+    error: Mapped[str | None]
+    created_at: Mapped[datetime]
+
+    __table_args__ = (
+        Index("ix_deliveries_state", "state", "not_before"),
+        Index("ix_deliveries_webhook", "webhook_id", "id"),
+    )

@@ -88,6 +88,7 @@ class Submission:
     tags: Sequence[str] = ()
     spender: Spender = NO_TOKEN
     batch_id: str | None = None
+    pool: str | None = None
     library: bool = False
     """Whether the workload's name and arguments are those of the operator library, which go before
     any other name that it is stored under."""
@@ -258,6 +259,7 @@ def _row(job_id: str, submission: Submission) -> dict[str, Any]:
         "tags": tuple(submission.tags),
         "token_id": submission.spender.token_id,
         "batch_id": submission.batch_id,
+        "pool": submission.pool,
     }
 
 

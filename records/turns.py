@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import deque
 from datetime import datetime
+from functools import lru_cache
 from heapq import heapify, heappop, heappush
-from typing import Any
+from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, Select, bindparam, func, or_, select
+from sqlalchemy import ColumnElement, Connection, Select, bindparam, func, or_, select
 from sqlalchemy.orm import aliased
 
 from records.rows import chunks
@@ -15,8 +16,25 @@ from records.schema import JobRow, UtcDateTime, database_time
 from records.types import HELD, LOCAL, QUEUED
 
 
-def _next() -> Select[Any]:
+class Scope(NamedTuple):
+    """Whose jobs a pool takes: those that name it, and those that name none, of targets of `kinds`
+    (empty: of any). Without a `pool` only the latter."""
+
+    pool: str | None = None
+    kinds: tuple[str, ...] = ()
+
+
+EVERYTHING = Scope()
+
+
+@lru_cache(64)
+def next_of(scope: Scope) -> Select[Any]:
     """Selects, and locks, the job that `JobQueue.claim` takes."""
+    anybodys: ColumnElement[bool] = JobRow.pool.is_(None)
+    if scope.kinds:
+        kinds = (or_(JobRow.target == k, JobRow.target.startswith(f"{k} ")) for k in scope.kinds)
+        anybodys &= or_(*kinds)
+    mine = anybodys if scope.pool is None else or_(JobRow.pool == scope.pool, anybodys)
     busy = _BUSY.subquery()
     other = aliased(JobRow)
     turn = select(func.max(other.claimed_at)).where(other.client == JobRow.client).scalar_subquery()
@@ -30,7 +48,7 @@ def _next() -> Select[Any]:
         select(JobRow.id)
         .outerjoin(busy, busy.c.client == JobRow.client)
         .join(oldest, oldest.c.client == JobRow.client)
-        .where(JobRow.state == QUEUED, JobRow.origin == LOCAL)
+        .where(JobRow.state == QUEUED, JobRow.origin == LOCAL, mine)
         .where(or_(JobRow.not_before.is_(None), JobRow.not_before <= database_time()))
         .order_by(
             func.coalesce(busy.c.jobs, 0),
@@ -58,7 +76,6 @@ _TURNS = (
     .where(JobRow.client.in_(bindparam("clients", expanding=True)))
     .group_by(JobRow.client)
 )
-NEXT = _next()
 
 
 def places(connection: Connection) -> dict[str, int]:

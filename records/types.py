@@ -121,7 +121,7 @@ class Job:
     `name` and `tags` are its submitter's, `token_id` that of the token it was submitted with. A
     running job has a `phase`. `notice` says what its state does not: why it ended with fewer trials
     than were asked for, that nothing was gained. `run_seconds`: how long it was worked on, without
-    the run that goes on.
+    the run that goes on. `pool` names the server's pool that is to measure; None: any that fits.
     """
 
     id: str
@@ -156,6 +156,7 @@ class Job:
     token_id: str | None = None
     batch_id: str | None = None
     device_part: float = 1.0
+    pool: str | None = None
 
 
 class SubmissionKey(NamedTuple):

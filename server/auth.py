@@ -40,7 +40,15 @@ PUBLIC = frozenset(
     }
 )
 """Templates of routes that ask for no token: they tell nothing about jobs or records."""
-ADMIN_ONLY = frozenset({("POST", "/v1/records/import"), ("PUT", "/v1/roofline/{device}")})
+ADMIN_ONLY = frozenset(
+    {
+        ("POST", "/v1/records/import"),
+        ("PUT", "/v1/roofline/{device}"),
+        ("POST", "/v1/workers/drain"),
+        ("POST", "/v1/workers/admit"),
+        ("POST", "/workers"),
+    }
+)
 """(method, template) of routes that change what others rely on."""
 
 REMEMBERED_SECONDS = 5.0

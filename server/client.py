@@ -338,6 +338,25 @@ class Client:
         """One workload with its script."""
         return self._model(schemas.WorkloadDetail, "GET", f"/v1/workloads/{key}")
 
+    # Workers
+
+    def workers(self) -> list[schemas.Worker]:
+        """The workers of the server's pools."""
+        return list(self._pages(schemas.Worker, "/v1/workers"))
+
+    def drain(self, names: Sequence[str]) -> list[schemas.Worker]:
+        """Has workers finish their trials and take no more; those, as they are then."""
+        return self._change_workers("drain", names)
+
+    def admit(self, names: Sequence[str]) -> list[schemas.Worker]:
+        """Lets drained workers work again; those, as they are then."""
+        return self._change_workers("admit", names)
+
+    def _change_workers(self, how: str, names: Sequence[str]) -> list[schemas.Worker]:
+        response = self._request("POST", f"/v1/workers/{how}", json={"names": list(names)})
+        page = _checked(schemas.Page, response)
+        return [_checked(schemas.Worker, response, item) for item in page.items]
+
     # Asking
 
     def _retry(self) -> _Retry:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from records import Job, Lease
     from records.leases import JobQueue
     from records.store import Store
+    from server.pool_watch import PoolWatch
 
 PROGRESS = "progress"
 """The kind of the events that tell of new records."""
@@ -92,6 +93,8 @@ class Heartbeat:
         """By this process's clock, and so no later than by the database's."""
         self.preparing: Preparing | None = None
         """What the job may take before its first trial, while it is before that."""
+        self.watch: PoolWatch | None = None
+        """Tells of the pool's workers, once there is one."""
         self._renew_at = 0.0
         self._lock = threading.Lock()
         self._news: list[dict[str, Any]] = []
@@ -125,6 +128,8 @@ class Heartbeat:
     def _beat(self) -> None:
         try:
             self._tell()
+            if self.watch is not None:
+                self.watch.tick()
             job = self._job()
         except LeaseLost as e:
             print(e, file=sys.stderr, flush=True)
@@ -174,6 +179,8 @@ class Heartbeat:
     def _tell_what_is_left(self) -> None:
         try:
             self._tell()
+            if self.watch is not None:
+                self.watch.report()
         except (LeaseLost, StoreUnavailable) as e:
             # The records themselves are stored; what follows says the same, and louder.
             print(e, file=sys.stderr, flush=True)

@@ -44,6 +44,8 @@ class Keeper(RecordToStore):
         self.lease, self.heartbeat = lease, heartbeat
         self._queue = JobQueue(store)
         self._trials = 0
+        self.measured = self.faults = 0
+        """Trials that this run has measured, and losses of the device among them."""
         self.of_quota = False
         """Whether the run's time budget is what is left of its token's device seconds."""
 
@@ -102,6 +104,8 @@ class Keeper(RecordToStore):
         for record in stored:
             self._ids[record.key] = record.id
             self._count(record)
+            self.measured += record.kind == TRIAL
+            self.faults += record.status == "device_lost"
             news.append(
                 {
                     "id": record.id,

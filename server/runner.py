@@ -17,7 +17,7 @@ import traceback
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from autosched.errors import AutoschedError
 from records import Lease, LeaseLost, RecordError, StoreUnavailable
@@ -25,10 +25,13 @@ from server.leaving import DONE, UNAVAILABLE, Exit, Leave, Why
 
 if TYPE_CHECKING:
     from autosched.tuning import TuningOptions
+    from measure.cluster.pool import ClusterPool
+    from measure.pool import Pool
     from records import Job
     from records.store import Store
     from server.heartbeat import Heartbeat, Preparing
     from server.keeper import Before, Keeper
+    from server.pool_watch import PoolWatch
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,8 @@ class Assignment:
 
     db: str
     pool: str
+    worker: str
+    """The name of the pool's one worker, where it is no cluster."""
     job_id: str
     epoch: int
     lease_seconds: float
@@ -152,10 +157,24 @@ def _tune(assignment: Assignment, store: Store, keeper: Keeper, heartbeat: Heart
     builder = LocalBuilder(timeout=assignment.build_seconds) if local else None
     with closing(pool_from(assignment.pool, task.target, builder, seed=job.seed or 0)) as pool:
         bounds.note(keeper, store, task, pool.device.fingerprint if local else None)
+        heartbeat.watch = _watch(assignment, store, keeper, pool)
         session = Session(task, replace(options, pool=pool), pool)
         session.started = started
         session.patient_from = before.trials
         session.run()
+
+
+def _watch(assignment: Assignment, store: Store, keeper: Keeper, pool: Pool) -> PoolWatch:
+    from autosched.tuning.pools import PoolAddress
+    from records.workers import WorkerLog
+    from server.pool_watch import PoolWatch, of_cluster, of_one
+
+    log = WorkerLog(store)
+    if PoolAddress.parse(assignment.pool).is_cluster:
+        cluster = cast("ClusterPool", pool)
+        return PoolWatch(log, of_cluster(cluster), cluster)
+    one = of_one(assignment.worker, lambda: (keeper.measured, keeper.faults))
+    return PoolWatch(log, one, None)
 
 
 def _preparing(job: Job, assignment: Assignment, before: Before, budget: float | None) -> Preparing:

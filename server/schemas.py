@@ -7,6 +7,8 @@ from typing import Annotated, Any, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
+from server.pools import NAME
+
 T = TypeVar("T")
 
 JobState = Literal[
@@ -117,6 +119,12 @@ class JobRequest(_Request):
         examples=["nightly"],
     )
     tags: list[Tag] = Field(default=[], max_length=16, examples=[["release", "resnet"]])
+    pool: str | None = Field(
+        default=None,
+        pattern=NAME,
+        description="the pool that is to measure; else the first one with such a device",
+        examples=[None],
+    )
 
 
 class BatchItem(_Request):
@@ -143,6 +151,7 @@ class BatchRequest(_Request):
         default=None, min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]+$"
     )
     tags: list[Tag] = Field(default=[], max_length=16)
+    pool: str | None = Field(default=None, pattern=NAME, examples=[None])
 
 
 class CloneRequest(_Request):
@@ -160,6 +169,14 @@ class CancelRequest(_Request):
 
     ids: list[Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{4,64}$")]] = Field(
         min_length=1, max_length=500, examples=[[JOB_ID]]
+    )
+
+
+class DrainRequest(_Request):
+    """Workers, by their names."""
+
+    names: list[Annotated[str, Field(min_length=1, max_length=300)]] = Field(
+        min_length=1, max_length=500, examples=[["local@tuner"]]
     )
 
 
@@ -210,6 +227,7 @@ class Job(_Model):
     bound_by: Literal["arithmetic", "memory"] | None = None
     eta_seconds: float | None = Field(None, examples=[12.5])
     queue_place: int | None = Field(None, examples=[3])
+    pool: str | None = Field(None, examples=["gpu"])
     error: str | None
     notice: str | None = None
     batch_id: str | None = Field(None, examples=[JOB_ID])
@@ -430,16 +448,27 @@ class RecordDetail(Record):
 
 
 class Worker(_Model):
-    """What measures: a device of the pool, with the jobs that run on it."""
+    """What measures: a device of a pool, with the jobs that run on it.
 
-    name: str = Field(examples=["local"])
+    `load` (1: one job's work all the time) and `trials_per_second` are those of the last five
+    minutes, `faults` those of the last day and of each of its hours, the oldest first. A worker
+    that is `drained` takes no more work; it is `draining` while it is at some.
+    """
+
+    name: str = Field(examples=["local@tuner"])
+    pool: str = Field("default", examples=["default"])
     device: str = Field(examples=[DEVICE])
     description: str = Field(examples=["AMD EPYC, 2 cores, L1d 48K [4f1c2ab09d3e]"])
     target: str = Field(examples=[TARGET])
     state: str = Field(examples=["ready"])
     slots: int = Field(examples=[1])
     healthy: bool
-    faults: int = Field(examples=[0])
+    drained: bool = False
+    last_seen: datetime | None = Field(None, examples=[_WHEN])
+    load: float = Field(default=0.0, examples=[0.92])
+    trials_per_second: float = Field(default=0.0, examples=[3.5])
+    faults: int = Field(default=0, examples=[0])
+    faults_by_hour: list[int] = []
     jobs: list[str] = Field(examples=[[JOB_ID]])
 
 

@@ -17,7 +17,7 @@ from typing import Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from autosched.errors import AutoschedError
-from autosched.tuning.pools import PoolAddress
+from server.pools import DEFAULT, PoolPlan, PoolSettings, check_name, slots_of
 from server.security import LOOPBACK_HOSTS, Proxies, is_loopback
 
 PREFIX = "AUTOSCHED_"
@@ -45,6 +45,9 @@ class Settings(BaseModel):
 
     db: str = Field("autosched.db", description="an SQLite file or a database URL")
     pool: str = Field("local", description="what measures: local, replay:…, or a scheduler")
+    pools: dict[str, PoolSettings] = Field(
+        {}, description="several pools in place of one, by name; in a file only: [pools.NAME]"
+    )
     host: str = Field(
         "127.0.0.1", description="address to listen on; others than loopback need tokens"
     )
@@ -170,6 +173,17 @@ class Settings(BaseModel):
             raise ValueError("tls_certificate and tls_key go together; found one of them")
         return self
 
+    @model_validator(mode="after")
+    def _check_pools(self) -> Self:
+        if self.pools and self.model_fields_set & {"pool", "jobs_at_once"}:
+            raise ValueError(
+                "pools is in place of pool and jobs_at_once; found both: each pool has an address "
+                "and jobs_at_once of its own"
+            )
+        for name in self.pools:
+            check_name(name)
+        return self
+
     @field_validator("trusted_proxies")
     @classmethod
     def _check_proxies(cls, given: tuple[str, ...]) -> tuple[str, ...]:
@@ -187,17 +201,16 @@ class Settings(BaseModel):
         """Whether requests need a token."""
         return self.require_tokens or not is_loopback(self.host)
 
-    @property
-    def job_slots(self) -> int:
-        """How many jobs run at a time. Two on one machine would only wait for each other."""
-        if self.jobs_at_once is not None:
-            return self.jobs_at_once
-        return 1 if self.pool_address.is_local else 4
-
     @cached_property
-    def pool_address(self) -> PoolAddress:
-        """The pool's address, taken apart. Raises TuningError on what is none."""
-        return PoolAddress.parse(self.pool)
+    def all_pools(self) -> tuple[PoolPlan, ...]:
+        """The pools, in the order in which a job is offered to them. Raises TuningError for an
+        address that is none."""
+        if not self.pools:
+            return (PoolPlan(DEFAULT, self.pool, (), slots_of(self.pool, self.jobs_at_once)),)
+        return tuple(
+            PoolPlan(name, one.address, one.kinds, slots_of(one.address, one.jobs_at_once))
+            for name, one in self.pools.items()
+        )
 
     @property
     def hosts(self) -> frozenset[str] | None:

@@ -13,6 +13,7 @@ from fastapi import Depends, Request
 from records.leases import JobQueue
 from records.store import Store
 from records.submissions import Bounds
+from records.workers import WorkerLog
 from server.events import EventHub
 from server.examine import WorkloadLimits
 from server.examiner import Examiner
@@ -64,9 +65,11 @@ async def running(settings: Settings) -> AsyncIterator[Service]:
         events = EventHub(store, settings.poll_seconds / 2)
         writing = Writing(store, queue)
         readiness = Readiness(store, writing)
-        supervisor = Supervisor(store, queue, settings, readiness)
-        examiner = Examiner(_limits(settings), settings.examine_processes)
         workers = Workers(settings)
+        supervisor = Supervisor(
+            store, queue, settings, readiness, workers, WorkerLog(store)
+        )
+        examiner = Examiner(_limits(settings), settings.examine_processes)
         examiner.start()
         events.start()
         supervisor.start()

@@ -41,7 +41,7 @@ async def submit(
         return known
     question = await _question(service, request)
     examined = await service.examiner.examine(question, client.key)
-    await service.workers.check(examined.target)
+    pool = await service.workers.fitting(examined.target, request.pool)
     options = request.options
     client.check_priority(request.priority)
     workload, name, library = _named(Workload(**examined.workload), request.workload, request.name)
@@ -58,6 +58,7 @@ async def submit(
             tags=tuple(dict.fromkeys(request.tags)),
             spender=client.spender,
             target=examined.target,
+            pool=pool,
             seed=options.seed,
             trials_requested=options.num_measure_trials,
             options=options.model_dump() | {"round_size": tuning.round_size},
@@ -90,10 +91,12 @@ async def submit_batch(
     # As the task scheduler chooses it: every task gets several rounds.
     round_size = options.num_measures_per_round or max(4, min(64, total // (8 * many)))
     submissions: list[Submission] = []
+    pool: str | None = None
     for place, item in enumerate(request.workloads):
-        asked = JobRequest(workload=item.workload, target=request.target)
+        asked = JobRequest(workload=item.workload, target=request.target, pool=request.pool)
         examined = await service.examiner.examine(await _question(service, asked), client.key)
-        await service.workers.check(examined.target)
+        # One process works on all of them, so that they go to one pool.
+        pool = await service.workers.fitting(examined.target, pool or request.pool)
         workload, name, library = _named(Workload(**examined.workload), item.workload, request.name)
         if any(workload.key == other.workload.key for other in submissions):
             raise refused(
@@ -117,6 +120,7 @@ async def submit_batch(
                 client=client.name,
                 key=key if place == 0 else None,
                 batch_id=batch_id,
+                pool=pool,
             )
         )
     found, _ = await service.writing.do(partial(service.queue.submit_batch, submissions, key))
@@ -151,7 +155,7 @@ async def clone(
     job = await service.reading.do(("job", job_id), partial(service.store.job, job_id))
     if job.origin != LOCAL or job.seed is None:
         raise refused("conflict", f"job {job_id} was imported: what it was asked for is not known")
-    await service.workers.check(job.target)
+    pool = await service.workers.fitting(job.target, job.pool)
     key_of = partial(service.store.workload, job.workload_key)
     workload = await service.reading.do(("workload", job.workload_key), key_of)
     seed = (job.seed + 1) % (1 << 31) if request.seed is None else request.seed
@@ -160,6 +164,7 @@ async def clone(
         Submission(
             workload=workload,
             target=job.target,
+            pool=pool,
             seed=seed,
             trials_requested=job.trials_requested,
             options=options,
@@ -194,7 +199,7 @@ def _submitted(service: Service, key: SubmissionKey) -> Job | None:
 
 
 async def _question(service: Service, request: JobRequest) -> dict[str, Any]:
-    asked, target = request.workload, await service.workers.resolve(request.target)
+    asked, target = request.workload, await service.workers.resolve(request.target, request.pool)
     if isinstance(asked, NamedWorkload):
         return {"name": asked.name, "args": list(asked.args), "target": target}
     return {"script": asked.script, "target": target}

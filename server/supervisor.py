@@ -19,12 +19,16 @@ from typing import IO
 from records import Job, Lease, LeaseLost, RecordError, retention
 from records.leases import JobQueue
 from records.store import Store
+from records.turns import Scope
+from records.workers import WorkerLog
 from server import children
 from server.heartbeat import PROGRESS
 from server.leaving import DONE, UNAVAILABLE
+from server.pools import DEFAULT, PoolPlan
 from server.readiness import Readiness
 from server.runner import Assignment
 from server.settings import Settings
+from server.workers import Workers
 
 _log = logging.getLogger("autosched.jobs")
 
@@ -32,6 +36,8 @@ ERROR_BYTES = 4000
 """How much of the end of a process's standard error stands in the error of its job."""
 FORGET_SECONDS = 7 * 86400.0
 """How long a repeated submission is known by its key."""
+KEEP_MINUTES_SECONDS = 7 * 86400.0
+"""How long it is known what workers did in each minute."""
 START_SECONDS = 30.0
 """What a process may take until it looks after its lease itself."""
 STOPPED_SECONDS = 10.0
@@ -47,8 +53,11 @@ class Running:
     assignment: Assignment
     process: subprocess.Popen[bytes]
     errors: IO[bytes]
+    pool: str = DEFAULT
     stopped_at: float | None = None
     """When it was first found stopped; None while it runs."""
+    parking: bool = False
+    """Whether it was asked to park its job."""
 
     @staticmethod
     def start(assignment: Assignment) -> Running:
@@ -113,14 +122,22 @@ class Running:
 
 
 class Supervisor:
-    """Runs up to `settings.job_slots` jobs of a queue, from `start` to `stop`; of a database that
-    was found damaged it claims none."""
+    """Runs jobs of a queue, as many at a time as each pool of the settings has slots, from `start`
+    to `stop`. Of a database that was found damaged it claims none. `workers` tells which pools are
+    `closed`, all of their workers being drained: their jobs are parked."""
 
     def __init__(
-        self, store: Store, queue: JobQueue, settings: Settings, readiness: Readiness
+        self,
+        store: Store,
+        queue: JobQueue,
+        settings: Settings,
+        readiness: Readiness,
+        workers: Workers | None = None,
+        log: WorkerLog | None = None,
     ) -> None:
         self.store, self.queue = store, queue
         self.settings, self.readiness = settings, readiness
+        self._workers, self._worker_log = workers, log
         self.owner = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
         # A job that is resumed at once may have two processes for a moment: one that leaves.
         self._running: dict[Lease, Running] = {}
@@ -187,17 +204,40 @@ class Supervisor:
             if (days := self.settings.keep_progress_days) is not None:
                 self.queue.forget_events(PROGRESS, days * 86400.0)
             self._expire()
+            if self._worker_log is not None:
+                self._worker_log.forget(KEEP_MINUTES_SECONDS)
             self._forget_at = now + 3600.0
-        while len(self._running) < self.settings.job_slots and not self._stopping.is_set():
-            if self.readiness.damaged:
+        closed = self._closed()
+        for plan in self.settings.all_pools:
+            if plan.name in closed:
+                self._vacate(plan)
+            else:
+                self._fill(plan)
+
+    def _closed(self) -> frozenset[str]:
+        if self._workers is None or self._worker_log is None:
+            return frozenset()
+        return self._workers.closed(self._worker_log.drained())
+
+    def _vacate(self, plan: PoolPlan) -> None:
+        """Have the jobs of a pool parked: each finishes its trial, and waits."""
+        for running in self._running.values():
+            if running.pool == plan.name and not running.parking:
+                running.parking = True
+                running.terminate()
+
+    def _fill(self, plan: PoolPlan) -> None:
+        """Start jobs while the pool has room for them."""
+        scope = Scope(plan.stored, plan.kinds)
+        while not (self._stopping.is_set() or self.readiness.damaged):
+            if sum(running.pool == plan.name for running in self._running.values()) >= plan.slots:
                 return
             # The process renews the lease from when it is up.
-            jobs = self.queue.claim_together(
-                self.owner, self.settings.lease_seconds + START_SECONDS
-            )
+            seconds = self.settings.lease_seconds + START_SECONDS
+            jobs = self.queue.claim_together(self.owner, seconds, scope)
             if not jobs:
                 return
-            self._start(jobs)
+            self._start(jobs, plan)
 
     def _expire(self) -> None:
         """Remove the jobs whose time is over."""
@@ -206,7 +246,7 @@ class Supervisor:
         if removed := retention.expire(self.store, days * 86400.0):
             _log.info("%d jobs that ended more than %g days ago were removed", removed, days)
 
-    def _start(self, jobs: Sequence[Job]) -> None:
+    def _start(self, jobs: Sequence[Job], plan: PoolPlan) -> None:
         """Start the process of a job, or of those of a batch, which one token has submitted."""
         job, *mates = jobs
         left = self.queue.device_seconds_left(job)
@@ -217,7 +257,8 @@ class Supervisor:
             return
         assignment = Assignment(
             db=self.settings.db,
-            pool=self.settings.pool,
+            pool=plan.address,
+            worker=plan.worker,
             job_id=job.id,
             epoch=job.lease_epoch,
             mates=tuple((one.id, one.lease_epoch) for one in mates),
@@ -227,7 +268,8 @@ class Supervisor:
             prepare_bytes=self.settings.prepare_bytes,
             device_seconds=left,
         )
-        self._running[assignment.lease] = Running.start(assignment)
+        running = self._running[assignment.lease] = Running.start(assignment)
+        running.pool = plan.name
         _log.info("job %s: started", job.id, extra={"job_id": job.id})
 
     def _end_stopped(self, running: Running) -> None:

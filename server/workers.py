@@ -1,159 +1,107 @@
-"""The devices of a server's pool: which there are, how they are, and what their target is."""
+"""The devices of all pools of a server: where a job goes, and how its workers are."""
 
 from __future__ import annotations
 
-import logging
-import threading
-from contextlib import closing
-from time import monotonic
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
-import anyio
-import anyio.to_thread
-
-from autosched.errors import AutoschedError
-from autosched.target import Target
-from autosched.tuning.pools import pool_from
-from measure.devices import this_device
-from records import RecordError
-from server.devices import check, chosen, gpu_here, kind_of, names_kind_only
+from records.workers import NO_PAST, Past
+from server.devices import kind_of
+from server.pool_workers import PoolWorkers
+from server.problems import ProblemError, refused
 from server.schemas import Worker
 from server.settings import Settings
 
-if TYPE_CHECKING:
-    from measure.cluster.pool import ClusterPool
-    from measure.cluster.registry import DeviceStatus
-
-_log = logging.getLogger("autosched.workers")
-
-LOOK_SECONDS = 2.0
-RETRY_SECONDS = 10.0
-HOST = "llvm"
-"""The target that leaves it to the pool what code is made for."""
-GPUS = ("cuda", "opencl")
-AGAIN_SECONDS = 60.0
-"""A GPU that is not there is looked for so often."""
-_AWAY = ("gone", "foreign")
-_HEALTHY = ("ready", "busy", "joining", "checking")
-
 
 class Workers:
-    """The pool's devices: one for a pool on this machine; those of a cluster are looked at by a
-    thread, from `start` to `stop`."""
+    """The workers of the pools, in the order of the settings."""
 
     def __init__(self, settings: Settings) -> None:
-        self.settings = settings
-        self._is_cluster = settings.pool_address.scheme in ("tls", "tcp")
-        self._listing: tuple[DeviceStatus, ...] = ()
-        self._own: tuple[str, str] | None = None
-        self._gpus: dict[str, str | None] = {}
-        self._look_again: dict[str, float] = {}
-        self._looking = anyio.Lock()
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="workers", daemon=True)
+        self.pools = tuple(map(PoolWorkers, settings.all_pools))
 
     def start(self) -> None:
-        """Begin to look at a cluster."""
-        if self._is_cluster:
-            self._thread.start()
+        """Begin to look at clusters."""
+        for pool in self.pools:
+            pool.start()
 
     def stop(self) -> None:
         """End. Harmless when repeated."""
-        self._stopping.set()
-        if self._thread.ident is not None:
-            self._thread.join()
+        for pool in self.pools:
+            pool.stop()
 
-    async def resolve(self, target: str) -> str:
-        """A target as it is to be examined: of a kind alone it is left to the pool what is meant.
+    async def resolve(self, target: str, pool: str | None = None) -> str:
+        """A target as it is to be examined: of a kind alone it is left to the pool what is meant,
+        the first one that has such a device.
 
-        Raises ProblemError: 503 while no device of a cluster is known, 422 for a kind that the pool
-        does not have, or where its devices differ.
+        Raises ProblemError: 503 while no device of a cluster is known, 422 for a kind that no pool
+        has, or where devices differ.
         """
-        if self._is_cluster:
-            return chosen(target, self._targets())
+        problems = []
+        for one in self._eligible(target, pool):
+            try:
+                return await one.resolve(target)
+            except ProblemError as e:
+                problems.append(e)
+        raise _worst(problems)
+
+    async def fitting(self, target: str, pool: str | None = None) -> str | None:
+        """The pool that a job of a target in full goes to, as jobs have it: the first one with a
+        device that runs it. Raises ProblemError (422) where none does."""
+        problems = []
+        for one in self._eligible(target, pool):
+            try:
+                await one.check(target)
+                return one.plan.stored
+            except ProblemError as e:
+                problems.append(e)
+        raise _worst(problems)
+
+    def _eligible(self, target: str, pool: str | None) -> list[PoolWorkers]:
+        """The pools that a target may go to; `pool`: the one that was asked for."""
+        named = [one for one in self.pools if pool in (None, one.plan.name)]
+        if not named:
+            there = ", ".join(one.plan.name for one in self.pools)
+            raise refused("invalid-workload", f"no pool {pool!r} on this server; it has: {there}")
         kind = kind_of(target)
-        if self.settings.pool_address.is_local and kind in GPUS:
-            own = await self._gpu(kind)
-            if names_kind_only(target) and own is not None:
-                return own
-        return target
+        found = [one for one in named if one.plan.takes(kind)]
+        if not found:
+            there = "; ".join(
+                f"{one.plan.name}: {', '.join(one.plan.kinds) or 'any'}" for one in named
+            )
+            raise refused("invalid-workload", f"no pool takes targets of kind {kind}; {there}")
+        return found
 
-    async def check(self, target: str) -> None:
-        """Raises ProblemError (422) for a target in full that no device of the pool runs."""
-        wanted = Target(target)
-        if self._is_cluster:
-            check(wanted, self._targets())
-        elif self.settings.pool_address.is_local:
-            own = await self._gpu(wanted.kind) if wanted.is_gpu else None
-            check(wanted, [str(Target(HOST)), *filter(None, [own])])
+    def closed(self, drained: frozenset[str]) -> frozenset[str]:
+        """The names of the pools all of whose workers that could work are drained."""
+        return frozenset(one.plan.name for one in self.pools if one.closed(drained))
 
-    def _targets(self) -> set[str]:
-        """Of a cluster's devices, but for those that are away or do not fit the others."""
-        return {d.target for d in self._listing if d.target and str(d.state) not in _AWAY}
-
-    async def _gpu(self, kind: str) -> str | None:
-        """The target of this machine's GPU; where none was found it is looked for again."""
-        if self._gpus.get(kind) is None:
-            async with self._looking:
-                if self._gpus.get(kind) is None and monotonic() >= self._look_again.get(kind, 0.0):
-                    self._gpus[kind] = await anyio.to_thread.run_sync(gpu_here, kind)
-                    self._look_again[kind] = monotonic() + AGAIN_SECONDS
-        return self._gpus.get(kind)
-
-    def items(self, jobs: dict[str, list[str]]) -> list[Worker]:
-        """All devices; `jobs`: those that run, by the fingerprint of their device.
+    def items(
+        self,
+        jobs: Mapping[str, list[str]],
+        drained: frozenset[str] = frozenset(),
+        past: Mapping[str, Past] | None = None,
+    ) -> list[Worker]:
+        """All workers; `jobs`: those that run, by the fingerprint of their device.
 
         Raises TuningError or RecordError for a pool that cannot be opened.
         """
-        if not self._is_cluster:
-            return [self._here(jobs)]
-        return [
-            Worker(
-                name=d.name,
-                device=d.fingerprint,
-                description=str(d.device or d.why or d.address),
-                target=d.target,
-                state=str(d.state),
-                slots=1,
-                healthy=str(d.state) in _HEALTHY,
-                faults=d.faults,
-                jobs=jobs.get(d.fingerprint, []),
-            )
-            for d in self._listing
-        ]
+        known = past or {}
+        found = []
+        for worker in (worker for one in self.pools for worker in one.items(jobs)):
+            lately = known.get(worker.name, NO_PAST)
+            is_drained = worker.name in drained and worker.state in ("ready", "busy")
+            state = ("draining" if worker.state == "busy" else "drained") if is_drained else None
+            update = {
+                "state": state or worker.state,
+                "drained": worker.name in drained,
+                "trials_per_second": lately.trials_per_second,
+                "load": lately.load,
+                "faults": sum(lately.faults),
+                "faults_by_hour": list(lately.faults),
+            }
+            found.append(worker.model_copy(update=update))
+        return found
 
-    def _here(self, jobs: dict[str, list[str]]) -> Worker:
-        if self._own is None:
-            if self.settings.pool_address.is_local:
-                found = this_device()
-            else:
-                with closing(pool_from(self.settings.pool, Target(HOST))) as pool:
-                    found = pool.device
-            self._own = found.fingerprint, str(found)
-        fingerprint, description = self._own
-        busy = jobs.get(fingerprint, [])
-        return Worker(
-            name=self.settings.pool,
-            device=fingerprint,
-            description=description,
-            target=str(Target(HOST)),
-            state="busy" if busy else "ready",
-            slots=self.settings.job_slots,
-            healthy=True,
-            faults=0,
-            jobs=busy,
-        )
 
-    def _run(self) -> None:
-        while not self._stopping.is_set():
-            try:
-                with closing(pool_from(self.settings.pool, Target(HOST))) as pool:
-                    self._look(pool)  # type: ignore[arg-type]
-            except (AutoschedError, RecordError, OSError) as e:
-                self._listing = ()
-                _log.warning("the cluster's devices cannot be listed: %s", e)
-                self._stopping.wait(RETRY_SECONDS)
-
-    def _look(self, pool: ClusterPool) -> None:
-        while not self._stopping.wait(LOOK_SECONDS):
-            self._listing = pool.devices()
+def _worst(problems: list[ProblemError]) -> ProblemError:
+    """Of the problems of several pools the one that may pass, else the first."""
+    return next((e for e in problems if e.status == 503), problems[0])

@@ -22,6 +22,7 @@ _COMMANDS = {
     "jobs": ("autosched.cli.jobs", "jobs of a service: submit, list, watch, cancel, resume"),
     "scheduler": ("autosched.cli.scheduler", "the scheduler of a cluster of devices"),
     "worker": ("autosched.cli.worker", "serve this machine's devices to a cluster"),
+    "workers": ("autosched.cli.workers", "workers of a service: list, drain, admit"),
     "cluster": ("autosched.cli.cluster", "certificates of a cluster, and who is in it"),
     "db": ("autosched.cli.db", "the version of a database of records: check, upgrade"),
     "serve": ("autosched.cli.serve", "the tuning service: HTTP and pages"),

@@ -58,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _default(value: Any) -> str:
-    if value is None or value == ():
+    if value is None or value == () or value == {}:
         return "none"
     return str(value).lower() if isinstance(value, bool) else str(value)
 

@@ -21,7 +21,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections import Counter, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -75,6 +75,8 @@ class _Flight:
     started: bool = False
     moved_at: float = 0.0
     void: bool = False
+    leaving: bool = False
+    """Its device is drained: what is not answered when it ends is for others."""
     size: int = 0
 
 
@@ -148,6 +150,23 @@ class Dispatcher:
                 self._stops.append(Stop(flight.batch, flight.name, forget=False))
                 flight.void = True
 
+    def drain(self, names: Collection[str]) -> None:
+        """Have these devices, and no others, take no more work. Each finishes the candidate that it
+        is at, and the rest of its batch goes to others; a job's opening and the timing of finalists
+        are finished whole."""
+        self.registry.drain(names)
+        for name in self.registry.drained & self._on.keys():
+            for flight in reversed(self._on[name].copy()):
+                if flight.check or flight.leaving:
+                    continue
+                if not flight.started:
+                    self._take_back(flight, "its device is drained")
+                elif self._call.alike and not flight.void:
+                    flight.leaving = True
+                    self._stops.append(Stop(flight.batch, name, forget=False))
+            if name not in self._on:
+                self.registry.working(name, busy=False)
+
     def take(self) -> list[tuple[int, Outcome]]:
         """What was decided since the last time, in order."""
         out, self._decided = self._decided, []
@@ -208,6 +227,7 @@ class Dispatcher:
             counted += 1
             self._decide(item, Answer(value, name, call.attempts.get(item, 0)))
         self.counters.answers += counted
+        self.registry.answered(name, counted if call.alike else 0)
         self.counters.dropped += len(found) - counted
         self.counters.late += counted if batch in self._given_up else 0
 
@@ -246,7 +266,7 @@ class Dispatcher:
         flight = self._flights.get(batch)
         if flight is None:
             return
-        if error is None and flight.items and not flight.void:
+        if error is None and flight.items and not flight.void and not flight.leaving:
             error = f"its worker ended a batch without answers to {len(flight.items)} candidates"
         if error is None and flight.check and self.registry[flight.name].state is State.CHECKING:
             error = "its worker said nothing about the canary"
@@ -256,8 +276,12 @@ class Dispatcher:
             return
         well = self.registry[flight.name].state is State.BUSY
         self._forget(flight)
+        if flight.leaving:
+            self._put_back(flight, "its device is drained", blame=False)
+        if flight.size:
+            self.registry.worked(flight.name, max(0.0, now - flight.since))
         if flight.size and not flight.void and well:
-            size = flight.size if self._call.alike else 0
+            size = flight.size - len(flight.items) if self._call.alike else 0
             self.registry.did(flight.name, size, max(0.0, now - flight.since))
         if following := self._on.get(flight.name):
             following[0].since = now
@@ -302,7 +326,7 @@ class Dispatcher:
             flight = self._flights.get(heapq.heappop(self._due)[1])
             if flight is None or self.registry[flight.name].state is not State.BUSY:
                 continue
-            if self._on[flight.name] != [flight] or flight.void:
+            if self._on[flight.name] != [flight] or flight.void or flight.leaving:
                 continue
             if self._wants_next_at(flight) > now:  # thought so before the one ahead of it ended
                 continue
@@ -415,6 +439,7 @@ class Dispatcher:
         name = lost.name
         flights = [*self._on[name]]
         self.registry.fault(name, why, now)
+        self.registry.worked(name, max(0.0, now - flights[0].since) if flights[0].size else 0.0)
         for flight in flights:
             if flight is not lost:
                 self._unwanted(flight)

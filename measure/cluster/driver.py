@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -94,6 +94,16 @@ class Driver:
             self.step(0.0)
         with self._lock:
             return self._registry.listing()
+
+    def snapshot(self) -> tuple[DeviceStatus, ...]:
+        """Every device as it was last known; from any thread."""
+        with self._lock:
+            return self._registry.listing()
+
+    def drain(self, names: Collection[str]) -> None:
+        """Have these devices, and no others, take no more work (`Dispatcher.drain`)."""
+        with self._lock:
+            self._dispatcher.drain(names)
 
     def run(
         self,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -139,6 +139,15 @@ class ClusterPool(Closing):
     def devices(self) -> tuple[DeviceStatus, ...]:
         """Every device that was seen, with its state and faults, as of now."""
         return self._driver.listing()
+
+    def snapshot(self) -> tuple[DeviceStatus, ...]:
+        """Every device that was seen, as it was last known, without looking; from any thread."""
+        return self._driver.snapshot()
+
+    def drain(self, names: Collection[str]) -> None:
+        """Have the devices of these names, and no others, take no more work, from now on or from
+        when they join. Each finishes the candidate that it is at. From any thread."""
+        self._driver.drain(names)
 
     @property
     def limits(self) -> Limits:

@@ -7,7 +7,7 @@ that happens to a device is a call.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from copy import copy
 from dataclasses import dataclass
 from enum import StrEnum
@@ -35,6 +35,8 @@ class State(StrEnum):
     """Too many faults in a row; it is checked again after a rest."""
     FOREIGN = "foreign"
     """Of another label, fingerprint or toolchain: its times would not compare."""
+    DRAINED = "drained"
+    """It is well, and is to take no more work."""
     GONE = "gone"
 
 
@@ -66,7 +68,8 @@ class DeviceStatus:
     in a row.
 
     `why` is the last thing that was wrong. `last_seen` is in seconds of the monotonic clock;
-    `seconds_each` is what a candidate takes there, None before the first.
+    `seconds_each` is what a candidate takes there, None before the first; `trials` and
+    `busy_seconds` are what it has answered in this pool, and how long it was at work.
     """
 
     name: str
@@ -80,6 +83,8 @@ class DeviceStatus:
     canary_seconds: float | None = None
     seconds_each: float | None = None
     faults: int = 0
+    trials: int = 0
+    busy_seconds: float = 0.0
     strikes: int = 0
     rests: int = 0
     rest_until: float = 0.0
@@ -104,6 +109,7 @@ class Registry:
         self.label = label
         self.toolchain = toolchain
         self.fingerprint: str | None = None
+        self.drained: frozenset[str] = frozenset()
         self._strikes, self._rest = strikes, rest_seconds
         self._all: dict[str, DeviceStatus] = {}
         self._by_state: dict[State, dict[str, None]] = {state: {} for state in State}
@@ -181,6 +187,19 @@ class Registry:
         self._move(device, State.GONE)
         device.why = why
 
+    def drain(self, names: Collection[str]) -> None:
+        """Have these devices, and no others, take no more work; what is busy goes on until it is
+        told to be done."""
+        self.drained = frozenset(names)
+        for name in self._by_state[State.READY].keys() & self.drained:
+            self._move(self._all[name], State.DRAINED)
+        for name in self._by_state[State.DRAINED].keys() - self.drained:
+            self._move(self._all[name], State.READY)
+
+    def _able(self, name: str) -> State:
+        """The state of a device that is well and has nothing to do."""
+        return State.DRAINED if name in self.drained else State.READY
+
     def checking(self, name: str) -> None:
         """The canary was sent."""
         self._move(self._all[name], State.CHECKING)
@@ -189,7 +208,7 @@ class Registry:
         """The canary is well: the device may work, if its times compare."""
         device = self._all[name]
         fingerprint = hello.device.fingerprint
-        state, why = State.READY, ""
+        state, why = self._able(name), ""
         if self.toolchain is not None and hello.toolchain != self.toolchain:
             state = State.FOREIGN
             why = f"builds with {hello.toolchain}; this pool's candidates with {self.toolchain}"
@@ -205,11 +224,19 @@ class Registry:
         """It was given work, or is done."""
         device = self._all[name]
         if device.state in (State.READY, State.BUSY):
-            self._move(device, State.BUSY if busy else State.READY)
+            self._move(device, State.BUSY if busy else self._able(name))
 
     def heard(self, name: str, now: float) -> None:
         """A message came."""
         self._all[name].last_seen = now
+
+    def answered(self, name: str, count: int) -> None:
+        """It has measured so many candidates."""
+        self._all[name].trials += count
+
+    def worked(self, name: str, seconds: float) -> None:
+        """It was at work for so long, whatever came of it."""
+        self._all[name].busy_seconds += seconds
 
     def did(self, name: str, count: int, seconds: float) -> None:
         """A batch went well: `count` candidates in `seconds`. Earlier faults are forgiven."""

@@ -53,6 +53,7 @@ PRINTABLE = r"^[ -~]+$"
 
 _MEANINGS = {
     400: "a cursor, or a body, that is none",
+    403: "the token's scope does not allow it",
     404: "there is no such thing",
     406: "no such form",
     409: "the thing's state does not allow it",

@@ -25,27 +25,17 @@ def add_pages(app: FastAPI) -> None:
         roofline,
         submit,
         trials,
+        workers,
         workloads,
     )
     from server.web.glance import Glances
     from server.web.static_files import static_files
 
-    for module in (
-        *(
-            overview,
-            docs,
-            jobs,
-            batches,
-            trials,
-            submit,
-            records,
-            compare,
-            roofline,
-            workloads,
-            login,
-        ),
-        plotly,
-    ):
+    shown = (
+        *(overview, docs, jobs, batches, trials, submit, records, compare, roofline, workloads, workers),
+        *(login, plotly),
+    )
+    for module in shown:
         app.include_router(module.router)
     app.state.glances = Glances()
     app.mount("/static", static_files(), "static")

@@ -1,4 +1,4 @@
-"""The pages of workloads, with the best of each, and of workers."""
+"""The pages of workloads, with the best of each."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from fastapi.responses import HTMLResponse
 
 from autosched.ops import OPERATORS
 from records import NoRecord, Record, Store, Workload
-from server.routes import workers as workers_api
 from server.routes import workloads as api
 from server.routes.common import Cursor, WorkloadKey
 from server.state import ServiceOf
@@ -56,12 +55,6 @@ def workload_page(request: Request, service: ServiceOf, key: WorkloadKey) -> HTM
         hint="before it is scheduled" if workload.text else "the canonical text",
         again=_again(workload),
     )
-
-
-@router.get("/workers")
-def workers_page(request: Request, service: ServiceOf) -> HTMLResponse:
-    """The devices that measure."""
-    return page(request, "workers.html", items=workers_api.list_workers(service).items)
 
 
 def _bests(store: Store, key: str) -> list[Best]:

@@ -108,7 +108,8 @@ class Simulation:
         self.take()
 
     def heal(self) -> None:
-        """All devices are well from now on; everything has to be decided."""
+        """All devices are well, and none is drained, from now on; everything has to be decided."""
+        self.dispatcher.drain([])
         self.reachable = True
         for name in NAMES:
             self.join(name)

@@ -342,3 +342,59 @@ def test_a_lost_scheduler_blames_nobody_and_all_goes_on_when_it_is_back() -> Non
     assert {type(o) for o in s.outcomes.values()} == {Answer}
     assert {o.retries for o in s.outcomes.values()} == {0}
     assert [d.faults for d in s.registry.listing()] == [0, 0]
+
+
+def test_a_drained_device_finishes_its_candidate_and_takes_no_more() -> None:
+    s = ready(40, "ab")
+    mine, others = sends(s.go())
+    s.dispatcher.beat(mine.batch, s.now)
+    s.answer(mine.batch, mine.items[0])
+    s.dispatcher.drain(["a"])
+    assert s.go() == [Stop(mine.batch, "a", forget=False)]
+    s.answer(mine.batch, mine.items[1])  # that it was at
+    s.now += 1.0
+    s.dispatcher.ended(mine.batch, None, s.now)
+    s.at_work["a"].remove(mine.batch)
+    device = s.registry["a"]
+    assert (device.state, device.faults, device.trials) == (State.DRAINED, 0, 2)
+    assert device.busy_seconds >= 1.0
+    s.dispatcher.drain(["a"])
+    assert all(send.name == "b" for send in sends(s.go()))
+    while not s.dispatcher.done:
+        s.serve("b")
+        assert all(send.name == "b" for send in sends(s.go()))
+    s.take()
+    assert len(s.outcomes) == 40
+    assert all(isinstance(o, Answer) and not o.retries for o in s.outcomes.values())
+    assert others.name == "b"
+    s.dispatcher.drain([])
+    s.begin(4)
+    assert {send.name for send in sends(s.go())} == {"a", "b"}
+
+
+def test_what_waits_behind_or_has_not_begun_is_taken_from_a_drained_device() -> None:
+    s = ready(40, "a")
+    first, second = two_in_flight(s)
+    s.dispatcher.drain(["a"])
+    assert set(s.go()) == {
+        Stop(first.batch, "a", forget=False), Stop(second.batch, "a", forget=True)
+    }  # fmt: skip
+    s.join("b")
+    s.dispatcher.drain(["a", "b"])
+    s.look()
+    s.go()
+    s.serve("b")
+    assert s.registry["b"].state is State.DRAINED  # it passed its canary, and gets nothing
+
+
+def test_the_timing_of_finalists_is_finished_on_a_drained_device() -> None:
+    s = ready(0, "a")
+    s.dispatcher.begin(1, alike=False)
+    (send,) = sends(s.go())
+    s.dispatcher.beat(send.batch, s.now)
+    s.dispatcher.drain(["a"])
+    assert s.go() == []
+    s.serve("a")
+    s.take()
+    assert isinstance(s.outcomes[0], Answer)
+    assert (s.registry["a"].state, s.registry["a"].trials) == (State.DRAINED, 0)

@@ -16,7 +16,7 @@ ACTIONS = st.lists(
             [
                 "join", "leave", "restart", "look", "go", "go", "serve", "answer", "answer",
                 "end", "fail", "garbage", "unfit", "beat", "wait", "long_wait", "cut", "back",
-                "cancel", "begin", "stray",
+                "cancel", "begin", "stray", "drain", "admit",
             ]
         ),
         st.sampled_from(NAMES),
@@ -55,6 +55,10 @@ def act(s: Simulation, action: str, name: str, number: int) -> None:
         s.reachable = True
     elif action == "cancel":
         d.cancel()
+    elif action == "drain":
+        d.drain({name, *s.registry.drained})
+    elif action == "admit":
+        d.drain(s.registry.drained - {name})
     elif action == "begin":
         s.take()
         s.begin(1 + number)

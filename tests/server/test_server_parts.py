@@ -172,7 +172,7 @@ def test_the_devices_of_a_cluster_are_its_own() -> None:
     target = "llvm -mcpu=znver5 -mtriple=x86_64-unknown-linux-gnu -num-cores=8"
     workers = Workers(Settings(pool="tcp://127.0.0.1:1"))  # never started
     device = Device("made up", "x86_64", 8, (), "none")
-    workers._listing = (
+    workers.pools[0]._listing = (
         DeviceStatus("a", "cpu", "tcp://a", State.GONE, 0.0, why="connection lost"),
         DeviceStatus("b", "cpu", "tcp://b", State.BUSY, 0.0, device.fingerprint, device, target),
     )

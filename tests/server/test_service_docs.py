@@ -39,7 +39,8 @@ class Session:
         """What the block prints."""
         block = block.replace(WRITTEN, self.url)
         script = (
-            f"set -euo pipefail; source variables; {block}\ndeclare -p AT JOB KEY RECORD CLONE "
+            f"set -euo pipefail; source variables; {block}\n"
+            "declare -p AT JOB KEY RECORD CLONE WORKER HOOK TOKEN "
         )
         script += "2>/dev/null > variables || true"
         done = subprocess.run(

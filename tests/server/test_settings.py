@@ -107,3 +107,40 @@ def test_hosts_and_tokens_can_be_asked_for() -> None:
     assert settings.hosts is not None
     assert "tuner.example" in settings.hosts
     assert Settings(require_tokens=True).tokens_required
+
+
+def test_several_pools_stand_in_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "a.toml"
+    file.write_text(
+        '[pools.cpu]\naddress = "local"\nkinds = ["llvm"]\n'
+        '[pools.gpu]\naddress = "tls://h:1?tls-dir=certs"\njobs_at_once = 2\n'
+    )
+    plans = load({}, {}, str(file)).all_pools
+    assert [(p.name, p.slots, p.kinds, p.stored) for p in plans] == [
+        ("cpu", 1, ("llvm",), "cpu"), ("gpu", 2, (), "gpu"),
+    ]  # fmt: skip
+    (only,) = Settings(pool="replay:model").all_pools
+    assert (only.name, only.slots, only.stored) == ("default", 4, None)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ('pool = "local"\n[pools.a]\naddress = "local"', "in place of pool and jobs_at_once"),
+        ('[pools.default]\naddress = "local"', "a pool's name is"),
+        ('[pools."A b"]\naddress = "local"', "a pool's name is"),
+        ('[pools.a]\naddress = "nowhere"', "is no pool's address"),
+        ('[pools.a]\naddress = "local"\nkinds = ["abacus"]', "'llvm', 'cuda' or 'opencl'"),
+        ('[pools.a]\naddress = "local"\nslots = 1', "pools.a.slots"),
+    ],
+)
+def test_pools_that_cannot_be(tmp_path: Path, text: str, told: str) -> None:
+    file = tmp_path / "a.toml"
+    file.write_text(text)
+    with pytest.raises(SettingsError, match=told):
+        load({}, {}, str(file))
+
+
+def test_what_may_be_a_password_is_no_part_of_a_workers_name() -> None:
+    (plan,) = Settings(pool="replay:postgresql://u:secret@h/n?seconds=1").all_pools
+    assert plan.worker.startswith("replay@")

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from pathlib import Path
 
 import httpx
 import pytest
 from problem_shape import check_problem
+from server_process import submit, wait_for
 from serving import serving
 
 from autosched.target import Target
 from measure.cluster.registry import DeviceStatus, State
 from measure.devices import Device
-from server import workers as workers_module
+from records import JobQueue, Store, Workload
+from records.submissions import Submission
+from records.turns import Scope
+from server import pool_workers
 from server.devices import gpu_here, lacks
+from server.pools import PoolSettings
 from server.problems import ProblemError
 from server.settings import Settings
 from server.workers import Workers
@@ -29,7 +35,7 @@ GONE = DeviceStatus("g", "cpu", "tcp://g", State.GONE, 0.0, "", DEVICE, "opencl"
 def cluster(*targets: str) -> Workers:
     """The devices of a cluster with such targets; one is away."""
     found = Workers(Settings(pool="tcp://127.0.0.1:1"))  # never started
-    found._listing = (
+    found.pools[0]._listing = (
         GONE,
         *(
             DeviceStatus(f"d{n}", "l", "tcp://d", State.READY, 0.0, str(n), DEVICE, target)
@@ -44,7 +50,7 @@ def taken(workers: Workers, text: str) -> str:
 
     async def run() -> str:
         target = await workers.resolve(text)
-        await workers.check(str(Target(target)))
+        await workers.fitting(str(Target(target)))
         return target
 
     return asyncio.run(run())
@@ -97,7 +103,7 @@ def test_code_of_an_older_gpu_of_the_same_kind_runs() -> None:
 @pytest.fixture
 def client(tmp_path: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[object]:
     """Of a server of this machine, which has no GPU."""
-    monkeypatch.setattr(workers_module, "gpu_here", lambda kind: None)
+    monkeypatch.setattr(pool_workers, "gpu_here", lambda kind: None)
     with serving(Settings(db=f"{tmp_path}/x.db", jobs_at_once=0)) as client:
         yield client
 
@@ -116,11 +122,103 @@ def test_targets_that_this_machine_lacks_are_refused_at_once(
 def test_a_gpu_is_looked_for_by_another_process(monkeypatch: pytest.MonkeyPatch) -> None:
     assert gpu_here("abacus") is None
     asked: list[str] = []
-    monkeypatch.setattr(workers_module, "gpu_here", lambda kind: asked.append(kind))
+    monkeypatch.setattr(pool_workers, "gpu_here", lambda kind: asked.append(kind))
     workers = Workers(Settings())
     for _ in range(3):
         with pytest.raises(ProblemError):
             taken(workers, "cuda -arch=sm_90")
     assert asked == ["cuda"]
-    monkeypatch.setattr(workers_module, "gpu_here", lambda kind: H100)
+    monkeypatch.setattr(pool_workers, "gpu_here", lambda kind: H100)
     assert taken(Workers(Settings()), "cuda") == H100
+
+
+def several(*pools: tuple[str, tuple[str, ...], tuple[str, ...]]) -> Workers:
+    """Clusters by name, with the kinds that they take and their targets."""
+    plans = {
+        name: PoolSettings(address=f"tcp://127.0.0.1:{n + 1}", kinds=kinds)  # type: ignore[arg-type]
+        for n, (name, kinds, _) in enumerate(pools)
+    }
+    found = Workers(Settings(pools=plans))  # never started
+    for one, (_, _, targets) in zip(found.pools, pools, strict=True):
+        one._listing = cluster(*targets).pools[0]._listing
+    return found
+
+
+def placed(workers: Workers, text: str, pool: str | None = None) -> tuple[str, str | None]:
+    """The target of a submission, and where it goes."""
+
+    async def run() -> tuple[str, str | None]:
+        target = await workers.resolve(text, pool)
+        return target, await workers.fitting(str(Target(target)), pool)
+
+    return asyncio.run(run())
+
+
+def test_a_job_goes_to_the_pool_that_fits() -> None:
+    workers = several(
+        ("old", ("llvm",), (OLD,)), ("new", ("llvm",), (ZEN,)), ("gpu", ("cuda",), (H100,))
+    )
+    assert placed(workers, "llvm") == (OLD, "old")
+    assert placed(workers, "llvm", "new") == (ZEN, "new")
+    assert placed(workers, ZEN) == (ZEN, "new")
+    assert placed(workers, "cuda") == (H100, "gpu")
+    with pytest.raises(ProblemError, match="no pool takes targets of kind opencl; old: llvm"):
+        placed(workers, "opencl")
+    with pytest.raises(ProblemError, match=r"no device .* runs .*znver5"):
+        placed(workers, ZEN, "old")
+    with pytest.raises(ProblemError, match="no pool 'none' on this server; it has: old, new, gpu"):
+        placed(workers, "llvm", "none")
+
+
+def test_a_pool_whose_devices_are_not_known_yet_may_be_the_one() -> None:
+    workers = several(("a", ("llvm",), ()), ("b", (), (H100,)))
+    assert placed(workers, "cuda") == (H100, "b")
+    with pytest.raises(ProblemError, match="no worker") as told:
+        placed(several(("a", (), ()), ("b", (), (H100,))), "llvm")
+    assert told.value.status == 503
+
+
+def test_each_pool_takes_its_own_jobs(tmp_path: Path) -> None:
+    """Two pools, one of which has no room: its job waits, that of the other runs."""
+    pools = {
+        "shut": PoolSettings(address="replay:model?seconds=0.001", jobs_at_once=0),
+        "open": PoolSettings(address="replay:model?seconds=0.002", kinds=("llvm",)),
+    }
+    settings = Settings(db=str(tmp_path / "x.db"), pools=pools, poll_seconds=0.05)
+    with serving(settings) as client:
+        waits = submit(client, 8)
+        runs = submit(client, 8, pool="open")
+        assert (waits["pool"], runs["pool"]) == ("shut", "open")
+        wait_for(client, runs["id"], "succeeded")
+        assert client.get(f"/v1/jobs/{waits['id']}").json()["state"] == "queued"
+        again = client.post(f"/v1/jobs/{runs['id']}/clone", json={}).json()
+        assert again["pool"] == "open"
+        names = {
+            w["name"].split("@")[0]: w["pool"] for w in client.get("/v1/workers").json()["items"]
+        }
+        assert names == {
+            "replay:model?seconds=0.001": "shut", "replay:model?seconds=0.002": "open"
+        }  # fmt: skip
+        check_problem(
+            client.post("/v1/jobs", json={"workload": {"name": "matmul", "args": [8, 8, 8]},
+                                          "pool": "none"}), 422
+        )  # fmt: skip
+
+
+def test_what_a_pool_claims(tmp_path: Path) -> None:
+    with Store(tmp_path / "x.db") as store:
+        queue = JobQueue(store)
+        workload = Workload(key="w", name="m", script="s")
+
+        def add(target: str, pool: str | None) -> str:
+            one = Submission(
+                workload=workload, target=target, seed=0, trials_requested=1, pool=pool
+            )
+            return queue.submit(one)[0].id
+
+        named, cuda, llvm = add("cuda -arch=sm_90", "b"), add("cuda", None), add("llvm x", None)
+        assert queue.claim("w", 60, Scope("a", ("opencl",))) is None
+        assert queue.claim("w", 60, Scope("a", ("cuda",))).id == cuda  # type: ignore[union-attr]
+        assert queue.claim("w", 60, Scope("a", ("cuda",))) is None
+        assert queue.claim("w", 60, Scope()).id == llvm  # type: ignore[union-attr]
+        assert queue.claim("w", 60, Scope("b", ("llvm",))).id == named  # type: ignore[union-attr]
