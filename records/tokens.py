@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from sqlalchemy import func, insert, select, update
+from sqlalchemy import case, func, insert, select, update
 
 from records.errors import NoRecord, RecordError
 from records.schema import TokenRow, database_time
@@ -29,6 +29,7 @@ SCOPES = (READ, SUBMIT, ADMIN)
 """Each may do what those before it may."""
 
 LONGEST_DAYS = 3650
+LONGEST_GRACE_DAYS = 30
 _FORM = re.compile(r"as_(?P<id>[0-9a-f]{12})_(?P<secret>[A-Za-z0-9_-]{43})", re.ASCII)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._@-]{0,63}", re.ASCII)
 
@@ -46,6 +47,8 @@ class Token:
     max_jobs: int | None = None
     max_trials: int | None = None
     max_device_seconds: float | None = None
+    previous_until: datetime | None = None
+    """Until when the secret before the last rotation is taken as well."""
     valid: bool
 
     @property
@@ -85,7 +88,7 @@ class Tokens:
                 f"a token is valid for more than 0 and at most {LONGEST_DAYS} days, or for ever; "
                 f"found {seconds:g} seconds"
             )
-        token_id, secret = secrets.token_hex(6), secrets.token_urlsafe(32)
+        token_id, secret = secrets.token_hex(6), _secret()
         row = {
             "id": token_id,
             "name": name,
@@ -98,7 +101,36 @@ class Tokens:
         with self._db.transaction(writes=True) as connection:
             connection.execute(insert(TokenRow).values(row))
             made = connection.execute(_TOKENS.where(TokenRow.id == token_id)).one()
-        return f"as_{token_id}_{secret}", Token(**made._mapping)
+        return _text(token_id, secret), Token(**made._mapping)
+
+    def rotate(self, token_id: str, grace: float) -> tuple[str, Token]:
+        """The token with a new secret, whose text is told this once. The one before is taken for
+        `grace` seconds more, at most LONGEST_GRACE_DAYS; one that was rotated out before is not
+        taken any more. Id, name, scope, quota and expiry stay.
+
+        Raises NoRecord if there is none, RecordError for one that is not valid, or a wrong grace.
+        """
+        if not 0 <= grace <= LONGEST_GRACE_DAYS * 86400:
+            raise RecordError(
+                f"a rotated token's old secret is valid for 0 to {LONGEST_GRACE_DAYS} days; "
+                f"found {grace:g} seconds"
+            )
+        secret = _secret()
+        mine = TokenRow.id == token_id
+        values = {
+            "hash": _hash(secret),
+            "previous_hash": TokenRow.hash if grace else None,
+            "previous_until": database_time(grace) if grace else None,
+        }
+        with self._db.transaction(writes=True) as connection:
+            connection.execute(update(TokenRow).where(mine, _VALID).values(values))
+            found = connection.execute(_TOKENS.where(mine)).first()
+        if found is None:
+            raise NoRecord(f"no token {token_id}; `autosched token list` shows them")
+        token = Token(**found._mapping)
+        if not token.valid:
+            raise RecordError(f"token {token_id} is revoked or expired: make a new one")
+        return _text(token_id, secret), token
 
     def all(self) -> list[Token]:
         """All tokens, those that are over too, in the order in which they were made."""
@@ -144,16 +176,29 @@ class Tokens:
         form = _FORM.fullmatch(text)
         if form is None:
             return None
-        query = _TOKENS.add_columns(TokenRow.hash).where(TokenRow.id == form["id"])
+        query = _SECRETS.where(TokenRow.id == form["id"])
         with self._db.transaction(writes=False) as connection:
             found = connection.execute(query).first()
         values = {} if found is None else dict(found._mapping)
         # Also where there is no such id, so that the time taken does not tell.
-        expected = values.pop("hash", _hash(""))
-        if not hmac.compare_digest(expected, _hash(form["secret"])) or found is None:
+        nothing = _hash("")
+        expected = values.pop("hash", nothing)
+        previous = values.pop("previous_taken", None) or nothing
+        given = _hash(form["secret"])
+        is_current = hmac.compare_digest(expected, given)
+        is_previous = hmac.compare_digest(previous, given)
+        if not (is_current or is_previous) or found is None:
             return None
         token = Token(**values)
         return token if token.valid else None
+
+
+def _secret() -> str:
+    return secrets.token_urlsafe(32)
+
+
+def _text(token_id: str, secret: str) -> str:
+    return f"as_{token_id}_{secret}"
 
 
 def _hash(secret: str) -> str:
@@ -167,5 +212,12 @@ _TOKENS = select(
     *(TokenRow.id, TokenRow.name, TokenRow.scope),
     *(TokenRow.created_at, TokenRow.expires_at, TokenRow.revoked_at),
     *(TokenRow.max_jobs, TokenRow.max_trials, TokenRow.max_device_seconds),
+    TokenRow.previous_until,
     _VALID.label("valid"),
+)
+_SECRETS = _TOKENS.add_columns(
+    TokenRow.hash,
+    case((TokenRow.previous_until > database_time(), TokenRow.previous_hash)).label(
+        "previous_taken"
+    ),
 )

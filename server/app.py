@@ -29,6 +29,7 @@ from server.routes import (
     records,
     roofline,
     texts,
+    tokens,
     trials,
     workers,
     workloads,
@@ -40,7 +41,7 @@ from server.web.problems import ProblemPages
 
 ROUTES = (
     *(jobs, batches, trials, events, exchange, records, texts, files, workloads, workers),
-    *(roofline, health),
+    *(roofline, tokens, health),
 )
 """Modules with a router, in the order in which their routes are tried."""
 

@@ -44,6 +44,12 @@ ADMIN_ONLY = frozenset(
     {
         ("POST", "/v1/records/import"),
         ("PUT", "/v1/roofline/{device}"),
+        ("GET", "/tokens"),
+        ("GET", "/v1/tokens"),
+        ("POST", "/v1/tokens"),
+        ("POST", "/v1/tokens/{token_id}/rotate"),
+        ("POST", "/v1/tokens/{token_id}/limit"),
+        ("POST", "/v1/tokens/{token_id}/revoke"),
         ("POST", "/v1/workers/drain"),
         ("POST", "/v1/workers/admit"),
         ("POST", "/workers"),
@@ -71,6 +77,16 @@ class Client:
     key: str
     spender: Spender = NO_TOKEN
     """The token towards whose quota what they submit counts."""
+
+    def check_administers(self) -> None:
+        """Raises ProblemError (403) for who has no token: on loopback anybody with an account may
+        do all else, but a token would let them in from elsewhere, and for longer."""
+        if self.spender.token_id is None:
+            raise refused(
+                "forbidden",
+                "tokens are administered with a token of the scope admin, also where none is "
+                "asked for; `autosched token create --scope admin` on the server makes one",
+            )
 
     def check_priority(self, priority: int) -> None:
         """Raises ProblemError (403) for a priority that is for admins."""

@@ -357,6 +357,37 @@ class Client:
         page = _checked(schemas.Page, response)
         return [_checked(schemas.Worker, response, item) for item in page.items]
 
+    # Tokens
+
+    def token(self) -> schemas.Token:
+        """The token that this client sends, with its quotas and what is used of them."""
+        return self._model(schemas.Token, "GET", "/v1/tokens/self")
+
+    def tokens(self) -> list[schemas.Token]:
+        """All tokens, those that are over, too. For admins, as what follows."""
+        return list(self._pages(schemas.Token, "/v1/tokens"))
+
+    def create_token(
+        self, name: str, scope: str = "read", **more: float | None
+    ) -> schemas.MadeToken:
+        """A new token, whose text is told this once; `more`: the others of
+        `schemas.TokenRequest`. Not repeated if the connection is lost on the way."""
+        body = {"name": name, "scope": scope, **more}
+        return self._model(schemas.MadeToken, "POST", "/v1/tokens", json=body, repeatable=False)
+
+    def rotate_token(self, token_id: str, grace_seconds: float = 3600.0) -> schemas.MadeToken:
+        """The token with a new secret, told this once; the old one is taken for the grace."""
+        path, body = f"/v1/tokens/{token_id}/rotate", {"grace_seconds": grace_seconds}
+        return self._model(schemas.MadeToken, "POST", path, json=body, repeatable=False)
+
+    def limit_token(self, token_id: str, **quota: float | None) -> schemas.Token:
+        """The token with other quotas (`schemas.QuotaRequest`); those left out are lifted."""
+        return self._model(schemas.Token, "POST", f"/v1/tokens/{token_id}/limit", json=quota)
+
+    def revoke_token(self, token_id: str) -> schemas.Token:
+        """The token, invalid from now on."""
+        return self._model(schemas.Token, "POST", f"/v1/tokens/{token_id}/revoke")
+
     # Asking
 
     def _retry(self) -> _Retry:

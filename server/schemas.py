@@ -14,6 +14,8 @@ T = TypeVar("T")
 JobState = Literal[
     "queued", "running", "pausing", "paused", "cancelling", "succeeded", "failed", "cancelled"
 ]
+Scopes = Literal["read", "submit", "admin"]
+
 Phase = Literal["starting", "space", "reference", "baselines", "searching", "finalists"]
 Kind = Literal["trial", "baseline"]
 Status = Literal[
@@ -169,6 +171,42 @@ class CancelRequest(_Request):
 
     ids: list[Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{4,64}$")]] = Field(
         min_length=1, max_length=500, examples=[[JOB_ID]]
+    )
+
+
+class QuotaRequest(_Request):
+    """What the jobs of a token may come to; null: any."""
+
+    max_jobs: Annotated[int, Field(ge=0, lt=1 << 53), _WHOLE] | None = None
+    max_trials: Annotated[int, Field(ge=0, lt=1 << 53), _WHOLE] | None = None
+    max_device_seconds: float | None = Field(
+        default=None, ge=0, lt=1 << 53, allow_inf_nan=False, examples=[86400.0]
+    )
+
+
+class TokenRequest(QuotaRequest):
+    """A token to be made."""
+
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9 ._@-]{0,63}$", examples=["ann"])
+    scope: Scopes = "read"
+    expires_seconds: float | None = Field(
+        default=30 * 86400.0,
+        gt=0,
+        le=3650 * 86400.0,
+        allow_inf_nan=False,
+        description="null: never",
+    )
+
+
+class RotateRequest(_Request):
+    """Another secret for a token."""
+
+    grace_seconds: float = Field(
+        default=3600.0,
+        ge=0,
+        le=30 * 86400.0,
+        allow_inf_nan=False,
+        description="for so long the old secret is taken as well",
     )
 
 
@@ -470,6 +508,40 @@ class Worker(_Model):
     faults: int = Field(default=0, examples=[0])
     faults_by_hour: list[int] = []
     jobs: list[str] = Field(examples=[[JOB_ID]])
+
+
+class Usage(_Model):
+    """What the jobs of a token come to now: those that wait or run, trials, and seconds for which
+    they were worked on."""
+
+    jobs: int = Field(examples=[1])
+    trials: int = Field(examples=[640])
+    device_seconds: float = Field(examples=[512.5])
+
+
+class Token(_Model):
+    """A token, without its secret, with its quotas (null: none) and what is used of them.
+
+    `previous_until`: until then the secret before the last rotation is taken as well."""
+
+    id: str = Field(examples=["0123456789ab"])
+    name: str = Field(examples=["ann"])
+    scope: Scopes
+    state: Literal["valid", "expired", "revoked"]
+    created_at: datetime = Field(examples=[_WHEN])
+    expires_at: datetime | None = Field(examples=[_WHEN])
+    revoked_at: datetime | None
+    previous_until: datetime | None = None
+    max_jobs: int | None
+    max_trials: int | None
+    max_device_seconds: float | None
+    used: Usage
+
+
+class MadeToken(Token):
+    """A token that was made or rotated just now: the only answer that has its text."""
+
+    token: str = Field(examples=["as_0123456789ab_…"])
 
 
 class ImportReport(_Model):

@@ -23,11 +23,12 @@ examples:
   autosched token create --name ann --scope submit --expires 90d
   autosched token create --name bob --scope submit --max-jobs 4 --max-device-seconds 86400
   autosched token limit 0123456789ab --max-trials 100000
+  autosched token rotate 0123456789ab --grace 1h
   autosched token list
   autosched token revoke 0123456789ab
 
-A token is shown once, when it is made; the database keeps only a hash of it. Clients send it as
-`Authorization: Bearer TOKEN`; `autosched jobs` reads it from AUTOSCHED_TOKEN. A server notices
+A token is shown once, when it is made or rotated; the database keeps only a hash of it. Clients send
+it as `Authorization: Bearer TOKEN`; `autosched jobs` reads it from AUTOSCHED_TOKEN. A server notices
 within five seconds that one was revoked.
 """
 _UNITS = {"m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
@@ -62,10 +63,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             "--max-device-seconds", type=positive_seconds, metavar="S",
             help="seconds for which all its jobs are worked on",
         )  # fmt: skip
+    rotate = actions.add_parser("rotate", help="give a token another secret and print it, once")
+    rotate.add_argument("id", metavar="ID", help="as `autosched token list` shows it")
+    rotate.add_argument(
+        "--grace",
+        type=_grace,
+        default="1h",
+        metavar="TIME",
+        help="for so long the old secret is taken as well, such as 10m, 2d, or 0 (default: 1h)",
+    )
     listing = actions.add_parser("list", help="show all tokens, without their secrets")
     revoke = actions.add_parser("revoke", help="make a token invalid")
     revoke.add_argument("id", metavar="ID", help="as `autosched token list` shows it")
-    for action in (create, limit, listing, revoke):
+    for action in (create, limit, rotate, listing, revoke):
         action.add_argument(
             "--db",
             default=DEFAULT_DB,
@@ -87,6 +97,14 @@ def _duration(text: str) -> float | None:
     return float(int(number) * _UNITS[unit])
 
 
+def _grace(text: str) -> float:
+    """Seconds, 0 among them."""
+    seconds = 0.0 if text == "0" else _duration(text)
+    if seconds is None:
+        raise argparse.ArgumentTypeError(f"expected a time such as 1h, 2d or 0, found {text!r}")
+    return seconds
+
+
 def run(options: argparse.Namespace) -> int:
     """Do it and say what was done."""
     from records.opening import open_store
@@ -97,6 +115,9 @@ def run(options: argparse.Namespace) -> int:
         if options.action == "create":
             quota = _quota(options)
             text, token = tokens.create(options.name, options.scope, options.expires, quota)
+            shown = text if not options.json else json.dumps(_values(token) | {"token": text})
+        elif options.action == "rotate":
+            text, token = tokens.rotate(options.id, options.grace)
             shown = text if not options.json else json.dumps(_values(token) | {"token": text})
         elif options.action == "limit":
             token = tokens.limit(options.id, _quota(options))
@@ -127,6 +148,7 @@ def _values(token: Token) -> dict[str, Any]:
         "created_at": token.created_at.isoformat(),
         "expires_at": token.expires_at.isoformat() if token.expires_at else None,
         "revoked_at": token.revoked_at.isoformat() if token.revoked_at else None,
+        "previous_until": token.previous_until.isoformat() if token.previous_until else None,
         "quota": token.quota._asdict(),
     }
 

@@ -24,6 +24,7 @@ def add_pages(app: FastAPI) -> None:
         records,
         roofline,
         submit,
+        tokens,
         trials,
         workers,
         workloads,
@@ -33,7 +34,7 @@ def add_pages(app: FastAPI) -> None:
 
     shown = (
         *(overview, docs, jobs, batches, trials, submit, records, compare, roofline, workloads, workers),
-        *(login, plotly),
+        *(tokens, login, plotly),
     )
     for module in shown:
         app.include_router(module.router)

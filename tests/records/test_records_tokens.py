@@ -12,6 +12,7 @@ from sqlalchemy import text, update
 from autosched.cli.main import main
 from records import NoRecord, RecordError, Store
 from records.schema import TokenRow, database_time
+from records.submissions import Quota
 from records.tokens import SCOPES, Token, Tokens
 
 
@@ -150,3 +151,34 @@ def test_times_that_are_none(time: str, capsys: pytest.CaptureFixture[str]) -> N
     with pytest.raises(SystemExit):
         main(["token", "create", "--name", "a", f"--expires={time}"])
     assert "expected a time" in capsys.readouterr().err
+
+
+def test_a_rotated_token_has_two_secrets_for_a_grace(tokens: Tokens) -> None:
+    first, made = tokens.create("ann", "submit", 60, Quota(jobs=3))
+    second, rotated = tokens.rotate(made.id, 600.0)
+    assert first != second
+    assert (rotated.id, rotated.quota, rotated.expires_at) == (made.id, made.quota, made.expires_at)
+    assert tokens.check(first) == tokens.check(second) == rotated
+    third, _ = tokens.rotate(made.id, 600.0)
+    assert tokens.check(first) is None, "it was rotated out before"
+    assert None not in (tokens.check(second), tokens.check(third))
+    with tokens._db.transaction(writes=True) as connection:
+        connection.execute(update(TokenRow).values(previous_until=database_time(-1)))
+    assert tokens.check(second) is None
+    fourth, at_once = tokens.rotate(made.id, 0.0)
+    assert (tokens.check(third), at_once.previous_until) == (None, None)
+    assert tokens.check(fourth) is not None
+    tokens.rotate(made.id, 600.0)
+    tokens.revoke(made.id)
+    assert tokens.check(fourth) is None, "revoking ends both"
+
+
+def test_what_cannot_be_rotated(tokens: Tokens) -> None:
+    _, made = tokens.create("ann", "submit", 60)
+    with pytest.raises(RecordError, match="0 to 30 days"):
+        tokens.rotate(made.id, -1.0)
+    with pytest.raises(NoRecord, match="no token"):
+        tokens.rotate("0" * 12, 1.0)
+    tokens.revoke(made.id)
+    with pytest.raises(RecordError, match="revoked or expired"):
+        tokens.rotate(made.id, 1.0)

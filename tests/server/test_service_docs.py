@@ -18,6 +18,8 @@ from typing import Any
 import pytest
 from serving import serving
 
+from records import Store
+from records.tokens import Tokens
 from server.app import create_app
 from server.settings import Settings
 
@@ -95,6 +97,9 @@ def test_every_block_is_true(
     with serving(settings) as client:
         url = str(client.base_url).rstrip("/")
         session = Session(tmp_path, url)
+        with Store(settings.db) as store:
+            token, _ = Tokens(store).create("root", "admin", 600)
+        (tmp_path / "variables").write_text(f"TOKEN={token}\n")
         for match in BLOCK.finditer(text):
             kind, body = match[1], match[2]
             line = text.count("\n", 0, match.start()) + 1
