@@ -33,6 +33,7 @@ from records.lookup import REACH
 from records.ranking import Candidate, Standing, pick, standing_of
 from records.rows import chunks, insert_new, select_values
 from records.schema import (
+    DeliveryRow,
     EventRow,
     JobRow,
     MeasurementRow,
@@ -214,7 +215,7 @@ def delete(connection: Connection, job_id: str) -> None:
         )
     records = select(RecordRow.id).where(RecordRow.job_id == job_id)
     connection.execute(sql_delete(MeasurementRow).where(MeasurementRow.record_id.in_(records)))
-    for row in (RecordRow, EventRow, SubmissionRow):
+    for row in (RecordRow, EventRow, SubmissionRow, DeliveryRow):
         connection.execute(sql_delete(row).where(row.job_id == job_id))
     connection.execute(sql_delete(JobRow).where(JobRow.id == job_id))
 

@@ -7,10 +7,10 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, func, update
 
-from records import events
+from records import events, webhooks
 from records.jobs import job_of
 from records.schema import JobRow, database_time, seconds_between
-from records.types import CANCELLING, PAUSED, PAUSING, QUEUED, STATE, Job, state_event
+from records.types import CANCELLING, ENDED, PAUSED, PAUSING, QUEUED, STATE, Job, state_event
 
 
 def free(*, late: bool = False) -> dict[str, Any]:
@@ -52,3 +52,5 @@ def change(
 def _tell(connection: Connection, job: Job, reason: str) -> None:
     """Adds the event of a job's new state; the transaction has changed, so holds, its row."""
     events.add(connection, job.id, STATE, state_event(reason, vars(job)))
+    if job.state in ENDED:
+        webhooks.enter(connection, job.id, job.client)

@@ -31,6 +31,7 @@ from server.routes import (
     texts,
     tokens,
     trials,
+    webhooks,
     workers,
     workloads,
 )
@@ -41,7 +42,7 @@ from server.web.problems import ProblemPages
 
 ROUTES = (
     *(jobs, batches, trials, events, exchange, records, texts, files, workloads, workers),
-    *(roofline, tokens, health),
+    *(roofline, tokens, webhooks, health),
 )
 """Modules with a router, in the order in which their routes are tried."""
 

@@ -388,6 +388,22 @@ class Client:
         """The token, invalid from now on."""
         return self._model(schemas.Token, "POST", f"/v1/tokens/{token_id}/revoke")
 
+    # Webhooks
+
+    def webhooks(self) -> list[schemas.Webhook]:
+        """One's own webhooks, of admins all."""
+        return list(self._pages(schemas.Webhook, "/v1/webhooks"))
+
+    def create_webhook(self, url: str, secret: str) -> schemas.Webhook:
+        """Has `url` told when one's jobs end, signed with `secret`. Not repeated if the connection
+        is lost on the way."""
+        body = {"url": url, "secret": secret}
+        return self._model(schemas.Webhook, "POST", "/v1/webhooks", json=body, repeatable=False)
+
+    def delete_webhook(self, webhook_id: str) -> None:
+        """Removes a webhook, with what it was still to be told."""
+        self._request("DELETE", f"/v1/webhooks/{webhook_id}", repeatable=False)
+
     # Asking
 
     def _retry(self) -> _Retry:

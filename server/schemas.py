@@ -210,6 +210,24 @@ class RotateRequest(_Request):
     )
 
 
+class WebhookRequest(_Request):
+    """An address that is to be told when one's jobs end."""
+
+    url: str = Field(
+        min_length=8,
+        max_length=2000,
+        pattern=r"^https?://[!-~]+$",
+        examples=["https://ci.example/autosched"],
+    )
+    secret: str = Field(
+        min_length=16,
+        max_length=200,
+        pattern=r"^[!-~]+$",
+        description="signs what is told (HMAC-SHA256); kept, and never returned",
+        examples=["correct-horse-battery"],
+    )
+
+
 class DrainRequest(_Request):
     """Workers, by their names."""
 
@@ -542,6 +560,20 @@ class MadeToken(Token):
     """A token that was made or rotated just now: the only answer that has its text."""
 
     token: str = Field(examples=["as_0123456789ab_…"])
+
+
+class Webhook(_Model):
+    """An address that is told when jobs of its client end, without its secret; its deliveries of
+    the last week by what came of them, and the last thing that went wrong."""
+
+    id: str = Field(examples=["0123456789ab"])
+    client: str = Field(examples=["ann"])
+    url: str = Field(examples=["https://ci.example/autosched"])
+    created_at: datetime = Field(examples=[_WHEN])
+    waiting: int
+    delivered: int
+    failed: int
+    last_error: str | None
 
 
 class ImportReport(_Model):

@@ -10,13 +10,14 @@ import difflib
 import tomllib
 from collections.abc import Mapping
 from functools import cached_property
-from ipaddress import ip_network
+from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
 from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from autosched.errors import AutoschedError
+from server.origins import origin_of
 from server.pools import DEFAULT, PoolPlan, PoolSettings, check_name, slots_of
 from server.security import LOOPBACK_HOSTS, Proxies, is_loopback
 
@@ -25,7 +26,7 @@ FILE_VARIABLE = "AUTOSCHED_SETTINGS"
 OF_OTHERS = frozenset({FILE_VARIABLE, "AUTOSCHED_TOKEN", "AUTOSCHED_SERVER"})
 """Variables with the prefix that are no settings: the file, and what clients are told by."""
 
-LISTS = frozenset({"allowed_hosts", "trusted_proxies"})
+LISTS = frozenset({"allowed_hosts", "trusted_proxies", "webhook_origins", "webhook_networks"})
 """Settings that are several texts, between commas in the environment."""
 
 _DAY = 86400.0
@@ -165,6 +166,16 @@ class Settings(BaseModel):
     retry_seconds: float = Field(
         5.0, gt=0, le=3600.0, description="pause before that, twice as long each time"
     )
+    webhook_origins: tuple[str, ...] = Field(
+        (), description="where webhooks may lead, such as https://ci.example; none: there are none"
+    )
+    webhook_networks: tuple[str, ...] = Field(
+        (), description="networks besides public addresses that webhooks may lead to"
+    )
+    webhook_attempts: int = Field(6, ge=1, le=20, description="times that a webhook is told")
+    webhook_retry_seconds: float = Field(
+        10.0, gt=0, le=3600.0, description="pause after the first time, four times as long each"
+    )
     build_seconds: float = Field(15.0, gt=0, le=_DAY, description="time to build one candidate")
 
     @model_validator(mode="after")
@@ -184,12 +195,24 @@ class Settings(BaseModel):
             check_name(name)
         return self
 
-    @field_validator("trusted_proxies")
+    @field_validator("webhook_origins")
+    @classmethod
+    def _check_origins(cls, given: tuple[str, ...]) -> tuple[str, ...]:
+        for text in given:
+            origin_of(text)
+        return given
+
+    @field_validator("trusted_proxies", "webhook_networks")
     @classmethod
     def _check_proxies(cls, given: tuple[str, ...]) -> tuple[str, ...]:
         for text in given:
             ip_network(text)  # a ValueError, which says what is wrong
         return given
+
+    @property
+    def webhook_allowed_networks(self) -> tuple[IPv4Network | IPv6Network, ...]:
+        """The networks besides public addresses that webhooks may lead to."""
+        return tuple(map(ip_network, self.webhook_networks))
 
     @property
     def proxies(self) -> Proxies:

@@ -22,6 +22,7 @@ from server.reading import Reading
 from server.settings import Settings
 from server.supervisor import Supervisor
 from server.texts import Texts
+from server.webhooks import Sender
 from server.workers import Workers
 from server.writing import Writing
 
@@ -44,6 +45,7 @@ class Service:
     reading: Reading
     writing: Writing
     readiness: Readiness
+    webhooks: Sender
 
     def begin_to_stop(self) -> None:
         """End event streams and begin to park jobs, without waiting for it."""
@@ -71,8 +73,10 @@ async def running(settings: Settings) -> AsyncIterator[Service]:
         )
         examiner = Examiner(_limits(settings), settings.examine_processes)
         examiner.start()
+        webhooks = Sender(store, settings)
         events.start()
         supervisor.start()
+        webhooks.start()
         workers.start()
         try:
             texts = Texts(store, examiner)
@@ -88,12 +92,14 @@ async def running(settings: Settings) -> AsyncIterator[Service]:
                 reading=Reading(),
                 writing=writing,
                 readiness=readiness,
+                webhooks=webhooks,
             )
         finally:
             await events.stop()
             await examiner.close()
             await anyio.to_thread.run_sync(supervisor.stop)
             await anyio.to_thread.run_sync(workers.stop)
+            await anyio.to_thread.run_sync(webhooks.stop)
     finally:
         await anyio.to_thread.run_sync(store.close)
 

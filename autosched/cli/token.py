@@ -27,9 +27,9 @@ examples:
   autosched token list
   autosched token revoke 0123456789ab
 
-A token is shown once, when it is made or rotated; the database keeps only a hash of it. Clients send
-it as `Authorization: Bearer TOKEN`; `autosched jobs` reads it from AUTOSCHED_TOKEN. A server notices
-within five seconds that one was revoked.
+A token is shown once, when it is made or rotated; the database keeps only a hash of it. Clients
+send it as `Authorization: Bearer TOKEN`; `autosched jobs` reads it from AUTOSCHED_TOKEN. A server
+notices within five seconds that one was revoked.
 """
 _UNITS = {"m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 

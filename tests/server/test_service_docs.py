@@ -93,7 +93,12 @@ def test_every_block_is_true(
 ) -> None:
     text = PAGE.read_text()
     updated, answer = text, ""
-    settings = Settings(db=str(tmp_path / "x.db"), pool="replay:model", poll_seconds=0.1)
+    settings = Settings(
+        db=str(tmp_path / "x.db"),
+        pool="replay:model",
+        poll_seconds=0.1,
+        webhook_origins=("https://ci.example",),
+    )
     with serving(settings) as client:
         url = str(client.base_url).rstrip("/")
         session = Session(tmp_path, url)
