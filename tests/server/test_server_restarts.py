@@ -11,6 +11,7 @@ from collections import Counter
 from contextlib import closing, suppress
 from pathlib import Path
 
+import kills
 import postgres
 import pytest
 from server_process import ServerProcess, runners_of, submit, wait_for
@@ -291,3 +292,13 @@ def stop_in_mid_write(pid: int, db: str) -> None:
         os.kill(pid, signal.SIGCONT)
         assert time.monotonic() < deadline, "it was never found writing"
         time.sleep(0.003)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_whatever_is_killed_nothing_is_lost(tmp_path: Path) -> None:
+    """Server, runner, slot, scheduler and database; `kills.py` by itself does 200 of them."""
+    if (reason := postgres.missing()) is not None:
+        pytest.skip(reason)
+    done, _ = kills.run(tmp_path, kills=10, seed=1)
+    assert done == dict.fromkeys(kills.VICTIMS, 2)
