@@ -11,9 +11,9 @@ from types import FrameType
 LEAVE_SECONDS = 5.0
 """What a run may take to be left in order; then its process ends as it is."""
 
-DONE, UNAVAILABLE = 0, 75
+DONE, CRASHED, UNAVAILABLE = 0, 1, 75
 """Exit statuses: the job is ended, parked or somebody else's; the database is away, and whoever
-finds the lease over puts the job back. Any other: the process has crashed."""
+finds the lease over puts the job back. Any other, as CRASHED: the process has crashed."""
 
 
 class Why(Enum):

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from autosched.errors import AutoschedError
 from records import Lease, LeaseLost, RecordError, StoreUnavailable
-from server.leaving import DONE, UNAVAILABLE, Exit, Leave, Why
+from server.leaving import CRASHED, DONE, UNAVAILABLE, Exit, Leave, Why
 
 if TYPE_CHECKING:
     from autosched.tuning import TuningOptions
@@ -231,11 +231,18 @@ def main() -> int:
         return run(assignment, leaving)
     except Leave:  # before there was anything to leave
         return DONE
+    except StoreUnavailable as e:  # before there was anything to give back
+        print(e, file=sys.stderr)
+        return UNAVAILABLE
 
 
 if __name__ == "__main__":
     # Daemon threads may be reading: they must not hold up, or break, the end of the interpreter.
-    status = main()
+    try:
+        status = main()
+    except Exception:
+        traceback.print_exc()
+        status = CRASHED
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(status)

@@ -388,6 +388,22 @@ def test_no_page_is_wider_than_a_phone(opened, database):
             assert small == [], f"{path}: too small for a finger"
 
 
+def test_tables_fit_a_common_phone(opened, database):
+    """At 390 pixels their rows are cards: nothing has to be scrolled sideways but programs."""
+    phone = {"width": 390, "height": 844}
+    wanted = ("/workers", "/workloads", "/records/", "/compare", "/tokens")
+    there = [path for path in paths(database) if path.startswith(wanted) and "/text" not in path]
+    assert len({path.split("/")[1].partition("?")[0] for path in there} | {"tokens"}) == 5
+    with opened("/", viewport=phone, is_mobile=True, has_touch=True) as tab:
+        for path in visited(tab.page, [*there, "/tokens", "/"]):
+            wide = tab.page.evaluate(
+                """() => [...document.querySelectorAll(".table-scroll")]
+                .filter((e) => e.scrollWidth > e.clientWidth + 1)
+                .map((e) => e.getAttribute("aria-label"))"""
+            )
+            assert wide == [], path
+
+
 FOCUSED = "a[href], button, input, select, textarea, summary"
 
 

@@ -19,9 +19,10 @@ from records.submissions import Submission
 from server import children
 from server.heartbeat import Heartbeat
 from server.keeper import Keeper
-from server.leaving import Exit, Why
+from server.leaving import UNAVAILABLE, Exit, Why
 from server.readiness import Readiness
 from server.routes.jobs import thinned
+from server.runner import Assignment
 from server.settings import Settings
 from server.supervisor import Running, Supervisor
 from server.workers import Workers
@@ -222,3 +223,23 @@ def test_a_process_that_leaves_when_its_job_goes_on_is_not_forgotten(
         (True, True)
     ] * 2
     assert work.store.job(work.job.id).state == "queued"
+
+
+def test_a_runner_that_finds_no_database_leaves_its_job_to_others(tmp_path: Path) -> None:
+    """As while the database is started again: the job has not failed for that."""
+    assignment = Assignment(
+        db=f"postgresql://nobody@/none?host={tmp_path}", pool="replay:model", worker="here",
+        job_id="1" * 32, epoch=1, lease_seconds=5.0, build_seconds=5.0, prepare_seconds=60.0,
+        prepare_bytes=1 << 30, device_seconds=None,
+    )  # fmt: skip
+    running = Running.start(assignment)
+    try:
+        deadline = time.monotonic() + 120
+        while (status := running.ended()) is None:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        assert status == UNAVAILABLE, running.last_words()
+        assert "the store cannot be used now" in running.last_words()
+    finally:
+        running.kill()
+        running.close()

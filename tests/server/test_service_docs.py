@@ -11,7 +11,9 @@ import json
 import os
 import re
 import shutil
+import socket
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -89,10 +91,13 @@ def stands_in(line: str, answer: str) -> bool:
 
 @pytest.mark.skipif(not (shutil.which("curl") and shutil.which("jq")), reason="needs curl and jq")
 def test_every_block_is_true(
-    tmp_path: Path, request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     text = PAGE.read_text()
-    updated, answer = text, ""
+    updated, answer, printed = text, "", ""
     settings = Settings(
         db=str(tmp_path / "x.db"),
         pool="replay:model",
@@ -111,8 +116,9 @@ def test_every_block_is_true(
             if kind == "sh":
                 answer = session.run(body)
             elif kind == "py":
+                monkeypatch.chdir(tmp_path)
                 exec(compile(body.replace(WRITTEN, url), "service.md", "exec"), {})
-                assert "def apply(sch)" in capsys.readouterr().out
+                printed += capsys.readouterr().out
             elif kind == "txt":
                 for one in body.splitlines():
                     assert stands_in(one, answer), f"line {line}: {one!r} is not in\n{answer}"
@@ -124,6 +130,9 @@ def test_every_block_is_true(
                 else:
                     wrong = differences(json.loads(body), found)
                     assert not wrong, f"line {line}: {wrong}"
+    assert "def apply(sch)" in printed
+    assert re.search(r"^replay:model@\S+ \w+ \d+\.\d trials/s$", printed, re.M)
+    assert "422 urn:autosched:problem:invalid-workload" in printed
     if updated != text:
         PAGE.write_text(updated)
 
@@ -138,3 +147,45 @@ def test_every_route_is_there() -> None:
         assert re.search(rf"\$AT{pattern}(?=[?\s\"]|$)", commands, re.MULTILINE), (
             f"no command for {path}"
         )
+
+
+@pytest.mark.long
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl")
+def test_several_machines_with_tls(tmp_path: Path) -> None:
+    """The lines of the page, on one machine: addresses, ports and copies are this machine's."""
+    (block,) = re.findall(r"^```bash\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    commands = [line for line in block.splitlines() if not line.startswith("#")]
+    assert len(commands) == 10
+    ports = {"8786": str(_free_port()), "8000": str(_free_port())}
+    (tmp_path / "worker-certs").mkdir()
+    tool = tmp_path / "autosched"
+    tool.write_text(f'#!/bin/sh\nexec {sys.executable} -m autosched.cli "$@"\n')
+    tool.chmod(0o755)
+    script = block.replace("scp 10.0.0.1:{service.pem,token} .", "true")
+    script = script.replace("scp 10.0.0.1:", "cp ").replace("10.0.0.1", "127.0.0.1")
+    for written, port in ports.items():
+        script = script.replace(f":{written}", f":{port}").replace(
+            f"port {written}", f"port {port}"
+        )
+    done = subprocess.Popen(
+        ["bash", "-euc", f"trap 'kill $(jobs -p); wait' EXIT\n{script}"],
+        cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        env=os.environ
+        | {
+            "PATH": f"{tmp_path}:{os.environ['PATH']}",
+            "PYTHONPATH": str(PAGE.parents[1]),
+            "AUTOSCHED_REQUIRE_TOKENS": "true",
+        },
+    )  # fmt: skip
+    try:
+        out, _ = done.communicate(timeout=250)
+    finally:
+        done.terminate()
+    assert re.search(r"^job [0-9a-f]{32} succeeded: 4/4 trials", out, re.M), out
+    assert done.returncode == 0, out
+
+
+def _free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
