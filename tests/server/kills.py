@@ -55,7 +55,7 @@ class Site:
         stack.callback(lambda: self.database.stop())
         self.url = self.database.database("kills")
         self.cluster = stack.enter_context(Cluster())
-        self.worker: Process = self.cluster.work("kills", "paced_engine", 2)
+        self.worker: Process = self.cluster.work("kills", "paced_engine", 2, name=self._data.name)
         pool = f"{self.cluster.address}?label=kills"
         self.server = stack.enter_context(
             ServerProcess(folder, self.url, pool, **SETTINGS)  # type: ignore[arg-type]

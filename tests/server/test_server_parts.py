@@ -239,7 +239,7 @@ def test_a_runner_that_finds_no_database_leaves_its_job_to_others(tmp_path: Path
             assert time.monotonic() < deadline
             time.sleep(0.05)
         assert status == UNAVAILABLE, running.last_words()
-        assert "the store cannot be used now" in running.last_words()
+        assert "cannot be used now" in running.last_words()
     finally:
         running.kill()
         running.close()
