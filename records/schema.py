@@ -306,6 +306,8 @@ class TokenRow(Base):
     max_jobs: Mapped[int | None] = mapped_column(BigInteger)
     max_trials: Mapped[int | None] = mapped_column(BigInteger)
     max_device_seconds: Mapped[float | None]
+    previous_hash: Mapped[str | None]
+    previous_until: Mapped[datetime | None]
 
 
 class DeviceLimitsRow(Base):
@@ -329,8 +331,6 @@ class TrafficRow(Base):
     workload_key: Mapped[str] = mapped_column(ForeignKey("workloads.key"), primary_key=True)
     bytes: Mapped[int] = mapped_column(BigInteger)
     dtype: Mapped[str | None]
-    previous_hash: Mapped[str | None]
-    previous_until: Mapped[datetime | None]
 
 
 class WorkerMinuteRow(Base):

@@ -13,6 +13,7 @@ import time
 import traceback
 from collections.abc import Sequence
 from contextlib import closing, suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 from autosched.errors import AutoschedError
@@ -29,6 +30,7 @@ from server import bounds
 from server.heartbeat import Heartbeat, Preparing
 from server.keeper import Keeper
 from server.leaving import DONE, UNAVAILABLE, Exit, Leave, Why
+from server.pool_watch import patiently, watch_of
 
 if TYPE_CHECKING:
     from server.runner import Assignment
@@ -182,7 +184,9 @@ def _tune(
     local = PoolAddress.parse(assignment.pool).is_local
     builder = LocalBuilder(timeout=assignment.build_seconds) if local else None
     seed = first.seed or 0
-    with closing(pool_from(assignment.pool, tasks[0].target, builder, seed=seed)) as pool:
+    make = partial(pool_from, assignment.pool, tasks[0].target, builder, seed=seed)
+    with closing(patiently(make, assignment.pool)) as pool:
+        keepers[0].heartbeat.watch = watch_of(pool, assignment, store, keepers)
         for keeper, task in zip(keepers, tasks, strict=True):
             bounds.note(keeper, store, task, pool.device.fingerprint if local else None)
         scheduler.tune(

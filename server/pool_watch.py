@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, cast
 
+from autosched.errors import MeasureError
+from autosched.tuning.pools import PoolAddress
 from records.workers import Activity, WorkerLog
 
 if TYPE_CHECKING:
     from measure.cluster.pool import ClusterPool
+    from measure.pool import Pool
+    from records.store import Store
+    from server.keeper import Keeper
+    from server.runner import Assignment
 
 DRAIN_SECONDS = 1.0
 """How soon a drained worker is left alone."""
 REPORT_SECONDS = 5.0
+SCHEDULER_SECONDS = 60.0
+"""As long as a pool waits for devices when all are gone."""
+AGAIN_SECONDS = 0.5
 
 Totals = Callable[[], dict[str, Activity]]
 """What each worker has done since the job's process began, by the worker's name."""
@@ -48,6 +57,34 @@ class PoolWatch:
         new = {name: _less(one, self._told.get(name, Activity())) for name, one in found.items()}
         self._log.note({name: one for name, one in new.items() if any(one)})
         self._told = found
+
+
+def watch_of(
+    pool: Pool, assignment: Assignment, store: Store, keepers: Sequence[Keeper]
+) -> PoolWatch:
+    """What watches the pool that the jobs of these keepers are measured on."""
+    log = WorkerLog(store)
+    if PoolAddress.parse(assignment.pool).is_cluster:
+        cluster = cast("ClusterPool", pool)
+        return PoolWatch(log, of_cluster(cluster), cluster)
+
+    def done() -> tuple[int, int]:
+        return sum(one.measured for one in keepers), sum(one.faults for one in keepers)
+
+    return PoolWatch(log, of_one(assignment.worker, done), None)
+
+
+def patiently(make: Callable[[], Pool], address: str) -> Pool:
+    """The pool that `make` opens at an address. A scheduler that does not answer is asked again for
+    SCHEDULER_SECONDS: it may be starting. Raises what `make` does."""
+    end = time.monotonic() + SCHEDULER_SECONDS
+    while True:
+        try:
+            return make()
+        except MeasureError:
+            if not PoolAddress.parse(address).is_cluster or time.monotonic() > end:
+                raise
+            time.sleep(AGAIN_SECONDS)
 
 
 def _less(now: Activity, before: Activity) -> Activity:

@@ -17,7 +17,8 @@ import traceback
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, cast
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from autosched.errors import AutoschedError
 from records import Lease, LeaseLost, RecordError, StoreUnavailable
@@ -25,13 +26,10 @@ from server.leaving import CRASHED, DONE, UNAVAILABLE, Exit, Leave, Why
 
 if TYPE_CHECKING:
     from autosched.tuning import TuningOptions
-    from measure.cluster.pool import ClusterPool
-    from measure.pool import Pool
     from records import Job
     from records.store import Store
     from server.heartbeat import Heartbeat, Preparing
     from server.keeper import Before, Keeper
-    from server.pool_watch import PoolWatch
 
 
 @dataclass(frozen=True)
@@ -146,6 +144,7 @@ def _tune(assignment: Assignment, store: Store, keeper: Keeper, heartbeat: Heart
     from autosched.tuning.stored import stored_task
     from measure.local.build import LocalBuilder
     from server import bounds
+    from server.pool_watch import patiently, watch_of
 
     job = store.job(assignment.job_id)
     before = keeper.before()
@@ -155,26 +154,14 @@ def _tune(assignment: Assignment, store: Store, keeper: Keeper, heartbeat: Heart
     task = stored_task(store.workload(job.workload_key), job.target)
     local = PoolAddress.parse(assignment.pool).is_local
     builder = LocalBuilder(timeout=assignment.build_seconds) if local else None
-    with closing(pool_from(assignment.pool, task.target, builder, seed=job.seed or 0)) as pool:
+    make = partial(pool_from, assignment.pool, task.target, builder, seed=job.seed or 0)
+    with closing(patiently(make, assignment.pool)) as pool:
         bounds.note(keeper, store, task, pool.device.fingerprint if local else None)
-        heartbeat.watch = _watch(assignment, store, keeper, pool)
+        heartbeat.watch = watch_of(pool, assignment, store, [keeper])
         session = Session(task, replace(options, pool=pool), pool)
         session.started = started
         session.patient_from = before.trials
         session.run()
-
-
-def _watch(assignment: Assignment, store: Store, keeper: Keeper, pool: Pool) -> PoolWatch:
-    from autosched.tuning.pools import PoolAddress
-    from records.workers import WorkerLog
-    from server.pool_watch import PoolWatch, of_cluster, of_one
-
-    log = WorkerLog(store)
-    if PoolAddress.parse(assignment.pool).is_cluster:
-        cluster = cast("ClusterPool", pool)
-        return PoolWatch(log, of_cluster(cluster), cluster)
-    one = of_one(assignment.worker, lambda: (keeper.measured, keeper.faults))
-    return PoolWatch(log, one, None)
 
 
 def _preparing(job: Job, assignment: Assignment, before: Before, budget: float | None) -> Preparing:

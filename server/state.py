@@ -68,9 +68,7 @@ async def running(settings: Settings) -> AsyncIterator[Service]:
         writing = Writing(store, queue)
         readiness = Readiness(store, writing)
         workers = Workers(settings)
-        supervisor = Supervisor(
-            store, queue, settings, readiness, workers, WorkerLog(store)
-        )
+        supervisor = Supervisor(store, queue, settings, readiness, workers, WorkerLog(store))
         examiner = Examiner(_limits(settings), settings.examine_processes)
         examiner.start()
         webhooks = Sender(store, settings)

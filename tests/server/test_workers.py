@@ -13,10 +13,12 @@ from server_process import submit, wait_for
 from serving import serving
 
 from autosched.cli.main import main
+from autosched.errors import MeasureError
 from measure.cluster.registry import DeviceStatus, State
 from records import Store
 from records.tokens import Tokens
 from records.workers import Activity, WorkerLog
+from server import pool_watch
 from server.pool_watch import PoolWatch, of_cluster, of_one
 from server.settings import Settings
 
@@ -135,3 +137,26 @@ def test_a_jobs_process_tells_of_workers_once_and_learns_who_is_drained(tmp_path
         one.report()
         assert log.past()["here"].trials_per_second > 0
         assert Activity() == (0, 0.0, 0)
+
+
+def test_a_scheduler_that_is_away_for_a_moment_fails_no_job(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As it is while it is started again; on a pool without one nothing is tried again."""
+    monkeypatch.setattr(pool_watch, "AGAIN_SECONDS", 0.001)
+    asked: list[int] = []
+
+    def make() -> object:
+        asked.append(1)
+        if len(asked) < 3:
+            raise MeasureError("cannot reach a scheduler")
+        return "the pool"
+
+    assert pool_watch.patiently(make, "tcp://127.0.0.1:1") == "the pool"  # type: ignore[arg-type]
+    asked.clear()
+    with pytest.raises(MeasureError):
+        pool_watch.patiently(make, "local")  # type: ignore[arg-type]
+    monkeypatch.setattr(pool_watch, "SCHEDULER_SECONDS", 0.0)
+    asked.clear()
+    with pytest.raises(MeasureError):
+        pool_watch.patiently(make, "tls://127.0.0.1:1")  # type: ignore[arg-type]
