@@ -33,7 +33,19 @@ def add_pages(app: FastAPI) -> None:
     from server.web.static_files import static_files
 
     shown = (
-        *(overview, docs, jobs, batches, trials, submit, records, compare, roofline, workloads, workers),
+        *(
+            overview,
+            docs,
+            jobs,
+            batches,
+            trials,
+            submit,
+            records,
+            compare,
+            roofline,
+            workloads,
+            workers,
+        ),
         *(tokens, login, plotly),
     )
     for module in shown:
