@@ -23,6 +23,7 @@ from autosched.target import Target
 if TYPE_CHECKING:
     import os
 
+    from autosched.graph.export import ExportedModel
     from autosched.tir.module import IRModule
 
 Array = npt.NDArray[Any]
@@ -74,11 +75,12 @@ class CompiledModel:
             with self._lock:
                 if self._entry(*inputs, *made) is None:
                     return made
-        arrays = self._checked(inputs)
+        arrays = self.checked(inputs)
         with self._lock:
             return tuple(self._program.run(arrays))
 
-    def _checked(self, inputs: Sequence[Any]) -> list[Array]:
+    def checked(self, inputs: Sequence[Any]) -> list[Array]:
+        """The inputs as C-contiguous arrays. Raises ArgumentError where they do not fit."""
         if len(inputs) != len(self.inputs):
             names = ", ".join(i.name for i in self.inputs)
             raise ArgumentError(
@@ -156,6 +158,19 @@ class CompiledModel:
 
         save(self, folder)
 
+    def export(self, folder: str | os.PathLike[str], prefix: str = "") -> ExportedModel:
+        """Write the model for C programs: STEM.o, STEM.h, STEM.weights and STEM.cmake, where STEM
+        is the prefix without its last underscores, or "model".
+
+        The object has one function, `prefix` + "run", of the weights (the file, mapped into
+        memory), the inputs, the outputs, a workspace and the number of threads; the header says
+        how to call it. Raises Unsupported for a model with branches, loops or operators in NumPy,
+        ArgumentError for one that was loaded, and BuildError.
+        """
+        from autosched.graph.export import export_model
+
+        return export_model(self, folder, prefix)
+
     def time_evaluator(self, **options: Any) -> Any:
         """A function of the inputs that times whole calls, Python's part included. Options:
         number, repeat, min_repeat_ms, cooldown_ms, as those of `BuiltFunction.time_evaluator`."""
@@ -182,7 +197,7 @@ class CompiledModel:
     def profile(self, *inputs: Any, repeat: int = 10) -> list[tuple[str, Kernel, float]]:
         """(result, kernel, least seconds of `repeat` runs) of each kernel of the main body, run one
         by one."""
-        arrays = self._checked(inputs)
+        arrays = self.checked(inputs)
         best: dict[tuple[int, int], float] = {}
         native = self._program.native
         with self._lock:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,18 +26,26 @@ def save(model: CompiledModel, folder: str | os.PathLike[str]) -> None:
     """Write a model; see `CompiledModel.save`."""
     root = Path(folder)
     root.mkdir(parents=True, exist_ok=True)
-    table, at = [], 0
-    with (root / f".{WEIGHTS}").open("wb") as file:
-        for a in model.constants:
-            file.write(b"\0" * (at - file.tell()))
-            table.append([at, list(a.shape), a.dtype.str])
-            file.write(np.ascontiguousarray(a).data if a.size else b"")
-            at = -(-file.tell() // ALIGNMENT) * ALIGNMENT
-    os.replace(root / f".{WEIGHTS}", root / WEIGHTS)
+    table = write_weights(model.constants, root / WEIGHTS)
     kernels = {n: artifact_to_json(k.artifact) for n, k in model.by_name.items()}
     write_whole(root / KERNELS, json.dumps(kernels).encode())
     data = {**json.loads(model.graph_json), "constants": table}
     write_whole(root / MODEL, json.dumps(data, indent=1).encode())
+
+
+def write_weights(constants: Sequence[Array], path: Path) -> list[list[Any]]:
+    """Write constants one after the other, each on a cache line; of each its offset, shape and
+    dtype. The file is a whole number of lines long."""
+    table, at = [], 0
+    part = path.with_name(f".{path.name}")
+    with part.open("wb") as file:
+        for a in constants:
+            table.append([at, list(a.shape), a.dtype.str])
+            file.write(np.ascontiguousarray(a).data if a.size else b"")
+            at = -(-file.tell() // ALIGNMENT) * ALIGNMENT
+            file.write(b"\0" * (at - file.tell()))
+    os.replace(part, path)
+    return table
 
 
 def load(folder: str | os.PathLike[str], threads: int | None = None) -> CompiledModel:

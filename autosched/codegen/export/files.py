@@ -49,11 +49,14 @@ def export(
     target: Target,
     level: Level = "full",
     prefix: str = "",
+    inner: Mapping[str, str] | None = None,
+    note: str = "",
 ) -> Exported:
     """Writes PATH.o and PATH.h with the functions, given by name as (LLVM IR, info).
 
     The object is position independent, stands on the C library alone, and defines no global
     symbols but the functions, called `prefix` + name in C (`main`: prefix + the file's name).
+    `inner`: LLVM IR of functions that these call, by name; `note` stands in the header.
     Raises ArgumentError for names that cannot be, BuildError if it cannot be compiled or written.
     """
     if not Path(path_text("path", path, ArgumentError)).name:
@@ -76,8 +79,8 @@ def export(
     unique(s.symbol for s in sources)
     from autosched.runtime.parallel import MAX_THREADS
 
-    code = _object(sources, target, level, MAX_THREADS)
-    text = header(file, sources, target, toolchain(), MAX_THREADS)
+    code = _object(sources, target, level, MAX_THREADS, inner or {})
+    text = header(file, sources, target, toolchain(), MAX_THREADS, note)
     done = Exported(place.with_name(f"{file}.o"), place.with_name(f"{file}.h"))
     try:
         done.object.write_bytes(code)
@@ -87,27 +90,35 @@ def export(
     return done
 
 
-def _object(sources: list[Source], target: Target, level: Level, max_threads: int) -> bytes:
+def _object(
+    sources: list[Source],
+    target: Target,
+    level: Level,
+    max_threads: int,
+    inner: Mapping[str, str],
+) -> bytes:
     """One object file of all kernels, the functions that call them, and the runtime they need."""
     from autosched.codegen.llvm.assemble import compile_ir
     from autosched.runtime.parallel import runtime_ir
 
     public = {s.symbol for s in sources}
-    kernels = [s.ir + entry_ir(s, target.num_cores, max_threads) for s in sources]
+    kernels = [*inner.values()]
+    kernels += [s.ir + entry_ir(s, target.num_cores, max_threads) for s in sources]
     parallel = any(s.info.parallel for s in sources)
     runtime = runtime_ir(target.triple) + _FORK_IR if parallel else ""
-    return compile_ir(_linked(kernels, runtime, public), target, level)
+    return compile_ir(_linked(kernels, runtime, public, public | set(inner)), target, level)
 
 
-def _linked(kernels: list[str], runtime: str, public: set[str]) -> str:
-    """One module of several, in which only the `public` names are global."""
+def _linked(kernels: list[str], runtime: str, public: set[str], linked: set[str]) -> str:
+    """One module of several, in which only the `public` names are global; `linked` are the names by
+    which they call one another."""
     import llvmlite.binding as llvm
 
     try:
         whole = llvm.parse_assembly(runtime)
         for text in kernels:
             module = llvm.parse_assembly(text)
-            _hide(module, public)  # LLVM renames what is internal where two modules have it
+            _hide(module, linked)  # LLVM renames what is internal where two modules have it
             whole.link_in(module)
     except RuntimeError as e:
         raise BuildError(f"LLVM refuses the code to export: {e}") from e

@@ -83,9 +83,15 @@ _TAIL = """
 
 
 def header(
-    file: str, sources: Sequence[Source], target: Target, maker: str, max_threads: int
+    file: str,
+    sources: Sequence[Source],
+    target: Target,
+    maker: str,
+    max_threads: int,
+    note: str = "",
 ) -> str:
-    """Text of the header of `file` (a name without suffix) for the functions in `sources`."""
+    """Text of the header of `file` (a name without suffix) for the functions in `sources`; `note`
+    is a comment that stands before these."""
     head = _HEAD.format(
         file=file,
         maker=maker,
@@ -101,6 +107,7 @@ def header(
         threads=target.num_cores,
         guard=f"AUTOSCHED_{re.sub(r'[^A-Za-z0-9]', '_', file).upper()}_H",
     )
+    head += f"\n{note}" if note else ""
     return head + "".join(_function(s, target.num_cores) for s in sources) + _TAIL
 
 
