@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from autosched.cli.model import build_model
+from autosched.graph.drawing import draw
 from autosched.machine import fma_peak
 from autosched.tuning.progress import format_seconds
 from measure.local.lock import SlotLock
@@ -55,13 +56,6 @@ for line in sys.stdin:
         start = time.perf_counter(); call(); print(time.perf_counter() - start)
     print("", flush=True)
 """
-
-
-def draw(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> np.ndarray:
-    """Numbers for an input. The children have its source."""
-    if dtype.startswith("float"):
-        return rng.standard_normal(shape).astype(dtype)
-    return rng.integers(0, 2, shape).astype(dtype)
 
 
 def bench_model(path: str, options: argparse.Namespace) -> int:

@@ -32,12 +32,17 @@ def shape_argument(text: str) -> tuple[str, tuple[int, ...]]:
     return name, shape
 
 
-def add_model_options(parser: argparse.ArgumentParser, *, db: bool = True) -> None:
-    """--shape, --target, --threads, --cache and --db."""
+def add_shape(parser: argparse.ArgumentParser) -> None:
+    """--shape."""
     parser.add_argument(
         "--shape", type=shape_argument, action="append", default=[], metavar="NAME=1,3,224,224",
-        help="fix the shape of an input; needed where the file leaves sizes open",
+        help="fix the shape of a model's input; needed where the file leaves sizes open",
     )  # fmt: skip
+
+
+def add_model_options(parser: argparse.ArgumentParser, *, db: bool = True) -> None:
+    """--shape, --target, --threads, --cache and --db."""
+    add_shape(parser)
     parser.add_argument("--threads", type=at_least(1), metavar="N", help="default: all cores")
     parser.add_argument(
         "--cache", metavar="DIR", help="folder of compiled kernels (default: beside --db)"
@@ -75,13 +80,14 @@ def build_model(path: str, options: argparse.Namespace) -> CompiledModel:
         options.target,
         records,
         threads=options.threads,
-        progress=_progress,
+        progress=show_progress,
         cache=cache,
         consume=True,
     )
 
 
-def _progress(name: str, done: int, count: int) -> None:
+def show_progress(name: str, done: int, count: int) -> None:
+    """A line on a terminal that says which kernel is compiled."""
     if sys.stderr.isatty():
         end = "\n" if done + 1 == count else ""
         print(f"\r\x1b[Kkernel {done + 1} of {count}: {name}", end=end, file=sys.stderr, flush=True)

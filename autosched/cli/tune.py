@@ -8,18 +8,17 @@ import signal
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, NoReturn
 
 from autosched.cli.common import add_db, add_workload, at_least, make_task, positive_seconds
+from autosched.cli.model import add_shape, is_model
 from autosched.cli.report import Report
 from autosched.cli.status import INTERRUPTED
-from autosched.errors import TuningError
-from autosched.tuning import RecordToFile, RecordToStore, TuningOptions
-from autosched.tuning.callbacks import JobInfo, MeasureCallback
+from autosched.tuning import TuningOptions
+from autosched.tuning.callbacks import JobInfo, MeasureCallback, keeper_of
 from autosched.tuning.pools import LOCAL, PoolAddress, cluster_pool
 from measure.pool import Pool
-from records import Record, RecordError, Workload
+from records import Record, Workload
 from records.opening import is_store
 
 _EPILOG = """\
@@ -29,9 +28,16 @@ examples:
   autosched tune my_ops.py:attention 128 64 --trials 256 --db tuning.db
   autosched tune matmul_add 1024 1024 1024 --trials 256 --resume
   autosched tune matmul_add 1024 1024 1024 --trials 256 --target cuda
+  autosched tune resnet50.onnx --trials 2000 -o resnet50/
+  autosched tune ocr.onnx --shape x=1,3,48,320 --time-budget 300
 
 Every measurement is in the records as soon as it is made. Ctrl-C ends a run at any time; with
 --resume, and a store for --db, the next one goes on where it stopped.
+
+A model's trials are spread over its kernels, where its time falls fastest; kernels below half a per
+cent of that time keep their default schedule. At the end the whole model is timed, tuned and
+untuned in turns, and kernels that are slower inside it fall back. `autosched compile MODEL.onnx`
+with the same --db takes the best of the records.
 """
 
 
@@ -45,9 +51,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--trials",
         type=positive,
-        default=64,
         metavar="N",
-        help="candidates to measure (default: %(default)s)",
+        help="candidates to measure (default: 64; of a model 64 for each kernel)",
     )
     parser.add_argument(
         "--seed",
@@ -90,6 +95,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "trying things out (default: %(default)s). Without --target programs are for the devices "
         "of the pool",
     )
+    add_shape(parser)
+    parser.add_argument(
+        "-o", "--output", metavar="DIR", help="of a model: write it compiled, as `compile` does"
+    )
     output = parser.add_mutually_exclusive_group()
     output.add_argument(
         "--json", action="store_true", help="one JSON object a line: start, record..., result"
@@ -104,6 +113,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Tune and print what was found."""
+    if is_model(options.workload):
+        from autosched.cli.tune_model import tune_model
+
+        return tune_model(options)
     address = PoolAddress.parse(options.pool)
     if options.target is None and address.is_cluster:
         with cluster_pool(address, None, options.seed) as pool:
@@ -115,13 +128,31 @@ def run(options: argparse.Namespace) -> int:
 
 def _tune(options: argparse.Namespace, address: PoolAddress, pool: Pool | str) -> int:
     task = make_task(options)
-    callbacks: list[MeasureCallback] = [_keeper(options.db, options.resume)]
+    callbacks: list[MeasureCallback] = [keeper_of(options.db, options.resume)]
     if options.json:
         callbacks.append(JsonProgress())
     else:
         print(f"{task.compute_dag}\n", end="", flush=True)
-    tuning = TuningOptions(
-        num_measure_trials=options.trials,
+    tuning = tuning_options(options, options.trials or 64, pool, callbacks)
+    try:
+        with ends_in_order():
+            result = task.tune(tuning)
+    except KeyboardInterrupt:
+        return interrupted(options.db)
+    report = Report(task, result, options.db, address, limits=not options.no_limits)
+    print(json.dumps(report.as_json()) if options.json else report.as_text())
+    return 0
+
+
+def tuning_options(
+    options: argparse.Namespace,
+    trials: int,
+    pool: Pool | str,
+    callbacks: Sequence[MeasureCallback],
+) -> TuningOptions:
+    """What the command's options say of the run."""
+    return TuningOptions(
+        num_measure_trials=trials,
         early_stopping=options.early_stopping,
         num_measures_per_round=options.per_round,
         time_budget_s=options.time_budget,
@@ -131,38 +162,19 @@ def _tune(options: argparse.Namespace, address: PoolAddress, pool: Pool | str) -
         seed=options.seed,
         verbose=0 if options.json or options.quiet else 1,
     )
-    try:
-        with _ends_in_order():
-            result = task.tune(tuning)
-    except KeyboardInterrupt:
-        text = f"autosched tune: interrupted; what was measured is in {options.db}"
-        if isinstance(callbacks[0], RecordToStore):
-            text += "; the same command with --resume goes on from there"
-        print(text, file=sys.stderr)
-        return INTERRUPTED
-    report = Report(task, result, options.db, address, limits=not options.no_limits)
-    print(json.dumps(report.as_json()) if options.json else report.as_text())
-    return 0
 
 
-def _keeper(db: str, resume: bool) -> MeasureCallback:
-    """What writes the records. Raises RecordError if it cannot, before anything is measured."""
-    if not is_store(db):
-        if resume:
-            raise TuningError(
-                f"--resume needs a store, and {db} is a log, which does not keep jobs; "
-                "give --db a SQLite file such as tuning.db, or a database URL"
-            )
-        if not (folder := Path(db).absolute().parent).is_dir():
-            raise RecordError(f"no folder {folder} to keep {db} in")
-        return RecordToFile(db)
-    keeper = RecordToStore(db)
-    keeper.open()
-    return keeper
+def interrupted(db: str) -> int:
+    """Say where the records are; the exit status."""
+    text = f"autosched tune: interrupted; what was measured is in {db}"
+    if is_store(db):
+        text += "; the same command with --resume goes on from there"
+    print(text, file=sys.stderr)
+    return INTERRUPTED
 
 
 @contextmanager
-def _ends_in_order() -> Iterator[None]:
+def ends_in_order() -> Iterator[None]:
     """A run that is terminated, or whose terminal goes away, ends like an interrupted one: its
     children are ended and the job is marked."""
 

@@ -34,22 +34,28 @@ if TYPE_CHECKING:
     from autosched.graph.strategies import Strategy as Strategy
     from autosched.graph.strategies import strategy as strategy
     from autosched.tuning.graph import build as build
+    from autosched.tuning.model_result import TunedModel as TunedModel
+    from autosched.tuning.model_tasks import extract_tasks as extract_tasks
+    from autosched.tuning.model_tuning import tune as tune
 
 _HOME = {
     "CompiledModel": "autosched.graph.model",
     "Strategy": "autosched.graph.strategies",
     "Function": "autosched.graph.ir",
+    "TunedModel": "autosched.tuning.model_result",
     "Unsupported": "autosched.graph.errors",
     "build": "autosched.tuning.graph",
     "const": "autosched.graph.builder",
     "constants": "autosched.graph.ir",
     "evaluate": "autosched.graph.evaluator",
+    "extract_tasks": "autosched.tuning.model_tasks",
     "from_onnx": "autosched.graph.onnx_import",
     "function": "autosched.graph.builder",
     "load": "autosched.graph.saved",
     "lower": "autosched.graph.lowering",
     "module": "autosched.graph.builder",
     "strategy": "autosched.graph.strategies",
+    "tune": "autosched.tuning.model_tuning",
     "var": "autosched.graph.builder",
 }
 """Public name -> the module that defines it."""

@@ -11,7 +11,7 @@ from autosched.graph.errors import Unsupported
 from autosched.graph.executor import checked
 from autosched.graph.fold import constant
 from autosched.graph.ir import Atom, Binding, Body, Function, mapped, type_of
-from autosched.graph.kernels import Choose, Progress, compile_functions
+from autosched.graph.kernels import Artifacts, Choose, Progress, compile_functions
 from autosched.graph.model import Argument, CompiledModel
 from autosched.graph.passes import optimise
 from autosched.graph.planner import Constants, plan_function
@@ -37,12 +37,39 @@ def compile_module(
     Unsupported and BuildError.
     """
     where = target if isinstance(target, Target) else Target(target)
+    ready = prepared(module, params)
+    return compile_ready(ready, where, threads, progress, cache, choose, consume=consume)
+
+
+def prepared(module: IRModule, params: Mapping[str, Any] | None = None) -> IRModule:
+    """The module as its kernels are compiled and tuned: inputs bound, passes run.
+
+    Raises Unsupported where a size of an input is symbolic.
+    """
     given = bound(module, params or {})
-    check_sizes(_main(given))
-    ready = optimise(given)
-    main = _main(ready)
-    primitive = [f for f in ready.graphs.values() if isinstance(f, Function) and f.is_primitive]
-    kernels = compile_functions(primitive, where, progress, cache, choose)
+    check_sizes(main_of(given))
+    return optimise(given)
+
+
+def primitives(ready: IRModule) -> list[Function]:
+    """The primitive functions of a prepared module, each one kernel."""
+    return [f for f in ready.graphs.values() if isinstance(f, Function) and f.is_primitive]
+
+
+def compile_ready(
+    ready: IRModule,
+    where: Target,
+    threads: int | None = None,
+    progress: Progress | None = None,
+    cache: KernelCache | None = None,
+    choose: Choose | None = None,
+    artifacts: Artifacts | None = None,
+    consume: bool = False,
+) -> CompiledModel:
+    """A prepared module compiled; `artifacts` as `compile_functions` takes them, `consume` as
+    `compile_module` does."""
+    main = main_of(ready)
+    kernels = compile_functions(primitives(ready), where, progress, cache, choose, artifacts)
     constants = Constants()
     if consume:
         constants.consume(main.body)
@@ -78,7 +105,7 @@ def check_sizes(main: Function) -> None:
 
 def bound(module: IRModule, params: Mapping[str, Any]) -> IRModule:
     """The module with some inputs of main made constants. Raises ArgumentError for others."""
-    main = _main(module)
+    main = main_of(module)
     names = _inputs(main)
     wrong = [n for n in params if n not in names]
     if wrong:
@@ -99,7 +126,8 @@ def bound(module: IRModule, params: Mapping[str, Any]) -> IRModule:
     return module.with_function("main", made)
 
 
-def _main(module: IRModule) -> Function:
+def main_of(module: IRModule) -> Function:
+    """The graph function main. Raises WorkloadError where there is none."""
     main = module.graphs.get("main")
     if not isinstance(main, Function):
         have = ", ".join(module) or "none"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache as once
 from functools import cached_property, partial
@@ -63,6 +63,9 @@ Choose = Callable[["PrimFunc", Target], "Choice | None"]
 """Gives what is recorded for a loop function on a target."""
 Progress = Callable[[str, int, int], None]
 """Told a kernel's name, how many are done, and how many there are."""
+Artifacts = dict[tuple[str, str], Artifact]
+"""Compiled kernels by the workload's key and the hash of the scheduled program, "" for that of the
+default schedule."""
 
 
 def task_of(function: Function, implementation: Implementation | None = None) -> PrimFunc:
@@ -81,33 +84,64 @@ def compile_functions(
     progress: Progress | None = None,
     cache: KernelCache | None = None,
     choose: Choose | None = None,
+    artifacts: Artifacts | None = None,
 ) -> dict[str, Kernel]:
-    """The kernel of each function, by its name. Raises BuildError naming the one that fails."""
+    """The kernel of each function, by its name. `artifacts` are taken where there are some, and
+    added to. Raises BuildError naming the function that fails."""
     from autosched.graph.lowering import transforms
+    from autosched.tir.canonical import program_hash
 
     wanted = list(functions)
-    artifacts: dict[str, Artifact] = {}
+    made = {} if artifacts is None else artifacts
     out: dict[str, Kernel] = {}
     for n, function in enumerate(wanted):
         if progress is not None:
             progress(function.name, n, len(wanted))
         try:
             taken = select(function, target, choose)
-            if taken.key not in artifacts:
-                artifacts[taken.key] = _built(taken, target, cache)
+            # A default schedule is not made again to find what was made of it.
+            at = taken.key, "" if taken.default else program_hash(taken.func)
+            if at not in made:
+                made[at] = _built(taken, at[1], target, cache)
         except AutoschedError as e:
             raise BuildError(f"kernel {function.name}: {e}") from e
         out[function.name] = Kernel(
             function.name,
             taken.key,
             taken.why,
-            artifacts[taken.key],
+            made[at],
             taken.seconds,
             function,
             taken.schedule,
             transforms(function, taken.implementation),
         )
     return out
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """One implementation of a primitive function as a loop function, which is what is built, tuned
+    and recorded. `implementation` is None where the anchor has no strategy."""
+
+    implementation: Implementation | None
+    func: PrimFunc
+    key: str
+
+    @property
+    def name(self) -> str:
+        """Name of the implementation; empty without a strategy."""
+        return "" if self.implementation is None else self.implementation.name
+
+
+def alternatives(function: Function, target: Target) -> Iterator[Alternative]:
+    """The implementations of a primitive function; the one taken without records is first."""
+    from autosched.graph.strategies import implementations
+    from autosched.tir.canonical import workload_key
+
+    rows: Sequence[Implementation | None] = implementations(function, target) or [None]
+    for one in rows:
+        func = task_of(function, one)
+        yield Alternative(one, func, workload_key(func))
 
 
 @dataclass(frozen=True)
@@ -131,36 +165,32 @@ class Selected:
 def select(function: Function, target: Target, choose: Choose | None = None) -> Selected:
     """The implementation with the least recorded time, else the one of the highest plevel."""
     from autosched.dispatch import chosen
-    from autosched.graph.strategies import implementations
     from autosched.schedule import Schedule
-    from autosched.tir.canonical import workload_key
 
-    rows: Sequence[Implementation | None] = implementations(function, target) or [None]
+    rows = alternatives(function, target)
+    first = next(rows)
     recorded: list[Selected] = []
-    for one in rows if choose is not None else []:
+    for one in [first, *rows] if choose is not None else []:
         assert choose is not None
-        func = task_of(function, one)
-        found = choose(func, target)
+        found = choose(one.func, target)
         if found is not None:
-            name = "" if one is None else f"{one.name}: "
-            why = f"{name}{found.why}, {found.seconds * 1e6:.4g} us"
+            why = f"{one.name}: {found.why}" if one.name else found.why
+            why += f", {found.seconds * 1e6:.4g} us"
             program = partial(_itself, found.func)
-            recorded.append(Selected(one, workload_key(func), program, found.seconds, why))
+            recorded.append(Selected(one.implementation, one.key, program, found.seconds, why))
     if recorded:
         return min(recorded, key=lambda s: s.seconds or float("inf"))
-    first = rows[0]
-    func = task_of(function, first)
-    key = workload_key(func)
-    name = "" if first is None else f"{first.name} (plevel {first.plevel}): "
+    func, key, taken = first.func, first.key, first.implementation
+    name = "" if taken is None else f"{taken.name} (plevel {taken.plevel}): "
     best = chosen(func, target)
     if best is not func:
-        return Selected(first, key, lambda: best, None, f"{name}recorded schedule")
-    if first is not None and first.schedule is not None:
+        return Selected(taken, key, lambda: best, None, f"{name}recorded schedule")
+    if taken is not None and taken.schedule is not None:
         schedule = Schedule(func)
-        first.schedule(schedule)
-        return Selected(first, key, lambda: schedule.func, None, f"{name}its own schedule")
+        taken.schedule(schedule)
+        return Selected(taken, key, lambda: schedule.func, None, f"{name}its own schedule")
     scheduled = once(lambda: _by_default(func, target))
-    return Selected(first, key, scheduled, None, f"{name}default schedule", True)
+    return Selected(taken, key, scheduled, None, f"{name}default schedule", True)
 
 
 def _itself(program: PrimFunc) -> PrimFunc:
@@ -173,17 +203,15 @@ def _by_default(func: PrimFunc, target: Target) -> PrimFunc:
     return default_schedule(func, target).func
 
 
-def _built(taken: Selected, target: Target, cache: KernelCache | None) -> Artifact:
+def _built(taken: Selected, program: str, target: Target, cache: KernelCache | None) -> Artifact:
     from autosched.codegen.build import build_artifact
     from autosched.graph.cache import scheduler_version
-    from autosched.tir.canonical import program_hash
 
     if cache is None:
         return build_artifact(taken.func, target, "full")
-    # A default schedule is not made again to find what was made of it.
-    program = scheduler_version() if taken.default else program_hash(taken.func)
-    artifact = cache.get(taken.key, program, target)
+    version = program or scheduler_version()
+    artifact = cache.get(taken.key, version, target)
     if artifact is None:
         artifact = build_artifact(taken.func, target, "full")
-        cache.put(taken.key, program, artifact)
+        cache.put(taken.key, version, artifact)
     return artifact

@@ -7,11 +7,13 @@ from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autosched.checks import path_text
 from autosched.errors import TuningError
-from records import Job, JsonlWriter, Measurement, Record, RecordKey, Workload
+from records import Job, JsonlWriter, Measurement, Record, RecordError, RecordKey, Workload
+from records.opening import is_store
 from records.types import ENDED, LOCAL, STATE, state_event
 
 if TYPE_CHECKING:
@@ -184,3 +186,20 @@ class RecordToStore(MeasureCallback):
         if self._store is not None:
             self._store.close()
             self._store = None
+
+
+def keeper_of(where: str | os.PathLike[str], resume: bool) -> RecordToFile | RecordToStore:
+    """What writes a run's records to a log or a store. Raises RecordError if it cannot, before
+    anything is measured, and TuningError for a log to resume from."""
+    if is_store(where):
+        keeper = RecordToStore(where)
+        keeper.open()
+        return keeper
+    if resume:
+        raise TuningError(
+            f"resuming needs a store, and {where} is a log, which does not keep jobs; "
+            "give a SQLite file such as tuning.db, or a database URL"
+        )
+    if not (folder := Path(where).absolute().parent).is_dir():
+        raise RecordError(f"no folder {folder} to keep {where} in")
+    return RecordToFile(where)

@@ -11,7 +11,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from autosched.checks import choice, listed, number, shown
@@ -27,55 +27,17 @@ from autosched.tuning.scheduler_callbacks import TaskSchedulerCallback
 from autosched.tuning.session import Session
 from autosched.tuning.table import Table
 from autosched.tuning.task import SearchTask
+from autosched.tuning.task_state import TaskState, similarity_group
 
 Strategy = Literal["gradient", "round-robin"]
 Objective = Callable[[Sequence[float]], float]
 """Seconds of each task -> what is to be made small."""
 STEP = 1e-4
 """Relative step of the numerical derivative of an objective."""
-GOLDEN = 1.618
-"""Tasks of one operator whose work differs by less than about this factor count as similar."""
+LISTED = 3
+"""Tasks named of those that were never begun."""
 PATIENCE = 5
 """Rounds more than the others of its group that a task gets before it may be found dissimilar."""
-
-
-@dataclass
-class TaskState:
-    """One task in the scheduler. `history[t]` is its best time in seconds after t rounds, baselines
-    counted as none; `dead` says why it gets no more rounds; `group` which tasks are similar."""
-
-    task: SearchTask
-    weight: float
-    group: tuple[str, int]
-    session: Session | None = None
-    history: list[float] = field(default_factory=list)
-    dead: str | None = None
-    result: TuningResult | None = None
-
-    @property
-    def rounds(self) -> int:
-        """Rounds measured."""
-        return max(len(self.history) - 1, 0)
-
-    @property
-    def trials(self) -> int:
-        """Candidates measured."""
-        return len(self.session.trials()) if self.session is not None else 0
-
-    @property
-    def best(self) -> float:
-        """Best time so far in seconds; infinite without a right result."""
-        return self.history[-1] if self.history else math.inf
-
-    @property
-    def baseline(self) -> float:
-        """Time of its faster baseline in seconds; infinite where none was measured."""
-        return math.inf if self.session is None else self.session.baseline_seconds()
-
-    @property
-    def flop(self) -> float:
-        """Floating-point operations of one call."""
-        return float(self.task.compute_dag.flop_ct)
 
 
 @dataclass(frozen=True)
@@ -107,6 +69,8 @@ class TaskScheduler:
         alpha, beta, backward_window_size: of the gradient: weight of the past against the future,
             how much faster a similar task may promise to be, rounds of past that count.
         early_stopping_task: a task without gain in so many trials gets no more.
+        estimates: seconds that each task is taken to need until it is measured, so that the
+            objective is known from the start.
         callbacks: are told before and after each round.
 
     Raises TuningError on wrong arguments.
@@ -123,6 +87,7 @@ class TaskScheduler:
         beta: float = 2.0,
         backward_window_size: int = 3,
         early_stopping_task: int | None = None,
+        estimates: Sequence[float] | None = None,
         callbacks: Sequence[TaskSchedulerCallback] = (),
     ) -> None:
         listed("tasks", tasks, SearchTask, "SearchTask", TuningError)
@@ -154,6 +119,12 @@ class TaskScheduler:
         if early_stopping_task is not None:
             patience = "early_stopping_task"
             early_stopping_task = integer(patience, early_stopping_task, 1, TuningError)
+        guessed = [math.inf] * len(tasks) if estimates is None else list(estimates)
+        if len(guessed) != len(tasks) or not all(e > 0 for e in guessed):
+            raise TuningError(
+                f"expected {len(tasks)} estimates > 0 in seconds, one a task; found "
+                f"{shown(estimates)}"
+            )
         if not 0 <= alpha <= 1 or beta <= 0:
             raise TuningError(f"expected 0 <= alpha <= 1 and beta > 0; found {alpha} and {beta}")
         expected = "TaskSchedulerCallback (receivers of records are measure_callbacks)"
@@ -168,7 +139,8 @@ class TaskScheduler:
         self.strategy, self.alpha, self.beta = strategy, alpha, beta
         self.window, self.patience = window, early_stopping_task
         self.states = [
-            TaskState(t, w, similarity_group(t)) for t, w in zip(tasks, weights, strict=True)
+            TaskState(t, w, similarity_group(t), estimate=e)
+            for t, w, e in zip(tasks, weights, guessed, strict=True)
         ]
         self._objective: Objective = objective_func or (
             lambda seconds: sum(w * s for w, s in zip(weights, seconds, strict=True))
@@ -203,10 +175,12 @@ class TaskScheduler:
         """
         options = checked(options)
         tasks = [s.task for s in self.states]
-        self.states = [TaskState(s.task, s.weight, s.group) for s in self.states]
+        self.states = [
+            TaskState(s.task, s.weight, s.group, estimate=s.estimate) for s in self.states
+        ]
         self._policy_for = policies_of(search_policy, tasks, options.seed)
         started = time.perf_counter()
-        table = Table(self.states, options.verbose)
+        table = Table(self.states, options.verbose, self.shares)
         with pool_of(options, self.states[0].task.target) as pool:
             own = replace(
                 options,
@@ -334,11 +308,23 @@ class TaskScheduler:
             if not math.isfinite(state.best):
                 out.append(-math.inf if state.dead is None else 0.0)
                 continue
-            moved = list(finite)
-            moved[n] -= STEP * finite[n]
-            slope = (self.objective(finite) - self.objective(moved)) / (STEP * finite[n])
-            out.append(slope * self._promise(state))
+            out.append(self._slope(finite, n) * self._promise(state))
         return out
+
+    def _slope(self, seconds: Sequence[float], n: int) -> float:
+        """The objective's derivative by the time of task n."""
+        moved = list(seconds)
+        moved[n] -= STEP * seconds[n]
+        return (self.objective(seconds) - self.objective(moved)) / (STEP * seconds[n])
+
+    def shares(self) -> list[float] | None:
+        """The part of the objective that each task's time makes up: none where another way to do
+        the same is faster. None while times are unknown."""
+        times = [s.seconds for s in self.states]
+        if not all(map(math.isfinite, times)):
+            return None
+        value = self.objective(times)
+        return [self._slope(times, n) * t / value if value else 0.0 for n, t in enumerate(times)]
 
     def _promise(self, state: TaskState) -> float:
         """Change of the task's time, in seconds, expected from one more round; at most 0."""
@@ -364,7 +350,10 @@ class TaskScheduler:
         return sum(s.trials for s in self.states)
 
     def value(self) -> float:
-        """The objective now; infinite while a task that may still be measured has no time."""
+        """The objective now; infinite while a task that may still be measured has no time, and no
+        estimate."""
+        if all(math.isfinite(s.estimate) for s in self.states):
+            return self.objective([s.seconds for s in self.states])
         if any(not math.isfinite(s.best) and s.dead is None for s in self.states):
             return math.inf
         times = self._times([s.best for s in self.states])
@@ -375,7 +364,8 @@ class TaskScheduler:
         without that the shortest of all, since an objective may divide by it; infinite where
         nothing was measured."""
         known = [
-            x if math.isfinite(x) else s.baseline for x, s in zip(seconds, self.states, strict=True)
+            x if math.isfinite(x) else min(s.baseline, s.estimate)
+            for x, s in zip(seconds, self.states, strict=True)
         ]
         least = min((x for x in known if math.isfinite(x)), default=math.inf)
         return [x if math.isfinite(x) else least for x in known]
@@ -384,13 +374,16 @@ class TaskScheduler:
 
     def _finish(self, table: Table) -> None:
         """Every task's finalists are measured again."""
-        for state in self.states:
-            if state.result is not None:
-                continue  # complete before
-            if state.session is None or not state.history:
-                state.dead = state.dead or "its turn never came"
+        waiting = [s for s in self.states if s.session is None or not s.history]
+        for n, state in enumerate(waiting):
+            state.dead = state.dead or "its turn never came"
+            if n < LISTED:
                 table.finished(state)
-                continue
+        if len(waiting) > LISTED:
+            table.note(f"{len(waiting) - LISTED} more tasks of which nothing was measured")
+        for state in self.states:
+            if state.result is not None or state.session is None or not state.history:
+                continue  # complete before, or never begun
             try:
                 state.result = state.session.finish()
             except AutoschedError as e:
@@ -423,9 +416,3 @@ class TaskScheduler:
             trials=self.trials(),
             elapsed_s=elapsed,
         )
-
-
-def similarity_group(task: SearchTask) -> tuple[str, int]:
-    """Operator and order of magnitude of the work."""
-    flop = float(task.compute_dag.flop_ct)
-    return task.name, int(math.log(flop + 1.0, GOLDEN))

@@ -5,24 +5,33 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from autosched.tuning.progress import format_seconds
 
 if TYPE_CHECKING:
-    from autosched.tuning.scheduler import TaskState
+    from autosched.tuning.task_state import TaskState
 
 EVERY = 2.0
 """Seconds between plain lines."""
 
 
 class Table:
-    """Shows every task's best time, speed, trials and state, and the objective."""
+    """Shows every task's share, best time, gain, speed, trials and state, and the objective.
 
-    def __init__(self, states: Sequence[TaskState], verbose: int) -> None:
-        self.states, self.verbose = states, verbose
+    `shares` gives the part of the objective that each task makes up.
+    """
+
+    def __init__(
+        self,
+        states: Sequence[TaskState],
+        verbose: int,
+        shares: Callable[[], Sequence[float] | None] = lambda: None,
+    ) -> None:
+        self.states, self.verbose, self.shares = states, verbose, shares
+        self.first: float | None = None
         self.live: Any = None
         self.began = self.shown = time.perf_counter()
 
@@ -80,26 +89,53 @@ class Table:
     def _line(self, trials: int, total: int, objective: float) -> str:
         seconds = max(time.perf_counter() - self.began, 1e-9)
         value = "unknown yet" if math.isinf(objective) else format_seconds(objective)
+        if math.isfinite(objective):
+            self.first = self.first or objective
+            value += f", {self.first / objective:.2f} x at first"
         return f"{trials}/{total} trials | objective {value} | {trials / seconds:.1f} trials/s"
 
     def _table(self, caption: str) -> Any:
         from rich.table import Table as RichTable
 
         table = RichTable(caption=caption)
-        for heading in ("task", "weight", "best", "GFLOP/s", "trials", ""):
+        for heading in HEADINGS:
             table.add_column(heading)
-        for s in self.states:
-            known = math.isfinite(s.best)
-            table.add_row(
-                s.task.title,
-                f"{s.weight:g}",
-                format_seconds(s.best) if known else "",
-                f"{s.flop / s.best / 1e9:.4g}" if known else "",
-                str(s.trials),
-                s.dead or "",
-            )
+        for row in rows(self.states, self.shares()):
+            table.add_row(*row)
         return table
 
     def _print(self, text: str) -> None:
         if sys.stderr is not None:
             print(text, file=sys.stderr, flush=True)
+
+
+HEADINGS = ("task", "weight", "share", "best", "gain", "GFLOP/s", "trials", "")
+
+
+def rows(states: Sequence[TaskState], shares: Sequence[float] | None) -> Iterator[tuple[str, ...]]:
+    """A row a task under `HEADINGS`; what is not known is empty."""
+    for n, s in enumerate(states):
+        known = math.isfinite(s.seconds)
+        yield (
+            s.task.title,
+            f"{s.weight:g}",
+            f"{shares[n]:.1%}" if shares is not None else "",
+            format_seconds(s.seconds) if known else "",
+            f"{s.gain:.2f}" if s.gain is not None else "",
+            f"{s.flop / s.seconds / 1e9:.4g}" if known else "",
+            str(s.trials),
+            s.dead or "",
+        )
+
+
+def as_text(headings: Sequence[str], found: Iterable[Sequence[str]]) -> str:
+    """Rows as aligned columns: the first to the left, the last as it is, those between them to the
+    right."""
+    table = [tuple(headings), *(tuple(row) for row in found)]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+
+    def line(row: Sequence[str]) -> str:
+        middle = [c.rjust(w) for c, w in zip(row[1:-1], widths[1:-1], strict=True)]
+        return "  ".join([row[0].ljust(widths[0]), *middle, row[-1]]).rstrip()
+
+    return "\n".join(map(line, table))

@@ -76,9 +76,33 @@ def test_open_sizes_are_fixed_by_shape(cli: Cli, tmp_path, monkeypatch) -> None:
     assert "y: float32 (5, 3)" in cli("run", "m.onnx", "--input", "x=x.npy").out
 
 
+def test_tune_and_compile_from_the_records(cli: Cli, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    node = helper.make_node("MatMul", ["x", "w"], ["y"])
+    weights = {"w": np.ones((16, 8), "f4")}
+    onnx.save(model([node], [info("x", [4, 16])], [info("y", [4, 8])], weights), "m.onnx")
+    tune = ("tune", "m.onnx", "--trials", "8", "--pool", "replay:model", "--db", "m.db")
+    done = cli(*tune, "--quiet", "-o", "out")
+    assert (done.status, done.err) == (0, "")
+    assert done.out.split()[:7] == ["kernel", "calls", "share", "before", "after", "gain", "trials"]
+    assert "8 trials in " in done.out
+    done = cli(*tune, "--resume", "--json")
+    assert (done.status, done.err) == (0, "")
+    (row,) = json.loads(done.out)["kernels"]
+    assert (row["title"], row["calls"], row["trials"]) == ("matmul", 1, 8)
+    done = cli("compile", "m.onnx", "--db", "m.db", "-o", "again")
+    assert done.out.startswith("again: 1 kernels (1 distinct, 1 from records)")
+    np.save("x.npy", np.ones((4, 16), "f4"))
+    for folder in ("out", "again"):
+        assert cli("run", folder, "--input", "x=x.npy").status == 0
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (("tune", "net.onnx", "3"), "a model takes no arguments"),
+        (("tune", "net.onnx", "--pool", "tls://h:1"), "--target is missing"),
+        (("tune", "net.onnx", "--resume", "--db", "a.json"), "needs a store"),
         (("compile", "none.onnx"), "there is no file none.onnx"),
         (("compile", "net.txt"), "is no ONNX file"),
         (("run", "nowhere"), "neither an ONNX file nor a folder"),

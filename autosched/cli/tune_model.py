@@ -1,0 +1,47 @@
+"""`autosched tune MODEL.onnx`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+from autosched.cli.model import read_model, show_progress
+from autosched.cli.tune import ends_in_order, interrupted, tuning_options
+from autosched.errors import TuningError, WorkloadError
+from autosched.tuning.model_tasks import extract_tasks
+from autosched.tuning.model_tuning import tune
+from autosched.tuning.pools import PoolAddress
+
+TRIALS = 64
+"""For each kernel, where no number is given."""
+
+
+def tune_model(options: argparse.Namespace) -> int:
+    """Tune a model's kernels and print what became of them."""
+    if not options.workload.endswith(".onnx"):
+        raise WorkloadError(f"{options.workload} is compiled; give the ONNX file that it is from")
+    if options.args or options.layout_rewrite is not None:
+        raise WorkloadError("a model takes no arguments and no --layout-rewrite; see --shape")
+    if PoolAddress.parse(options.pool).is_cluster and options.target is None:
+        raise TuningError(
+            f"--target is missing: say what the model is for, such as the target of a worker of "
+            f"{options.pool}"
+        )
+    target = options.target or "llvm"
+    module = read_model(options.workload, options)
+    trials = options.trials or TRIALS * len(extract_tasks(module, target)[0])
+    try:
+        with ends_in_order():
+            result = tune(
+                module,
+                tuning_options(options, trials, options.pool, ()),
+                target,
+                options.db,
+                progress=show_progress,
+            )
+    except KeyboardInterrupt:
+        return interrupted(options.db)
+    if options.output:
+        result.model.save(options.output)
+    print(json.dumps(result.as_json()) if options.json else result.as_text())
+    return 0
