@@ -65,6 +65,12 @@ def seconds_of(func: PrimFunc) -> float:
     return 1e-6 * (1 + int(program_hash(func)[-4:], 16))
 
 
+def retimed(result: MeasureResult, **times: Any) -> MeasureResult:
+    """The result with other parts of its timing."""
+    assert result.timing is not None
+    return replace(result, timing=replace(result.timing, **times))
+
+
 class PacedPool(ReplayPool):
     """Answers from a model, and takes its time over each candidate."""
 
@@ -117,7 +123,7 @@ def other_engine(target: Target, slot: str) -> Pool:
 class Lying(PacedPool):
     def spoil(self, job: ReplayJob, result: MeasureResult) -> MeasureResult:
         """Not a number; the canary is as it should be."""
-        return result if program_hash(job.func) == CANARY else replace(result, seconds=math.nan)
+        return result if program_hash(job.func) == CANARY else retimed(result, seconds=math.nan)
 
 
 def lying_engine(target: Target, slot: str) -> Pool:
@@ -129,7 +135,7 @@ class Talkative(PacedPool):
         """Measures that ever so many times."""
         if program_hash(job.func) == CANARY:
             return result
-        return replace(result, samples=(1.0,) * 200_000)
+        return retimed(result, samples=(1.0,) * 200_000)
 
 
 def talkative_engine(target: Target, slot: str) -> Pool:
