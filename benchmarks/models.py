@@ -1,6 +1,6 @@
 """Whole ONNX models beside onnxruntime and OpenVINO, untuned or from records.
 
-    python benchmarks/models.py FOLDER|MODEL.onnx ... [--threads 2 1] [--db URL] [--json FILE]
+    python benchmarks/models.py FOLDER|MODEL.onnx ... [--threads 2 1] [--db URL]
 
 `MODEL.npz` beside a model holds its inputs as `in_NAME`; without it, inputs are drawn at random for
 models whose sizes are all fixed. Each model is compiled once a number of threads; its outputs are
