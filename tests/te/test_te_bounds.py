@@ -80,7 +80,7 @@ def main(A: T.Buffer((10,)), B: T.Buffer((10,), "int64"), C: T.Buffer((10,)), D:
     c, d = np.empty_like(a), np.empty_like(a)
     at.build(func)(a, b, c, d)
     np.testing.assert_array_equal(c, np.take(a, b, mode="clip"))
-    np.testing.assert_array_equal(d, np.take(a, b, mode="wrap"))
+    np.testing.assert_array_equal(d, a[b % 10])
 
 
 @pytest.mark.parametrize("index", [te.clamp_index, te.wrap_index])
