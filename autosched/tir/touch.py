@@ -155,7 +155,7 @@ def _points(
     if prod(shape) > most:
         return None
     check_time()
-    grid = np.indices(shape, dtype=np.int64).reshape(len(shape), -1)
+    grid = np.indices(shape, dtype=np.int64).reshape(len(shape), prod(shape))
     values: dict[Var, _Points] = {x.var: g for x, g in zip(loops, grid, strict=True)}
     count = prod(shape)
     keep = np.ones(count, bool)

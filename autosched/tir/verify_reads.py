@@ -98,7 +98,7 @@ def _early(
     at = int(np.flatnonzero(late)[0])
     around = [x.var for x in read.site.loops if x.var in points.values]
     iteration = ", ".join(f"{v.name} = {int(points.values[v][at])}" for v in around)
-    element = ", ".join(str(int(x)) for x in points.element[at])
+    element = ", ".join(str(int(x)) for x in points.element[at][1:])
     index = format_access(read.access, Names(), read.site.block.reads)
     within = " of the loops they share" if home else ""
     return (
@@ -137,7 +137,7 @@ class _Points:
     def __init__(self, touch: Touch, extents: dict[Var, int]) -> None:
         loops = _about(touch, extents)
         shape = [extents[x.var] for x in loops]
-        grid = np.indices(shape, dtype=np.int64).reshape(len(shape), -1)
+        grid = np.indices(shape, dtype=np.int64).reshape(len(shape), prod(shape))
         values = {x.var: g for x, g in zip(loops, grid, strict=True)}
         keep = np.ones(prod(shape), bool)
         for p in touch.site.block.predicates:
@@ -147,7 +147,8 @@ class _Points:
         self.count = int(keep.sum())
         zero = np.zeros(self.count, np.int64)
         forms = touch.forms or ()
-        self.element = np.stack([f.evaluate(self.values) + zero for f in forms], axis=-1)
+        # The leading zero is the whole index of an element of a buffer without dimensions.
+        self.element = np.stack([zero, *(f.evaluate(self.values) + zero for f in forms)], axis=-1)
 
     def keys(self, fixed: Sequence[Var]) -> _Ints:
         """Of each point the iteration of the loops `fixed`, and the element."""

@@ -119,7 +119,12 @@ class TaskScheduler:
         if early_stopping_task is not None:
             patience = "early_stopping_task"
             early_stopping_task = integer(patience, early_stopping_task, 1, TuningError)
-        guessed = [math.inf] * len(tasks) if estimates is None else list(estimates)
+        known = [math.inf] * len(tasks) if estimates is None else estimates
+        guessed = (
+            [number("a task's estimate", e, TuningError) for e in known]
+            if isinstance(known, Iterable)
+            else []
+        )
         if len(guessed) != len(tasks) or not all(e > 0 for e in guessed):
             raise TuningError(
                 f"expected {len(tasks)} estimates > 0 in seconds, one a task; found "

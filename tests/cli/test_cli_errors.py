@@ -29,7 +29,7 @@ FAILURES: list[tuple[tuple[object, ...], str]] = [
     ((*TUNE, "--db", "nosuch://host/name"), "no such kind of database"),
     ((*TUNE, "--db", "junk.txt"), "junk.txt is neither an SQLite database nor a log"),
     ((*TUNE, "--db", "."), "cannot read .: .*Is a directory"),
-    ((*TUNE, "--db", "a.json", "--resume"), "--resume needs a store, and a.json is a log"),
+    ((*TUNE, "--db", "a.json", "--resume"), "resuming needs a store, and a.json is a log"),
     (("tune", "none.py:f", 4), "no file .*none.py"),
     (("tune", "my_ops.py:none", 4), "my_ops.py has no function 'none'"),
     (("tune", "my_ops.py:number", 4), "my_ops.py has no function 'number'"),

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from verify_programs import fails
 
 from autosched import te
+from autosched.errors import VerifyError
 from autosched.schedule import Schedule
+from autosched.script.parser import parse_func
 from autosched.tir.nodes import PrimFunc, sites
 from autosched.tir.verify import verify
 
@@ -55,3 +58,29 @@ def test_a_copy_takes_along_padding_that_nobody_reads() -> None:
 
 def _last(read: object) -> object:
     return read.indices[-1] + 2  # type: ignore[attr-defined]
+
+
+TOTAL = """
+@T.prim_func
+def main(A: T.Buffer((4,)), C: T.Buffer((4,))):
+    s = T.alloc_buffer((), "float32")
+    for i in range(4):
+        {0}
+        {1}
+"""
+SUM = """for k in range(4):
+            with T.block("s"):
+                vk = T.axis.reduce(4, k)
+                with T.init():
+                    s[()] = 0.0
+                s[()] = s[()] + A[vk]"""
+READER = """with T.block("C"):
+            vi = T.axis.spatial(4, i)
+            C[vi] = A[vi] - s[()]"""
+
+
+def test_a_buffer_without_dimensions_in_a_shared_nest() -> None:
+    """Its only element has an empty index."""
+    verify(parse_func(TOTAL.format(SUM, READER)))
+    with pytest.raises(VerifyError, match=r"by_then: block 'C' reads s\[\(\)\] before it is"):
+        parse_func(TOTAL.format(READER, SUM))
