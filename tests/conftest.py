@@ -37,9 +37,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     bounded.capture = config.pluginmanager.getplugin("capturemanager")
-    # A shell's background jobs ignore Ctrl-C, and so would all that tests start and interrupt.
+    # A shell's background jobs ignore Ctrl-C, those of nohup a hangup, and so would all that tests
+    # start and interrupt.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
