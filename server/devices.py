@@ -38,11 +38,7 @@ def chosen(text: str, known: Collection[str]) -> str:
     several that differ.
     """
     if not known:
-        raise unavailable(
-            "no worker of this server's pool is known yet, so that it cannot be told what the "
-            "target is; try again when one has joined (/v1/workers lists them)",
-            WORKERS_SECONDS,
-        )
+        raise _unknown()
     kind = kind_of(text)
     arches = {found[1] for k in known if kind_of(k) == kind and (found := _ARCH.search(k))}
     if not names_kind_only(text):
@@ -65,7 +61,10 @@ _ARCH = re.compile(r"-arch=(sm_\w+)")
 
 
 def check(wanted: Target, known: Collection[str]) -> None:
-    """Raises ProblemError (422) for a target that none of the devices runs, which are told."""
+    """Raises ProblemError: 422 for a target that none of the devices runs, which are told; 503
+    while none is known, as for a job that is cloned when the server has just started."""
+    if not known:
+        raise _unknown()
     lacking = [(device, lacks(wanted, Target(device))) for device in sorted(known)]
     if all(missing for _, missing in lacking):
         raise _none(str(wanted), known, [f"{d} lacks {', '.join(m)}" for d, m in lacking])
@@ -90,6 +89,14 @@ def lacks(wanted: Target, device: Target) -> tuple[str, ...]:
 def _version(arch: str) -> tuple[int, int]:
     """Major and minor of an architecture such as sm_90a."""
     return divmod(int(re.sub(r"\D", "", arch)), 10)
+
+
+def _unknown() -> ProblemError:
+    return unavailable(
+        "no worker of this server's pool is known yet, so that it cannot be told what the target "
+        "is, or who runs it; try again when one has joined (/v1/workers lists them)",
+        WORKERS_SECONDS,
+    )
 
 
 def _none(text: str, known: Collection[str], why: Collection[str] = ()) -> ProblemError:

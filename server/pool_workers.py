@@ -82,7 +82,8 @@ class PoolWorkers:
         return target
 
     async def check(self, target: str) -> None:
-        """Raises ProblemError (422) for a target in full that no device of the pool runs."""
+        """Raises ProblemError: 422 for a target in full that no device of the pool runs, 503 while
+        no device of a cluster is known."""
         wanted = Target(target)
         if self._is_cluster:
             check(wanted, self._targets())

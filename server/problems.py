@@ -72,6 +72,7 @@ KINDS: Mapping[str, Kind] = {
         Kind("invalid-request", 422, "The request does not fit its schema"),
         Kind("invalid-workload", 422, "The workload cannot be tuned"),
         Kind("workload-too-large", 422, "The workload is beyond the limits of this service"),
+        Kind("address-not-allowed", 422, "The service may not send to this address"),
         Kind("rate-limited", 429, "Too many requests"),
         Kind("queue-full", 429, "Too many jobs wait"),
         Kind("too-many-streams", 429, "Too many event streams are open"),

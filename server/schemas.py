@@ -75,6 +75,11 @@ class ScriptWorkload(_Request):
     script: str = Field(min_length=1, max_length=1 << 20)
 
 
+JOB_NAME = r"^[^\x00-\x20\x7f-\xa0\u2000-\u200f\u2028-\u202f\u205f-\u206f\u3000\ufeff]" + (
+    r"[^\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]*$"
+)
+"""What begins with something that is seen, and has nothing that steers a terminal or turns the
+direction of the text around it (U+009B, U+202E, ...)."""
 Tag = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,63}$")]
 """A word that jobs are found by."""
 
@@ -116,7 +121,7 @@ class JobRequest(_Request):
         default=None,
         min_length=1,
         max_length=200,
-        pattern=r"^[^\x00-\x1f\x7f]+$",
+        pattern=JOB_NAME,
         description="what the job is called; else its workload, or the function of its script",
         examples=["nightly"],
     )
@@ -149,9 +154,7 @@ class BatchRequest(_Request):
     target: str = Field(default="llvm", min_length=1, max_length=1000)
     options: JobOptions = Field(default=JobOptions())
     priority: Whole = Field(default=0, ge=-100, le=100)
-    name: str | None = Field(
-        default=None, min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]+$"
-    )
+    name: str | None = Field(default=None, min_length=1, max_length=200, pattern=JOB_NAME)
     tags: list[Tag] = Field(default=[], max_length=16)
     pool: str | None = Field(default=None, pattern=NAME, examples=[None])
 
@@ -231,7 +234,7 @@ class WebhookRequest(_Request):
 class DrainRequest(_Request):
     """Workers, by their names."""
 
-    names: list[Annotated[str, Field(min_length=1, max_length=300)]] = Field(
+    names: list[Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f]{1,300}$")]] = Field(
         min_length=1, max_length=500, examples=[["local@tuner"]]
     )
 

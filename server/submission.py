@@ -85,7 +85,7 @@ async def submit_batch(
     total = options.num_measure_trials
     if total < many:
         raise refused(
-            "invalid-request", f"expected a trial for each of the {many} workloads, found {total}"
+            "invalid-workload", f"expected a trial for each of the {many} workloads, found {total}"
         )
     batch_id = new_job_id()
     # As the task scheduler chooses it: every task gets several rounds.

@@ -9,6 +9,7 @@ is kept but its status.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import hmac
 import json
@@ -17,7 +18,7 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 
@@ -36,7 +37,8 @@ _log = logging.getLogger("autosched.webhooks")
 SIGNATURE = "Autosched-Signature"
 LOOK_SECONDS = 1.0
 SEND_SECONDS = 10.0
-"""What connecting, writing and each wait for the answer's head may take."""
+"""What one delivery may take from connecting to the answer's head, however slowly either comes: a
+receiver that sends a byte now and then keeps no other waiting."""
 HELD_SECONDS = 120.0
 """A delivery that was taken and not settled after so long is sent again: its server has died."""
 SENDERS = 4
@@ -121,6 +123,7 @@ class Sender:
     def __init__(self, store: Store, settings: Settings) -> None:
         self._store, self._settings = store, settings
         self._webhooks, self.targets = Webhooks(store), Targets(settings)
+        self._tls: ssl.SSLContext | None = None
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="webhooks", daemon=True)
         self._forget_at = 0.0
@@ -137,17 +140,12 @@ class Sender:
             self._thread.join()
 
     def _run(self) -> None:
-        # No proxies of the environment, and the certificates that this machine trusts.
-        with (
-            httpx.Client(
-                trust_env=False, timeout=SEND_SECONDS, verify=ssl.create_default_context()
-            ) as http,
-            ThreadPoolExecutor(SENDERS, thread_name_prefix="webhook") as pool,
-        ):
+        self._tls = ssl.create_default_context()  # the certificates that this machine trusts
+        with ThreadPoolExecutor(SENDERS, thread_name_prefix="webhook") as pool:
             while not self._stopping.wait(LOOK_SECONDS):
                 try:
                     due = self._webhooks.take(TOGETHER, HELD_SECONDS)
-                    list(pool.map(lambda one: self._deliver(http, one), due))
+                    list(pool.map(self._deliver, due))
                     self._forget()
                 except RecordError as e:
                     _log.warning("webhooks cannot be looked at: %s", e)
@@ -160,8 +158,8 @@ class Sender:
             self._webhooks.forget(FORGET_SECONDS)
             self._forget_at = time.monotonic() + 3600.0
 
-    def _deliver(self, http: httpx.Client, due: Due) -> None:
-        error = self._send(http, due)
+    def _deliver(self, due: Due) -> None:
+        error = self._send(due)
         pause = None
         if error is not None and due.attempts < self._settings.webhook_attempts:
             pause = self._settings.webhook_retry_seconds * 4 ** (due.attempts - 1)
@@ -172,7 +170,7 @@ class Sender:
             extra={"job_id": due.job_id},
         )
 
-    def _send(self, http: httpx.Client, due: Due) -> str | None:
+    def _send(self, due: Due) -> str | None:
         """What went wrong; None if it arrived."""
         (job,) = shown(self._store, [self._store.job(due.job_id)])
         told = {"type": "job.ended", "delivery": due.id, "webhook": due.webhook_id}
@@ -186,18 +184,31 @@ class Sender:
                 "User-Agent": "autosched",
                 SIGNATURE: signature(due.secret, body, int(time.time())),
             }
-            with http.stream(
+            status = asyncio.run(self._post(url, address, body, headers))
+        except TimeoutError:
+            return f"it did not answer within {SEND_SECONDS:g} s"
+        except (NotAllowed, OSError, httpx.HTTPError) as e:
+            return f"{type(e).__name__}: {e}"
+        return None if 200 <= status < 300 else f"it answered {status}"
+
+    async def _post(
+        self, url: httpx.URL, address: str, body: bytes, headers: Mapping[str, str]
+    ) -> int:
+        """The status of the answer. Raises TimeoutError after SEND_SECONDS."""
+        # No proxies of the environment, and no limits of single waits: one holds for all of them.
+        client = httpx.AsyncClient(trust_env=False, timeout=None, verify=self._tls or True)
+        async with (
+            asyncio.timeout(SEND_SECONDS),
+            client as http,
+            http.stream(
                 "POST",
                 url.copy_with(host=address),
                 content=body,
                 headers=headers,
                 extensions={"sni_hostname": url.host},
-            ) as response:
-                if response.is_success:
-                    return None
-                return f"it answered {response.status_code}"
-        except (NotAllowed, OSError, httpx.HTTPError) as e:
-            return f"{type(e).__name__}: {e}"
+            ) as response,
+        ):
+            return response.status_code
 
 
 def check_url(sender: Sender, url: str) -> None:
@@ -205,4 +216,4 @@ def check_url(sender: Sender, url: str) -> None:
     try:
         sender.targets.check(url)
     except NotAllowed as e:
-        raise refused("invalid-request", str(e)) from e
+        raise refused("address-not-allowed", str(e)) from e

@@ -45,7 +45,8 @@ class Workers:
 
     async def fitting(self, target: str, pool: str | None = None) -> str | None:
         """The pool that a job of a target in full goes to, as jobs have it: the first one with a
-        device that runs it. Raises ProblemError (422) where none does."""
+        device that runs it. Raises ProblemError: 422 where none does, 503 where that cannot be told
+        yet."""
         problems = []
         for one in self._eligible(target, pool):
             try:

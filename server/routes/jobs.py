@@ -11,6 +11,7 @@ from fastapi import APIRouter, Header, Query, Response
 from pydantic import AfterValidator, AwareDatetime, BeforeValidator
 
 from records import RecordError, StoreUnavailable
+from records.tokens import ADMIN
 from records.types import PHASE, STATE
 from server import submission
 from server.auth import ClientOf
@@ -127,12 +128,12 @@ def get_job(service: ServiceOf, job_id: JobId) -> Job:
 
 @router.delete("/{job_id}", operation_id="delete_job", status_code=204, responses=answers(404, 409))
 async def delete_job(service: ServiceOf, client: ClientOf, job_id: JobId) -> Response:
-    """Remove a job that has ended, with all that was measured in it. Jobs of others are for
-    admins."""
+    """Remove a job that has ended, with all that was measured in it. Jobs of others are for admins,
+    as are those that have spent something of a token's quota of trials or device seconds."""
 
     def delete() -> None:
         client.check_change(service.store.job(job_id))
-        service.store.delete_job(job_id)
+        service.store.delete_job(job_id, refunds=client.scope == ADMIN)
 
     await service.writing.do(delete)
     return Response(status_code=204)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import partial
 from typing import Annotated
 
@@ -36,6 +37,7 @@ TargetOf = Annotated[
 
 
 RecordNumber = Annotated[int, Field(ge=1, lt=1 << 63)]
+_NUMBER = re.compile(r"-?\d{1,100}(\.\d{1,100})?([eE][+-]?\d{1,3})?")
 Argument = Annotated[str, Field(pattern=PRINTABLE, max_length=200)]
 
 
@@ -133,13 +135,10 @@ async def get_best(
 
 
 def _value(text: str) -> int | float | str:
-    """An argument of an operator as it is meant."""
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            pass
-    return text
+    """An argument of an operator as it is meant: a number as JSON has it, or text."""
+    if not _NUMBER.fullmatch(text):
+        return text
+    return float(text) if "." in text or "e" in text.lower() else int(text)
 
 
 def resolved(target: str | None) -> str | None:

@@ -252,6 +252,23 @@ class LifecycleContract:
         with pytest.raises(RecordError, match="a quota of -1"):
             Tokens(store).create("bob", "read", None, Quota(jobs=-1))
 
+    def test_removing_a_job_refunds_nothing_of_a_quota(self, store, queue):
+        spender = self.spender(store, trials=25)
+        while queue.claim("w", 60):
+            pass
+        idle, job = (queue.submit(submission(spender=spender))[0] for _ in range(2))
+        queue.cancel(idle.id)
+        store.delete_job(idle.id, refunds=False)  # it has spent nothing
+        held = queue.claim("w", 60)
+        assert held.id == job.id
+        store.add_records([replace(trial(0), job_id=job.id)])
+        queue.finish(Lease(held.id, held.lease_epoch), "succeeded")
+        with pytest.raises(RecordError, match="would be forgotten; ask an admin"):
+            store.delete_job(job.id, refunds=False)
+        assert Tokens(store).usage(spender.token_id)[:2] == (0, 1)
+        Tokens(store).limit(spender.token_id, Quota(jobs=1))
+        store.delete_job(job.id, refunds=False)  # no quota that remembers
+
     def test_jobs_of_a_key_that_is_known_are_given_back_beyond_the_quota(self, store, queue):
         from records import SubmissionKey
 

@@ -14,6 +14,8 @@ UNKNOWN = {
     "job_id": "0" * 32,
     "batch_id": "0" * 32,
     "record_id": "1",
+    "token_id": "0" * 12,
+    "webhook_id": "0" * 12,
     "key": "1-000000000000000000000000",
     "kind": "py",
 }

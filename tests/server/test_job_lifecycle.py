@@ -12,6 +12,7 @@ from typing import Any
 
 import httpx
 import pytest
+from problem_shape import check_problem
 from server_process import runners_of, submit, wait_for
 from serving import serving
 
@@ -197,6 +198,20 @@ def listed(http: httpx.Client, /, **asked: str) -> list[str]:
     return [
         job["id"] for job in http.get("/v1/jobs", params=asked).raise_for_status().json()["items"]
     ]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["", " ", "\x1b[2J", "a\x9b2J", "a\x85b", "\u202etxt.exe", "a\u2066b", "\u200b", "\u2003"],
+)
+def test_names_of_jobs_are_seen_and_steer_nothing(still: httpx.Client, name: str) -> None:
+    body = {"workload": {"name": "matmul", "args": [16, 16, 32]}, "name": name}
+    batch = {"workloads": [{"workload": body["workload"]}], "name": name}
+    check_problem(still.post("/v1/jobs", json=body), 422)
+    check_problem(still.post("/v1/batches", json=batch), 422)
+    assert (
+        submit(still, 4, name="Größe 5 × 5, 東京", args=[16, 16, 32])["name"] == "Größe 5 × 5, 東京"
+    )
 
 
 def test_jobs_are_found_by_what_is_known_of_them(still: httpx.Client) -> None:

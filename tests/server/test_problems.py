@@ -23,15 +23,17 @@ from records import (
     QueueFull,
     RecordError,
     SchemaVersionError,
+    Store,
     StoreUnavailable,
 )
 from records.database import Database
+from records.tokens import Tokens
 from server import problems
 from server.problems import KINDS, ProblemError, printable, problem_of
 from server.settings import Settings
 
 API = [r for r in ROUTES if r.template.startswith("/v1/")]
-BARE = ("/cancel", "/pause", "/v1/batches/{batch_id}/resume")
+BARE = ("/cancel", "/pause", "/revoke", "/v1/batches/{batch_id}/resume")
 TAKING = [
     r
     for r in API
@@ -46,9 +48,22 @@ def name(route: Route) -> str:
 
 
 @pytest.fixture(scope="module")
-def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
+def db(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(tmp_path_factory.mktemp("problems") / "x.db")
+
+
+@pytest.fixture(scope="module")
+def admin(db: str) -> dict[str, str]:
+    """Headers of an admin who has a token: without one nobody is told which tokens there are."""
+    with Store(db) as store:
+        text, _ = Tokens(store).create("root", "admin", None)
+    return {"Authorization": f"Bearer {text}"}
+
+
+@pytest.fixture(scope="module")
+def client(db: str) -> Iterator[httpx.Client]:
     settings = Settings(
-        db=str(tmp_path_factory.mktemp("problems") / "x.db"),
+        db=db,
         jobs_at_once=0,
         requests_per_second=0,
         body_bytes=20_000,
@@ -83,12 +98,15 @@ def test_paths_that_are_not_there(client: httpx.Client, route: Route) -> None:
 @pytest.mark.parametrize(
     "route", [r for r in API if "{" in r.template and r.method != "PUT"], ids=name
 )
-def test_things_that_are_not_there(client: httpx.Client, route: Route) -> None:
-    answer = ask(client, route, **({"json": {}} if route.method == "POST" else {}))
+def test_things_that_are_not_there(
+    client: httpx.Client, admin: dict[str, str], route: Route
+) -> None:
+    body = {"json": {}} if route.method == "POST" else {}
+    answer = ask(client, route, headers=admin, **body)
     check_problem(answer, 404)
     for wrong in ("%00", "%ff", "x" * 3000, "-1", "0", "%0a", "..%2f..%2fetc", "%F0%9F%98%80", "'"):
         path = re.sub(r"\{\w+\}", wrong, route.template)
-        answer = client.request(route.method, path)
+        answer = client.request(route.method, path, headers=admin)
         check_problem(answer, 400, 404, 405, 422)
 
 
@@ -97,8 +115,11 @@ def test_things_that_are_not_there(client: httpx.Client, route: Route) -> None:
     "body",
     [b"", b"{", b"[]", b"null", b"1", b'"a"', b"\xff\xfe", b"\0", b'{"unknown": 1}', b"{}" * 2],
 )
-def test_bodies_that_do_not_fit(client: httpx.Client, route: Route, body: bytes) -> None:
-    answer = ask(client, route, content=body, headers={"Content-Type": "application/json"})
+def test_bodies_that_do_not_fit(
+    client: httpx.Client, admin: dict[str, str], route: Route, body: bytes
+) -> None:
+    headers = {"Content-Type": "application/json", **admin}
+    answer = ask(client, route, content=body, headers=headers)
     if answer.status_code >= 400:
         check_problem(answer, 400, 404, 409, 415, 422)
 
@@ -139,9 +160,11 @@ def test_heads_that_are_too_large(client: httpx.Client, route: Route) -> None:
 
 
 @pytest.mark.parametrize("route", API, ids=name)
-def test_parameters_that_do_not_fit(client: httpx.Client, route: Route) -> None:
+def test_parameters_that_do_not_fit(
+    client: httpx.Client, admin: dict[str, str], route: Route
+) -> None:
     known = {"limit": "x", "cursor": "é", "state": "x", "after": "-1", "kind": "x", "points": "1e9"}
-    answer = ask(client, route, params=known)
+    answer = ask(client, route, params=known, headers=admin)
     if answer.status_code >= 400:
         check_problem(answer, 400, 404, 422)
 
@@ -159,7 +182,8 @@ def test_a_database_that_is_away(
         body = {"json": {"workload": {"name": "matmul", "args": [8, 8, 8]}}}
     answer = ask(client, route, **body)
     if answer.status_code >= 400:
-        check_problem(answer, 404, 405, 415, 422, 503)
+        # 403: tokens are for who has one, and nobody's can be looked up.
+        check_problem(answer, 403, 404, 405, 415, 422, 503)
     of_jobs = "job" in route.template or "record" in route.template or route.path == "/readyz"
     if of_jobs and route.method == "GET":
         assert answer.status_code in (503, 422), answer.text

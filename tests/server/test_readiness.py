@@ -16,6 +16,7 @@ from raw_http import JOB
 from serving import serving
 
 from records import Job, JobQueue, Store, StoreDamaged, StoreUnavailable
+from records.turns import Scope
 from server import readiness, state
 from server.examine import WorkloadLimits
 from server.examiner import Examiner
@@ -94,9 +95,9 @@ def test_no_job_of_a_damaged_database_is_claimed_cloned_or_resumed(
     claimed: list[str] = []
     claim = JobQueue.claim_together
 
-    def counted(queue: JobQueue, owner: str, seconds: float) -> list[Job]:
+    def counted(queue: JobQueue, owner: str, seconds: float, scope: Scope) -> list[Job]:
         claimed.append(owner)
-        return claim(queue, owner, seconds)
+        return claim(queue, owner, seconds, scope)
 
     def torn(queue: JobQueue) -> list[Job]:
         raise StoreDamaged("x.db: database disk image is malformed")
@@ -112,7 +113,7 @@ def test_no_job_of_a_damaged_database_is_claimed_cloned_or_resumed(
         found.note(StoreDamaged("x.db: database disk image is malformed"))
         supervisor._look()
         assert len(claimed) == 1
-    with serving(settings(tmp_path)) as client:
+    with serving(settings(tmp_path, poll_seconds=0.02, lease_seconds=0.1)) as client:
         job = client.post("/v1/jobs", json=JOB).raise_for_status().json()["id"]
         client.post(f"/v1/jobs/{job}/cancel").raise_for_status()
         # The supervisor tells the routes of the damage that it has seen.

@@ -185,6 +185,12 @@ def test_the_best_by_an_operators_name_and_arguments(client: httpx.Client) -> No
     named = {"name": workload["name"], "arg": [str(arg) for arg in workload["args"]]}
     by_name = client.get("/v1/best", params=named)
     assert by_name.json() == client.get("/v1/best", params=key).json()
-    for wrong in ({}, {**key, **named}, {**key, "arg": ["1"]}, {"name": "matmul", "arg": ["x"]}):
+    for wrong in (
+        {},
+        {**key, **named},
+        {**key, "arg": ["1"]},
+        {"name": "matmul", "arg": ["x"]},
+        *({"name": "matmul", "arg": [n, "8", "8"]} for n in ("1_0", " 8", "+8", "inf")),
+    ):
         assert client.get("/v1/best", params=wrong).status_code == 422
     assert client.get("/v1/best", params={"name": "matmul", "arg": ["3"] * 3}).status_code == 404

@@ -64,6 +64,14 @@ def test_while_no_device_is_known_nobody_can_tell(text: str) -> None:
     assert (told.value.status, told.value.headers) == (503, {"Retry-After": "5"})
 
 
+def test_a_target_in_full_is_not_refused_while_no_device_is_known() -> None:
+    """That of a job that is cloned, say, where the server has just started."""
+    for workers in (cluster(), several(("a", (), ()), ("b", (), (OLD,)))):
+        with pytest.raises(ProblemError, match="no worker of this server's pool is known") as told:
+            asyncio.run(workers.fitting(ZEN))
+        assert (told.value.status, told.value.headers) == (503, {"Retry-After": "5"})
+
+
 def test_a_kind_alone_is_the_device_of_that_kind() -> None:
     workers = cluster(ZEN, H100)
     assert taken(workers, "llvm") == ZEN

@@ -9,7 +9,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from serving import serving
 
 from records import Store
 from records.tokens import Tokens
+from server import webhooks
 from server.settings import Settings
 from server.webhooks import NotAllowed, Targets
 
@@ -121,6 +122,39 @@ def test_retries_are_bounded(tmp_path: Path) -> None:
         assert len(seen) == 2
 
 
+def test_an_answer_that_comes_byte_by_byte_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One such receiver would keep all others from being told."""
+    monkeypatch.setattr(webhooks, "SEND_SECONDS", 0.5)
+    over = threading.Event()
+
+    def drip(server: socket.socket) -> None:
+        with suppress(OSError):
+            connection, _ = server.accept()
+            with connection:
+                connection.sendall(b"HTTP/1.1 204 No Content\r\nX: ")
+                while not over.wait(0.05):
+                    connection.sendall(b"x")
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        url = f"http://127.0.0.1:{server.getsockname()[1]}"
+        thread = threading.Thread(target=drip, args=(server,))
+        thread.start()
+        try:
+            with service(tmp_path, webhook_origins=(url,), webhook_attempts=1) as client:
+                hook(client, url)
+                job = submit(client, 4000)["id"]
+                client.post(f"/v1/jobs/{job}/cancel").raise_for_status()
+                until(lambda: client.get("/v1/webhooks").json()["items"][0]["failed"])
+                (listed,) = client.get("/v1/webhooks").json()["items"]
+                assert listed["last_error"] == "it did not answer within 0.5 s"
+        finally:
+            over.set()
+            server.shutdown(socket.SHUT_RDWR)
+            thread.join()
+
+
 def test_of_others_and_without_origins(tmp_path: Path) -> None:
     with Store(tmp_path / "x.db") as store:
         ann, bob, root = (
@@ -143,7 +177,9 @@ def test_of_others_and_without_origins(tmp_path: Path) -> None:
         assert as_(root).delete(f"/v1/webhooks/{made['id']}").status_code == 204
     with service(tmp_path, jobs_at_once=0) as client:
         answer = client.post("/v1/webhooks", json={"url": f"{origin}/a", "secret": SECRET})
-        assert "webhook_origins" in check_problem(answer, 422)["detail"]
+        problem = check_problem(answer, 422)
+        assert problem["type"].endswith(":address-not-allowed")
+        assert "webhook_origins" in problem["detail"]
 
 
 ELSEWHERE = [
