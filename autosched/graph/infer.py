@@ -337,7 +337,7 @@ def _on_host(
             made = op.host(*arrays, **attrs)
     except Unsupported as e:
         raise e if str(e).startswith(op.name) else Unsupported(f"{op.name}: {e}") from e
-    except (TypeError, ValueError, IndexError, KeyError, ZeroDivisionError) as e:
+    except (TypeError, ValueError, IndexError, KeyError, ArithmeticError) as e:
         raise Unsupported(f"{op.name}: {e}") from e
     results = tuple(made) if isinstance(made, tuple) else (made,)
     if len(results) < outputs:
