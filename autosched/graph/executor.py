@@ -40,9 +40,15 @@ class Program:
     """
 
     def __init__(
-        self, spec: Spec, kernels: Mapping[str, Kernel], constants: Sequence[Array], threads: int
+        self,
+        spec: Spec,
+        kernels: Mapping[str, Kernel],
+        constants: Sequence[Array],
+        threads: int,
+        flush_denormals: bool = False,
     ) -> None:
-        self.spec = spec
+        self.spec, self.flush_denormals = spec, flush_denormals
+        parts = kernels, constants, threads, flush_denormals
         self.template: Slots = [None] * spec.slots
         self.workspace = empty(max(spec.plan.bytes, 1), "uint8")
         for p in spec.places:
@@ -56,16 +62,16 @@ class Program:
         self.native: list[NativeStep] = []
         for step in spec.steps:
             if isinstance(step, RunStep):
-                self.native.append(NativeStep(step, kernels, constants, self.template, threads))
+                self.native.append(NativeStep(step, self.template, *parts))
                 self.steps.append(self.native[-1])
             elif isinstance(step, HostStep):
                 self.steps.append(_host(step))
             elif isinstance(step, IfStep):
-                then = Program(step.then, kernels, constants, threads)
-                other = Program(step.other, kernels, constants, threads)
+                then = Program(step.then, *parts)
+                other = Program(step.other, *parts)
                 self.steps.append(_branch(step, then, other))
             else:
-                body = Program(step.body, kernels, constants, threads)
+                body = Program(step.body, *parts)
                 self.steps.append(_closure(step, body))
 
     def entry(self, inputs: Sequence[Param]) -> Callable[..., Any] | None:
@@ -81,7 +87,8 @@ class Program:
             return None
         params = [Param(f"result{n}", f.shape, f.dtype, True) for n, f in enumerate(self.results())]
         patches = [(step.cells.ctypes.data + 8 * c, numbers[slot]) for c, slot in step.patches]
-        return make_sequence([*inputs, *params], step.rows, patches, (self,))
+        given = [*inputs, *params]
+        return make_sequence(given, step.rows, patches, (self,), self.flush_denormals)
 
     def results(self) -> list[Fresh]:
         """The fresh arrays in the order of the results that they are."""
@@ -120,10 +127,11 @@ class NativeStep:
     def __init__(
         self,
         step: RunStep,
+        template: Slots,
         kernels: Mapping[str, Kernel],
         constants: Sequence[Array],
-        template: Slots,
         threads: int,
+        flush_denormals: bool,
     ) -> None:
         self.calls = step.calls
         self.kernels = [kernels[c.kernel] for c in step.calls]
@@ -144,7 +152,7 @@ class NativeStep:
                 else:
                     self.cells[cell] = value.ctypes.data
                 cell += 1
-        self.run_rows, self.address = runner(), self.rows.ctypes.data
+        self.run_rows, self.address = runner(flush_denormals), self.rows.ctypes.data
 
     def __call__(self, slots: Slots) -> None:
         """One native call."""
