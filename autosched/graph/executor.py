@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from autosched.codegen.artifact import Param
-from autosched.errors import ArgumentError
+from autosched.errors import ArgumentError, BuildError
 from autosched.graph.higher import HIGHER
 from autosched.graph.kernels import Kernel
 from autosched.graph.repeat import Repeated
@@ -50,7 +50,7 @@ class Program:
         self.spec, self.flush_denormals = spec, flush_denormals
         parts = kernels, constants, threads, flush_denormals
         self.template: Slots = [None] * spec.slots
-        self.workspace = empty(max(spec.plan.bytes, 1), "uint8")
+        self.workspace = _workspace(spec.plan.bytes)
         for p in spec.places:
             kind = dtypes.array_dtype(p.dtype)
             count = int(np.prod(p.shape, dtype=np.int64)) * kind.itemsize
@@ -112,6 +112,17 @@ class Program:
         for n in self.spec.copied:
             out[n] = out[n].copy()
         return out
+
+
+def _workspace(size: int) -> Array:
+    """Memory for intermediate values. Raises BuildError where there is none."""
+    try:
+        return empty(max(size, 1), "uint8")
+    except MemoryError as e:
+        raise BuildError(
+            f"the intermediate values of the model take {size} bytes, which this process cannot "
+            "allocate; give it more memory, or fix smaller sizes"
+        ) from e
 
 
 def fresh(f: Fresh) -> Array:

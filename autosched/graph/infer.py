@@ -39,6 +39,10 @@ convolution, or several stages. host: computed in NumPy between kernels.
 """
 
 
+SHOWN = 8
+"""Arguments whose types errors name."""
+
+
 @dataclass(frozen=True)
 class Inference:
     """Types of the results; `kind`; `reads`, the numbers of the inputs that any result reads."""
@@ -175,8 +179,9 @@ def _infer(
     except Unsupported as e:
         raise e if str(e).startswith(name) else Unsupported(f"{name}: {e}") from e
     except (AutoschedError, TypeError, ValueError, IndexError, ZeroDivisionError) as e:
-        shapes = ", ".join(str(t) for t in types)
-        raise Unsupported(f"{name}({shapes}): {e}") from e
+        shapes = ", ".join(str(t) for t in types[:SHOWN])
+        rest = f", and {len(types) - SHOWN} more" if len(types) > SHOWN else ""
+        raise Unsupported(f"{name}({shapes}{rest}): {e}") from e
     return Inference(result_types, kind, reads, expensive)
 
 
