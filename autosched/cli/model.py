@@ -40,13 +40,23 @@ def add_shape(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
+def add_denormals(parser: argparse.ArgumentParser) -> None:
+    """--flush-denormals."""
+    parser.add_argument(
+        "--flush-denormals", action="store_true",
+        help="of a model: take floats below the least normal number for 0, which is faster where "
+        "there are many",
+    )  # fmt: skip
+
+
 def add_model_options(parser: argparse.ArgumentParser, *, db: bool = True) -> None:
-    """--shape, --target, --threads, --cache and --db."""
+    """--shape, --target, --threads, --cache, --flush-denormals and --db."""
     add_shape(parser)
     parser.add_argument("--threads", type=at_least(1), metavar="N", help="default: all cores")
     parser.add_argument(
         "--cache", metavar="DIR", help="folder of compiled kernels (default: beside --db)"
     )
+    add_denormals(parser)
     if db:
         parser.add_argument("--target", default="llvm", help="what to compile for")
         parser.add_argument(
@@ -69,7 +79,7 @@ def build_model(path: str, options: argparse.Namespace) -> CompiledModel:
     if not path.endswith(".onnx"):
         from autosched.graph.saved import load
 
-        return load(path, options.threads)
+        return load(path, options.threads, options.flush_denormals or None)
     from autosched.tuning.graph import build
 
     url = "://" in options.db
@@ -83,6 +93,7 @@ def build_model(path: str, options: argparse.Namespace) -> CompiledModel:
         progress=show_progress,
         cache=cache,
         consume=True,
+        flush_denormals=options.flush_denormals,
     )
 
 

@@ -29,6 +29,7 @@ def compile_module(
     cache: KernelCache | None = None,
     choose: Choose | None = None,
     consume: bool = False,
+    flush_denormals: bool = False,
 ) -> CompiledModel:
     """The function `main` compiled for `target`. With `consume` the module's constants are stripped
     as they are packed.
@@ -38,7 +39,10 @@ def compile_module(
     """
     where = target if isinstance(target, Target) else Target(target)
     ready = prepared(module, params)
-    return compile_ready(ready, where, threads, progress, cache, choose, consume=consume)
+    return compile_ready(
+        ready, where, threads, progress, cache, choose,
+        consume=consume, flush_denormals=flush_denormals,
+    )  # fmt: skip
 
 
 def prepared(module: IRModule, params: Mapping[str, Any] | None = None) -> IRModule:
@@ -65,6 +69,7 @@ def compile_ready(
     choose: Choose | None = None,
     artifacts: Artifacts | None = None,
     consume: bool = False,
+    flush_denormals: bool = False,
 ) -> CompiledModel:
     """A prepared module compiled; `artifacts` as `compile_functions` takes them, `consume` as
     `compile_module` does."""
@@ -86,6 +91,7 @@ def compile_ready(
         where,
         threads or where.num_cores,
         ready,
+        flush_denormals,
     )
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from autosched.codegen.artifact import Param
-from autosched.errors import ArgumentError
+from autosched.errors import ArgumentError, BuildError
 from autosched.graph.higher import HIGHER
 from autosched.graph.kernels import Kernel
 from autosched.graph.repeat import Repeated
@@ -40,11 +40,17 @@ class Program:
     """
 
     def __init__(
-        self, spec: Spec, kernels: Mapping[str, Kernel], constants: Sequence[Array], threads: int
+        self,
+        spec: Spec,
+        kernels: Mapping[str, Kernel],
+        constants: Sequence[Array],
+        threads: int,
+        flush_denormals: bool = False,
     ) -> None:
-        self.spec = spec
+        self.spec, self.flush_denormals = spec, flush_denormals
+        parts = kernels, constants, threads, flush_denormals
         self.template: Slots = [None] * spec.slots
-        self.workspace = empty(max(spec.plan.bytes, 1), "uint8")
+        self.workspace = _workspace(spec.plan.bytes)
         for p in spec.places:
             kind = dtypes.array_dtype(p.dtype)
             count = int(np.prod(p.shape, dtype=np.int64)) * kind.itemsize
@@ -56,16 +62,16 @@ class Program:
         self.native: list[NativeStep] = []
         for step in spec.steps:
             if isinstance(step, RunStep):
-                self.native.append(NativeStep(step, kernels, constants, self.template, threads))
+                self.native.append(NativeStep(step, self.template, *parts))
                 self.steps.append(self.native[-1])
             elif isinstance(step, HostStep):
                 self.steps.append(_host(step))
             elif isinstance(step, IfStep):
-                then = Program(step.then, kernels, constants, threads)
-                other = Program(step.other, kernels, constants, threads)
+                then = Program(step.then, *parts)
+                other = Program(step.other, *parts)
                 self.steps.append(_branch(step, then, other))
             else:
-                body = Program(step.body, kernels, constants, threads)
+                body = Program(step.body, *parts)
                 self.steps.append(_closure(step, body))
 
     def entry(self, inputs: Sequence[Param]) -> Callable[..., Any] | None:
@@ -81,7 +87,8 @@ class Program:
             return None
         params = [Param(f"result{n}", f.shape, f.dtype, True) for n, f in enumerate(self.results())]
         patches = [(step.cells.ctypes.data + 8 * c, numbers[slot]) for c, slot in step.patches]
-        return make_sequence([*inputs, *params], step.rows, patches, (self,))
+        given = [*inputs, *params]
+        return make_sequence(given, step.rows, patches, (self,), self.flush_denormals)
 
     def results(self) -> list[Fresh]:
         """The fresh arrays in the order of the results that they are."""
@@ -107,6 +114,17 @@ class Program:
         return out
 
 
+def _workspace(size: int) -> Array:
+    """Memory for intermediate values. Raises BuildError where there is none."""
+    try:
+        return empty(max(size, 1), "uint8")
+    except MemoryError as e:
+        raise BuildError(
+            f"the intermediate values of the model take {size} bytes, which this process cannot "
+            "allocate; give it more memory, or fix smaller sizes"
+        ) from e
+
+
 def fresh(f: Fresh) -> Array:
     """A new array for a result."""
     kind = dtypes.array_dtype(f.dtype)
@@ -120,10 +138,11 @@ class NativeStep:
     def __init__(
         self,
         step: RunStep,
+        template: Slots,
         kernels: Mapping[str, Kernel],
         constants: Sequence[Array],
-        template: Slots,
         threads: int,
+        flush_denormals: bool,
     ) -> None:
         self.calls = step.calls
         self.kernels = [kernels[c.kernel] for c in step.calls]
@@ -144,7 +163,7 @@ class NativeStep:
                 else:
                     self.cells[cell] = value.ctypes.data
                 cell += 1
-        self.run_rows, self.address = runner(), self.rows.ctypes.data
+        self.run_rows, self.address = runner(flush_denormals), self.rows.ctypes.data
 
     def __call__(self, slots: Slots) -> None:
         """One native call."""

@@ -19,6 +19,7 @@ from autosched.graph.errors import Unsupported
 from autosched.graph.saved import write_weights
 from autosched.graph.spec import KernelCall, RunStep
 from autosched.runtime.arrays import ALIGNMENT
+from autosched.runtime.float_mode import float_mode_ir, flushed_ir
 from autosched.tir.nodes import PrimFunc
 
 if TYPE_CHECKING:
@@ -152,6 +153,9 @@ def _ir(func: PrimFunc, target: Target, entry: str) -> str:
     return generate(lower(func), target, entry).ir
 
 
+_PARAMS = "ptr %args, ptr %workspace, i32 %threads"
+
+
 def _code(
     model: CompiledModel,
     calls: Sequence[KernelCall],
@@ -169,7 +173,11 @@ def _code(
     yield f'target triple = "{model.target.triple}"'
     for entry in dict.fromkeys(entries.values()):
         yield f"declare void @{entry}(ptr, ptr, i32)"
-    yield f"define void @{ENTRY}(ptr %args, ptr %workspace, i32 %threads) {{"
+    name = ENTRY
+    if model.flush_denormals:
+        name = f"{ENTRY}.kernels"
+        yield float_mode_ir(model.target.arch) + flushed_ir(model.target.arch, ENTRY, name, _PARAMS)
+    yield f"define void @{name}({_PARAMS}) {{"
     yield f"  %cells = alloca [{max(len(c.args) for c in calls)} x ptr], align 8"
     for n in [*([0] if has_weights else []), *numbers.values()]:
         yield f"  %at{n} = getelementptr ptr, ptr %args, i64 {n}"

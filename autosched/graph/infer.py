@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -37,6 +37,10 @@ at the same place of its inputs, which may be broadcast. map: no reduction, elem
 (a concatenation, a gather). reduction: one reduction without reuse. anchor: a product, a
 convolution, or several stages. host: computed in NumPy between kernels.
 """
+
+
+SHOWN = 8
+"""Arguments whose types errors name."""
 
 
 @dataclass(frozen=True)
@@ -175,8 +179,9 @@ def _infer(
     except Unsupported as e:
         raise e if str(e).startswith(name) else Unsupported(f"{name}: {e}") from e
     except (AutoschedError, TypeError, ValueError, IndexError, ZeroDivisionError) as e:
-        shapes = ", ".join(str(t) for t in types)
-        raise Unsupported(f"{name}({shapes}): {e}") from e
+        shapes = ", ".join(str(t) for t in types[:SHOWN])
+        rest = f", and {len(types) - SHOWN} more" if len(types) > SHOWN else ""
+        raise Unsupported(f"{name}({shapes}{rest}): {e}") from e
     return Inference(result_types, kind, reads, expensive)
 
 
@@ -276,24 +281,53 @@ def evaluate_operator(
     assert split is not None
     left, given = split
     values = [a.value if isinstance(a, Const) else None for a in left]
+    types = tuple(None if v is None else type_of_array(v) for v in values)
+    literals = tuple(map(_literal, left))
+    key = tuple(sorted((k, frozen(v)) for k, v in given.items()))
     try:
-        inputs = [
-            None if v is None or a is None else tensor_of(type_of_array(v), _literal(a), f"x{n}")
-            for n, (a, v) in enumerate(zip(left, values, strict=True))
-        ]
-        defined = define(name, inputs, given, outputs)
-        out = [np.empty(tuple(map(int, t.shape)), t.dtype) for t in defined]
-        full = [(t, a) for t, a in zip(defined, out, strict=True) if a.size]
-        if full:
-            results = [computed(t, copy=True) for t, _ in full]
-            func, reads = prim_func_of(inputs, results, "main")
-            used = [np.asarray(values[n], order="C") for n in reads]
-            reference(func, [*used, *(a for _, a in full)])
+        made = _program(name, types, literals, key, outputs, repr((literals, key)))
+        out = [np.empty(shape, dtype) for shape, dtype in made.results]
+        if made.func is not None:
+            used = [np.asarray(values[n], order="C") for n in made.reads]
+            reference(made.func, [*used, *(a for a in out if a.size)])
     except Unsupported as e:
         raise e if str(e).startswith(name) else Unsupported(f"{name}: {e}") from e
     except (AutoschedError, TypeError, ValueError, IndexError, ZeroDivisionError) as e:
         raise Unsupported(f"{name}: {e}") from e
     return tuple(out)
+
+
+class _Program(NamedTuple):
+    """An operator as a loop function of those arguments that it reads; None where no result has
+    elements."""
+
+    results: tuple[tuple[tuple[int, ...], str], ...]
+    func: PrimFunc | None
+    reads: tuple[int, ...]
+
+
+@lru_cache(maxsize=512)
+def _program(
+    name: str,
+    types: tuple[TensorType | None, ...],
+    literals: tuple[tuple[Any] | None, ...],
+    attrs: tuple[tuple[str, Any], ...],
+    outputs: int,
+    text: str,
+) -> _Program:
+    """What computes an operator in NumPy: making it takes longer than a small call of it. `text`
+    knows numbers apart that are equal: 0.0 and -0.0, 1 and True."""
+    inputs = [
+        None if t is None else tensor_of(t, literal, f"x{n}")
+        for n, (t, literal) in enumerate(zip(types, literals, strict=True))
+    ]
+    defined = define(name, inputs, dict(attrs), outputs)
+    results = tuple((tuple(map(int, t.shape)), t.dtype) for t in defined)
+    full = [computed(t, copy=True) for t in defined if not is_empty(t.shape)]
+    if not full:
+        return _Program(results, None, ())
+    func, reads = prim_func_of(inputs, full, "main")
+    return _Program(results, func, tuple(reads))
 
 
 def _on_host(
@@ -308,7 +342,7 @@ def _on_host(
             made = op.host(*arrays, **attrs)
     except Unsupported as e:
         raise e if str(e).startswith(op.name) else Unsupported(f"{op.name}: {e}") from e
-    except (TypeError, ValueError, IndexError, KeyError, ZeroDivisionError) as e:
+    except (TypeError, ValueError, IndexError, KeyError, ArithmeticError) as e:
         raise Unsupported(f"{op.name}: {e}") from e
     results = tuple(made) if isinstance(made, tuple) else (made,)
     if len(results) < outputs:

@@ -43,7 +43,7 @@ class CompiledModel:
 
     `kernels` are the kernels in the order in which they run; `module` is what was compiled, None
     for a model that was loaded. Calls from several threads wait for each other: there is one
-    workspace.
+    workspace. With `flush_denormals` numbers below the least normal one are 0 while kernels run.
     """
 
     def __init__(
@@ -56,12 +56,13 @@ class CompiledModel:
         target: Target,
         threads: int,
         module: IRModule | None = None,
+        flush_denormals: bool = False,
     ) -> None:
         self.spec, self.constants, self.target, self.module = spec, constants, target, module
         self.inputs, self.outputs = tuple(inputs), tuple(outputs)
         self.by_name = dict(kernels)
-        self.threads = threads
-        self._program = Program(spec, kernels, constants, threads)
+        self.threads, self.flush_denormals = threads, flush_denormals
+        self._program = Program(spec, kernels, constants, threads, flush_denormals)
         self._results = self._program.results()
         fixed = [Param(i.name, i.shape, i.dtype, False) for i in self.inputs if i.shape is not None]
         self._entry = self._program.entry(fixed) if len(fixed) == len(self.inputs) else None
@@ -140,6 +141,7 @@ class CompiledModel:
             "schema": 1,
             "target": str(self.target),
             "threads": self.threads,
+            "flush_denormals": self.flush_denormals,
             "inputs": [vars(i) for i in self.inputs],
             "outputs": [vars(o) for o in self.outputs],
             "kernels": {

@@ -40,16 +40,20 @@ def function_text(function: Function) -> str:
 class _Printer:
     def __init__(self, function: Function) -> None:
         self.names: dict[int, str] = {}
+        self.numbers: dict[str, int] = {}
         self.taken = {a.name for b in _all(function.body) for a in reads(b.value)
                       if isinstance(a, Global)} | {"op", "G", "T"}  # fmt: skip
 
     def bind(self, v: Var) -> str:
         """The name of a variable: its own, numbered where that is taken."""
         if id(v) not in self.names:
-            name, n = v.name, 0
+            # Names are only ever taken: those of smaller numbers need not be asked for again.
+            n = self.numbers.get(v.name, 0)
+            name = f"{v.name}_{n}" if n else v.name
             while name in self.taken:
                 n += 1
                 name = f"{v.name}_{n}"
+            self.numbers[v.name] = n
             self.taken.add(name)
             self.names[id(v)] = name
         return self.names[id(v)]

@@ -48,8 +48,13 @@ def write_weights(constants: Sequence[Array], path: Path) -> list[list[Any]]:
     return table
 
 
-def load(folder: str | os.PathLike[str], threads: int | None = None) -> CompiledModel:
-    """The model that `CompiledModel.save` wrote into a folder.
+def load(
+    folder: str | os.PathLike[str],
+    threads: int | None = None,
+    flush_denormals: bool | None = None,
+) -> CompiledModel:
+    """The model that `CompiledModel.save` wrote into a folder; `threads` and `flush_denormals`
+    where they are to be others than those that it was saved with.
 
     The folder is code: load none that you would not run. Raises ArgumentError for a folder without
     a model, TargetError if this machine cannot run it.
@@ -70,6 +75,8 @@ def load(folder: str | os.PathLike[str], threads: int | None = None) -> Compiled
             f"{root} was written by another version (schema {found}); compile it again"
         )
     try:
+        if flush_denormals is not None:
+            data["flush_denormals"] = flush_denormals
         return _model(data, artifacts, raw, threads)
     except (AttributeError, LookupError, TypeError, ValueError) as e:
         raise ArgumentError(
@@ -103,4 +110,5 @@ def _model(
         outputs,
         Target(data["target"]),
         threads or data["threads"],
+        flush_denormals=bool(data.get("flush_denormals", False)),
     )

@@ -16,6 +16,8 @@ thread)` once on each of `count <= threads` threads at the same time; the thread
 other with `void autosched_parallel_barrier(i64 rank, i64 count)`, which all of them pass equally
 often. A waiting thread spins for a few microseconds, then lets others run, then sleeps. Where the
 pool is taken the team is the caller alone: rank 0 of 1, under its own number.
+
+Workers compute floats as their caller does: the same rounding, denormals or none.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ import threading
 from functools import cache
 
 from autosched.errors import TargetError
+from autosched.runtime.float_mode import float_mode_ir
 from autosched.runtime.link import Library, link
 from autosched.runtime.pool_ir import POOL
 from autosched.runtime.team_ir import TEAM
@@ -75,7 +78,7 @@ def runtime_ir(triple: str, spin_ns: int = SPIN_NS) -> str:
         "@PAUSES@": str(PAUSES),
         "@YIELDS@": str(YIELDS),
     }
-    text = f'target triple = "{triple}"\n{POOL}{TEAM}'
+    text = f'target triple = "{triple}"\n{float_mode_ir(arch)}{POOL}{TEAM}'
     for key, value in values.items():
         text = text.replace(key, value)
     return text

@@ -4,8 +4,8 @@ POOL = """
 ; state, barriers passed (of a team), pthread, padding
 %slot = type { i32, i32, i64, [48 x i8] }
 ; lock, workers started, the counter that hands out pieces, then the loop: body, context, extent,
-; chunk. A chunk of 0 is a team: the extent counts its threads.
-%pool = type { i32, i32, [56 x i8], i64, [56 x i8], ptr, ptr, i64, i64, [32 x i8] }
+; chunk, and how floats are computed. A chunk of 0 is a team: the extent counts its threads.
+%pool = type { i32, i32, [56 x i8], i64, [56 x i8], ptr, ptr, i64, i64, i32, [28 x i8] }
 
 @slots = internal global [@MAX@ x %slot] zeroinitializer, align 64
 @pool = internal global %pool zeroinitializer, align 64
@@ -152,6 +152,15 @@ take:
   %got = extractvalue { i32, i1 } %c, 1
   br i1 %got, label %go, label %wait
 go:
+  ; A worker rounds as the caller does, and has denormals if the caller has them.
+  %mode = load i32, ptr getelementptr (%pool, ptr @pool, i32 0, i32 9)
+  %mine = call i32 @float_mode()
+  %alike = icmp eq i32 %mode, %mine
+  br i1 %alike, label %run, label %adopt
+adopt:
+  call void @set_float_mode(i32 %mode)
+  br label %run
+run:
   call void @work(i32 %w)
   store atomic i32 0, ptr %slot release, align 4
   br label %wait
@@ -212,6 +221,8 @@ go:
   %workers = select i1 %less, i32 %have, i32 %want
   store ptr %body, ptr getelementptr (%pool, ptr @pool, i32 0, i32 5)
   store ptr %context, ptr getelementptr (%pool, ptr @pool, i32 0, i32 6)
+  %mode = call i32 @float_mode()
+  store i32 %mode, ptr getelementptr (%pool, ptr @pool, i32 0, i32 9)
   %whole = add i32 %workers, 1
   %team = icmp eq i64 %chunk, 0
   br i1 %team, label %gather, label %describe

@@ -5,6 +5,8 @@ cells as `KernelInfo` says. Between two kernels there are a few instructions and
 
 A sequence whose cells depend on the caller's arrays alone is a function of these arrays
 (`make_sequence`): it is entered as one kernel is, and writes the cells itself.
+
+Either may flush denormals while it runs.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ import numpy.typing as npt
 
 from autosched.codegen.artifact import KernelInfo, Param
 from autosched.runtime.call import make_call
+from autosched.runtime.float_mode import float_mode_ir, flushed_ir
 from autosched.runtime.link import Library, link
 from autosched.target import Target
 
@@ -26,6 +29,8 @@ WORDS = 4
 """64-bit words of a row."""
 
 _RUN, _ENTER = "autosched_run", "autosched_enter_sequence"
+_FLUSHED = {_RUN: "autosched_run_flushed", _ENTER: "autosched_enter_sequence_flushed"}
+"""The same with denormals flushed."""
 
 # As in call_ir.py, a kernel is entered with the stack at the end of a page.
 _IR = """
@@ -93,25 +98,22 @@ run:
 
 
 @cache
-def _runner() -> tuple[Library, Any]:
-    """The code, which lives for ever, and how to call it without the GIL."""
+def _library() -> Library:
+    """The code, which lives for ever."""
     from autosched.codegen.llvm.assemble import compile_ir
 
     host = Target("llvm")
-    text = f'target triple = "{host.triple}"\n{_IR}'
-    library = link(compile_ir(text, host, "full"), (_RUN, _ENTER))
-    prototype = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)
-    return library, prototype(library[_RUN])
+    text = f'target triple = "{host.triple}"\n{float_mode_ir(host.arch)}{_IR}'
+    text += flushed_ir(host.arch, _FLUSHED[_RUN], _RUN, "ptr %rows, i64 %count")
+    text += flushed_ir(host.arch, _FLUSHED[_ENTER], _ENTER, "ptr %args, ptr %table, i32 %threads")
+    return link(compile_ir(text, host, "full"), (*_FLUSHED, *_FLUSHED.values()))
 
 
-def runner() -> Any:
+@cache
+def runner(flush_denormals: bool = False) -> Any:
     """A function of (address of rows, number of rows) that runs them, without the GIL."""
-    return _runner()[1]
-
-
-def run_rows(rows: npt.NDArray[Any]) -> None:
-    """Run a table of rows: int64, C-contiguous, of shape (n, WORDS)."""
-    runner()(rows.ctypes.data, len(rows))
+    prototype = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)
+    return prototype(_library()[_FLUSHED[_RUN] if flush_denormals else _RUN])
 
 
 def make_sequence(
@@ -119,6 +121,7 @@ def make_sequence(
     rows: npt.NDArray[Any],
     patches: Sequence[tuple[int, int]],
     keep: tuple[Any, ...],
+    flush_denormals: bool = False,
 ) -> Callable[..., Any]:
     """A function of arrays that runs a table of rows; None, or NotImplemented if they do not fit.
 
@@ -130,4 +133,5 @@ def make_sequence(
     # A "workspace" of some bytes, so that the call passes its address on.
     info = KernelInfo(_ENTER, tuple(params), table.nbytes, 0, True)
     kept = (*keep, rows, table)
-    return make_call(info, _runner()[0][_ENTER], table.ctypes.data, 1, kept)
+    entry = _library()[_FLUSHED[_ENTER] if flush_denormals else _ENTER]
+    return make_call(info, entry, table.ctypes.data, 1, kept)

@@ -29,6 +29,7 @@ def build(
     progress: Progress | None = None,
     cache: str | os.PathLike[str] | None = None,
     consume: bool = False,
+    flush_denormals: bool = False,
 ) -> CompiledModel:
     """The module's function `main` compiled for `target`.
 
@@ -36,13 +37,17 @@ def build(
     taken; a kernel without one has the default schedule. `params` makes inputs constants, by name.
     `cache` is a folder of compiled kernels, used and added to; several processes may share it.
     `consume`: weights leave the module as they are packed, so that they are not in memory twice.
+    `flush_denormals`: floats below the least normal number (1.2e-38 of float32) are taken for 0 by
+    kernels, which are many times slower on them; onnxruntime keeps them by default, too.
     Raises Unsupported, naming the operator, for what cannot be compiled, BuildError, naming the
     kernel, and RecordError for records that cannot be read.
     """
     kept = None if cache is None else KernelCache(Path(cache))
     with ExitStack() as stack:
         choose = None if records is None else best_of(stack.enter_context(opened(records)))
-        return compile_module(module, target, params, threads, progress, kept, choose, consume)
+        return compile_module(
+            module, target, params, threads, progress, kept, choose, consume, flush_denormals
+        )
 
 
 def best_of(source: RecordSource) -> Choose:

@@ -13,6 +13,7 @@ import pytest
 from autosched import graph
 from autosched.graph import op, passes
 from autosched.graph.ir import Call, Function, Global
+from autosched.graph.passes.fuse import MAX_VIEWS
 from autosched.script import parse
 
 HEAD = """
@@ -166,3 +167,22 @@ def test_the_picture_of_fusion_is_that_of_the_passes():
     assert names["picture"]() == (folder / "fusion.svg").read_text(), (
         "the passes fuse otherwise now; run python docs/figures/fusion.py"
     )
+
+
+def test_of_many_views_in_a_row_some_are_stored(rng):
+    """The index of each stands in the next: 5,000 were too deep."""
+    x = graph.var("x", (3, 4), "float32")
+    data = want = rng.standard_normal((3, 4)).astype("f4")
+    y = x
+    for n in range(150):
+        if n % 3:
+            y, want = op.transpose(y, perm=(1, 0)), want.T
+        else:
+            y = op.slice(y, starts=(-1,), ends=(-99,), axes=(0,), steps=(-1,))
+            want = want[::-1]
+        if n == 40:
+            y, want = op.exp(y), np.exp(want)
+    model = graph.build(graph.module(main=graph.function([x], y)))
+    # 41 views, exp, 109 views: four are stored, exp and the last are results.
+    assert len(model.kernels) == 41 // MAX_VIEWS + 1 + 109 // MAX_VIEWS + 1
+    np.testing.assert_allclose(model(data)[0], want, rtol=1e-6)

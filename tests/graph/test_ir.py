@@ -8,10 +8,11 @@ from graph_models import residual_net
 
 from autosched import graph
 from autosched.errors import ScheduleError, ScriptError, WorkloadError
-from autosched.graph import nn, op, passes
+from autosched.graph import infer, nn, op, passes
 from autosched.graph.builder import const
 from autosched.graph.ir import Binding, Body, Call, Function, Var
 from autosched.graph.onnx_import import from_onnx
+from autosched.graph.printer import _Printer
 from autosched.graph.types import TensorType
 from autosched.script import parse
 from autosched.tir.module import IRModule
@@ -147,6 +148,41 @@ def test_a_chain_of_50000_operators_passes_every_pass():
         mod = one_pass(mod)
     assert mod["main"].same(mod["main"])
     assert mod.script().count("def ") > 1
+
+
+def test_names_of_a_long_function_are_each_tried_a_few_times():
+    """50,000 variables of one name used to be numbered from 1 each."""
+
+    class Counting(set):
+        asked = 0
+
+        def __contains__(self, name):
+            Counting.asked += 1
+            return super().__contains__(name)
+
+    x = graph.var("v", (8,), "float32")
+    y = x
+    for _ in range(200):
+        y = op.add(y, x)
+    f = graph.function([x], y)
+    printer = _Printer(f)
+    printer.taken = Counting(printer.taken)
+    assert "add_199 = op.add(add_198, v)" in printer.function(f)
+    assert Counting.asked < 1000
+
+
+def test_an_operator_is_made_a_program_once(monkeypatch):
+    made = []
+    define = infer.define
+    monkeypatch.setattr(infer, "define", lambda name, *a: made.append(name) or define(name, *a))
+    infer._program.cache_clear()
+    x = np.arange(6, dtype="f4").reshape(2, 3)
+    for _ in range(3):
+        infer.evaluate_operator("ReduceSum", [x], {"axes": (1,)}, 1)
+    assert made == ["ReduceSum"]
+    for zero in (0.0, -0.0):  # equal, and not the same
+        (y,) = infer.evaluate_operator("Mul", [np.ones(2, "f4"), np.float32([zero])], {}, 1)
+        assert np.signbit(y).all() == np.signbit(zero)
 
 
 def test_arithmetic_on_values_calls_operators():

@@ -13,7 +13,7 @@ from graph_models import ELEM, info, model, reference, residual_net
 from onnx import helper, numpy_helper
 
 from autosched import build, graph, te
-from autosched.errors import ArgumentError
+from autosched.errors import ArgumentError, BuildError
 from autosched.graph import nn, op
 from autosched.graph.plan import Life, place
 
@@ -135,6 +135,19 @@ def test_damaged_models_are_refused(compiled, tmp_path):
                 graph.load(tmp_path / "m")
         (tmp_path / "m" / name).write_bytes(data)
     assert graph.load(tmp_path / "m").inputs == compiled.inputs
+
+
+def test_intermediate_values_without_room_are_refused(monkeypatch):
+    from autosched.graph import executor
+
+    def full(shape, dtype):
+        raise MemoryError(f"Unable to allocate {shape} of {dtype}")
+
+    x = graph.var("x", (3,))
+    mod = graph.module(main=graph.function([x], op.softmax(op.exp(x))))
+    monkeypatch.setattr(executor, "empty", full)
+    with pytest.raises(BuildError, match=r"intermediate values of the model take .* bytes"):
+        graph.build(mod)
 
 
 def test_params_make_inputs_constants(rng):

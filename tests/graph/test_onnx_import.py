@@ -193,6 +193,8 @@ def test_a_hundred_thousand_mutated_models_are_read_or_refused():
          r"ai\.onnx\.ml\.Relu\): this operator is not supported: the file has no function for it"),
         (lambda m: m.graph.node.extend([m.graph.node[0]] * 1_000_000),
          "has 1000001 nodes; more than 100000 nodes are not read"),
+        (lambda m: m.graph.input.extend([m.graph.input[0]] * 200_000),
+         "has 200001 inputs; at most 100000 are read"),
         (lambda m: m.graph.input[0].type.tensor_type.shape.dim.extend(
             [m.graph.input[0].type.tensor_type.shape.dim[0]] * 100), "has 102 axes; at most 32"),
         (lambda m: m.graph.initializer.add(
@@ -211,6 +213,43 @@ def test_absurd_models_are_refused_at_once(change, message):
     change(proto)
     with pytest.raises(graph.Unsupported, match=message):
         from_onnx(proto.SerializeToString())
+
+
+@pytest.mark.parametrize("op", ["Concat", "Sum", "Max"])
+def test_operators_of_hundreds_of_arguments(op, rng):
+    """An unrolled recurrence puts its steps together so; one expression of them is too deep."""
+    x, y = rng.standard_normal((2, 2, 1)).astype("f4")
+    names = [*["x", "y"] * 110, "x"]
+    attrs = {"axis": 1} if op == "Concat" else {}
+    node = helper.make_node(op, names, ["z"], **attrs)
+    mod = from_onnx(model([node], [info("x", [2, 1]), info("y", [2, 1])], [info("z", None)]))
+    parts = [x, y] * 110 + [x]
+    want = {"Concat": np.concatenate(parts, 1), "Sum": np.sum(parts, 0), "Max": np.maximum(x, y)}
+    np.testing.assert_allclose(graph.evaluate(mod, "main", x, y), want[op], rtol=1e-4)
+
+
+def test_a_split_into_hundreds_of_pieces(rng):
+    x = rng.standard_normal((2, 300)).astype("f4")
+    sizes = np.array([2, 4] * 50)
+    for weights, names in (({}, ["x"]), ({"sizes": sizes}, ["x", "sizes"])):
+        node = helper.make_node("Split", names, [f"y{n}" for n in range(100)], axis=-1)
+        results = [info(f"y{n}", None) for n in (1, 99)]
+        mod = from_onnx(model([node], [info("x", [2, 300])], results, weights))
+        second, last = graph.evaluate(mod, "main", x)
+        ends = np.cumsum(sizes if weights else [3] * 100)
+        np.testing.assert_array_equal(second, x[:, ends[0] : ends[1]])
+        np.testing.assert_array_equal(last, x[:, ends[98] :])
+
+
+def test_types_of_many_arguments_are_not_all_named():
+    node = helper.make_node("Concat", ["x"] * 60 + ["w"], ["y"], axis=0)
+    proto = model([node], [X], [Y], {"w": np.zeros((1, 4), "f4")})
+    with pytest.raises(graph.Unsupported, match=r"shapes \(2, 3\) and \(1, 4\)"):
+        from_onnx(proto)
+    proto = model([helper.make_node("Max", ["x"] * 60 + ["w"], ["y"])], [X], [Y], {"w": [1]})
+    with pytest.raises(graph.Unsupported, match=r"float32\"\), and 53 more\)") as e:
+        from_onnx(proto)
+    assert len(str(e.value)) < 600
 
 
 def test_names_that_are_no_text_do_no_harm():

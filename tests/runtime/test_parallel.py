@@ -234,14 +234,18 @@ def test_spin_is_a_duration() -> None:
 
 
 @pytest.mark.parametrize(
-    ("triple", "pause", "futex"),
-    [("x86_64-unknown-linux-gnu", "pause", "$202"), ("aarch64-unknown-linux-gnu", "isb", "#98")],
+    ("triple", "pause", "futex", "mode"),
+    [
+        ("x86_64-unknown-linux-gnu", "pause", "$202", "ldmxcsr"),
+        ("aarch64-unknown-linux-gnu", "isb", "#98", "FPCR"),
+    ],
 )
-def test_ir_for_export(triple: str, pause: str, futex: str) -> None:
+def test_ir_for_export(triple: str, pause: str, futex: str, mode: str) -> None:
     target = Target(f"llvm -mtriple={triple}")
     text = assembly(parallel.runtime_ir(triple), target, "full")
     assert pause in text
     assert futex in text
+    assert mode in text
     assert "@" + parallel.SYMBOL in parallel.runtime_ir(triple)
 
 

@@ -18,7 +18,8 @@ ModelLike = Union[str, "os.PathLike[str]", bytes, "onnx.ModelProto"]
 @dataclass(frozen=True)
 class Bounds:
     """What a file may ask for: `bytes` of the file, `nodes` with those of subgraphs and function
-    bodies, `depth` of subgraphs and functions, `elements` and `rank` of one value.
+    bodies (and as many inputs, outputs and constants), `depth` of subgraphs and functions,
+    `elements` and `rank` of one value.
 
     Import allocates the file, its constants once more, and up to 64 KiB a node: no value is
     computed that has more than `fold.SMALL` elements.
@@ -70,6 +71,10 @@ def load(model: ModelLike, bounds: Bounds) -> tuple[onnx.ModelProto, Path | None
             f"the model has {len(proto.graph.node)} nodes; more than {bounds.nodes} nodes are not "
             "read"
         )
+    g = proto.graph
+    for what, found in (("inputs", g.input), ("outputs", g.output), ("constants", g.initializer)):
+        if len(found) > bounds.nodes:
+            raise Unsupported(f"the model has {len(found)} {what}; at most {bounds.nodes} are read")
     return proto, folder
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -146,11 +147,7 @@ def input_type(
 def dtype_name(number: int | str, where: str) -> str:
     """The dtype that a number of ONNX's, or its name in the first opsets, stands for. Raises
     Unsupported."""
-    import onnx
-
-    numbers = onnx.TensorProto.DataType
-    names = {v: k.lower() for k, v in numbers.items()}
-    name = number.lower() if isinstance(number, str) else names.get(number, "")
+    name = number.lower() if isinstance(number, str) else _element_types().get(number, "")
     found = {"float": "float32", "double": "float64"}.get(name, name)
     if found not in dtypes.ARITHMETIC:
         raise Unsupported(
@@ -158,6 +155,14 @@ def dtype_name(number: int | str, where: str) -> str:
             f"{', '.join(dtypes.ARITHMETIC)}"
         )
     return found
+
+
+@cache
+def _element_types() -> dict[int, str]:
+    """Names of element types by ONNX's numbers."""
+    import onnx
+
+    return {v: k.lower() for k, v in onnx.TensorProto.DataType.items()}
 
 
 def type_proto(t: TensorType) -> onnx.TypeProto:

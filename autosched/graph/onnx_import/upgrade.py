@@ -11,6 +11,7 @@ import numpy as np
 from autosched.graph.errors import Unsupported
 from autosched.graph.fold import constant
 from autosched.graph.ir import Atom, Const, tensor_type
+from autosched.graph.onnx_import.many import MANY, gathered, pieces, split_sizes
 from autosched.graph.onnx_import.scope import Scope
 from autosched.graph.onnx_import.tensors import dtype_name
 from autosched.graph.spec import frozen
@@ -186,10 +187,27 @@ def _top_k(old: Old) -> Upgraded | None:
     return Upgraded("TopK", [old.args[0], k], old.attrs)
 
 
-def _split(old: Old) -> None:
-    pieces = old.attrs.get("num_outputs", old.outputs)
-    if pieces != old.outputs:
-        old.refuse(f"attribute num_outputs is {pieces}; the node has {old.outputs} outputs")
+def _split(old: Old) -> Upgraded | None:
+    count = old.attrs.get("num_outputs", old.outputs)
+    if count != old.outputs:
+        old.refuse(f"attribute num_outputs is {count}; the node has {old.outputs} outputs")
+    if old.outputs <= MANY:
+        return None
+    shape, axis = old.known(0), old.attrs.get("axis", 0)
+    given = old.args[1] if len(old.args) > 1 else None
+    extent = shape[axis] if -len(shape) <= axis < len(shape) else -1
+    sizes = split_sizes(extent, old.outputs, given, old.attrs.get("split"))
+    if sizes is None or old.args[0] is None:
+        return None  # the operator says what is wrong
+    first, *rest = pieces(old.args[0], sizes, axis, old.one)
+    return Upgraded("Identity", [first], {}, more=rest)
+
+
+def _many(old: Old) -> Upgraded | None:
+    """Operators that may be applied to parts of their arguments first."""
+    if len(old.args) <= MANY or None in old.args:
+        return None
+    return Upgraded(old.name, gathered(old.name, old.args, old.attrs, old.one), old.attrs)
 
 
 def _fused_matmul(old: Old) -> Upgraded:
@@ -316,6 +334,7 @@ RULES: dict[str, Callable[[Old], Upgraded | None]] = {
     "Range": _range,
     "Resize": _resize,
     "Split": _split,
+    **dict.fromkeys(("Concat", "Max", "Min", "Sum"), _many),
     "TopK": _top_k,
     "Upsample": _upsample,
     "com.microsoft.FusedConv": _fused("Conv"),

@@ -287,8 +287,10 @@ def pad_operator(
     for n, axis in enumerate(along):
         before[axis], after[axis] = pads[n], pads[n + len(along)]
     if mode == "constant":
+        # Negative ones cut elements off.
         if min(*before, *after) < 0:
-            raise Unsupported(f"attribute pads is {tuple(pads)}; negative ones cut elements off")
+            x = _cut(x, before, after)
+            before, after = ([max(p, 0) for p in side] for side in (before, after))
         number = te.const(value if dtypes.is_float(x.dtype) else int(value), x.dtype)
         return pad(x, before, after, number if fill is None else _scalar(fill))
     shape = [n + b + a for n, b, a in zip(x.shape, before, after, strict=True)]
@@ -315,6 +317,18 @@ def pad_operator(
         lambda *at: x(*map(place, at, x.shape, before, after)),
         "pad",
     )
+
+
+def _cut(x: TensorLike, before: Ints, after: Ints) -> TensorLike:
+    """x without what negative pads cut off. Raises Unsupported where nothing is left."""
+    first = [max(-p, 0) for p in before]
+    shape = [n - f - max(-p, 0) for n, f, p in zip(x.shape, first, after, strict=True)]
+    if any(isinstance(n, int) and n <= 0 for n in shape):
+        raise Unsupported(
+            f"attribute pads is {(*before, *after)}, which cuts off all of the shape {x.shape}"
+        )
+    return View(shape, x.dtype, lambda *at: x(*(i + f for i, f in zip(at, first, strict=True))),
+                "cut")  # fmt: skip
 
 
 def _scalar(x: TensorLike) -> Any:

@@ -32,7 +32,7 @@ UNARY: dict[str, Callable[[Any], Any]] = {
     "Relu": lambda x: te.max(x, te.const(0, x.dtype)),
     "Round": te.round,
     "Sigmoid": te.sigmoid,
-    "Sign": lambda x: te.cast(x > 0, x.dtype) - te.cast(x < 0, x.dtype),
+    "Sign": lambda x: _sign(x),
     "Sin": te.sin,
     "Softplus": lambda x: te.max(x, 0.0) + te.log(1.0 + te.exp(-te.abs(x))),
     "Softsign": lambda x: x / (1.0 + te.abs(x)),
@@ -56,8 +56,14 @@ def _pow(a: Expr, b: Expr) -> Expr:
     if number in (2, 3) and dtypes.is_float(a.dtype):
         return a * a if number == 2 else a * a * a
     if number == 0.5 and dtypes.is_float(a.dtype):
-        return te.sqrt(a)
+        # As pow of C has it, and onnxruntime.
+        return te.select(a == te.const(-inf, a.dtype), te.const(inf, a.dtype), te.sqrt(a))
     return te.cast(te.power(te.cast(a, kind), te.cast(b, kind)), a.dtype)
+
+
+def _sign(x: Expr) -> Expr:
+    found = te.cast(x > 0, x.dtype) - te.cast(x < 0, x.dtype)
+    return te.select(x == x, found, x) if dtypes.is_float(x.dtype) else found
 
 
 def _double(function: Callable[[Any], Any]) -> Callable[[Any], Any]:

@@ -12,13 +12,21 @@ from autosched.graph.ops.tensors import TensorLike, View, constant, parameter
 from autosched.graph.ops.views import transpose
 from autosched.te.tensor import Tensor
 
-ACTIVATIONS: dict[str, Callable[[Any], Any]] = {
-    "HardSigmoid": lambda x: te.max(te.min(x * 0.2 + 0.5, 1.0), 0.0),
-    "Relu": lambda x: te.max(x, 0.0),
-    "Sigmoid": te.sigmoid,
-    "Softsign": lambda x: x / (1.0 + te.abs(x)),
-    "Tanh": te.tanh,
+Activation = Callable[[Any], Any]
+ACTIVATIONS: dict[str, tuple[tuple[float, ...], Callable[..., Any]]] = {
+    "Affine": ((1.0, 0.0), lambda x, a, b: x * a + b),
+    "Elu": ((1.0,), lambda x, a: te.select(x < 0, (te.exp(x) - 1.0) * a, x)),
+    "HardSigmoid": ((0.2, 0.5), lambda x, a, b: te.max(te.min(x * a + b, 1.0), 0.0)),
+    "LeakyRelu": ((0.01,), lambda x, a: te.select(x < 0, x * a, x)),
+    "Relu": ((), lambda x: te.max(x, 0.0)),
+    "ScaledTanh": ((1.0, 1.0), lambda x, a, b: te.tanh(x * b) * a),
+    "Sigmoid": ((), te.sigmoid),
+    "Softplus": ((), lambda x: te.max(x, 0.0) + te.log(1.0 + te.exp(-te.abs(x)))),
+    "Softsign": ((), lambda x: x / (1.0 + te.abs(x))),
+    "Tanh": ((), te.tanh),
+    "ThresholdedRelu": ((1.0,), lambda x, a: te.select(x > a, x, te.const(0, x.dtype))),
 }
+"""Defaults of alpha and beta, as many as an activation has, and what it computes."""
 
 
 class Layer:
@@ -127,13 +135,6 @@ def _directions(direction: str, count: int) -> list[bool]:
     return found
 
 
-def _refuse(clip: float | None, *numbers: Any) -> None:
-    if clip is not None:
-        raise Unsupported("attribute clip is not supported")
-    if any(numbers):
-        raise Unsupported("attributes activation_alpha and activation_beta are not supported")
-
-
 def _batch_inner(t: TensorLike | None) -> Any:
     """With its first two axes exchanged: layout 1 has the batch first."""
     return None if t is None else transpose(t, perm=[1, 0, *range(2, len(t.shape))])
@@ -144,7 +145,15 @@ def _batch_outer(y: TensorLike, states: Sequence[TensorLike]) -> tuple[TensorLik
     return transpose(y, perm=[2, 0, 1, 3]), *(_batch_inner(s) for s in states)
 
 
-def _activations(given: Sequence[str] | None, default: Sequence[str], n: int) -> list[Any]:
+def _activations(
+    given: Sequence[str] | None,
+    default: Sequence[str],
+    n: int,
+    clip: float | None,
+    *params: Sequence[float] | None,
+) -> list[Activation]:
+    """The activations of `n` directions, of what `clip` bounds. `params` are the alphas and betas:
+    each is the next activation's that has one, the defaults come last."""
     names = list(given or [*default] * n)
     wrong = [a for a in names if a not in ACTIVATIONS]
     if wrong or len(names) != len(default) * n:
@@ -152,10 +161,31 @@ def _activations(given: Sequence[str] | None, default: Sequence[str], n: int) ->
             f"attribute activations is {tuple(names)}; expected {len(default)} a direction of "
             f"{', '.join(ACTIVATIONS)}"
         )
-    return [ACTIVATIONS[a] for a in names]
+    left = [list(p or ()) for p in params]
+    made: dict[tuple[str, tuple[float, ...]], Activation] = {}
+    found = []
+    for name in names:
+        defaults, compute = ACTIVATIONS[name]
+        numbers = tuple(p.pop(0) if p else d for p, d in zip(left, defaults, strict=False))
+        found.append(made.setdefault((name, numbers), _clipped(compute, numbers, clip)))
+    if any(left):
+        raise Unsupported(
+            f"attributes activation_alpha and activation_beta are {params}; the activations "
+            f"{', '.join(names)} take fewer"
+        )
+    return found
 
 
-def _function(layer: Layer, d: Any, functions: Sequence[Callable[[Any], Any]], x: Any) -> Any:
+def _clipped(
+    compute: Callable[..., Any], numbers: Sequence[float], clip: float | None
+) -> Activation:
+    """An activation with its numbers; what it takes lies in [-clip, clip]."""
+    if clip is None:
+        return lambda x: compute(x, *numbers)
+    return lambda x: compute(te.max(te.min(x, clip), -clip), *numbers)
+
+
+def _function(layer: Layer, d: Any, functions: Sequence[Activation], x: Any) -> Any:
     """An activation of x, that of direction d."""
     if all(f is functions[0] for f in functions):
         return functions[0](x)
@@ -183,13 +213,11 @@ def lstm(
     layout: int = 0,
 ) -> Any:
     """Long short-term memory; gates in the order input, output, forget, cell."""
-    _refuse(clip, activation_alpha, activation_beta)
     if layout:
         x, initial_h, initial_c = map(_batch_inner, (x, initial_h, initial_c))
-    if input_forget:
-        raise Unsupported("attribute input_forget is 1; only 0 is supported")
     turned = _directions(direction, int(w.shape[0]))
-    functions = _activations(activations, ("Sigmoid", "Tanh", "Tanh"), len(turned))
+    params = clip, activation_alpha, activation_beta
+    functions = _activations(activations, ("Sigmoid", "Tanh", "Tanh"), len(turned), *params)
     layer = Layer(x, w, r, b, lengths, 4, turned)
     known = layer.known()
     h, c = (te.placeholder(layer.rows, x.dtype, name) for name in "hc")
@@ -209,8 +237,10 @@ def lstm(
             return _function(layer, d, functions[k::3], e)
 
         before = c(t - 1, d, n, j)
-        cell = apply(0, gate(2) + peep(2, before)) * before
-        cell = cell + apply(0, gate(0) + peep(0, before)) * apply(1, gate(3))
+        taken = apply(0, gate(0) + peep(0, before))
+        left = 1.0 - taken if input_forget else apply(0, gate(2) + peep(2, before))
+        cell = left * before
+        cell = cell + taken * apply(1, gate(3))
         made = apply(0, gate(1) + peep(1, cell)) * apply(2, cell)
         old = h(t - 1, d, n, j)
         return layer.kept(t, d, n, made, old), layer.kept(t, d, n, cell, before)
@@ -240,11 +270,11 @@ def gru(
     linear_before_reset: int = 0,
 ) -> Any:
     """Gated recurrent unit; gates in the order update, reset, hidden."""
-    _refuse(clip, activation_alpha, activation_beta)
     if layout:
         x, initial_h = map(_batch_inner, (x, initial_h))
     turned = _directions(direction, int(w.shape[0]))
-    functions = _activations(activations, ("Sigmoid", "Tanh"), len(turned))
+    params = clip, activation_alpha, activation_beta
+    functions = _activations(activations, ("Sigmoid", "Tanh"), len(turned), *params)
     layer = Layer(x, w, r, b, lengths, 3, turned)
     known = layer.known()
     h = te.placeholder(layer.rows, x.dtype, "h")
@@ -300,11 +330,11 @@ def rnn(
     layout: int = 0,
 ) -> Any:
     """A recurrent layer with one gate."""
-    _refuse(clip, activation_alpha, activation_beta)
     if layout:
         x, initial_h = map(_batch_inner, (x, initial_h))
     turned = _directions(direction, int(w.shape[0]))
-    functions = _activations(activations, ("Tanh",), len(turned))
+    params = clip, activation_alpha, activation_beta
+    functions = _activations(activations, ("Tanh",), len(turned), *params)
     layer = Layer(x, w, r, b, lengths, 1, turned)
     known = layer.known()
     h = te.placeholder(layer.rows, x.dtype, "h")

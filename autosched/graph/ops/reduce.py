@@ -140,7 +140,8 @@ def best_index(
     ) -> Any:
         at_axis = normal_axis(axis, len(x.shape))
         n: Any = x.shape[at_axis]
-        none: Any = -1 if select_last_index else n
+        # The index of no element, which stands where all are NaN, or none is better than the worst.
+        none: Any = n - 1 if select_last_index else 0
 
         def combine(a: Any, b: Any) -> Any:
             later = b[1] > a[1] if select_last_index else b[1] < a[1]

@@ -138,6 +138,10 @@ def stft(
     return np.stack([made.real, made.imag], axis=-1).astype(x.dtype)
 
 
+SAMPLES = 1 << 26
+"""Samples of one box of RoiAlign, in all channels: data say how large a box is."""
+
+
 @host_operator(
     "RoiAlign",
     lambda x, rois, batch, *, output_height=1, output_width=1, **_: [
@@ -166,6 +170,12 @@ def roi_align(
         sizes = [y1 - y0, x1 - x0] if half else [max(y1 - y0, 1.0), max(x1 - x0, 1.0)]
         bins = [sizes[0] / output_height, sizes[1] / output_width]
         counts = [sampling_ratio if sampling_ratio > 0 else max(int(np.ceil(s)), 1) for s in bins]
+        samples_taken = out[r].size * counts[0] * counts[1]
+        if samples_taken > SAMPLES:
+            raise Unsupported(
+                f"box {r}, {box.tolist()}, takes {samples_taken} samples; at most {SAMPLES} are "
+                "taken: cut boxes to their image, or set the attribute sampling_ratio"
+            )
         ys = y0 + (np.arange(output_height * counts[0]) + 0.5) * bins[0] / counts[0]
         xs = x0 + (np.arange(output_width * counts[1]) + 0.5) * bins[1] / counts[1]
         weights, places = zip(*(_neighbours(p, n) for p, n in ((ys, x.shape[2]), (xs, x.shape[3]))),

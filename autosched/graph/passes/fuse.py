@@ -39,6 +39,8 @@ from autosched.tir.module import IRModule
 MAX_OPERATORS = 32
 MAX_PARAMS = 12
 """Of one group: past these, registers and stack get short."""
+MAX_VIEWS = 32
+"""Views one behind the other through which a group reads: the index of each stands in the next."""
 _RANK = {"anchor": 0, "reduction": 1, "map": 2, "pointwise": 3}
 """Who chooses its neighbours first."""
 NOWHERE = -1
@@ -77,8 +79,26 @@ class Groups:
         self.of: dict[int, int] = {}
         self.members: dict[int, list[int]] = {}
         self.tip: dict[int, int] = {}
+        self.stored = self._stored()
         self._dominators()
         self._form()
+
+    def _stored(self) -> set[int]:
+        """Views that are stored, like what is computed: each last one of MAX_VIEWS in a row."""
+        stored: set[int] = set()
+        depth = [0] * len(self.nodes)
+        for n, node in enumerate(self.nodes):
+            if node.kind == "view":
+                depth[n] = 1 + max((depth[made] for made in self.sources(node.binding.value)),
+                                   default=0)  # fmt: skip
+                if depth[n] == MAX_VIEWS:
+                    depth[n] = 0
+                    stored.add(n)
+        return stored
+
+    def through(self, n: int) -> bool:
+        """Whether what reads a binding reads through it, as it is a view that is not stored."""
+        return self.nodes[n].kind == "view" and n not in self.stored
 
     def sources(self, value: Value) -> Iterator[int]:
         """The bindings whose results a value reads, each once."""
@@ -196,7 +216,7 @@ class Groups:
             if user in seen:
                 continue
             seen.add(user)
-            if self.nodes[user].kind == "view" and user not in self.results:
+            if self.through(user) and user not in self.results:
                 stack += self.users[user]
             else:
                 out.add(user)
@@ -208,7 +228,7 @@ class Groups:
         stack = list(members)
         while stack:
             for made in self.sources(self.nodes[stack.pop()].binding.value):
-                if made not in found and self.nodes[made].kind == "view":
+                if made not in found and self.through(made):
                     found.add(made)
                     stack.append(made)
         return sorted(found)
@@ -260,13 +280,16 @@ class _Fuser:
         return value
 
     def _views_needed(self, groups: Groups) -> set[int]:
-        """Views whose results are needed as they are: by the caller, or on the host."""
+        """Views whose results are needed as they are: by the caller, on the host, or as they are
+        stored."""
         return {
             n
             for n, node in enumerate(groups.nodes)
             if node.kind == "view"
             and (
-                n in groups.results or any(groups.nodes[u].kind == "host" for u in groups.users[n])
+                n in groups.results
+                or n in groups.stored
+                or any(groups.nodes[u].kind == "host" for u in groups.users[n])
             )
         }
 

@@ -1,0 +1,105 @@
+"""Attributes at their edges, and numbers that are none: what onnxruntime computes, by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from graph_models import node_model
+
+from autosched import graph
+
+INF, NAN = np.inf, np.nan
+
+
+def run(op, inputs, outputs=1, opset=17, compiled=False, **attrs):
+    """The results of one node, by the evaluator or compiled."""
+    proto, arrays = node_model(op, inputs, outputs, opset, **attrs)
+    mod = graph.from_onnx(proto)
+    made = graph.build(mod)(*arrays) if compiled else graph.evaluate(mod, "main", *arrays)
+    return made if isinstance(made, tuple) else (made,)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_negative_pads_cut_elements_off(compiled, rng):
+    x = rng.standard_normal((2, 6, 7)).astype("f4")
+    proto, _ = node_model("Pad", [x], 1, 2, pads=[0, -1, 2, -1, -2, -3], value=1.5)
+    mod = graph.from_onnx(proto)
+    y = graph.build(mod)(x)[0] if compiled else graph.evaluate(mod, "main", x)
+    want = np.pad(x[:1, 1:4, :4], ((0, 0), (0, 0), (2, 0)), constant_values=1.5)
+    np.testing.assert_array_equal(y, want)
+
+
+def test_pads_that_cut_all_off_are_refused(rng):
+    proto, _ = node_model("Pad", [np.zeros((2, 3), "f4")], 1, 2, pads=[0, -2, 0, -1])
+    with pytest.raises(graph.Unsupported, match=r"pads is \(0, -2, 0, -1\), which cuts off all"):
+        graph.from_onnx(proto)
+
+
+def sigmoid(x):
+    return 1 / (1 + np.exp(-x))
+
+
+def test_clip_bounds_what_activations_take(rng):
+    x = rng.standard_normal((4, 2, 3)).astype("f4")
+    w, r = (rng.standard_normal((1, 5, k)).astype("f4") for k in (3, 5))
+    y, _ = run("RNN", [x, w, r], 2, hidden_size=5, clip=0.4)
+    h = np.zeros((2, 5))
+    for t in range(4):
+        h = np.tanh(np.clip(x[t] @ w[0].T + h @ r[0].T, -0.4, 0.4))
+        np.testing.assert_allclose(y[t, 0], h, rtol=1e-5, atol=1e-6)
+
+
+def test_each_activation_takes_the_next_alpha_and_beta_that_it_has(rng):
+    x = rng.standard_normal((1, 2, 3)).astype("f4")
+    w, r = (rng.standard_normal((2, 8, k)).astype("f4") for k in (3, 2))
+    names = ["HardSigmoid", "Tanh", "LeakyRelu", "Sigmoid", "Elu", "Affine"]
+    y, _, c = run("LSTM", [x, w, r], 3, hidden_size=2, direction="bidirectional",
+                  activations=names, activation_alpha=[0.3, 0.1, 0.7],
+                  activation_beta=[0.4], input_forget=1)  # fmt: skip
+    forward, backward = (np.split(x[0] @ w[d].T, 4, -1) for d in range(2))
+    hard = [np.clip(0.3 * g + 0.4, 0, 1) for g in forward[:2]]
+    cell = hard[0] * np.tanh(forward[3])
+    want = hard[1] * np.where(cell < 0, 0.1 * cell, cell)
+    np.testing.assert_allclose(y[0, 0], want, rtol=1e-4, atol=1e-6)
+    elu = np.where(backward[3] < 0, 0.7 * np.expm1(backward[3]), backward[3])
+    cell = sigmoid(backward[0]) * elu
+    np.testing.assert_allclose(c[1], cell, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(y[0, 1], sigmoid(backward[1]) * cell, rtol=1e-4, atol=1e-6)
+    with pytest.raises(graph.Unsupported, match="the activations Tanh take fewer"):
+        run("RNN", [x, w[:1, :2], r[:1, :2]], 2, activations=["Tanh"], activation_alpha=[1.0])
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_nan_and_infinity_flow(compiled):
+    x = np.array([1, NAN, INF, -INF, -2, 0], "f4")
+    (sign,) = run("Sign", [x], compiled=compiled)
+    np.testing.assert_array_equal(sign, [1, NAN, 1, -1, -1, 0])
+    proto, _ = node_model("Pow", [x, np.float32(0.5)], 1)
+    mod = graph.from_onnx(proto)
+    root = graph.build(mod, params={"i1": np.float32(0.5)})(x)[0]
+    np.testing.assert_array_equal(root, [1, NAN, INF, INF, NAN, 0])
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("op", ["ArgMax", "ArgMin"])
+def test_the_index_of_the_best_is_one_of_the_axis(op, compiled):
+    x = np.array([[NAN] * 3, [1, 3, 3], [NAN, 2, 2], [INF] * 3, [-INF] * 3], "f4")
+    first = {"ArgMax": [0, 1, 1, 0, 0], "ArgMin": [0, 0, 1, 0, 0]}[op]
+    last = {"ArgMax": [2, 2, 2, 2, 2], "ArgMin": [2, 0, 2, 2, 2]}[op]
+    for want, by in ((first, 0), (last, 1)):
+        (y,) = run(op, [x], compiled=compiled, axis=1, keepdims=0, select_last_index=by)
+        assert y.tolist() == want
+
+
+def test_a_box_with_a_thousand_million_samples_is_refused():
+    x, batch = np.ones((1, 1, 4, 4), "f4"), np.array([0])
+    box = np.array([[0, 0, 1e9, 1e9]], "f4")
+    with pytest.raises(graph.Unsupported, match=r"RoiAlign: box 0, .* at most 67108864"):
+        run("RoiAlign", [x, box, batch], output_height=2, output_width=2)
+    with pytest.raises(graph.Unsupported, match=r"RoiAlign: .*infinity"):
+        run(
+            "RoiAlign",
+            [x, np.array([[0, 0, INF, 4]], "f4"), batch],
+            output_height=2,
+            output_width=2,
+        )
