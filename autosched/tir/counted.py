@@ -104,15 +104,15 @@ def _one_number(
 ) -> _Number | None:
     """The axes and predicates over a single loop, the number of whose digits they are sums, which
     these loops, outermost first, count up from 0; None if they are not."""
-    found = [d for form in _forms(axes, predicates) for d in _digits_in(form)]
+    found = [d for form in _forms(axes, predicates) for d in digits_in(form)]
     for base in dict.fromkeys(d.base for d in found):
         if loops.keys() - set(base.variables()):
             continue
-        reach, left, tails = _counted(base, predicates, loops)
+        reach, left, tails = count_of(base, predicates, loops)
         if reach == 0:
             continue
         number = Var("n")
-        over = [_over(form, base, loops, tails, number) for form in _forms(axes, left)]
+        over = [over_number(form, base, loops, tails, number) for form in _forms(axes, left)]
         forms = [form for form in over if form is not None]
         if len(forms) == len(over):
             kinds = [it for it, _ in axes]
@@ -125,14 +125,14 @@ def _one_number(
     return None
 
 
-def _digits_in(form: Affine) -> list[Digit]:
+def digits_in(form: Affine) -> list[Digit]:
     """The form as one digit, or else its terms."""
     whole = as_digit(form)
     found = [whole] if whole else [as_digit(Affine.of(atom)) for atom, _ in form.terms]
     return [d for d in found if d is not None]
 
 
-def _over(
+def over_number(
     form: Affine, base: Affine, loops: dict[Var, int], tails: Sequence[Tail], number: Var
 ) -> Affine | None:
     """The form as a sum of digits of `number`, the value of `base`."""
@@ -149,7 +149,7 @@ def _over(
     return out
 
 
-def _counted(
+def count_of(
     base: Affine, predicates: Sequence[Predicate], loops: dict[Var, int]
 ) -> tuple[int, list[Predicate], list[Tail]]:
     """The n for which the loops, in their order, take a form through 0, 1, ... n - 1 at the points

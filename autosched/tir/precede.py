@@ -17,7 +17,7 @@ from collections.abc import Collection, Sequence
 from autosched.tir.affine import Affine, Digit, Int, always, is_zero, same_int
 from autosched.tir.expr import Var
 from autosched.tir.linear import DigitKey, plus, without
-from autosched.tir.nodes import Access, For, Predicate, Site, kind_vars
+from autosched.tir.nodes import Access, Block, For, Predicate, Site, kind_vars
 from autosched.tir.prove import Facts
 from autosched.tir.region import common_loops
 from autosched.tir.size import Size
@@ -40,7 +40,8 @@ class Pair:
     `read`.
 
     `writer_first`: whether the writer stands before the reader in one iteration of shared loops.
-    `private`: loops each iteration of which has a buffer of its own.
+    `private`: loops each iteration of which has a buffer of its own. `folded`: whether an index
+    that may be a ring's is taken as one; it may also be a digit of a layout, for itself.
     """
 
     def __init__(
@@ -51,6 +52,7 @@ class Pair:
         read: Access,
         writer_first: bool,
         private: Sequence[For] = (),
+        folded: bool = True,
     ) -> None:
         self.writer, self.reader, self.writer_first = writer, reader, writer_first
         self.write, self.read = write, read
@@ -68,7 +70,7 @@ class Pair:
             if not isinstance(x, Affine) or not isinstance(y, Affine):
                 continue
             base_x, base_y = ring_base(write, n), ring_base(read, n)
-            if base_x is not None and base_y is not None:
+            if folded and base_x is not None and base_y is not None:
                 ahead = self._written(base_x) - self._read(base_y)
                 self.rings.append((ahead, write.buffer.shape[n]))
             else:
@@ -159,6 +161,8 @@ class Pair:
             form = facts.linear(gap)
             if not facts.at_most(form, 0):
                 return False
+            if sign > 0 and v in steps and not self._is_step_before(facts, gap, v):
+                return False
             if facts.at_most(form, -1):
                 first = v in steps
                 break
@@ -168,37 +172,79 @@ class Pair:
             for p in impossible
         )
 
+    def _is_step_before(self, facts: Facts, gap: Affine, loop: Var) -> bool:
+        """Whether the write is of an earlier step wherever its iteration of a loop over steps is
+        earlier (the gap is negative): a loop over other axes as well may stay in one step."""
+        steps = shared_steps(self.writer.block, self.reader.block, loop)
+        if steps is None or facts.at_most(facts.linear(-gap), 0):
+            return True
+        facts = facts.where([Predicate(gap, 0)])
+        return any(facts.at_most(facts.linear(self._renamed(x) - y), -1) for x, y in steps)
+
+
+def shared_steps(writer: Block, reader: Block, loop: Var) -> list[tuple[Affine, Affine]] | None:
+    """The bindings of the one sequential axis of each block that a loop runs over, if it runs over
+    other axes, too; empty if there are several. None of a loop over sequential axes alone."""
+    used = [
+        [
+            (it.kind, form)
+            for it, form in zip(b.iters, b.bindings, strict=True)
+            if form.uses((loop,))
+        ]
+        for b in (writer, reader)
+    ]
+    if all(kind == "sequential" for axes in used for kind, _ in axes):
+        return None
+    steps = [[form for kind, form in axes if kind == "sequential"] for axes in used]
+    return list(zip(*steps, strict=True)) if len(steps[0]) == len(steps[1]) == 1 else []
+
 
 def _bases(gap: Affine) -> list[Predicate]:
-    """What follows for x and y, and what they are quotients of, if `x // d - y // d + c`, the gap,
-    is 0: `|x - y + d * c| < d`."""
-    if len(gap.terms) != 2 or not always(gap.terms[0][1] + gap.terms[1][1] == 0):
-        return []
-    (x, p), (y, _) = gap.terms
-    if not always(p * p == 1):
-        return []
-    if isinstance(gap.const, Size) or isinstance(p, Size):
-        return []
-    low = high = -int(gap.const) * int(p)
+    """What follows for x and y, and for what they are quotients of, where the gap,
+    `p * (x // d) - p * (y // d) + rest`, is 0: `|p * (x - y) + d * rest| < |p| * d`."""
     out: list[Predicate] = []
-    while isinstance(x, Digit) and isinstance(y, Digit):
-        if x.mod is not None or y.mod is not None or not same_int(x.div, y.div):
-            break
-        if isinstance(x.div, Size):
-            break
-        # low <= x // d - y // d <= high
-        low, high = int(x.div) * low - int(x.div) + 1, int(x.div) * high + int(x.div) - 1
-        distance = x.base - y.base
-        out += [Predicate(distance, high + 1), Predicate(-distance, 1 - low)]
-        if len(x.base.terms) != 1 or len(y.base.terms) != 1:
-            break
+    terms = () if isinstance(gap.const, Size) else gap.terms
+    for k, (x, p) in enumerate(terms):
+        for n, (y, q) in enumerate(terms):
+            if n == k or not isinstance(x, Digit) or not isinstance(y, Digit):
+                continue
+            if isinstance(p, Size) or isinstance(x.div, Size) or x.mod is not None:
+                continue
+            if y.mod is not None or not always(p > 0) or not always(p + q == 0):
+                continue
+            if not same_int(x.div, y.div):
+                continue
+            rest = Affine(gap.const, tuple(t for m, t in enumerate(terms) if m not in (k, n)))
+            distance = (x.base - y.base) * p + rest * x.div
+            most = int(p) * int(x.div)
+            out += [Predicate(distance, most), Predicate(-distance, most)]
+            if len(terms) == 2 and always(p == 1):
+                out += _further(x.base, y.base, int(x.div), -int(gap.const))
+    return out
+
+
+def _further(x: Affine, y: Affine, d: int, quotient: int) -> list[Predicate]:
+    """What follows where `x // d - y // d` is `quotient`, x and y being quotients themselves."""
+    low, high = d * quotient - d + 1, d * quotient + d - 1
+    out: list[Predicate] = []
+    while len(x.terms) == len(y.terms) == 1:
+        distance = x - y
         if isinstance(distance.const, Size):
             break
-        constant = int(distance.const)
-        ((x, p),), ((y, q),) = x.base.terms, y.base.terms
+        ((a, p),), ((b, q),) = x.terms, y.terms
         if not always((p == 1) & (q == 1)):
             break
-        low, high = low - constant, high - constant
+        # low <= a - b <= high
+        low, high = low - int(distance.const), high - int(distance.const)
+        if not isinstance(a, Digit) or not isinstance(b, Digit):
+            break
+        if a.mod is not None or b.mod is not None or not same_int(a.div, b.div):
+            break
+        if isinstance(a.div, Size):
+            break
+        low, high = int(a.div) * low - int(a.div) + 1, int(a.div) * high + int(a.div) - 1
+        x, y = a.base, b.base
+        out += [Predicate(x - y, high + 1), Predicate(y - x, 1 - low)]
     return out
 
 

@@ -287,8 +287,11 @@ class Facts(Inequalities):
 
     def _between(
         self, e: Expr, reach: tuple[int, int], below: Iterable[tuple[int, Linear]] = ()
-    ) -> Linear:
-        """`e` as an atom with a range; for each (c, rest) of `below`, `c * e + rest <= 0`."""
+    ) -> Linear | None:
+        """`e` as an atom with a range; for each (c, rest) of `below`, `c * e + rest <= 0`. None
+        where it may overflow: the magnitude of the least integer has no number in its dtype."""
+        if reach[0] < dtypes.minimum(e.dtype) or reach[1] > dtypes.maximum(e.dtype):
+            return None
         key = ("opaque", *self._signature(e))
         self._ranges[key] = reach
         if key not in self._told:

@@ -8,6 +8,7 @@ from math import prod
 from autosched.tir.affine import Affine, Digit, Extents, same_int
 from autosched.tir.expr import Call, Expr, Slot, Var
 from autosched.tir.faults import READS, WRITES, Fault
+from autosched.tir.in_order import in_order
 from autosched.tir.linear import DigitKey, Key, Linear, without
 from autosched.tir.nodes import (
     Access,
@@ -21,7 +22,6 @@ from autosched.tir.nodes import (
     sites,
 )
 from autosched.tir.numbers import specialize
-from autosched.tir.precede import Pair
 from autosched.tir.printer import Names, format_access
 from autosched.tir.prove import Facts
 from autosched.tir.region import placements
@@ -80,7 +80,7 @@ def _read_fault(
         for write in writer.block.writes:
             if write.buffer is not read.buffer:
                 continue
-            if not Pair(writer, write, site, read, w < place, private).written_before():
+            if not in_order(writer, write, site, read, w < place, private):
                 return _late(block, writer.block, read, writing[0] == w and not is_param)
     return None
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from program_exprs import FLOATS, INTS, Buf, E, axis, call, cast, clamp, const, limits, load
+from program_exprs import FLOATS, INTS, Buf, E, axis, call, cast, clamp, const, limits, load, walk
 from script_programs import Axis, Loop, Program, Stage, Store, identity
 
 
@@ -518,9 +518,41 @@ def _twice(m: Maker, role: str) -> None:
     m.made(buf, min(reach), max(*reach, 54))
 
 
+def _recurrence(m: Maker, role: str) -> None:
+    """A block over a sequential axis that reads what its steps before have written, maybe summing
+    over it."""
+    back, steps, n = m.pick(1, 1, 2), m.pick(2, 3, 4, 5), m.pick(1, 2, 3, 4, 6)
+    low, high = 0 if m.dtype == "uint8" else -9, 9
+    reduces = m.chance(3)
+    buf = Buf(m.name("B"), (back + steps, n), m.dtype, role, low * 3 * reduces or low, 27)
+    loops, axes, where = m.nest([(back, "S"), (n, "S")])
+    first = clamp(m.value(axes, buf.dtype), low, high)
+    store = Store(buf, tuple(map(m.var, axes)), first)
+    m.add("b", loops=loops, axes=axes, stores=(store,), where=where)
+    spans = [(steps, "Q"), (n, "S"), *([(m.pick(2, 3), "R")] * reduces)]
+    loops, axes, where = m.nest(spans)
+    t, v = m.var(axes[0]), m.var(axes[1])
+    before = call("add", t, const(back - m.rng.randint(1, back)))
+    # Elements of other columns are there once a step is done for all of them.
+    first_is_step = loops[0].name in {x.args[0] for x in walk(axes[0].binding) if x.op == "axis"}
+    column = m.index(n, axes[1:]) if first_is_step and m.chance(2) else v
+    value: E = load(buf, before, column)
+    if m.chance(3):
+        other = call("add", t, const(back - 1))
+        value = call(m.pick("add", "max", "min"), value, load(buf, other, v))
+    value = call(m.pick("add", "sub", "mul", "max"), value, m.value(axes, buf.dtype))
+    value = clamp(value, low, high)
+    at = (call("add", t, const(back)), v)
+    m.add(
+        "q", loops=loops, axes=axes, stores=(Store(buf, at, value),), where=where,
+        reducers=("sum",) if reduces else (),
+    )  # fmt: skip
+    m.made(buf, buf.low, buf.high)
+
+
 PLANS: tuple[Callable[[Maker, str], None], ...] = (
     _whole, _whole, _parts, _parts, _over, _reduction, _reduction, _scatter, _scatter, _argmax,
-    _several, _twice,
+    _several, _twice, _recurrence,
 )  # fmt: skip
 
 

@@ -69,7 +69,7 @@ class Stage:
         yield f'{pad}with T.block("{self.name}"):'
         pad += "    "
         for a in self.axes:
-            kind = {"S": "spatial", "R": "reduce"}[a.kind]
+            kind = {"S": "spatial", "R": "reduce", "Q": "sequential"}[a.kind]
             yield f"{pad}{a.name} = T.axis.{kind}({a.extent}, {a.binding.script()})"
         if self.where is not None:
             yield f"{pad}T.where({self.where.script()})"
@@ -115,11 +115,11 @@ class Stage:
 
     def python(self) -> Iterator[str]:
         pad = "    "
-        reduced = {
-            x.args[0] for a in self.axes if a.kind == "R" for x in walk(a.binding) if x.op == "axis"
+        ordered = {
+            x.args[0] for a in self.axes if a.kind != "S" for x in walk(a.binding) if x.op == "axis"
         }
         for x in self.loops:
-            steps = f"range({x.extent})" if x.name in reduced else f"steps({x.extent})"
+            steps = f"range({x.extent})" if x.name in ordered else f"steps({x.extent})"
             yield f"{pad}for {x.name} in {steps}:"
             pad += "    "
         if self.where is not None:

@@ -148,6 +148,7 @@ OUTSIDE: dict[str, Any] = {
     "negative modulus": lambda i: te.clamp_index(B[i], 10) % (te.clamp_index(B[i], 9) - 4),
     "overflow of int64": lambda i: te.clamp_index(B[i], 9) * 2**61 // 2**61 + 1,
     "overflow of int32": lambda i: (te.max(te.min(B[i], 8), 0) + (2**31 - 8)) - (2**31 - 8),
+    "magnitude of the least integer": lambda i: te.min(te.abs(B[i]), 9),
     "data without a condition": lambda i: B[i],
 }
 
