@@ -78,8 +78,8 @@ def make_reduce(
     axes = check_axes(axis, reducer.name)
     if len(axes) > MOST_AXES:
         raise TensorExprError(
-            f"{reducer.name} reduces {len(axes)} axes; expected at most {MOST_AXES}: reduce some in "
-            "a te.compute before"
+            f"{reducer.name} reduces {len(axes)} axes; expected at most {MOST_AXES}: reduce some "
+            "in a te.compute before"
         )
     for e in source:
         inner = next((x for x in ex.walk(e) if isinstance(x, Reduce)), None)

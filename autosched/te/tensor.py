@@ -96,8 +96,8 @@ def check_shape(shape: Any, what: str) -> tuple[Extent, ...]:
         raise TensorExprError(f"shape of {what} is {shape!r}; expected a tuple of ints")
     if len(shape) > MOST_DIMENSIONS:
         raise TensorExprError(
-            f"{what} has {len(shape)} dimensions; expected at most {MOST_DIMENSIONS}, as many as an "
-            "array has"
+            f"{what} has {len(shape)} dimensions; expected at most {MOST_DIMENSIONS}, as many as "
+            "an array has"
         )
     return tuple(positive(n, f"dimension {d} of {what}") for d, n in enumerate(shape))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -63,10 +64,8 @@ def _any_attribute(value: Any) -> None:
     """Many operators with this for each of their attributes."""
     for row in list(OPERATORS.values())[::8]:
         for attribute in row.attributes:
-            try:
+            with suppress(AutoschedError):
                 call(row.name, [FOUR], {attribute: value})
-            except AutoschedError as e:
-                assert len(str(e)) > 9, (row.name, attribute)
 
 
 for n in ("avg_pool2d", "batch_flatten", "bias_add", "conv2d", "dense", "global_avg_pool2d"):
