@@ -21,6 +21,7 @@ from autosched.graph.ir import Atom, Binding, Body, Call, Const, Function, Globa
 from autosched.graph.ops.registry import python_name
 from autosched.graph.spec import frozen
 from autosched.graph.types import TensorType, Type
+from autosched.integers import as_int, plain
 from autosched.tir import dtypes
 from autosched.tir.expr import Expr
 from autosched.tir.module import IRModule
@@ -148,27 +149,62 @@ def const(value: Any, dtype: str | None = None) -> Const:
     return Const(type_of_array(array), array)
 
 
+MOST_OUTPUTS = 1 << 16
+"""Results of one call."""
+
+
 def call(name: str, args: Sequence[Any], attrs: Mapping[str, Any], outputs: int = 1) -> Any:
     """The result of an operator called on values: a Value, or a tuple of as many as `outputs`."""
-    if isinstance(outputs, bool) or not isinstance(outputs, int) or outputs < 1:
-        raise WorkloadError(f"outputs of {name} is {shown(outputs)}; expected an int from 1 up")
+    count = as_int(outputs)
+    if count is None or not 1 <= count <= MOST_OUTPUTS:
+        raise WorkloadError(
+            f"outputs of {name} is {shown(outputs)}; expected an int from 1 up to {MOST_OUTPUTS}"
+        )
     values = [_value(a, _dtype_beside(args)) for a in args]
-    if values and values[0] is None and _needs_first(name):
-        raise WorkloadError(f"the first input of {name} is None; expected a value of the graph")
+    needed = _needed(name)
+    for n, v in enumerate(values[: len(needed)]):
+        if v is None and needed[n]:
+            which = "the first input" if n == 0 else f"input {n + 1}"
+            raise WorkloadError(f"{which} of {name} is None; expected a value of the graph")
+    attrs = {k: _attribute(f"attribute {k} of {name}", v) for k, v in attrs.items()}
     made, _ = make_call(name, [None if v is None else v.atom for v in values], attrs)
-    types = infer(made, outputs)
+    types = infer(made, count)
     base = python_name(name).rstrip("_")
     variables = tuple(Var(base, t) for t in types)
     binding = Binding(variables, made)
     parents = tuple(v for v in values if v is not None)
     out = tuple(Value(v, binding, parents) for v in variables)
-    return out if outputs > 1 else out[0]
+    return out if count > 1 else out[0]
 
 
-def _needs_first(name: str) -> bool:
-    """Whether an operator has no default for its first input."""
-    first = next(iter(ops.find(name).parameters.values()), None)
-    return first is not None and first.default is inspect.Parameter.empty
+def _needed(name: str) -> list[bool]:
+    """Of an operator's inputs in order, whether each has to be given."""
+    found = ops.find(name).parameters.values()
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    return [p.default is inspect.Parameter.empty for p in found if p.kind is kind]
+
+
+DEEPEST = 4
+"""Lists in lists in an attribute."""
+
+
+def _attribute(name: str, value: Any, depth: int = 0) -> Any:
+    """An attribute as what can be compared, hashed and printed: numbers, texts and tuples."""
+    value = plain(value)
+    if isinstance(value, np.ndarray) and value.dtype.kind in "biuf":
+        value = value.tolist()
+    if isinstance(value, (list, tuple)) and depth < DEEPEST:
+        return tuple(_attribute(name, x, depth + 1) for x in value)
+    if isinstance(value, int) and not isinstance(value, bool) and not -_INT64 <= value < _INT64:
+        raise WorkloadError(f"{name} is {shown(value)}; expected an integer of 64 bits")
+    if isinstance(value, str):
+        return str.__str__(value)
+    if value is None or isinstance(value, (bool, int, float, bytes)):
+        return value
+    raise WorkloadError(f"{name} is {shown(value)}; expected a number, a text, or a list of them")
+
+
+_INT64 = 1 << 63
 
 
 def make_call(

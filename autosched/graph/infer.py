@@ -138,11 +138,11 @@ def _host_types(op: Operator, call: Call) -> tuple[TensorType, ...] | None:
         return None
     try:
         found = op.result(*known, **dict(call.attrs))
+        if found is None or any(n < 0 for shape, _ in found for n in shape):
+            return None
+        return tuple(TensorType(tuple(map(int, shape)), dtype) for shape, dtype in found)
     except (AttributeError, TypeError, ValueError, LookupError, ArithmeticError):
         return None  # a malformed call; what is wrong with it the operator says when it runs
-    if found is None or any(n < 0 for shape, _ in found for n in shape):
-        return None
-    return tuple(TensorType(tuple(map(int, shape)), dtype) for shape, dtype in found)
 
 
 def _literal(a: Atom | None) -> tuple[Any] | None:

@@ -5,7 +5,27 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from autosched.checks import instance, shown
+from autosched.errors import WorkloadError
 from autosched.graph.builder import Value, ValueLike, call
+from autosched.integers import as_int
+
+
+def _ints(name: str, values: Any) -> tuple[int, ...]:
+    """One int or several, as a tuple. Raises WorkloadError for all else."""
+    alone = as_int(values)
+    if alone is not None:
+        return (alone,)
+    found = [as_int(x) for x in values] if isinstance(values, (list, tuple)) else [None]
+    if not found or any(x is None for x in found):
+        raise WorkloadError(f"{name} is {shown(values)}; expected an int or a list of ints")
+    return tuple(x for x in found if x is not None)
+
+
+def _both(name: str, values: Any) -> tuple[int, ...]:
+    """`_ints`, one number standing for both."""
+    found = _ints(name, values)
+    return found * 2 if len(found) == 1 else found
 
 
 def dense(data: Value, weight: ValueLike) -> Value:
@@ -16,8 +36,11 @@ def dense(data: Value, weight: ValueLike) -> Value:
 
 def bias_add(data: Value, bias: Value, axis: int = 1) -> Value:
     """data plus a bias along an axis."""
-    rank = len(data.shape)
-    at = axis % rank
+    instance("the data of bias_add", data, Value, "a value of the graph", WorkloadError)
+    rank, place = len(data.shape), as_int(axis)
+    if place is None or not -rank <= place < rank:
+        raise WorkloadError(f"axis of bias_add is {shown(axis)}; the data have {rank} axes")
+    at = place % rank
     new = tuple(d for d in range(rank) if d != at)
     wide = call("Unsqueeze", (bias,), {"axes": new}) if new else bias
     found: Value = call("Add", (data, wide), {})
@@ -33,11 +56,14 @@ def conv2d(
     groups: int = 1,
 ) -> Value:
     """Convolution of data (N, C, H, W) with weight (M, C / groups, KH, KW)."""
-    given = (padding,) if isinstance(padding, int) else tuple(padding)
+    given = _ints("padding of conv2d", padding)
     pads = given * 4 if len(given) == 1 else given * 2 if len(given) == 2 else given
     attrs: dict[str, Any] = {
-        "strides": tuple(strides), "pads": pads, "dilations": tuple(dilation), "group": groups
-    }  # fmt: skip
+        "strides": _both("strides of conv2d", strides),
+        "pads": pads,
+        "dilations": _both("dilation of conv2d", dilation),
+        "group": groups,
+    }
     found: Value = call("Conv", (data, weight), attrs)
     return found
 
@@ -53,10 +79,11 @@ def batch_norm(
 
 def _pool(name: str, data: Value, size: Sequence[int], strides: Sequence[int] | None,
           padding: Sequence[int]) -> Value:  # fmt: skip
+    pads = _ints(f"padding of {name}", padding)
     attrs = {
-        "kernel_shape": tuple(size),
-        "strides": tuple(strides or size),
-        "pads": tuple(padding) * 2 if len(padding) == 2 else tuple(padding),
+        "kernel_shape": _both(f"pool_size of {name}", size),
+        "strides": _both(f"strides of {name}", size if strides is None else strides),
+        "pads": pads * 4 if len(pads) == 1 else pads * 2 if len(pads) == 2 else pads,
     }
     found: Value = call(name, (data,), attrs)
     return found

@@ -67,11 +67,20 @@ def check_axes(axis: Any, name: str) -> tuple[IterVar, ...]:
     return axes
 
 
+MOST_AXES = 36
+"""Of a reduction: with the axes of a tensor, no more than the loops that a script may nest."""
+
+
 def make_reduce(
     reducer: Reducer, source: tuple[Expr, ...], axis: Any, where: ExprLike | None
 ) -> tuple[Reduce, ...]:
     """One node an element of the tuple; `where` False counts as the identity."""
     axes = check_axes(axis, reducer.name)
+    if len(axes) > MOST_AXES:
+        raise TensorExprError(
+            f"{reducer.name} reduces {len(axes)} axes; expected at most {MOST_AXES}: reduce some "
+            "in a te.compute before"
+        )
     for e in source:
         inner = next((x for x in ex.walk(e) if isinstance(x, Reduce)), None)
         if inner is not None:

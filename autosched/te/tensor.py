@@ -83,12 +83,22 @@ def positive(value: Any, what: str) -> Extent:
     return found
 
 
+MOST_DIMENSIONS = 64
+"""Of a tensor: NumPy's arrays have no more. With the reduction axes, a nest is as deep as what a
+script may hold."""
+
+
 def check_shape(shape: Any, what: str) -> tuple[Extent, ...]:
     """`shape` (an int or a size, or a sequence of them) as a tuple of positive extents."""
     if isinstance(shape, (Expr, Size)) or as_int(shape) is not None:
         shape = (shape,)
     if not isinstance(shape, (tuple, list)):
         raise TensorExprError(f"shape of {what} is {shape!r}; expected a tuple of ints")
+    if len(shape) > MOST_DIMENSIONS:
+        raise TensorExprError(
+            f"{what} has {len(shape)} dimensions; expected at most {MOST_DIMENSIONS}, as many as "
+            "an array has"
+        )
     return tuple(positive(n, f"dimension {d} of {what}") for d, n in enumerate(shape))
 
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
-from doors import FUNC, door
+from doors import FUNC, door, kw
 
 from autosched import graph
+from autosched.errors import AutoschedError
+from autosched.graph.builder import call
+from autosched.graph.ops.registry import OPERATORS, named
 
 
 def sums() -> tuple[Any, Any, Any]:
@@ -40,3 +45,30 @@ def graph_square() -> tuple[Any, Any]:
 def _() -> Any:
     x, y, z = sums()
     return graph.function, [x, y], z, "main"
+
+
+# Operators: any argument of some, and any attribute of all of them.
+FOUR = graph.var("x", (2, 2, 4, 4))
+for n in ("relu", "add", "conv", "reduce_sum", "gather", "where", "split", "one_hot", "einsum"):
+    row = named(n)
+    assert row is not None
+    kinds = [p.kind for p in row.parameters.values()]
+    count = min(max(kinds.count(inspect.Parameter.POSITIONAL_OR_KEYWORD), 1), 3)
+    attrs = {a: None for a in row.attributes if a != "outputs"}
+    door(f"graph.op.{n}, each")(
+        lambda n=n, count=count, attrs=attrs: (getattr(graph.op, n), *[FOUR] * count, kw(**attrs))
+    )
+
+
+def _any_attribute(value: Any) -> None:
+    """Many operators with this for each of their attributes."""
+    for row in list(OPERATORS.values())[::8]:
+        for attribute in row.attributes:
+            with suppress(AutoschedError):
+                call(row.name, [FOUR], {attribute: value})
+
+
+for n in ("avg_pool2d", "batch_flatten", "bias_add", "conv2d", "dense", "global_avg_pool2d"):
+    rest = {"avg_pool2d": ((2, 2),), "bias_add": ([1.0, 1.0],), "conv2d": (FOUR,), "dense": (FOUR,)}
+    door(f"graph.nn.{n}")(lambda n=n, rest=rest: (getattr(graph.nn, n), FOUR, *rest.get(n, ())))
+door("graph.op, attributes")(lambda: (_any_attribute, 1))

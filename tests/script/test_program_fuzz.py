@@ -17,7 +17,7 @@ from script_programs import Axis as BlockAxis
 from script_programs import DuplicateError, OutOfRangeError, Program, Stage, Store
 from script_programs import Loop as Nest
 
-PARTS = 4
+PARTS = 20
 """That a hundred thousand programs are divided into, for the processes that run tests."""
 
 
@@ -37,9 +37,9 @@ def test_random_programs() -> None:
 @pytest.mark.long
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("part", range(PARTS))
-def test_twenty_thousand_programs(part: int) -> None:
-    """More by hand: `python tests/script/program_fuzz.py --programs 1000000 --jobs 2`."""
-    count = 20_000 // PARTS
+def test_a_hundred_thousand_programs(part: int) -> None:
+    """More by hand: `python tests/script/program_fuzz.py --programs 1000000 --jobs 2 --seed N`."""
+    count = 100_000 // PARTS
     first = time.time_ns() // 10**6 if "FUZZ_FRESH" in os.environ else 10**6
     check(fuzz(first + part * count, count, Shares()))
 

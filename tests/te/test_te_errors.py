@@ -248,3 +248,14 @@ def test_misuse(case: str) -> None:
     misuse, message = MISUSES[case]
     with pytest.raises(TensorExprError, match=re.escape(message)):
         misuse()
+
+
+def test_a_nest_is_no_deeper_than_a_script() -> None:
+    many = (1,) * 65
+    with pytest.raises(TensorExprError, match="has 65 dimensions; expected at most 64"):
+        te.placeholder(many, name="A")
+    with pytest.raises(TensorExprError, match="has 65 dimensions; expected at most 64"):
+        te.compute(many, lambda *i: te.const(1.0), name="B")
+    axes = [te.reduce_axis((0, 1)) for _ in range(37)]
+    with pytest.raises(TensorExprError, match="reduces 37 axes; expected at most 36"):
+        te.sum(te.const(1.0), axis=axes)

@@ -13,6 +13,8 @@ from autosched.graph.ops.tensors import TensorLike, stage
 @operator("Einsum")
 def einsum(*tensors: TensorLike, equation: str) -> Any:
     """Products of elements, summed over the letters that the result does not have."""
+    if not isinstance(equation, str):
+        raise Unsupported(f"attribute equation is {equation!r}; expected a text")
     text = equation.replace(" ", "")
     left, arrow, right = text.partition("->")
     terms = left.split(",")

@@ -136,7 +136,10 @@ def trilu(x: TensorLike, *, k: int = 0, upper: int = 1) -> Any:
 @operator("OneHot", static={1: "depth"})
 def one_hot(indices: TensorLike, values: TensorLike, *, depth: Any, axis: int = -1) -> Any:
     """values[1] where the index along a new axis is the data's, else values[0]."""
-    n = int(depth if isinstance(depth, (int, float)) else depth[0])
+    given = depth if isinstance(depth, (int, float)) else depth[0]
+    if not 1 <= given < 1 << 31:
+        raise Unsupported(f"depth is {given}; expected from 1 to 2**31 - 1")
+    n = int(given)
     along = normal_axis(axis, len(indices.shape) + 1)
     shape = [*indices.shape[:along], n, *indices.shape[along:]]
 

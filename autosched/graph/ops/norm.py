@@ -55,7 +55,7 @@ def lp_normalization(x: TensorLike, *, axis: int = -1, p: int = 2) -> Any:
     over = (normal_axis(axis, len(x.shape)),)
     if p not in (1, 2):
         raise Unsupported(f"attribute p is {p}; expected 1 or 2")
-    rule = REDUCTIONS[f"ReduceL{p}"]
+    rule = REDUCTIONS[f"ReduceL{int(p)}"]
     norm = reduced(x, over, True, rule, "norm")
 
     def element(*at: Any) -> Any:

@@ -172,6 +172,10 @@ def split(
     at = normal_axis(axis, len(x.shape))
     extent, pieces = x.shape[at], num_outputs or outputs
     if split is None:
+        if isinstance(extent, int) and not 1 <= pieces <= max(extent + 1, outputs):
+            raise Unsupported(
+                f"attribute num_outputs is {pieces}; expected from 1 to the extent {extent}"
+            )
         size = -(-extent // pieces)
         split = [min(size, extent - n * size) for n in range(pieces)]
     if sum(split) != extent:
