@@ -22,7 +22,7 @@ from autosched.tuning.callbacks import JobInfo, RecordToStore
 from autosched.tuning.pools import PoolAddress, pool_from
 from autosched.tuning.stored import stored_task
 from measure.local.build import LocalBuilder
-from records import Job, LeaseLost, Measurement, Record, StoreUnavailable, Workload, batches
+from records import TRIAL, Job, LeaseLost, Measurement, Record, StoreUnavailable, Workload, batches
 from records.leases import JobQueue
 from records.store import Store
 from records.types import PREPARING
@@ -51,6 +51,9 @@ class BatchKeeper(RecordToStore):
         self._of_workload = {job.workload_key: self._of_job[job.id] for job in jobs.values()}
         self._at: Keeper | None = None
         """The keeper of the job that is being prepared."""
+        self.deadline: float | None = None
+        """When (monotonic) the time budget is over, while none of the jobs has a trial; with trials
+        a budget that is over ends the search."""
         self.outcomes: dict[str, Outcome] = {}
 
     def history(
@@ -58,10 +61,12 @@ class BatchKeeper(RecordToStore):
     ) -> tuple[Job, list[Record]]:
         """The batch's job of that workload, and its records; it is prepared from now on."""
         self._at = self._of_workload[workload_key]
+        now, deadline = time.monotonic(), self.deadline
         self._at.heartbeat.preparing = Preparing(
-            began=time.monotonic(),
+            began=now,
             seconds=self._assignment.prepare_seconds,
             memory=self._assignment.prepare_bytes,
+            budget=None if deadline is None else max(0.0, deadline - now),
         )
         return self._at.history(workload_key, target, seed, device)
 
@@ -74,6 +79,8 @@ class BatchKeeper(RecordToStore):
             self._at = self._at if phase in PREPARING else None
 
     def on_records(self, records: Sequence[Record]) -> None:
+        if any(record.kind == TRIAL for record in records):
+            self.deadline = None
         keeper = self._of_job[records[0].job_id]
         keeper.on_records(records)
         leases = [one.lease for one in self._of_job.values()]
@@ -179,6 +186,8 @@ def _tune(
             budget = quota
             for keeper in keepers:
                 keeper.of_quota = True
+    if budget is not None and not any(job.trials_done for job in jobs):
+        receiver.deadline = time.monotonic() + budget
     tasks = [_task(store, job) for job in jobs]
     scheduler = TaskScheduler(tasks, [job.options.get("weight", 1.0) for job in jobs])
     local = PoolAddress.parse(assignment.pool).is_local

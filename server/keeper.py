@@ -12,6 +12,7 @@ from records import TRIAL, Job, Lease, Measurement, Record, StoreUnavailable, Wo
 from records.again import RESUMED
 from records.leases import JobQueue
 from records.types import HELD, LOCAL, PREPARING, STATE
+from server.leaving import Why
 
 if TYPE_CHECKING:
     from records.store import Store
@@ -94,9 +95,12 @@ class Keeper(RecordToStore):
     def on_phase(self, phase: str) -> None:
         self.patiently(lambda: self._queue.enter(self.lease, phase))
         if (preparing := self.heartbeat.preparing) is not None:
-            preparing.phase = phase
-            if phase not in PREPARING:
-                self.heartbeat.preparing = None
+            if phase in PREPARING:
+                preparing.phase = phase
+                return
+            self.heartbeat.preparing = None
+            if (reason := preparing.overrun()) is not None:  # since the heartbeat last looked
+                self.heartbeat.leaving.ask(Why.OVERRUN, reason)
 
     def on_records(self, records: Sequence[Record]) -> None:
         stored = self.patiently(lambda: self._store.add_records(list(records), lease=self.lease))

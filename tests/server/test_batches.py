@@ -104,13 +104,22 @@ def test_a_batch_is_paused_and_goes_on_and_a_member_is_cancelled(client: httpx.C
 
 
 def test_a_batch_that_is_over_early_says_why(client: httpx.Client) -> None:
-    batch_id = submit(client, 5000, MATMUL, WIDE, options={"time_budget_s": 0.5}).json()["id"]
+    batch_id = submit(client, 5000, MATMUL, WIDE, options={"early_stopping": 8}).json()["id"]
     done = wait(client, batch_id, "succeeded", "failed")
     assert done["trials_done"] < 5000
     for job in done["jobs"]:
         assert "of 5000 trials" in job["notice"], job
     cancelled = client.post(f"/v1/batches/{batch_id}/cancel").json()
     assert cancelled["states"] == done["states"], "what has ended stays"
+
+
+def test_the_time_budget_of_a_batch_counts_from_the_claim(client: httpx.Client) -> None:
+    """The process alone takes longer to start."""
+    batch_id = submit(client, 16, MATMUL, WIDE, options={"time_budget_s": 0.05}).json()["id"]
+    failed = wait(client, batch_id, "succeeded", "failed")
+    assert (failed["states"], failed["trials_done"]) == ({"failed": 2}, 0)
+    for job in failed["jobs"]:
+        assert "the time budget was over in the phase" in job["error"]
 
 
 def test_what_is_no_batch_is_refused(client: httpx.Client) -> None:

@@ -20,10 +20,13 @@ from pages_data import Jobs
 from playwright.sync_api import Page, expect
 from serving import serving
 
-from records import JobQueue, Store
+from records import JobQueue, Store, batches
+from records.submissions import Submission
 from server.settings import Settings
 
 pytestmark = pytest.mark.skipif(browsers.missing() is not None, reason=str(browsers.missing()))
+
+BATCH = "b" * 32
 
 expect.set_options(timeout=PATIENCE)
 
@@ -37,7 +40,29 @@ def browser():
 @pytest.fixture(scope="module")
 def database(tmp_path_factory) -> tuple[Path, Jobs]:
     path = tmp_path_factory.mktemp("pages") / "tuning.db"
-    return path, pages_data.fill(path)
+    jobs = pages_data.fill(path)
+    with Store(path) as store:
+        _add_batch(store, jobs)
+    return path, jobs
+
+
+def _add_batch(store: Store, jobs: Jobs) -> None:
+    """A batch, cancelled: its jobs are nobody's to claim."""
+    like, queue = store.job(jobs.tuned), JobQueue(store)
+    members = [
+        Submission(
+            workload=store.workload(key),
+            target=like.target,
+            seed=0,
+            trials_requested=8,
+            options={"place": place, "weight": 1.5},
+            batch_id=BATCH,
+        )
+        for place, key in enumerate((like.workload_key, "0" * 24))
+    ]
+    queue.submit_batch(members, None)
+    for job in batches.batch_of(store, BATCH).jobs:
+        queue.cancel(job.id)
 
 
 @pytest.fixture(scope="module")
@@ -86,6 +111,7 @@ def paths(database) -> list[str]:
         f"/records/{best}/listing",
         *(f"/compare?a=1&b={best}", "/login", "/roofline"),
         *(f"/jobs/{jobs.tuned}/{page}" for page in ("trials", "decisions")),
+        *("/jobs", "/batches", f"/batches/{BATCH}", "/tokens", "/docs"),
     ]
 
 
@@ -395,11 +421,11 @@ def test_no_page_is_wider_than_a_phone(opened, database):
 def test_tables_fit_a_common_phone(opened, database):
     """At 390 pixels their rows are cards: nothing has to be scrolled sideways but programs."""
     phone = {"width": 390, "height": 844}
-    wanted = ("/workers", "/workloads", "/records/", "/compare", "/tokens")
+    wanted = ("/workers", "/workloads", "/records/", "/compare", "/tokens", "/jobs", "/batches")
     there = [path for path in paths(database) if path.startswith(wanted) and "/text" not in path]
-    assert len({path.split("/")[1].partition("?")[0] for path in there} | {"tokens"}) == 5
+    assert len({path.split("/")[1].partition("?")[0] for path in there}) == len(wanted)
     with opened("/", viewport=phone, is_mobile=True, has_touch=True) as tab:
-        for path in visited(tab.page, [*there, "/tokens", "/"]):
+        for path in visited(tab.page, [*there, "/"]):
             wide = tab.page.evaluate(
                 """() => [...document.querySelectorAll(".table-scroll:not(:has(table.lines))")]
                 .filter((e) => e.scrollWidth > e.clientWidth + 1)

@@ -137,11 +137,11 @@ def test_writing_waits_for_the_database_as_long_as_the_lease_lasts(work: Work) -
 def test_the_time_of_earlier_runs_is_told_by_the_states(work: Work) -> None:
     first = work.keeper.before()
     assert first.seconds == first.of_this_run  # since the claim, by the database's clock
-    time.sleep(0.05)
-    assert work.keeper.before().seconds >= first.seconds + 0.05
+    time.sleep(0.05)  # the database's clock may tell it by whole milliseconds
+    assert work.keeper.before().seconds >= first.seconds + 0.045
     work.queue.park(work.lease)
     spent = work.keeper.before()
-    assert (spent.seconds >= 0.05, spent.of_this_run) == (True, 0.0)
+    assert (spent.seconds >= 0.045, spent.of_this_run) == (True, 0.0)
     time.sleep(0.05)
     assert work.keeper.before() == spent  # waiting costs nothing
     work.queue.claim("another", 30.0)
@@ -161,7 +161,7 @@ def test_the_time_of_earlier_runs_is_told_by_the_states(work: Work) -> None:
     work.queue.pause(work.job.id)
     work.queue.park(Lease(work.job.id, 3))
     kept = work.keeper.before()
-    assert (kept.seconds >= 0.05, kept.of_this_run) == (True, 0.0)
+    assert (kept.seconds >= 0.045, kept.of_this_run) == (True, 0.0)
     work.queue.resume(work.job.id)
     assert work.keeper.before() == kept
     work.queue.cancel(work.job.id)

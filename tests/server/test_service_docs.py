@@ -138,15 +138,21 @@ def test_every_block_is_true(
 
 
 def test_every_route_is_there() -> None:
-    """Each with its method and path, as an answer or in the text before one."""
-    text = PAGE.read_text()
-    document = create_app(Settings()).openapi()
-    commands = "\n".join(match[2] for match in BLOCK.finditer(text) if match[1] == "sh")
-    for path in document["paths"]:
-        pattern = re.sub(r"\\\{[^}]*\\\}", r"[^/?\\s]+", re.escape(path))
-        assert re.search(rf"\$AT{pattern}(?=[?\s\"]|$)", commands, re.MULTILINE), (
-            f"no command for {path}"
-        )
+    """Each method of each path has a command."""
+    asked = set()
+    for match in BLOCK.finditer(PAGE.read_text()):
+        commands = match[2].replace("\\\n", " ") if match[1] == "sh" else ""
+        for command in re.findall(r"\bcurl\b.*", commands):
+            if path := re.search(r"\$AT(/[^?\s\"']*)", command):
+                told = re.search(r"-X\s*(\w+)", command)
+                sends = re.search(r"--json|--data|\s-d\s", command)
+                asked.add((told[1] if told else "POST" if sends else "GET", path[1]))
+    for path, methods in create_app(Settings()).openapi()["paths"].items():
+        pattern = re.compile(re.sub(r"\\\{[^}]*\\\}", r"[^/?\\s]+", re.escape(path)))
+        for method in methods:
+            assert any(m == method.upper() and pattern.fullmatch(p) for m, p in asked), (
+                f"no command for {method.upper()} {path}"
+            )
 
 
 @pytest.mark.long
