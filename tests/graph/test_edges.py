@@ -7,6 +7,7 @@ import pytest
 from graph_models import node_model
 
 from autosched import graph
+from autosched.graph.ops import host
 
 INF, NAN = np.inf, np.nan
 
@@ -103,3 +104,30 @@ def test_a_box_with_a_thousand_million_samples_is_refused():
             output_height=2,
             output_width=2,
         )
+
+
+def test_suppression_keeps_what_one_box_at_a_time_keeps(rng):
+    n = host.BLOCK * 2 + 30
+    boxes = np.round(rng.uniform(0, 20, (1, n, 4))).astype("f4")  # many equal, some without area
+    scores = np.round(rng.random((1, 2, n)), 2).astype("f4")
+    low, high = (
+        np.minimum(boxes[0, :, :2], boxes[0, :, 2:]),
+        np.maximum(boxes[0, :, :2], boxes[0, :, 2:]),
+    )
+    area = np.prod(high - low, -1)
+
+    def overlap(a, b):
+        both = np.prod(np.maximum(np.minimum(high[a], high[b]) - np.maximum(low[a], low[b]), 0))
+        return both > 0 and both / (area[a] + area[b] - both) > np.float32(0.25)
+
+    for limit in (7, 1000):
+        want = []
+        for c in range(2):
+            kept = []
+            for k in np.argsort(-scores[0, c], kind="stable"):
+                if scores[0, c, k] > 0.1 and len(kept) < limit:
+                    kept += [] if any(overlap(m, k) for m in kept) else [k]
+            want += [(0, c, k) for k in kept]
+        given = [np.array([limit]), np.array([0.25], "f4"), np.array([0.1], "f4")]
+        (found,) = run("NonMaxSuppression", [boxes, scores, *given])
+        np.testing.assert_array_equal(found, want)

@@ -212,20 +212,51 @@ def non_max_suppression(
     else:
         low = np.minimum(boxes[..., :2], boxes[..., 2:])
         high = np.maximum(boxes[..., :2], boxes[..., 2:])
-    area = np.prod(high - low, axis=-1)
+    area = np.prod(high - low, axis=-1, keepdims=True)
+    boxes = np.concatenate([low, high, area], -1)
     out: list[tuple[int, int, int]] = []
     for b, c in np.ndindex(scores.shape[:2]):
-        kept: list[int] = []
-        for k in np.argsort(-scores[b, c], kind="stable"):
-            if len(kept) >= limit or (bound is not None and not scores[b, c, k] > bound):
-                break
-            sides = np.minimum(high[b, k], high[b, kept]) - np.maximum(low[b, k], low[b, kept])
-            both = np.prod(np.maximum(sides, 0), axis=-1)
-            union = area[b, k] + area[b, kept] - both
-            if not np.any(both > share * union):
-                kept.append(int(k))
-        out += [(b, c, k) for k in kept]
+        own = scores[b, c]
+        given = np.arange(len(own)) if bound is None else np.flatnonzero(own > bound)
+        best_first = given[np.argsort(-own[given], kind="stable")]
+        columns = np.ascontiguousarray(boxes[b, best_first].T)
+        out += [(b, c, k) for k in _apart(columns, best_first, share, limit)]
     return np.array(out, np.int64).reshape(-1, 3)
+
+
+BLOCK = 128
+"""Boxes that are compared with each other at once."""
+
+
+def _apart(boxes: Array, numbers: Array, share: float, limit: int) -> list[int]:
+    """Of boxes (low, high, area) in columns, those that overlap none before them which is kept."""
+    kept: list[int] = []
+    for begin in range(0, len(numbers), BLOCK):
+        if len(kept) >= limit:
+            break
+        block = np.arange(begin, min(begin + BLOCK, len(numbers)))
+        if kept:
+            block = block[~_overlap(boxes[:, kept], boxes[:, block], share).any(0)]
+        over = _overlap(boxes[:, block], boxes[:, block], share)
+        gone = np.zeros(len(block), bool)
+        for n, k in enumerate(block.tolist()):
+            if not gone[n]:
+                kept.append(k)
+                gone |= over[n]
+    return numbers[kept[:limit]].tolist()
+
+
+def _overlap(a: Array, b: Array, share: float) -> Array:
+    """Whether boxes overlap by more than a share of their union. The arithmetic is onnxruntime's:
+    ties at the bound are common."""
+    a = a[:, :, None]
+    high = np.minimum(a[2], b[2]) - np.maximum(a[0], b[0])
+    wide = np.minimum(a[3], b[3]) - np.maximum(a[1], b[1])
+    both = high * wide
+    union = a[4] + b[4] - both
+    meet = (high > 0) & (wide > 0) & (both > 0) & (a[4] > 0) & (b[4] > 0) & (union > 0)
+    found: Array = meet & (both / union > np.asarray(share, b.dtype))
+    return found
 
 
 @host_operator("MaxUnpool")
