@@ -128,6 +128,19 @@ def test_an_identity_that_is_neutral_for_some_numbers_only_is_refused(identity: 
         largest(A[0, k], axis=k)
 
 
+def test_an_identity_of_integers_is_neutral_to_the_largest() -> None:
+    k, n = te.reduce_axis((0, 4), name="k"), te.placeholder((4,), "int32", name="n")
+    for value, good in ((1 << 20, False), (2**31 - 1, True)):
+        least = te.comm_reducer(
+            lambda x, y: te.if_then_else(x < y, x, y), lambda t, v=value: te.const(v, t)
+        )
+        if good:
+            least(n[k], axis=k)
+        else:
+            with pytest.raises(TensorExprError, match="is not neutral: combining 1048576 with"):
+                least(n[k], axis=k)
+
+
 def test_identities_of_partial_combinations_are_neutral() -> None:
     k = te.reduce_axis((0, 4), name="k")
     lowest = te.min_value("float32")

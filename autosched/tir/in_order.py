@@ -124,8 +124,8 @@ class _Level:
 
 def _values(site: Site, forms: Sequence[Affine]) -> list[Ints] | None:
     """0, and the values of the forms, at the iterations of a block."""
-    sizes = [loop.extent for loop in site.loops]
-    if not all(isinstance(n, int) for n in sizes) or prod(sizes) > MAX_POINTS:
+    sizes = [n for n in site.extents().values() if isinstance(n, int)]
+    if len(sizes) < len(site.loops) or prod(sizes) > MAX_POINTS:
         return None
     check_time()
     points = np.indices([*sizes, 1]).reshape(len(sizes) + 1, -1)
