@@ -78,6 +78,11 @@ class Client:
     spender: Spender = NO_TOKEN
     """The token towards whose quota what they submit counts."""
 
+    @property
+    def administers(self) -> bool:
+        """Whether they may change what is others'."""
+        return self.scope == ADMIN
+
     def check_administers(self) -> None:
         """Raises ProblemError (403) for who has no token: on loopback anybody with an account may
         do all else, but a token would let them in from elsewhere, and for longer."""

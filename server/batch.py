@@ -22,7 +22,7 @@ from autosched.tuning.callbacks import JobInfo, RecordToStore
 from autosched.tuning.pools import PoolAddress, pool_from
 from autosched.tuning.stored import stored_task
 from measure.local.build import LocalBuilder
-from records import TRIAL, Job, LeaseLost, Measurement, Record, StoreUnavailable, Workload, batches
+from records import Job, LeaseLost, Measurement, Record, StoreUnavailable, Workload, batches
 from records.leases import JobQueue
 from records.store import Store
 from records.types import PREPARING
@@ -79,10 +79,10 @@ class BatchKeeper(RecordToStore):
             self._at = self._at if phase in PREPARING else None
 
     def on_records(self, records: Sequence[Record]) -> None:
-        if any(record.kind == TRIAL for record in records):
-            self.deadline = None
         keeper = self._of_job[records[0].job_id]
         keeper.on_records(records)
+        if keeper.measured:
+            self.deadline = None
         leases = [one.lease for one in self._of_job.values()]
         keeper.patiently(lambda: batches.share(self.open(), leases))
 

@@ -11,7 +11,6 @@ from fastapi import APIRouter, Header, Query, Response
 from pydantic import AfterValidator, AwareDatetime, BeforeValidator
 
 from records import RecordError, StoreUnavailable
-from records.tokens import ADMIN
 from records.types import PHASE, STATE
 from server import submission
 from server.auth import ClientOf
@@ -133,7 +132,7 @@ async def delete_job(service: ServiceOf, client: ClientOf, job_id: JobId) -> Res
 
     def delete() -> None:
         client.check_change(service.store.job(job_id))
-        service.store.delete_job(job_id, refunds=client.scope == ADMIN)
+        service.store.delete_job(job_id, refunds=client.administers)
 
     await service.writing.do(delete)
     return Response(status_code=204)
