@@ -112,6 +112,22 @@ def test_groups_that_are_a_part_of_a_vector(rng):
     np.testing.assert_allclose(graph.build(mod)(x)[0], want, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize(("groups", "each"), [(2, 60), (4, 28), (5, 6), (5, 12), (3, 37)])
+def test_groups_that_end_within_a_tile(groups, each, rng):
+    """ShuffleNet's: tiles of 28 channels a group were 32 wide, where the next group begins."""
+    shapes = {"w1": (3 * groups, 4, 1, 1), "w2": (each * groups, 3, 1, 1),
+              "b2": (each * groups,), "w3": (4, each * groups, 1, 1)}  # fmt: skip
+    weights = {n: rng.standard_normal(s).astype("f4") for n, s in shapes.items()}
+    nodes = [make_node("Conv", ["x", "w1"], ["a"]),
+             make_node("Conv", ["a", "w2", "b2"], ["b"], group=groups),
+             make_node("Relu", ["b"], ["c"]),
+             make_node("Conv", ["c", "w3"], ["y"])]  # fmt: skip
+    x = rng.standard_normal((1, 4, 6, 6)).astype("f4")
+    mod = graph.from_onnx(model(nodes, [info("x", x.shape)], [info("y", None)], weights))
+    want = graph.evaluate(mod, "main", x)
+    np.testing.assert_allclose(graph.build(mod)(x)[0], want, rtol=1e-4, atol=1e-3)
+
+
 def test_a_scale_after_a_concatenation_of_four(rng):
     """DenseNet's: what the scale would go into is no convolution."""
     x = rng.standard_normal((1, 2, 3, 3)).astype("f4")

@@ -243,7 +243,7 @@ def _apart(boxes: Array, numbers: Array, share: float, limit: int) -> list[int]:
             if not gone[n]:
                 kept.append(k)
                 gone |= over[n]
-    return numbers[kept[:limit]].tolist()
+    return [int(numbers[k]) for k in kept[:limit]]
 
 
 def _overlap(a: Array, b: Array, share: float) -> Array:

@@ -196,11 +196,8 @@ def tile_specs(info: BlockInfo, target: Target) -> tuple[DecisionSpec, ...]:
         if axis is groups:
             each = lanes // size  # groups in a vector
             # Two vectors, or what leaves no tail: its lanes would be loaded one by one.
-            inner = min(
-                range(1, 4 * lanes // size + 1),
-                key=lambda n: (-extent % n, abs(n * size - 2 * lanes)),
-            )
-            default = _around(extent, inner, 4)
+            inner = min(_whole(extent, size, lanes), key=lambda n: abs(n * size - 2 * lanes))
+            default = 1, _dividing(extent // inner), inner
             found.append(TileSpec(info.name, name, levels, extent, "vector", each, default))
         elif axis is vector:
             vectors = -(-extent // lanes)
@@ -208,6 +205,8 @@ def tile_specs(info: BlockInfo, target: Target) -> tuple[DecisionSpec, ...]:
             inner = min(3 * lanes if vectors % 6 == 3 else 2 * lanes, extent)
             tiles = -(-extent // inner // target.num_cores) if streamed else 4
             default = _around(extent, inner, max(tiles, 1))
+            if extent % prod(default) and _shares_dimension(info, vector):
+                default = _without_tail(extent, lanes)
             found.append(TileSpec(info.name, name, levels, extent, "vector", lanes, default))
         elif not _is_reused(info, axis):
             found.append(TileSpec(info.name, name, levels[:2], extent, "outer", 1, (1, 1)))
@@ -255,7 +254,13 @@ def shared_groups(info: BlockInfo, target: Target) -> Iter | None:
     groups = next(found, None) if 1 < size < lanes else None
     if groups is None or not all(_neighbours(a, groups, short, lanes) for a in info.block.reads):
         return None
-    return groups
+    # A consumer writes whole vectors: those of the last groups of a tile must not hang over it.
+    return groups if _whole(_extent(groups), size, lanes) else None
+
+
+def _whole(groups: int, size: int, lanes: int) -> list[int]:
+    """The numbers of groups of one to four vectors of which all the groups are a multiple."""
+    return [n for n in range(1, 4 * lanes // size + 1) if groups % n == 0 and n * size >= lanes]
 
 
 def _neighbours(access: Access, groups: Iter, short: Iter, lanes: int) -> bool:
@@ -307,6 +312,29 @@ def _around(extent: int, inner: int, tiles: int) -> tuple[int, int, int]:
     count = -(-extent // inner)
     most = min(tiles, count)
     return 1, min(range(most, most // 2, -1), key=lambda n: -count % n), inner
+
+
+def _shares_dimension(info: BlockInfo, vector: Iter) -> bool:
+    """Whether another axis numbers results in the dimension of the vector axis, as the groups of a
+    convolution do: what hangs over the end of one group lies in the next."""
+    last = info.block.writes[0].indices[-1]
+    assert isinstance(last, Affine)  # or it would have no vector axis
+    return any(a is not vector and _extent(a) > 1 and last.uses((a.var,)) for a in info.spatial)
+
+
+def _without_tail(extent: int, lanes: int) -> tuple[int, int, int]:
+    """Default factors whose cache tiles end where the axis does: register tiles of up to four
+    vectors with the fewest lanes left empty, near two vectors."""
+    inner = min(
+        (n for n in range(1, extent + 1) if extent % n == 0 and (n <= 4 * lanes or n == extent)),
+        key=lambda n: (-(-n // lanes) / n, abs(n - 2 * lanes)),
+    )
+    return 1, _dividing(extent // inner), inner
+
+
+def _dividing(count: int) -> int:
+    """Register tiles of a cache tile, so that no cache tile hangs over the end."""
+    return next(n for n in (4, 3, 2, 1) if count % n == 0)
 
 
 def _is_reused(info: BlockInfo, axis: Iter) -> bool:
