@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from autosched.checks import instance, mapping, shown
 from autosched.errors import ArgumentError, WorkloadError
 from autosched.graph.cache import KernelCache
 from autosched.graph.errors import Unsupported
@@ -12,7 +13,7 @@ from autosched.graph.executor import checked
 from autosched.graph.fold import constant
 from autosched.graph.ir import Atom, Binding, Body, Function, mapped, type_of
 from autosched.graph.kernels import Artifacts, Choose, Progress, compile_functions
-from autosched.graph.model import Argument, CompiledModel
+from autosched.graph.model import Argument, CompiledModel, thread_count
 from autosched.graph.passes import optimise
 from autosched.graph.planner import Constants, plan_function
 from autosched.graph.types import TensorType, Type
@@ -38,6 +39,9 @@ def compile_module(
     Unsupported and BuildError.
     """
     where = target if isinstance(target, Target) else Target(target)
+    thread_count(threads, where.num_cores)
+    if progress is not None and not callable(progress):
+        raise ArgumentError(f"progress is {shown(progress)}; expected a function")
     ready = prepared(module, params)
     return compile_ready(
         ready, where, threads, progress, cache, choose,
@@ -50,7 +54,8 @@ def prepared(module: IRModule, params: Mapping[str, Any] | None = None) -> IRMod
 
     Raises Unsupported where a size of an input is symbolic.
     """
-    given = bound(module, params or {})
+    named = mapping("params", params, "arrays by the names of inputs", ArgumentError)
+    given = bound(module, named)
     check_sizes(main_of(given))
     return optimise(given)
 
@@ -89,7 +94,7 @@ def compile_ready(
         [_argument(n, p.type) for n, p in zip(_inputs(main), main.params, strict=True)],
         [_argument(n, type_of(a)) for n, a in zip(named, main.body.results, strict=True)],
         where,
-        threads or where.num_cores,
+        thread_count(threads, where.num_cores),
         ready,
         flush_denormals,
     )
@@ -134,6 +139,7 @@ def bound(module: IRModule, params: Mapping[str, Any]) -> IRModule:
 
 def main_of(module: IRModule) -> Function:
     """The graph function main. Raises WorkloadError where there is none."""
+    instance("the model", module, IRModule, "a module of graph.module or from_onnx", WorkloadError)
     main = module.graphs.get("main")
     if not isinstance(main, Function):
         have = ", ".join(module) or "none"

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from autosched import te
+from autosched.checks import instance
 from autosched.errors import AutoschedError, WorkloadError
 from autosched.graph.errors import Unsupported
 from autosched.graph.infer import define
@@ -28,6 +29,7 @@ def lower(function: Function, implementation: Implementation | None = None) -> P
     A weight's layout is free where every call gives a constant for it (attribute "constants").
     Raises WorkloadError for a function that is not primitive, Unsupported where te cannot say it.
     """
+    instance("the function", function, Function, "a primitive function of a module", WorkloadError)
     if not function.is_primitive:
         raise WorkloadError(
             f"{function.name} is no primitive function; graph.passes.fuse makes primitive ones"

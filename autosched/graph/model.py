@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy.typing as npt
 
+from autosched.checks import shown
 from autosched.codegen.artifact import Param
 from autosched.errors import ArgumentError
 from autosched.graph.executor import Program, checked, fresh
 from autosched.graph.kernels import Kernel
 from autosched.graph.plan import Plan
 from autosched.graph.spec import HostStep, Spec, to_json
+from autosched.integers import as_int
 from autosched.runtime.timing import Protocol, Timing
 from autosched.target import Target
 
@@ -36,6 +38,18 @@ class Argument:
     name: str
     shape: tuple[int, ...] | None
     dtype: str
+
+
+def thread_count(given: int | None, default: int) -> int:
+    """Threads of a model: those that are asked for. Raises ArgumentError for no such number."""
+    from autosched.runtime.parallel import MAX_THREADS
+
+    if given is None:
+        return default
+    count = as_int(given)
+    if count is None or not 1 <= count <= MAX_THREADS:
+        raise ArgumentError(f"threads is {shown(given)}; expected 1 to {MAX_THREADS}")
+    return count
 
 
 class CompiledModel:
@@ -155,7 +169,7 @@ class CompiledModel:
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write the model into a folder, which `graph.load` reads: it needs neither the ONNX file
-        nor a compiler. Raises OSError."""
+        nor a compiler. Raises OSError, and ArgumentError for what is no path."""
         from autosched.graph.saved import save
 
         save(self, folder)

@@ -11,10 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from autosched.checks import path_text
 from autosched.errors import ArgumentError
 from autosched.graph.cache import artifact_from_json, artifact_to_json, write_whole
 from autosched.graph.kernels import Kernel
-from autosched.graph.model import Argument, Array, CompiledModel
+from autosched.graph.model import Argument, Array, CompiledModel, thread_count
 from autosched.graph.spec import from_json
 from autosched.runtime.arrays import ALIGNMENT, empty
 from autosched.target import Target
@@ -24,7 +25,7 @@ MODEL, KERNELS, WEIGHTS = "model.json", "kernels.json", "weights.bin"
 
 def save(model: CompiledModel, folder: str | os.PathLike[str]) -> None:
     """Write a model; see `CompiledModel.save`."""
-    root = Path(folder)
+    root = Path(path_text("the folder of a model", folder, ArgumentError))
     root.mkdir(parents=True, exist_ok=True)
     table = write_weights(model.constants, root / WEIGHTS)
     kernels = {n: artifact_to_json(k.artifact) for n, k in model.by_name.items()}
@@ -59,7 +60,7 @@ def load(
     The folder is code: load none that you would not run. Raises ArgumentError for a folder without
     a model, TargetError if this machine cannot run it.
     """
-    root = Path(folder)
+    root = Path(path_text("the folder of a model", folder, ArgumentError))
     try:
         data: dict[str, Any] = json.loads((root / MODEL).read_text())
         artifacts = json.loads((root / KERNELS).read_text())
@@ -109,6 +110,6 @@ def _model(
         inputs,
         outputs,
         Target(data["target"]),
-        threads or data["threads"],
+        thread_count(threads, data["threads"]),
         flush_denormals=bool(data.get("flush_denormals", False)),
     )

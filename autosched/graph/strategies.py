@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy.typing as npt
 
+from autosched.checks import text
 from autosched.errors import WorkloadError
 from autosched.graph.ir import Call, Const, Function, Var
 from autosched.graph.ops.registry import OPERATORS, find
@@ -87,6 +88,7 @@ def strategy(name: str) -> Callable[[StrategyFunction], StrategyFunction]:
     The function gets a Strategy, the attributes of the call by name, its inputs (None where one is
     left out) and the target. Raises WorkloadError for an operator that there is not.
     """
+    name = text("the operator of a strategy", name, WorkloadError)
     operator = find(NAMES.get(name, name)).name
 
     def register(function: StrategyFunction) -> StrategyFunction:

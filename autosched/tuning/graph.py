@@ -8,6 +8,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from autosched.checks import path_text
+from autosched.errors import ArgumentError
 from autosched.graph.cache import KernelCache
 from autosched.graph.compile import compile_module
 from autosched.graph.kernels import Choice, Choose, Progress
@@ -42,7 +44,9 @@ def build(
     Raises Unsupported, naming the operator, for what cannot be compiled, BuildError, naming the
     kernel, and RecordError for records that cannot be read.
     """
-    kept = None if cache is None else KernelCache(Path(cache))
+    kept = None
+    if cache is not None:
+        kept = KernelCache(Path(path_text("cache", cache, ArgumentError)))
     with ExitStack() as stack:
         choose = None if records is None else best_of(stack.enter_context(opened(records)))
         return compile_module(

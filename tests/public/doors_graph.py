@@ -72,3 +72,13 @@ for n in ("avg_pool2d", "batch_flatten", "bias_add", "conv2d", "dense", "global_
     rest = {"avg_pool2d": ((2, 2),), "bias_add": ([1.0, 1.0],), "conv2d": (FOUR,), "dense": (FOUR,)}
     door(f"graph.nn.{n}")(lambda n=n, rest=rest: (getattr(graph.nn, n), FOUR, *rest.get(n, ())))
 door("graph.op, attributes")(lambda: (_any_attribute, 1))
+
+# Whole models. What takes long is refused before it begins.
+door("graph.build")(lambda: (graph.build, FUNC))
+door("graph.build, params")(lambda: (lambda p: graph.build(small(), params=p), {"x": ONES}))
+door("graph.build, threads")(lambda: (lambda n: graph.build(small(), threads=n, cache="kept"), 1))
+door("graph.extract_tasks")(lambda: (graph.extract_tasks, FUNC))
+door("graph.lower")(lambda: (graph.lower, FUNC))
+door("graph.from_onnx")(lambda: (graph.from_onnx, b"no model", kw(shapes={"x": (1, 2)})))
+door("graph.load")(lambda: (graph.load, "no folder"))
+door("graph.strategy")(lambda: (graph.strategy, "MatMul"))

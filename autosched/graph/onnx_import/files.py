@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Union
 
+from autosched.checks import instance, path_text
 from autosched.graph.errors import Unsupported
 
 if TYPE_CHECKING:
@@ -51,12 +52,14 @@ def load(model: ModelLike, bounds: Bounds) -> tuple[onnx.ModelProto, Path | None
         ) from e
     from google.protobuf.message import DecodeError
 
+    instance("bounds", bounds, Bounds, "Bounds", Unsupported)
     folder = None
     if isinstance(model, onnx.ModelProto):
         proto = model
     else:
         if not isinstance(model, bytes):
-            folder, model = Path(model).parent, _read(Path(model), bounds)
+            path = Path(path_text("the model", model, Unsupported))
+            folder, model = path.parent, _read(path, bounds)
         if len(model) > bounds.bytes:
             raise Unsupported(f"the model has {len(model)} bytes; at most {bounds.bytes} are read")
         proto = onnx.ModelProto()
