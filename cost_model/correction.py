@@ -17,17 +17,19 @@ import numpy.typing as npt
 from autosched.errors import AutoschedError
 
 Matrix = npt.NDArray[np.float64]
+Vector = npt.NDArray[np.float64]
 LIMIT = 128
 """Measurements kept: every candidate that is scored is compared with each of them."""
 PIECE = 64
 """Candidates compared at a time: below the size at which a BLAS starts threads of its own, which
 would get in the way of those that score."""
-NOISE = 0.1
+NOISE = 0.05
 """Standard deviation of log seconds from one timing to the next, and of what the features do not
-tell: it and the next three are the most likely for the errors in a data set of 43 tasks."""
-LINEAR = 0.03
-LOCAL = 0.25
-LENGTH = 1.0
+tell. It and the next three are those that found the best candidates of five measured spaces soonest
+(`benchmarks/search_replay.py`)."""
+LINEAR = 0.1
+LOCAL = 0.3
+LENGTH = 2.0
 """Distance in feature space at which measurements stop telling of each other."""
 FAILED = 1.5
 """Log of how much slower than predicted a failed candidate counts as."""
@@ -38,15 +40,28 @@ class Correction:
     """By how much scores are too high, as a function of features."""
 
     points: Matrix
-    weights: npt.NDArray[np.float64]
+    weights: Vector
     offset: float
+    precision: Matrix
+    """The inverse of the covariance of the errors at the points, noise included."""
 
-    def excess(self, features: Matrix) -> npt.NDArray[np.float64]:
+    def excess(self, features: Matrix) -> Vector:
         """Expected score less the truth, shape (N,)."""
         found = np.full(len(features), self.offset)
         for low in range(0, len(features), PIECE):
             part = slice(low, low + PIECE)
             found[part] += kernel(features[part], self.points) @ self.weights
+        return found
+
+    def doubts(self, features: Matrix) -> Vector:
+        """Standard deviation of the excess, shape (N,)."""
+        found = np.zeros(len(features))
+        for low in range(0, len(features), PIECE):
+            rows = features[low : low + PIECE]
+            shared = kernel(rows, self.points)
+            own = LOCAL**2 + LINEAR**2 * (rows * rows).sum(axis=1)
+            known = ((shared @ self.precision) * shared).sum(axis=1)
+            found[low : low + PIECE] = np.sqrt(np.maximum(own - known, 0.0))
         return found
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
@@ -66,7 +81,8 @@ class Correction:
                 f"a correction has points (N, features) and weights (N,); found {points.shape} and "
                 f"{weights.shape}"
             )
-        return Correction(points, weights, float(data["correction_offset"]))
+        offset = float(data["correction_offset"])
+        return Correction(points, weights, offset, _precision(points))
 
 
 def kernel(a: Matrix, b: Matrix) -> Matrix:
@@ -97,7 +113,11 @@ def fit_correction(
     errors[ok] = scores[ok] - truth[ok]
     offset = float(np.median(errors[ok])) if ok.any() else 0.0
     errors[~ok] = offset + FAILED
-    covariance = kernel(features, features)
+    precision = _precision(features)
+    return Correction(features, precision @ (errors - offset), offset, precision)
+
+
+def _precision(points: Matrix) -> Matrix:
+    covariance = kernel(points, points)
     covariance[np.diag_indices_from(covariance)] += NOISE**2
-    weights = np.linalg.solve(covariance, errors - offset)
-    return Correction(features, weights.astype(np.float64), offset)
+    return np.asarray(np.linalg.inv(covariance), dtype=np.float64)

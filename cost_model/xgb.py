@@ -3,7 +3,7 @@
 A candidate's score is the logarithm of the share of the task's bound that it is expected to reach:
 what the roofline predicts, plus the sum over its stores of what trees say of their features
 (XGBoost, Chen and Guestrin, KDD 2016; the sum is Ansor's pack-sum), less what a Gaussian process
-over a dozen features of the program learned of this task's errors.
+over a dozen features of the program and its decisions learned of this task's errors.
 
 Without data it is the roofline. Trees grown on what many tasks have in common (`train`) correct it
 for all. What a task's own measurements say is learned twice, by the Gaussian process, which a few
@@ -34,7 +34,7 @@ from autosched.errors import AutoschedError
 from autosched.integers import integer
 from autosched.search.evaluate import Part
 from autosched.search.model import HasSpace, Scores, Seconds, check_asked
-from autosched.sketch.space import Population
+from autosched.sketch.space import Population, Space
 from autosched.tir.affine import IntArray
 from cost_model.correction import Correction, fit_correction
 from cost_model.dataset import Dataset, Floats, log_share
@@ -48,6 +48,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 MANY_TASKS = 5
+DECISIONS = 0.5
+"""Distance in feature space of two candidates one of whose tile factors is twice the other's."""
 _UNREADABLE = (BadZipFile, zlib.error, EOFError, RuntimeError)
 """What reading a damaged archive raises, besides ValueError; the last one for its flags."""
 FORMAT = 2
@@ -112,7 +114,7 @@ class BoostedModel:
         def score(part: Part, found: Floats, features: Floats) -> Floats:
             learned = [] if own is None else [_of_stores(own, part)]
             if correction is not None:
-                _check_fitted(correction, features)
+                _check_fitted(correction, task.space, features)
                 learned.append(-correction.excess(features))
             return found + sum(learned) / len(learned) if learned else found
 
@@ -120,6 +122,23 @@ class BoostedModel:
         for rows, found in self._looked(task, population, score):
             scores[rows] = found
         return scores
+
+    def doubts(self, task: HasSpace, population: Population) -> Scores:
+        """float32 (N,): how far scores may be off, the standard deviation of the Gaussian process;
+        0 before anything of the task was learned. Raises AutoschedError as `predict` does."""
+        check_asked(task, population)
+        correction = self._correction
+        doubts = np.zeros(len(population), dtype=np.float32)
+        if correction is None:
+            return doubts
+
+        def doubt(_: Part, __: Floats, features: Floats) -> Floats:
+            _check_fitted(correction, task.space, features)
+            return correction.doubts(features)
+
+        for rows, found in self._looked(task, population, doubt):
+            doubts[rows] = found
+        return doubts
 
     def _looked(
         self,
@@ -132,15 +151,17 @@ class BoostedModel:
         space = task.space
         bound = bound_seconds(space.func, space.target)
         variants = len(space.variants)
+        decided = DECISIONS * np.log2(1.0 + population.values)
 
         def look(part: Part) -> tuple[IntArray, T]:
             seconds, valid, raw = part.results[0], part.results[1], part.results[2:]
             found = log_share(bound, seconds)
             if self._shared is not None:
                 found = found + _of_stores(self._shared, part)
-            features = np.zeros((len(part.rows), RAW + variants))
+            features = np.zeros((len(part.rows), _width(space)))
             features[:, :RAW] = summary(seconds, raw)
             features[:, RAW + part.variant] = 1.0
+            features[:, RAW + variants :] = decided[part.rows]
             return part.rows, then(part, np.where(valid > 0.0, found, -np.inf), features)
 
         return evaluator_of(space).map(population, look)
@@ -177,7 +198,7 @@ class BoostedModel:
     ) -> Correction | None:
         space = task.space
         scores = np.full(len(population), -np.inf)
-        features = np.zeros((len(population), RAW + len(space.variants)))
+        features = np.zeros((len(population), _width(space)))
         for rows, (found, table) in self._looked(task, population, lambda _, s, f: (s, f)):
             scores[rows], features[rows] = found, table
         known = np.isfinite(scores)
@@ -363,14 +384,20 @@ def _of_stores(trees: xgboost.Booster, part: Part) -> Floats:
     return found
 
 
-def _check_fitted(correction: Correction, features: Floats) -> None:
-    """Raise AutoschedError where a correction is not of these features: one of them is which
-    structure of the task a candidate has."""
-    fitted, given = correction.points.shape[1] - RAW, features.shape[1] - RAW
+def _width(space: Space) -> int:
+    """Features of a whole candidate: figures of its program, its structure, its decisions."""
+    return RAW + len(space.variants) + len(space.names)
+
+
+def _check_fitted(correction: Correction, space: Space, features: Floats) -> None:
+    """Raise AutoschedError where a correction is not of these features: they hold which structure
+    of the task a candidate has, and its decisions."""
+    fitted, given = correction.points.shape[1], features.shape[1]
     if fitted != given:
         raise AutoschedError(
-            f"this model was fitted to a task with {fitted} structures of candidates, and is asked "
-            f"of one with {given}; ask the model that fit was called on, or fit that to this task"
+            f"this model was fitted to a task whose structures and decisions are {fitted - RAW}, "
+            f"and is asked of one with {len(space.variants)} structures and {len(space.names)} "
+            "decisions; ask the model that fit was called on, or fit that to this task"
         )
 
 

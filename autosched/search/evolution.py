@@ -9,8 +9,10 @@ never sees a pool, a store or a clock.
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 
@@ -64,6 +66,18 @@ class SearchParams:
     """Variants, the best ones, that have offspring."""
     crowd: float = 0.25
     """Share of a round that may have the same variant and register tile."""
+    near: float = 0.25
+    """Share of a round that goes to what is one or two decisions away from the best measured."""
+    explore: float = 0.4
+    """Share of a round that goes to what may be best: its score and `optimism` times its doubt."""
+    optimism: float = 1.0
+    """Standard deviations by which a candidate may be better than its score."""
+    doubted: int = 512
+    """Candidates, the best by their scores, of which that is asked."""
+    centres: int = 4
+    """Candidates, the best measured, whose neighbourhood that is."""
+    pairs: int = 256
+    """Candidates two decisions away that are looked at."""
 
     def __post_init__(self) -> None:
         settle(self, TuningError, **_LEAST)
@@ -87,8 +101,21 @@ _LEAST = {
     "exhaustive_limit": 0,
     "structures": 1,
     "survivors": 1,
+    "centres": 1,
+    "pairs": 0,
+    "doubted": 0,
 }
-_SHARES = ("crossover", "structural", "fresh", "eps_greedy", "crowd")
+_SHARES = ("crossover", "structural", "fresh", "eps_greedy", "crowd", "near", "explore")
+
+
+@dataclass(frozen=True)
+class Pool:
+    """Distinct legal candidates that a round is chosen from, best first: their scores, and how far
+    these may be off."""
+
+    candidates: Population
+    scores: Scores
+    doubts: Scores
 
 
 _log = logging.getLogger(__name__)
@@ -157,15 +184,16 @@ class EvolutionarySearch:
         if len(told):
             model = model.fit(self.space, measured.take(told), seconds[told])
         rng = np.random.default_rng(np.random.SeedSequence([self.seed, round]))
-        pool, scores = self._pool(model, measured, seconds, rng)
+        close = self._close(self._parents(measured, seconds), rng)
+        pool = self._pool(model, measured, seconds, close, rng)
         self.why_none = MEASURED
-        if not len(pool):
+        if not len(pool.candidates):
             self.why_none = (
                 f"the cost model {model.name} gives minus infinity to every candidate, which says "
                 "that none is worth building"
             )
             _log.warning("%s", self.why_none)
-        found = self._choose(pool, scores, taken, rng)
+        found = self._choose(pool, taken, set(close.keys()), rng)
         abroad = measured.take(_best_abroad(seen, seconds))
         if not set(abroad.keys()) <= taken | set(found.keys()):
             # Whatever the model thinks of it: the best known elsewhere is a bar for what is here.
@@ -179,15 +207,15 @@ class EvolutionarySearch:
         model: CheckedModel,
         measured: Population,
         seconds: Seconds,
+        close: Population,
         rng: np.random.Generator,
-    ) -> tuple[Population, Scores]:
-        """Distinct legal candidates with scores, best first: the whole space if small, else
-        evolved."""
+    ) -> Pool:
+        """The whole space if it is small, else what evolved."""
         if self._whole is not None:
-            return _sorted(self._whole, model.predict(self.space, self._whole))
+            return self._sorted(self._whole, model.predict(self.space, self._whole), model)
         p = self.params
         parents = self._parents(measured, seconds)
-        current = self._first(parents, rng)
+        current = self._first(parents, close, rng)
         archive: list[tuple[Population, Scores]] = []
         for generation in range(p.generations):
             current = current.take(current.unique())
@@ -199,23 +227,47 @@ class EvolutionarySearch:
         everything = Population.concat([a for a, _ in archive])
         scores = np.concatenate([s for _, s in archive])
         first = everything.unique()
-        return _sorted(everything.take(first), scores[first])
+        return self._sorted(everything.take(first), scores[first], model)
+
+    def _sorted(self, population: Population, scores: Scores, model: CheckedModel) -> Pool:
+        """Best first. Only of the best is asked how far their scores may be off."""
+        order = np.argsort(-scores, kind="stable")
+        order = order[np.isfinite(scores[order])]
+        best = population.take(order[: self.params.doubted])
+        doubts = np.zeros(len(order), dtype=np.float32)
+        doubts[: len(best)] = model.doubts(self.space, best)
+        return Pool(population.take(order), scores[order], doubts)
 
     def _parents(self, measured: Population, seconds: Seconds) -> Population:
         order = np.argsort(seconds, kind="stable")[: self.params.measured_parents]
         return measured.take(order[np.isfinite(seconds[order])])
 
-    def _first(self, parents: Population, rng: np.random.Generator) -> Population:
-        """The seed's random candidates; the best measured, mutants of them, and what is one step
-        away from the very best."""
+    def _close(self, parents: Population, rng: np.random.Generator) -> Population:
+        """What is one decision away from the best measured, and some of what is two away."""
+        p = self.params
+        centres = parents.take(np.arange(min(p.centres, len(parents))))
+        if not len(centres):
+            return centres
+        each = [self.space.candidate(centres, k) for k in range(len(centres))]
+        one = Population.concat([self.space.neighbours(c) for c in each])
+        one = one.take(np.isin(one.variant, centres.variant))
+        if p.pairs and len(one):
+            picks = one.take(rng.integers(0, len(one), p.pairs))
+            one = Population.concat([one, self.space.mutate(picks, rng, 0.0)])
+        return one.take(one.unique())
+
+    def _first(
+        self, parents: Population, close: Population, rng: np.random.Generator
+    ) -> Population:
+        """The seed's random candidates; mutants of the best measured, and what is close to the very
+        best."""
         p = self.params
         lot = np.random.default_rng(np.random.SeedSequence([self.seed]))
         structures = lot.permutation(len(self.space.variants))[: p.structures]
         parts = [self.space.sample(lot, p.population, structures)]
         if len(parents):
             proven = np.unique(parents.variant[: p.measured_parents])[: p.survivors]
-            near = self.space.neighbours(self.space.candidate(parents, 0))
-            parts.append(near.take(np.isin(near.variant, proven)))
+            parts.append(close)
             picks = rng.integers(0, len(parents), size=p.offspring)
             others = rng.integers(0, len(self.space.variants), size=1)
             variants = np.union1d(proven, others)
@@ -252,36 +304,36 @@ class EvolutionarySearch:
         return Population.concat(parts)
 
     def _choose(
-        self, pool: Population, scores: Scores, taken: set[bytes], rng: np.random.Generator
+        self, pool: Pool, taken: set[bytes], close: set[bytes], rng: np.random.Generator
     ) -> Population:
-        """Slot by slot: the best that is new and whose kind does not crowd the round, sometimes
-        any."""
-        size = self.params.round_size
-        keys = pool.keys()
-        free = [k for k in range(len(pool)) if keys[k] not in taken and np.isfinite(scores[k])]
-        kinds = [self._kind(pool, k) for k in free]
-        limit = max(1, int(size * self.params.crowd))
-        chosen: list[int] = []
-        used: set[int] = set()
-        crowd: dict[bytes, int] = {}
-        lottery = rng.random((size, 2))
-        cursor = 0
-        for slot in range(min(size, len(free))):
-            if lottery[slot, 0] < self.params.eps_greedy:
-                pick = _next_free(int(lottery[slot, 1] * len(free)), used, len(free))
+        """Slot by slot one that is new: the best by its score, the best by what it may turn out to
+        be, the best of what is `close` to the best measured, or any. All but the last two leave
+        room for other kinds."""
+        p, size = self.params, self.params.round_size
+        keys = pool.candidates.keys()
+        free = np.array([n for n, k in enumerate(keys) if k not in taken], dtype=np.int64)
+        kinds = [self._kind(pool.candidates, k) for k in free.tolist()]
+        limit = max(1, int(size * p.crowd))
+        hopes = pool.scores[free] + p.optimism * pool.doubts[free]
+        by_score = list(range(len(free)))
+        by_hope = np.argsort(-hopes, kind="stable").tolist()
+        near = [n for n, k in enumerate(free.tolist()) if keys[k] in close]
+        used: dict[int, None] = {}
+        crowd: Counter[bytes] = Counter()
+        for kind, place in rng.random((min(size, len(free)), 2)).tolist():
+            if kind < p.eps_greedy:
+                start = int(place * len(free))
+                left = [n for n in chain(by_score[start:], by_score[:start]) if n not in used]
+            elif kind < p.eps_greedy + p.near and not used.keys() >= set(near):
+                left = [n for n in near if n not in used]
             else:
-                while cursor in used:
-                    cursor += 1
-                pick = cursor
-                scan = pick
-                while scan < len(free) and (scan in used or crowd.get(kinds[scan], 0) >= limit):
-                    scan += 1
-                if scan < len(free):
-                    pick = scan
-            used.add(pick)
-            crowd[kinds[pick]] = crowd.get(kinds[pick], 0) + 1
-            chosen.append(free[pick])
-        return pool.take(np.array(chosen, dtype=np.int64))
+                order = by_hope if kind >= 1.0 - p.explore else by_score
+                left = [n for n in order if n not in used]
+                left = [n for n in left if crowd[kinds[n]] < limit] or left
+            pick = left[0]
+            used[pick] = None
+            crowd[kinds[pick]] += 1
+        return pool.candidates.take(free[list(used)])
 
     def _kind(self, pool: Population, row: int) -> bytes:
         inner: bytes = pool.values[row, self._inner].tobytes()
@@ -304,19 +356,6 @@ def _inner_columns(space: Space) -> IntArray:
     return np.array(found, dtype=np.int64)
 
 
-def _sorted(population: Population, scores: Scores) -> tuple[Population, Scores]:
-    order = np.argsort(-scores, kind="stable")
-    order = order[np.isfinite(scores[order])]
-    return population.take(order), scores[order]
-
-
 def _roulette(count: int, rng: np.random.Generator, draws: int) -> IntArray:
     """Ranks in [0, count), the best ones more often: squares of uniform numbers."""
     return np.minimum((rng.random(draws) ** 3 * count).astype(np.int64), count - 1)
-
-
-def _next_free(start: int, used: set[int], count: int) -> int:
-    pick = start
-    while pick in used:
-        pick = (pick + 1) % count
-    return pick

@@ -43,6 +43,15 @@ class CostModel(Protocol):
         ...
 
 
+@runtime_checkable
+class Estimator(Protocol):
+    """A cost model that also knows how far its scores may be off."""
+
+    def doubts(self, task: HasSpace, population: Population) -> Scores:
+        """Standard deviations of the scores, float32 (N,), 0 or more."""
+        ...
+
+
 class CheckedModel:
     """A model of anybody's, held to what `CostModel` says: TuningError names its class, what it
     gave, and what was expected. `clock` is told the seconds that each training takes."""
@@ -57,29 +66,34 @@ class CheckedModel:
 
     def predict(self, task: HasSpace, population: Population) -> Scores:
         """The model's scores, of a floating type; a list of them will do."""
-        n = len(population)
+        return self._scores(lambda: self.model.predict(task, population), "predict", population)
+
+    def doubts(self, task: HasSpace, population: Population) -> Scores:
+        """How far the scores may be off: 0 of a model that does not know."""
+        model = self.model
+        if not isinstance(model, Estimator):
+            return np.zeros(len(population), dtype=np.float32)
+        return self._scores(lambda: model.doubts(task, population), "doubts", population)
+
+    def _scores(self, ask: Callable[[], Any], what: str, population: Population) -> Scores:
+        n, source = len(population), f"{what} of the cost model {self.name}"
         expected = f"expected {n} numbers, one a candidate: float32 of shape ({n},)"
         try:
-            given: Any = self.model.predict(task, population)
+            given: Any = ask()
         except Exception as e:
-            raise TuningError(
-                f"predict of the cost model {self.name} raised {type(e).__name__}: {e}; {expected}"
-            ) from e
+            raise TuningError(f"{source} raised {type(e).__name__}: {e}; {expected}") from e
         found = _array(given)
         if found is None or found.dtype.kind not in "iuf":
-            what = type(given).__name__ if found is None else f"{found.dtype} values"
-            raise TuningError(f"predict of the cost model {self.name} returned {what}; {expected}")
+            kind = type(given).__name__ if found is None else f"{found.dtype} values"
+            raise TuningError(f"{source} returned {kind}; {expected}")
         if found.shape != (n,):
-            raise TuningError(
-                f"predict of the cost model {self.name} returned the shape {found.shape}; "
-                f"{expected}"
-            )
+            raise TuningError(f"{source} returned the shape {found.shape}; {expected}")
         wrong = np.flatnonzero(np.isnan(found) | (found == np.inf))
         if len(wrong):
             raise TuningError(
-                f"predict of the cost model {self.name} returned {found[wrong[0]]} for candidate "
-                f"{wrong[0]}, and {len(wrong)} such of {n}; expected finite numbers, or minus "
-                "infinity for what is not worth building"
+                f"{source} returned {found[wrong[0]]} for candidate {wrong[0]}, and {len(wrong)} "
+                f"such of {n}; expected finite numbers, or minus infinity for what is not worth "
+                "building"
             )
         return found if found.dtype.kind == "f" else found.astype(np.float64)
 
