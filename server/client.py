@@ -139,7 +139,7 @@ class Client:
             raise ServiceError("expected the name of an operator, a script, or a model")
         workload = {"script": script} if name is None else {"name": name, "args": list(args)}
         spent = {} if trials is None else {"num_measure_trials": trials}
-        what = {"workload": workload}
+        what: dict[str, Any] = {"workload": workload}
         if model is not None:
             what = {"model": {"skeleton": base64.b64encode(model).decode()}}
         body = {
