@@ -36,6 +36,7 @@ from records.schema import (
     DeliveryRow,
     EventRow,
     JobRow,
+    JobTaskRow,
     MeasurementRow,
     Moment,
     RecordRow,
@@ -222,7 +223,7 @@ def delete(connection: Connection, job_id: str, refunds: bool = True) -> None:
         )
     records = select(RecordRow.id).where(RecordRow.job_id == job_id)
     connection.execute(sql_delete(MeasurementRow).where(MeasurementRow.record_id.in_(records)))
-    for row in (RecordRow, EventRow, SubmissionRow, DeliveryRow):
+    for row in (RecordRow, EventRow, SubmissionRow, DeliveryRow, JobTaskRow):
         connection.execute(sql_delete(row).where(row.job_id == job_id))
     connection.execute(sql_delete(JobRow).where(JobRow.id == job_id))
 

@@ -383,9 +383,14 @@ class JobQueue:
         """The job, paused if nobody works on it, else pausing: nobody takes it up until it is
         resumed, and it keeps what was measured and what is left of its budgets; one that is paused
         stays as it is. Raises NoRecord, and RecordError for a job that has ended or is about to."""
+        (job,) = self.pause_together([job_id])
+        return job
 
-        def work(connection: Connection) -> Job:
-            return again.pause(connection, job_id)
+    def pause_together(self, job_ids: Sequence[str]) -> list[Job]:
+        """`pause` of all of the jobs, or of none."""
+
+        def work(connection: Connection) -> list[Job]:
+            return [again.pause(connection, job_id) for job_id in sorted(job_ids)]
 
         return self._db.write(work)
 
@@ -393,10 +398,22 @@ class JobQueue:
         """A job that is paused or has ended, back in the queue, with more trials (`again.resume`).
         Raises RecordError for others, and beyond `again.MOST_TRIALS`, QueueFull and
         QuotaExceeded."""
+        (job,) = self.resume_together([job_id], additional_trials, spender)
+        return job
 
-        def work(connection: Connection) -> Job:
+    def resume_together(
+        self, job_ids: Sequence[str], additional_trials: int = 0, spender: Spender = NO_TOKEN
+    ) -> list[Job]:
+        """`resume` of all of the jobs, among which the additional trials are parted, or of none:
+        those of a batch are taken up together."""
+        part, rest = divmod(additional_trials, len(job_ids))
+
+        def work(connection: Connection) -> list[Job]:
             entrance = Entrance(connection, self._bounds)
-            return again.resume(connection, entrance, job_id, additional_trials, spender)
+            return [
+                again.resume(connection, entrance, job_id, part + (n < rest), spender)
+                for n, job_id in enumerate(sorted(job_ids))
+            ]
 
         return self._db.write(work)
 

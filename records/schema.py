@@ -30,7 +30,7 @@ from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
 from sqlalchemy.types import TypeDecorator
 
-REVISION = "0007"
+REVISION = "0008"
 
 # SQLite makes only an INTEGER PRIMARY KEY an alias of the row's own number.
 RowId = BigInteger().with_variant(Integer, "sqlite")
@@ -193,6 +193,18 @@ class JobRow(Base):
         Index("ix_jobs_batch", "batch_id"),
         Index("ix_jobs_ended", "ended_at"),
     )
+
+
+class JobTaskRow(Base):
+    """A kernel of a model, and a job of the model's batch that tunes it (`model_tasks.py`)."""
+
+    __tablename__ = "job_tasks"
+
+    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"), primary_key=True)
+    kernel: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    title: Mapped[str]
+    weight: Mapped[float]
+    estimate: Mapped[float]
 
 
 class SubmissionRow(Base):

@@ -15,8 +15,16 @@ from sqlalchemy import Connection, bindparam, case, func, insert, select, tuple_
 
 from records import workloads
 from records.errors import KeyReused, QueueFull, QuotaExceeded, RecordError
+from records.model_tasks import Part
 from records.rows import chunks, select_values
-from records.schema import EventRow, JobRow, SubmissionRow, database_time, seconds_between
+from records.schema import (
+    EventRow,
+    JobRow,
+    JobTaskRow,
+    SubmissionRow,
+    database_time,
+    seconds_between,
+)
 from records.types import (
     ENDED,
     LOCAL,
@@ -89,6 +97,8 @@ class Submission:
     spender: Spender = NO_TOKEN
     batch_id: str | None = None
     pool: str | None = None
+    parts: Sequence[Part] = ()
+    """What it tunes of a model, whose tasks are the jobs of the batch."""
     library: bool = False
     """Whether the workload's name and arguments are those of the operator library, which go before
     any other name that it is stored under."""
@@ -233,7 +243,14 @@ class _Taking:
         events = [
             {"job_id": row["id"], "data": state_event("submitted", row)} for row in rows.values()
         ]
+        parts = [
+            {"job_id": job_id, **part._asdict()}
+            for job_id, s in self._made.items()
+            for part in s.parts
+        ]
         self._connection.execute(_INSERT_JOB, list(rows.values()))
+        if parts:
+            self._connection.execute(insert(JobTaskRow), parts)
         if keys:
             self._connection.execute(_INSERT_KEY, keys)
         self._connection.execute(_INSERT_EVENT, events)

@@ -14,22 +14,33 @@ import traceback
 from collections.abc import Sequence
 from contextlib import closing, suppress
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from autosched.errors import AutoschedError
 from autosched.tuning import SearchTask, TaskScheduler, TuningOptions
 from autosched.tuning.callbacks import JobInfo, RecordToStore
 from autosched.tuning.pools import PoolAddress, pool_from
 from autosched.tuning.stored import stored_task
+from autosched.tuning.transfer import Transfer
 from measure.local.build import LocalBuilder
-from records import Job, LeaseLost, Measurement, Record, StoreUnavailable, Workload, batches
+from records import (
+    Job,
+    LeaseLost,
+    Measurement,
+    Record,
+    StoreUnavailable,
+    Workload,
+    batches,
+    model_tasks,
+)
 from records.leases import JobQueue
 from records.store import Store
-from records.types import PREPARING
+from records.types import LOCAL, PREPARING
 from server import bounds
 from server.heartbeat import Heartbeat, Preparing
 from server.keeper import Keeper
 from server.leaving import DONE, UNAVAILABLE, Exit, Leave, Why
+from server.models import times_of
 from server.pool_watch import patiently, watch_of
 
 if TYPE_CHECKING:
@@ -119,7 +130,9 @@ def run(assignment: Assignment, leaving: Exit) -> int:
             for lease in leases
         ]
         keepers = [Keeper(store, *pair) for pair in zip(leases, beats, strict=True)]
+        keepers.sort(key=lambda keeper: int(store.job(keeper.job_id).options.get("place", 0)))
         for beat in beats:
+            beat.also = partial(_model_seconds, store, store.job(beat.lease.job_id).batch_id)
             beat.start()
         try:
             try:
@@ -189,7 +202,7 @@ def _tune(
     if budget is not None and not any(job.trials_done for job in jobs):
         receiver.deadline = time.monotonic() + budget
     tasks = [_task(store, job) for job in jobs]
-    scheduler = TaskScheduler(tasks, [job.options.get("weight", 1.0) for job in jobs])
+    scheduler, transfer = _scheduler(store, jobs, tasks)
     local = PoolAddress.parse(assignment.pool).is_local
     builder = LocalBuilder(timeout=assignment.build_seconds) if local else None
     seed = first.seed or 0
@@ -210,9 +223,54 @@ def _tune(
                 seed=seed,
                 pool=pool,
                 verbose=0,
-            )
+            ),
+            transfer,
         )
     return scheduler
+
+
+def _scheduler(
+    store: Store, jobs: Sequence[Job], tasks: Sequence[SearchTask]
+) -> tuple[TaskScheduler, Transfer | None]:
+    """What parts the rounds among the tasks. Those of a model are tuned as `graph.tune` does it: of
+    the implementations of a kernel the fastest counts, and cost models learn from all tasks."""
+    weights = [job.options.get("weight", 1.0) for job in jobs]
+    number = {job.id: n for n, job in enumerate(jobs)}
+    parts = [
+        (number[task.job_id], task.part)
+        for task in model_tasks.of_batch(store, jobs[0].batch_id or "")
+        if task.job_id in number
+    ]
+    if not parts:
+        return TaskScheduler(tasks, weights), None
+    kernels: dict[int, list[int]] = {}
+    for n, part in parts:
+        kernels.setdefault(part.kernel, []).append(n)
+    calls = {part.kernel: part.weight for _, part in parts}
+    estimates = {n: part.estimate for n, part in parts}
+    rest = float(jobs[0].options.get("rest_seconds", 0.0))
+
+    def objective(seconds: Sequence[float]) -> float:
+        return rest + sum(calls[k] * min(seconds[n] for n in of) for k, of in kernels.items())
+
+    scheduler = TaskScheduler(
+        tasks,
+        weights,
+        objective_func=objective,
+        estimates=[estimates[n] for n in range(len(jobs))],
+    )
+    recorded = {
+        job.workload_key: [r for r in store.records(job_id=job.id) if r.origin == LOCAL]
+        for job in jobs
+        if job.trials_done
+    }
+    return scheduler, Transfer(lambda: scheduler.states, jobs[0].seed or 0, recorded)
+
+
+def _model_seconds(store: Store, batch_id: str | None) -> dict[str, Any]:
+    """What the events of a model's tasks tell besides: its estimated time."""
+    model = times_of(store, batch_id)
+    return {} if model is None else {"model_seconds": model.estimated_seconds}
 
 
 def _task(store: Store, job: Job) -> SearchTask:

@@ -13,6 +13,7 @@ event that was seen.
 
 from __future__ import annotations
 
+import base64
 import json
 import random
 import time
@@ -116,8 +117,9 @@ class Client:
         args: Sequence[int | float | str | bool] = (),
         *,
         script: str | None = None,
+        model: bytes | None = None,
         target: str = "llvm",
-        trials: int = 64,
+        trials: int | None = None,
         seed: int = 0,
         priority: int = 0,
         options: Mapping[str, Any] | None = None,
@@ -125,20 +127,26 @@ class Client:
         job_name: str | None = None,
         tags: Sequence[str] = (),
     ) -> schemas.Job:
-        """A new job: of an operator of the library by `name` and `args`, or of a `script`.
+        """A new job: of an operator of the library by `name` and `args`, of a `script`, or of a
+        `model`, a skeleton (`autosched.graph.skeleton`); of that it is the first of its jobs
+        (`tasks` has them all). `trials`: 64 if left out, for each task of a model.
 
         `options`: the others of `schemas.JobOptions`; `job_name` and `tags` are what the job is
         called and found by. `key` names the submission: repeated, it
         gives the same job; without one, a key is made that serves the repetitions of this call.
         """
-        if (name is None) == (script is None):
-            raise ServiceError("expected either the name of an operator or a script")
+        if sum(x is not None for x in (name, script, model)) != 1:
+            raise ServiceError("expected the name of an operator, a script, or a model")
         workload = {"script": script} if name is None else {"name": name, "args": list(args)}
+        spent = {} if trials is None else {"num_measure_trials": trials}
+        what: dict[str, Any] = {"workload": workload}
+        if model is not None:
+            what = {"model": {"skeleton": base64.b64encode(model).decode()}}
         body = {
-            "workload": workload,
+            **what,
             "target": target,
             "priority": priority,
-            "options": {"num_measure_trials": trials, "seed": seed, **(options or {})},
+            "options": {**spent, "seed": seed, **(options or {})},
             "name": job_name,
             "tags": list(tags),
         }
@@ -176,6 +184,10 @@ class Client:
     def job(self, job_id: str) -> schemas.Job:
         """One job."""
         return self._model(schemas.Job, "GET", f"/v1/jobs/{job_id}")
+
+    def tasks(self, job_id: str) -> schemas.JobTasks:
+        """What is tuned together with a job: the tasks of its model with their weights."""
+        return self._model(schemas.JobTasks, "GET", f"/v1/jobs/{job_id}/tasks")
 
     def cancel(self, job_id: str) -> schemas.Job:
         """The job, cancelled or about to be; one that has ended stays as it is."""

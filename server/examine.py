@@ -130,12 +130,17 @@ def _bytes(shape: Sequence[Any], dtype: str) -> int:
 
 def answer(question: dict[str, Any], limits: WorkloadLimits) -> dict[str, Any]:
     """What is told of a question: a workload with its resolved target, the text of a record's
-    program (`server.rendering`), a workload of a log as it may be stored, or a problem."""
+    program (`server.rendering`), a workload of a log as it may be stored, the tasks of a model
+    (`server.examine_model`), or a problem."""
     try:
         if "form" in question:
             return rendering.answer(question)
         if "stored" in question:
             return {"workload": asdict(checked(Workload(**question["stored"])))}
+        if "skeleton" in question:
+            from server import examine_model  # which imports this module
+
+            return examine_model.answer(question, limits)
         task = task_of(question, limits)
         return {"workload": asdict(task.workload), "target": str(task.target)}
     except TooLarge as e:

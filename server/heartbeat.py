@@ -95,6 +95,8 @@ class Heartbeat:
         """What the job may take before its first trial, while it is before that."""
         self.watch: PoolWatch | None = None
         """Tells of the pool's workers, once there is one."""
+        self.also: Callable[[], dict[str, Any]] = dict
+        """What is told with new records besides."""
         self._renew_at = 0.0
         self._lock = threading.Lock()
         self._news: list[dict[str, Any]] = []
@@ -165,7 +167,7 @@ class Heartbeat:
                 news, totals = self._news[:MOST_RECORDS], self._totals
             if not news:
                 return
-            data = {**totals, **self._best(), "records": news}
+            data = {**totals, **self._best(), **self.also(), "records": news}
             self.store.add_event(self.lease.job_id, PROGRESS, data, lease=self.lease)
             with self._lock:
                 del self._news[: len(news)]

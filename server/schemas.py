@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any, Generic, Literal, TypeVar
+from typing import Annotated, Any, Generic, Literal, Self, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic.json_schema import SkipJsonSchema
 
 from server.pools import NAME
 
@@ -75,6 +76,15 @@ class ScriptWorkload(_Request):
     script: str = Field(min_length=1, max_length=1 << 20)
 
 
+class ModelWorkload(_Request):
+    """An ONNX model without its weights, as `autosched.graph.skeleton` makes it. Its kernels become
+    the jobs of a batch, on one budget."""
+
+    skeleton: str = Field(
+        min_length=1, max_length=1_400_000, description="the skeleton in base64, at most 1 MB"
+    )
+
+
 Tag = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,63}$")]
 """A word that jobs are found by."""
 JOB_NAME = r"^[^\x00-\x20\x7f-\xa0\u2000-\u200f\u2028-\u202f\u205f-\u206f\u3000\ufeff]" + (
@@ -96,22 +106,28 @@ class JobOptions(_Request):
     seed: Whole = Field(default=0, ge=0, lt=1 << 31)
 
 
-class JobRequest(_Request):
-    """A job to be queued."""
-
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [
-                {
-                    "workload": {"name": "matmul_add", "args": [1024, 1024, 1024]},
-                    "target": "llvm",
-                    "options": {"num_measure_trials": 64, "seed": 0},
-                }
-            ]
+def _one_of_two(schema: dict[str, Any]) -> None:
+    """The schema of JobRequest: one of `workload` and `model`, and neither is null."""
+    schema["oneOf"] = [{"required": ["workload"]}, {"required": ["model"]}]
+    for name in ("workload", "model"):
+        schema["properties"][name].pop("default", None)
+    schema["examples"] = [
+        {
+            "workload": {"name": "matmul_add", "args": [1024, 1024, 1024]},
+            "target": "llvm",
+            "options": {"num_measure_trials": 64, "seed": 0},
         }
-    )
+    ]
 
-    workload: NamedWorkload | ScriptWorkload
+
+class JobRequest(_Request):
+    """A job to be queued: of a `workload`, or of all kernels of a `model`, whose trials are 64 for
+    each unless `num_measure_trials` says how many they are together."""
+
+    model_config = ConfigDict(json_schema_extra=_one_of_two)
+
+    workload: NamedWorkload | ScriptWorkload | SkipJsonSchema[None] = None
+    model: ModelWorkload | SkipJsonSchema[None] = None
     target: str = Field(default="llvm", min_length=1, max_length=1000)
     options: JobOptions = Field(default=JobOptions())
     priority: Whole = Field(
@@ -132,6 +148,12 @@ class JobRequest(_Request):
         description="the pool that is to measure; else the first one with such a device",
         examples=[None],
     )
+
+    @model_validator(mode="after")
+    def _check_one(self) -> Self:
+        if (self.workload is None) == (self.model is None):
+            raise ValueError("expected either a workload or a model")
+        return self
 
 
 class BatchItem(_Request):
@@ -248,6 +270,18 @@ class ResumeRequest(_Request):
 # What comes out
 
 
+class ModelTimes(_Model):
+    """Seconds of a run of a model, as a sum over its kernels: `estimated_seconds` by the best of
+    each, `untuned_seconds` by its fastest baseline, `gain` the latter over the former. A kernel
+    that is not measured yet counts with the bound of arithmetic and memory traffic;
+    `rest_seconds`: such bounds of kernels that are not tuned."""
+
+    estimated_seconds: float = Field(examples=[0.0112])
+    untuned_seconds: float = Field(examples=[0.0173])
+    rest_seconds: float = Field(examples=[0.0002])
+    gain: float = Field(examples=[1.54])
+
+
 class Job(_Model):
     """A tuning job. Times are UTC.
 
@@ -257,7 +291,8 @@ class Job(_Model):
     trials are left. `run_seconds`: how long it was worked on; `eta_seconds`: how long its trials
     will still take at that pace. Where one job is asked for: `queue_place`, 1 is the next; `share`:
     the least time that its device could take, over `best_seconds`, and by which side of the
-    roofline (`bound_by`); null for a device whose limits nobody measured, or other than float32.
+    roofline (`bound_by`); null for a device whose limits nobody measured, or other than float32;
+    `model`: the times of the model whose tasks are the jobs of its batch, null for other jobs.
     """
 
     id: str = Field(examples=[JOB_ID])
@@ -290,10 +325,44 @@ class Job(_Model):
     error: str | None
     notice: str | None = None
     batch_id: str | None = Field(None, examples=[JOB_ID])
+    model: ModelTimes | None = None
     origin: Literal["local", "import"]
     created_at: datetime = Field(examples=[_WHEN])
     updated_at: datetime = Field(examples=[_WHEN])
     ended_at: datetime | None = None
+
+
+class JobTask(_Model):
+    """A kernel of a model, or a workload of a batch, and the job that tunes it. `weight`: how often
+    a run calls it. `seconds`: of these calls by the job's best; `share` of the model's estimated
+    time; `gain` over the job's fastest baseline. A kernel with several implementations has a task
+    for each; `taken`: this one is the fastest, or the one that is taken until any is measured."""
+
+    job_id: str = Field(examples=[JOB_ID])
+    kernel: int = Field(examples=[0])
+    title: str = Field(examples=["conv_relu by direct"])
+    weight: float = Field(examples=[3.0])
+    workload_key: str = Field(examples=[WORKLOAD_KEY])
+    state: JobState
+    trials_requested: int = Field(examples=[64])
+    trials_done: int = Field(examples=[17])
+    best_seconds: float | None = Field(examples=[0.00213])
+    seconds: float | None = Field(examples=[0.00639])
+    share: float | None = Field(examples=[0.57])
+    gain: float | None = Field(examples=[1.8])
+    taken: bool
+    error: str | None
+
+
+class JobTasks(_Model):
+    """What is tuned together with a job, on one budget: the tasks of its model, the workloads of
+    its batch, or it alone; trials are those of all. `model` is null where there is none."""
+
+    batch_id: str | None = Field(examples=[JOB_ID])
+    trials_requested: int = Field(examples=[640])
+    trials_done: int = Field(examples=[170])
+    model: ModelTimes | None
+    tasks: list[JobTask]
 
 
 class Batch(_Model):

@@ -8,17 +8,21 @@ from functools import partial
 from typing import Any
 
 from autosched.tuning import TuningOptions
-from records import SubmissionKey, Workload, new_job_id
+from records import SubmissionKey, Workload, batches, new_job_id
+from records.model_tasks import Part
 from records.submissions import Submission
 from records.types import LOCAL
 from server.auth import Client
 from server.jobs import shown
+from server.models import with_model
 from server.problems import refused
 from server.schemas import (
     BatchRequest,
     CloneRequest,
     Job,
+    JobOptions,
     JobRequest,
+    ModelWorkload,
     NamedWorkload,
     ScriptWorkload,
 )
@@ -28,7 +32,7 @@ from server.state import Service
 async def submit(
     service: Service, client: Client, request: JobRequest, idempotency_key: str | None
 ) -> Job:
-    """The job of a request, new or that of the first time.
+    """The job of a request, new or that of the first time; of a model the first of its jobs.
 
     Raises ProblemError: 422 for what cannot be tuned here or beyond limits, 403 for a priority that
     the client may not ask for, 503 while no device of the pool is known; KeyReused for a key that
@@ -39,6 +43,9 @@ async def submit(
     key = _key(client, idempotency_key, request.model_dump_json())
     if (known := await _known(service, key)) is not None:
         return known
+    if request.model is not None:
+        return await submit_model(service, client, request, request.model, key)
+    assert request.workload is not None
     question = await _question(service, request)
     examined = await service.examiner.examine(question, client.key)
     pool = await service.workers.fitting(examined.target, request.pool)
@@ -88,8 +95,7 @@ async def submit_batch(
             "invalid-workload", f"expected a trial for each of the {many} workloads, found {total}"
         )
     batch_id = new_job_id()
-    # As the task scheduler chooses it: every task gets several rounds.
-    round_size = options.num_measures_per_round or max(4, min(64, total // (8 * many)))
+    round_size = _round_size(options, total, many)
     submissions: list[Submission] = []
     pool: str | None = None
     for place, item in enumerate(request.workloads):
@@ -125,6 +131,66 @@ async def submit_batch(
         )
     found, _ = await service.writing.do(partial(service.queue.submit_batch, submissions, key))
     return found
+
+
+async def submit_model(
+    service: Service,
+    client: Client,
+    request: JobRequest,
+    model: ModelWorkload,
+    key: SubmissionKey | None,
+) -> Job:
+    """The first job of the batch whose jobs are the tasks of a model. Raises what `submit` raises,
+    and ProblemError (422) for fewer trials than tasks."""
+    client.check_priority(request.priority)
+    target = await service.workers.resolve(request.target, request.pool)
+    question = {"skeleton": model.skeleton, "target": target}
+    found = await service.examiner.ask(question, client.key)
+    pool = await service.workers.fitting(found["target"], request.pool)
+    options, many = request.options, len(found["tasks"])
+    given = "num_measure_trials" in options.model_fields_set
+    total = options.num_measure_trials if given else options.num_measure_trials * many
+    if total < many:
+        raise refused(
+            "invalid-workload", f"expected a trial for each of the {many} tasks, found {total}"
+        )
+    batch_id = new_job_id()
+    size = _round_size(options, total, many)
+    shared = options.model_dump() | {"num_measure_trials": total, "round_size": size}
+    submissions = []
+    for place, task in enumerate(found["tasks"]):
+        parts = [Part(*part) for part in task["parts"]]
+        of_task = {"place": place, "weight": sum(part.weight for part in parts)}
+        submissions.append(
+            Submission(
+                workload=Workload(**task["workload"]),
+                name=request.name or "model",
+                tags=tuple(dict.fromkeys(request.tags)),
+                spender=client.spender,
+                target=found["target"],
+                seed=options.seed,
+                trials_requested=total // many + (place < total % many),
+                options=shared | of_task | {"rest_seconds": found["rest_seconds"]},
+                priority=request.priority,
+                client=client.name,
+                key=key if place == 0 else None,
+                batch_id=batch_id,
+                pool=pool,
+                parts=parts,
+            )
+        )
+    stored, _ = await service.writing.do(partial(service.queue.submit_batch, submissions, key))
+
+    def first() -> Job:
+        jobs = batches.batch_of(service.store, stored).jobs
+        return with_model(service.store, shown(service.store, jobs[:1])[0])
+
+    return await service.reading.do(("model", stored), first)
+
+
+def _round_size(options: JobOptions, total: int, many: int) -> int:
+    """As the task scheduler chooses it: every task gets several rounds."""
+    return options.num_measures_per_round or max(4, min(64, total // (8 * many)))
 
 
 def _named(
@@ -202,4 +268,5 @@ async def _question(service: Service, request: JobRequest) -> dict[str, Any]:
     asked, target = request.workload, await service.workers.resolve(request.target, request.pool)
     if isinstance(asked, NamedWorkload):
         return {"name": asked.name, "args": list(asked.args), "target": target}
+    assert asked is not None
     return {"script": asked.script, "target": target}

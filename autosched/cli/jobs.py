@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from autosched.cli.common import at_least, parse_value, plain, positive_seconds, task_of
+from autosched.cli.model import add_shape
 from autosched.cli.service import DEFAULT_SERVER, SERVER, TOKEN, add_server, client_of
 from autosched.cli.status import FAILED, INTERRUPTED
 from autosched.errors import AutoschedError
@@ -29,6 +30,7 @@ examples:
   autosched jobs submit matmul_add 1024 1024 1024 --trials 256 --watch
   autosched jobs submit my_ops.py:attention 128 64 --server http://tuner:8000
   autosched jobs submit --script program.py
+  autosched jobs submit resnet50.onnx --shape data=1,3,224,224 --trials 2000 --watch
   autosched jobs list --state running
   autosched jobs list --name resnet --tag nightly --since 2026-01-31
   autosched jobs watch 9f2c4e1a
@@ -94,18 +96,21 @@ def _add_submission(parser: argparse.ArgumentParser) -> None:
         "workload",
         metavar="WORKLOAD",
         nargs="?",
-        help="an operator of the library (`autosched tune --help` lists them), or "
-        "file.py:function, which is made into script text here",
+        help="an operator of the library (`autosched tune --help` lists them), "
+        "file.py:function, which is made into script text here, or MODEL.onnx, whose weights stay "
+        "here",
     )
     parser.add_argument("args", metavar="ARG", nargs="*", default=[], help="its arguments")
     parser.add_argument("--script", metavar="FILE", help="a program as script text; - for stdin")
+    add_shape(parser)
     parser.add_argument(
         "--target", default="llvm", help="what to compile for (default: the server's own device)"
     )
     positive = at_least(1)
     parser.add_argument(
-        "--trials", type=positive, default=64, metavar="N", help="candidates (default: %(default)s)"
-    )
+        "--trials", type=positive, metavar="N",
+        help="candidates, of a model in all (default: 64, for each kernel of a model)",
+    )  # fmt: skip
     parser.add_argument("--seed", type=at_least(0), default=0, metavar="N", help="default: 0")
     parser.add_argument(
         "--priority", type=int, default=0, metavar="P",
@@ -175,11 +180,27 @@ def _submit(client: Client, options: argparse.Namespace) -> Job:
     if options.script is not None:
         text = sys.stdin.read() if options.script == "-" else Path(options.script).read_text()
         return client.submit(script=text, **more)
+    if options.workload.endswith(".onnx"):
+        return _submit_model(client, options, more)
+    if options.shape:
+        raise AutoschedError("--shape is for models; a workload's sizes are its arguments")
     args = [parse_value(a) for a in options.args]
     if ":" in options.workload:  # the function stays here; what goes out is what it means
         task = task_of(options.workload, args, "llvm")
         return client.submit(script=task.prim_func.script(), **more)
     return client.submit(options.workload, args, **more)
+
+
+def _submit_model(client: Client, options: argparse.Namespace, more: dict[str, Any]) -> Job:
+    from autosched.graph.onnx_import.skeleton import skeleton
+
+    path = Path(options.workload)
+    if options.args:
+        raise AutoschedError("a model takes no arguments; see --shape")
+    if not path.is_file():
+        raise AutoschedError(f"there is no file {path}")
+    data = skeleton(path, dict(options.shape))
+    return client.submit(model=data, **{**more, "job_name": options.name or path.stem})
 
 
 def _list(client: Client, options: argparse.Namespace) -> int:
@@ -257,6 +278,10 @@ def _described(job: Job) -> str:
         speed = "" if job.gflops is None else f", {job.gflops:.4g} GFLOP/s"
         gain = "" if job.gain is None else f", {job.gain:.3g} times as fast as the baseline"
         lines.append(f"  best {format_seconds(job.best_seconds)}{speed}{gain}")
+    if (model := job.model) is not None:
+        times = [format_seconds(s) for s in (model.estimated_seconds, model.untuned_seconds)]
+        lines.append(f"  a task of a model, whose kernels take {times[0]} of {times[1]} untuned")
+        lines.append("  watch, pause, resume and cancel are for the whole model")
     if job.notice:
         lines.append(f"  {job.notice}")
     if job.error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ from autosched.errors import WorkloadError
 if TYPE_CHECKING:
     from autosched.graph.model import CompiledModel
     from autosched.tir.module import IRModule
+    from autosched.tuning.best import RecordsLike
 
 
 def is_model(text: str) -> bool:
@@ -61,7 +63,8 @@ def add_model_options(parser: argparse.ArgumentParser, *, db: bool = True) -> No
         parser.add_argument("--target", default="llvm", help="what to compile for")
         parser.add_argument(
             "--db", default=DEFAULT_DB, metavar="URL",
-            help="records whose best schedules are taken, if there are any (default: %(default)s)",
+            help="records whose best schedules are taken, if there are any: a file, a database "
+            "URL, or the address of a service, http://… (default: %(default)s)",
         )  # fmt: skip
 
 
@@ -83,18 +86,25 @@ def build_model(path: str, options: argparse.Namespace) -> CompiledModel:
     from autosched.tuning.graph import build
 
     url = "://" in options.db
-    records = options.db if url or Path(options.db).is_file() else None
     cache = options.cache or (None if url else f"{options.db}.kernels")
-    return build(
-        read_model(path, options),
-        options.target,
-        records,
-        threads=options.threads,
-        progress=show_progress,
-        cache=cache,
-        consume=True,
-        flush_denormals=options.flush_denormals,
-    )
+    with ExitStack() as stack:
+        records: RecordsLike | None = None
+        if options.db.startswith(("http://", "https://")):
+            from autosched.cli.service import open_service
+
+            records = stack.enter_context(open_service(options.db))
+        elif url or Path(options.db).is_file():
+            records = options.db
+        return build(
+            read_model(path, options),
+            options.target,
+            records,
+            threads=options.threads,
+            progress=show_progress,
+            cache=cache,
+            consume=True,
+            flush_denormals=options.flush_denormals,
+        )
 
 
 def show_progress(name: str, done: int, count: int) -> None:

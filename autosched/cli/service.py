@@ -14,6 +14,7 @@ from records import RecordSource, open_records
 
 if TYPE_CHECKING:
     from server.client import Client
+    from server.remote_records import RemoteRecords
 
 SERVER, TOKEN = "AUTOSCHED_SERVER", "AUTOSCHED_TOKEN"
 DEFAULT_SERVER = "http://127.0.0.1:8000"
@@ -72,6 +73,17 @@ def open_source(options: argparse.Namespace) -> RecordSource:
     from server.remote_records import RemoteRecords
 
     client = client_of(options)
+    client.probe()
+    return RemoteRecords(client)
+
+
+def open_service(url: str) -> RemoteRecords:
+    """The records of the service at `url`, with the token of the environment. Raises
+    ServiceUnreachable at once for one that does not answer."""
+    from server.client import Client
+    from server.remote_records import RemoteRecords
+
+    client = Client(url, os.environ.get(TOKEN) or None)
     client.probe()
     return RemoteRecords(client)
 

@@ -29,6 +29,10 @@ def watch(client: Client, job_id: str, as_json: bool) -> int:
     With `as_json` every event is a line on standard output, and the job as it ended the last one.
     """
     job = client.job(job_id)
+    if job.model is not None:
+        from autosched.cli.watch_model import watch_model
+
+        return watch_model(client, job_id, as_json)
     if as_json:
         for event in client.follow(job_id):
             print(event.model_dump_json(), flush=True)

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from autosched.graph.lowering import lower as lower
     from autosched.graph.model import CompiledModel as CompiledModel
     from autosched.graph.onnx_import import from_onnx as from_onnx
+    from autosched.graph.onnx_import.skeleton import from_skeleton as from_skeleton
+    from autosched.graph.onnx_import.skeleton import skeleton as skeleton
     from autosched.graph.saved import load as load
     from autosched.graph.strategies import Strategy as Strategy
     from autosched.graph.strategies import strategy as strategy
@@ -50,10 +52,12 @@ _HOME = {
     "evaluate": "autosched.graph.evaluator",
     "extract_tasks": "autosched.tuning.model_tasks",
     "from_onnx": "autosched.graph.onnx_import",
+    "from_skeleton": "autosched.graph.onnx_import.skeleton",
     "function": "autosched.graph.builder",
     "load": "autosched.graph.saved",
     "lower": "autosched.graph.lowering",
     "module": "autosched.graph.builder",
+    "skeleton": "autosched.graph.onnx_import.skeleton",
     "strategy": "autosched.graph.strategies",
     "tune": "autosched.tuning.model_tuning",
     "var": "autosched.graph.builder",

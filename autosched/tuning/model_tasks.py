@@ -74,10 +74,11 @@ def model_tasks(
     seconds: Mapping[str, float],
     target: Target,
     wanted: frozenset[str] = frozenset(),
+    most: int | None = None,
 ) -> ModelTasks:
-    """The tasks worth tuning, and those whose key is in `wanted`. `seconds`: of all calls of a
-    kernel in a run, by its name, where they were measured; else a bound is taken, of arithmetic and
-    memory traffic."""
+    """The tasks worth tuning, and those whose key is in `wanted`; at most `most` of them, of the
+    kernels that need the most time. `seconds`: of all calls of a kernel in a run, by its name,
+    where they were measured; else a bound is taken, of arithmetic and memory traffic."""
     from cost_model.roofline import bound_seconds
 
     called = [g for g in groups if g.calls]
@@ -93,6 +94,8 @@ def model_tasks(
     keep = [
         n for n in order if cost[n] >= least or any(a.key in wanted for a in called[n].alternatives)
     ]
+    while most is not None and sum(len(called[n].alternatives) for n in keep) > most:
+        keep.pop()
     left = [n for n in order if n not in keep]
     tasks: dict[str, SearchTask] = {}
     weights: dict[str, float] = {}

@@ -10,12 +10,14 @@ from typing import Annotated, TypeVar
 from fastapi import APIRouter, Header, Query, Response
 from pydantic import AfterValidator, AwareDatetime, BeforeValidator
 
+from records import Job as StoredJob
 from records import RecordError, StoreUnavailable
-from records.types import PHASE, STATE
+from records.types import ENDED, PAUSED, PAUSING, PHASE, STATE
 from server import submission
 from server.auth import ClientOf
 from server.heartbeat import PROGRESS
 from server.jobs import held_to_bound, placed, shown
+from server.models import members, tasks_of, with_model
 from server.paging import decode_cursor, encode_cursor
 from server.problems import ProblemError
 from server.routes.common import PRINTABLE, Cursor, JobId, Limit, ModelRoute, answers, written
@@ -28,6 +30,7 @@ from server.schemas import (
     Job,
     JobRequest,
     JobState,
+    JobTasks,
     Page,
     ResumeRequest,
 )
@@ -111,6 +114,9 @@ async def submit_job(
 ) -> Response:
     """Queue a job. The answer means that it is stored.
 
+    Of a model each kernel becomes a job; they are a batch on one budget, and the answer is the
+    first of them, the kernel that is taken to need the most time. `list_job_tasks` has them all.
+
     A request that is repeated with the same `Idempotency-Key` is answered with the job of the first
     time; with another body it is refused.
     """
@@ -122,7 +128,15 @@ async def submit_job(
 def get_job(service: ServiceOf, job_id: JobId) -> Job:
     """One job."""
     store = service.store
-    return held_to_bound(store, placed(service.queue, shown(store, [store.job(job_id)])[0]))
+    job = placed(service.queue, shown(store, [store.job(job_id)])[0])
+    return with_model(store, held_to_bound(store, job))
+
+
+@router.get("/{job_id}/tasks", operation_id="list_job_tasks", responses=answers(404))
+def list_job_tasks(service: ServiceOf, job_id: JobId) -> JobTasks:
+    """What is tuned together with a job, on one budget: all tasks of its model with their weights,
+    shares and gains, by kernel; of a batch that is no model its workloads; else the job alone."""
+    return tasks_of(service.store, job_id)
 
 
 @router.delete("/{job_id}", operation_id="delete_job", status_code=204, responses=answers(404, 409))
@@ -148,8 +162,11 @@ async def cancel_jobs(service: ServiceOf, client: ClientOf, request: CancelReque
         for text in dict.fromkeys(request.ids):
             try:
                 job_id = service.store.job_id(text)
-                client.check_change(service.store.job(job_id))
-                jobs.append(service.queue.cancel(job_id))
+                job = service.store.job(job_id)
+                client.check_change(job)
+                for one in members(service.store, job):
+                    service.queue.cancel(one.id)
+                jobs.append(service.store.job(job_id))
             except StoreUnavailable:
                 raise
             except (RecordError, ProblemError) as e:
@@ -181,11 +198,15 @@ async def clone_job(
 @router.post("/{job_id}/cancel", operation_id="cancel_job", responses=answers(404))
 async def cancel_job(service: ServiceOf, client: ClientOf, job_id: JobId) -> Job:
     """Cancel a job. One that waits is cancelled at once, one that runs becomes `cancelling` until
-    its process has left it; one that has ended stays as it is. Jobs of others are for admins."""
+    its process has left it; one that has ended stays as it is. With a task of a model the whole
+    model is cancelled. Jobs of others are for admins."""
 
     def cancel() -> Job:
-        client.check_change(service.store.job(job_id))
-        return shown(service.store, [service.queue.cancel(job_id)])[0]
+        job = service.store.job(job_id)
+        client.check_change(job)
+        for one in members(service.store, job):
+            service.queue.cancel(one.id)
+        return shown(service.store, [service.store.job(job_id)])[0]
 
     return await service.writing.do(cancel)
 
@@ -194,11 +215,15 @@ async def cancel_job(service: ServiceOf, client: ClientOf, job_id: JobId) -> Job
 async def pause_job(service: ServiceOf, client: ClientOf, job_id: JobId) -> Job:
     """Pause a job. One that waits is paused at once, one that runs becomes `pausing` until its
     process has left it; what was measured and what is left of its budgets stays, and `resume` puts
-    it back into the queue. Jobs of others are for admins."""
+    it back into the queue. With a task of a model the whole model is paused. Jobs of others are for
+    admins."""
 
     def pause() -> Job:
-        client.check_change(service.store.job(job_id))
-        return shown(service.store, [service.queue.pause(job_id)])[0]
+        job = service.store.job(job_id)
+        client.check_change(job)
+        left = [one.id for one in members(service.store, job) if one.state not in ENDED]
+        service.queue.pause_together(left or [job_id])
+        return shown(service.store, [service.store.job(job_id)])[0]
 
     return await service.writing.do(pause)
 
@@ -208,15 +233,19 @@ async def resume_job(
     service: ServiceOf, client: ClientOf, job_id: JobId, request: ResumeRequest
 ) -> Job:
     """Put a job that is paused or has ended back into the queue, with more trials: it goes on where
-    it was. Of a paused one the time budget goes on, too; of one that had ended it begins anew.
+    it was. Of a paused one the time budget goes on, too; of one that had ended it begins anew. With
+    a task of a model the whole model goes on, and the additional trials are parted among its tasks.
     Jobs of others are for admins."""
 
     service.readiness.check_damage()
 
     def resume() -> Job:
-        client.check_change(service.store.job(job_id))
+        job = service.store.job(job_id)
+        client.check_change(job)
+        ids = _to_resume(members(service.store, job))
         more = request.additional_trials
-        return shown(service.store, [service.queue.resume(job_id, more, client.spender)])[0]
+        service.queue.resume_together(ids or [job_id], more, client.spender)
+        return shown(service.store, [service.store.job(job_id)])[0]
 
     return await service.writing.do(resume)
 
@@ -240,6 +269,13 @@ def get_curve(service: ServiceOf, job_id: JobId, points: Points = 500) -> Curve:
         for point in thinned(found, points)
     ]
     return Curve(job_id=job_id, trials_done=job.trials_done, points=shown_points)
+
+
+def _to_resume(jobs: Sequence[StoredJob]) -> list[str]:
+    """Of a model's jobs those that are paused, or are about to be; where none is, those that have
+    ended."""
+    paused = [one.id for one in jobs if one.state in (PAUSED, PAUSING)]
+    return paused or [one.id for one in jobs if one.state in ENDED]
 
 
 T = TypeVar("T")

@@ -7,6 +7,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 
 from records.types import ENDED
 from server.auth import ClientOf
+from server.models import tasks_of
 from server.routes import batches as api
 from server.routes.batches import BatchId
 from server.routes.common import Cursor
@@ -33,7 +34,14 @@ def batches_page(request: Request, service: ServiceOf, cursor: Cursor = None) ->
 def batch_page(request: Request, service: ServiceOf, batch_id: BatchId) -> HTMLResponse:
     """One batch."""
     batch = api.batch_of(service, batch_id)
-    return page(request, "batch.html", batch=batch, live=not set(batch.states).issubset(ENDED))
+    tasks = tasks_of(service.store, batch.jobs[0].id)
+    return page(
+        request,
+        "batch.html",
+        batch=batch,
+        tasks=tasks if tasks.model else None,
+        live=not set(batch.states).issubset(ENDED),
+    )
 
 
 @router.post("/batches/{batch_id}/cancel")

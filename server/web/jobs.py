@@ -14,6 +14,7 @@ from records.trials import Tallied
 from server import submission
 from server.auth import ClientOf
 from server.jobs import shown
+from server.models import tasks_of
 from server.problems import ProblemError
 from server.routes import jobs as api
 from server.routes.common import Cursor, JobId
@@ -143,6 +144,7 @@ def job_page(
         request,
         "job.html",
         job=job,
+        tasks=tasks_of(store, job_id) if job.model else None,
         other=beside,
         files=kinds_of(job.target)[:1],
         alike=_alike(store, job),

@@ -9,8 +9,12 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
+import onnx
 import pytest
 from cli_runner import COMMAND, Cli
+from graph_models import info, model
+from onnx import helper
 from serving import serving
 
 import autosched as at
@@ -207,3 +211,37 @@ def test_quotas_of_tokens(cli: Cli, tmp_path: Path) -> None:
     limited = cli("token", "limit", token["id"], "--max-trials", 50, *db)
     assert re.search(r"ann +submit +valid .* 0 +0/50 +0$", limited.out, re.MULTILINE)
     assert "no token nobody" in cli("token", "limit", "nobody", *db).err
+
+
+def test_a_model_is_submitted_without_its_weights_and_compiled_from_the_records(
+    jobs: Cli, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    weights = {n: np.random.default_rng(0).standard_normal((16, 16)).astype("f4") for n in "wv"}
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["p"]),
+        helper.make_node("Tanh", ["p"], ["q"]),
+        helper.make_node("MatMul", ["q", "v"], ["r"]),
+        helper.make_node("Tanh", ["r"], ["y"]),
+    ]
+    proto = model(nodes, [info("x", ["n", 16])], [info("y", ["n", 16])], weights)
+    onnx.save(proto, "net.onnx")
+    failed = jobs("jobs", "submit", "net.onnx")
+    assert (failed.status, "--shape x=" in failed.err) == (1, True)
+    assert "takes no arguments" in jobs("jobs", "submit", "net.onnx", 3).err
+    assert "there is no file no.onnx" in jobs("jobs", "submit", "no.onnx").err
+    assert "--shape is for models" in jobs("jobs", "submit", *SMALL, "--shape", "x=1").err
+    asked = ("net.onnx", "--shape", "x=8,16", "--trials", 6, "--per-round", 3)
+    done = jobs("jobs", "submit", *asked, "--watch")
+    assert done.status == 0, done.err
+    assert re.search(r"^fused_matmul_tanh +2 +100.0% .* 6/6 +succeeded$", done.out, re.MULTILINE)
+    assert re.search(r"^6/6 trials, kernels .* untuned: .* x$", done.out, re.MULTILINE)
+    again = json.loads(jobs("jobs", "submit", *asked, "--seed", 1, "--json").out)
+    assert (again["name"], again["model"]["gain"]) == ("net", 1.0)
+    shown = jobs("jobs", "show", again["id"]).out
+    assert "a task of a model, whose kernels take" in shown
+    jobs("jobs", "cancel", again["id"])
+    target = again["target"]
+    built = jobs("compile", "net.onnx", "--shape", "x=8,16", "--db", url, "--target", target)
+    assert built.status == 0, built.err
+    assert built.out.startswith("net: 2 kernels (1 distinct, 2 from records)")

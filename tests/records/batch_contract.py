@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from lifecycle_contract import submission
-from records_factory import JOB, WORKLOAD, trial
+from records_factory import JOB, WORKLOAD, baseline, trial
 from sqlalchemy import update
 
 from records import (
@@ -20,8 +20,10 @@ from records import (
     Store,
     SubmissionKey,
     batches,
+    model_tasks,
     new_job_id,
 )
+from records.model_tasks import Part
 from records.schema import JobRow, database_time
 from records.submissions import Bounds, Quota, Spender, Submission
 from records.tokens import Tokens
@@ -147,3 +149,52 @@ class BatchContract:
         assert times == sorted(times, reverse=True)
         found = store.jobs(batch_id=made[2][0].batch_id).jobs
         assert len(found) == 3
+
+    def test_a_model_is_a_batch_whose_jobs_are_its_tasks(self, store, alone):
+        """Kernel 0 can be computed in two ways; b2 tunes kernels 1 and 2."""
+        parts = [[Part(0, "conv", 3.0, 1e-3)], [Part(0, "conv", 3.0, 1e-3)]]
+        parts += [[Part(1, "dense", 1.0, 2e-3), Part(2, "dense_1", 2.0, 2e-3)]]
+        made = members(3, trials=4)
+        made = [
+            replace(s, parts=p, options={**s.options, "rest_seconds": 5e-4})
+            for s, p in zip(made, parts, strict=True)
+        ]
+        alone.submit_batch(made, None)
+        alone.submit_batch(members(1), None)
+        batch_id = made[0].batch_id
+        of = {job.workload_key: job for job in batches.batch_of(store, batch_id).jobs}
+        tasks = model_tasks.of_batch(store, batch_id)
+        assert [(t.job_id, t.part) for t in tasks] == [
+            (of[key].id, part)
+            for key, part in zip(
+                ["b0", "b1", "b2", "b2"], [p for ps in parts for p in ps], strict=True
+            )
+        ]
+        assert batches.newest(store, 1, None).batches[0].id != batch_id
+        assert model_tasks.of_batch(store, batches.newest(store, 1, None).batches[0].id) == []
+
+        def times() -> model_tasks.ModelTimes:
+            return model_tasks.times(tasks, batches.batch_of(store, batch_id).jobs)
+
+        before = times()
+        assert before.estimated == before.untuned == pytest.approx(5e-4 + 3e-3 + 2e-3 + 4e-3)
+        assert [t.taken for t in before.tasks] == [True, False, True, True]
+        assert [t.seconds for t in before.tasks] == [None] * 4
+
+        def measure(key: str, seconds: float, slot: int, make=trial) -> None:
+            of_job = {"job_id": of[key].id, "workload_key": key}
+            store.add_records([make(slot, seconds=seconds, **of_job)])
+
+        measure("b0", 4e-3, 0, baseline)
+        measure("b0", 3e-3, 1)
+        measure("b1", 2e-3, 0)
+        found = times()
+        assert [t.taken for t in found.tasks] == [False, True, True, True]
+        assert [t.seconds for t in found.tasks[:2]] == [pytest.approx(9e-3), pytest.approx(6e-3)]
+        assert found.estimated == pytest.approx(5e-4 + 6e-3 + 2e-3 + 4e-3)
+        assert found.untuned == pytest.approx(5e-4 + 12e-3 + 2e-3 + 4e-3)
+        alone.cancel(of["b1"].id)
+        store.delete_job(of["b1"].id)
+        left = model_tasks.of_batch(store, batch_id)
+        assert [t.job_id for t in left] == [of[key].id for key in ("b0", "b2", "b2")]
+        assert times().estimated == pytest.approx(5e-4 + 9e-3 + 2e-3 + 4e-3)

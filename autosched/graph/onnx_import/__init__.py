@@ -13,6 +13,7 @@ sizes, numbers of nodes and depth are checked, and nothing is read from outside 
     functions   function bodies: the file's, ONNX's, and those of onnxruntime's operators
     upgrade     operators of old opsets in today's form
     many        operators with hundreds of arguments or results
+    skeleton    models without their weights, and the modules of these
 """
 
 from __future__ import annotations

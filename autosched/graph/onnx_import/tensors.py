@@ -19,7 +19,7 @@ from autosched.tir import dtypes
 if TYPE_CHECKING:
     import onnx
 
-_READ = frozenset({*dtypes.DTYPES, "uint16", "uint32", "uint64"})
+READ = frozenset({*dtypes.DTYPES, "uint16", "uint32", "uint64"})
 """Element types of constants; te has fewer."""
 
 
@@ -64,7 +64,7 @@ class Tensors:
             raise
         except Exception as e:  # onnx raises whatever NumPy and protobuf do
             raise Unsupported(f"{where} cannot be read: {type(e).__name__}: {e}") from e
-        if array.dtype.name not in _READ and not is_text(array):
+        if array.dtype.name not in READ and not is_text(array):
             raise Unsupported(f"{where} has the element type {array.dtype.name}")
         return array
 

@@ -1,0 +1,263 @@
+"""Skeletons: ONNX models without their weights, from which the same kernels follow.
+
+The kernels of a model, and so the keys of their records, follow from shapes, and from the few
+constants that shapes or the code of a kernel depend on. `skeleton` leaves those in place and puts a
+number in the place of every other array; arrays with equal contents get the same number, since
+calls of equal arguments are made once. `from_skeleton` has arrays of arbitrary values for them: its
+module has the tasks of the model, and computes nothing of use.
+
+Only a kernel into whose code a number goes that is computed from a whole weight (the scale of a
+tensor taken from its largest element, say) has another key than with the model itself.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from autosched.errors import WorkloadError
+from autosched.graph.errors import Unsupported
+from autosched.graph.fold import SMALL
+from autosched.graph.ir import Array
+from autosched.graph.onnx_import.files import BOUNDS, MALFORMED, Bounds, ModelLike, load
+from autosched.graph.onnx_import.reader import Reader
+from autosched.graph.onnx_import.tensors import READ, Tensors, check_shape, input_type
+from autosched.tir.module import IRModule
+
+if TYPE_CHECKING:
+    import onnx
+
+LARGEST = 1_000_000
+"""Bytes of a skeleton."""
+SKELETON_BOUNDS = Bounds(bytes=LARGEST, nodes=20_000, elements=1 << 30)
+ROOM = 3 << 29
+"""Bytes of all arrays that a skeleton has numbers for."""
+
+_MARK = "autosched.weight:"
+_NUMBERS, _CODES, _EQUAL = 16, 64, 64
+"""Elements of constants that stay: floating-point numbers, small integers, and equal elements."""
+_TILE = 4093
+
+
+def skeleton(model: ModelLike, shapes: Mapping[str, Sequence[int]] | None = None) -> bytes:
+    """A model as an ONNX file without its weights, of at most LARGEST bytes.
+
+    `model` and `shapes` are those of `from_onnx`; the shapes are fixed in the skeleton. What stays
+    of the constants: up to 16 floating-point numbers, up to 64 that are equal, integers of 64 bits
+    up to 16,384, others up to 64. Raises Unsupported for what is no model or has an input of an
+    open size, WorkloadError for a model whose skeleton is too large.
+    """
+    import onnx
+
+    proto, folder = load(model, BOUNDS)
+    tensors = Tensors(folder, BOUNDS)
+    made = onnx.ModelProto()
+    made.CopyFrom(_bare(proto))
+    try:
+        _fix_inputs(made.graph, shapes or {})
+        numbers: dict[tuple[str, tuple[int, ...], bytes], int] = {}
+        # The copy has the names and shapes, the model the arrays.
+        for copy, original in zip(_tensors(made), _tensors(proto), strict=True):
+            _strip(copy, tensors.array(original, f"the constant {original.name!r}"), numbers)
+    except MALFORMED as e:
+        raise Unsupported(f"the model is malformed: {type(e).__name__}: {e}") from e
+    data: bytes = made.SerializeToString()
+    if len(data) > LARGEST:
+        largest = max(_tensors(made), key=lambda t: t.ByteSize(), default=None)
+        which = ""
+        if largest is not None and largest.ByteSize() > LARGEST // 8:
+            which = f"; its largest constant is {largest.name!r}, {largest.ByteSize():,} bytes"
+        raise WorkloadError(
+            f"without its weights the model still has {len(data):,} bytes, and at most "
+            f"{LARGEST:,} are sent{which}; tune it on this machine: autosched tune MODEL.onnx"
+        )
+    return data
+
+
+def from_skeleton(data: bytes, bounds: Bounds = SKELETON_BOUNDS, room: int = ROOM) -> IRModule:
+    """The module of a skeleton: it has the tasks of the model, and values of no meaning.
+
+    Nothing is read besides `data`, and its arrays have at most `room` bytes. Raises Unsupported,
+    naming node, operator and attribute.
+    """
+    proto, _ = load(data, bounds)
+    try:
+        reader = Reader(proto, None, bounds)
+        reader.tensors = _StandIns(bounds, room)
+        return IRModule({}, {"main": reader.main({})})
+    except MALFORMED as e:
+        raise Unsupported(f"the skeleton is malformed: {type(e).__name__}: {e}") from e
+
+
+def _bare(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """The model without the contents of its arrays and without what is written for people."""
+    import onnx
+
+    made = onnx.ModelProto(ir_version=proto.ir_version)
+    made.opset_import.extend(proto.opset_import)
+    made.graph.CopyFrom(_bare_graph(proto.graph))
+    for function in proto.functions:
+        copy = made.functions.add()
+        copy.CopyFrom(function)
+        copy.ClearField("doc_string")
+        copy.ClearField("node")
+        copy.ClearField("value_info")
+        copy.node.extend(_bare_node(n) for n in function.node)
+    return made
+
+
+def _bare_graph(graph: onnx.GraphProto) -> onnx.GraphProto:
+    import onnx
+
+    made = onnx.GraphProto(name=graph.name)
+    made.node.extend(_bare_node(n) for n in graph.node)
+    made.initializer.extend(_bare_tensor(t) for t in graph.initializer)
+    made.sparse_initializer.extend(graph.sparse_initializer)
+    made.input.extend(graph.input)
+    made.output.extend(onnx.ValueInfoProto(name=o.name, type=o.type) for o in graph.output)
+    return made
+
+
+def _bare_node(node: onnx.NodeProto) -> onnx.NodeProto:
+    import onnx
+
+    made = onnx.NodeProto(
+        name=node.name, op_type=node.op_type, domain=node.domain, input=node.input,
+        output=node.output,
+    )  # fmt: skip
+    for a in node.attribute:
+        copy = made.attribute.add(name=a.name, type=a.type, ref_attr_name=a.ref_attr_name)
+        if a.HasField("g"):
+            copy.g.CopyFrom(_bare_graph(a.g))
+        elif a.HasField("t") and node.op_type == "Constant":
+            copy.t.CopyFrom(_bare_tensor(a.t))
+        else:
+            copy.CopyFrom(a)
+            copy.ClearField("doc_string")
+    return made
+
+
+def _bare_tensor(tensor: onnx.TensorProto) -> onnx.TensorProto:
+    import onnx
+
+    return onnx.TensorProto(name=tensor.name, dims=tensor.dims, data_type=tensor.data_type)
+
+
+def _fix_inputs(graph: onnx.GraphProto, shapes: Mapping[str, Sequence[int]]) -> None:
+    """Put numbers in the place of open sizes. Raises Unsupported where one stays open."""
+    constants = {t.name for t in graph.initializer}
+    inputs = [i for i in graph.input if i.name not in constants]
+    names = [i.name for i in inputs]
+    if wrong := [n for n in shapes if n not in names]:
+        raise Unsupported(f"no input is named {wrong[0]!r}; there are {', '.join(names)}")
+    for info in inputs:
+        found = input_type(info, shapes.get(info.name), BOUNDS)
+        sizes = info.type.tensor_type.shape
+        del sizes.dim[:]
+        for n in found.known:
+            sizes.dim.add(dim_value=int(n))
+        info.type.tensor_type.shape.SetInParent()  # of a number there are no sizes
+        info.ClearField("doc_string")
+
+
+def _tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
+    """The constants of a model, of subgraphs and function bodies too, in one order."""
+    yield from _of_graph(model.graph)
+    for function in model.functions:
+        yield from _of_nodes(function.node)
+
+
+def _of_graph(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
+    yield from graph.initializer
+    yield from _of_nodes(graph.node)
+
+
+def _of_nodes(nodes: Sequence[onnx.NodeProto]) -> Iterator[onnx.TensorProto]:
+    for node in nodes:
+        for a in node.attribute:
+            if a.HasField("g"):
+                yield from _of_graph(a.g)
+            elif a.HasField("t") and node.op_type == "Constant":
+                yield a.t
+
+
+def _strip(
+    copy: onnx.TensorProto,
+    array: Array,
+    numbers: dict[tuple[str, tuple[int, ...], bytes], int],
+) -> None:
+    """Give a bare tensor its contents, or the number of these."""
+    from onnx import numpy_helper
+
+    if _stays(array):
+        full = numpy_helper.from_array(array, copy.name)
+        full.data_type = copy.data_type
+        copy.CopyFrom(full)
+        return
+    content = hashlib.sha256(np.ascontiguousarray(array).view(np.uint8).data).digest()
+    number = numbers.setdefault((array.dtype.str, array.shape, content), len(numbers))
+    copy.doc_string = f"{_MARK}{number}"
+
+
+def _stays(array: Array) -> bool:
+    kind, size = array.dtype.kind, array.size
+    if kind in "OSU":
+        return True
+    if kind in "iub":
+        return size <= (SMALL if array.dtype in (np.int64, np.bool_) else _CODES)
+    # x + 0 and x * 1 are not computed, for as many elements.
+    return size <= _NUMBERS or (size <= _EQUAL and bool(np.all(array == array.flat[0])))
+
+
+class _StandIns(Tensors):
+    """The tensors of a skeleton: arrays by their numbers, others as they are, none in a file."""
+
+    def __init__(self, bounds: Bounds, room: int) -> None:
+        super().__init__(None, bounds)
+        self._room = room
+
+    def array(self, tensor: onnx.TensorProto, where: str) -> Array:
+        if not tensor.doc_string.startswith(_MARK):
+            return super().array(tensor, where)
+        import onnx
+
+        check_shape(tensor.dims, where, self.bounds)
+        number = tensor.doc_string.removeprefix(_MARK)
+        if not (number.isascii() and number.isdigit() and len(number) <= 9):
+            raise Unsupported(f"{where} has the number {number[:20]!r}; expected up to 9 digits")
+        try:
+            dtype = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type))
+        except KeyError as e:
+            raise Unsupported(f"{where} has the element type {tensor.data_type}") from e
+        if dtype.name not in READ:
+            raise Unsupported(f"{where} has the element type {dtype.name}")
+        shape = tuple(tensor.dims)
+        size = int(np.prod(shape, dtype=object))
+        self._room -= size * dtype.itemsize
+        if self._room < 0:
+            raise Unsupported(
+                "the model's weights have more bytes than a server has room for while it looks at "
+                "a model; tune it on your machine: autosched tune MODEL.onnx"
+            )
+        return _stand_in(int(number), shape, size, dtype)
+
+
+def _stand_in(number: int, shape: tuple[int, ...], size: int, dtype: np.dtype) -> Array:
+    """Positive values that differ from number to number: their roots are taken, and of equal
+    arrays one is kept."""
+    rng = np.random.default_rng(number)
+    few = min(size, _TILE)
+    if dtype.kind in "iu":
+        values = rng.integers(1, 100, few).astype(dtype)
+    elif dtype.kind == "b":
+        values = rng.integers(0, 2, few).astype(dtype)
+    else:
+        values = rng.uniform(0.5, 1.5, few).astype(dtype)
+    out = np.empty(size, dtype)
+    whole = size // few * few if few else 0
+    out[:whole].reshape(-1, max(few, 1))[...] = values
+    out[whole:] = values[: size - whole]
+    return out.reshape(shape)
