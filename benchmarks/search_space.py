@@ -24,7 +24,6 @@ import numpy.typing as npt
 
 import autosched as at
 from autosched.sketch.space import Population, Space
-from autosched.tir.affine import IntArray
 from cost_model.xgb import BoostedModel
 from measure.local.pool import LocalPool
 
@@ -184,12 +183,6 @@ def measured(
     traces = [space.trace(*space.candidate(found, k)) for k in range(len(found))]
     results = pool.measure(job, traces, best)  # type: ignore[arg-type]
     return np.array([r.seconds if r.seconds is not None else np.inf for r in results])
-
-
-def rows_of(measured: Measured) -> IntArray:
-    """Rows whose programs were right, fastest first."""
-    order = np.argsort(measured.seconds, kind="stable")
-    return order[np.isfinite(measured.seconds[order])]
 
 
 def main() -> None:

@@ -66,7 +66,7 @@ class SearchParams:
     """Variants, the best ones, that have offspring."""
     crowd: float = 0.25
     """Share of a round that may have the same variant and register tile."""
-    near: float = 0.25
+    near: float = 0.1
     """Share of a round that goes to what is one or two decisions away from the best measured."""
     explore: float = 0.4
     """Share of a round that goes to what may be best: its score and `optimism` times its doubt."""

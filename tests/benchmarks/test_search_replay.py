@@ -1,0 +1,52 @@
+"""The search judged on measured spaces: what `benchmarks/search_replay.py` does."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
+WORKLOAD = "matmul 256 256 256"
+FIRST = 16
+"""Trials of the first two rounds, which are proposed before anything is known."""
+
+
+@pytest.fixture
+def module(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    return importlib.import_module("search_replay")
+
+
+def test_the_search_closes_in_on_the_best_of_a_measured_space(module: ModuleType) -> None:
+    space = module.task_of(WORKLOAD, module.target_of(module.FILE)).space
+    truth = module.Recorded(space, module.read(module.FILE, WORKLOAD, space))
+    params = module.params_of([])
+    runs = [module.run(truth, params, 64, seed)[0] for seed in range(2)]
+    for held in runs:
+        assert ((held > 0.0) & (held <= 1.0)).all()
+        assert held[-1] > held[FIRST - 1]
+    assert np.mean([held[-1] for held in runs]) > 0.95
+    (again, _) = module.run(truth, params, 64, 0)
+    np.testing.assert_array_equal(again, runs[0])
+
+
+def test_parameters_are_given_by_name(module: ModuleType) -> None:
+    found = module.params_of(["near=0.5", "centres=2"])
+    assert (found.near, found.centres, found.round_size) == (0.5, 2, module.ROUND)
+    with pytest.raises(SystemExit, match="expected one of"):
+        module.params_of(["far=1"])
+
+
+def test_files_of_another_space_are_refused(module: ModuleType, tmp_path: Path) -> None:
+    space_module = importlib.import_module("search_space")
+    space = module.task_of(WORKLOAD, module.target_of(module.FILE)).space
+    other = module.task_of("softmax 16 24", module.target_of(module.FILE)).space
+    file = tmp_path / "x.npz"
+    space_module.write(file, WORKLOAD, space, space_module.Measured.empty(space))
+    assert len(module.read(file, WORKLOAD, space).seconds) == 0
+    with pytest.raises(ValueError, match="measure it again"):
+        module.read(file, WORKLOAD, other)
