@@ -119,7 +119,7 @@ def test_what_is_refused_says_why(client: Client) -> None:
         client.submit("matmul", (4, 5))
     with pytest.raises(RequestRefused, match=r"body/options/num_measure_trials"):
         client.submit("matmul", (4, 5, 6), trials=0)
-    with pytest.raises(ServiceError, match="either the name of an operator or a script"):
+    with pytest.raises(ServiceError, match="the name of an operator, a script, or a model"):
         client.submit()
 
 
