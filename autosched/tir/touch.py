@@ -130,11 +130,12 @@ def search(
 
 def numbered(keys: _Points) -> _Points:
     """A number for each row, the same for equal rows."""
-    low = keys.min(axis=0, initial=0)
-    ranges = keys.max(axis=0, initial=0) - low + 1
-    steps = np.concatenate([np.cumprod(ranges[::-1].astype(object))[::-1][1:], [1]])
-    codes = (keys - low) @ steps.astype(np.int64)  # elements of a buffer: far below 2**63
-    return np.unique(codes, return_inverse=True)[1].reshape(-1).astype(np.int64)
+    low, high = keys.min(axis=0, initial=0), keys.max(axis=0, initial=0)
+    ranges = [int(h) - int(n) + 1 for n, h in zip(low, high, strict=True)]
+    if prod(ranges) >= 2**63:  # no elements of a buffer: bounds are another rule's
+        return np.unique(keys, axis=0, return_inverse=True)[1].reshape(-1).astype(np.int64)
+    steps = np.array([prod(ranges[n + 1 :]) for n in range(len(ranges))], dtype=np.int64)
+    return np.unique((keys - low) @ steps, return_inverse=True)[1].reshape(-1).astype(np.int64)
 
 
 def _points(
