@@ -49,7 +49,7 @@ def answer(question: dict[str, Any], limits: WorkloadLimits) -> dict[str, Any]:
     found = []
     for n, task in enumerate(plan.tasks):
         check(task, limits)
-        # What a file calls its kernels names nobody else's workload.
+        # The names of a file's kernels are no names of other clients' workloads.
         workload = replace(task.workload, name=f"program_{task.workload_key[2:10]}")
         found.append({"workload": asdict(workload), "parts": _parts(plan, n)})
     return {"target": str(target), "tasks": found, "rest_seconds": plan.rest}

@@ -291,7 +291,7 @@ class Job(_Model):
     trials are left. `run_seconds`: how long it was worked on; `eta_seconds`: how long its trials
     will still take at that pace. Where one job is asked for: `queue_place`, 1 is the next; `share`:
     the least time that its device could take, over `best_seconds`, and by which side of the
-    roofline (`bound_by`); null for a device whose limits nobody measured, or other than float32;
+    roofline (`bound_by`); null for a device whose limits are not measured, or other than float32;
     `model`: the times of the model whose tasks are the jobs of its batch, null for other jobs.
     """
 

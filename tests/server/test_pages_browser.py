@@ -47,7 +47,7 @@ def database(tmp_path_factory) -> tuple[Path, Jobs]:
 
 
 def _add_batch(store: Store, jobs: Jobs) -> None:
-    """A batch, cancelled: its jobs are nobody's to claim."""
+    """A batch, cancelled: no process claims its jobs."""
     like, queue = store.job(jobs.tuned), JobQueue(store)
     members = [
         Submission(

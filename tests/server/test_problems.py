@@ -54,7 +54,7 @@ def db(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="module")
 def admin(db: str) -> dict[str, str]:
-    """Headers of an admin who has a token: without one nobody is told which tokens there are."""
+    """Headers of an admin who has a token: without one the answer is 403 for any token."""
     with Store(db) as store:
         text, _ = Tokens(store).create("root", "admin", None)
     return {"Authorization": f"Bearer {text}"}
@@ -182,7 +182,7 @@ def test_a_database_that_is_away(
         body = {"json": {"workload": {"name": "matmul", "args": [8, 8, 8]}}}
     answer = ask(client, route, **body)
     if answer.status_code >= 400:
-        # 403: tokens are for who has one, and nobody's can be looked up.
+        # 403: token routes ask for an admin's token before they look anything up.
         check_problem(answer, 403, 404, 405, 415, 422, 503)
     of_jobs = "job" in route.template or "record" in route.template or route.path == "/readyz"
     if of_jobs and route.method == "GET":
