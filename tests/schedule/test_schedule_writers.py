@@ -420,6 +420,6 @@ def test_random_writers(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.long
 @pytest.mark.timeout(1800)
 def test_random_writers_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    budget = Budget(300)
+    budget = Budget(150)
     for seed in range(1000, 13000):
         budget.run(fuzz, seed, monkeypatch)
