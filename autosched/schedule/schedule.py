@@ -38,6 +38,7 @@ from autosched.schedule.tensorize import tensorize
 from autosched.schedule.trace import RETURN_TUPLES, Decision, Ref, Step, Trace, step_text
 from autosched.tir.admit import admitted, derived
 from autosched.tir.affine import Int
+from autosched.tir.annotations import DOUBLE_BUFFER_SCOPE
 from autosched.tir.expr import Var
 from autosched.tir.module import IRModule
 from autosched.tir.nodes import Block, For, PrimFunc, path_to, site_of
@@ -418,6 +419,12 @@ class Schedule:
         """Attach a key and a JSON value (or a Decision); see `annotate.annotate`."""
         as_data(value)
         key = text_of(key, "annotate: the key")
+        if key == DOUBLE_BUFFER_SCOPE and isinstance(place, BlockRV):
+            writes = self.get(place).writes
+            number = index_of(value, "annotate: double_buffer_scope, a number of a write,")
+            if 0 <= number < len(writes) and writes[number].buffer.scope == "shared":
+                self.double_buffer(place)
+                return
         self.func = _annotate.annotate(self.func, self._place(place), key, self._value(value))
         self._record("annotate", (place, key, value))
 

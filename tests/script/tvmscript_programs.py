@@ -6,7 +6,7 @@ a part of the error. Shapes and dtypes of the arguments stand in `ARGUMENTS`.
 
 from __future__ import annotations
 
-HEAD = "from tvm.script import tir as T\n\nN = 16\nDTYPE = \"float32\"\n\n"
+HEAD = 'from tvm.script import tir as T\n\nN = 16\nDTYPE = "float32"\n\n'
 
 BUFFERS = "A: T.Buffer((16, 16), 'float32'), B: T.Buffer((16, 16), 'float32')"
 
