@@ -112,7 +112,8 @@ class Blocks:
             function = called(value.func) if isinstance(value, ast.Call) else None
             if isinstance(value, ast.Call) and function is not None:
                 if function.startswith("axis.") and not isinstance(n, ast.Expr):
-                    target = n.targets[0] if isinstance(n, ast.Assign) else getattr(n, "target", n)
+                    assert isinstance(n, (ast.Assign, ast.AnnAssign))
+                    target = n.targets[0] if isinstance(n, ast.Assign) else n.target
                     self._axes(parts, target, value, function.removeprefix("axis."), c)
                     if not is_leaf:
                         for x in parts.axes:
