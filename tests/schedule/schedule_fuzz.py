@@ -398,7 +398,43 @@ def _pad_einsum(sch: Schedule, c: Choices) -> None:
     sch.pad_einsum(block, [1 + c.next(4) for _ in sch.get(block).iters])
 
 
+FUNCTION = "fuzz_dot_2x2_by_function"
+TensorIntrin.register(
+    FUNCTION,
+    TensorIntrin.get(INTRIN).meaning,
+    """
+@T.prim_func
+def dot(A: T.Buffer((2,), "int64"), B: T.Buffer((2, 2), "int64"), C: T.Buffer((2,), "int64")):
+    products = T.alloc_buffer((2, 2), "int64")
+    for k, j in T.grid(2, 2):
+        with T.block("products"):
+            vk, vj = T.axis.remap("SS", [k, j])
+            products[vk, vj] = A[vk] * B[vj, vk]
+    for k in T.serial(2):
+        for j in T.unroll(2):
+            with T.block("dot"):
+                vk, vj = T.axis.remap("RS", [k, j])
+                C[vj] = C[vj] + products[vk, vj]
+""",
+)
+
+
+def _tensorize_by_function(sch: Schedule, c: Choices) -> None:
+    matmuls = [s for s in sites(sch.func) if s.block.is_reduction and len(s.block.reads) == 2]
+    block = sch.get_block(c.of([s.block.name for s in matmuls] or ["none"]))
+    loops = sch.get_loops(block)
+    if len(loops) < 2:
+        raise ScheduleError("no product")
+    *_, j, k = loops
+    j0, j1 = sch.split(j, [None, 2])
+    k0, k1 = sch.split(k, [None, 2])
+    sch.reorder(*((j0, k0) if c.next(2) else (k0, j0)), j1, k1)
+    sch.decompose_reduction(block, c.of(sch.get_loops(block)))
+    sch.tensorize(j1, FUNCTION)
+
+
 MORE: tuple[Action, ...] = (
+    _tensorize_by_function,
     _merge,
     _partition,
     _reindex,

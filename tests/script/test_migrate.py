@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tvmscript_fuzz import survey
 from tvmscript_oracle import execute
 from tvmscript_programs import ACCEPTED, HEAD, REFUSED
 
@@ -82,3 +83,14 @@ def test_constants_are_given_from_outside() -> None:
 def test_text_that_is_no_python_is_refused() -> None:
     with pytest.raises(ScriptError, match="no Python syntax"):
         migrate("def f(:")
+
+
+def test_random_programs_are_refused_or_compute_the_same() -> None:
+    counts = survey(15, 5)
+    assert counts["the same"] >= 1
+
+
+@pytest.mark.long
+def test_random_programs_are_refused_or_compute_the_same_long() -> None:
+    counts = survey(150, 11)
+    assert counts["the same"] >= 8

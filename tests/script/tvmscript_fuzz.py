@@ -60,11 +60,11 @@ class Maker:
         return "\n".join(self.lines) + "\n"
 
     def fill(self, buffer: str, rank: int) -> None:
+        at = "p, q" if rank == 2 else "p"
+        extents = ", ".join([str(SIZE)] * rank)
         self.lines += [
-            f"    for p, q in T.grid({SIZE}, {SIZE}):"
-            if rank == 2
-            else f"    for p in range({SIZE}):",
-            f"        {buffer}[{'p, q' if rank == 2 else 'p'}] = {self.rng.choice(['0', '1', 'p'])}",
+            f"    for {at} in T.grid({extents}):",
+            f"        {buffer}[{at}] = {self.rng.choice(['0', '1', 'p'])}",
         ]
 
     def emit(self, depth: int, text: str) -> None:

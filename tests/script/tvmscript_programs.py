@@ -159,7 +159,8 @@ def main(A: T.Buffer((16, 16), "int32"), B: T.Buffer((16, 16), "float32")):
     for i, j in T.grid(16, 16):
         with T.block("b"):
             vi, vj = T.axis.remap("SS", [i, j])
-            B[vi, vj] = T.Cast("float32", A[vi, vj] + vi) + T.Select(vj < 8, 1.5, T.cast(vi, "float32"))
+            x = T.Select(vj < 8, 1.5, T.cast(vi, "float32"))
+            B[vi, vj] = T.Cast("float32", A[vi, vj] + vi) + x
 """,
     "an intermediate in each iteration": """
 @T.prim_func

@@ -363,8 +363,8 @@ class Function:
     ) -> list[ast.stmt]:
         target = s.targets[0] if isinstance(s, ast.Assign) else s.target
         if isinstance(target, ast.Name) and not isinstance(s, ast.AugAssign):
-            if s.value is None or c.guards:
-                raise self.state.error(s, "a name is given a value, outside of a condition on data")
+            if s.value is None:
+                raise self.state.error(s, f"{target.id} is given no value")
             self._let(target, s.value, after)
             return []
         return self.blocks.plain(s, c)

@@ -138,6 +138,10 @@ def reads_written(nodes: Sequence[ast.stmt], root: Callable[[str], str]) -> bool
     stored: set[str] = set()
     for s in nodes:
         for x in ast.walk(s):
+            target = x.target if isinstance(x, ast.AugAssign) else None
+            if isinstance(target, ast.Subscript) and root(ast.unparse(target.value)) in written:
+                return True
+        for x in ast.walk(s):
             if isinstance(x, ast.Subscript) and isinstance(x.value, ast.Name):
                 name = root(x.value.id)
                 if isinstance(x.ctx, ast.Store):
