@@ -9,7 +9,7 @@ from autosched.schedule.body import rewrite_block
 from autosched.schedule.check import bare_axes, refuse
 from autosched.schedule.kinds import check_kinds
 from autosched.schedule.place import block_names, unique_name
-from autosched.tir.affine import Affine, Extents
+from autosched.tir.affine import Affine, Extents, Int
 from autosched.tir.expr import Expr, Slot, Var
 from autosched.tir.intrin import Match
 from autosched.tir.nodes import (
@@ -125,7 +125,7 @@ class _Implementation:
             refuse(f"{self.what}: {block.name} reads what it writes and is no reduction", block)
         fresh = {it.var: Var(it.var.name) for it in block.iters}
         around = {x.var: Var(f"v{x.var.name}") for x in self.outer}
-        extents: Extents = {fresh[it.var]: it.extent for it in block.iters}
+        extents: dict[Var, Int] = {fresh[it.var]: it.extent for it in block.iters}
         extents.update({around[x.var]: x.extent for x in self.outer})
         axes = {old: Affine.of(new) for old, new in fresh.items()}
         reads, writes, body = rewrite_block(block, axes, extents)

@@ -524,8 +524,8 @@ class Function:
         if any(isinstance(x, ast.Subscript) for e in (first, last) for x in ast.walk(e)):
             raise self.state.error(
                 place.iter,
-                "the range of a loop is read from memory, so nothing bounds it; give the loop its "
-                "largest range and put the body under `if`",
+                "the range of a loop is read from memory, so nothing bounds it\n"
+                "give the loop its largest range and put the body under `if`",
             )
         extent, conditions = self._difference(last, first), c.conditions
         whole: ast.expr = number(0) if extent is None else number(extent)
