@@ -395,6 +395,7 @@ class Schedule:
         buffer: Sequence[str | int] | str,
         index_map: Layout | IndexMap,
         pad_value: float | None = None,
+        parameters: bool = False,
     ) -> None:
         """Store an intermediate in another layout; see `layout.transform_layout`. A function of the
         indices is kept in the trace as the layout that it states."""
@@ -406,8 +407,12 @@ class Schedule:
         if pad_value is not None:
             number("transform_layout: pad_value", pad_value, ScheduleError)
             pad_value = plain(pad_value)
-        self.func = transform_layout(self.func, self._block(block), buffer, dims, pad_value)
-        kept = {} if pad_value is None else {"pad_value": pad_value}
+        instance(f"{what}: parameters", parameters, bool, "True or False", ScheduleError)
+        name = self._block(block)
+        self.func = transform_layout(self.func, name, buffer, dims, pad_value, parameters)
+        kept: dict[str, Any] = {} if pad_value is None else {"pad_value": pad_value}
+        if parameters:
+            kept["parameters"] = True
         self._record("transform_layout", (block, buffer, index_map), kept)
 
     # Reductions

@@ -120,6 +120,17 @@ class Machine:
     def min(self, a: Any, b: Any) -> Any:
         return np.minimum(a, b)
 
+    def truncdiv(self, a: int, b: int) -> int:
+        return int(a / b)
+
+    def truncmod(self, a: int, b: int) -> int:
+        return a - b * int(a / b)
+
+    def target(self, text: str) -> None:
+        pass
+
+    bool = staticmethod(bool)
+
     def floordiv(self, a: Any, b: Any) -> Any:
         return a // b
 

@@ -230,6 +230,51 @@ def main(A: T.Buffer((16, 16), "float32"), B: T.Buffer((16, 16), "float32")):
         for k in T.serial(16):
             B[i, j] = T.max(B[i, j], A[i, k] - A[j, k])
 """,
+    "the place of a maximum": """
+@T.prim_func
+def main(A: T.Buffer((16, 16), "float32"), B: T.Buffer((16, 16), "int32"),
+         at: T.Buffer((16,), "int32"), top: T.Buffer((16,), "float32")):
+    for i, j in T.grid(16, 16):
+        with T.block("top"):
+            vi, vj = T.axis.remap("SR", [i, j])
+            with T.init():
+                at[vi] = -1
+                top[vi] = T.min_value("float32")
+            where: T.int32 = T.Select(top[vi] >= A[vi, vj], at[vi], B[vi, vj])
+            value: T.float32 = T.Select(top[vi] >= A[vi, vj], top[vi], A[vi, vj])
+            at[vi] = where
+            top[vi] = value
+""",
+    "attributes and annotations that are no literals": """
+@T.prim_func(private=True)
+def main(A: T.Buffer((T.int64(16), T.int64(16)), "float32"), B: T.Buffer((16, 16), "float32")):
+    T.func_attr({"tir.noalias": T.bool(True), "target": T.target("llvm")})
+    T.func_attr({"layout_free_buffers": [0]})
+    for i, j in T.grid(T.int64(16), T.int64(16)):
+        with T.block("b"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            T.block_attr({"note": T.int64(16), "pragma_auto_unroll_max_step": 4})
+            B[vi, vj] = A[T.truncdiv(vi, 2), T.truncmod(vj, 3)]
+""",
+    "numbers as parameters": """
+@T.prim_func
+def main(n: T.int32, x: T.float32,
+         A: T.Buffer((16, 16), "float32"), B: T.Buffer((16, 16), "float32")):
+    for i, j in T.grid(16, 16):
+        B[i, j] = A[i, j] * x + T.Cast("float32", n)
+""",
+    "names that end with their branch": """
+@T.prim_func
+def main(A: T.Buffer((16, 16), "float32"), B: T.Buffer((16, 16), "float32")):
+    for i, j in T.grid(16, 16):
+        x = A[i, j]
+        if i < 4:
+            y = x + 1.0
+            B[i, j] = y
+        else:
+            y = x * 2.0
+            B[i, j] = y
+""",
     "a scalar that is used up at once": """
 @T.prim_func
 def main(A: T.Buffer((16, 16), "float32"), B: T.Buffer((16, 16), "float32")):

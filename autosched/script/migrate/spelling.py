@@ -7,7 +7,8 @@ from autosched.tir.operations import OPS
 OPERATORS = {
     "Add": "+", "Sub": "-", "Mul": "*", "Div": "/", "FloorDiv": "//", "FloorMod": "%",
     "add": "+", "subtract": "-", "sub": "-", "multiply": "*", "mul": "*",
-    "div": "/", "divide": "/", "floordiv": "//", "floor_divide": "//", "indexdiv": "//",
+    "div": "/", "divide": "/", "truncdiv": "/",
+    "floordiv": "//", "floor_divide": "//", "indexdiv": "//",
     "floormod": "%", "indexmod": "%",
     "bitwise_and": "&", "bitwise_or": "|", "bitwise_xor": "^",
     "shift_left": "<<", "left_shift": "<<", "shift_right": ">>", "right_shift": ">>",

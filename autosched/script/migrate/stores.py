@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from autosched.script.migrate.ranges import terms
-from autosched.script.migrate.things import Value, call, loads, number, replaced
+from autosched.script.migrate.things import Value, call, loads, number, number_of, replaced
 from autosched.tir import dtypes
 
 _COMBINE = ("min", "max")
@@ -106,7 +106,8 @@ def told_by(target: ast.expr, sizes: Mapping[str, int]) -> set[str]:
     inside = target.slice if isinstance(target, ast.Subscript) else None
     dims = inside.elts if isinstance(inside, ast.Tuple) else [] if inside is None else [inside]
     told: set[str] = set()
-    left = [terms(d) for d in dims]
+    whole = _digits_of(dims)
+    left = [terms(d) for d in dims] if whole is None else [terms(whole)]
     while True:
         for found in left:
             if found is None:
@@ -117,6 +118,26 @@ def told_by(target: ast.expr, sizes: Mapping[str, int]) -> set[str]:
                 break
         else:
             return told
+
+
+def _digits_of(dims: Sequence[ast.expr]) -> ast.expr | None:
+    """The number of which the indices are all digits, from the highest down, as in a view."""
+    found = []
+    for d in dims:
+        mod = div = None
+        if isinstance(d, ast.BinOp) and isinstance(d.op, ast.Mod):
+            mod, d = number_of(d.right), d.left
+        if isinstance(d, ast.BinOp) and isinstance(d.op, ast.FloorDiv):
+            div, d = number_of(d.right), d.left
+        found.append((d, div or 1, mod))
+    if len(found) < 2 or any(not same_text(d, found[0][0]) for d, _, _ in found):
+        return None
+    lowest = 1
+    for n, (_, div, mod) in enumerate(reversed(found)):
+        if div != lowest or ((mod is None) != (n == len(found) - 1)):
+            return None
+        lowest *= mod or 1
+    return found[0][0]
 
 
 def _is_mixed_radix(factors: Mapping[str, int], sizes: Mapping[str, int]) -> bool:

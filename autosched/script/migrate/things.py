@@ -123,6 +123,8 @@ class State:
     active: set[str] = field(default_factory=set)
     """Names of the new text that are in scope."""
     blocks: set[str] = field(default_factory=set)
+    extents: dict[str, int] = field(default_factory=dict)
+    """Of loops and axes of the new text, by name, where they are numbers."""
     spent: int = 0
 
     def error(self, place: Place, message: str) -> ScriptError:

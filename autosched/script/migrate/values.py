@@ -11,6 +11,7 @@ import ast
 from collections.abc import Callable
 from math import prod
 
+from autosched.script.migrate.ranges import span
 from autosched.script.migrate.spelling import CHOICES, FUNCTIONS, NOT, OPAQUE, OPERATORS, SAME
 from autosched.script.migrate.things import (
     FLOAT,
@@ -27,6 +28,7 @@ from autosched.script.migrate.things import (
     number,
     number_of,
     plus,
+    times,
 )
 from autosched.tir import dtypes
 from autosched.tir.operations import OPS
@@ -188,15 +190,28 @@ class Values:
             raise self.state.error(place, "arithmetic on conditions; convert them first")
         (left, right), dtype = self.unified(place, a, b)
         if isinstance(op, ast.Div) and not is_real(dtype):
-            raise self.state.error(
-                place, "/ of integers truncates in TVM; write T.floordiv where none is negative"
-            )
+            op = self._rounded_down(place, left, right)
         m, n = number_of(left), number_of(right)
         if dtype == INT and m is not None and n is not None:
             found = _folded(op, m, n)
             if found is not None:
                 return Value(number(found), INT)
         return Value(ast.BinOp(left, op, right), dtype)
+
+    def _rounded_down(self, place: ast.expr, a: ast.expr, b: ast.expr) -> ast.operator:
+        """Division that rounds down, where that is what rounding to zero does."""
+        ends, by = span(a, self.state.extents), number_of(b)
+        if ends is None or ends[0] < 0 or by is None or by < 1:
+            raise self.state.error(
+                place,
+                "division of integers rounds to zero here; write T.floordiv if none is below 0",
+            )
+        return ast.FloorDiv()
+
+    def _truncmod(self, node: ast.expr, args: list[ast.expr]) -> Value:
+        a, b = map(self.value, args)
+        self._rounded_down(node, a.node, b.node)
+        return self.operation(node, ast.Mod(), a, b)
 
     def _bool(self, node: ast.BoolOp) -> Value:
         return Value(ast.BoolOp(node.op, [self.condition(v) for v in node.values]), "bool")
@@ -269,7 +284,7 @@ class Values:
             raise self.state.error(place, "a view of a buffer of symbolic sizes")
         linear: ast.expr = number(0)
         for i, n in zip(at, thing.shape, strict=True):
-            linear = plus(linear if n == 1 else ast.BinOp(linear, ast.Mult(), number(n)), i)
+            linear = plus(times(linear, n), i)
         out: list[ast.expr] = []
         sizes = [n for n in shape if n is not None]
         below = prod(sizes)
@@ -431,6 +446,8 @@ _SPECIAL: dict[str, Callable[[Values, ast.expr, list[ast.expr]], Value]] = {
     "infinity": Values._infinity,
     "min_value": Values._lowest,
     "max_value": Values._largest,
+    "truncmod": Values._truncmod,
+    "Mod": Values._truncmod,
     "isnan": Values._isnan,
     "fma": Values._fma,
     "exp2": Values._exp2,
