@@ -289,10 +289,10 @@ def transform_layout(
             one that is written only where the layout divides its extents.
 
     Legality: the buffer is an intermediate (or `parameters`) without alignment; the layout's digits
-    determine every index; indices that it cuts are affine. With `pad_value` the one writer is no reduction, writes
-    all of the buffer by its own axes, one a dimension, and shares no loop. An argument keeps its
-    layout, which is the caller's: cache_read with a layout reads it through a stage that transforms
-    it.
+    determine every index; indices that it cuts are affine. With `pad_value` the one writer is no
+    reduction, writes all of the buffer by its own axes, one a dimension, and shares no loop. An
+    argument keeps its layout, which is the caller's: cache_read with a layout reads it through a
+    stage that transforms it.
 
     rewrite: (lambda i, j: (i // 4, j, i % 4))
         B = T.alloc_buffer((10, 6), "float32")      B = T.alloc_buffer((3, 6, 4), "float32")
