@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Any, Union
 
 import numpy as np
@@ -273,6 +274,7 @@ def transform_layout(
     buffer: Sequence[Union[str, int]] | str,
     layout: Layout,
     pad_value: float | None = None,
+    parameters: bool = False,
 ) -> PrimFunc:
     """Store an intermediate in another layout; all who read or write it follow.
     (TVM transform_layout; Halide reorder_storage and fold.)
@@ -283,12 +285,14 @@ def transform_layout(
         pad_value: what the elements hold that a layout adds where it does not divide; None: nothing
             defined, and nobody reads them. With a value the writer is made anew: its axes are the
             new dimensions, in loops of its own.
+        parameters: whether the buffer may be an argument, which callers then pass in this layout;
+            one that is written only where the layout divides its extents.
 
-    Legality: the buffer is an intermediate without alignment; the layout's digits determine every
-    index; indices that it cuts are affine. With `pad_value` the one writer is no reduction, writes
-    all of the buffer by its own axes, one a dimension, and shares no loop. An argument keeps its
-    layout, which is the caller's: cache_read with a layout reads it through a stage that transforms
-    it.
+    Legality: the buffer is an intermediate (or `parameters`) without alignment; the layout's digits
+    determine every index; indices that it cuts are affine. With `pad_value` the one writer is no
+    reduction, writes all of the buffer by its own axes, one a dimension, and shares no loop. An
+    argument keeps its layout, which is the caller's: cache_read with a layout reads it through a
+    stage that transforms it.
 
     rewrite: (lambda i, j: (i // 4, j, i % 4))
         B = T.alloc_buffer((10, 6), "float32")      B = T.alloc_buffer((3, 6, 4), "float32")
@@ -299,11 +303,13 @@ def transform_layout(
     """
     what = f"transform_layout({block})"
     old = accessed_buffer(site_of(func, block).block, buffer, what)
-    if any(b is old for b in func.params):
+    is_param = any(b is old for b in func.params)
+    if is_param and not parameters:
         refuse(
             f"{what}: {old.name} is an argument of {func.name}, whose layout is the caller's; "
             f"cache_read(block, {old.name!r}, layout=...) reads it through a stage that transforms "
-            "it, cache_write makes an intermediate of an output"
+            "it, cache_write makes an intermediate of an output; with parameters=True callers pass "
+            "it in the new layout"
         )
     if old.align:
         refuse(f"{what}: {old.name} has strides of its own; do storage_align afterwards")
@@ -312,6 +318,10 @@ def transform_layout(
         raise NotBatchable(f"{what}: digits of fused dimensions differ by candidate")
     dims = packing(old, layout, what)
     new = replace(old, shape=dims.extents)
+    if is_param:
+        _check_parameter(func, old, dims, pad_value, what)
+        params = tuple(new if b is old else b for b in func.params)
+        func = replace(func, params=params)
     if pad_value is not None:
         func = _padded_writer(func, old, dims, pad_value, what)
 
@@ -328,6 +338,20 @@ def transform_layout(
     result = map_func(func, visit)
     check_kinds(result, func)
     return result
+
+
+def _check_parameter(
+    func: PrimFunc, old: Buffer, dims: Packing, pad_value: float | None, what: str
+) -> None:
+    """Raise ScheduleError for a layout of an argument that leaves elements of an output unwritten,
+    and for a padding that nothing here writes."""
+    if pad_value is not None:
+        refuse(f"{what}: pad_value is for intermediates; callers write the padding of {old.name}")
+    if any(not isinstance(n, int) for n in (*old.shape, *dims.extents)):
+        refuse(f"{what}: the layout of an argument has constant extents")
+    sizes = prod(old.shape), prod(dims.extents)
+    if writers_of(func, old) and sizes[0] != sizes[1]:
+        refuse(f"{what}: the layout pads {old.name}, which is an output and written in full")
 
 
 def _fuses_by_candidate(dim: Any) -> bool:

@@ -6,6 +6,8 @@ from dataclasses import replace
 
 from autosched.schedule.annotate import with_annotations
 from autosched.schedule.check import refuse
+from autosched.schedule.implement import implemented
+from autosched.tir.annotations import KEYS
 from autosched.tir.expr import Var
 from autosched.tir.intrin import KEY, TensorIntrin, match
 from autosched.tir.nodes import Node, PrimFunc, path_to, replace_node, site_of, sites
@@ -14,9 +16,11 @@ from autosched.tir.nodes import Node, PrimFunc, path_to, replace_node, site_of, 
 def tensorize(func: PrimFunc, place: str | Var, intrin: str) -> PrimFunc:
     """Let an intrinsic do a loop nest. (TVM tensorize.)
 
-    The loops stay, marked; the code generator matches them again after lowering and writes the
-    intrinsic in their place, with its accumulators in registers below unrolled and serial loops of
-    a reduction. Building raises CodegenError on a target without the features that it needs.
+    An implementation that is a function takes the place of the loops; the block that writes the
+    result keeps the name. Else the loops stay, marked; the code generator matches them again after
+    lowering and writes the intrinsic in their place, with its accumulators in registers below
+    unrolled and serial loops of a reduction. Building raises CodegenError on a target without the
+    features that it needs.
 
     Args:
         place: the outermost loop of the nest; or a block (by name), whose innermost loops are it.
@@ -24,7 +28,8 @@ def tensorize(func: PrimFunc, place: str | Var, intrin: str) -> PrimFunc:
 
     Legality: the loops are serial, without annotations and nested directly, with the extents of the
     intrinsic's meaning; the block computes what its block does; its accesses move through memory as
-    there; no predicate of the block depends on the loops. Population: the same for all candidates.
+    there; no predicate of the block depends on the loops. Where a function takes their place, the
+    block initialises nothing (decompose_reduction before). Population: the same for all candidates.
 
     rewrite: (dot_16x4_u8s8s32_vnni)
         for j, k in T.grid(16, 4):          for j in T.serial(16, annotations={'tensorize': …}):
@@ -51,9 +56,11 @@ def tensorize(func: PrimFunc, place: str | Var, intrin: str) -> PrimFunc:
                 top,
             )
     for loop in nest:
-        if loop.annotations:
+        if any(key in KEYS or key == KEY for key, _ in loop.annotations):
             refuse(f"tensorize: loop {loop.var.name} is annotated already", nest[0])
-    match(site, found)
+    matched = match(site, found)
+    if isinstance(found.implementation, PrimFunc):
+        return implemented(func, site, matched, found.implementation)
     node: Node = site.block
     for loop in reversed(nest):
         node = with_annotations(replace(loop, body=(node,)), {KEY: intrin})

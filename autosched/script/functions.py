@@ -11,7 +11,7 @@ from autosched.script.exprs import Expressions, called
 from autosched.script.limits import Budget
 from autosched.script.literals import Arguments, dictionary, dtype, literal, string
 from autosched.script.scope import Handle, Local, Scope
-from autosched.script.source import Place, Source
+from autosched.script.source import MIGRATE, Place, Source
 from autosched.tir import dtypes
 from autosched.tir.affine import Int
 from autosched.tir.expr import Const, Var
@@ -246,7 +246,8 @@ class FunctionReader:
             raise self.error(
                 s.orelse[0],
                 "an `if` around blocks skips points and has no `else`; "
-                "to choose between values use T.if_then_else or an `if` inside the block",
+                "to choose between values use T.if_then_else or an `if` inside the block "
+                f"({MIGRATE})",
             )
         before = self.conditions
         self.conditions = (*before, *predicates(self.exprs, s.test, "the condition"))
@@ -321,7 +322,7 @@ class FunctionReader:
         if len(args.positional) == 2:
             start = self.exprs.expr(args.positional.pop(0), dtypes.INDEX)
             if not isinstance(start, Const) or start.value != 0:
-                raise self.error(call.args[0], "loops start at 0")
+                raise self.error(call.args[0], f"loops start at 0; {MIGRATE}")
         extent = self.exprs.extent(args.need("extent"), "a loop's extent", True)
         thread = args.take("thread", False) if name == "thread_binding" else None
         if name == "thread_binding" and thread is None:

@@ -9,6 +9,8 @@ from autosched.errors import ScriptError
 from autosched.tir.nodes import Node
 
 Place = Union[ast.expr, ast.stmt, ast.arg, ast.keyword]
+MIGRATE = "autosched.script.migrate rewrites TVMScript"
+"""For messages on forms that only TVMScript has."""
 WIDTH = 100
 """Columns of a source line that an error shows."""
 

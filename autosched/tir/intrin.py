@@ -5,6 +5,9 @@ The implementation is LLVM IR: a straight-line function of the operands, each th
 buffer in row-major order as a vector. A schedule marks a loop nest that computes the same
 (`Schedule.tensorize`); the nest stays in the program, so that its meaning never depends on the
 implementation, and the code generator writes the implementation in its place.
+
+Or the implementation is a function of the loop IR as well, over the same parameters: then it takes
+the place of the nest in the program.
 """
 
 from __future__ import annotations
@@ -13,11 +16,12 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
-from typing import Union
+from typing import Any, Union
 
 from autosched.checks import instance, listed, text
-from autosched.errors import ScheduleError
+from autosched.errors import ScheduleError, VerifyError
 from autosched.tir.affine import Affine, Extents, always, same_int
+from autosched.tir.annotations import KEYS
 from autosched.tir.expr import Call, Const, Expr, Slot, Var, walk
 from autosched.tir.expr import same as same_expr
 from autosched.tir.nodes import Access, Block, Buffer, For, PrimFunc, Site, sites, strides
@@ -49,14 +53,14 @@ class TensorIntrin:
 
     name: str
     meaning: PrimFunc
-    implementation: Implementation
+    implementation: Union[Implementation, PrimFunc]
     features: frozenset[str]
 
     @staticmethod
     def register(
         name: str,
         meaning: Union[PrimFunc, str],
-        implementation: str,
+        implementation: Union[str, PrimFunc],
         features: tuple[str, ...] = (),
     ) -> TensorIntrin:
         """Make an intrinsic known by name, in this process.
@@ -69,7 +73,9 @@ class TensorIntrin:
                 line, with one parameter for each buffer that is read, by its name, and, for a
                 reduction, for the one accumulated in; what it returns is written. What it calls is
                 declared before it. Element types are those of memory: i8, i16, i32, i64, float,
-                double; bfloat16 is i16.
+                double; bfloat16 is i16. Or a function (or its script) over parameters of the same
+                shapes and dtypes, in the same order, that computes the same: loops and blocks of
+                any kind. It is tried on random arguments, and takes the place of the nest.
             features: what the target must have, by LLVM's names.
 
         Raises ScheduleError for what has not this form, or a name taken by another intrinsic.
@@ -82,11 +88,21 @@ class TensorIntrin:
         what = f"tensor intrinsic {name!r}"
         expected_kind = "a function, or its script"
         instance(f"{what}: its meaning", meaning, PrimFunc, expected_kind, ScheduleError)
-        instance(f"{what}: its implementation", implementation, str, "LLVM IR", ScheduleError)
         listed(f"{what}: features", features, str, "text", ScheduleError)
         if name in _REGISTRY:
             raise ScheduleError(f"{what} is registered already")
         block = _nest_of(meaning, what)[1]
+        if isinstance(implementation, str) and "prim_func" in implementation:
+            from autosched.script import parse_func
+
+            implementation = parse_func(implementation, check=False)
+        if isinstance(implementation, PrimFunc):
+            check_implementation(meaning, implementation, what)
+            made = TensorIntrin(name, meaning, implementation, frozenset(features))
+            _REGISTRY[name] = made
+            return made
+        expected_kind = "LLVM IR, or a function"
+        instance(f"{what}: its implementation", implementation, str, expected_kind, ScheduleError)
         code = _parse(implementation, what)
         expected = {f"%{a.buffer.name}" for a in block.reads}
         if block.reducer is not None:
@@ -138,6 +154,55 @@ def _nest_of(func: PrimFunc, what: str) -> tuple[tuple[For, ...], Block]:
     if any(isinstance(x, Var) for x in walk(block.body[0])):
         raise ScheduleError(f"{what}: its meaning computes with elements only, not with axes")
     return loops, block
+
+
+TRIALS = 3
+"""Random arguments on which an implementation that is a function is compared with its meaning."""
+
+
+def check_implementation(meaning: PrimFunc, made: PrimFunc, what: str) -> None:
+    """Raise ScheduleError unless the two compute the same on random arguments: integers exactly,
+    floats within what another order of a sum may change."""
+    import numpy as np
+
+    from autosched.tir import interp
+
+    mine, theirs = ([(b.shape, b.dtype) for b in f.params] for f in (meaning, made))
+    if mine != theirs:
+        raise ScheduleError(
+            f"{what}: the implementation has parameters {theirs}; its meaning has {mine}"
+        )
+    if made.sizes:
+        raise ScheduleError(f"{what}: an implementation has no symbolic sizes")
+    rng = np.random.default_rng(0)
+    for _ in range(TRIALS):
+        given = [_random(rng, b) for b in meaning.params]
+        expected, found = ([a.copy() for a in given] for _ in range(2))
+        try:
+            interp.run(meaning, expected)
+            interp.run(made, found)
+        except VerifyError as e:
+            raise ScheduleError(f"{what}: {e}") from e
+        for b, x, y in zip(meaning.params, expected, found, strict=True):
+            if b.dtype.startswith("float"):
+                same = np.allclose(x, y, rtol=1e-2 if b.dtype == "float16" else 1e-5, atol=1e-5)
+            else:
+                same = np.array_equal(x, y)
+            if not same:
+                raise ScheduleError(
+                    f"{what}: the implementation computes another {b.name} than its meaning"
+                )
+
+
+def _random(rng: Any, b: Buffer) -> Any:
+    from autosched.tir import dtypes
+
+    kind = dtypes.array_dtype(b.dtype)
+    if b.dtype == "bfloat16":
+        return dtypes.from_float32(rng.random(b.shape, "float32"))
+    if dtypes.is_float(b.dtype):
+        return rng.random(b.shape).astype(kind)
+    return rng.integers(0, 2 if b.dtype == "bool" else 100, b.shape).astype(kind)
 
 
 def _parse(text: str, what: str) -> Implementation:
@@ -197,7 +262,7 @@ def match(site: Site, intrin: TensorIntrin) -> Match:
             f"{[x.extent for x in loops]}; split and reorder first"
         )
     for loop in loops:
-        others = {k for k, v in loop.annotations if (k, v) != (KEY, intrin.name)}
+        others = {k for k, v in loop.annotations if k in KEYS or (k == KEY and v != intrin.name)}
         if loop.kind != "serial" or others or len(loop.body) != 1:
             raise ScheduleError(
                 f"{what}: loop {loop.var.name} is not a plain serial loop with one child"
@@ -215,12 +280,14 @@ def match(site: Site, intrin: TensorIntrin) -> Match:
         raise ScheduleError(
             f"{what}: expected a block that accumulates by {names[1]}, found {names[0]}"
         )
-    if not _same_place(block.writes[0], block, meaning.writes[0], meaning, inner, extents):
+    # A function accesses single elements, wherever they lie.
+    fits = _same_loops if isinstance(intrin.implementation, PrimFunc) else _same_place
+    if not fits(block.writes[0], block, meaning.writes[0], meaning, inner, extents):
         raise ScheduleError(f"{what}: {_layout(block.writes[0], meaning.writes[0])}")
     wrong = ""
     for slots in _unify(meaning.body[0], block.body[0], {}):
         pairs = [(meaning.reads[m], block.reads[b]) for m, b in slots.items()]
-        odd = [(a, m) for m, a in pairs if not _same_place(a, block, m, meaning, inner, extents)]
+        odd = [(a, m) for m, a in pairs if not fits(a, block, m, meaning, inner, extents)]
         if not odd:
             operands = {m.buffer.name: a for m, a in pairs}
             return Match(intrin, loops, block, operands, block.writes[0])
@@ -275,6 +342,26 @@ def _same_place(
         same_int(moved.coefficient(mine), wanted.coefficient(theirs))
         for mine, theirs in inner.items()
     )
+
+
+def _same_loops(
+    access: Access,
+    block: Block,
+    model: Access,
+    meaning: Block,
+    inner: Mapping[Var, Var],
+    extents: Extents,
+) -> bool:
+    """Whether the loops that move through the buffer are those that move through the meaning's."""
+    if access.buffer.dtype != model.buffer.dtype:
+        return False
+    moving: list[set[Var]] = []
+    for a, b, n in ((access, block, extents), (model, meaning, {})):
+        if not all(isinstance(i, Affine) for i in a.indices):
+            return False
+        forms = [i.substitute(b.values(), n) for i in a.indices if isinstance(i, Affine)]
+        moving.append({v for f in forms for v in f.variables()})
+    return {theirs for mine, theirs in inner.items() if mine in moving[0]} == moving[1]
 
 
 def _offset(access: Access, block: Block, extents: Extents) -> Affine | None:

@@ -98,3 +98,30 @@ def test_what_the_own_step_writes_is_not_read(loops: str, read: str) -> None:
     """Nor where one loop is over steps and rows, and goes through the rows in an order."""
     with pytest.raises(VerifyError, match="a sequential axis reads steps before its own"):
         parse_func(recurrence("w // 3, v + 1, w % 3", read, loops))
+
+
+def test_conditions_that_no_proof_foresees_end_in_an_answer() -> None:
+    """Of loops whose conditions skip every iteration, and of one that other loops bound."""
+    never = parse_func("""
+@T.prim_func
+def main(C: T.Buffer((4,), "int32")):
+    for i, j in T.grid(4, 4):
+        with T.block("C"):
+            vi = T.axis.sequential(4, i)
+            vj = T.axis.sequential(4, j)
+            T.where(i % 2 > 0 and j % 2 < 1 and i - j < 1 and j - i < 1)
+            C[(vi * 3 + vj) % 4] = C[(vi + vj * 2) % 4] + 1
+""")
+    assert never.admitted  # nothing runs, so nothing is out of order
+    with pytest.raises(VerifyError, match="not provably of an earlier step"):
+        parse_func("""
+@T.prim_func
+def main(C: T.Buffer((36,), "int32")):
+    for a, i, j in T.grid(6, 6, 6):
+        with T.block("C"):
+            va = T.axis.sequential(6, a)
+            vi = T.axis.sequential(6, (i * 6 + j) // 6)
+            vj = T.axis.sequential(6, (i * 6 + j) % 6)
+            T.where(i * 6 + j < a)
+            C[vi * 6 + vj] = C[(vi * 6 + vj + va) % 36] + 1
+""")

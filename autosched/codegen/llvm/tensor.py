@@ -11,7 +11,7 @@ from autosched.codegen.llvm.points import Points
 from autosched.codegen.llvm.types import Value
 from autosched.errors import CodegenError, ScheduleError
 from autosched.target import Target
-from autosched.tir.intrin import KEY, Match, TensorIntrin, elements, match
+from autosched.tir.intrin import KEY, Implementation, Match, TensorIntrin, elements, match
 from autosched.tir.nodes import Access, Buffer, For, Site, sites
 
 if TYPE_CHECKING:
@@ -32,6 +32,11 @@ def find_match(loop: For, blocks: dict[int, Site], target: Target) -> Match:
         found = match(site, intrin)
     except ScheduleError as e:
         raise CodegenError(f"loop {loop.var.name} is marked as an intrinsic: {e}") from e
+    if not isinstance(intrin.implementation, Implementation):
+        raise CodegenError(
+            f"{intrin.name} is implemented by a function, which Schedule.tensorize puts in the "
+            f"place of the nest; loop {loop.var.name} is only marked with it"
+        )
     if found.loops[0] is not below.loops[0]:
         raise CodegenError(
             f"{intrin.name} is a nest of {len(found.loops)} loops; loop {loop.var.name} is marked "
@@ -85,6 +90,7 @@ class TensorWriter:
         if old is not None:
             names[f"%{self.result.name}"] = old.ref
         code = self.match.intrin.implementation
+        assert isinstance(code, Implementation)  # find_match
         b.declarations.update(code.declarations)
         for name, text in code.lines:
             names[name] = b.op(_NAME.sub(lambda m: names[m.group()], text))

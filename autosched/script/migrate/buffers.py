@@ -1,0 +1,270 @@
+"""The buffers of a function of TVMScript: parameters, intermediates, memory, and views of them."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+from dataclasses import replace
+from math import prod
+
+from autosched.script.migrate.ranges import span, terms
+from autosched.script.migrate.spelling import MATCH_IGNORED, SCOPES
+from autosched.script.migrate.things import (
+    INDEX,
+    Array,
+    Context,
+    Handle,
+    Memory,
+    Reshaped,
+    State,
+    Value,
+    Window,
+    call,
+    name,
+    number,
+    number_of,
+)
+from autosched.script.migrate.values import Values, called
+from autosched.tir import dtypes
+
+_SIZES = (*dtypes.SIGNED, "var")
+
+
+class Buffers:
+    """Reads the declarations of one function; `params`, `head` and `allocs` are those of the new
+    text."""
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+        self.values = Values(state)
+        self.params: list[ast.arg] = []
+        self.head: list[ast.stmt] = []
+        self.allocs: list[ast.stmt] = []
+        self.threads: dict[str, ast.expr] = {}
+        """Names of T.env_thread and the axes that they stand for."""
+
+    def param(self, arg: ast.arg) -> None:
+        hint = arg.annotation
+        title = self.state.fresh(arg.arg)
+        function = (
+            called(hint.func) if isinstance(hint, ast.Call) else called(hint) if hint else None
+        )
+        if isinstance(hint, ast.Subscript) and called(hint.value) == "Buffer":
+            inside = hint.slice.elts if isinstance(hint.slice, ast.Tuple) else [hint.slice]
+            hint = ast.copy_location(ast.Call(hint.value, list(inside), []), hint)
+            function = "Buffer"
+        if function == "Buffer" and isinstance(hint, ast.Call):
+            array = self._described(title, hint, hint.args[0], hint.args[1:])
+            self.state.names[arg.arg] = array
+            self.params.append(ast.arg(title, self._type(array, self._scope(hint))))
+        elif function == "handle" or (isinstance(hint, ast.Call) and function == "handle"):
+            self.state.names[arg.arg] = Handle(len(self.params))
+            self.params.append(ast.arg(title, call("handle").func))
+        elif function in dtypes.DTYPES:
+            array = Array(title, (), str(function))
+            self.state.names[arg.arg] = array
+            self.params.append(ast.arg(title, self._type(array, "global")))
+            self.state.note(arg, f"the scalar {arg.arg} is a buffer without dimensions here")
+        else:
+            raise self.state.error(arg, f"parameter {arg.arg} is no buffer, handle or number")
+
+    def _type(self, array: Array, scope: str) -> ast.expr:
+        return call("Buffer", *self._shaped(array), **self._scoped(scope))
+
+    def _scoped(self, scope: str) -> dict[str, ast.expr]:
+        return {} if scope == "global" else {"scope": ast.Constant(scope)}
+
+    def _shaped(self, array: Array) -> tuple[ast.expr, ast.expr]:
+        return ast.Tuple(list(array.shape), ast.Load()), ast.Constant(array.dtype)
+
+    def _described(
+        self, title: str, node: ast.Call, shape: ast.expr, rest: Sequence[ast.expr]
+    ) -> Array:
+        """What the arguments of T.Buffer and its like say of a buffer."""
+        given = {str(k.arg): k.value for k in node.keywords}
+        given |= dict(zip(("dtype", "data", "strides", "elem_offset", "scope"), rest, strict=False))
+        dtype = self.values.dtype(given["dtype"]) if "dtype" in given else "float32"
+        extents = shape.elts if isinstance(shape, (ast.Tuple, ast.List)) else [shape]
+        if isinstance(shape, ast.Name) and isinstance(self.state.names.get(shape.id), str):
+            raise self.state.error(shape, "a shape is a tuple of numbers")
+        array = Array(title, tuple(self.values.index(n) for n in extents), dtype)
+        strides = given.get("strides")
+        if isinstance(strides, (ast.List, ast.Tuple)) and strides.elts:
+            self._check_dense(strides, array)
+        for key in MATCH_IGNORED:
+            offset = given.get(key)
+            if key != "elem_offset" or offset is None or self._is_zero(offset):
+                continue
+            if not isinstance(offset, ast.Name):
+                raise self.state.error(offset, "a buffer begins at its first element here")
+        return array
+
+    def _is_zero(self, node: ast.expr) -> bool:
+        return isinstance(node, ast.Constant) and node.value in (0, None)
+
+    def _check_dense(self, node: ast.List | ast.Tuple, array: Array) -> None:
+        step = 1
+        for s, n in zip(reversed(node.elts), reversed(array.shape), strict=False):
+            size = number_of(n)
+            if isinstance(s, ast.Name) and isinstance(self.state.names.get(s.id), Value):
+                self.state.note(node, f"{array.name} is taken to be dense: its strides are free")
+                return
+            if not (isinstance(s, ast.Constant) and s.value == step and size is not None):
+                raise self.state.error(node, "buffers are dense here; strides of their own are not")
+            step *= size
+
+    def _scope(self, node: ast.Call, position: int | None = None) -> str:
+        given = {k.arg: k.value for k in node.keywords}.get("scope")
+        if given is None and position is not None and len(node.args) > position:
+            given = node.args[position]
+        if given is None:
+            return "global"
+        found = given.value if isinstance(given, ast.Constant) else None
+        if not isinstance(found, str) or found not in SCOPES:
+            raise self.state.error(given, f"scope {ast.unparse(given)} has no counterpart here")
+        if SCOPES[found] not in (found, "global"):
+            self.state.note(node, f"scope {found!r} is {SCOPES[found]!r} here")
+        return SCOPES[found]
+
+    def allocate(self, array: Array, scope: str, context: Context) -> Array:
+        """Declare an intermediate, one for each iteration of the loops around it."""
+        own = replace(array, prefix=tuple(x.name for x in context.loops))
+        whole = replace(array, shape=(*(x.extent for x in context.loops), *array.shape))
+        made = call("alloc_buffer", *self._shaped(whole), **self._scoped(scope))
+        self.allocs.append(ast.Assign([ast.Name(array.name, ast.Store())], made, lineno=0))
+        return own
+
+    def declaration(self, s: ast.stmt, context: Context) -> bool:
+        """Whether `s` declares a buffer or a size; notes it."""
+        if not isinstance(s, (ast.Assign, ast.AnnAssign)) or s.value is None:
+            return False
+        target = s.targets[0] if isinstance(s, ast.Assign) else s.target
+        function = called(s.value.func) if isinstance(s.value, ast.Call) else None
+        if isinstance(target, ast.Tuple) and isinstance(s.value, ast.Tuple):
+            pairs = zip(target.elts, s.value.elts, strict=True)
+            parts = [ast.copy_location(ast.Assign([t], v), s) for t, v in pairs]
+            return all(self.declaration(p, context) for p in parts)
+        if not isinstance(target, ast.Name) or not isinstance(s.value, ast.Call):
+            return False
+        if function in _SIZES and not (s.value.args and function != "var"):
+            self._size(target, s.value)
+        elif function == "match_buffer":
+            self._match(target.id, s.value)
+        elif function == "env_thread":
+            self.threads[target.id] = s.value.args[0]
+        elif function == "alloc_buffer":
+            title = self.state.fresh(target.id)
+            first = self._shape_of(s.value)
+            array = self._described(title, s.value, first, s.value.args[1:2])
+            scope = self._scope(s.value, 5 if len(s.value.args) > 5 else None)
+            self.state.names[target.id] = self.allocate(array, scope, context)
+        elif function == "allocate":
+            self._memory(target.id, s.value, context)
+        elif function in ("Buffer", "decl_buffer", "buffer_decl"):
+            self._declared(target.id, s.value, context)
+        else:
+            return False
+        return True
+
+    def _shape_of(self, node: ast.Call) -> ast.expr:
+        given = {k.arg: k.value for k in node.keywords}
+        if not node.args and "shape" not in given:
+            raise self.state.error(node, "a buffer needs a shape")
+        return node.args[0] if node.args else given["shape"]
+
+    def _size(self, target: ast.Name, node: ast.Call) -> None:
+        title = self.state.fresh(target.id)
+        self.state.names[target.id] = Value(name(title), INDEX)
+        self.head.append(ast.Assign([ast.Name(title, ast.Store())], call("int64"), lineno=0))
+
+    def _match(self, target: str, node: ast.Call) -> None:
+        given = {k.arg: k.value for k in node.keywords}
+        handle = node.args[0] if node.args else given.get("param")
+        thing = self.state.names.get(handle.id) if isinstance(handle, ast.Name) else None
+        if isinstance(thing, Handle):
+            title = self.state.fresh(target)
+            shape = node.args[1] if len(node.args) > 1 else given["shape"]
+            array = self._described(title, node, shape, node.args[2:3])
+            matched = call("match_buffer", name(self.params[thing.position].arg))
+            matched.args += self._shaped(array)
+            scope = self._scoped(self._scope(node))
+            matched.keywords = [ast.keyword(k, v) for k, v in scope.items()]
+            self.head.append(ast.Assign([ast.Name(title, ast.Store())], matched, lineno=0))
+            self.state.names[target] = array
+            return
+        if not isinstance(handle, ast.Subscript) or not isinstance(handle.value, ast.Name):
+            raise self.state.error(node, "expected a handle, or a region of a buffer, to match")
+        base = self.state.names.get(handle.value.id)
+        if not isinstance(base, Array):
+            raise self.state.error(handle, "expected a region of a buffer")
+        self.state.names[target] = self._window(node, base, handle)
+
+    def _window(self, node: ast.Call, base: Array, region: ast.Subscript) -> Window:
+        begin, extent = [], []
+        inside = region.slice.elts if isinstance(region.slice, ast.Tuple) else [region.slice]
+        for at, n in zip(inside, base.shape, strict=True):
+            if isinstance(at, ast.Slice):
+                first = number(0) if at.lower is None else self.values.index(at.lower)
+                last = n if at.upper is None else self.values.index(at.upper)
+                extent.append(self.difference(last, first))
+            else:
+                first = self.values.index(at)
+                extent.append(1)
+            begin.append(first)
+        given = {k.arg: k.value for k in node.keywords}
+        shape = node.args[1] if len(node.args) > 1 else given["shape"]
+        sizes = [self.values.index(n) for n in getattr(shape, "elts", [shape])]
+        wanted = [number_of(n) for n in sizes]
+        skipped = len(extent) - len(wanted)
+        if skipped < 0 or extent[skipped:] != wanted or any(n != 1 for n in extent[:skipped]):
+            raise self.state.error(
+                node,
+                f"the region has extents {extent}; a buffer of it has the last of these, "
+                f"found {wanted}",
+            )
+        return Window(base, tuple(begin), tuple(sizes))
+
+    def difference(self, last: ast.expr, first: ast.expr) -> int | None:
+        """`last - first`, where that is a number."""
+        a, b = terms(last), terms(first)
+        if a is None or a != b:
+            return None
+        zero = dict.fromkeys(a, 1)
+        ends = span(last, zero), span(first, zero)
+        return None if None in ends else ends[0][0] - ends[1][0]  # type: ignore[index]
+
+    def _memory(self, target: str, node: ast.Call, context: Context) -> None:
+        shape = self._shape_of(node)
+        extents = [self.values.index(n) for n in getattr(shape, "elts", [shape])]
+        sizes = [number_of(n) for n in extents]
+        if any(n is None for n in sizes):
+            raise self.state.error(node, "T.allocate of a symbolic size")
+        dtype = self.values.dtype(node.args[1]) if len(node.args) > 1 else "float32"
+        if len(node.args) > 3 or any(k.arg == "condition" for k in node.keywords):
+            raise self.state.error(node, "T.allocate under a condition")
+        title = self.state.fresh(target)
+        total = number(prod(n for n in sizes if n is not None))
+        own = self.allocate(Array(title, (total,), dtype), self._scope(node, 2), context)
+        self.state.names[target] = Memory(title, total, dtype, "global", own.prefix)
+
+    def _declared(self, target: str, node: ast.Call, context: Context) -> None:
+        """T.decl_buffer: a view of memory, or a buffer of its own."""
+        given = {k.arg: k.value for k in node.keywords}
+        data = given.get("data")
+        title = target if data is not None else self.state.fresh(target)
+        array = self._described(title, node, self._shape_of(node), node.args[1:2])
+        if data is None:
+            self.state.names[target] = self.allocate(array, self._scope(node), context)
+            return
+        if isinstance(data, ast.Attribute) and data.attr == "data":
+            data = data.value
+        thing = self.state.names.get(data.id) if isinstance(data, ast.Name) else None
+        base = self.values.flat(thing) if isinstance(thing, Memory) else thing
+        sizes = [number_of(n) for n in array.shape]
+        if not isinstance(base, Array) or None in sizes or base.dtype != array.dtype:
+            raise self.state.error(node, "a view is one of a buffer of the same dtype")
+        have = [number_of(n) for n in base.shape]
+        if None in have or prod(n for n in have if n) != prod(n for n in sizes if n):
+            raise self.state.error(node, "a view has as many elements as what it is of")
+        view = Reshaped(base, tuple(n for n in sizes if n is not None))
+        self.state.names[target] = base if have == sizes else view
