@@ -32,6 +32,7 @@ from autosched.schedule.layout import (
     layout_of,
     transform_layout,
 )
+from autosched.schedule.padding import pad_axis
 from autosched.schedule.population import candidate, has_digits
 from autosched.schedule.reverse import reverse_compute_at
 from autosched.schedule.tensorize import tensorize
@@ -66,6 +67,7 @@ PRIMITIVES = frozenset(
         "reverse_compute_inline",
         "cache_read",
         "cache_write",
+        "pad_axis",
         "rfactor",
         "decompose_reduction",
         "parallel_scan",
@@ -370,6 +372,13 @@ class Schedule:
         self.func = transform_layout(self.func, self._block(block), buffer, dims, pad_value)
         kept = {} if pad_value is None else {"pad_value": pad_value}
         self._record("transform_layout", (block, buffer, index_map), kept)
+
+    def pad_axis(self, loop: LoopRV, multiple: int) -> tuple[BlockRV, ...]:
+        """Let an axis run on to a multiple, over zeros; see `padding.pad_axis`. Returns the blocks
+        that copy what is read along it."""
+        multiple = index_of(multiple, "pad_axis: multiple")
+        self.func, names = pad_axis(self.func, self._loop(loop), multiple)
+        return self._out("pad_axis", (loop, multiple), names)
 
     # Reductions
 

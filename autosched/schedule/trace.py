@@ -211,6 +211,7 @@ RETURN_TUPLES = frozenset(
         "get_child_blocks",
         "get_producers",
         "get_consumers",
+        "pad_axis",
         "split",
         "split_axis",
         "parallel_scan",

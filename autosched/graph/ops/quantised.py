@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from autosched import te
-from autosched.graph.ops.conv import conv, convolved, window_of
+from autosched.graph.ops.conv import convolved, window_of
 from autosched.graph.ops.linear import matmul
 from autosched.graph.ops.registry import operator
 from autosched.graph.ops.tensors import (
     TensorLike,
+    View,
     broadcast,
     broadcast_shape,
     normal_axis,
@@ -88,56 +89,6 @@ def _range_of(kind: str) -> tuple[str, float, float]:
     return kind, float(te.min_value(kind).value), float(te.max_value(kind).value)
 
 
-def _whole(x: TensorLike, zero: TensorLike | None, axis: int, name: str) -> TensorLike:
-    """x as int32, its zero point taken off."""
-    less = _along(zero, x, axis)
-
-    def element(*at: Any) -> Any:
-        e = te.cast(x(*at), "int32")
-        return e if zero is None else e - te.cast(less(at), "int32")
-
-    made: TensorLike = stage(x.shape, element, name)
-    return made
-
-
-@operator("MatMulInteger")
-def matmul_integer(
-    a: TensorLike,
-    b: TensorLike,
-    a_zero: TensorLike | None = None,
-    b_zero: TensorLike | None = None,
-) -> Any:
-    """Products of integers as int32, zero points taken off."""
-    return matmul(_whole(a, a_zero, -2, "a"), _whole(b, b_zero, -1, "b"))
-
-
-@operator("ConvInteger", spatial=True)
-def conv_integer(
-    x: TensorLike,
-    w: TensorLike,
-    x_zero: TensorLike | None = None,
-    w_zero: TensorLike | None = None,
-    *,
-    auto_pad: str = "NOTSET",
-    dilations: Sequence[int] | None = None,
-    group: int = 1,
-    kernel_shape: Sequence[int] | None = None,
-    pads: Sequence[int] | None = None,
-    strides: Sequence[int] | None = None,
-) -> Any:
-    """A convolution of integers as int32, zero points taken off."""
-    return conv(
-        _whole(x, x_zero, 1, "x"),
-        _whole(w, w_zero, 0, "w"),
-        auto_pad=auto_pad,
-        dilations=dilations,
-        group=group,
-        kernel_shape=kernel_shape,
-        pads=pads,
-        strides=strides,
-    )
-
-
 SUMS = {"MatMul": "autosched.MatMulSums", "Conv": "autosched.ConvSums"}
 """What the pass `integers` makes of products of quantised numbers."""
 
@@ -179,6 +130,66 @@ def conv_sums(
     window = window_of(x, w, group, kernel_shape, strides, dilations, pads, auto_pad)
     around = te.const(0, x.dtype) if fill is None else fill(*(0 for _ in fill.shape))
     return convolved(x, w, group, window, around, "int32")
+
+
+def _whole(x: TensorLike, zero: TensorLike | None, axis: int, name: str) -> TensorLike:
+    """x, its zero point taken off: as int16, which has all differences of bytes."""
+    if zero is None:
+        return x
+    less = _along(zero, x, axis)
+    stored = "int16" if x.dtype in ("int8", "uint8") else "int32"
+    made: TensorLike = stage(
+        x.shape, lambda *at: te.cast(x(*at), stored) - te.cast(less(at), stored), name
+    )
+    return made
+
+
+def _as_int32(x: TensorLike) -> View:
+    return View(x.shape, "int32", lambda *at: te.cast(x(*at), "int32"))
+
+
+@operator("MatMulInteger")
+def matmul_integer(
+    a: TensorLike,
+    b: TensorLike,
+    a_zero: TensorLike | None = None,
+    b_zero: TensorLike | None = None,
+) -> Any:
+    """Products of integers as int32, zero points taken off."""
+    left, right = _whole(a, a_zero, -2, "a"), _whole(b, b_zero, -1, "b")
+    if min(len(a.shape), len(b.shape)) > 1:
+        return matmul_sums(left, right)
+    whole = (
+        View(t.shape, "int32", lambda *at, t=t: te.cast(t(*at), "int32")) for t in (left, right)
+    )
+    return matmul(*whole)
+
+
+@operator("ConvInteger", spatial=True)
+def conv_integer(
+    x: TensorLike,
+    w: TensorLike,
+    x_zero: TensorLike | None = None,
+    w_zero: TensorLike | None = None,
+    *,
+    auto_pad: str = "NOTSET",
+    dilations: Sequence[int] | None = None,
+    group: int = 1,
+    kernel_shape: Sequence[int] | None = None,
+    pads: Sequence[int] | None = None,
+    strides: Sequence[int] | None = None,
+) -> Any:
+    """A convolution of integers as int32, zero points taken off."""
+    return conv_sums(
+        _whole(x, x_zero, 1, "x"),
+        _whole(w, w_zero, 0, "w"),
+        auto_pad=auto_pad,
+        dilations=dilations,
+        group=group,
+        kernel_shape=kernel_shape,
+        pads=pads,
+        strides=strides,
+    )
 
 
 def _requantised(
@@ -239,10 +250,9 @@ def qlinear_conv(
     strides: Sequence[int] | None = None,
 ) -> Any:
     """A convolution of quantised numbers, quantised again; the bias is int32."""
-    sums = conv(
+    sums = conv_sums(
         _whole(x, x_zero, 1, "x"),
         _whole(w, w_zero, 0, "w"),
-        b,
         auto_pad=auto_pad,
         dilations=dilations,
         group=group,
@@ -250,4 +260,7 @@ def qlinear_conv(
         pads=pads,
         strides=strides,
     )
+    if b is not None:
+        whole = sums
+        sums = stage(sums.shape, lambda n, c, *at: whole(n, c, *at) + b(c), "bias")
     return _requantised(sums, [(x_scale, 1), (w_scale, 1)], scale, zero)
