@@ -95,8 +95,9 @@ SUMS = {"MatMul": "autosched.MatMulSums", "Conv": "autosched.ConvSums"}
 
 @operator(SUMS["MatMul"])
 def matmul_sums(a: TensorLike, b: TensorLike) -> Any:
-    """int32 sums of the products of integers as they are stored, no zero points taken off; of
-    matrices (..., M, K) and (..., K, N), the other axes broadcast."""
+    """int32 sums of the products of integers as they are stored, no zero points taken off, or
+    float32 ones of bfloat16; of matrices (..., M, K) and (..., K, N), the other axes broadcast."""
+    total = _total(a)
     batch = broadcast_shape(a.shape[:-2], b.shape[:-2]) if len(a.shape) + len(b.shape) > 4 else ()
     rows, depth, columns = a.shape[-2], a.shape[-1], b.shape[-1]
     lhs, rhs = broadcast(a, (*batch, rows, depth)), broadcast(b, (*batch, depth, columns))
@@ -105,7 +106,7 @@ def matmul_sums(a: TensorLike, b: TensorLike) -> Any:
         *outer, i, j = at
         k = te.reduce_axis((0, depth), name="k")
         factors = lhs(*outer, i, k), rhs(*outer, k, j)
-        return te.sum(te.cast(factors[0], "int32") * te.cast(factors[1], "int32"), axis=k)
+        return te.sum(te.cast(factors[0], total) * te.cast(factors[1], total), axis=k)
 
     axes = [*(f"b{n}" for n in range(len(batch))), "i", "j"]
     free = b if len(b.shape) == 2 else None
@@ -125,11 +126,15 @@ def conv_sums(
     pads: Sequence[int] | None = None,
     strides: Sequence[int] | None = None,
 ) -> Any:
-    """int32 sums of the products of integers as they are stored, no zero points taken off; around
-    x is `fill`, which stands for 0."""
+    """int32 sums of the products of integers as they are stored, no zero points taken off, or
+    float32 ones of bfloat16; around x is `fill`, which stands for 0."""
     window = window_of(x, w, group, kernel_shape, strides, dilations, pads, auto_pad)
     around = te.const(0, x.dtype) if fill is None else fill(*(0 for _ in fill.shape))
-    return convolved(x, w, group, window, around, "int32")
+    return convolved(x, w, group, window, around, _total(x))
+
+
+def _total(x: TensorLike) -> str:
+    return "float32" if x.dtype == "bfloat16" else "int32"
 
 
 def _whole(x: TensorLike, zero: TensorLike | None, axis: int, name: str) -> TensorLike:
