@@ -28,7 +28,8 @@ def extract_tasks(
 
     This is `graph.build` stopped before code is generated, so the tasks' keys are those of
     `build(module, target, params=params, precision=precision).kernels`. Other implementations of
-    the same kernels, which `graph.tune` tunes besides, are left out. Raises Unsupported for what cannot be compiled.
+    the same kernels, which `graph.tune` tunes besides, are left out. Raises Unsupported for what
+    cannot be compiled.
     """
     where = target if isinstance(target, Target) else Target(target)
     groups = kernel_groups(prepared(module, params, precision), where)
