@@ -8,7 +8,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from autosched.cli.common import add_db, add_workload, at_least, make_task
-from autosched.cli.model import add_denormals, is_model, shape_argument
+from autosched.cli.model import add_denormals, add_precision, is_model, shape_argument
 from autosched.errors import AutoschedError
 from autosched.tuning.best import best_schedule
 from autosched.tuning.progress import format_seconds
@@ -50,6 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--threads", type=at_least(1), metavar="N", help="of a model")
     parser.add_argument("--cache", metavar="DIR", help="of a model: folder of compiled kernels")
     add_denormals(parser)
+    add_precision(parser)
     parser.add_argument(
         "--no-limits", action="store_true", help="leave out the machine's peak and NumPy"
     )

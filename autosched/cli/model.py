@@ -51,6 +51,15 @@ def add_denormals(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
+def add_precision(parser: argparse.ArgumentParser) -> None:
+    """--precision."""
+    parser.add_argument(
+        "--precision", choices=("float32", "bfloat16"), default="float32",
+        help="of a model: what operands of float32 products with constant weights are rounded to "
+        "(default: %(default)s)",
+    )  # fmt: skip
+
+
 def add_model_options(parser: argparse.ArgumentParser, *, db: bool = True) -> None:
     """--shape, --target, --threads, --cache, --flush-denormals and --db."""
     add_shape(parser)
@@ -59,6 +68,7 @@ def add_model_options(parser: argparse.ArgumentParser, *, db: bool = True) -> No
         "--cache", metavar="DIR", help="folder of compiled kernels (default: beside --db)"
     )
     add_denormals(parser)
+    add_precision(parser)
     if db:
         parser.add_argument("--target", default="llvm", help="what to compile for")
         parser.add_argument(
@@ -83,6 +93,11 @@ def build_model(path: str, options: argparse.Namespace) -> CompiledModel:
         from autosched.graph.saved import load
 
         return load(path, options.threads, options.flush_denormals or None)
+    return build_module(read_model(path, options), options)
+
+
+def build_module(module: IRModule, options: argparse.Namespace) -> CompiledModel:
+    """A module compiled, its constants stripped as they are packed."""
     from autosched.tuning.graph import build
 
     url = "://" in options.db
@@ -96,7 +111,7 @@ def build_model(path: str, options: argparse.Namespace) -> CompiledModel:
         elif url or Path(options.db).is_file():
             records = options.db
         return build(
-            read_model(path, options),
+            module,
             options.target,
             records,
             threads=options.threads,
@@ -104,6 +119,7 @@ def build_model(path: str, options: argparse.Namespace) -> CompiledModel:
             cache=cache,
             consume=True,
             flush_denormals=options.flush_denormals,
+            precision=options.precision,
         )
 
 

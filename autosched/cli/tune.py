@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import Any, NoReturn
 
 from autosched.cli.common import add_db, add_workload, at_least, make_task, positive_seconds
-from autosched.cli.model import add_shape, is_model
+from autosched.cli.model import add_precision, add_shape, is_model
 from autosched.cli.report import Report
 from autosched.cli.status import INTERRUPTED
 from autosched.tuning import TuningOptions
@@ -96,6 +96,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "of the pool",
     )
     add_shape(parser)
+    add_precision(parser)
     parser.add_argument(
         "-o", "--output", metavar="DIR", help="of a model: write it compiled, as `compile` does"
     )

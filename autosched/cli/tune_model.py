@@ -29,7 +29,9 @@ def tune_model(options: argparse.Namespace) -> int:
         )
     target = options.target or "llvm"
     module = read_model(options.workload, options)
-    trials = options.trials or TRIALS * len(extract_tasks(module, target)[0])
+    trials = options.trials or TRIALS * len(
+        extract_tasks(module, target, precision=options.precision)[0]
+    )
     try:
         with ends_in_order():
             result = tune(
@@ -38,6 +40,7 @@ def tune_model(options: argparse.Namespace) -> int:
                 target,
                 options.db,
                 progress=show_progress,
+                precision=options.precision,
             )
     except KeyboardInterrupt:
         return interrupted(options.db)

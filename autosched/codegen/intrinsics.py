@@ -6,6 +6,17 @@ from autosched.tir.intrin import TensorIntrin
 
 VNNI = "dot_16x4_u8s8s32_vnni"
 """16 sums of 4 products of unsigned by signed bytes, in int32 that wraps (vpdpbusd)."""
+VNNI_256 = "dot_8x4_u8s8s32_avxvnni"
+"""The same of 8 sums, in AVX registers."""
+PAIRS_U8 = "dot_8x4_u8s8s32_avx2"
+"""The same by products of 16 bits, two of which are added (vpmaddwd): no sum saturates, as those
+of vpmaddubsw do."""
+PAIRS_S8 = "dot_8x4_s8s8s32_avx2"
+"""The same of signed by signed bytes."""
+PAIRS_U16, PAIRS_S16 = "dot_8x2_u8s16s32_avx2", "dot_8x2_s8s16s32_avx2"
+"""8 sums of 2 products of a byte by 16 bits: weights of 8 bits whose zero point was taken off."""
+PAIRS_16 = "dot_8x2_s16s16s32_avx2"
+"""8 sums of 2 products of 16 bits, in int32 that wraps (vpmaddwd)."""
 BF16 = "dot_16x2_bf16bf16f32"
 """16 sums of 2 products of bfloat16 in float32 (vdpbf16ps): rounded once for each product added;
 subnormal operands and results count as 0."""
@@ -62,3 +73,106 @@ define <16 x float> @dot(<2 x i16> %A, <32 x i16> %B, <16 x float> %C) {
 """,
     features=("avx512bf16",),
 )
+
+
+def _bytes(lanes: int, left: str) -> str:
+    """The meaning of `lanes` sums of four products of a byte by a signed one."""
+    return f"""
+@T.prim_func
+def dot(A: T.Buffer((4,), "{left}"), B: T.Buffer(({lanes}, 4), "int8"),
+        C: T.Buffer(({lanes},), "int32")):
+    for i, k in T.grid({lanes}, 4):
+        with T.block("dot"):
+            vi = T.axis.spatial({lanes}, i)
+            vk = T.axis.reduce(4, k)
+            C[vi] = C[vi] + T.cast(A[vk], "int32") * T.cast(B[vi, vk], "int32")
+"""
+
+
+TensorIntrin.register(
+    VNNI_256,
+    meaning=_bytes(8, "uint8"),
+    implementation="""
+declare <8 x i32> @llvm.x86.avx512.vpdpbusd.256(<8 x i32>, <8 x i32>, <8 x i32>)
+define <8 x i32> @dot(<4 x i8> %A, <32 x i8> %B, <8 x i32> %C) {
+  %four = bitcast <4 x i8> %A to i32
+  %one = insertelement <8 x i32> poison, i32 %four, i64 0
+  %a = shufflevector <8 x i32> %one, <8 x i32> poison, <8 x i32> zeroinitializer
+  %b = bitcast <32 x i8> %B to <8 x i32>
+  %c = call <8 x i32> @llvm.x86.avx512.vpdpbusd.256(<8 x i32> %C, <8 x i32> %a, <8 x i32> %b)
+  ret <8 x i32> %c
+}
+""",
+    features=("avxvnni",),
+)
+
+_EIGHTS = ", ".join(["i16 8"] * 16)
+_LOW = ", ".join(["i16 255"] * 16)
+_HALVES = {
+    "uint8": f"""
+  %ae = and <16 x i16> %aw, <{_LOW}>
+  %ao = lshr <16 x i16> %aw, <{_EIGHTS}>""",
+    "int8": f"""
+  %al = shl <16 x i16> %aw, <{_EIGHTS}>
+  %ae = ashr <16 x i16> %al, <{_EIGHTS}>
+  %ao = ashr <16 x i16> %aw, <{_EIGHTS}>""",
+}
+"""The bytes of even and of odd numbers as words: those of A lie in all lanes, so that it is read by
+one broadcast of four."""
+
+for _name, _left in ((PAIRS_U8, "uint8"), (PAIRS_S8, "int8")):
+    TensorIntrin.register(
+        _name,
+        meaning=_bytes(8, _left),
+        implementation=f"""
+declare <8 x i32> @llvm.x86.avx2.pmadd.wd(<16 x i16>, <16 x i16>)
+define <8 x i32> @dot(<4 x i8> %A, <32 x i8> %B, <8 x i32> %C) {{
+  %four = bitcast <4 x i8> %A to i32
+  %one = insertelement <8 x i32> poison, i32 %four, i64 0
+  %all = shufflevector <8 x i32> %one, <8 x i32> poison, <8 x i32> zeroinitializer
+  %aw = bitcast <8 x i32> %all to <16 x i16>{_HALVES[_left]}
+  %bw = bitcast <32 x i8> %B to <16 x i16>
+  %bl = shl <16 x i16> %bw, <{_EIGHTS}>
+  %be = ashr <16 x i16> %bl, <{_EIGHTS}>
+  %bo = ashr <16 x i16> %bw, <{_EIGHTS}>
+  %pe = call <8 x i32> @llvm.x86.avx2.pmadd.wd(<16 x i16> %ae, <16 x i16> %be)
+  %po = call <8 x i32> @llvm.x86.avx2.pmadd.wd(<16 x i16> %ao, <16 x i16> %bo)
+  %p = add <8 x i32> %pe, %po
+  %c = add <8 x i32> %C, %p
+  ret <8 x i32> %c
+}}
+""",
+        features=("avx2",),
+    )
+
+for _name, _left, _type, _words in (
+    (PAIRS_16, "int16", "<2 x i16>", "add <2 x i16> %A, zeroinitializer"),
+    (PAIRS_U16, "uint8", "<2 x i8>", "zext <2 x i8> %A to <2 x i16>"),
+    (PAIRS_S16, "int8", "<2 x i8>", "sext <2 x i8> %A to <2 x i16>"),
+):
+    TensorIntrin.register(
+        _name,
+        meaning=f"""
+@T.prim_func
+def dot(A: T.Buffer((2,), "{_left}"), B: T.Buffer((8, 2), "int16"), C: T.Buffer((8,), "int32")):
+    for i, k in T.grid(8, 2):
+        with T.block("dot"):
+            vi = T.axis.spatial(8, i)
+            vk = T.axis.reduce(2, k)
+            C[vi] = C[vi] + T.cast(A[vk], "int32") * T.cast(B[vi, vk], "int32")
+""",
+        implementation=f"""
+declare <8 x i32> @llvm.x86.avx2.pmadd.wd(<16 x i16>, <16 x i16>)
+define <8 x i32> @dot({_type} %A, <16 x i16> %B, <8 x i32> %C) {{
+  %words = {_words}
+  %two = bitcast <2 x i16> %words to i32
+  %one = insertelement <8 x i32> poison, i32 %two, i64 0
+  %all = shufflevector <8 x i32> %one, <8 x i32> poison, <8 x i32> zeroinitializer
+  %a = bitcast <8 x i32> %all to <16 x i16>
+  %p = call <8 x i32> @llvm.x86.avx2.pmadd.wd(<16 x i16> %a, <16 x i16> %B)
+  %c = add <8 x i32> %C, %p
+  ret <8 x i32> %c
+}}
+""",
+        features=("avx2",),
+    )

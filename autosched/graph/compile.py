@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from autosched.checks import instance, mapping, shown
+from autosched.checks import choice, instance, mapping, shown
 from autosched.errors import ArgumentError, WorkloadError
 from autosched.graph.cache import KernelCache
 from autosched.graph.errors import Unsupported
@@ -15,6 +15,7 @@ from autosched.graph.ir import Atom, Binding, Body, Function, mapped, type_of
 from autosched.graph.kernels import Artifacts, Choose, Progress, compile_functions
 from autosched.graph.model import Argument, CompiledModel, thread_count
 from autosched.graph.passes import optimise
+from autosched.graph.passes.precision import PRECISIONS
 from autosched.graph.planner import Constants, plan_function
 from autosched.graph.types import TensorType, Type
 from autosched.target import Target
@@ -31,9 +32,10 @@ def compile_module(
     choose: Choose | None = None,
     consume: bool = False,
     flush_denormals: bool = False,
+    precision: str = "float32",
 ) -> CompiledModel:
     """The function `main` compiled for `target`. With `consume` the module's constants are stripped
-    as they are packed.
+    as they are packed. `precision` as `prepared` takes it.
 
     Schedules are those that `choose` or `ApplyHistoryBest` has, else default ones. Raises
     Unsupported and BuildError.
@@ -42,22 +44,26 @@ def compile_module(
     thread_count(threads, where.num_cores)
     if progress is not None and not callable(progress):
         raise ArgumentError(f"progress is {shown(progress)}; expected a function")
-    ready = prepared(module, params)
+    ready = prepared(module, params, precision)
     return compile_ready(
         ready, where, threads, progress, cache, choose,
         consume=consume, flush_denormals=flush_denormals,
     )  # fmt: skip
 
 
-def prepared(module: IRModule, params: Mapping[str, Any] | None = None) -> IRModule:
-    """The module as its kernels are compiled and tuned: inputs bound, passes run.
+def prepared(
+    module: IRModule, params: Mapping[str, Any] | None = None, precision: str = "float32"
+) -> IRModule:
+    """The module as its kernels are compiled and tuned: inputs bound, passes run. `precision`:
+    "float32", or "bfloat16" for products of float32 with constant weights.
 
-    Raises Unsupported where a size of an input is symbolic.
+    Raises Unsupported where a size of an input is symbolic, ArgumentError for another precision.
     """
+    choice("precision", precision, PRECISIONS, ArgumentError)
     named = mapping("params", params, "arrays by the names of inputs", ArgumentError)
     given = bound(module, named)
     check_sizes(main_of(given))
-    return optimise(given)
+    return optimise(given, precision)
 
 
 def primitives(ready: IRModule) -> list[Function]:

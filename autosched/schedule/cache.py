@@ -91,7 +91,7 @@ def cache_read(
                 f"{what}: {w.block.name} writes {old.name} after {readers[0].block.name} or in it"
             )
     dims = packing(old, layout, what)
-    name = _new_name(func, f"{old.name}_{scope if layout is None else 'packed'}")
+    name = unused_name(func, f"{old.name}_{scope if layout is None else 'packed'}")
     copy = Buffer(name, dims.extents, old.dtype, scope)
     copier, guards = _copier(name, old, copy, dims)
     changed = func
@@ -139,7 +139,8 @@ def read_buffer(block: Block, buffer: int | str, what: str) -> Buffer:
     raise ScheduleError(f"{what}: the block does not read {buffer}; it reads {have}")
 
 
-def _new_name(func: PrimFunc, base: str) -> str:
+def unused_name(func: PrimFunc, base: str) -> str:
+    """A name that no block and no buffer has: `base`, or `base_1`, …"""
     taken = block_names(func) | {b.name for b in (*func.params, *buffers_of(func))}
     return unique_name(taken, base)
 
@@ -214,7 +215,7 @@ def cache_write(
             refuse(f"{what}: {old.name} is also written by {other.block.name}")
     if any(a.buffer is old for a in site.block.reads):
         refuse(f"{what}: the block reads {old.name}, which it writes")
-    name = _new_name(func, f"{old.name}_{scope}")
+    name = unused_name(func, f"{old.name}_{scope}")
     cache = replace(old, name=name, scope=scope, align=())
     changed_writes = tuple(
         replace(a, buffer=cache) if n == index else a for n, a in enumerate(writes)

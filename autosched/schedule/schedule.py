@@ -45,6 +45,7 @@ from autosched.schedule.layout import (
     transform_layout,
 )
 from autosched.schedule.named import blocks_by_name
+from autosched.schedule.pad_axis import pad_axis
 from autosched.schedule.population import candidate, has_digits
 from autosched.schedule.reverse import reverse_compute_at
 from autosched.schedule.tensorize import tensorize
@@ -80,6 +81,7 @@ PRIMITIVES = frozenset(
         "reverse_compute_inline",
         "cache_read",
         "cache_write",
+        "pad_axis",
         "rfactor",
         "decompose_reduction",
         "parallel_scan",
@@ -414,6 +416,13 @@ class Schedule:
         if parameters:
             kept["parameters"] = True
         self._record("transform_layout", (block, buffer, index_map), kept)
+
+    def pad_axis(self, loop: LoopRV, multiple: int) -> tuple[BlockRV, ...]:
+        """Let an axis run on to a multiple, over zeros; see `pad_axis.pad_axis`. Returns the blocks
+        that copy what is read along it."""
+        multiple = index_of(multiple, "pad_axis: multiple")
+        self.func, names = pad_axis(self.func, self._loop(loop), multiple)
+        return self._out("pad_axis", (loop, multiple), names)
 
     # Reductions
 

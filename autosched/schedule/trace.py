@@ -213,6 +213,7 @@ RETURN_TUPLES = frozenset(
         "get_consumers",
         "get_output_blocks",
         "loop_partition",
+        "pad_axis",
         "split",
         "split_axis",
         "parallel_scan",

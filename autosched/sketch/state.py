@@ -17,10 +17,12 @@ from autosched.tir.affine import Int
 @dataclass(frozen=True)
 class TiledNest:
     """Loops of a tiled block that later rules place things at. `outer`: the innermost loop of the
-    parallel level, which all operands of one thread's tile share."""
+    parallel level, which all operands of one thread's tile share. `fixed`: an intrinsic does the
+    block, whose body nothing may be inlined into."""
 
     block: str
     outer: LoopRV
+    fixed: bool = False
 
 
 @dataclass(frozen=True)

@@ -126,6 +126,18 @@ class TensorIntrin:
             raise ScheduleError(f"no tensor intrinsic {name!r}; known: {known}")
         return found
 
+    @staticmethod
+    def all() -> tuple[TensorIntrin, ...]:
+        """All intrinsics that are registered, in the order in which they were."""
+        import autosched.codegen.intrinsics  # noqa: F401  (registers those that come along)
+
+        return tuple(_REGISTRY.values())
+
+    @property
+    def block(self) -> Block:
+        """The block of the meaning."""
+        return _nest_of(self.meaning, self.name)[1]
+
     @property
     def loops(self) -> tuple[For, ...]:
         """The loops of the meaning, outermost first."""
@@ -373,6 +385,18 @@ def _offset(access: Access, block: Block, extents: Extents) -> Affine | None:
             return None
         total = total + index.substitute(block.values(), extents) * step
     return total
+
+
+def operands(intrin: TensorIntrin, block: Block) -> Iterator[Mapping[str, int]]:
+    """Ways in which a block computes what the intrinsic's does from elements of the same dtypes,
+    wherever these lie: numbers of its reads by the names of the meaning's buffers."""
+    model = intrin.block
+    names = [b.reducer and known_name(b.reducer) for b in (block, model)]
+    written = [[a.buffer.dtype for a in b.writes] for b in (block, model)]
+    if names[0] != names[1] or written[0] != written[1] or len(block.body) != 1:
+        return
+    for slots in _unify(model.body[0], block.body[0], {}):
+        yield {model.reads[m].buffer.name: b for m, b in slots.items()}
 
 
 def _unify(a: Expr, b: Expr, slots: dict[int, int]) -> Iterator[dict[int, int]]:

@@ -32,6 +32,7 @@ def build(
     cache: str | os.PathLike[str] | None = None,
     consume: bool = False,
     flush_denormals: bool = False,
+    precision: str = "float32",
 ) -> CompiledModel:
     """The module's function `main` compiled for `target`.
 
@@ -41,6 +42,8 @@ def build(
     `consume`: weights leave the module as they are packed, so that they are not in memory twice.
     `flush_denormals`: floats below the least normal number (1.2e-38 of float32) are taken for 0 by
     kernels, which are many times slower on them; onnxruntime keeps them by default, too.
+    `precision`: with "bfloat16" products of float32 with constant weights round both operands to
+    bfloat16, and sum in float32. It is never taken unless asked for.
     Raises Unsupported, naming the operator, for what cannot be compiled, BuildError, naming the
     kernel, and RecordError for records that cannot be read.
     """
@@ -50,8 +53,9 @@ def build(
     with ExitStack() as stack:
         choose = None if records is None else best_of(stack.enter_context(opened(records)))
         return compile_module(
-            module, target, params, threads, progress, kept, choose, consume, flush_denormals
-        )
+            module, target, params, threads, progress, kept, choose, consume, flush_denormals,
+            precision,
+        )  # fmt: skip
 
 
 def best_of(source: RecordSource) -> Choose:

@@ -19,16 +19,20 @@ SMALLEST_SHARE = 0.005
 
 
 def extract_tasks(
-    module: IRModule, target: Target | str = "llvm", params: Mapping[str, Any] | None = None
+    module: IRModule,
+    target: Target | str = "llvm",
+    params: Mapping[str, Any] | None = None,
+    precision: str = "float32",
 ) -> tuple[list[SearchTask], list[float]]:
     """The tasks of a module's function `main`, and how often a run of it calls each.
 
     This is `graph.build` stopped before code is generated, so the tasks' keys are those of
-    `build(module, target, params=params).kernels`. Other implementations of the same kernels, which
-    `graph.tune` tunes besides, are left out. Raises Unsupported for what cannot be compiled.
+    `build(module, target, params=params, precision=precision).kernels`. Other implementations of
+    the same kernels, which `graph.tune` tunes besides, are left out. Raises Unsupported for what
+    cannot be compiled.
     """
     where = target if isinstance(target, Target) else Target(target)
-    groups = kernel_groups(prepared(module, params), where)
+    groups = kernel_groups(prepared(module, params, precision), where)
     tasks = [search_task(g, g.alternatives[0], where) for g in groups]
     return tasks, [float(g.calls) for g in groups]
 

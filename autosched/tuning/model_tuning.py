@@ -43,6 +43,7 @@ def tune(
     params: Mapping[str, Any] | None = None,
     inputs: Sequence[Any] | None = None,
     progress: Progress | None = None,
+    precision: str = "float32",
 ) -> TunedModel:
     """Tune the kernels of the function `main` and compile it with what was found.
 
@@ -52,6 +53,7 @@ def tune(
     `graph.build` makes the model again; `resume` goes on with the jobs there. `inputs` (default:
     random ones) are what the model is timed with, where the pool is this machine: tuned and untuned
     in turns, and kernels that are slower inside the model keep their default schedules.
+    `precision` as `graph.build` takes it.
 
     Raises Unsupported and BuildError as `graph.build` does, TuningError if no kernel has a right
     program, RecordError, and KeyboardInterrupt, everything recorded, on Ctrl-C.
@@ -62,7 +64,7 @@ def tune(
     if records is not None:
         keeper = keeper_of(records, options.resume)
         options = replace(options, measure_callbacks=(keeper, *options.measure_callbacks))
-    ready = prepared(module, params)
+    ready = prepared(module, params, precision)
     artifacts: Artifacts = {}
     untuned = compile_ready(ready, where, progress=progress, artifacts=artifacts)
     groups = kernel_groups(ready, where)

@@ -342,6 +342,7 @@ _schedule_door(
         [],
     ),
 )
+_schedule_door("pad_axis", lambda s, b, c: (s.pad_axis, s.get_loops(c)[1], 4))
 _schedule_door("rfactor", lambda s, b, c: (s.rfactor, s.get_loops(c)[1], 0))
 _schedule_door("decompose_reduction", lambda s, b, c: (s.decompose_reduction, c, s.get_loops(c)[1]))
 _schedule_door("tensorize", lambda s, b, c: (s.tensorize, s.get_loops(b)[0], "no such"))

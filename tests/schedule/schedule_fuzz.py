@@ -244,6 +244,10 @@ def _transform_layout(sch: Schedule, c: Choices) -> None:
     sch.transform_layout(block, access, c.of(layouts), 7 if c.next(3) == 0 else None)
 
 
+def _pad_axis(sch: Schedule, c: Choices) -> None:
+    sch.pad_axis(_loop(sch, c), 1 + c.next(5))
+
+
 INTRIN = "fuzz_dot_2x2"
 
 
@@ -330,6 +334,7 @@ ACTIONS: tuple[Action, ...] = (
     _decompose,
     lambda s, c: s.unroll(_loop(s, c)),
     _transform_layout,
+    _pad_axis,
     _storage_align,
     lambda s, c: s.parallel_scan(_block(s, c), 2 + c.next(3)),
     _tensorize,

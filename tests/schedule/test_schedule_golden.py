@@ -219,6 +219,14 @@ def transform_layout_padded(s: Schedule) -> None:
     s.parallel(i)
 
 
+def pad_axis(s: Schedule) -> None:
+    """Terms in fours, columns in eights: both operands are copied, the result is wider."""
+    block = s.get_block("matmul")
+    _, j, k = s.get_loops(block)
+    s.pad_axis(k, 4)
+    s.pad_axis(j, 8)
+
+
 def parallel_scan(s: Schedule) -> None:
     """Chunks of four of twelve steps, in parallel."""
     step = s.get_block("step")
@@ -340,6 +348,7 @@ CASES: dict[str, tuple[PrimFunc, Callable[[Schedule], None]]] = {
     "transform_layout": (add_one(18), transform_layout),
     "transform_layout_fused": (matmul_add(5, 7, 3), transform_layout_fused),
     "transform_layout_padded": (matmul_add(5, 7, 3), transform_layout_padded),
+    "pad_axis": (matmul_add(5, 7, 3), pad_axis),
     "parallel_scan": (cumsum(13, 3, "int32"), parallel_scan),
     "single_pass_scan": (cumsum(13, 3, "int32"), single_pass_scan),
     "tensorize": (dot_matmul(VNNI, 12, 32, 8), tensorize),

@@ -364,6 +364,21 @@ CASES: dict[str, tuple[Callable[[], PrimFunc], Callable[[Schedule], object], str
         lambda s: s.set_scope(s.get_block("C"), 0, "local"),
         "C is an argument of main; expected an intermediate",
     ),
+    "pad an argument": (
+        matmul,
+        lambda s: s.pad_axis(loops(s, "C")[1], 48),
+        "C is an argument, whose shape is the caller's; cache_write first",
+    ),
+    "pad after a split": (
+        matmul,
+        lambda s: s.pad_axis(s.split(loops(s, "C")[2], [None, 4])[0], 3),
+        "is not that of one whole axis; pad before splitting",
+    ),
+    "pad what is no sum of products": (
+        row_sum,
+        lambda s: s.pad_axis(loops(s, "S")[1], 3),
+        "padding a reduction is for a sum of products of two elements, both along it",
+    ),
     "layout of argument": (
         matmul,
         lambda s: s.transform_layout(s.get_block("C"), "B", [1, 0]),

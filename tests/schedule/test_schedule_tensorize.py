@@ -51,7 +51,8 @@ def tensorized(s: Schedule) -> None:
 REFUSED: dict[str, tuple[Callable[[Schedule], object], str]] = {
     "name": (
         lambda s: s.tensorize(s.get_block("C"), "dot"),
-        f"no tensor intrinsic 'dot'; known: {BF16}, {VNNI}, {schedule_fuzz.INTRIN}",
+        "no tensor intrinsic 'dot'; known: "
+        + ", ".join(sorted(i.name for i in TensorIntrin.all())),
     ),
     "extents": (
         lambda s: s.tensorize(s.get_block("C"), VNNI),

@@ -12,6 +12,7 @@ sizes, numbers of nodes and depth are checked, and nothing is read from outside 
     subgraphs   If, Loop, Scan
     functions   function bodies: the file's, ONNX's, and those of onnxruntime's operators
     upgrade     operators of old opsets in today's form
+    packed      weights of four bits
     many        operators with hundreds of arguments or results
     skeleton    models without their weights, and the modules of these
 """

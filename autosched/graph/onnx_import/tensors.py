@@ -64,6 +64,8 @@ class Tensors:
             raise
         except Exception as e:  # onnx raises whatever NumPy and protobuf do
             raise Unsupported(f"{where} cannot be read: {type(e).__name__}: {e}") from e
+        if array.dtype.name in ("int4", "uint4"):  # as bytes: te has no halves of them
+            array = array.astype(array.dtype.name.replace("4", "8"))
         if array.dtype.name not in READ and not is_text(array):
             raise Unsupported(f"{where} has the element type {array.dtype.name}")
         return array

@@ -12,6 +12,7 @@ from autosched.graph.errors import Unsupported
 from autosched.graph.fold import constant
 from autosched.graph.ir import Atom, Const, tensor_type
 from autosched.graph.onnx_import.many import MANY, gathered, pieces, split_sizes
+from autosched.graph.onnx_import.packed import matmul_nbits
 from autosched.graph.onnx_import.scope import Scope
 from autosched.graph.onnx_import.tensors import dtype_name
 from autosched.graph.spec import frozen
@@ -340,6 +341,7 @@ RULES: dict[str, Callable[[Old], Upgraded | None]] = {
     "com.microsoft.FusedConv": _fused("Conv"),
     "com.microsoft.FusedGemm": _fused("Gemm"),
     "com.microsoft.FusedMatMul": _fused_matmul,
+    "com.microsoft.MatMulNBits": matmul_nbits,
     "com.microsoft.QGemm": _qgemm,
     "com.microsoft.DynamicQuantizeLSTM": _dynamic_lstm,
     "com.microsoft.QLinearConcat": _qlinear_concat,

@@ -6,6 +6,7 @@ from autosched.graph.ops import host as host
 from autosched.graph.ops import index as index
 from autosched.graph.ops import linear as linear
 from autosched.graph.ops import norm as norm
+from autosched.graph.ops import packed as packed
 from autosched.graph.ops import pointwise as pointwise
 from autosched.graph.ops import pool as pool
 from autosched.graph.ops import quantised as quantised

@@ -6,10 +6,18 @@ from collections.abc import Sequence
 from typing import Any
 
 from autosched import te
-from autosched.graph.ops.conv import conv
+from autosched.graph.ops.conv import convolved, window_of
 from autosched.graph.ops.linear import matmul
 from autosched.graph.ops.registry import operator
-from autosched.graph.ops.tensors import TensorLike, normal_axis, stage
+from autosched.graph.ops.tensors import (
+    TensorLike,
+    View,
+    broadcast,
+    broadcast_shape,
+    normal_axis,
+    stage,
+)
+from autosched.tir.expr import Const
 
 
 def _along(t: TensorLike | None, x: TensorLike, axis: int, block: int = 0) -> Any:
@@ -64,7 +72,9 @@ def quantize_linear(
     stored, low, high = _range_of(kind)
 
     def element(*at: Any) -> Any:
-        e = te.round(x(*at) / by(at))
+        unit = by(at)
+        e = x(*at)
+        e = te.round(e if isinstance(unit, Const) and unit.value == 1 else e / unit)
         if zero is not None:
             e = e + te.cast(plus(at), x.dtype)
         return te.cast(te.max(te.min(e, high), low), stored)
@@ -79,16 +89,68 @@ def _range_of(kind: str) -> tuple[str, float, float]:
     return kind, float(te.min_value(kind).value), float(te.max_value(kind).value)
 
 
-def _whole(x: TensorLike, zero: TensorLike | None, axis: int, name: str) -> TensorLike:
-    """x as int32, its zero point taken off."""
-    less = _along(zero, x, axis)
+SUMS = {"MatMul": "autosched.MatMulSums", "Conv": "autosched.ConvSums"}
+"""What the pass `integers` makes of products of quantised numbers."""
+
+
+@operator(SUMS["MatMul"])
+def matmul_sums(a: TensorLike, b: TensorLike) -> Any:
+    """int32 sums of the products of integers as they are stored, no zero points taken off, or
+    float32 ones of bfloat16; of matrices (..., M, K) and (..., K, N), the other axes broadcast."""
+    total = _total(a)
+    batch = broadcast_shape(a.shape[:-2], b.shape[:-2]) if len(a.shape) + len(b.shape) > 4 else ()
+    rows, depth, columns = a.shape[-2], a.shape[-1], b.shape[-1]
+    lhs, rhs = broadcast(a, (*batch, rows, depth)), broadcast(b, (*batch, depth, columns))
 
     def element(*at: Any) -> Any:
-        e = te.cast(x(*at), "int32")
-        return e if zero is None else e - te.cast(less(at), "int32")
+        *outer, i, j = at
+        k = te.reduce_axis((0, depth), name="k")
+        factors = lhs(*outer, i, k), rhs(*outer, k, j)
+        return te.sum(te.cast(factors[0], total) * te.cast(factors[1], total), axis=k)
 
-    made: TensorLike = stage(x.shape, element, name)
+    axes = [*(f"b{n}" for n in range(len(batch))), "i", "j"]
+    free = b if len(b.shape) == 2 else None
+    return stage((*batch, rows, columns), element, "matmul", free=free, axes=axes)
+
+
+@operator(SUMS["Conv"], spatial=True)
+def conv_sums(
+    x: TensorLike,
+    w: TensorLike,
+    fill: TensorLike | None = None,
+    *,
+    auto_pad: str = "NOTSET",
+    dilations: Sequence[int] | None = None,
+    group: int = 1,
+    kernel_shape: Sequence[int] | None = None,
+    pads: Sequence[int] | None = None,
+    strides: Sequence[int] | None = None,
+) -> Any:
+    """int32 sums of the products of integers as they are stored, no zero points taken off, or
+    float32 ones of bfloat16; around x is `fill`, which stands for 0."""
+    window = window_of(x, w, group, kernel_shape, strides, dilations, pads, auto_pad)
+    around = te.const(0, x.dtype) if fill is None else fill(*(0 for _ in fill.shape))
+    return convolved(x, w, group, window, around, _total(x))
+
+
+def _total(x: TensorLike) -> str:
+    return "float32" if x.dtype == "bfloat16" else "int32"
+
+
+def _whole(x: TensorLike, zero: TensorLike | None, axis: int, name: str) -> TensorLike:
+    """x, its zero point taken off: as int16, which has all differences of bytes."""
+    if zero is None:
+        return x
+    less = _along(zero, x, axis)
+    stored = "int16" if x.dtype in ("int8", "uint8") else "int32"
+    made: TensorLike = stage(
+        x.shape, lambda *at: te.cast(x(*at), stored) - te.cast(less(at), stored), name
+    )
     return made
+
+
+def _as_int32(x: TensorLike) -> View:
+    return View(x.shape, "int32", lambda *at: te.cast(x(*at), "int32"))
 
 
 @operator("MatMulInteger")
@@ -99,7 +161,13 @@ def matmul_integer(
     b_zero: TensorLike | None = None,
 ) -> Any:
     """Products of integers as int32, zero points taken off."""
-    return matmul(_whole(a, a_zero, -2, "a"), _whole(b, b_zero, -1, "b"))
+    left, right = _whole(a, a_zero, -2, "a"), _whole(b, b_zero, -1, "b")
+    if min(len(a.shape), len(b.shape)) > 1:
+        return matmul_sums(left, right)
+    whole = (
+        View(t.shape, "int32", lambda *at, t=t: te.cast(t(*at), "int32")) for t in (left, right)
+    )
+    return matmul(*whole)
 
 
 @operator("ConvInteger", spatial=True)
@@ -117,7 +185,7 @@ def conv_integer(
     strides: Sequence[int] | None = None,
 ) -> Any:
     """A convolution of integers as int32, zero points taken off."""
-    return conv(
+    return conv_sums(
         _whole(x, x_zero, 1, "x"),
         _whole(w, w_zero, 0, "w"),
         auto_pad=auto_pad,
@@ -187,10 +255,9 @@ def qlinear_conv(
     strides: Sequence[int] | None = None,
 ) -> Any:
     """A convolution of quantised numbers, quantised again; the bias is int32."""
-    sums = conv(
+    sums = conv_sums(
         _whole(x, x_zero, 1, "x"),
         _whole(w, w_zero, 0, "w"),
-        b,
         auto_pad=auto_pad,
         dilations=dilations,
         group=group,
@@ -198,4 +265,7 @@ def qlinear_conv(
         pads=pads,
         strides=strides,
     )
+    if b is not None:
+        whole = sums
+        sums = stage(sums.shape, lambda n, c, *at: whole(n, c, *at) + b(c), "bias")
     return _requantised(sums, [(x_scale, 1), (w_scale, 1)], scale, zero)

@@ -91,24 +91,25 @@ def stage(
     shape: Sequence[Extent],
     element: Callable[..., Any],
     name: str,
-    free: TensorLike | None = None,
+    free: TensorLike | Sequence[TensorLike] | None = None,
     axes: Sequence[str] | None = None,
 ) -> Any:
-    """A computation: `te.compute`, numbered where its name is taken. `free`: a weight whose layout
-    is free where it is a parameter. A tuple of elements gives a tuple of tensors."""
+    """A computation: `te.compute`, numbered where its name is taken. `free`: weights whose layouts
+    are free where they are parameters. A tuple of elements gives a tuple of tensors."""
     rank = len(shape)
     if is_empty(shape):
         return _nothing(shape, element, name)
     layout = _layouts.get().get(rank, ())
     order = layout or tuple(range(rank))
     labels = tuple(axes or (f"i{n}" for n in range(rank)))
-    weight = parameter(free)
+    given = free if isinstance(free, (list, tuple)) else [free]
+    weights = [w for w in map(parameter, given) if w is not None]
     made = te.compute(
         tuple(shape[d] for d in order),
         lambda *at: element(*(at[order.index(d)] for d in range(rank))),
         name=name,
         varargs_names=[labels[d] for d in order],
-        attrs={} if weight is None else {"layout_free_placeholders": [weight]},
+        attrs={"layout_free_placeholders": weights} if weights else {},
     )
     several = isinstance(made, tuple)
     parts = made if several else (made,)

@@ -5,28 +5,46 @@ from __future__ import annotations
 from autosched.graph.passes.branches import branches
 from autosched.graph.passes.clean import common_subexpressions, dead_code, fold
 from autosched.graph.passes.fuse import fuse
+from autosched.graph.passes.integers import integers
 from autosched.graph.passes.layout import layout
+from autosched.graph.passes.precision import bfloat16
 from autosched.graph.passes.simplify import simplify
 from autosched.tir.module import IRModule
 
 __all__ = [
     "PIPELINE",
+    "bfloat16",
     "branches",
     "common_subexpressions",
     "dead_code",
     "fold",
     "fuse",
+    "integers",
     "layout",
     "optimise",
     "simplify",
 ]
 
-PIPELINE = (fold, simplify, branches, common_subexpressions, dead_code, fuse, layout)
+PIPELINE = (
+    fold,
+    integers,
+    dead_code,
+    fold,
+    simplify,
+    branches,
+    common_subexpressions,
+    dead_code,
+    fuse,
+    layout,
+)
 """What a build does, in this order."""
 
 
-def optimise(module: IRModule) -> IRModule:
-    """The module as its kernels are compiled."""
+def optimise(module: IRModule, precision: str = "float32") -> IRModule:
+    """The module as its kernels are compiled; with the precision "bfloat16" products are those of
+    the pass `bfloat16`."""
     for one in PIPELINE:
+        if one is fuse and precision == "bfloat16":
+            module = bfloat16(module)
         module = one(module)
     return module

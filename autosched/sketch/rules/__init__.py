@@ -9,6 +9,7 @@ from autosched.sketch.rules.lanes import LaneTiling
 from autosched.sketch.rules.location import ComputeLocation
 from autosched.sketch.rules.recurrence import Recurrence
 from autosched.sketch.rules.rfactor import AddRfactor
+from autosched.sketch.rules.tensorize import Tensorize
 from autosched.sketch.rules.tiling import MultiLevelTiling
 from autosched.sketch.state import Rule
 
@@ -18,6 +19,7 @@ CPU_RULES: tuple[Rule, ...] = (
     Recurrence(),
     ConstantMatrices(),
     AddRfactor(),
+    Tensorize(),
     LaneTiling(),
     MultiLevelTiling(),
     ComputeLocation(),

@@ -37,7 +37,10 @@ class ComputeLocation:
         blocks = state.blocks()
         info = blocks[block]
         found: list[State] = []
-        if info.is_cheap and all(stays_small(info, blocks[c]) for c in info.consumers):
+        nests = [state.nest_of(c) for c in info.consumers]
+        fixed = any(n is not None and n.fixed for n in nests)
+        small = all(stays_small(info, blocks[c]) for c in info.consumers)
+        if info.is_cheap and small and not fixed:
             schedule = state.fork()
             schedule.compute_inline(schedule.get_block(block))
             found.append(state.advance(schedule, choice=f"{block}.inline"))

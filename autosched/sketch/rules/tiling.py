@@ -175,7 +175,7 @@ def tile_specs(info: BlockInfo, target: Target) -> tuple[DecisionSpec, ...]:
     size, lanes = _extent(vector), lanes_of(info, target)
     groups = shared_groups(info, target)
     found: list[TileSpec] = []
-    rows = _default_rows(info, target, lanes)
+    rows = default_rows(info, target, lanes)
     streamed = is_streamed(info, target)
     taps = _default_copies(info)
     if streamed:
@@ -204,16 +204,16 @@ def tile_specs(info: BlockInfo, target: Target) -> tuple[DecisionSpec, ...]:
             # Two vectors; three where they leave none over.
             inner = min(3 * lanes if vectors % 6 == 3 else 2 * lanes, extent)
             tiles = -(-extent // inner // target.num_cores) if streamed else 4
-            default = _around(extent, inner, max(tiles, 1))
+            default = tiles_around(extent, inner, max(tiles, 1))
             if extent % prod(default) and _shares_dimension(info, vector):
                 default = _without_tail(extent, lanes)
             found.append(TileSpec(info.name, name, levels, extent, "vector", lanes, default))
         elif not _is_reused(info, axis):
             found.append(TileSpec(info.name, name, levels[:2], extent, "outer", 1, (1, 1)))
         else:
-            default = _around(extent, rows.get(id(axis.var), 1), 8)
+            default = tiles_around(extent, rows.get(id(axis.var), 1), 8)
             found.append(TileSpec(info.name, name, levels, extent, "rows", 1, default))
-    return _enough_tasks(found, target.num_cores if streamed else 4 * target.num_cores)
+    return enough_tasks(found, target.num_cores if streamed else 4 * target.num_cores)
 
 
 def is_streamed(info: BlockInfo, target: Target) -> bool:
@@ -287,7 +287,7 @@ def _slides(access: Access, info: BlockInfo) -> bool:
     return any(i.uses(reduce) and i.uses(spatial) for i in affine)
 
 
-def _enough_tasks(specs: list[TileSpec], wanted: int) -> tuple[DecisionSpec, ...]:
+def enough_tasks(specs: list[TileSpec], wanted: int) -> tuple[DecisionSpec, ...]:
     """The specs with smaller default cache tiles, until the parallel level has `wanted`
     iterations."""
     specs = list(specs)
@@ -298,7 +298,7 @@ def _enough_tasks(specs: list[TileSpec], wanted: int) -> tuple[DecisionSpec, ...
         outer, middle, *inner = specs[largest].default
         if tasks >= wanted or middle == 1:
             return tuple(specs)
-        around = _around(specs[largest].extent, prod(inner), middle // 2)
+        around = tiles_around(specs[largest].extent, prod(inner), middle // 2)
         specs[largest] = replace(specs[largest], default=(outer, around[1], *inner))
 
 
@@ -306,7 +306,7 @@ def _extent(axis: Iter) -> int:
     return int(axis.extent)
 
 
-def _around(extent: int, inner: int, tiles: int) -> tuple[int, int, int]:
+def tiles_around(extent: int, inner: int, tiles: int) -> tuple[int, int, int]:
     """Default factors: half of `tiles` to `tiles` register tiles in one cache tile, of these the
     number with the least overhang."""
     count = -(-extent // inner)
@@ -342,7 +342,7 @@ def _is_reused(info: BlockInfo, axis: Iter) -> bool:
     return not all(id(axis.var) in used_axes(a) for a in info.block.reads)
 
 
-def _default_rows(info: BlockInfo, target: Target, lanes: int) -> dict[int, int]:
+def default_rows(info: BlockInfo, target: Target, lanes: int) -> dict[int, int]:
     """Rows of the default register tile: half of the registers, innermost axis first, but before
     all others the axes of rows that share their vectors (the filters of a convolution whose pixels
     are neighbours): those that no read along the vectors uses."""

@@ -1,0 +1,74 @@
+"""Weights of four bits as onnxruntime packs them: com.microsoft.MatMulNBits."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from autosched.graph.errors import Unsupported
+from autosched.graph.fold import constant
+from autosched.graph.ir import Array, Atom, Const
+from autosched.graph.ops.packed import PRODUCT, packed4
+
+if TYPE_CHECKING:
+    from autosched.graph.onnx_import.upgrade import Old, Upgraded
+
+
+def matmul_nbits(old: Old) -> Upgraded:
+    """A product whose weights, numbers of four bits in blocks along K, stay packed.
+
+    onnxruntime has them by rows of the transposed weight (N, blocks, bytes of a block), zero points
+    packed likewise or as floats; here columns are neighbours, and zero points floats. Raises
+    Unsupported for other numbers of bits, weights that are no constants, and an order of terms.
+    """
+    from autosched.graph.onnx_import.upgrade import Upgraded
+
+    a, b, scales, zeros, order, bias = (*old.args, *[None] * 6)[:6]
+    depth, columns = (int(old.attrs.pop(n, 0)) for n in ("K", "N"))
+    bits, block = int(old.attrs.pop("bits", 4)), int(old.attrs.pop("block_size", 32))
+    old.attrs.pop("accuracy_level", 0)  # what onnxruntime may round a to; here it is float32
+    if bits != 4 or block < 2 or block % 2 or min(depth, columns) < 1:
+        raise Unsupported(
+            f"attributes bits, block_size, K, N are {bits}, {block}, {depth}, {columns}; expected "
+            "4 bits, an even block and positive sizes"
+        )
+    if order is not None:
+        raise Unsupported("the input g_idx, an order of terms, is not supported")
+    blocks = -(-depth // block)
+    numbers = _halves(_constant(b, "B", (columns, blocks, block // 2)))
+    if old.type(0).dtype != "float32":
+        raise Unsupported(f"the input A is {old.type(0).dtype}; expected float32")
+    scale = _constant(scales, "scales", (columns, blocks)).astype(np.float32)
+    args: list[Atom | None] = [
+        a,
+        constant(packed4(numbers.reshape(columns, blocks * block).T, block)),
+        constant(np.ascontiguousarray(scale.T)),
+    ]
+    if zeros is not None:
+        args.append(constant(np.ascontiguousarray(_zeros(zeros, columns, blocks).T)))
+    return Upgraded(PRODUCT, args, old.attrs, None if bias is None else lambda y: old.one(
+        "Add", [y, bias]))  # fmt: skip
+
+
+def _constant(atom: Atom | None, name: str, shape: tuple[int, ...]) -> Array:
+    """The array of a constant input, whose axes may have been fused."""
+    if not isinstance(atom, Const) or atom.array is None:
+        raise Unsupported(f"the input {name} is no constant; weights have to be known")
+    if atom.array.size != np.prod(shape):
+        raise Unsupported(f"the input {name} has the shape {atom.array.shape}; expected {shape}")
+    return atom.array.reshape(shape)
+
+
+def _halves(packed: Array) -> Array:
+    """The numbers in the last axis of bytes, low half first: twice as many."""
+    both = np.stack([packed & 15, packed >> 4], -1)
+    return both.reshape(*packed.shape[:-1], 2 * packed.shape[-1])
+
+
+def _zeros(atom: Atom, columns: int, blocks: int) -> Array:
+    """Zero points as floats (columns, blocks)."""
+    if isinstance(atom, Const) and atom.type.dtype == "uint8":
+        packed = _constant(atom, "zero_points", (columns, -(-blocks // 2)))
+        return _halves(packed)[:, :blocks].astype(np.float32)
+    return _constant(atom, "zero_points", (columns, blocks)).astype(np.float32)
