@@ -20,11 +20,12 @@ from autosched.tir import dtypes
 from autosched.tir.affine import Affine
 from autosched.tir.expr import Call, Const, Expr, Slot
 from autosched.tir.interp import constant, converted
-from autosched.tir.nodes import Access, Block, For, PrimFunc
+from autosched.tir.nodes import Access, Block, For, Node, PrimFunc
 from autosched.tir.operations import OPS
 
 Evaluate = Callable[[Sequence[Any]], Sequence[Any]]
 Thunk = Callable[[Sequence[Array]], Any]
+MOST_STAGES = 3
 MOST = 64
 """Types of arguments that one call is prepared for."""
 
@@ -75,21 +76,25 @@ class Site:
 def elementwise(
     func: PrimFunc, reads: Sequence[int], shape: tuple[int, ...], dtype: str
 ) -> Evaluate | None:
-    """A loop function of one block, each of whose points reads its own place, as an expression of
+    """A loop function whose points read their own place, as an expression of
     whole arrays; None for another one. `reads`: which arguments its parameters are."""
-    block = _only_block(func)
-    if block is None or block.reducer is not None or len(block.body) != 1:
+    known: dict[int, Thunk] = {id(b): _argument(n) for b, n in zip(func.params, reads, strict=False)}
+    value: Thunk | None = None
+    if len(func.body) > MOST_STAGES:
         return None
-    params = {id(b): n for b, n in zip(func.params, reads, strict=False)}
-    axes = [i.var for i in block.iters]
-    numbers = []
-    for access in block.reads:
-        n = params.get(id(access.buffer))
-        if n is None or not _in_place(access, axes):
+    for node in func.body:
+        block = _only_block(node)
+        if block is None or block.reducer is not None or len(block.body) != 1:
             return None
-        numbers.append(n)
-    value = _thunk(block.body[0], numbers)
-    if value is None or not _in_place(block.writes[0], axes):
+        axes = [i.var for i in block.iters]
+        if not all(_in_place(a, axes) for a in (*block.reads, *block.writes)):
+            return None
+        slots = [known.get(id(a.buffer)) for a in block.reads]
+        value = _thunk(block.body[0], slots)
+        if value is None:
+            return None
+        known[id(block.writes[0].buffer)] = value
+    if value is None:
         return None
     kind, compute = dtypes.array_dtype(dtype), value
 
@@ -101,17 +106,15 @@ def elementwise(
     return evaluate
 
 
-def _only_block(func: PrimFunc) -> Block | None:
+def _argument(n: int) -> Thunk:
+    return lambda args: args[n]
+
+
+def _only_block(node: Node) -> Block | None:
     """The block that is all of a plain loop nest."""
-    nodes = func.body
-    while len(nodes) == 1:
-        (node,) = nodes
-        if isinstance(node, Block):
-            return None if node.predicates else node
-        if not isinstance(node, For):
-            return None
-        nodes = node.body
-    return None
+    while isinstance(node, For) and len(node.body) == 1:
+        node = node.body[0]
+    return node if isinstance(node, Block) and not node.predicates else None
 
 
 def _in_place(access: Access, axes: Sequence[Any]) -> bool:
@@ -124,17 +127,16 @@ def _in_place(access: Access, axes: Sequence[Any]) -> bool:
     )
 
 
-def _thunk(e: Expr, numbers: Sequence[int]) -> Thunk | None:
+def _thunk(e: Expr, slots: Sequence[Thunk | None]) -> Thunk | None:
     """An expression as a function of the arguments; None where it has more than elements in it."""
     if isinstance(e, Const):
         value = constant(e.value, e.dtype)
         return lambda args: value
     if isinstance(e, Slot):
-        n = numbers[e.index]
-        return lambda args: args[n]
+        return slots[e.index]
     if not isinstance(e, Call) or "bfloat16" in (e.dtype, *(a.dtype for a in e.args)):
         return None
-    inner = [_thunk(a, numbers) for a in e.args]
+    inner = [_thunk(a, slots) for a in e.args]
     given = [t for t in inner if t is not None]
     if len(given) < len(inner):
         return None
