@@ -1,9 +1,9 @@
 """Algebraic data types: constructors with fields.
 
-    @G.data("A")
-    class List:
-        Cons: (A, List[A])
-        Nil: ()
+@G.data("A")
+class List:
+    Cons: (A, List[A])
+    Nil: ()
 """
 
 from __future__ import annotations

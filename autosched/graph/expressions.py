@@ -218,7 +218,7 @@ class ExpressionReader(AnnotationReader):
             place = (args.args or [args.vararg or args.kwarg or args.kwonlyargs[0]])[0]
             assert place is not None
             raise self.error(place, "expected plain parameters")
-        params = []
+        params: list[Var] = []
         for a in args.args:
             t = Hole() if a.annotation is None else self.type(a.annotation)
             v = Var(a.arg, t)
@@ -231,7 +231,7 @@ class ExpressionReader(AnnotationReader):
             params.append(v)
         return tuple(params)
 
-    def tuple(self, e: ast.Tuple, block: Block, hint: str) -> Atom:
+    def several_as_one(self, e: ast.Tuple, block: Block, hint: str) -> Atom:
         """Several values as one."""
         items = tuple(self.expr(x, block) for x in e.elts)
         return self.emit(block, TupleExpr(items), e, [hint or "tuple"])[0]
@@ -264,8 +264,10 @@ class ExpressionReader(AnnotationReader):
             given = func.slice.elts if isinstance(func.slice, ast.Tuple) else [func.slice]
             types = (("types", tuple(map(self.type, given))),)
             func = func.value
-        if isinstance(func, ast.Name) and func.id in self.constructors and not (
-            func.id in block.names
+        if (
+            isinstance(func, ast.Name)
+            and func.id in self.constructors
+            and func.id not in block.names
         ):
             callee: Atom = Global(func.id)
         else:
@@ -344,7 +346,7 @@ _READERS: dict[type, Callable[..., Atom]] = {
     ast.BoolOp: ExpressionReader.boolean,
     ast.IfExp: ExpressionReader.choice,
     ast.Lambda: ExpressionReader.fn,
-    ast.Tuple: ExpressionReader.tuple,
+    ast.Tuple: ExpressionReader.several_as_one,
     ast.Subscript: ExpressionReader.subscript,
     ast.Call: ExpressionReader.called,
 }

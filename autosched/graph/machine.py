@@ -117,7 +117,7 @@ class Block:
 
 @dataclass(slots=True, eq=False)
 class Code:
-    """A function. Slots: those in `template`, of which `params` and `captured` are set by a call."""
+    """A function. A call sets the slots `params` and `captured` in a copy of `template`."""
 
     name: str
     params: list[int] = field(default_factory=list)

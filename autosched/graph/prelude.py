@@ -12,7 +12,7 @@ from autosched.graph.ir import Function, Global, Pattern, bodies, reads
 from autosched.graph.types import DataRef, Type, parts
 from autosched.tir.module import GraphFunction, IRModule
 
-TEXT = '''
+TEXT = """
 @G.module
 class Prelude:
     @G.data("A")
@@ -203,7 +203,7 @@ class Prelude:
         match t:
             case Rose(_, children):
                 return foldl(lambda n, child: n + size(child), 1, children)
-'''
+"""
 
 
 @cache

@@ -33,8 +33,8 @@ MOST = 64
 class Site:
     """A call of an operator. Calling it gives the results on arrays.
 
-    An operator of elements is a NumPy expression of whole arrays; any other is evaluated as a loop
-    function.
+    To be called under `np.errstate(all="ignore")`. An operator of elements is a NumPy expression
+    of whole arrays; any other is evaluated as a loop function.
     """
 
     def __init__(self, name: str, attrs: Mapping[str, Any], outputs: int) -> None:
@@ -78,7 +78,9 @@ def elementwise(
 ) -> Evaluate | None:
     """A loop function whose points read their own place, as an expression of
     whole arrays; None for another one. `reads`: which arguments its parameters are."""
-    known: dict[int, Thunk] = {id(b): _argument(n) for b, n in zip(func.params, reads, strict=False)}
+    known: dict[int, Thunk] = {
+        id(b): _argument(n) for b, n in zip(func.params, reads, strict=False)
+    }
     value: Thunk | None = None
     if len(func.body) > MOST_STAGES:
         return None
@@ -99,8 +101,7 @@ def elementwise(
     kind, compute = dtypes.array_dtype(dtype), value
 
     def evaluate(args: Sequence[Any]) -> Sequence[Any]:
-        with np.errstate(all="ignore"):
-            made = np.asarray(compute(args), kind)
+        made = np.asarray(compute(args), kind)
         return (made if made.shape == shape else np.broadcast_to(made, shape).copy(),)
 
     return evaluate

@@ -12,8 +12,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from autosched.errors import WorkloadError
+from autosched.graph.annotations import dotted
 from autosched.graph.data import DataType
-from autosched.graph.expressions import Block, ExpressionReader, dotted
+from autosched.graph.expressions import Block, ExpressionReader
 from autosched.graph.inference import completed
 from autosched.graph.ir import (
     Array,
@@ -66,7 +67,7 @@ class ModuleReader(ExpressionReader):
                 self.params[name] = len(f.params)
                 self.constructors.update({n: len(fields) for n, fields in f.constructors})
         self.globals.update({n: 1 for n, f in found.items() if isinstance(f, Function)})
-        self.globals.update({n: 1 for n in self.constructors})
+        self.globals.update(dict.fromkeys(self.constructors, 1))
 
     def declare(self, node: ast.FunctionDef | ast.ClassDef) -> None:
         """Note a definition, so that others may use it wherever they stand."""
@@ -345,9 +346,9 @@ class ModuleReader(ExpressionReader):
                 have = ", ".join(self.constructors) or "none"
                 raise self.error(place, f"no constructor is named {name}; there are {have}")
             if len(p.patterns) != self.constructors[name]:
+                fields = self.constructors[name]
                 raise self.error(
-                    place,
-                    f"{name} has {self.constructors[name]} fields, found {len(p.patterns)} patterns",
+                    place, f"{name} has {fields} fields, found {len(p.patterns)} patterns"
                 )
             made = Pattern(name, tuple(self.pattern(x, block, seen) for x in p.patterns))
         elif isinstance(p, ast.MatchSequence):

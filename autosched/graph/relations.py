@@ -76,7 +76,7 @@ class Applies:
         known = [None if a is None else c.u.resolve(a) for a in self.args]
         higher = self.call.callee in HIGHER
         for n, t in enumerate(known):
-            if isinstance(t, Hole) and not t.literal or isinstance(t, TypeVar):
+            if (isinstance(t, Hole) and not t.literal) or isinstance(t, TypeVar):
                 return False
             if higher and t is not None:
                 known[n] = t = c.u.full(t)
@@ -220,7 +220,7 @@ class Part:
 
     def fire(self, c: Context) -> bool:
         t = c.u.resolve(self.whole)
-        if isinstance(t, Hole) and not t.literal or isinstance(t, TypeVar):
+        if (isinstance(t, Hole) and not t.literal) or isinstance(t, TypeVar):
             return False
         if not isinstance(t, TupleType) or self.index >= len(t.fields):
             raise c.notes.error(
@@ -282,5 +282,3 @@ class Decides:
 
     def copied(self, binding: Binding, types: Mapping[Type, Type]) -> Relation:
         return Decides(binding, self.atom, substituted(self.type, types, {}))
-
-

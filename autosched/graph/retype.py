@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from autosched.graph.ir import (
+    Array,
     Atom,
     Binding,
     Body,
@@ -23,6 +24,7 @@ from autosched.graph.ir import (
 from autosched.graph.notes import Notes
 from autosched.graph.types import ANY, Hole, TensorType, Type, leaves, substituted
 from autosched.graph.unify import LITERALS, Unifier
+from autosched.tir import dtypes
 
 
 class Retyping:
@@ -125,9 +127,7 @@ class Retyping:
         return None if p is None else self.var(p)
 
 
-def _cast(a: Const, dtype: str):  # type: ignore[no-untyped-def]
-    from autosched.tir import dtypes
-
+def _cast(a: Const, dtype: str) -> Array:
     made = a.value.astype(dtypes.array_dtype(dtype))
     made.flags.writeable = False
     return made

@@ -84,7 +84,7 @@ class Unifier:
         if isinstance(t, Hole):
             if not t.literal or (hole.literal and _wider(hole.literal, t.literal)):
                 hole, t = t, hole
-            if hole.literal and "bool" in (hole.literal, t.literal):  # type: ignore[union-attr]
+            if hole.literal and "bool" in (hole.literal, t.literal):
                 raise Mismatch("a truth value is no number")
         elif hole.literal:
             fits = isinstance(t, TensorType) and t.shape == () and literal_fits(hole.literal, t)

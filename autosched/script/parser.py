@@ -184,7 +184,8 @@ def _graphs(
 
     reader = ModuleReader(source, budget, constants)
     for n in s.body:
-        decorator = ast.unparse(n.decorator_list[0])[:20] if getattr(n, "decorator_list", ()) else ""  # type: ignore[attr-defined]
+        decorators = n.decorator_list if isinstance(n, (ast.ClassDef, ast.FunctionDef)) else []
+        decorator = ast.unparse(decorators[0])[:20] if decorators else ""
         if isinstance(n, ast.ImportFrom) and n.module == "prelude" and not n.level:
             reader.take(n)
         elif isinstance(n, ast.ClassDef) and decorator.startswith("G.data"):
