@@ -24,6 +24,7 @@ from autosched.graph.ir import (
 from autosched.graph.notes import Notes
 from autosched.graph.relations import Applies, Decides, Joins, Part, Relation
 from autosched.graph.types import (
+    ANY,
     FuncType,
     Hole,
     TensorType,
@@ -59,6 +60,7 @@ class BodyChecker:
         }
         self.pending: list[Relation] = []
         self.literals: dict[int, Hole] = {}
+        self.opened: dict[int, Hole] = {}
         self.uses: dict[int, tuple[Global, Type]] = {}
         self.matches: list[tuple[Binding, Match, Type]] = []
         self.ascribed = {id(a): (t, p) for a, t, p in notes.ascribed}
@@ -122,7 +124,7 @@ class BodyChecker:
     def type_of(self, a: Atom) -> Type:
         """The type of an atom as far as it is known."""
         if isinstance(a, Var):
-            return a.type
+            return self.open(a)
         if isinstance(a, Const):
             literal = self.notes.literals.get(id(a))
             if literal is None:
@@ -132,6 +134,13 @@ class BodyChecker:
         self.pending += relations
         self.uses[id(a)] = (a, t)
         return t
+
+    def open(self, v: Var) -> Type:
+        """The type of a variable. Of a module that no text stands for, a tensor of which nothing is
+        known may be one whose type hangs on type parameters: it is found again."""
+        if self.notes.source is None and v.type == ANY:
+            return self.opened.setdefault(id(v), Hole())
+        return v.type
 
     def instance_of(
         self, name: str, given: Sequence[Type], where: object
@@ -176,7 +185,7 @@ class BodyChecker:
         elif isinstance(v, TupleExpr):
             self.result(b, TupleType(tuple(map(self.type_of, v.items))))
         elif isinstance(v, Item):
-            self.add(Part(b, v.value, self.type_of(v.value), v.index, b.vars[0].type))
+            self.add(Part(b, v.value, self.type_of(v.value), v.index, self.open(b.vars[0])))
         elif isinstance(v, Function):
             self.closure(b, v)
         elif isinstance(v, If):
@@ -188,12 +197,12 @@ class BodyChecker:
     def result(self, b: Binding, t: Type) -> None:
         """The binding's value has this type."""
         try:
-            self.u.unify(t, b.vars[0].type)
+            self.u.unify(t, self.open(b.vars[0]))
         except Mismatch as e:
             raise self.notes.error(
                 b,
                 f"{b.vars[0].name} is of type {self.u.full(t)}; it is used as "
-                f"{self.u.full(b.vars[0].type)}",
+                f"{self.u.full(self.open(b.vars[0]))}",
             ) from e
 
     def add(self, r: Relation) -> None:
@@ -202,7 +211,7 @@ class BodyChecker:
             self.pending.append(r)
 
     def call(self, b: Binding, v: Call) -> None:
-        results = tuple(x.type for x in b.vars)
+        results = tuple(map(self.open, b.vars))
         if isinstance(v.callee, str):
             args = tuple(None if a is None else self.type_of(a) for a in v.args)
             self.add(Applies(b, v, args, results))
@@ -213,7 +222,7 @@ class BodyChecker:
             for r in relations:
                 self.add(r)
             return
-        found = self.u.resolve(v.callee.type)
+        found = self.u.resolve(self.open(v.callee))
         if isinstance(found, FuncType):
             self.arguments(b, v, found)
         elif isinstance(found, Hole) and not found.literal:
@@ -249,12 +258,12 @@ class BodyChecker:
             )
         for x, r in zip(b.vars, t.results, strict=True):
             try:
-                self.u.unify(r, x.type)
+                self.u.unify(r, self.open(x))
             except Mismatch as e:
                 raise self.notes.error(
                     b,
                     f"{name} gives the type {self.u.full(r)}; {x.name} has to be of type "
-                    f"{self.u.full(x.type)}",
+                    f"{self.u.full(self.open(x))}",
                 ) from e
 
     def parameter(self, callee: Atom, n: int) -> str:
@@ -279,7 +288,7 @@ class BodyChecker:
         self.u.now = b
         for n, x in enumerate(b.vars):
             atoms = tuple(body.results[n] for body in bodies)
-            self.add(Joins(b, n, tuple(map(self.type_of, atoms)), x.type, atoms))
+            self.add(Joins(b, n, tuple(map(self.type_of, atoms)), self.open(x), atoms))
 
     def match(self, b: Binding, v: Match) -> None:
         t = self.type_of(v.value)
@@ -291,7 +300,7 @@ class BodyChecker:
     def pattern(self, p: Pattern | Var | None, t: Type, b: Binding, value: Atom | None) -> None:
         """A pattern takes values of type `t`; its variables get their types."""
         if isinstance(p, Var):
-            self.u.unify(p.type, t)
+            self.u.unify(self.open(p), t)
         if not isinstance(p, Pattern):
             return
         if p.constructor:

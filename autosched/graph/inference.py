@@ -105,7 +105,8 @@ class _Checker(BodyChecker):
                 owned[name] = left
             if moved:
                 continue
-            if not any(r.force(self) for rs in owned.values() for r in rs):
+            every = [r for relations in owned.values() for r in relations]
+            if not any(r.force(self, last) for last in (False, True) for r in every):
                 return
 
     def generalise(
@@ -213,7 +214,7 @@ def _groups(functions: Mapping[str, Function]) -> list[list[str]]:
         work = [(root, 0)] if root not in index else []
         while work:
             name, at = work.pop()
-            if at == 0:
+            if name not in index:
                 index[name] = low[name] = len(index)
                 open_.append(name)
                 waiting.add(name)

@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from autosched.checks import instance
 from autosched.errors import ArgumentError, WorkloadError
-from autosched.graph.types import FuncType, TensorType, Type
+from autosched.graph.types import FuncType, TensorType, Type, alike
 from autosched.tir.module import GraphFunction, IRModule
 
 Array = npt.NDArray[Any]
@@ -309,7 +309,9 @@ class _Same:
 
     def bind(self, xs: tuple[Var, ...], ys: tuple[Var, ...]) -> bool:
         self.pairs.update({id(x): y for x, y in zip(xs, ys, strict=False)})
-        return len(xs) == len(ys) and all(x.type == y.type for x, y in zip(xs, ys, strict=True))
+        return len(xs) == len(ys) and all(
+            alike(x.type, y.type) for x, y in zip(xs, ys, strict=True)
+        )
 
     def function(self, a: Function, b: Function) -> bool:
         return a.attrs == b.attrs and self.bind(a.params, b.params) and self.body(a.body, b.body)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from keyword import kwlist
 from textwrap import indent
 from typing import Any
 
@@ -42,7 +43,7 @@ class _Printer:
         self.names: dict[int, str] = {}
         self.numbers: dict[str, int] = {}
         self.taken = {a.name for b in _all(function.body) for a in reads(b.value)
-                      if isinstance(a, Global)} | {"op", "G", "T"}  # fmt: skip
+                      if isinstance(a, Global)} | {"op", "G", "T", *kwlist}  # fmt: skip
 
     def bind(self, v: Var) -> str:
         """The name of a variable: its own, numbered where that is taken."""

@@ -49,8 +49,9 @@ class Relation(Protocol):
         """Whether it was found to hold; raises AutoschedError where it cannot."""
         ...
 
-    def force(self, c: Context) -> bool:
-        """Guess, where nothing else is left to be found out; whether anything was guessed."""
+    def force(self, c: Context, last: bool) -> bool:
+        """Guess, where nothing else is left to be found out; whether anything was guessed. With
+        `last`, where no other relation could guess."""
         ...
 
     def types(self) -> Sequence[Type]: ...
@@ -132,7 +133,7 @@ class Applies:
                 f"{self._origins(c)}",
             ) from e
 
-    def force(self, c: Context) -> bool:
+    def force(self, c: Context, last: bool) -> bool:
         return False
 
     def copied(self, binding: Binding, types: Mapping[Type, Type]) -> Relation:
@@ -157,8 +158,8 @@ class Joins:
 
     def fire(self, c: Context) -> bool:
         known = [c.u.resolve(t) for t in self.branches]
-        first = known[0]
-        if any(isinstance(t, Hole) for t in known):
+        first = next((t for t in known if not isinstance(t, Hole)), known[0])
+        if any(isinstance(t, Hole) and not t.literal for t in known):
             if not all(t is first for t in known):
                 return False
             c.u.unify(first, self.result)
@@ -189,15 +190,15 @@ class Joins:
                 else f"the branches give {c.u.full(t)}, which is used as {c.u.full(other)}",
             ) from e
 
-    def force(self, c: Context) -> bool:
+    def force(self, c: Context, last: bool) -> bool:
         """The branches that are known decide: the others call the function that is inferred."""
-        known = [c.u.resolve(t) for t in self.branches]
-        for n, t in enumerate(known):
-            if not isinstance(t, Hole) or t.literal:
-                self._unify(c, t, self.result, n)
-                return True
-        for n, t in enumerate(known):
-            self._unify(c, t, self.result, n)
+        if isinstance(c.u.resolve(self.result), Hole) or last:
+            for n, t in enumerate(self.branches):
+                now = c.u.resolve(t)
+                open_ = isinstance(now, Hole) and not now.literal
+                if open_ == last and now is not c.u.resolve(self.result):
+                    self._unify(c, now, self.result, n)
+                    return True
         return False
 
     def copied(self, binding: Binding, types: Mapping[Type, Type]) -> Relation:
@@ -238,7 +239,7 @@ class Part:
             ) from e
         return True
 
-    def force(self, c: Context) -> bool:
+    def force(self, c: Context, last: bool) -> bool:
         return False
 
     def copied(self, binding: Binding, types: Mapping[Type, Type]) -> Relation:
@@ -273,9 +274,9 @@ class Decides:
             )
         return True
 
-    def force(self, c: Context) -> bool:
+    def force(self, c: Context, last: bool) -> bool:
         t = c.u.resolve(self.type)
-        if isinstance(t, Hole):
+        if isinstance(t, Hole) and last:
             c.u.unify(t, TensorType((), "bool"))
             return True
         return False

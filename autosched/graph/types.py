@@ -162,6 +162,26 @@ def substituted(t: Type, types: Mapping[Type, Type], sizes: Mapping[SizeVar, Any
     return with_parts(t, [substituted(x, types, sizes) for x in inside])
 
 
+def alike(a: Type, b: Type) -> bool:
+    """Whether two types are written alike: sizes are known by their names."""
+    if isinstance(a, TensorType) and isinstance(b, TensorType) and not a.is_static:
+        return a == b or (_by_name(a.shape), a.dtype, a.layout) == (
+            _by_name(b.shape),
+            b.dtype,
+            b.layout,
+        )
+    xs, ys = parts(a), parts(b)
+    if not xs or len(xs) != len(ys):
+        return a == b
+    return with_parts(a, ys) == b and all(map(alike, xs, ys))
+
+
+def _by_name(shape: tuple[Extent, ...] | None) -> Any:
+    if shape is None:
+        return None
+    return tuple(n if isinstance(n, int) else n.name_key(lambda v: v.name) for n in shape)
+
+
 def leaves(t: Type) -> Iterator[Type]:
     """The types inside that have no types inside, left to right."""
     inside = parts(t)
