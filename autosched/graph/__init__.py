@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from autosched.graph.onnx_import import from_onnx as from_onnx
     from autosched.graph.onnx_import.skeleton import from_skeleton as from_skeleton
     from autosched.graph.onnx_import.skeleton import skeleton as skeleton
+    from autosched.graph.passes.partial_eval import specialise as specialise
     from autosched.graph.saved import load as load
     from autosched.graph.strategies import Strategy as Strategy
     from autosched.graph.strategies import strategy as strategy
@@ -67,6 +68,7 @@ _HOME = {
     "lower": "autosched.graph.lowering",
     "module": "autosched.graph.builder",
     "skeleton": "autosched.graph.onnx_import.skeleton",
+    "specialise": "autosched.graph.passes.partial_eval",
     "strategy": "autosched.graph.strategies",
     "to_list": "autosched.graph.values",
     "tune": "autosched.tuning.model_tuning",

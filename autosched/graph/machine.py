@@ -285,8 +285,8 @@ class _Translation:
         found = self.slots.get(id(a))
         if found is not None:
             return found
-        if isinstance(a, Const):
-            return self.new(a, a.value)
+        if isinstance(a, Const) or a is _NONE:
+            return self.new(a, a.value if isinstance(a, Const) else None)
         if isinstance(a, Global):
             return self.new(a, self.machine.value(a.name))
         if self.outer is None:

@@ -20,7 +20,7 @@ from autosched.tir import dtypes
 from autosched.tir.affine import Affine
 from autosched.tir.expr import Call, Const, Expr, Slot
 from autosched.tir.interp import constant, converted
-from autosched.tir.nodes import Access, Block, For, Node, PrimFunc
+from autosched.tir.nodes import Access, Block, For, Iter, Node, PrimFunc
 from autosched.tir.operations import OPS
 
 Evaluate = Callable[[Sequence[Any]], Sequence[Any]]
@@ -88,7 +88,7 @@ def elementwise(
         block = _only_block(node)
         if block is None or block.reducer is not None or len(block.body) != 1:
             return None
-        axes = [i.var for i in block.iters]
+        axes = block.iters
         if not all(_in_place(a, axes) for a in (*block.reads, *block.writes)):
             return None
         slots = [known.get(id(a.buffer)) for a in block.reads]
@@ -118,13 +118,14 @@ def _only_block(node: Node) -> Block | None:
     return node if isinstance(node, Block) and not node.predicates else None
 
 
-def _in_place(access: Access, axes: Sequence[Any]) -> bool:
-    """Whether the indices are the last axes, so that NumPy broadcasts as the block reads."""
+def _in_place(access: Access, axes: Sequence[Iter]) -> bool:
+    """Whether the indices are the last axes from end to end, so that NumPy broadcasts as the block
+    reads."""
     rank = len(access.indices)
-    last = axes[len(axes) - rank :] if rank else []
+    last = axes[len(axes) - rank :]
     return len(last) == rank and all(
-        isinstance(i, Affine) and i.single_var() is v
-        for i, v in zip(access.indices, last, strict=True)
+        isinstance(i, Affine) and i.single_var() is axis.var and bool(n == axis.extent)
+        for i, n, axis in zip(access.indices, access.buffer.shape, last, strict=True)
     )
 
 

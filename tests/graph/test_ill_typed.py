@@ -29,7 +29,8 @@ BODIES = {
     "a tensor for a list": "return map(add1, 3)",
     "an item of another type": "return Cons(1, Cons(G.const([1.0]), Nil()))",
     "a function of another item": "return map(add1, Cons(G.const([1.0]), Nil()))",
-    "the result of a function value": "f = lambda x: (x, x)\ny: G.Tensor((), 'int32') = f(1)\nreturn y",
+    "the result of a function value": "f = lambda x: (x, x)\ny: G.Tensor((), 'int32') = f(1)\n"
+        "return y",
     "too few arguments": "return map(add1)",
     "too many fields": "return Cons(1, 2, Nil())",
     "a call of no function": "x = op.exp(1.0)\nreturn x(1)",
@@ -46,13 +47,16 @@ BODIES = {
     "a part of no tuple": "x = add1(1)\nreturn x[0]",
     "too many names for a tuple": "t = (1, 2)\na, b, c = t\nreturn a",
     "a missing case": "match Cons(1, Nil()):\n    case Cons(x, _):\n        return x",
-    "missing nested cases": "match (Cons(1, Nil()), Cons(1, Nil())):\n    case (Nil(), Cons(x, _)):\n"
+    "missing nested cases": "match (Cons(1, Nil()), Cons(1, Nil())):\n"
+        "    case (Nil(), Cons(x, _)):\n"
     "        return x\n    case (Cons(_, Nil()), _):\n        return 2",
-    "a pattern of another type": "match 1:\n    case Cons(x, _):\n        return x\n    case _:\n        return 1",
+    "a pattern of another type": "match 1:\n    case Cons(x, _):\n        return x\n"
+        "    case _:\n        return 1",
     "a field too many in a pattern": "match Nil():\n    case Cons(x, y, z):\n        return x",
     "a constructor as a variable": "match Cons(1, Nil()):\n    case Nil:\n        return 1",
     "a constructor that there is not": "match Cons(1, Nil()):\n    case Empty():\n        return 1",
-    "a variable twice in a pattern": "match Cons(1, Nil()):\n    case Cons(x, x):\n        return x",
+    "a variable twice in a pattern": "match Cons(1, Nil()):\n    case Cons(x, x):\n"
+        "        return x",
     "cases of two types": "match Cons(1, Nil()):\n    case Cons(x, _):\n        return x\n"
     "    case Nil():\n        return Nil()",
     "a name that is not bound": "return nothing + 1",
@@ -67,7 +71,8 @@ BODIES = {
     "a truth value for a number": "return add1(1 == 1)",
     "a value after return": "return 1\nreturn 2",
     "no return": "x = 1",
-    "branches that both go on": "if 1 == 1:\n    if 1 == 2:\n        return 1\n    x = 2\nelse:\n    x = 1\nreturn x",
+    "branches that both go on": "if 1 == 1:\n    if 1 == 2:\n        return 1\n    x = 2\n"
+        "else:\n    x = 1\nreturn x",
     "an operator that there is not": "return op.squash(1.0)",
     "an attribute that there is not": "return op.relu(1.0, slope=2)",
     "arguments by name": "return add1(x=1)",
@@ -82,7 +87,6 @@ def test_ill_typed_programs(golden):
         lines = "\n".join(f"        {line}" for line in body.split("\n"))
         text = f"@G.module\nclass M:{DATA}    @G.function\n    def main():\n{lines}\n"
         with pytest.raises(ScriptError) as e:
-            print(name)
             parse(text)
         texts.append(f"# {name}\n{e.value}\n")
     golden("ill_typed", "\n".join(texts))
@@ -91,18 +95,20 @@ def test_ill_typed_programs(golden):
 
 def test_declarations_that_are_refused():
     for text, message in [
-        ("@G.data\nclass T:\n    Cons: ()\n@G.data\nclass U:\n    Cons: ()", "two definitions are named Cons"),
-        ("@G.data\nclass T:\n    f: ()\n@G.function\ndef f(): return 1", "two definitions are named f"),
+        ("@G.data\nclass T:\n    Cons: ()\n@G.data\nclass U:\n"
+            "    Cons: ()", "two definitions are named Cons"),
+        ("@G.data\nclass T:\n    f: ()\n@G.function\n"
+            "def f(): return 1", "two definitions are named f"),
         ('@G.data("A, A")\nclass T:\n    X: (A,)', "names of type parameters"),
         ("@G.data\nclass T:\n    X: (B,)", "no type is named B"),
         ("@G.data\nclass T:\n    x = 1", "expected a constructor"),
         ("@G.function\ndef f(x: t) -> t: return x", "no type is named t; type parameters"),
         ('@G.function("t")\ndef f(x: t) -> t: return 1', "declared"),
-        ("@G.function\ndef f(x, x): return 1", "argument 'x' in function definition|two parameters"),
+        ("@G.function\n"
+            "def f(x, x): return 1", "argument 'x' in function definition|two parameters"),
         ("@G.function\ndef f(*x): return 1", "expected plain parameters"),
         ("@G.function\ndef f(x): return f", "f: the result"),
     ]:  # fmt: skip
         lines = "\n".join(f"    {line}" for line in text.split("\n"))
         with pytest.raises(ScriptError, match=message):
-            print(text)
             parse(f"@G.module\nclass M:\n{lines}\n")

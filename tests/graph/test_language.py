@@ -51,8 +51,10 @@ def main():
     x = G.const([1.0, 1.0])
     return f(x)""",
     ),
-    ("a function with types", 5, "def main():\n f = add\n return f(2, 3)\ndef add(x: S, y: S) -> S: return x + y"),
-    ("a function without types", (3, [2.5, 3.5]), "def add(x, y): return x + y\ndef main(): return (add(1, 2), add(G.const([1.0, 2.0]), 1.5))"),
+    ("a function with types", 5, "def main():\n f = add\n return f(2, 3)\n"
+        "def add(x: S, y: S) -> S: return x + y"),
+    ("a function without types", (3, [2.5, 3.5]), "def add(x, y): return x + y\n"
+        "def main(): return (add(1, 2), add(G.const([1.0, 2.0]), 1.5))"),
     (
         "a local function that calls itself",
         120,
@@ -62,9 +64,12 @@ def main():
         return 1 if n == 0 else n * fact(n - 1)
     return fact(5)""",
     ),
-    ("identity", (7, [1.0]), "t::def identity(x: t) -> t: return x\ndef main(): return (identity(7), identity(G.const([1.0])))"),
-    ("type arguments", 7, "t::def identity(x: t) -> t: return x\ndef main(): return identity[S](7)"),
-    ("a captured constant", 22, "def main():\n c = 1\n f = lambda x, y: x + y + c\n return f(10, 11)"),
+    ("identity", (7, [1.0]), "t::def identity(x: t) -> t: return x\n"
+        "def main(): return (identity(7), identity(G.const([1.0])))"),
+    ("type arguments", 7, "t::def identity(x: t) -> t: return x\n"
+        "def main(): return identity[S](7)"),
+    ("a captured constant", 22, "def main():\n c = 1\n f = lambda x, y: x + y + c\n"
+        " return f(10, 11)"),
     (
         "ackermann",
         9,
@@ -81,8 +86,10 @@ def main():
     ("tuples", (2, (1, 2)), "def main():\n t = (1, 2)\n a, b = t\n return (t[1], t)"),
     ("lets in another order", 3, "def main():\n b = 2\n a = 1\n return a + b"),
     ("a value used twice", 8, "def main():\n x = 2 + 2\n return x + x"),
-    ("if on a scalar", (1, 2), "def pick(c): return 1 if c else 2\ndef main(): return (pick(2 > 1), pick(2 < 1))"),
-    ("and, or, not", (False, True, True), "def main():\n t = 1 == 1\n return (t and 1 == 2, t or 1 == 2, not (1 == 2))"),
+    ("if on a scalar", (1, 2), "def pick(c): return 1 if c else 2\n"
+        "def main(): return (pick(2 > 1), pick(2 < 1))"),
+    ("and, or, not", (False, True, True), "def main():\n t = 1 == 1\n"
+        " return (t and 1 == 2, t or 1 == 2, not (1 == 2))"),
     (
         "even and odd call each other",
         (True, False),

@@ -6,6 +6,7 @@ from autosched.graph.passes.branches import branches
 from autosched.graph.passes.clean import common_subexpressions, dead_code, fold
 from autosched.graph.passes.fuse import fuse
 from autosched.graph.passes.layout import layout
+from autosched.graph.passes.partial_eval import partial_eval
 from autosched.graph.passes.simplify import simplify
 from autosched.tir.module import IRModule
 
@@ -18,6 +19,7 @@ __all__ = [
     "fuse",
     "layout",
     "optimise",
+    "partial_eval",
     "simplify",
 ]
 
