@@ -61,7 +61,8 @@ class Retyping:
 
     def parameter(self, v: Var, f: Function) -> Var:
         """A parameter. Raises an error for one of which nothing is known."""
-        if isinstance(self.u.full(v.type), Hole):
+        t = self.u.full(v.type)
+        if isinstance(t, Hole) and not t.literal:
             raise self.notes.error(
                 v,
                 f"the type of the parameter {v.name} of {f.name} does not follow from the "
