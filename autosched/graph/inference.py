@@ -32,7 +32,7 @@ from autosched.graph.types import (
     TypeVar,
     leaves,
 )
-from autosched.graph.unify import LITERALS, Unifier
+from autosched.graph.unify import LITERALS
 from autosched.tir.module import GraphFunction, IRModule
 
 
@@ -119,10 +119,12 @@ class _Checker(BodyChecker):
         part of the function's type."""
         made = {}
         taken = {x for f in functions.values() for x in f.attr("types", ())} | set(self.graphs)
-        waiting = [r for relations in owned.values() for r in relations]
+        waiting = {
+            self.u.resolve(t) for relations in owned.values() for r in relations for t in r.types()
+        }
         for h in self.literals.values() if waiting else ():
             t = self.u.resolve(h)
-            if isinstance(t, Hole) and any(_touches(self.u, r, t) for r in waiting):
+            if isinstance(t, Hole) and t in waiting:
                 # A number's dtype is never general: nothing has asked for another one.
                 self.u.unify(t, TensorType((), LITERALS[t.literal]))
         for name, f in functions.items():
@@ -180,10 +182,6 @@ def _declared(f: Function) -> tuple[Type, ...] | None:
     if any(a.type is None for a in f.body.results):
         return None
     return tuple(a.type for a in f.body.results if a.type is not None)
-
-
-def _touches(u: Unifier, r: Relation, hole: Hole) -> bool:
-    return any(u.resolve(t) is hole for t in r.types())
 
 
 def _letters() -> Iterator[str]:

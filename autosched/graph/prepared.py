@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from autosched.graph.infer import (
     type_of_array,
 )
 from autosched.graph.ir import Array
+from autosched.graph.types import TensorType
 from autosched.tir import dtypes
 from autosched.tir.affine import Affine
 from autosched.tir.expr import Call, Const, Expr, Slot
@@ -64,13 +66,24 @@ class Site:
             return None
         types = tuple(map(type_of_array, args))
         attrs = tuple(sorted(self.attrs.items()))
-        made = _program(self.name, types, (None,) * len(args), attrs, self.outputs, repr(attrs))
-        found = None
-        if made.func is not None and len(made.results) == 1:
-            found = elementwise(made.func, made.reads, *made.results[0])
+        found = _prepared(self.name, types, attrs, self.outputs, repr(attrs))
         if len(self.known) < MOST:
             self.known[tuple([(a.shape, a.dtype) for a in args])] = found
         return found
+
+
+@lru_cache(maxsize=512)
+def _prepared(
+    name: str,
+    types: tuple[TensorType, ...],
+    attrs: tuple[tuple[str, Any], ...],
+    outputs: int,
+    text: str,
+) -> Evaluate | None:
+    made = _program(name, types, (None,) * len(types), attrs, outputs, text)
+    if made.func is None or len(made.results) != 1:
+        return None
+    return elementwise(made.func, made.reads, *made.results[0])
 
 
 def elementwise(

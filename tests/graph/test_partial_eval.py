@@ -8,9 +8,12 @@ from test_language import PROGRAMS, program, value
 
 from autosched import graph
 from autosched.errors import ArgumentError
-from autosched.graph.ir import Call, Function
+from autosched.graph.builder import const
+from autosched.graph.ir import Binding, Body, Call, Function, Var
 from autosched.graph.passes import partial_eval
-from autosched.script import parse
+from autosched.graph.types import Hole, TensorType
+from autosched.script import Limits, parse
+from autosched.tir.module import IRModule
 
 
 @pytest.mark.parametrize(("name", "expected", "text"), PROGRAMS, ids=[p[0] for p in PROGRAMS])
@@ -121,3 +124,31 @@ def test_a_long_list_is_folded_and_unknown_names_are_refused():
     assert graph.evaluate(after, "total", np.float32(2)) == 6000
     with pytest.raises(ArgumentError, match="no parameter 'ys'; it has xs, x"):
         graph.specialise(mod, "total", {"ys": many})
+
+
+def chain(length: int):
+    """A module of bindings in a row, whose types are all to be found."""
+    x = Var("x", TensorType((8,), "float32"))
+    last, bindings, one = x, [], const(1.0, "float32")
+    for _ in range(length):
+        v = Var("v", Hole())
+        bindings.append(Binding((v,), Call("Add", (last, one))))
+        last = v
+    return IRModule({}, {"main": Function("main", (x,), Body(tuple(bindings), (last,)))})
+
+
+def run_chain(length: int) -> None:
+    mod = graph.check(chain(length))
+    assert partial_eval(mod).same(mod)
+    assert graph.evaluate(mod, "main", np.zeros(8, "f4"))[0] == length
+    wide = Limits(characters=1 << 24, nodes=10_000_000, seconds=200)
+    assert parse(mod.script(), limits=wide).same(mod)
+
+
+def test_a_chain_of_bindings():
+    run_chain(3_000)
+
+
+@pytest.mark.long
+def test_a_chain_of_50000_bindings():
+    run_chain(50_000)

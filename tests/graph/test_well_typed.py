@@ -65,7 +65,9 @@ class Program:
         for _ in range(self.draw(st.integers(0, 4))):
             name = f"v{next(self.names)}" if self.draw(st.booleans()) else "v"
             t = self.draw(TYPES | st.just(fn(INT, INT)))
-            stated = ': G.Fn[[G.Tensor((), "int32")], G.Tensor((), "int32")]' if t[0] == "fn" else ""
+            stated = (
+                ': G.Fn[[G.Tensor((), "int32")], G.Tensor((), "int32")]' if t[0] == "fn" else ""
+            )
             lines.append(f"{name}{stated} = {self.expr(t, 3)}")
             self.scope = [(n, u) for n, u in self.scope if n != name] + [(name, t)]
         lines.append(f"return {self.expr(self.draw(TYPES), 3)}")
