@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from autosched.graph.onnx_import.skeleton import from_skeleton as from_skeleton
     from autosched.graph.onnx_import.skeleton import skeleton as skeleton
     from autosched.graph.passes.partial_eval import specialise as specialise
+    from autosched.graph.relay_text import from_relay as from_relay
     from autosched.graph.saved import load as load
     from autosched.graph.strategies import Strategy as Strategy
     from autosched.graph.strategies import strategy as strategy
@@ -62,6 +63,7 @@ _HOME = {
     "extract_tasks": "autosched.tuning.model_tasks",
     "from_list": "autosched.graph.values",
     "from_onnx": "autosched.graph.onnx_import",
+    "from_relay": "autosched.graph.relay_text",
     "from_skeleton": "autosched.graph.onnx_import.skeleton",
     "function": "autosched.graph.builder",
     "load": "autosched.graph.saved",

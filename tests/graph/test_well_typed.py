@@ -27,7 +27,8 @@ class M:
             return total
         return count(n - 1, total + n)
     @G.function
-    def main(p: G.Tensor((), "int32"), q: G.Tensor((3,), "float32"), s: List[G.Tensor((), "int32")]):
+    def main(p: G.Tensor((), "int32"), q: G.Tensor((3,), "float32"),
+             s: List[G.Tensor((), "int32")]):
 """
 INT, ARRAY, BOOL = "int", "array", "bool"
 PASSES = (fold, common_subexpressions, dead_code, partial_eval)
