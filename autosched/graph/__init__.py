@@ -23,8 +23,10 @@ if TYPE_CHECKING:
     from autosched.graph.builder import function as function
     from autosched.graph.builder import module as module
     from autosched.graph.builder import var as var
+    from autosched.graph.data import DataType as DataType
     from autosched.graph.errors import Unsupported as Unsupported
     from autosched.graph.evaluator import evaluate as evaluate
+    from autosched.graph.inference import check as check
     from autosched.graph.ir import Function as Function
     from autosched.graph.ir import constants as constants
     from autosched.graph.lowering import lower as lower
@@ -32,11 +34,16 @@ if TYPE_CHECKING:
     from autosched.graph.onnx_import import from_onnx as from_onnx
     from autosched.graph.onnx_import.skeleton import from_skeleton as from_skeleton
     from autosched.graph.onnx_import.skeleton import skeleton as skeleton
+    from autosched.graph.passes.partial_eval import specialise as specialise
     from autosched.graph.quantisation import QuantisedModel as QuantisedModel
     from autosched.graph.quantisation import quantise as quantise
+    from autosched.graph.relay_text import from_relay as from_relay
     from autosched.graph.saved import load as load
     from autosched.graph.strategies import Strategy as Strategy
     from autosched.graph.strategies import strategy as strategy
+    from autosched.graph.values import Tagged as Tagged
+    from autosched.graph.values import from_list as from_list
+    from autosched.graph.values import to_list as to_list
     from autosched.tuning.graph import build as build
     from autosched.tuning.model_result import TunedModel as TunedModel
     from autosched.tuning.model_tasks import extract_tasks as extract_tasks
@@ -45,16 +52,21 @@ if TYPE_CHECKING:
 _HOME = {
     "CompiledModel": "autosched.graph.model",
     "QuantisedModel": "autosched.graph.quantisation",
+    "DataType": "autosched.graph.data",
     "Strategy": "autosched.graph.strategies",
     "Function": "autosched.graph.ir",
+    "Tagged": "autosched.graph.values",
     "TunedModel": "autosched.tuning.model_result",
     "Unsupported": "autosched.graph.errors",
     "build": "autosched.tuning.graph",
+    "check": "autosched.graph.inference",
     "const": "autosched.graph.builder",
     "constants": "autosched.graph.ir",
     "evaluate": "autosched.graph.evaluator",
     "extract_tasks": "autosched.tuning.model_tasks",
+    "from_list": "autosched.graph.values",
     "from_onnx": "autosched.graph.onnx_import",
+    "from_relay": "autosched.graph.relay_text",
     "from_skeleton": "autosched.graph.onnx_import.skeleton",
     "function": "autosched.graph.builder",
     "load": "autosched.graph.saved",
@@ -62,7 +74,9 @@ _HOME = {
     "module": "autosched.graph.builder",
     "quantise": "autosched.graph.quantisation",
     "skeleton": "autosched.graph.onnx_import.skeleton",
+    "specialise": "autosched.graph.passes.partial_eval",
     "strategy": "autosched.graph.strategies",
+    "to_list": "autosched.graph.values",
     "tune": "autosched.tuning.model_tuning",
     "var": "autosched.graph.builder",
 }

@@ -14,7 +14,8 @@ from autosched.graph.fold import constant
 from autosched.graph.ir import Atom, Binding, Body, Function, mapped, type_of
 from autosched.graph.kernels import Artifacts, Choose, Progress, compile_functions
 from autosched.graph.model import Argument, CompiledModel, thread_count
-from autosched.graph.passes import optimise
+from autosched.graph.passes import optimise, partial_eval
+from autosched.graph.passes.partial_eval import control, reachable
 from autosched.graph.passes.precision import PRECISIONS
 from autosched.graph.planner import Constants, plan_function
 from autosched.graph.types import TensorType, Type
@@ -57,13 +58,26 @@ def prepared(
     """The module as its kernels are compiled and tuned: inputs bound, passes run. `precision`:
     "float32", or "bfloat16" for products of float32 with constant weights.
 
-    Raises Unsupported where a size of an input is symbolic, ArgumentError for another precision.
+    A functional program is evaluated as far as it goes. Raises Unsupported where calls of functions
+    or matches are left, and where a size of an input is symbolic; ArgumentError for another
+    precision.
     """
     choice("precision", precision, PRECISIONS, ArgumentError)
     named = mapping("params", params, "arrays by the names of inputs", ArgumentError)
     given = bound(module, named)
     check_sizes(main_of(given))
-    return optimise(given, precision)
+    if control(given, main_of(given)):
+        given = partial_eval(given)
+        left = control(given, main_of(given))
+        if left:
+            raise Unsupported(
+                f"main has {left} that hangs on data, which is not compiled; graph.evaluate runs "
+                "it, and graph.specialise(module, known={...}) makes dataflow of lists whose "
+                "length is given"
+            )
+    needed = reachable(given, ["main"]).graphs
+    functions = {n: f for n, f in needed.items() if isinstance(f, Function)}
+    return optimise(IRModule(given.functions, functions), precision)
 
 
 def primitives(ready: IRModule) -> list[Function]:

@@ -7,6 +7,7 @@ from autosched.graph.passes.clean import common_subexpressions, dead_code, fold
 from autosched.graph.passes.fuse import fuse
 from autosched.graph.passes.integers import integers
 from autosched.graph.passes.layout import layout
+from autosched.graph.passes.partial_eval import partial_eval
 from autosched.graph.passes.precision import bfloat16
 from autosched.graph.passes.simplify import simplify
 from autosched.tir.module import IRModule
@@ -22,6 +23,7 @@ __all__ = [
     "integers",
     "layout",
     "optimise",
+    "partial_eval",
     "simplify",
 ]
 

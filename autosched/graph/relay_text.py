@@ -1,0 +1,437 @@
+"""A reader of the predecessor's text format, `#[version = "0.0.5"] def @main(%x: …) { … }`."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from autosched.checks import text as checked_text
+from autosched.errors import ScriptError
+from autosched.graph.builder import const, make_call
+from autosched.graph.data import DataType
+from autosched.graph.expressions import Block
+from autosched.graph.inference import completed
+from autosched.graph.ir import (
+    Atom,
+    Binding,
+    Body,
+    Call,
+    Const,
+    Function,
+    Global,
+    If,
+    Item,
+    Match,
+    Pattern,
+    TupleExpr,
+    Value,
+    Var,
+)
+from autosched.graph.notes import Notes
+from autosched.graph.relay_operators import LEVELS, PLAIN, RENAMED
+from autosched.graph.types import DataRef, FuncType, Hole, TensorType, TupleType, Type, TypeVar
+from autosched.script.source import Source
+from autosched.tir import dtypes
+from autosched.tir.module import GraphFunction, IRModule
+
+MOST = 1 << 20
+"""Characters of a text."""
+DEEPEST = 60
+"""Brackets inside brackets."""
+TOKEN = re.compile(
+    r"""\s+|//[^\n]*|/\*.*?\*/|\#\[[^\]]*\]
+    |(?P<token>[%@][A-Za-z0-9_.]+|[A-Za-z_][A-Za-z0-9_.]*\??
+    |\d+\.?\d*(?:e[-+]?\d+)?(?:[fiu]\d*|h)?|->|=>|[<>=!]=|"[^"]*"|[-+*/<>=(){}\[\],;:.?])""",
+    re.VERBOSE | re.DOTALL,
+)
+
+
+def from_relay(text: str) -> IRModule:
+    """The module of a text of the predecessor. Raises ScriptError, showing the line, for what is
+    not read: among others operators that have no translation, and weights in `meta`."""
+    source = Source(checked_text("the text", text, ScriptError))
+    if len(text) > MOST:
+        raise source.error_at(1, 0, f"the text has {len(text)} characters; at most {MOST} are read")
+    try:
+        return _Reader(source).module()
+    except RecursionError as e:
+        raise source.error_at(1, 0, "the text nests too deeply") from e
+
+
+class _Reader:
+    def __init__(self, source: Source) -> None:
+        self.source, self.notes = source, Notes(source)
+        self.tokens: list[tuple[str, int]] = []
+        at = 0
+        while at < len(source.text):
+            found = TOKEN.match(source.text, at)
+            if found is None:
+                raise self.error_at(at, "no such character in a program")
+            if found["token"]:
+                self.tokens.append((found["token"], at))
+            at = found.end()
+        self.tokens.append(("", max(at - 1, 0)))
+        self.at = self.depth = 0
+        self.data: dict[str, DataType] = {}
+        self.fields: dict[str, int] = {}
+        self.type_vars: tuple[str, ...] = ()
+
+    # Tokens
+
+    def error_at(self, at: int, message: str) -> ScriptError:
+        before = self.source.text[:at]
+        return self.source.error_at(before.count("\n") + 1, at - (before.rfind("\n") + 1), message)
+
+    def error(self, message: str) -> ScriptError:
+        return self.error_at(self.tokens[self.at][1], message)
+
+    def place(self) -> ast.expr:
+        """Where the reader stands, as notes have places."""
+        before = self.source.text[: self.tokens[self.at][1]]
+        column = len(before) - (before.rfind("\n") + 1)
+        return ast.Name("here", lineno=before.count("\n") + 1, col_offset=column)
+
+    @property
+    def next(self) -> str:
+        return self.tokens[self.at][0]
+
+    def take(self) -> str:
+        found = self.next
+        if not found:
+            raise self.error("the text ends here; expected more")
+        self.at += 1
+        return found
+
+    def accept(self, token: str) -> bool:
+        if self.next == token:
+            self.at += 1
+            return True
+        return False
+
+    def expect(self, token: str) -> None:
+        if not self.accept(token):
+            raise self.error(f"expected {token}, found {self.next or 'the end'}")
+
+    def several(self, end: str, read: Callable[[], Any]) -> list[Any]:
+        """Things with commas between them, up to `end`."""
+        found = []
+        while not self.accept(end):
+            found.append(read())
+            if not self.accept(","):
+                self.expect(end)
+                break
+        return found
+
+    # Definitions
+
+    def module(self) -> IRModule:
+        functions: dict[str, GraphFunction] = {}
+        while self.next:
+            word = self.take()
+            if word == "type":
+                made = self.data_type()
+                functions[made.name] = self.data[made.name] = made
+            elif word == "def":
+                name = self.take()[1:].replace(".", "_")
+                functions[name] = self.function(name, Block({}))
+            else:
+                self.at -= 1
+                raise self.error("expected `def @name(…) { … }` or `type Name { … }`")
+        if not functions:
+            raise self.error("the text has no function; expected def @main(…) { … }")
+        return IRModule({}, completed(functions, self.notes, frozenset()))
+
+    def data_type(self) -> DataType:
+        name = self.take()
+        params = tuple(self.several("]", self.take)) if self.accept("[") else ()
+        self.type_vars = params
+        self.data[name] = DataType(name, params, ())  # its own constructors mention it
+        self.expect("{")
+        rows = self.several("}", self.constructor)
+        return DataType(name, params, tuple(rows))
+
+    def constructor(self) -> tuple[str, tuple[Type, ...]]:
+        name = self.take()
+        fields = tuple(self.several(")", self.type)) if self.accept("(") else ()
+        self.fields[name] = len(fields)
+        return name, fields
+
+    def function(self, name: str, outer: Block) -> Function:
+        place = self.place()
+        before = self.type_vars
+        if self.accept("["):
+            self.type_vars = tuple(self.several("]", self.take))
+        own = self.type_vars if self.type_vars != before else ()
+        self.expect("(")
+        block = outer.inner()
+        params = tuple(self.several(")", lambda: self.parameter(block)))
+        declared = (self.type(),) if self.accept("->") else None
+        body = self.braces(block)
+        self.type_vars = before
+        made = Function(name, params, body, (("types", own),) if own else ())
+        self.notes.put(made, place)
+        if declared is not None:
+            self.notes.results[id(made)] = (made, declared)
+        return made
+
+    def parameter(self, block: Block) -> Var:
+        place, name = self.place(), self.take()
+        v = Var(_plain(name), self.type() if self.accept(":") else Hole())
+        self.notes.put(v, place)
+        block.names[name] = v
+        return v
+
+    # Types
+
+    def type(self) -> Type:
+        word = self.take()
+        if word == "(":
+            return TupleType(tuple(self.several(")", self.type)))
+        if word == "fn":
+            self.expect("(")
+            params = tuple(self.several(")", self.type))
+            self.expect("->")
+            return FuncType(params, (self.type(),))
+        if word == "Tensor":
+            self.expect("[")
+            self.expect("(")
+            shape = tuple(self.several(")", self.extent))
+            self.expect(",")
+            made = TensorType(shape, self.dtype(self.take()))
+            self.expect("]")
+            return made
+        if word in self.type_vars:
+            return TypeVar(word)
+        if word in self.data:
+            return DataRef(word, tuple(self.several("]", self.type)) if self.accept("[") else ())
+        return TensorType((), self.dtype(word))
+
+    def extent(self) -> int:
+        word = self.take()
+        if not word.isdigit():
+            raise self.error(f"the size {word} is no number; sizes that are not known are not read")
+        return int(word)
+
+    def dtype(self, word: str) -> str:
+        if word not in dtypes.DTYPES:
+            raise self.error(f"no type is named {word}; expected Tensor[(1, 64), float32]")
+        return word
+
+    # Bodies
+
+    def braces(self, block: Block) -> Body:
+        self.depth += 1
+        if self.depth > DEEPEST:
+            raise self.error(f"blocks nest more than {DEEPEST} deep")
+        self.expect("{")
+        result = self.sequence(block)
+        self.expect("}")
+        self.depth -= 1
+        return block.body(result)
+
+    def sequence(self, block: Block) -> Atom:
+        """`let %x = a; %0 = b; result`."""
+        while True:
+            is_let = self.accept("let")
+            following = self.tokens[self.at + 1][0] if self.next else ""
+            if not is_let and not (self.next.startswith("%") and following == "="):
+                return self.expression(block)
+            place, name = self.place(), self.take()
+            t = self.type() if self.accept(":") else None
+            self.expect("=")
+            block.names[name] = found = self.expression(block, name)
+            if t is not None:
+                self.notes.ascribed.append((found, t, place))
+            self.expect(";")
+
+    def emit(self, block: Block, value: Value, place: ast.expr, name: str) -> Var:
+        v = Var(name, Hole())
+        binding = Binding((v,), value)
+        for thing in (v, binding):
+            self.notes.put(thing, place)
+        block.out.append(binding)
+        return v
+
+    def expression(self, block: Block, name: str = "", level: int = 0) -> Atom:
+        if level == len(LEVELS):
+            return self.postfix(block, name)
+        left = self.expression(block, name, level + 1)
+        while self.next in LEVELS[level]:
+            place, sign = self.place(), self.take()
+            args = [left, self.expression(block, "", level + 1)]
+            op = LEVELS[level][sign]
+            left = self.emit(block, make_call(op, args, {})[0], place, op.lower())
+            if sign == "!=":
+                left = self.emit(block, Call("Not", (left,)), place, "differs")
+        return left
+
+    def postfix(self, block: Block, name: str) -> Atom:
+        found = self.primary(block, name)
+        while True:
+            place = self.place()
+            if self.accept("("):
+                args = tuple(self.several(")", lambda: self.expression(block)))
+                if isinstance(found, Const):
+                    raise self.error("only functions can be called")
+                found = self.emit(block, Call(found, args), place, "call")
+            elif self.accept("."):
+                found = self.emit(block, Item(found, int(self.take())), place, "item")
+            else:
+                return found
+
+    def primary(self, block: Block, name: str) -> Atom:
+        place, word = self.place(), self.take()
+        if word.startswith("%"):
+            # `%t.0` is a part of a tuple.
+            base, _, index = word.partition(".")
+            whole = word in block.names
+            found = block.names.get(word if whole else base)
+            if found is None:
+                raise self.error_at(self.tokens[self.at - 1][1], f"{word} is not defined before")
+            if whole or not index:
+                return found
+            return self.emit(block, Item(found, int(index)), place, "item")
+        if word.startswith("@"):
+            return Global(word[1:].replace(".", "_"))
+        if word[0].isdigit() or word == "-":
+            return self.number(word if word != "-" else "-" + self.take())
+        if word in ("True", "False"):
+            return const(word == "True")
+        if word == "(":
+            return self.parenthesis(block, place)
+        if word == "fn":
+            return self.closure(block, place, name)
+        if word == "if":
+            return self.branch(block, place)
+        if word in ("match", "match?"):
+            return self.match(block, place)
+        if word in self.fields:
+            if self.fields[word] and self.next != "(":
+                return Global(word)
+            args = self.several(")", lambda: self.expression(block)) if self.accept("(") else []
+            return self.emit(block, Call(Global(word), tuple(args)), place, word.lower())
+        return self.operator(word, block, place)
+
+    def number(self, word: str) -> Const:
+        found = re.fullmatch(r"(-?\d+\.?\d*(?:e[-+]?\d+)?)([fiu]\d*|h)?", word)
+        if found is None:
+            raise self.error(f"{word} is no number")
+        kind = found[2] or ("f" if "." in word or "e" in word else "i")
+        kind = {"f": "float32", "i": "int32", "h": "float16"}.get(kind) or (
+            {"f": "float", "i": "int", "u": "uint"}[kind[0]] + kind[1:]
+        )
+        array: Any = np.asarray(float(found[1]) if "float" in kind else int(found[1]))
+        return const(array, self.dtype(kind))
+
+    def parenthesis(self, block: Block, place: ast.expr) -> Atom:
+        """A tuple, or an expression in brackets."""
+        items = []
+        comma = False
+        while not self.accept(")"):
+            items.append(self.expression(block))
+            if not self.accept(","):
+                self.expect(")")
+                break
+            comma = True
+        if len(items) == 1 and not comma:
+            return items[0]
+        return self.emit(block, TupleExpr(tuple(items)), place, "tuple")
+
+    def closure(self, block: Block, place: ast.expr, name: str) -> Atom:
+        v = Var(_plain(name) if name else "fn", Hole())
+        self.notes.put(v, place)
+        outer = block.inner()
+        if name:
+            outer.names[name] = v  # it may call itself
+        binding = Binding((v,), self.function(v.name, outer))
+        self.notes.put(binding, place)
+        block.out.append(binding)
+        return v
+
+    def branch(self, block: Block, place: ast.expr) -> Atom:
+        self.expect("(")
+        condition = self.expression(block)
+        self.expect(")")
+        then = self.braces(block.inner())
+        self.expect("else")
+        return self.emit(block, If(condition, then, self.braces(block.inner())), place, "choice")
+
+    def match(self, block: Block, place: ast.expr) -> Atom:
+        self.expect("(")
+        value = self.expression(block)
+        self.expect(")")
+        self.expect("{")
+        clauses = self.several("}", lambda: self.clause(block.inner()))
+        return self.emit(block, Match(value, tuple(clauses)), place, "found")
+
+    def clause(self, block: Block) -> tuple[Pattern | Var | None, Body]:
+        pattern = self.pattern(block)
+        self.expect("=>")
+        if self.next == "{":
+            return pattern, self.braces(block)
+        return pattern, block.body(self.sequence(block))
+
+    def pattern(self, block: Block) -> Pattern | Var | None:
+        if self.accept("_"):
+            return None
+        if self.next.startswith("%"):
+            return self.parameter(block)
+        place, word = self.place(), self.take()
+        if word != "(" and word not in self.fields:
+            raise self.error(f"no constructor is named {word}")
+        inside = word == "(" or self.accept("(")
+        parts = tuple(self.several(")", lambda: self.pattern(block))) if inside else ()
+        made = Pattern("" if word == "(" else word, parts)
+        self.notes.put(made, place)
+        return made
+
+    # Operators
+
+    def operator(self, word: str, block: Block, place: ast.expr) -> Atom:
+        start = self.tokens[self.at - 1][1]
+        if word not in PLAIN and word not in RENAMED:
+            have = ", ".join(sorted({*PLAIN, *RENAMED}))
+            raise self.error_at(start, f"the operator {word} has no translation; there are {have}")
+        self.expect("(")
+        args: list[Atom] = []
+        attrs: dict[str, Any] = {}
+        while not self.accept(")"):
+            if self.tokens[self.at + 1][0] == "=":
+                key = self.take()
+                self.expect("=")
+                attrs[key] = self.literal()
+            else:
+                args.append(self.expression(block))
+            if not self.accept(","):
+                self.expect(")")
+                break
+        op, names, given = RENAMED.get(word, (PLAIN.get(word, ""), {}, {}))
+        wrong = [k for k in attrs if k not in names]
+        if wrong:
+            raise self.error_at(start, f"the attribute {wrong[0]} of {word} is not read")
+        value = make_call(op, args, {**given, **_renamed(attrs, names)})[0]
+        return self.emit(block, value, place, op.lower())
+
+    def literal(self) -> Any:
+        word = self.take()
+        if word in ("[", "("):
+            return tuple(self.several("]" if word == "[" else ")", self.literal))
+        if word in ("True", "False"):
+            return int(word == "True")
+        if word.startswith('"'):
+            return word[1:-1]
+        return self.number(word if word != "-" else "-" + self.take()).value.item()
+
+
+def _renamed(attrs: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    return {names[k]: v for k, v in attrs.items() if names[k]}
+
+
+def _plain(name: str) -> str:
+    """A name of Python: `%0` is `v0`."""
+    found = re.sub(r"\W", "_", name[1:])
+    return f"v{found}" if found[:1].isdigit() else found

@@ -1,0 +1,387 @@
+"""The programs of the language reference, each with the value that is stated for it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from autosched import graph
+from autosched.errors import ArgumentError, ScriptError, WorkloadError
+from autosched.graph.machine import DEEPEST
+from autosched.graph.prelude import TEXT
+from autosched.graph.values import Tagged
+from autosched.script import parse
+
+SCALAR = 'G.Tensor((), "int32")'
+
+
+def module(body: str, head: str = ""):
+    """The module of definitions, which are indented by four columns."""
+    lines = "\n".join(f"    {line}" for line in (head + body).strip("\n").split("\n"))
+    mod = parse(f"@G.module\nclass M:\n{lines}\n")
+    assert parse(mod.script()).same(mod)
+    assert parse(mod.script()).script() == mod.script()
+    assert graph.check(mod).same(mod)
+    return mod
+
+
+def value(x):
+    """Lists as lists, arrays as numbers."""
+    if isinstance(x, Tagged) and x.constructor in ("Cons", "Nil"):
+        return [value(i) for i in graph.from_list(x)]
+    if isinstance(x, Tagged):
+        return (x.constructor, *map(value, x.fields))
+    if isinstance(x, tuple):
+        return tuple(map(value, x))
+    return x.tolist()
+
+
+# What is computed by `main`, and the definitions; "S" stands for a scalar of int32.
+PROGRAMS = [
+    ("let and shadowing", 4, "def main():\n a = 1\n b = 2 * a\n a = a + a\n return a + b"),
+    (
+        "closures keep what was around them",
+        [0.0, 0.0],
+        """
+def main():
+    def g():
+        x = G.const([0.0, 0.0])
+        return lambda y: y * x
+    f = g()
+    x = G.const([1.0, 1.0])
+    return f(x)""",
+    ),
+    ("a function with types", 5, "def main():\n f = add\n return f(2, 3)\n"
+        "def add(x: S, y: S) -> S: return x + y"),
+    ("a function without types", (3, [2.5, 3.5]), "def add(x, y): return x + y\n"
+        "def main(): return (add(1, 2), add(G.const([1.0, 2.0]), 1.5))"),
+    (
+        "a local function that calls itself",
+        120,
+        """
+def main():
+    def fact(n: S) -> S:
+        return 1 if n == 0 else n * fact(n - 1)
+    return fact(5)""",
+    ),
+    ("identity", (7, [1.0]), "t::def identity(x: t) -> t: return x\n"
+        "def main(): return (identity(7), identity(G.const([1.0])))"),
+    ("type arguments", 7, "t::def identity(x: t) -> t: return x\n"
+        "def main(): return identity[S](7)"),
+    ("a captured constant", 22, "def main():\n c = 1\n f = lambda x, y: x + y + c\n"
+        " return f(10, 11)"),
+    (
+        "ackermann",
+        9,
+        """
+def ackermann(m: S, n: S) -> S:
+    if m == 0:
+        return n + 1
+    if n == 0:
+        return ackermann(m - 1, 1)
+    return ackermann(m - 1, ackermann(m, n - 1))
+def main():
+    return ackermann(2, 3)""",
+    ),
+    ("tuples", (2, (1, 2)), "def main():\n t = (1, 2)\n a, b = t\n return (t[1], t)"),
+    ("lets in another order", 3, "def main():\n b = 2\n a = 1\n return a + b"),
+    ("a value used twice", 8, "def main():\n x = 2 + 2\n return x + x"),
+    ("if on a scalar", (1, 2), "def pick(c): return 1 if c else 2\n"
+        "def main(): return (pick(2 > 1), pick(2 < 1))"),
+    ("and, or, not", (False, True, True), "def main():\n t = 1 == 1\n"
+        " return (t and 1 == 2, t or 1 == 2, not (1 == 2))"),
+    (
+        "even and odd call each other",
+        (True, False),
+        """
+def even(n: S): return n == 0 or odd(n - 1)
+def odd(n: S): return n != 0 and even(n - 1)
+def main(): return (even(10), odd(10))""",
+    ),
+    (
+        "Nat: minus one, minus two, the first clause that fits",
+        (1, 0, 0, 0),
+        """
+@G.data
+class Nat:
+    Z: ()
+    S: (Nat,)
+def minus_one(n: Nat) -> Nat:
+    match n:
+        case S(m):
+            return m
+        case Z():
+            return n
+def minus_two(n: Nat) -> Nat:
+    match n:
+        case S(S(m)):
+            return m
+        case _:
+            return Z()
+def count(n: Nat) -> G.Tensor((), "int32"):
+    match n:
+        case Z():
+            return 0
+        case S(m):
+            return 1 + count(m)
+def order(n: Nat) -> G.Tensor((), "int32"):
+    match n:
+        case _:
+            return 0
+        case Z():
+            return 1
+def main():
+    two = S(S(Z))
+    return (count(minus_one(two)), count(minus_two(two)), count(minus_one(Z())), order(Z()))""",
+    ),
+    (
+        "Optional: inc_scalar",
+        (("Some", 3), ("Nothing",)),
+        """
+from prelude import Option
+def inc_scalar(x: Option[S]) -> Option[S]:
+    match x:
+        case Some(v):
+            return Some(v + 1)
+        case Nothing():
+            return Nothing()
+def main(): return (inc_scalar(Some(2)), inc_scalar(Nothing()))""",
+    ),
+    (
+        "List: sum, first, second_opt with its four results",
+        (6, ("Some", 1), ("Nothing",), ("Nothing",), ("Some", 2), ("Some", 2)),
+        """
+from prelude import List, Option, sum, hd
+A::def second_opt(xs: List[A]) -> Option[A]:
+    match xs:
+        case Cons(_, Cons(second, _)):
+            return Some(second)
+        case Cons(_, Nil()):
+            return Nothing()
+        case Nil():
+            return Nothing()
+def main():
+    xs = Cons(1, Cons(2, Cons(3, Nil)))
+    return (sum(xs), hd(xs), second_opt(tail(Cons(1, Nil))), second_opt(Cons(1, Nil)),
+            second_opt(xs), second_opt(Cons(1, Cons(2, Nil))))
+def tail(xs: List[S]) -> List[S]:
+    match xs:
+        case Cons(_, rest):
+            return rest
+        case Nil():
+            return xs""",
+    ),
+    (
+        "map, foldl, foldr, double, concat, flatten",
+        ([2, 4, 6], 6, 2, [1, 2, 3, 1, 2, 3], [1, 2, 3, 1]),
+        """
+from prelude import map, foldl, foldr, concat
+def double(xs: List[S]) -> List[S]: return map(lambda x: x * 2, xs)
+A::def flatten(xs: List[List[A]]) -> List[A]: return foldr(concat, Nil(), xs)
+def main():
+    xs = Cons(1, Cons(2, Cons(3, Nil)))
+    return (double(xs), foldl(lambda a, x: a + x, 0, xs), foldr(lambda x, a: x - a, 0, xs),
+            concat(xs, xs), flatten(Cons(xs, Cons(Cons(1, Nil), Nil))))""",
+    ),
+    (
+        "a cell with its weights is a closure",
+        [[3.0, 0.0]],
+        """
+def linear(x, w, b): return op.matmul(x, w) + b
+def relu_cell(w, b): return lambda x: op.relu(linear(x, w, b))
+def trained_cell(): return relu_cell(G.const([[1.0, 0.0], [0.0, -1.0]]), G.const([1.0, 1.0]))
+def main():
+    cell = trained_cell()
+    return cell(G.const([[2.0, 3.0]]))""",
+    ),
+    (
+        "unfoldr generates, the seed is consumed",
+        ([5, 4, 3, 2, 1], [1, 2, 3, 4, 5]),
+        """
+from prelude import unfoldr, unfoldl
+def down(n: S) -> Option[G.Tuple[S, S]]:
+    if n > 0:
+        return Some((n - 1, n))
+    return Nothing()
+def main(): return (unfoldr(down, 5), unfoldl(down, 5))""",
+    ),
+    (
+        "the rest of the prelude",
+        (3, ("Some", 3), [3, 2, 1], [1, 9, 3], [2, 3], 11, 1, 1024, ("Some", 2), ("Some", [2, 3])),
+        """
+from prelude import *
+def main():
+    xs = Cons(1, Cons(2, Cons(3, Nil)))
+    return (length(xs), nth(xs, 2), rev(xs), update(xs, 1, 9), filter(lambda x: x > 1, xs),
+            compose(lambda x: x + 1, lambda x: x * 2)(5), flip(lambda a, b: a - b)(1, 2),
+            iterate(lambda x: x * 2, 10)(1), foldr1(lambda a, b: a - b, xs), tl(xs))""",
+    ),
+    (
+        "trees",
+        (("Rose", 2, [("Rose", 3, [])]), 2, 8),
+        """
+from prelude import tmap, size, id
+def main():
+    t = Rose(1, Cons(Rose(2, Nil), Nil))
+    return (tmap(lambda x: x + 1, t), size(t), id(8))""",
+    ),
+    (
+        "map_accumr, map_accuml",
+        ((6, [5, 6, 0]), (6, [0, 2, 9])),
+        """
+from prelude import map_accumr, map_accuml
+def main():
+    xs = Cons(1, Cons(2, Cons(3, Nil)))
+    f = lambda s, x: (s + x, s * x)
+    return (map_accumr(f, 0, xs), map_accuml(f, 0, xs))""",
+    ),
+]  # fmt: skip
+
+
+def program(text: str):
+    """A module from the short form of the table."""
+    lines = []
+    for line in text.strip("\n").split("\n"):
+        params, mark, rest = line.partition("::def ")
+        if mark:
+            line = "def " + rest
+        if line.startswith("def "):
+            lines.append(f'@G.function("{params}")' if mark else "@G.function")
+        lines.append(line.replace("[S]", f"[{SCALAR}]").replace(": S", f": {SCALAR}")
+                     .replace("[S, S]", f"[{SCALAR}, {SCALAR}]").replace("-> S:", f"-> {SCALAR}:")
+                     if "S: (Nat" not in line else line)  # fmt: skip
+    return module("\n".join(lines))
+
+
+@pytest.mark.parametrize(("name", "expected", "text"), PROGRAMS, ids=[p[0] for p in PROGRAMS])
+def test_programs_of_the_language_reference(name, expected, text):
+    assert value(graph.evaluate(program(text))) == expected
+
+
+def test_the_prelude_has_every_name():
+    names = """id compose flip List hd tl nth length update map foldl foldr foldr1 sum concat filter
+    zip rev map_accumr map_accuml Option unfoldr unfoldl Tree tmap size iterate"""
+    mod = parse(TEXT)
+    assert set(names.split()) == set(mod.graphs)
+    assert parse(mod.script()).same(mod)
+    with pytest.raises(ScriptError, match="the prelude has no fold; it has fold"):
+        module("from prelude import fold")
+
+
+RNN = """
+from prelude import foldl, map_accuml, map_accumr, zip, map, rev
+@G.function
+def cell(h, x, w, r): return op.tanh(op.matmul(x, w) + op.matmul(h, r))
+@G.function
+def encode(xs: List[G.Tensor((1, 3), "float32")], w: G.Tensor((3, 4), "float32"),
+           r: G.Tensor((4, 4), "float32"), h: G.Tensor((1, 4), "float32")):
+    return foldl(lambda state, x: cell(state, x, w, r), h, xs)
+@G.function
+def outputs(xs: List[G.Tensor((1, 3), "float32")], w: G.Tensor((3, 4), "float32"),
+            r: G.Tensor((4, 4), "float32"), h: G.Tensor((1, 4), "float32")):
+    def step(state, x):
+        new = cell(state, x, w, r)
+        return (new, new)
+    forward = map_accuml(step, h, xs)[1]
+    backward = map_accumr(step, h, xs)[1]
+    return map(lambda p: op.concat(p[0], p[1], axis=1), zip(forward, backward))
+"""
+
+
+def test_an_rnn_as_a_fold_is_the_operator_and_numpy(rng):
+    """`encode` folds, `outputs` is the bidirectional RNN by map_accuml, map_accumr and zip."""
+    mod = module(RNN)
+    xs = rng.standard_normal((5, 1, 3)).astype("f4")
+    w, r = rng.standard_normal((3, 4)).astype("f4"), rng.standard_normal((4, 4)).astype("f4")
+    h = np.zeros((1, 4), "f4")
+    got = graph.evaluate(mod, "encode", graph.to_list(list(xs)), w, r, h)
+
+    def steps(order):
+        state, found = h, []
+        for x in order:
+            state = np.tanh(x @ w + state @ r)
+            found.append(state)
+        return found
+
+    forward, backward = steps(xs), steps(xs[::-1])[::-1]
+    np.testing.assert_allclose(got, forward[-1], rtol=1e-5, atol=1e-6)
+    from autosched.graph.infer import evaluate_operator
+
+    weights = (w.T[None].copy(), r.T[None].copy())
+    onnx = evaluate_operator("RNN", (xs, *weights), {"hidden_size": 4}, 2)
+    np.testing.assert_allclose(got, onnx[1][0], rtol=1e-5, atol=1e-6)
+    both = graph.from_list(graph.evaluate(mod, "outputs", graph.to_list(list(xs)), w, r, h))
+    wanted = [np.concatenate(p, axis=1) for p in zip(forward, backward, strict=True)]
+    np.testing.assert_allclose(np.stack(both), np.stack(wanted), rtol=1e-5, atol=1e-6)
+
+
+RECURSION = f"""
+@G.function
+def loop(n: {SCALAR}, total: {SCALAR}) -> {SCALAR}:
+    if n == 0:
+        return total
+    return loop(n - 1, total + 2)
+@G.function
+def deep(n: {SCALAR}) -> {SCALAR}:
+    if n == 0:
+        return 0
+    return 1 + deep(n - 1)
+"""
+
+
+def test_tail_calls_take_no_memory_and_deep_recursion_is_an_error(monkeypatch):
+    from autosched.graph import machine
+
+    mod = module(RECURSION)
+    assert graph.evaluate(mod, "deep", 10_000) == 10_000
+    monkeypatch.setattr(machine, "DEEPEST", 100)
+    assert graph.evaluate(mod, "loop", 5_000, 0) == 10_000
+    with pytest.raises(WorkloadError, match="deep is called while more than 100 calls wait"):
+        graph.evaluate(mod, "deep", 5_000)
+
+
+@pytest.mark.long
+def test_a_million_iterations_and_recursion_to_the_bound():
+    mod = module(RECURSION)
+    assert graph.evaluate(mod, "loop", 1_000_000, 0) == 2_000_000
+    assert graph.evaluate(mod, "deep", DEEPEST - 1) == DEEPEST - 1
+    with pytest.raises(WorkloadError, match="calls wait for their results"):
+        graph.evaluate(mod, "deep", DEEPEST + 1)
+
+
+def test_arguments_of_other_kinds_are_refused():
+    mod = module(
+        f"""
+from prelude import List
+@G.function
+def first(xs: List[{SCALAR}], t: G.Tuple[{SCALAR}, {SCALAR}], f: G.Fn[[{SCALAR}], {SCALAR}]):
+    return f(t[0])
+"""
+    )
+    xs, t = graph.to_list([1]), (np.int32(1), np.int32(2))
+    assert graph.evaluate(mod, "first", xs, t, lambda x: x + 1) == 2
+    for args, message in [
+        ((xs, t), "takes 3 arguments, found 2"),
+        (([1], t, abs), "expected a value of List: graph.Tagged of Cons, Nil"),
+        ((xs, (1,), abs), "expected a tuple of 2 values"),
+        ((xs, t, 3), "expected a function"),
+    ]:
+        with pytest.raises(ArgumentError, match=message):
+            graph.evaluate(mod, "first", *args)
+    assert repr(graph.to_list(range(100_000))).endswith(")")
+    with pytest.raises(ArgumentError, match="is no list"):
+        graph.from_list(Tagged("Leaf"))
+
+
+def test_a_size_in_a_signature_fits_any_number():
+    mod = module(
+        """
+@G.function
+def pair(x: G.Tensor((n,), "float32")) -> G.Tensor((2 * n,), "float32"):
+    return op.concat(x, x, axis=0)
+@G.function
+def main(x: G.Tensor((3,), "float32")):
+    return pair(pair(x))
+"""
+    )
+    assert mod["main"].type.results[0].shape == (12,)
