@@ -257,6 +257,9 @@ int64 = _function(
     "of a function, a symbolic size: `n = T.int64()`, to stand in shapes given to T.match_buffer.",
 )
 uint8 = _function("uint8", "A uint8: of a number, or a cast.")
+uint16 = _function("uint16", "A uint16: of a number, or a cast.")
+uint32 = _function("uint32", "A uint32: of a number, or a cast.")
+uint64 = _function("uint64", "A uint64: of a number, or a cast.")
 bool = _function("bool", "A bool: of True or False, or a cast.")
 
 

@@ -31,10 +31,10 @@ def max_value(dtype: str) -> Const:
 
 
 def _choose(op: str, condition: ExprLike, a: ExprLike, b: ExprLike) -> Expr:
-    # Either side may be a plain number, which takes the other side's dtype.
-    like_b = getattr(b, "dtype", None)
-    left = ex.as_expr(a, like_b if isinstance(like_b, str) else None)
-    return ex.call(op, ex.as_expr(condition), left, ex.as_expr(b, left.dtype))
+    def chosen(c: ExprLike, x: ExprLike, y: ExprLike) -> Expr:
+        return ex.call(op, ex.as_expr(c), *ex.matched(op, x, y))
+
+    return ex.apply(chosen, op, condition, a, b)
 
 
 def select(condition: ExprLike, true_value: ExprLike, false_value: ExprLike) -> Expr:
@@ -50,6 +50,10 @@ def if_then_else(condition: ExprLike, true_value: ExprLike, false_value: ExprLik
 def _chain(op: str, conditions: tuple[ExprLike, ...]) -> Expr:
     if not conditions:
         raise TensorExprError(f"te.{'all' if op == 'and' else 'any'} needs at least one condition")
+    return ex.apply(lambda *given: _chained(op, given), op, *conditions)
+
+
+def _chained(op: str, conditions: tuple[ExprLike, ...]) -> Expr:
     total = ex.as_expr(conditions[0])
     for c in conditions[1:]:
         total = ex.call(op, total, ex.as_expr(c))
@@ -70,12 +74,12 @@ def any(*conditions: ExprLike) -> Expr:
 
 def logical_not(condition: ExprLike) -> Expr:
     """Whether a condition does not hold."""
-    return ex.call("not", ex.as_expr(condition))
+    return ex.unary("not", condition)
 
 
 def _unary(op: str, doc: str) -> Callable[[ExprLike], Expr]:
     def function(x: ExprLike) -> Expr:
-        return ex.call(op, ex.as_expr(x))
+        return ex.unary(op, x)
 
     function.__name__ = function.__qualname__ = op
     function.__doc__ = f"{doc} Defined on floats; the dtype stays."
@@ -98,12 +102,12 @@ cos = _unary("cos", "Cosine of radians.")
 
 def abs(x: ExprLike) -> Expr:
     """Absolute value, of floats and integers."""
-    return ex.call("abs", ex.as_expr(x))
+    return ex.unary("abs", x)
 
 
 def power(x: ExprLike, y: ExprLike) -> Expr:
-    """x to the power of y, both floats of one dtype."""
-    return ex.binary("pow", x, y)
+    """x to the power of y, as `x ** y`: of floats any, of integers a constant number of factors."""
+    return ex.power(x, y)
 
 
 pow = power
@@ -149,4 +153,4 @@ shift_right = _bitwise("shift_right", "x >> y, keeping the sign; y beyond the wi
 
 def bitwise_not(x: ExprLike) -> Expr:
     """~x, of integers or of a condition."""
-    return ex.call("bitwise_not", ex.as_expr(x))
+    return ex.unary("bitwise_not", x)

@@ -17,6 +17,9 @@ _SHORT = {
     "int32": "i32",
     "int64": "i64",
     "uint8": "u8",
+    "uint16": "u16",
+    "uint32": "u32",
+    "uint64": "u64",
     "bool": "bool",
 }
 
@@ -91,7 +94,7 @@ class Helpers:
     def shift(self, op: str, dtype: str) -> str:
         """`shift_left` or `shift_right`; by no number from 0 to the width, everything goes out."""
         t, bits = self.dialect.value_type(dtype), np.dtype(dtype).itemsize * 8
-        u = self.dialect.unsigned["int64" if dtype == "int64" else "int32"]
+        u = self.dialect.unsigned["int64" if bits == 64 else "int32"]
         if op == "shift_left":
             body = f"return ({u})b < {bits} ? ({t})(({u})a << b) : ({t})0;"
         else:

@@ -308,7 +308,13 @@ class Scalars:
         if op == "neg":
             return Value(op_(f"sub {t} {k(0)}, {x[0]}"), dtype, lanes)
         if op == "bitwise_not":
-            return Value(op_(f"xor {t} {x[0]}, {k(-1) if signed else k(255)}"), dtype, lanes)
+            return Value(
+                op_(
+                    f"xor {t} {x[0]}, {k(-1 if signed else (1 << 8 * dtypes.itemsize(source)) - 1)}"
+                ),
+                dtype,
+                lanes,
+            )
         if op in ("shift_left", "shift_right"):
             return Value(self._shift(op, args, lanes, signed, k), dtype, lanes)
         if op == "abs":
