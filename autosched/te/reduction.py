@@ -159,8 +159,8 @@ def _known(name: str, doc: str) -> Callable[..., Expr]:
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = (
-        f"{doc} of `expr` over `axis` (one te.reduce_axis or a list) where `where` holds, combined\n"
-        "with `init` where that is given, a value that the other axes decide;\n\n"
+        f"{doc} of `expr` over `axis` (one te.reduce_axis or a list) where `where` holds,\n"
+        "combined with `init` where that is given, a value that the other axes decide;\n\n"
         f"or `te.{name}(a, b, ...)`, the operation on scalars.\n"
         "Raises TensorExprError on an axis that is none of te.reduce_axis, or given twice."
     )

@@ -12,6 +12,7 @@ from guarded import TARGETS, arguments, check, compiled, need_halves
 
 from autosched import te
 from autosched.codegen.build import generate_ir
+from autosched.codegen.llvm import elementary
 from autosched.codegen.llvm.math import MAX_ULP
 from autosched.errors import CodegenError
 from autosched.schedule import Schedule
@@ -24,6 +25,8 @@ from autosched.tir.operations import OPS
 Array = npt.NDArray[Any]
 FORMS = ("scalar", "vector")
 BOOL_OPS = ("add", "mul", "min", "max", "lt", "le", "gt", "ge", "eq", "ne", "and", "or", "not")
+ELEMENTARY = elementary.OPERATIONS
+"""Whose errors are measured in test_elementary.py."""
 FLOAT_ONLY = [name for name, row in OPS.items() if row.result == "float"]
 
 
@@ -68,7 +71,7 @@ def elementwise(function: Any, inputs: list[Array], target: str, **tolerance: An
 
 def tolerance_of(op: str, dtype: str) -> dict[str, float]:
     """What the vector mathematics promise, plus what NumPy's own may be off."""
-    if OPS[op].cost != "math" or op in ("floor", "ceil", "round"):
+    if OPS[op].cost != "math" or op in ("floor", "ceil", "round", "trunc"):
         return {}
     ulp, info = MAX_ULP.get(dtype, {}).get(op, 2.0) + 4, np.finfo(dtype)
     # NumPy's sigmoid overflows in exp(-x) before its own value does.
@@ -83,7 +86,11 @@ def dtypes_of(names: Any) -> list[Any]:
 
 
 CASES = [
-    pytest.param(op, dtype, marks=[pytest.mark.long] if dtype in dtypes.UNSIGNED[1:] else [])
+    pytest.param(
+        op,
+        dtype,
+        marks=[pytest.mark.long] if dtype in dtypes.UNSIGNED[1:] or op in ELEMENTARY else [],
+    )
     for op in OPS
     for dtype in dtypes.ARITHMETIC
     if op not in ("cast", "select", "if_then_else")
@@ -100,7 +107,7 @@ def test_operation(op: str, dtype: str, target: str) -> None:
     need_halves(target, dtype)
     values = edge_values(dtype)
     inputs = list(pairs(values)) if OPS[op].arity == 2 else [values]
-    if op in ("sin", "cos"):  # libm reduces huge arguments, NumPy its own way
+    if op in ("sin", "cos", "tan"):  # libm reduces huge arguments, NumPy its own way
         inputs = [np.where(np.abs(values) < 1000, values, values.dtype.type(1))]
     elementwise(lambda *x: ex.call(op, *x), inputs, target, **tolerance_of(op, dtype))
 

@@ -246,6 +246,10 @@ class Exprs:
             if dtype in dtypes.UNSIGNED:
                 return args[0]
             return f"{self.helpers.absolute(dtype)}({plain})", ATOM
+        if op in ("popcount", "clz"):
+            return f"{self.helpers.bit_count(op, dtype)}({plain})", ATOM
+        if op == "nextafter" and dtype == "float16":
+            raise CodegenError(f"nextafter of float16 has no code in {self.dialect.name}")
         if op == "sigmoid":
             return self._rounded(f"{self.helpers.sigmoid(dtype)}({plain})", dtype)
         if op not in OPS or not dtypes.is_float(dtype):

@@ -102,6 +102,17 @@ class Helpers:
             body = f"return ({t})(({u})b < {bits} ? a >> b : {out});"
         return self._define(f"{op}_{short(dtype)}", dtype, ("a", "b"), body)
 
+    def bit_count(self, op: str, dtype: str) -> str:
+        """`popcount` or `clz` of an integer, counted in 64 bits."""
+        t, bits = self.dialect.value_type(dtype), np.dtype(dtype).itemsize * 8
+        u = self.dialect.unsigned["int64"]
+        cuda = {"popcount": "__popcll", "clz": "__clzll"}
+        name = cuda[op] if self.dialect.shuffle else op
+        mask = "" if bits == 64 else f" & {(1 << bits) - 1}u"
+        beyond = f" - {64 - bits}" if op == "clz" and bits < 64 else ""
+        body = f"return ({t})((int){name}(({u})a{mask}){beyond});"
+        return self._define(f"{op}_{short(dtype)}", dtype, ("a",), body)
+
     def absolute(self, dtype: str) -> str:
         """The absolute value of an integer; the lowest stays what it is."""
         t = self.dialect.value_type(dtype)
