@@ -15,6 +15,7 @@ from autosched.checks import shown
 from autosched.errors import WorkloadError
 from autosched.integers import as_int
 from autosched.te import Tensor
+from autosched.te.tensor import Extent
 from autosched.tir import dtypes
 from autosched.tir.expr import Expr
 
@@ -73,13 +74,15 @@ def unique(x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     start = te.compute(
         (n,), lambda i: te.min(te.select(place[r] == i + 1, r, n - 1), axis=r), name="unique_start"
     )
-    values = te.compute((n,), lambda i: ordered[te.clamp_index(start[i], n)], name="unique_values")
+    values = te.compute(
+        (n,), lambda i: ordered[te.clamp_index(start[i], _size(n))], name="unique_values"
+    )
     counts = te.compute(
         (n,), lambda i: te.sum((place[k] == i + 1).astype("int64"), axis=k), name="unique_counts"
     )
     rank = _ranks(x, 0, False)
     inverse = te.compute(
-        (n,), lambda i: place[te.clamp_index(rank[i], n)] - 1, name="unique_inverse"
+        (n,), lambda i: place[te.clamp_index(rank[i], _size(n))] - 1, name="unique_inverse"
     )
     return values, inverse, counts, number
 
@@ -127,7 +130,7 @@ def scatter(
         )
 
         def chosen(*p: Any) -> Expr:
-            found = te.clamp_index(last(*p), updates.shape[at])
+            found = te.clamp_index(last(*p), _size(updates.shape[at]))
             return te.if_then_else(last(*p) >= 0, updates(*p[:at], found, *p[at + 1 :]), x(*p))
 
         out: Tensor = te.compute(x.shape, chosen, name="scatter")
@@ -153,6 +156,11 @@ SORTING: dict[str, Callable[..., Any]] = {
     f.__name__: f for f in (argsort, sort, topk, unique, scatter)
 }
 """By name."""
+
+
+def _size(extent: Extent) -> Any:
+    """An extent in an expression."""
+    return extent if isinstance(extent, int) else extent.to_expr()
 
 
 def _axis(what: str, x: Any, axis: Any) -> int:
@@ -203,7 +211,7 @@ def _taken(what: str, x: Tensor, order: Tensor, at: int) -> Tensor:
     """The elements of x at indices along an axis."""
     out: Tensor = te.compute(
         order.shape,
-        lambda *p: x(*p[:at], te.clamp_index(order(*p), x.shape[at]), *p[at + 1 :]),
+        lambda *p: x(*p[:at], te.clamp_index(order(*p), _size(x.shape[at])), *p[at + 1 :]),
         name=what,
     )
     return out

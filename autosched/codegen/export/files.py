@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
+import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,7 +23,11 @@ _WORDS = """
     aligned_alloc clock_gettime free memcpy memmove memset pthread_atfork pthread_create
     pthread_detach pthread_self pthread_sigmask sched_yield sigfillset syscall
 """
-_LIBC = frozenset(_WORDS.split())
+_MATH = """
+    acos acosh asin asinh atan atan2 atanh cos cosh erf exp exp10 exp2 expm1 fmod hypot log log10
+    log1p log2 pow sin sinh tan tanh
+"""
+_LIBC = frozenset(_WORDS.split()) | {f"{f}{end}" for f in _MATH.split() for end in ("", "f")}
 """What an object may leave to the C library."""
 
 _FORK_IR = """
@@ -69,7 +75,7 @@ def export(
     if place.suffix in _NOT_HERE:
         raise ArgumentError(
             f"export writes an object file and a header, not {place.suffix}: name {place.stem!r} "
-            f"or {place.stem + '.o'!r}; the header says how to make a library of them"
+            f"or {place.stem + '.o'!r}; export_library links a shared library"
         )
     file = place.stem if place.suffix == ".o" else place.name
     stem = re.sub(r"[^A-Za-z0-9_]", "_", file)
@@ -88,6 +94,23 @@ def export(
     except OSError as e:
         raise BuildError(f"cannot write {e.filename}: {e.strerror}") from e
     return done
+
+
+def export_library(path: str | os.PathLike[str], exported: Exported, cc: str = "cc") -> Path:
+    """Links an exported object to the shared library `path`, by the C compiler `cc`. Raises
+    BuildError where there is none, or it fails."""
+    place = Path(path_text("path", path, ArgumentError))
+    compiler = shutil.which(cc)
+    if compiler is None:
+        raise BuildError(
+            f"a shared library is linked by the C compiler, and there is no {cc} here: install "
+            f"one, give another by cc=, or link {exported.object} elsewhere"
+        )
+    words = [compiler, "-shared", "-Wl,-z,nodelete", str(exported.object), "-o", str(place)]
+    done = subprocess.run([*words, "-lpthread", "-lm"], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise BuildError(f"{compiler} cannot link {place}: {done.stderr.strip()}")
+    return place
 
 
 def _object(
