@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from autosched.graph.onnx_import import from_onnx as from_onnx
     from autosched.graph.onnx_import.skeleton import from_skeleton as from_skeleton
     from autosched.graph.onnx_import.skeleton import skeleton as skeleton
+    from autosched.graph.quantisation import QuantisedModel as QuantisedModel
+    from autosched.graph.quantisation import quantise as quantise
     from autosched.graph.saved import load as load
     from autosched.graph.strategies import Strategy as Strategy
     from autosched.graph.strategies import strategy as strategy
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
 
 _HOME = {
     "CompiledModel": "autosched.graph.model",
+    "QuantisedModel": "autosched.graph.quantisation",
     "Strategy": "autosched.graph.strategies",
     "Function": "autosched.graph.ir",
     "TunedModel": "autosched.tuning.model_result",
@@ -57,6 +60,7 @@ _HOME = {
     "load": "autosched.graph.saved",
     "lower": "autosched.graph.lowering",
     "module": "autosched.graph.builder",
+    "quantise": "autosched.graph.quantisation",
     "skeleton": "autosched.graph.onnx_import.skeleton",
     "strategy": "autosched.graph.strategies",
     "tune": "autosched.tuning.model_tuning",
