@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from autosched.graph import nn as nn
     from autosched.graph import op as op
     from autosched.graph import passes as passes
+    from autosched.graph import pattern as pattern
     from autosched.graph.builder import const as const
     from autosched.graph.builder import function as function
     from autosched.graph.builder import module as module
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from autosched.graph.onnx_import import from_onnx as from_onnx
     from autosched.graph.onnx_import.skeleton import from_skeleton as from_skeleton
     from autosched.graph.onnx_import.skeleton import skeleton as skeleton
+    from autosched.graph.rewriter import rewrite as rewrite
+    from autosched.graph.rewriter import rewrite_pass as rewrite_pass
     from autosched.graph.saved import load as load
     from autosched.graph.strategies import Strategy as Strategy
     from autosched.graph.strategies import strategy as strategy
@@ -57,13 +60,15 @@ _HOME = {
     "load": "autosched.graph.saved",
     "lower": "autosched.graph.lowering",
     "module": "autosched.graph.builder",
+    "rewrite": "autosched.graph.rewriter",
+    "rewrite_pass": "autosched.graph.rewriter",
     "skeleton": "autosched.graph.onnx_import.skeleton",
     "strategy": "autosched.graph.strategies",
     "tune": "autosched.tuning.model_tuning",
     "var": "autosched.graph.builder",
 }
 """Public name -> the module that defines it."""
-_PARTS = ("nn", "op", "passes")
+_PARTS = ("nn", "op", "passes", "pattern")
 
 __all__ = [*_HOME, *_PARTS]
 
