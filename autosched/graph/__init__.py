@@ -24,8 +24,11 @@ if TYPE_CHECKING:
     from autosched.graph.builder import function as function
     from autosched.graph.builder import module as module
     from autosched.graph.builder import var as var
+    from autosched.graph.errors import ExternalError as ExternalError
     from autosched.graph.errors import Unsupported as Unsupported
     from autosched.graph.evaluator import evaluate as evaluate
+    from autosched.graph.external import external_codegen as external_codegen
+    from autosched.graph.external_c import CSource as CSource
     from autosched.graph.ir import Function as Function
     from autosched.graph.ir import constants as constants
     from autosched.graph.lowering import lower as lower
@@ -33,6 +36,7 @@ if TYPE_CHECKING:
     from autosched.graph.onnx_import import from_onnx as from_onnx
     from autosched.graph.onnx_import.skeleton import from_skeleton as from_skeleton
     from autosched.graph.onnx_import.skeleton import skeleton as skeleton
+    from autosched.graph.regions import partition as partition
     from autosched.graph.rewriter import rewrite as rewrite
     from autosched.graph.rewriter import rewrite_pass as rewrite_pass
     from autosched.graph.saved import load as load
@@ -44,7 +48,9 @@ if TYPE_CHECKING:
     from autosched.tuning.model_tuning import tune as tune
 
 _HOME = {
+    "CSource": "autosched.graph.external_c",
     "CompiledModel": "autosched.graph.model",
+    "ExternalError": "autosched.graph.errors",
     "Strategy": "autosched.graph.strategies",
     "Function": "autosched.graph.ir",
     "TunedModel": "autosched.tuning.model_result",
@@ -53,6 +59,7 @@ _HOME = {
     "const": "autosched.graph.builder",
     "constants": "autosched.graph.ir",
     "evaluate": "autosched.graph.evaluator",
+    "external_codegen": "autosched.graph.external",
     "extract_tasks": "autosched.tuning.model_tasks",
     "from_onnx": "autosched.graph.onnx_import",
     "from_skeleton": "autosched.graph.onnx_import.skeleton",
@@ -60,6 +67,7 @@ _HOME = {
     "load": "autosched.graph.saved",
     "lower": "autosched.graph.lowering",
     "module": "autosched.graph.builder",
+    "partition": "autosched.graph.regions",
     "rewrite": "autosched.graph.rewriter",
     "rewrite_pass": "autosched.graph.rewriter",
     "skeleton": "autosched.graph.onnx_import.skeleton",

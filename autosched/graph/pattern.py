@@ -111,6 +111,7 @@ class Operation(Pattern):
     args: tuple[Argument, ...] | None = None
     attrs: tuple[tuple[str, Any], ...] = ()
     result: int = 0
+    condition: Callable[[Call], object] | None = None
 
     @property
     def parts(self) -> tuple[Pattern, ...]:
@@ -184,11 +185,12 @@ const = Constant()
 """Any constant; `const(1.0)`: one all of whose elements are that."""
 
 
-def op(name: str | None = None) -> Operation:
+def op(name: str | Callable[[Call], object] | None = None) -> Operation:
     """A call of the operator `name`, by ONNX's name, the one that Python code uses, or TVM's; of
-    any operator without a name. Raises WorkloadError for an operator that there is not."""
-    if name is None:
-        return Operation(None)
+    any operator without a name, or of those for whose `ir.Call` a function holds. Raises
+    WorkloadError for an operator that there is not."""
+    if name is None or callable(name):
+        return Operation(None, condition=name)
     name = text("the operator of a pattern", name, WorkloadError)
     row = by_python_name(name) or ops.find(NAMES.get(name, name))
     return Operation(row.name)
@@ -331,6 +333,8 @@ class Matcher:
             return
         call, callee = b.value, b.value.callee
         if p.operator is not None and callee != p.operator:
+            return
+        if p.condition is not None and not p.condition(call):
             return
         if p.result >= len(b.vars) or b.vars[p.result] is not a:
             return

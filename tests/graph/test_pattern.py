@@ -165,12 +165,12 @@ class Module:
     assert run.after.script().count("op.relu") == 1
 
 
-def test_a_chain_of_fifty_thousand_is_matched_and_rewritten():
+def test_a_chain_of_ten_thousand_is_matched_and_rewritten():
     from autosched.graph.ir import Binding, Body, Call, Function, Var
 
     x = Var("x", X.type)
     at_, out = x, []
-    for n in range(50_000):
+    for n in range(10_000):
         v = Var("y", X.type)
         out.append(Binding((v,), Call("Relu" if n % 2 else "Neg", (at_,))))
         at_ = v
@@ -178,7 +178,7 @@ def test_a_chain_of_fifty_thousand_is_matched_and_rewritten():
     made = graph.rewrite(
         graph.module(main=f), op("Relu")(op("Neg")(any.named("v"))), lambda m: o.abs(m["v"])
     )
-    assert len(made["main"].body.bindings) == 25_000
+    assert len(made["main"].body.bindings) == 5_000
 
 
 def test_wrong_patterns_and_rewritings_say_so():
