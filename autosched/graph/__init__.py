@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from autosched.graph.builder import function as function
     from autosched.graph.builder import module as module
     from autosched.graph.builder import var as var
+    from autosched.graph.differentiate import gradient as gradient
     from autosched.graph.errors import ExternalError as ExternalError
     from autosched.graph.errors import Unsupported as Unsupported
     from autosched.graph.evaluator import evaluate as evaluate
@@ -65,6 +66,7 @@ _HOME = {
     "from_skeleton": "autosched.graph.onnx_import.skeleton",
     "function": "autosched.graph.builder",
     "load": "autosched.graph.saved",
+    "gradient": "autosched.graph.differentiate",
     "lower": "autosched.graph.lowering",
     "module": "autosched.graph.builder",
     "partition": "autosched.graph.regions",
