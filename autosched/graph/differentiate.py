@@ -198,6 +198,10 @@ def _passed_back(
         perm = value.attr("perm") or tuple(range(len(t.known)))[::-1]
         order = [p % len(perm) for p in perm]
         return _call("Transpose", [first], perm=tuple(order.index(d) for d in range(len(order))))
+    if value.callee == "Conv" and n == 0 and first is not None:
+        made = _transposed(value, t, first, forward)
+        if made is not None:
+            return made
     args = [None if x is None else forward.value(x) for x in value.args]
     attrs = tuple((k, v) for k, v in value.attrs)
     return _call(
@@ -208,6 +212,35 @@ def _passed_back(
         inputs=len(args),
         results=len(given),
         attrs=attrs,
+    )
+
+
+def _transposed(value: Call, t: TensorType, given: Value, forward: _Forward) -> Value | None:
+    """What the data of a convolution gets back, by ConvTranspose, whose schedules are known to be
+    good; None where the padding is not written out."""
+    weight = value.args[1]
+    if value.attr("auto_pad", "NOTSET") != "NOTSET" or not t.is_static or weight is None:
+        return None
+    w = forward.value(weight)
+    rank = len(t.known) - 2
+    ones = (1,) * rank
+    strides, dilations = (value.attr(k) or ones for k in ("strides", "dilations"))
+    pads = value.attr("pads") or (0,) * (2 * rank)
+    extra = tuple(
+        int(n) - ((o - 1) * s + (k - 1) * d + 1 - before - after)
+        for n, o, s, k, d, before, after in zip(
+            t.known[2:], given.shape[2:], strides, w.shape[2:], dilations, pads[:rank],
+            pads[rank:], strict=True,
+        )
+    )  # fmt: skip
+    return _call(
+        "ConvTranspose",
+        [given, w],
+        strides=tuple(strides),
+        dilations=tuple(dilations),
+        pads=tuple(pads),
+        group=value.attr("group", 1),
+        output_padding=extra,
     )
 
 
