@@ -150,6 +150,7 @@ class Function(GraphFunction):
     """A function of the module, or a closure: then its body may use variables around it.
 
     Attributes: "primitive", True for what becomes one kernel (it only calls operators);
+    "compiler", the external code generator whose it is;
     "constants", the numbers of the parameters that every call gives constants.
     """
 
@@ -168,6 +169,11 @@ class Function(GraphFunction):
     def is_primitive(self) -> bool:
         """Whether it becomes one kernel."""
         return bool(self.attr("primitive", False))
+
+    @property
+    def is_external(self) -> bool:
+        """Whether an external code generator compiles it."""
+        return self.attr("compiler") is not None
 
     def attr(self, key: str, default: Attr = None) -> Attr:
         """An attribute."""
