@@ -30,6 +30,10 @@ if TYPE_CHECKING:
     from autosched.graph.evaluator import evaluate as evaluate
     from autosched.graph.external import external_codegen as external_codegen
     from autosched.graph.external_c import CSource as CSource
+    from autosched.graph.data import DataType as DataType
+    from autosched.graph.errors import Unsupported as Unsupported
+    from autosched.graph.evaluator import evaluate as evaluate
+    from autosched.graph.inference import check as check
     from autosched.graph.ir import Function as Function
     from autosched.graph.ir import constants as constants
     from autosched.graph.lowering import lower as lower
@@ -45,6 +49,9 @@ if TYPE_CHECKING:
     from autosched.graph.saved import load as load
     from autosched.graph.strategies import Strategy as Strategy
     from autosched.graph.strategies import strategy as strategy
+    from autosched.graph.values import Tagged as Tagged
+    from autosched.graph.values import from_list as from_list
+    from autosched.graph.values import to_list as to_list
     from autosched.tuning.graph import build as build
     from autosched.tuning.model_result import TunedModel as TunedModel
     from autosched.tuning.model_tasks import extract_tasks as extract_tasks
@@ -55,16 +62,20 @@ _HOME = {
     "CompiledModel": "autosched.graph.model",
     "QuantisedModel": "autosched.graph.quantisation",
     "ExternalError": "autosched.graph.errors",
+    "DataType": "autosched.graph.data",
     "Strategy": "autosched.graph.strategies",
     "Function": "autosched.graph.ir",
+    "Tagged": "autosched.graph.values",
     "TunedModel": "autosched.tuning.model_result",
     "Unsupported": "autosched.graph.errors",
     "build": "autosched.tuning.graph",
+    "check": "autosched.graph.inference",
     "const": "autosched.graph.builder",
     "constants": "autosched.graph.ir",
     "evaluate": "autosched.graph.evaluator",
     "external_codegen": "autosched.graph.external",
     "extract_tasks": "autosched.tuning.model_tasks",
+    "from_list": "autosched.graph.values",
     "from_onnx": "autosched.graph.onnx_import",
     "from_skeleton": "autosched.graph.onnx_import.skeleton",
     "function": "autosched.graph.builder",
@@ -78,6 +89,7 @@ _HOME = {
     "rewrite_pass": "autosched.graph.rewriter",
     "skeleton": "autosched.graph.onnx_import.skeleton",
     "strategy": "autosched.graph.strategies",
+    "to_list": "autosched.graph.values",
     "tune": "autosched.tuning.model_tuning",
     "var": "autosched.graph.builder",
 }
