@@ -22,7 +22,7 @@ STREAMED = frozenset({("POST", "/v1/records/import")})
 """(method, template) of routes that read their body part by part."""
 PATHS_KEPT = 1024
 """Paths whose routes are remembered."""
-QUERY_FIELDS = 100
+QUERY_FIELDS = 150
 """Fields of one query."""
 
 

@@ -9,6 +9,7 @@ from autosched.errors import ScheduleError
 from autosched.schedule.annotate import SCOPES
 from autosched.schedule.check import loop_vars, names, ordered_vars, refuse, require, required
 from autosched.schedule.compute import check_available, needed_ranges, written_axes
+from autosched.schedule.conflicts import check_written_first
 from autosched.schedule.kinds import check_kinds
 from autosched.schedule.layout import Layout, Packing, packing
 from autosched.schedule.place import (
@@ -108,6 +109,7 @@ def cache_read(
     position = child_with(children(changed, parent), [s.block for s in readers])[0]
     check_available(changed, Site(copier, shared), parent, position, what)
     result = insert(changed, parent, position, nest(copier, ranges, guards, outer))
+    check_written_first(result, [old], what)
     check_kinds(result, func)
     return result, name
 

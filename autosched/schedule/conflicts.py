@@ -8,10 +8,20 @@ from autosched.errors import NotBatchable, ScheduleError
 from autosched.schedule.check import is_array, names, refuse
 from autosched.schedule.recurrence import is_step, same_iteration
 from autosched.tir.expr import Var
-from autosched.tir.nodes import Access, Buffer, PrimFunc, Site, kind_vars, sites, writers_of
-from autosched.tir.region import users_of
+from autosched.tir.nodes import (
+    Access,
+    Buffer,
+    PrimFunc,
+    Site,
+    kind_vars,
+    readers_of,
+    sites,
+    writers_of,
+)
+from autosched.tir.region import common_loops, users_of
 from autosched.tir.touch import Touch
 from autosched.tir.verify_races import never_meet
+from autosched.tir.verify_reads import early_reads
 
 Named = tuple[Site, Access]
 """A block and one of its accesses."""
@@ -115,6 +125,27 @@ def check_complete_inputs(func: PrimFunc, site: Site, what: str) -> None:
                     f"reduction axis of {writer.block.name}: what it reads there is not complete, "
                     "and it has to stay"
                 )
+
+
+def check_written_first(func: PrimFunc, buffers: Sequence[Buffer], what: str) -> None:
+    """Raise ScheduleError if an element of one of `buffers` is read in a nest before the nest
+    writes it: what the rule `by_then` of the verifier refuses."""
+    shared = [
+        (writer, reader, buffer)
+        for buffer in buffers
+        for writer in writers_of(func, buffer)
+        for reader in readers_of(func, buffer)
+        if writer.block is not reader.block and common_loops([writer, reader])
+    ]
+    for writer, reader, buffer in shared:
+        if any(is_array(n) for s in (writer, reader) for n in s.extents().values()):
+            raise NotBatchable(
+                f"{what}: whether {writer.block.name} writes elements of {buffer.name} before "
+                f"{reader.block.name} reads them may differ by candidate"
+            )
+    if shared:
+        for fault in early_reads(func, {buffer.name for _, _, buffer in shared}):
+            refuse(f"{what}: {fault.message}")
 
 
 def blocks_between(func: PrimFunc, site: Site, depth: int) -> list[Site]:

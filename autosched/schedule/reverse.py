@@ -18,7 +18,7 @@ from autosched.schedule.check import (
     required,
     show,
 )
-from autosched.schedule.conflicts import check_complete_inputs
+from autosched.schedule.conflicts import check_complete_inputs, check_written_first
 from autosched.schedule.kinds import check_kinds
 from autosched.schedule.place import child_with, full, guards_of, insert, nest
 from autosched.tir.affine import Affine, Digit, Extents, Int, always, imax, same_int
@@ -99,6 +99,7 @@ def reverse_compute_at(func: PrimFunc, block: str, loop: Var) -> PrimFunc:
     _check_reads(site.block, ranges, producers, path, outer, what)
     node = nest(site.block, ranges, guards, outer)
     result = insert(bare, loop, position, node)
+    check_written_first(result, [a.buffer for a in site.block.writes], what)
     check_kinds(result, func)
     return result
 

@@ -8,7 +8,8 @@ lives, and no later in the order of the others.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from functools import partial
 from math import prod
 
 import numpy as np
@@ -41,12 +42,17 @@ def by_then(func: PrimFunc) -> Iterator[Fault]:
         yield from at_instance(func, _by_then)
 
 
+def early_reads(func: PrimFunc, buffers: Collection[str]) -> Iterator[Fault]:
+    """The faults of `by_then` at reads of these buffers, given by name."""
+    yield from at_instance(func, partial(_by_then, only=buffers))
+
+
 def _has_shared_nest(func: PrimFunc) -> bool:
     outermost = [s.loops[0] for s in sites(func) if s.loops]
     return len({id(x) for x in outermost}) < len(outermost)
 
 
-def _by_then(func: PrimFunc) -> Iterator[Fault]:
+def _by_then(func: PrimFunc, only: Collection[str] | None = None) -> Iterator[Fault]:
     every = list(sites(func))
     writers: dict[Buffer, list[tuple[int, Touch]]] = {}
     for place, site in enumerate(every):
@@ -59,6 +65,8 @@ def _by_then(func: PrimFunc) -> Iterator[Fault]:
             continue  # see `verify_order.order`
         for k in sorted({k for e in block.body for k in unguarded(e)}):
             access = block.reads[k]
+            if only is not None and access.buffer.name not in only:
+                continue
             found = writers.get(access.buffer, [])
             if not any(common_loops([w.site, site]) for _, w in found):
                 continue

@@ -65,7 +65,7 @@ def test_random_schedules(
     compare(program, trace, sizes, seed)
 
 
-MANY = Budget(600)
+MANY = Budget(240)
 
 
 @pytest.mark.long

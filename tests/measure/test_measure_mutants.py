@@ -27,7 +27,8 @@ PROGRAMS: dict[str, tuple[str, tuple[object, ...]]] = {
     "max_pool2d": ("max_pool2d", (6, 7, 5, 3, 2, 1)),
     "softmax": ("softmax", (6, 37)),
     "layer_norm": ("layer_norm", (5, 29)),
-    "argmax": ("argmax", (7, 19)),
+    # Many rows: a candidate that leaves columns out is wrong in a row only where the largest is.
+    "argmax": ("argmax", (256, 19)),
     "cumsum": ("cumsum", (11, 18)),
 }
 

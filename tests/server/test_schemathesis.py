@@ -99,9 +99,7 @@ def test_some_hundred_requests(tmp_path: Path) -> None:
 
 @pytest.mark.long
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("seed", [2, 3, 4])
-def test_ten_thousand_requests(tmp_path: Path, seed: int) -> None:
-    """A third of them each."""
-    found = run(tmp_path, "--max-examples", "170", seed=seed)
-    assert found.total() >= 3_400
+def test_ten_thousand_requests(tmp_path: Path) -> None:
+    found = run(tmp_path, "--max-examples", "180", seed=2)
+    assert found.total() >= 8_000
     assert found["5xx"] == 0
