@@ -45,7 +45,7 @@ def gradient(function: Function, wrt: Sequence[str] | None = None, seeds: bool =
         raise WorkloadError(f"{function.name} has no floating-point result to differentiate")
     for n in floats:
         a = function.body.results[n]
-        t = a.type  # type: ignore[union-attr]
+        t = a.type
         assert isinstance(t, TensorType)
         if seeds:
             name = a.name if isinstance(a, Var) else f"result{n}"

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from autosched.ops.conv import (
+from autosched.ops.convolution import (
     conv1d,
     conv2d,
     conv2d_bias_relu,
