@@ -152,16 +152,16 @@ class Body:
 @dataclass(frozen=True, eq=False)
 class Function(GraphFunction):
     """A function of the module, or a closure: then its body may use variables around it, and the
-        variable that it is bound to.
+    variable that it is bound to.
 
-        Attributes: "primitive", True for what becomes one kernel (it only calls operators);
-    <<<<<<< HEAD
-        "compiler", the external code generator whose it is;
-        "constants", the numbers of the parameters that every call gives constants.
-    =======
-        "constants", the numbers of the parameters that every call gives constants; "types", the names
-        of the type parameters.
-    >>>>>>> h-lang
+    Attributes: "primitive", True for what becomes one kernel (it only calls operators);
+<<<<<<< HEAD
+    "compiler", the external code generator whose it is;
+    "constants", the numbers of the parameters that every call gives constants.
+=======
+    "constants", the numbers of the parameters that every call gives constants; "types", the names
+    of the type parameters.
+>>>>>>> h-lang
     """
 
     name: str

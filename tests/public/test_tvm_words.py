@@ -91,6 +91,7 @@ def test_nothing_is_measured_for_0_trials() -> None:
         assert chosen is not None or sch.trace
 
 
+@pytest.mark.long
 def test_runs_with_real_data_are_recorded(tmp_path: Path) -> None:
     log, copy = tmp_path / "log.json", tmp_path / "copy.json"
     rows = np.full(32, 7)

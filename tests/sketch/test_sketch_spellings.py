@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pytest
 
 import autosched as at
 from autosched import ops, te
@@ -263,9 +264,16 @@ WORKLOADS: dict[str, Callable[[bool], list[te.Tensor]]] = {
 }
 
 
-def test_two_spellings_have_one_space() -> None:
+QUICK = ("matmul", "contraction of two", "product in a stage", "padded conv2d", "sums of columns")
+
+
+@pytest.mark.parametrize(
+    "names", [QUICK, pytest.param(tuple(WORKLOADS), marks=pytest.mark.long)], ids=["quick", "all"]
+)
+def test_two_spellings_have_one_space(names: tuple[str, ...]) -> None:
     assert len(WORKLOADS) == 20
-    for name, make in WORKLOADS.items():
+    for name in names:
+        make = WORKLOADS[name]
         (first, found), (second, other) = (
             sketches(te.create_prim_func(make(turned)), CPU) for turned in (False, True)
         )
@@ -273,6 +281,7 @@ def test_two_spellings_have_one_space() -> None:
         assert found == other, name
 
 
+@pytest.mark.long
 def test_two_spellings_have_one_space_on_gpus() -> None:
     """The same decisions with the same values; only the copies of two operands to shared memory
     stand in the order of the factors."""
@@ -307,6 +316,7 @@ def test_the_library_is_taken_as_it_is_written() -> None:
         assert not schedule.trace.steps
 
 
+@pytest.mark.long
 def test_a_turned_convolution_computes_the_same() -> None:
     """The reordered axes are replayed on the program as it was written."""
     func = te.create_prim_func(padded(True))
