@@ -13,7 +13,7 @@ from typing import Any
 
 from autosched import te
 from autosched.checks import shown
-from autosched.errors import WorkloadError
+from autosched.errors import AutoschedError, WorkloadError
 from autosched.graph.ops import OPERATORS as DEFINED
 from autosched.graph.ops.registry import Operator, named, python_name
 from autosched.graph.ops.tensors import View, constant
@@ -74,9 +74,12 @@ def _applied(name: str, row: Operator, tensors: Sequence[Any], attrs: Mapping[st
     assert row.compute is not None
     try:
         made = row.compute(*given, **attrs)
-    except TypeError as error:
+    except AutoschedError:
+        raise
+    except Exception as error:
         raise WorkloadError(
-            f"the operator {name} does not take {len(given)} tensors: {error}"
+            f"the operator {name} does not take {len(given)} tensors of the shapes "
+            f"{', '.join(str(getattr(t, 'shape', None)) for t in given)}: {error}"
         ) from error
     return tuple(map(_whole, made)) if isinstance(made, (tuple, list)) else _whole(made)
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import builtins
 from collections.abc import Callable
 
+from autosched.checks import shown
 from autosched.errors import TensorExprError
+from autosched.integers import as_int
 from autosched.tir import dtypes
 from autosched.tir import expr as ex
 from autosched.tir.expr import Const, Expr, ExprLike, Scalar
@@ -188,12 +190,14 @@ def _truncated(x: ExprLike, y: ExprLike) -> tuple[Expr, Expr]:
 
 def ceildiv(x: ExprLike, y: ExprLike) -> Expr:
     """The quotient of integers, rounded to plus infinity; y is positive."""
-    return ex.apply(
-        lambda a, b: ex.binary("floordiv", ex.binary("add", a, ex.binary("sub", b, 1)), b),
-        "ceildiv",
-        x,
-        y,
-    )
+    return ex.apply(_rounded_up, "ceildiv", x, y)
+
+
+def _rounded_up(x: ExprLike, y: ExprLike) -> Expr:
+    a, b = ex.matched("ceildiv", x, y)
+    if not dtypes.is_int(a.dtype):
+        raise TensorExprError(f"te.ceildiv takes integers, found {a.dtype}")
+    return (a + (b - 1)) // b
 
 
 indexdiv = floordiv
@@ -238,6 +242,12 @@ def _scaled(x: ExprLike, n: ExprLike) -> Expr:
 def q_multiply_shift(x: ExprLike, y: ExprLike, q: int, s: int) -> Expr:
     """The fixed-point product of int32: round(x * y * 2^(s - q)), halves up, y having `q`
     fractional bits."""
+    for name, value, least in (("q", q, 0), ("s", s, -62)):
+        number = as_int(value)
+        if number is None or not least <= number <= 62:
+            raise TensorExprError(
+                f"{name} of q_multiply_shift is {shown(value)}; expected an int from {least} to 62"
+            )
     left, right = builtins.max(s, 0), builtins.max(-s, 0)
     shift = q + right
 
