@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from autosched import auto_scheduler as auto_scheduler
     from autosched import graph as graph
     from autosched import ops as ops
     from autosched import passes as passes
@@ -77,7 +78,7 @@ _HOME = {
     "register_workload": "autosched.workloads",
 }
 """Public name -> the module that defines it."""
-_SUBPACKAGES = ("graph", "ops", "passes", "te")
+_SUBPACKAGES = ("auto_scheduler", "graph", "ops", "passes", "te")
 
 __all__ = [*_HOME, *_SUBPACKAGES]
 

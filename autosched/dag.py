@@ -11,9 +11,10 @@ The sketch rules ask this class and nothing else about the computation.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from autosched.errors import ScheduleError
 from autosched.tir import dtypes
@@ -36,7 +37,9 @@ from autosched.tir.operations import OPS
 from autosched.tir.scatter import deciding
 
 EXPENSIVE = frozenset(
-    {"exp", "log", "pow", "tanh", "erf", "sigmoid", "sin", "cos", "sqrt", "rsqrt"}
+    name
+    for name, row in OPS.items()
+    if row.cost == "math" and name not in ("floor", "ceil", "round", "trunc")
 )
 """Operations worth more than a load and a store: a block that has one is not inlined everywhere."""
 
@@ -117,10 +120,16 @@ class BlockInfo:
 class ComputeDAG:
     """Blocks of `func` with their producers, consumers and analysis.
 
-    `func` may be scheduled; block names must be unique. Raises VerifyError if they are not.
+    `func` may be scheduled; block names must be unique. A list of tensors stands for the function
+    that `te.create_prim_func` makes of it. Raises VerifyError if names are not unique.
     """
 
-    def __init__(self, func: PrimFunc) -> None:
+    def __init__(self, func: PrimFunc | Sequence[Any]) -> None:
+        if isinstance(func, (list, tuple)):
+            from autosched.te.prim_func import create_prim_func
+
+            func = create_prim_func(func)
+        assert isinstance(func, PrimFunc)
         self.func = func
         self.blocks: tuple[Block, ...] = tuple(s.block for s in sites(func))
         self.index: dict[str, int] = block_index(func)

@@ -6,9 +6,10 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard, Union, get_args, overload
 
-from autosched.checks import choice, instance, shown, text
+from autosched.checks import choice, instance, path_text, shown, text
 from autosched.codegen.artifact import Artifact
 from autosched.codegen.build import Level, generate_ir
 from autosched.dispatch import chosen
@@ -235,6 +236,13 @@ class BuiltFunction:
         """
         return _export(path, {f.name: f for f in (self, *self.preparers.values())}, prefix)
 
+    def export_library(
+        self, path: str | os.PathLike[str], *, prefix: str = "", cc: str = "cc"
+    ) -> Path:
+        """Write the shared library `path` (`x.so`), and beside it what `export` writes. Raises
+        BuildError where there is no C compiler `cc` to link with."""
+        return _export_library(path, self, prefix, cc)
+
 
 class BuiltModule(Mapping[str, BuiltFunction]):
     """The compiled functions of a module, by name: `built["scale"](a, b)`."""
@@ -266,6 +274,21 @@ class BuiltModule(Mapping[str, BuiltFunction]):
     def export(self, path: str | os.PathLike[str], *, prefix: str = "") -> Exported:
         """Write PATH.o and PATH.h with all functions; see `BuiltFunction.export`."""
         return _export(path, self._functions, prefix)
+
+    def export_library(
+        self, path: str | os.PathLike[str], *, prefix: str = "", cc: str = "cc"
+    ) -> Path:
+        """Write the shared library `path` with all functions; see `BuiltFunction`."""
+        return _export_library(path, self, prefix, cc)
+
+
+def _export_library(
+    path: str | os.PathLike[str], built: BuiltFunction | BuiltModule, prefix: str, cc: str
+) -> Path:
+    from autosched.codegen.export.files import export_library
+
+    place = Path(path_text("path", path, ArgumentError))
+    return export_library(place, built.export(place.with_suffix(""), prefix=prefix), cc)
 
 
 def _export(
@@ -310,7 +333,8 @@ def build(
     compile_only: bool = False,
     layout_rewrite: LayoutRewriteOption | None = None,
 ) -> BuiltFunction | BuiltModule:
-    """Compile a scheduled program for `target` (default: this machine).
+    """Compile a scheduled program for `target` (default: `Target.current()`, this machine unless
+    within `with target:`).
 
     A schedule, a function, or a module with one function gives a BuiltFunction; a module with
     several a BuiltModule, which has one of each name. For a GPU it is a
@@ -329,7 +353,7 @@ def build(
             f"args are the parameters of a stage view, found {str(args)!r}; a target is given by "
             "name: build(program, target=...)"
         )
-    where = Target("llvm" if target is None else target)
+    where = Target.current() if target is None else Target(target)
     level = choice("level", level, get_args(Level), ArgumentError)  # type: ignore[assignment]
     instance("compile_only", compile_only, bool, "True or False", ArgumentError)
     kinds = (LayoutRewriteOption, type(None))

@@ -12,13 +12,16 @@ import os
 import platform
 import re
 from collections.abc import Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from typing import Union
 
 from autosched import gpu_target
 from autosched.errors import TargetError
+from autosched.target_tags import CPU_ALIASES, TAGS
 
 KINDS = ("llvm", "cuda", "opencl")
 
@@ -58,6 +61,9 @@ CPUS = {"x86_64": tuple(_X86_CPUS.split()), "aarch64": tuple(_ARM_CPUS.split())}
 _DEFAULT_CPU = {"x86_64": "x86-64", "aarch64": "generic"}
 _ALIASES = {"amd64": "x86_64", "arm64": "aarch64"}
 _OPTIONS = ("mcpu", "mattr", "mtriple", "num-cores")
+_WITHOUT_MEANING = ("device", "keys", "libs", "model")
+"""Options of TVM's targets that choose among its templates and libraries: taken and dropped."""
+_current: ContextVar[tuple[Target, ...]] = ContextVar("autosched_target", default=())
 _FEATURE = re.compile(r"[+-][\w.-]+")
 _USAGE = 'expected e.g. "llvm" (this host) or "llvm -mcpu=x86-64-v3 -num-cores=2"'
 
@@ -67,7 +73,8 @@ class Target:
     """An instruction set and the number of threads that code for it may use, or a GPU.
 
     `Target("cuda -arch=sm_90")` and `Target("opencl")` are GPUs: see `autosched.gpu_target`; what
-    is said of CPUs here has no meaning for them. `Target("llvm")` is this host. Options: `-mcpu=`
+    is said of CPUs here has no meaning for them. A tag, such as "nvidia/tesla-t4", stands for the
+    text in `target_tags.TAGS`. `Target("llvm")` is this host. Options: `-mcpu=`
     (an LLVM CPU name), `-mattr=` (features, `+avx2,-fma`), `-mtriple=` (default: this host's),
     `-num-cores=` (default: the cores that this process may use). Hashable; equal if all five
     fields are. Raises TargetError.
@@ -87,6 +94,21 @@ class Target:
         names = ("kind", "mcpu", "mattr", "triple", "num_cores")
         for name, value in zip(names, fields, strict=True):
             object.__setattr__(self, name, value)
+
+    @staticmethod
+    def current() -> Target:
+        """The target of the innermost `with target:` around the call, else this host."""
+        entered = _current.get()
+        return entered[-1] if entered else Target("llvm")
+
+    def __enter__(self) -> Target:
+        """`with Target(…):` it is what `at.build`, `at.SearchTask` and their like take where none
+        is given."""
+        _current.set((*_current.get(), self))
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        _current.set(_current.get()[:-1])
 
     @property
     def is_gpu(self) -> bool:
@@ -181,9 +203,16 @@ def _parse(text: str) -> tuple[str, str, str, str, int]:
     words = text.split()
     if not words:
         raise TargetError(f"the target is empty; {_USAGE}")
+    if words[0] in TAGS:
+        words = [*TAGS[words[0]].split(), *words[1:]]
     kind = words[0]
     if kind not in KINDS:
-        raise TargetError(f"unknown target kind {kind!r} in {text!r}; known: {', '.join(KINDS)}")
+        near = ", ".join(get_close_matches(kind, TAGS, 3))
+        hint = f", and tags such as {near}" if near else ""
+        raise TargetError(
+            f"unknown target kind {kind!r} in {text!r}; known: {', '.join(KINDS)}{hint}"
+        )
+    words = [w for w in words if w.lstrip("-").partition("=")[0] not in _WITHOUT_MEANING]
     if kind != "llvm":
         known = gpu_target.options(kind)
         return kind, *gpu_target.fields(kind, _options(words[1:], text, known)), "", 1
@@ -192,6 +221,7 @@ def _parse(text: str) -> tuple[str, str, str, str, int]:
     triple = options.get("mtriple", host_triple)
     arch = _arch(triple)
     mcpu = options.get("mcpu")
+    mcpu = CPU_ALIASES.get(mcpu or "", mcpu)
     attributes = options.get("mattr", "")
     if mcpu is None and triple == host_triple:
         mcpu, attributes = host_cpu, options.get("mattr", host_attributes)

@@ -28,7 +28,7 @@ MAY_IMPORT = {
     },
 }  # fmt: skip
 """Part -> the parts that it may import from."""
-OUTWARD = {"autosched", "autosched.graph"}
+OUTWARD = {"autosched", "autosched.auto_scheduler", "autosched.graph"}
 """Modules that hand out names of outer parts lazily, inside `__getattr__`."""
 
 

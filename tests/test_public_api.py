@@ -22,7 +22,7 @@ def words(text: str) -> list[str]:
 TOP = words(
     """
     ApplyHistoryBest AutoschedError ClusterPool HardwareParams IRModule LocalBuilder LocalPool
-    LocalRunner
+    LocalRunner auto_scheduler
     PreloadCustomSketchRule PreloadMeasuredStates RandomModel RecordReader RecordToFile
     RecordToStore Schedule
     SearchTask SketchPolicy Target graph TaskScheduler TensorIntrin TuningOptions XGBModel build

@@ -155,6 +155,7 @@ class Function(GraphFunction):
     variable that it is bound to.
 
     Attributes: "primitive", True for what becomes one kernel (it only calls operators);
+    "compiler", the external code generator whose it is;
     "constants", the numbers of the parameters that every call gives constants; "types", the names
     of the type parameters.
     """
@@ -174,6 +175,11 @@ class Function(GraphFunction):
     def is_primitive(self) -> bool:
         """Whether it becomes one kernel."""
         return bool(self.attr("primitive", False))
+
+    @property
+    def is_external(self) -> bool:
+        """Whether an external code generator compiles it."""
+        return self.attr("compiler") is not None
 
     def attr(self, key: str, default: Attr = None) -> Attr:
         """An attribute."""

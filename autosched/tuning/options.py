@@ -23,7 +23,7 @@ class TuningOptions:
     """Options of one `SearchTask.tune` call.
 
     - `num_measure_trials`: candidates to measure in this call; with `resume` the total of the job.
-      Baselines are measured besides and are not trials.
+      Baselines are measured besides and are not trials. 0 measures nothing, for `auto_schedule`.
     - `early_stopping`: stop when this many trials in a row brought no better program. In a job
       that had ended and is resumed, trials count from there; one that was killed counts on.
     - `num_measures_per_round`: candidates proposed and measured at a time; the search learns
@@ -57,7 +57,7 @@ class TuningOptions:
         settle(
             self,
             TuningError,
-            num_measure_trials=1,
+            num_measure_trials=0,
             early_stopping=1,
             num_measures_per_round=1,
             finalists=1,
@@ -113,4 +113,9 @@ def checked(options: TuningOptions | None) -> TuningOptions:
     """The options of a run, the default ones for None. Raises TuningError for what is none."""
     expected = "TuningOptions, such as TuningOptions(num_measure_trials=64)"
     instance("tune_option", options, (TuningOptions, type(None)), expected, TuningError)
+    if options is not None and options.num_measure_trials == 0:
+        raise TuningError(
+            "num_measure_trials is 0: nothing would be measured; expected at least 1. For what the "
+            "cost model ranks first, unmeasured: autosched.auto_scheduler.auto_schedule(task)"
+        )
     return options or TuningOptions()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, Union
 
@@ -37,13 +37,16 @@ _made: dict[str, _Source] = {}
 class SearchTask:
     """A workload to tune.
 
-    Give `func` with `args`, `prim_func`, or the `workload_key` of a task made before in this
-    process; beside one of the others, a key says which workload it must be. `func` is a function
-    that returns tensors, a name under which one was registered, a name of the operator library, or
-    "file.py:function". `target` is a Target or its text; "llvm" is this machine, its features
-    recorded, and `hardware_params` are figures that replace the target's. `layout_rewrite_option`
-    (default: INSERT_TRANSFORM_STAGE) says what may be done with weights whose layout is free; under
-    another option the workload is another one, with a key and records of its own.
+    Give `func` with `args`, `prim_func`, the `compute_dag` of one, or the `workload_key` of a task
+    made before in this process; beside one of the others, a key says which workload it must be.
+    `func` is a function that returns tensors, a name under which one was registered, a name of the
+    operator library, or "file.py:function". `target` is a Target or its text (default:
+    `Target.current()`); "llvm" is this machine, its features recorded, and `hardware_params` are
+    figures that replace the target's. `layout_rewrite_option` (default: INSERT_TRANSFORM_STAGE)
+    says what may be done with weights whose layout is free; under another option the workload is
+    another one, with a key and records of its own. `task_inputs` are arrays for inputs, by
+    parameter name, that a local pool measures with in the place of random ones: real indices or
+    masks. They hold for the workload in this process until others are given.
 
     Raises WorkloadError for a workload that does not exist, wrong arguments or symbolic sizes,
     VerifyError for a prim_func that breaks a rule of the loop IR, TargetError for the target,
@@ -57,12 +60,20 @@ class SearchTask:
         *,
         workload_key: str | None = None,
         prim_func: PrimFunc | None = None,
-        target: Target | str = "llvm",
+        compute_dag: ComputeDAG | None = None,
+        target: Target | str | None = None,
         hardware_params: HardwareParams | None = None,
         layout_rewrite_option: LayoutRewriteOption | None = None,
+        task_inputs: Mapping[str, Any] | None = None,
         desc: str = "",
     ) -> None:
         from autosched.workloads import check_args, get_workload, prim_func_of, workload_name
+
+        if compute_dag is not None:
+            instance("compute_dag", compute_dag, ComputeDAG, "a ComputeDAG", TuningError)
+            if prim_func is not None:
+                raise WorkloadError("give the compute_dag or its prim_func, not both")
+            prim_func = compute_dag.func
 
         if workload_key is not None:
             workload_key = text("workload_key", workload_key, WorkloadError)
@@ -107,7 +118,7 @@ class SearchTask:
                 TuningError,
             )
             self.prim_func = with_option(self.prim_func, layout_rewrite_option)
-        self.target = target if isinstance(target, Target) else Target(target)
+        self.target = Target.current() if target is None else Target(target)
         if hardware_params is not None:
             instance(
                 "hardware_params", hardware_params, HardwareParams, "HardwareParams", TuningError
@@ -121,6 +132,10 @@ class SearchTask:
                 f"{self.title} is workload {self.workload_key}, not {workload_key}; leave the key "
                 "out, or give the function, arguments and layout_rewrite_option that it belongs to"
             )
+        if task_inputs is not None:
+            from measure.verify.given import give_inputs
+
+            give_inputs(self.workload_key, self.prim_func, task_inputs)
         _made[self.workload_key] = (self.func, self.args, self.name, self.prim_func)
 
     @property
@@ -193,6 +208,11 @@ class SearchTask:
 
     def _best(self, records: RecordsLike) -> tuple[Schedule, Record]:
         return best_schedule(self.prim_func, records, self.workload_key, str(self.target))
+
+
+def task_of_key(key: str) -> SearchTask | None:
+    """The task of a key as one was made before in this process; None if none was."""
+    return SearchTask(workload_key=key) if key in _made else None
 
 
 def _of_key(key: str, args: Sequence[Any]) -> _Source:

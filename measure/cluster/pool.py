@@ -37,6 +37,7 @@ from measure.cluster.wire import (
 from measure.devices import Device
 from measure.pool import OnResults
 from measure.status import Distribution, MeasureResult, Status
+from measure.verify.given import given_inputs
 
 SETTLE_SECONDS = 1.5
 """For how long after the first device others are waited for, before one kind is chosen."""
@@ -166,6 +167,11 @@ class ClusterPool(Closing):
 
     def open_job(self, func: PrimFunc, seed: int | None = None) -> ClusterJob:
         """See `Pool.open_job`: one of the devices does it, to see that it can be done."""
+        if given_inputs(workload_key(func)):
+            raise MeasureError(
+                f"{func.name} was given task_inputs, which stay in this process; a cluster's "
+                "workers make their own: measure in a local pool, or give none"
+            )
         spec = {
             "key": uuid.uuid4().hex,
             "script": func.script(),

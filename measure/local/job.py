@@ -15,6 +15,7 @@ from autosched.tir.nodes import PrimFunc
 from measure.local.build import BuildReply
 from measure.local.runner import JobSpec
 from measure.status import MeasureResult, Status
+from measure.verify.given import given_inputs
 from measure.verify.inputs import RECIPES, Recipe, input_specs, recipes_of
 from measure.verify.verification import tolerance_of
 
@@ -61,12 +62,16 @@ def prepare(job: Job, slot: Slot, reference: BuildReply, baseline: BuildReply) -
         error = reference.error or baseline.error
         raise MeasureError(f"the untransformed {job.func.name} does not build: {error}")
     params = maker.given
+    key = workload_key(job.func)
+    given = given_inputs(key)
     job.spec = JobSpec(
         key=job.key,
-        workload=workload_key(job.func),
+        workload=key,
         seed=job.seed,
         params=params,
-        inputs=input_specs(job.func, params),
+        inputs=tuple(
+            replace(spec, given=spec.param.name in given) for spec in input_specs(job.func, params)
+        ),
         tolerance=tolerance_of(job.func),
         threads=slot.host_threads,
         where=slot.where,
@@ -88,6 +93,9 @@ def prepare(job: Job, slot: Slot, reference: BuildReply, baseline: BuildReply) -
         raise MeasureError(f"no memory for the arrays of {job.func.name}: {e}") from e
     try:
         os.ftruncate(job.fd, job.spec.size)
+        for offset, param in zip(job.spec.offsets, params, strict=True):
+            if param.name in given:
+                _write(job.fd, given[param.name].tobytes(), offset)
         _make_reference(job, slot, maker)
         examined = slot.examine(job)
         if examined.fault:
@@ -110,6 +118,14 @@ def prepare(job: Job, slot: Slot, reference: BuildReply, baseline: BuildReply) -
     except BaseException:
         job.close()
         raise
+
+
+def _write(fd: int, data: bytes, offset: int) -> None:
+    """All of `data` at an offset. Nothing is mapped here: a mapping would keep the file from being
+    sealed."""
+    while data:
+        done = os.pwrite(fd, data, offset)
+        data, offset = data[done:], offset + done
 
 
 def _make_reference(job: Job, slot: Slot, artifact: Artifact) -> None:

@@ -229,7 +229,8 @@ class MakeReference(Request[ReferenceReply]):
         values = views(job, fds[0], writable=True)
         places = [n for n, p in enumerate(job.params) if not p.written]
         for place, spec in zip(places, job.inputs, strict=True):
-            fill(values[place], spec, self.recipe, job.workload, job.seed, place)
+            if not spec.given:
+                fill(values[place], spec, self.recipe, job.workload, job.seed, place)
         memory = [Guarded(p.name, param_bytes(p)) for p in job.params]
         for guarded, value, param in zip(memory, values, job.params, strict=True):
             guarded.poison()

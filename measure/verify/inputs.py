@@ -57,10 +57,11 @@ def recipes_of(func: PrimFunc) -> tuple[Recipe, ...]:
 
 @dataclass(frozen=True)
 class InputSpec:
-    """What an input may hold. `limit`: it holds indices, in [0, limit)."""
+    """What an input may hold. `limit`: it holds indices, in [0, limit). `given`: what is there."""
 
     param: Param
     limit: int | None = None
+    given: bool = False
 
 
 def input_specs(func: PrimFunc, params: Sequence[Param]) -> tuple[InputSpec, ...]:

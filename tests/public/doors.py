@@ -153,6 +153,20 @@ for n in ("all", "any"):
     door(f"te.{n}")(lambda n=n: (getattr(te, n), element() > 0, element() > 1))
 for n in ("bitwise_and", "bitwise_or", "bitwise_xor", "shift_left", "shift_right"):
     door(f"te.{n}")(lambda n=n: (getattr(te, n), te.const(7), te.const(2)))
+for n in ("div", "truncdiv", "truncmod", "ceildiv", "indexdiv", "indexmod"):
+    door(f"te.{n}")(lambda n=n: (getattr(te, n), te.const(7), te.const(2)))
+for n in ("popcount", "clz"):
+    door(f"te.{n}")(lambda n=n: (getattr(te, n), te.const(7)))
+for n in ("atan2", "hypot", "fmod", "copysign", "nextafter"):
+    door(f"te.{n}")(lambda n=n: (getattr(te, n), element(), element()))
+for n in (
+    *("tan", "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh", "exp2", "exp10"),
+    *("expm1", "log2", "log10", "log1p", "trunc", "nearbyint", "fabs"),
+    *("isnan", "isinf", "isfinite"),
+):
+    door(f"te.{n}")(lambda n=n: (getattr(te, n), element()))
+door("te.ldexp")(lambda: (te.ldexp, element(), 3))
+door("te.q_multiply_shift")(lambda: (te.q_multiply_shift, te.const(7), te.const(2), 31, 1))
 door("te.bitwise_not")(lambda: (te.bitwise_not, te.const(7)))
 door("te.logical_not")(lambda: (te.logical_not, element() > 0))
 door("te.cast")(lambda: (te.cast, element(), "int32"))

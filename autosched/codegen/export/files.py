@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+import shutil
+import subprocess
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,7 +23,11 @@ _WORDS = """
     aligned_alloc clock_gettime free memcpy memmove memset pthread_atfork pthread_create
     pthread_detach pthread_self pthread_sigmask sched_yield sigfillset syscall
 """
-_LIBC = frozenset(_WORDS.split())
+_MATH = """
+    acos acosh asin asinh atan atan2 atanh cos cosh erf exp exp10 exp2 expm1 fmod hypot log log10
+    log1p log2 pow sin sinh tan tanh
+"""
+_LIBC = frozenset(_WORDS.split()) | {f"{f}{end}" for f in _MATH.split() for end in ("", "f")}
 """What an object may leave to the C library."""
 
 _FORK_IR = """
@@ -51,12 +57,14 @@ def export(
     prefix: str = "",
     inner: Mapping[str, str] | None = None,
     note: str = "",
+    outside: Collection[str] = (),
 ) -> Exported:
     """Writes PATH.o and PATH.h with the functions, given by name as (LLVM IR, info).
 
     The object is position independent, stands on the C library alone, and defines no global
     symbols but the functions, called `prefix` + name in C (`main`: prefix + the file's name).
-    `inner`: LLVM IR of functions that these call, by name; `note` stands in the header.
+    `inner`: LLVM IR of functions that these call, by name; `outside`: functions that they call and
+    the caller links to the object; `note` stands in the header.
     Raises ArgumentError for names that cannot be, BuildError if it cannot be compiled or written.
     """
     if not Path(path_text("path", path, ArgumentError)).name:
@@ -69,7 +77,7 @@ def export(
     if place.suffix in _NOT_HERE:
         raise ArgumentError(
             f"export writes an object file and a header, not {place.suffix}: name {place.stem!r} "
-            f"or {place.stem + '.o'!r}; the header says how to make a library of them"
+            f"or {place.stem + '.o'!r}; export_library links a shared library"
         )
     file = place.stem if place.suffix == ".o" else place.name
     stem = re.sub(r"[^A-Za-z0-9_]", "_", file)
@@ -79,7 +87,7 @@ def export(
     unique(s.symbol for s in sources)
     from autosched.runtime.parallel import MAX_THREADS
 
-    code = _object(sources, target, level, MAX_THREADS, inner or {})
+    code = _object(sources, target, level, MAX_THREADS, inner or {}, frozenset(outside))
     text = header(file, sources, target, toolchain(), MAX_THREADS, note)
     done = Exported(place.with_name(f"{file}.o"), place.with_name(f"{file}.h"))
     try:
@@ -90,12 +98,30 @@ def export(
     return done
 
 
+def export_library(path: str | os.PathLike[str], exported: Exported, cc: str = "cc") -> Path:
+    """Links an exported object to the shared library `path`, by the C compiler `cc`. Raises
+    BuildError where there is none, or it fails."""
+    place = Path(path_text("path", path, ArgumentError))
+    compiler = shutil.which(cc)
+    if compiler is None:
+        raise BuildError(
+            f"a shared library is linked by the C compiler, and there is no {cc} here: install "
+            f"one, give another by cc=, or link {exported.object} elsewhere"
+        )
+    words = [compiler, "-shared", "-Wl,-z,nodelete", str(exported.object), "-o", str(place)]
+    done = subprocess.run([*words, "-lpthread", "-lm"], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise BuildError(f"{compiler} cannot link {place}: {done.stderr.strip()}")
+    return place
+
+
 def _object(
     sources: list[Source],
     target: Target,
     level: Level,
     max_threads: int,
     inner: Mapping[str, str],
+    outside: frozenset[str],
 ) -> bytes:
     """One object file of all kernels, the functions that call them, and the runtime they need."""
     from autosched.codegen.llvm.assemble import compile_ir
@@ -106,12 +132,19 @@ def _object(
     kernels += [s.ir + entry_ir(s, target.num_cores, max_threads) for s in sources]
     parallel = any(s.info.parallel for s in sources)
     runtime = runtime_ir(target.triple) + _FORK_IR if parallel else ""
-    return compile_ir(_linked(kernels, runtime, public, public | set(inner)), target, level)
+    whole = _linked(kernels, runtime, public, public | set(inner), _LIBC | outside)
+    return compile_ir(whole, target, level)
 
 
-def _linked(kernels: list[str], runtime: str, public: set[str], linked: set[str]) -> str:
+def _linked(
+    kernels: list[str],
+    runtime: str,
+    public: set[str],
+    linked: set[str],
+    allowed: frozenset[str],
+) -> str:
     """One module of several, in which only the `public` names are global; `linked` are the names by
-    which they call one another."""
+    which they call one another, `allowed` those that it may leave undefined."""
     import llvmlite.binding as llvm
 
     try:
@@ -124,7 +157,8 @@ def _linked(kernels: list[str], runtime: str, public: set[str], linked: set[str]
         raise BuildError(f"LLVM refuses the code to export: {e}") from e
     _hide(whole, public)
     for value in whole.functions:
-        if value.is_declaration and not value.name.startswith("llvm.") and value.name not in _LIBC:
+        known = value.name.startswith("llvm.") or value.name in allowed
+        if value.is_declaration and not known:
             raise BuildError(f"the code to export calls {value.name}, which nothing defines")
     return str(whole)
 

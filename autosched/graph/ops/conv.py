@@ -9,7 +9,7 @@ from autosched import te
 from autosched.graph.errors import Unsupported
 from autosched.graph.ops.registry import operator
 from autosched.graph.ops.tensors import TensorLike, View, stage
-from autosched.ops.conv import AXES
+from autosched.ops.convolution import AXES
 from autosched.tir import dtypes
 
 Ints = Sequence[int]

@@ -1,0 +1,65 @@
+"""TVM's auto_scheduler by its own names: `from autosched import auto_scheduler`.
+
+What is the same in both is the class of `autosched`; the rest is `autosched.tuning.predecessor`.
+docs/tvm.md maps every name.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+_SAME = (
+    "ApplyHistoryBest",
+    "HardwareParams",
+    "LayoutRewriteOption",
+    "LocalBuilder",
+    "PreloadCustomSketchRule",
+    "PreloadMeasuredStates",
+    "RandomModel",
+    "RecordReader",
+    "RecordToFile",
+    "SearchTask",
+    "TaskScheduler",
+    "XGBModel",
+    "load_best_record",
+    "register_workload",
+)
+_ELSEWHERE = {
+    "ComputeDAG": "autosched.dag",
+    "LogEstimatedLatency": "autosched.tuning",
+    "extract_tasks": "autosched.graph",
+}
+_OWN = (
+    "EmptyPolicy",
+    "LocalRPCMeasureContext",
+    "LocalRunner",
+    "RPCRunner",
+    "SketchPolicy",
+    "TuningOptions",
+    "auto_schedule",
+    "load_records",
+    "make_workload_key",
+    "save_records",
+)
+_HOME = (
+    dict.fromkeys(_SAME, "autosched")
+    | _ELSEWHERE
+    | dict.fromkeys(_OWN, "autosched.tuning.predecessor")
+)
+"""Name -> the module that has it."""
+
+__all__ = sorted(_HOME)
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOME:
+        raise AttributeError(
+            f"autosched.auto_scheduler has no {name}; docs/tvm.md says what stands in its place"
+        )
+    value: object = getattr(import_module(_HOME[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOME})

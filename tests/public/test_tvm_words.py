@@ -1,0 +1,176 @@
+"""TVM's words: the page that maps them, and what they do here."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+import shutil
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import autosched as at
+from autosched import auto_scheduler as words
+from autosched import te
+from autosched.errors import AutoschedError, TuningError
+
+PAGE = (Path(__file__).parents[2] / "docs" / "tvm.md").read_text()
+
+
+def workload(n: int = 32) -> list[te.Tensor]:
+    A, rows = te.placeholder((n, n), name="A"), te.placeholder((n,), "int64", "rows")
+    B = te.compute((n, n), lambda i, j: A[te.clamp_index(rows[i], n)][j] * 2.0, name="B")
+    return [A, rows, B]
+
+
+def resolved(path: str) -> Any:
+    """What a dotted name of the page stands for."""
+    first, *rest = path.split(".")
+    found: Any = {"at": at, "te": te}[first]
+    for name in rest:
+        try:
+            found = getattr(found, name)
+        except AttributeError:
+            found = import_module(f"autosched.{name}")
+    return found
+
+
+def test_every_name_on_the_page_exists() -> None:
+    rows = [line.split(" | ") for line in PAGE.splitlines() if line.startswith("| ")]
+    assert len(rows) > 50
+    names = {n for row in rows for n in re.findall(r"`((?:at|te)\.[\w.]+)`", row[-1])}
+    assert len(names) > 60
+    for name in names:
+        assert resolved(name) is not None, name
+    # And no word of the module is left out.
+    missing = [n for n in words.__all__ if f"`{n}`" not in PAGE and f".{n}`" not in PAGE]
+    assert missing == ["LogEstimatedLatency"]
+    commands = set(re.findall(r"`autosched (\w+)", PAGE))
+    from autosched.cli.main import _COMMANDS
+
+    assert commands <= set(_COMMANDS)
+    with pytest.raises(AttributeError, match=r"has no MeasureInput; docs/tvm.md says"):
+        words.MeasureInput  # noqa: B018
+
+
+def test_tasks_and_keys() -> None:
+    dag = words.ComputeDAG(workload())
+    task = words.SearchTask(compute_dag=dag, target="llvm")
+    func = te.create_prim_func(workload())
+    assert task.workload_key == at.SearchTask(prim_func=func).workload_key
+    assert words.make_workload_key(workload, (32,)) == task.workload_key
+    for wrong, message in (
+        (lambda: words.SearchTask(compute_dag=dag, prim_func=func), "not both"),
+        (lambda: words.SearchTask(compute_dag=3), "compute_dag is 3; expected a ComputeDAG"),
+        (lambda: words.SearchTask(workload, task_inputs={"B": 1}), "has 'B', which is no input"),
+        (
+            lambda: words.SearchTask(workload, task_inputs={"rows": np.zeros(3)}),
+            r"has float64\[3\] for rows; expected int64\[32\]",
+        ),
+    ):
+        with pytest.raises(AutoschedError, match=message):
+            wrong()
+
+
+def test_nothing_is_measured_for_0_trials() -> None:
+    task = words.SearchTask(workload, (32,), target="llvm")
+    options = words.TuningOptions()
+    assert options.num_measure_trials == 0
+    with pytest.raises(TuningError, match=r"0: nothing would be measured.*auto_schedule"):
+        task.tune(options)
+    a, rows = np.random.default_rng(0).random((32, 32), "float32"), np.arange(32)[::-1].copy()
+    policy = words.SketchPolicy(task, program_cost_model=words.RandomModel(), verbose=0)
+    for chosen in (policy, words.EmptyPolicy(task), None):
+        sch, args = words.auto_schedule(task, chosen, options)
+        b = np.zeros((32, 32), "float32")
+        at.build(sch, args, task.target)(a, rows, b)
+        np.testing.assert_array_equal(b, a[rows] * 2)
+        assert chosen is not None or sch.trace
+
+
+@pytest.mark.long
+def test_runs_with_real_data_are_recorded(tmp_path: Path) -> None:
+    log, copy = tmp_path / "log.json", tmp_path / "copy.json"
+    rows = np.full(32, 7)
+    task = words.SearchTask(workload, (32,), target="llvm", task_inputs={"rows": rows})
+    runner = words.LocalRunner(timeout=20, cooldown_interval=0.001, enable_cpu_cache_flush=True)
+    assert (runner.cooldown_ms, runner.flush_cache) == (1.0, True)
+    options = words.TuningOptions(
+        2,
+        verbose=0,
+        runner=words.LocalRunner(timeout=20),
+        measure_callbacks=[words.RecordToFile(log)],
+    )
+    sch, args = words.auto_schedule(task, tuning_options=options)
+    assert at.build(sch, args, task.target)
+    records = words.load_records(log)
+    assert sum(r.kind == "trial" for r in records) == 2
+    words.save_records(copy, records)
+    assert [r.key for r in words.load_records(copy)] == [r.key for r in records]
+    best = words.load_best_record(copy, task.workload_key)
+    assert best.seconds
+
+
+def test_given_inputs_reach_the_reference() -> None:
+    from measure.local.pool import LocalPool
+    from measure.local.runner import views
+
+    rows = np.arange(32)[::-1].copy()
+    task = words.SearchTask(workload, (32,), target="llvm", task_inputs={"rows": rows})
+    with LocalPool(task.target) as pool:
+        job = pool.open_job(task.prim_func)
+        a, given, b = views(job.spec, job.fd, writable=False)
+        np.testing.assert_array_equal(given, rows)
+        np.testing.assert_array_equal(b, a[rows] * 2)
+    words.SearchTask(workload, (32,), target="llvm", task_inputs={})
+    from measure.verify.given import given_inputs
+
+    assert not given_inputs(task.workload_key)
+
+
+def test_an_rpc_runner_is_a_pool() -> None:
+    runner = words.RPCRunner("lab", "tuner", 9190)
+    assert words.TuningOptions(8, runner=runner).pool == "tcp://tuner:9190?label=lab"
+    secured = words.RPCRunner("lab", "tuner", 9190, "certs")
+    assert secured.address == "tls://tuner:9190?label=lab&tls-dir=certs"
+    with words.LocalRPCMeasureContext(repeat=3) as context:
+        assert context.runner.repeat == 3
+    with pytest.raises(TuningError, match="port"):
+        words.RPCRunner("lab", "tuner", 0)
+
+
+def test_targets() -> None:
+    host = at.Target("llvm")
+    haswell = at.Target("llvm -keys=cpu -mcpu=core-avx2 -mtriple=x86_64-linux-gnu -model=i7")
+    assert haswell.mcpu == "haswell"
+    assert at.Target(str(haswell)) == haswell
+    assert str(at.Target("nvidia/tesla-t4")).startswith("cuda -arch=sm_75")
+    with pytest.raises(AutoschedError, match="tags such as nvidia/geforce-rtx-3070"):
+        at.Target("nvidia/geforce-rtx-3071")
+    with haswell as entered:
+        assert entered is at.Target.current() is haswell
+        assert at.SearchTask(workload, (8,)).target == haswell
+        with host:
+            assert at.Target.current() == host
+        assert at.Target.current() == haswell
+    assert at.Target.current() == host
+    from autosched.target_tags import TAGS
+
+    for tag, text in TAGS.items():
+        assert at.Target(tag) == at.Target(text)
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
+def test_a_library_is_linked(tmp_path: Path) -> None:
+    A = te.placeholder((16,), "float64", "A")
+    built = at.build(te.create_prim_func([A, te.tan(A)]), name="tangent")
+    library = ctypes.CDLL(str(built.export_library(tmp_path / "x.so")))
+    a, b = np.linspace(0, 1, 16), np.zeros(16)
+    pointers = [ctypes.c_void_p(x.ctypes.data) for x in (a, b)]
+    assert library.tangent(*pointers, None, 1) == 0
+    np.testing.assert_allclose(b, np.tan(a), rtol=1e-15)
+    with pytest.raises(AutoschedError, match="there is no nowhere-cc here"):
+        built.export_library(tmp_path / "y.so", cc="nowhere-cc")
