@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 from dataclasses import dataclass
 from html import escape
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -58,7 +59,9 @@ class Box:
             f'<text x="{x:g}" y="{at_name:g}" class="mid title">{escape(self.name)}</text>',
         ]
         if self.note:
-            out.append(f'<text x="{x:g}" y="{y + 14:g}" class="mid small">{escape(self.note)}</text>')
+            out.append(
+                f'<text x="{x:g}" y="{y + 14:g}" class="mid small">{escape(self.note)}</text>'
+            )
         return out
 
 
@@ -71,9 +74,7 @@ def arrow(a: Box, b: Box, label: str = "") -> list[str]:
     else:
         begin = (ax, a.y + a.height if by > ay else a.y)
         end = (bx, b.y - 4 if by > ay else b.y + b.height + 4)
-    out = [
-        f'<path d="M{begin[0]:g} {begin[1]:g}L{end[0]:g} {end[1]:g}" marker-end="url(#head)"/>'
-    ]
+    out = [f'<path d="M{begin[0]:g} {begin[1]:g}L{end[0]:g} {end[1]:g}" marker-end="url(#head)"/>']
     if label:
         x, y = (begin[0] + end[0]) / 2, (begin[1] + end[1]) / 2
         beside = begin[0] == end[0]
@@ -143,7 +144,7 @@ def candidate() -> str:
         for n, (name, note, kind) in enumerate(names)
     ]
     parts = [e for b in boxes for e in b.draw()]
-    for a, b in zip(boxes, boxes[1:], strict=False):
+    for a, b in pairwise(boxes):
         parts += arrow(a, b)
     leaves = {
         1: ["low score:", "not measured"],
@@ -159,7 +160,9 @@ def candidate() -> str:
             f'<text x="{x:g}" y="{122 + 15 * k}" class="mid small">{escape(line)}</text>'
             for k, line in enumerate(lines)
         ]
-    parts.append('<text x="20" y="18" class="small">A failure is a record too, with its status:</text>')
+    parts.append(
+        '<text x="20" y="18" class="small">A failure is a record too, with its status:</text>'
+    )
     return svg(970, 200, parts)
 
 
