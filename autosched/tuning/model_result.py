@@ -44,8 +44,8 @@ class TunedModel:
     `model` is compiled and ready to run. `kernels`: those that take the most time first.
     `seconds` and `untuned_seconds` are of whole calls, timed in alternation; None where the kernels
     were not measured on this machine. `estimated_seconds` and `untuned_estimate` are sums over
-    kernels, timed inside the model where it was; `alone_seconds` is the sum of the tuned kernels as the
-    search timed them, each alone.
+    kernels, timed inside the model where it was; `alone_seconds` is the sum of the tuned kernels as
+    the search timed them, each alone.
     """
 
     model: CompiledModel
