@@ -207,32 +207,25 @@ def _newest(names: tuple[str, ...], *, following: bool) -> Select[Any]:
     return newest.limit(bindparam("most", type_=Integer))
 
 
-def delete(connection: Connection, job_id: str, refunds: bool = True) -> None:
-    """Removes a job that has ended, with its records, their timings, and its events. Raises
-    NoRecord, and RecordError for a job that may still be worked on, or that has spent something of
-    its token's quota unless that `refunds` it: what it spent would be forgotten."""
+def delete(connection: Connection, job_id: str) -> None:
+    """Removes a job that has ended, with its records, their timings, and its events; its token goes
+    on counting what it has spent. Raises NoRecord, and RecordError for a job that may still be
+    worked on."""
     job = job_of(connection, job_id, lock=True)
     if job.state not in ENDED:
         raise RecordError(
             f"job {job_id} is {job.state}: only jobs that have ended are deleted; cancel it first"
         )
-    if not refunds and (job.trials_done or job.run_seconds) and _is_counted(connection, job):
-        raise RecordError(
-            f"job {job_id} counts towards the quota of trials or device seconds of the token that "
-            "it was submitted with, and what it has spent would be forgotten; ask an admin"
-        )
+    spent = {
+        "spent_trials": TokenRow.spent_trials + job.trials_done,
+        "spent_seconds": TokenRow.spent_seconds + job.run_seconds,
+    }
+    connection.execute(update(TokenRow).where(TokenRow.id == job.token_id).values(spent))
     records = select(RecordRow.id).where(RecordRow.job_id == job_id)
     connection.execute(sql_delete(MeasurementRow).where(MeasurementRow.record_id.in_(records)))
     for row in (RecordRow, EventRow, SubmissionRow, DeliveryRow, JobTaskRow):
         connection.execute(sql_delete(row).where(row.job_id == job_id))
     connection.execute(sql_delete(JobRow).where(JobRow.id == job_id))
-
-
-def _is_counted(connection: Connection, job: Job) -> bool:
-    """Whether what the job has spent counts towards a quota."""
-    quota = or_(TokenRow.max_trials.is_not(None), TokenRow.max_device_seconds.is_not(None))
-    found = select(TokenRow.id).where(TokenRow.id == job.token_id, quota)
-    return connection.execute(found).first() is not None
 
 
 def counts(connection: Connection, client: str | None) -> Counter[str]:

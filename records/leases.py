@@ -215,7 +215,9 @@ class JobQueue:
                 "notice": None,
                 "device_part": 1.0 / len(ids),
             }
-            return [change(connection, job_id, values, "claimed") for job_id in ids]
+            claimed = [change(connection, job_id, values, "claimed") for job_id in ids]
+            turns.served(connection, claimed[0].client)
+            return claimed
 
         return self._db.write(work)
 

@@ -30,7 +30,7 @@ from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
 from sqlalchemy.types import TypeDecorator
 
-REVISION = "0008"
+REVISION = "0009"
 
 # SQLite makes only an INTEGER PRIMARY KEY an alias of the row's own number.
 RowId = BigInteger().with_variant(Integer, "sqlite")
@@ -195,6 +195,15 @@ class JobRow(Base):
     )
 
 
+class ClientRow(Base):
+    """When a job of a client was last claimed, which outlives the job (`turns.py`)."""
+
+    __tablename__ = "clients"
+
+    name: Mapped[str] = mapped_column(primary_key=True)
+    served_at: Mapped[datetime]
+
+
 class JobTaskRow(Base):
     """A kernel of a model, and a job of the model's batch that tunes it (`model_tasks.py`)."""
 
@@ -320,6 +329,9 @@ class TokenRow(Base):
     max_device_seconds: Mapped[float | None]
     previous_hash: Mapped[str | None]
     previous_until: Mapped[datetime | None]
+    spent_trials: Mapped[int] = mapped_column(BigInteger, server_default="0")
+    """In jobs that were deleted, as are the seconds."""
+    spent_seconds: Mapped[float] = mapped_column(server_default="0")
 
 
 class DeviceLimitsRow(Base):

@@ -261,11 +261,10 @@ class Store:
         with self._db.transaction(writes=False) as connection:
             return jobs.id_of(connection, text)
 
-    def delete_job(self, job_id: str, refunds: bool = True) -> None:
+    def delete_job(self, job_id: str) -> None:
         """Removes a job that has ended, with all that was measured in it. Raises NoRecord, and
-        RecordError for another, or, unless that `refunds` it, for one that has spent something of
-        its token's quota."""
-        self._write(lambda connection: jobs.delete(connection, job_id, refunds))
+        RecordError for another."""
+        self._write(lambda connection: jobs.delete(connection, job_id))
         self._inserter.forget(job_id)
 
     def count_jobs(self, client: str | None = None) -> Counter[str]:

@@ -22,6 +22,7 @@ from records.schema import (
     JobRow,
     JobTaskRow,
     SubmissionRow,
+    TokenRow,
     database_time,
     seconds_between,
 )
@@ -66,7 +67,8 @@ NO_TOKEN = Spender(None)
 
 class Usage(NamedTuple):
     """What the jobs of a token come to: those that wait or run, trials (of these as many as were
-    asked for, of others as many as were done), and seconds for which they were worked on."""
+    asked for, of others as many as were done), and seconds for which they were worked on; those
+    that were deleted count as they did."""
 
     jobs: int
     trials: int
@@ -76,7 +78,8 @@ class Usage(NamedTuple):
 def usage(connection: Connection, token_id: str) -> Usage:
     """What the jobs of a token come to now."""
     row = connection.execute(_USAGE, {"token": token_id}).one()
-    return Usage(row.jobs or 0, int(row.trials or 0), float(row.seconds or 0.0))
+    gone = connection.execute(_GONE, {"token": token_id}).first() or (0, 0.0)
+    return Usage(row.jobs or 0, int(row.trials or 0) + gone[0], (row.seconds or 0.0) + gone[1])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -338,6 +341,10 @@ _USAGE = select(
         )
     ).label("seconds"),
 ).where(JobRow.token_id == bindparam("token"))
+_GONE = select(TokenRow.spent_trials, TokenRow.spent_seconds).where(
+    TokenRow.id == bindparam("token")
+)
+"""In jobs that were deleted."""
 _KEYS = select(
     SubmissionRow.client, SubmissionRow.key, SubmissionRow.job_id, SubmissionRow.digest
 ).where(tuple_(SubmissionRow.client, SubmissionRow.key).in_(bindparam("names", expanding=True)))

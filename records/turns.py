@@ -9,10 +9,10 @@ from heapq import heapify, heappop, heappush
 from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, Connection, Select, bindparam, func, or_, select
-from sqlalchemy.orm import aliased
+from sqlalchemy.dialects import postgresql, sqlite
 
 from records.rows import chunks
-from records.schema import JobRow, UtcDateTime, database_time
+from records.schema import ClientRow, JobRow, database_time
 from records.types import HELD, LOCAL, QUEUED
 
 
@@ -36,8 +36,6 @@ def next_of(scope: Scope) -> Select[Any]:
         anybodys &= or_(*kinds)
     mine = anybodys if scope.pool is None else or_(JobRow.pool == scope.pool, anybodys)
     busy = _BUSY.subquery()
-    other = aliased(JobRow)
-    turn = select(func.max(other.claimed_at)).where(other.client == JobRow.client).scalar_subquery()
     oldest = (
         select(JobRow.client, func.min(JobRow.created_at).label("made"))
         .where(JobRow.state == QUEUED, JobRow.origin == LOCAL)
@@ -48,11 +46,12 @@ def next_of(scope: Scope) -> Select[Any]:
         select(JobRow.id)
         .outerjoin(busy, busy.c.client == JobRow.client)
         .join(oldest, oldest.c.client == JobRow.client)
+        .outerjoin(ClientRow, ClientRow.name == JobRow.client)
         .where(JobRow.state == QUEUED, JobRow.origin == LOCAL, mine)
         .where(or_(JobRow.not_before.is_(None), JobRow.not_before <= database_time()))
         .order_by(
             func.coalesce(busy.c.jobs, 0),
-            turn.asc().nulls_first(),
+            ClientRow.served_at.asc().nulls_first(),
             # Of two clients that were never served, the older job's; then of one client's jobs.
             *(oldest.c.made, JobRow.client, JobRow.priority.desc(), JobRow.created_at, JobRow.id),
         )
@@ -71,11 +70,17 @@ _LINE = (
     .where(JobRow.state == QUEUED, JobRow.origin == LOCAL)
     .order_by(JobRow.priority.desc(), JobRow.created_at, JobRow.id)
 )
-_TURNS = (
-    select(JobRow.client, func.max(JobRow.claimed_at, type_=UtcDateTime()).label("turn"))
-    .where(JobRow.client.in_(bindparam("clients", expanding=True)))
-    .group_by(JobRow.client)
+_TURNS = select(ClientRow.name, ClientRow.served_at).where(
+    ClientRow.name.in_(bindparam("names", expanding=True))
 )
+
+
+def served(connection: Connection, client: str) -> None:
+    """The client's turn was now; it is remembered whatever becomes of the job."""
+    dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
+    statement = dialect.insert(ClientRow).values(name=client, served_at=database_time())
+    now = {"served_at": statement.excluded.served_at}
+    connection.execute(statement.on_conflict_do_update(index_elements=["name"], set_=now))
 
 
 def places(connection: Connection) -> dict[str, int]:
@@ -84,9 +89,9 @@ def places(connection: Connection) -> dict[str, int]:
     lines: dict[str, deque[Any]] = {}
     for row in connection.execute(_LINE):
         lines.setdefault(row.client, deque()).append(row)
-    turns: dict[str, datetime | None] = {}
+    turns: dict[str, datetime | None] = dict.fromkeys(lines)
     for chunk in chunks(sorted(lines)):
-        turns |= {row.client: row.turn for row in connection.execute(_TURNS, {"clients": chunk})}
+        turns |= {row.name: row.served_at for row in connection.execute(_TURNS, {"names": chunk})}
     busy = {row.client: row.jobs for row in connection.execute(_BUSY)}
     last = max((_seconds(turn) for turn in turns.values()), default=0.0)
     order = []

@@ -21,7 +21,7 @@ from autosched.tir.nodes import (
 from autosched.tir.region import common_loops, users_of
 from autosched.tir.touch import Touch
 from autosched.tir.verify_races import never_meet
-from autosched.tir.verify_reads import early_reads
+from autosched.tir.verify_reads import by_then
 
 Named = tuple[Site, Access]
 """A block and one of its accesses."""
@@ -144,7 +144,7 @@ def check_written_first(func: PrimFunc, buffers: Sequence[Buffer], what: str) ->
                 f"{reader.block.name} reads them may differ by candidate"
             )
     if shared:
-        for fault in early_reads(func, {buffer.name for _, _, buffer in shared}):
+        for fault in by_then(func, {buffer.name for _, _, buffer in shared}):
             refuse(f"{what}: {fault.message}")
 
 

@@ -31,20 +31,16 @@ MOST_POINTS = 1 << 16
 _Ints = npt.NDArray[np.int64]
 
 
-def by_then(func: PrimFunc) -> Iterator[Fault]:
+def by_then(func: PrimFunc, only: Collection[str] | None = None) -> Iterator[Fault]:
     """What a block reads was written before, in the order of the loops that it shares with its
     writers.
 
     A fault is certain: the read is one that happens, and no write comes before it. Of nests of many
-    points the first iterations are looked at.
+    points the first iterations are looked at. `only`: names of the buffers whose reads are
+    looked at; None: of all.
     """
     if _has_shared_nest(func):
-        yield from at_instance(func, _by_then)
-
-
-def early_reads(func: PrimFunc, buffers: Collection[str]) -> Iterator[Fault]:
-    """The faults of `by_then` at reads of these buffers, given by name."""
-    yield from at_instance(func, partial(_by_then, only=buffers))
+        yield from at_instance(func, partial(_by_then, only=only))
 
 
 def _has_shared_nest(func: PrimFunc) -> bool:
@@ -52,7 +48,7 @@ def _has_shared_nest(func: PrimFunc) -> bool:
     return len({id(x) for x in outermost}) < len(outermost)
 
 
-def _by_then(func: PrimFunc, only: Collection[str] | None = None) -> Iterator[Fault]:
+def _by_then(func: PrimFunc, only: Collection[str] | None) -> Iterator[Fault]:
     every = list(sites(func))
     writers: dict[Buffer, list[tuple[int, Touch]]] = {}
     for place, site in enumerate(every):

@@ -141,12 +141,12 @@ def list_job_tasks(service: ServiceOf, job_id: JobId) -> JobTasks:
 
 @router.delete("/{job_id}", operation_id="delete_job", status_code=204, responses=answers(404, 409))
 async def delete_job(service: ServiceOf, client: ClientOf, job_id: JobId) -> Response:
-    """Remove a job that has ended, with all that was measured in it. Jobs of others are for admins,
-    as are those that have spent something of a token's quota of trials or device seconds."""
+    """Remove a job that has ended, with all that was measured in it; what it has spent of a token's
+    quota stays spent. Jobs of others are for admins."""
 
     def delete() -> None:
         client.check_change(service.store.job(job_id))
-        service.store.delete_job(job_id, refunds=client.administers)
+        service.store.delete_job(job_id)
 
     await service.writing.do(delete)
     return Response(status_code=204)

@@ -342,13 +342,13 @@ def compare(func: PrimFunc, trace: Sequence[Sequence[int]], seed: int) -> None:
 
 
 @given(NUMBERS, TRACE, st.integers(0, 999))
-@settings(max_examples=20, deadline=None, suppress_health_check=QUIET)
+@settings(max_examples=8, deadline=None, suppress_health_check=QUIET)
 def test_random_recurrences(numbers: list[int], trace: list[list[int]], seed: int) -> None:
     compare(random_scan(fuzz.Choices(numbers)), trace, seed)
 
 
 @given(PROGRAM, TRACE, st.integers(0, 999))
-@settings(max_examples=20, deadline=None, suppress_health_check=QUIET)
+@settings(max_examples=8, deadline=None, suppress_health_check=QUIET)
 def test_random_programs(program: list[int], trace: list[list[int]], seed: int) -> None:
     compare(fuzz.random_program(program), trace, seed)
 

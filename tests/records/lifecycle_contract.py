@@ -258,16 +258,27 @@ class LifecycleContract:
             pass
         idle, job = (queue.submit(submission(spender=spender))[0] for _ in range(2))
         queue.cancel(idle.id)
-        store.delete_job(idle.id, refunds=False)  # it has spent nothing
+        store.delete_job(idle.id)
         held = queue.claim("w", 60)
         assert held.id == job.id
         store.add_records([replace(trial(0), job_id=job.id)])
         queue.finish(Lease(held.id, held.lease_epoch), "succeeded")
-        with pytest.raises(RecordError, match="would be forgotten; ask an admin"):
-            store.delete_job(job.id, refunds=False)
-        assert Tokens(store).usage(spender.token_id)[:2] == (0, 1)
-        Tokens(store).limit(spender.token_id, Quota(jobs=1))
-        store.delete_job(job.id, refunds=False)  # no quota that remembers
+        before = Tokens(store).usage(spender.token_id)
+        assert before[:2] == (0, 1)
+        assert before.device_seconds > 0
+        store.delete_job(job.id)
+        assert Tokens(store).usage(spender.token_id) == before
+
+    def test_a_client_that_deletes_its_jobs_does_not_come_first_again(self, store, queue):
+        while queue.claim("w", 60):
+            pass
+        mine, other, _ = (queue.submit(submission(client=client))[0] for client in "aba")
+        first = queue.claim("w", 60)
+        assert first.id == mine.id
+        queue.finish(Lease(first.id, first.lease_epoch), "succeeded")
+        store.delete_job(first.id)
+        assert queue.places()[other.id] == 1
+        assert [queue.claim("w", 60).client for _ in "ba"] == ["b", "a"]
 
     def test_jobs_of_a_key_that_is_known_are_given_back_beyond_the_quota(self, store, queue):
         from records import SubmissionKey

@@ -96,9 +96,8 @@ class TestSqliteStore(
             writer.rollback()
         writer.close()
 
-    def test_a_writer_that_waited_too_long_says_so(self, address, monkeypatch):
-        monkeypatch.setattr(database, "BUSY_SECONDS", 0.05)
-        with Store(address) as store:
+    def test_a_writer_that_waited_too_long_says_so(self, address):
+        with Store(address, busy_seconds=0.05) as store:
             with_job(store)
             other = sqlite3.connect(address)
             other.execute("BEGIN IMMEDIATE")
@@ -262,10 +261,9 @@ def test_a_page_that_hardly_any_record_passes_takes_no_longer(many):
         assert steps(many, lambda f=filters: many.page(**f)) < 120
 
 
-def test_threads_write_in_turns_and_not_for_ever(tmp_path, monkeypatch):
-    with Store(tmp_path / "x.db") as store:
+def test_threads_write_in_turns_and_not_for_ever(tmp_path):
+    with Store(tmp_path / "x.db", busy_seconds=0.5) as store:
         with_job(store)
-        monkeypatch.setattr(database, "BUSY_SECONDS", 0.05)
         with store._db.transaction(writes=True), ThreadPoolExecutor(1) as other:
             waiting = other.submit(store.update_job, JOB, state="failed")
             with pytest.raises(StoreUnavailable, match="other threads have been writing to it"):

@@ -157,7 +157,7 @@ def first(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 def test_a_database_of_the_first_release_on_postgresql(cluster: Any) -> None:
     url = postgresql_of_the_first_release(cluster)
-    with pytest.raises(SchemaVersionError, match=r"schema version 0001, .* uses 0008: stop"):
+    with pytest.raises(SchemaVersionError, match=r"schema version 0001, .* uses 0009: stop"):
         Store(url)
     database = Database(address(url), any_version=True)
     assert database.upgrade() == "0001"
@@ -249,7 +249,7 @@ def test_an_upgrade_is_done_in_full_or_not_at_all(
     ("change", "message"),
     [
         ("UPDATE alembic_version SET version_num = '9999'",
-         "has schema version 9999, .* uses 0008: install a newer autosched"),
+         "has schema version 9999, .* uses 0009: install a newer autosched"),
         ("DELETE FROM alembic_version", "has schema version none, .*: install a newer"),
     ],
 )  # fmt: skip
@@ -274,11 +274,11 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert run("check", new) == (1, f"{new}: there is no such file; the first use makes it\n")
     assert not new.exists()
     assert run("check", old)[0] == 1
-    assert "schema version 0001, this autosched uses 0008" in run("check", old)[1]
-    assert "schema version 0001 -> 0008" in run("upgrade", old)[1]
+    assert "schema version 0001, this autosched uses 0009" in run("check", old)[1]
+    assert "schema version 0001 -> 0009" in run("upgrade", old)[1]
     assert run("check", old)[0] == 0
     assert "nothing to do" in run("upgrade", old)[1]
-    assert "schema version none -> 0008" in run("upgrade", new)[1]
+    assert "schema version none -> 0009" in run("upgrade", new)[1]
     notes = tmp_path / "notes.db"
     notes.write_text("not a database\n" * 100)
     status, text = run("upgrade", notes)

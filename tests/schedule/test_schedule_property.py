@@ -26,7 +26,7 @@ NUMBERS = st.integers(0, 999)
 PROGRAMS = st.lists(NUMBERS, min_size=20, max_size=40)
 TRACES = st.lists(NUMBERS, min_size=48, max_size=150)
 QUICK = settings(
-    max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow], database=None
+    max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow], database=None
 )
 LONG = settings(QUICK, max_examples=4000)
 RESULTS, POPULATIONS = Budget(150), Budget(150)
