@@ -36,7 +36,9 @@ from autosched.tir.operations import OPS
 from autosched.tir.scatter import deciding
 
 EXPENSIVE = frozenset(
-    {"exp", "log", "pow", "tanh", "erf", "sigmoid", "sin", "cos", "sqrt", "rsqrt"}
+    name
+    for name, row in OPS.items()
+    if row.cost == "math" and name not in ("floor", "ceil", "round", "trunc")
 )
 """Operations worth more than a load and a store: a block that has one is not inlined everywhere."""
 

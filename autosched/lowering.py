@@ -13,7 +13,9 @@ from dataclasses import replace
 from autosched.errors import CodegenError
 from autosched.rings import fold_index, ring
 from autosched.tir.affine import Affine, Extents, Int, ceildiv, imax, imin, recombine, sometimes
+from autosched.tir.annotations import UNROLL
 from autosched.tir.expr import Var
+from autosched.tir.intrin import KEY as TENSORIZED
 from autosched.tir.nodes import (
     Access,
     Block,
@@ -40,8 +42,31 @@ def lower(func: PrimFunc) -> PrimFunc:
             raise CodegenError(
                 f"loop {loop.var.name} has no single extent: a population cannot be lowered"
             )
-    func = drop_unit_loops(end_early(func, "parallel"))
+    func = drop_unit_loops(end_early(unroll_steps(func), "parallel"))
     return _place_buffers(simplify_forms(func))
+
+
+def unroll_steps(func: PrimFunc) -> PrimFunc:
+    """Unroll serial loops as far as loops annotated with UNROLL say: from the inside, as long as
+    the blocks of all copies are no more than that."""
+    if all(key != UNROLL for loop in loops_of(func) for key, _ in loop.annotations):
+        return func
+
+    def visit(node: Node, most: int) -> tuple[Node, int]:
+        """The node, and the executions of blocks in it that stand in a row; 0 for a loop."""
+        if isinstance(node, Block):
+            return node, 1
+        most = max(most, int(node.annotation(UNROLL, 0)))
+        below = [visit(child, most) for child in node.body]
+        body = tuple(child for child, _ in below)
+        whole = all(n for _, n in below) and isinstance(node.extent, int)
+        steps = int(node.extent) * sum(n for _, n in below) if whole else 0
+        kind = node.kind
+        if kind == "serial" and 0 < steps <= most and node.annotation(TENSORIZED) is None:
+            kind = "unrolled"
+        return replace(node, kind=kind, body=body), steps if kind == "unrolled" else 0
+
+    return replace(func, body=tuple(visit(node, 0)[0] for node in func.body))
 
 
 def end_early(func: PrimFunc, kind: str, step: int = 1) -> PrimFunc:

@@ -128,6 +128,7 @@ CLOSING: dict[str, dict[str, str]] = {
         "autosched.graph.onnx_import.functions": "autosched.graph.onnx_import.reader",
         "autosched.graph.onnx_import.subgraphs": "autosched.graph.onnx_import.reader",
         "autosched.graph.repeat": "autosched.graph.executor",
+        "autosched.schedule.more": "autosched.schedule.schedule",
         "autosched.te.stage.stage": "autosched.te.stage.schedule",
         "autosched.tuning.pools": "autosched.tuning.options",
         "autosched.tuning.scheduler_callbacks": "autosched.tuning.scheduler",

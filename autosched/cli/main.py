@@ -17,6 +17,7 @@ _COMMANDS = {
     "show": ("autosched.cli.show", "a record as text; a model's graph, groups, tasks or plan"),
     "bench": ("autosched.cli.bench", "time what is recorded, or a model, beside its baselines"),
     "compile": ("autosched.cli.compile", "compile an ONNX model into a folder"),
+    "quantise": ("autosched.cli.quantise", "make the layers of an ONNX model ones of 8 bits"),
     "run": ("autosched.cli.run", "run a model on arrays in files"),
     "records": ("autosched.cli.records", "export, import, merge and distill records"),
     "jobs": ("autosched.cli.jobs", "jobs of a service: submit, list, watch, cancel, resume"),

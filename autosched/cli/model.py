@@ -83,6 +83,11 @@ def build_model(path: str, options: argparse.Namespace) -> CompiledModel:
         from autosched.graph.saved import load
 
         return load(path, options.threads, options.flush_denormals or None)
+    return build_module(read_model(path, options), options)
+
+
+def build_module(module: IRModule, options: argparse.Namespace) -> CompiledModel:
+    """A module compiled, its constants stripped as they are packed."""
     from autosched.tuning.graph import build
 
     url = "://" in options.db
@@ -96,7 +101,7 @@ def build_model(path: str, options: argparse.Namespace) -> CompiledModel:
         elif url or Path(options.db).is_file():
             records = options.db
         return build(
-            read_model(path, options),
+            module,
             options.target,
             records,
             threads=options.threads,

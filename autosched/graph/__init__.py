@@ -19,12 +19,21 @@ if TYPE_CHECKING:
     from autosched.graph import nn as nn
     from autosched.graph import op as op
     from autosched.graph import passes as passes
+    from autosched.graph import pattern as pattern
     from autosched.graph.builder import const as const
     from autosched.graph.builder import function as function
     from autosched.graph.builder import module as module
     from autosched.graph.builder import var as var
+    from autosched.graph.differentiate import gradient as gradient
+    from autosched.graph.errors import ExternalError as ExternalError
     from autosched.graph.errors import Unsupported as Unsupported
     from autosched.graph.evaluator import evaluate as evaluate
+    from autosched.graph.external import external_codegen as external_codegen
+    from autosched.graph.external_c import CSource as CSource
+    from autosched.graph.data import DataType as DataType
+    from autosched.graph.errors import Unsupported as Unsupported
+    from autosched.graph.evaluator import evaluate as evaluate
+    from autosched.graph.inference import check as check
     from autosched.graph.ir import Function as Function
     from autosched.graph.ir import constants as constants
     from autosched.graph.lowering import lower as lower
@@ -32,38 +41,60 @@ if TYPE_CHECKING:
     from autosched.graph.onnx_import import from_onnx as from_onnx
     from autosched.graph.onnx_import.skeleton import from_skeleton as from_skeleton
     from autosched.graph.onnx_import.skeleton import skeleton as skeleton
+    from autosched.graph.quantisation import QuantisedModel as QuantisedModel
+    from autosched.graph.quantisation import quantise as quantise
+    from autosched.graph.regions import partition as partition
+    from autosched.graph.rewriter import rewrite as rewrite
+    from autosched.graph.rewriter import rewrite_pass as rewrite_pass
     from autosched.graph.saved import load as load
     from autosched.graph.strategies import Strategy as Strategy
     from autosched.graph.strategies import strategy as strategy
+    from autosched.graph.values import Tagged as Tagged
+    from autosched.graph.values import from_list as from_list
+    from autosched.graph.values import to_list as to_list
     from autosched.tuning.graph import build as build
     from autosched.tuning.model_result import TunedModel as TunedModel
     from autosched.tuning.model_tasks import extract_tasks as extract_tasks
     from autosched.tuning.model_tuning import tune as tune
 
 _HOME = {
+    "CSource": "autosched.graph.external_c",
     "CompiledModel": "autosched.graph.model",
+    "QuantisedModel": "autosched.graph.quantisation",
+    "ExternalError": "autosched.graph.errors",
+    "DataType": "autosched.graph.data",
     "Strategy": "autosched.graph.strategies",
     "Function": "autosched.graph.ir",
+    "Tagged": "autosched.graph.values",
     "TunedModel": "autosched.tuning.model_result",
     "Unsupported": "autosched.graph.errors",
     "build": "autosched.tuning.graph",
+    "check": "autosched.graph.inference",
     "const": "autosched.graph.builder",
     "constants": "autosched.graph.ir",
     "evaluate": "autosched.graph.evaluator",
+    "external_codegen": "autosched.graph.external",
     "extract_tasks": "autosched.tuning.model_tasks",
+    "from_list": "autosched.graph.values",
     "from_onnx": "autosched.graph.onnx_import",
     "from_skeleton": "autosched.graph.onnx_import.skeleton",
     "function": "autosched.graph.builder",
     "load": "autosched.graph.saved",
+    "gradient": "autosched.graph.differentiate",
     "lower": "autosched.graph.lowering",
     "module": "autosched.graph.builder",
+    "quantise": "autosched.graph.quantisation",
+    "partition": "autosched.graph.regions",
+    "rewrite": "autosched.graph.rewriter",
+    "rewrite_pass": "autosched.graph.rewriter",
     "skeleton": "autosched.graph.onnx_import.skeleton",
     "strategy": "autosched.graph.strategies",
+    "to_list": "autosched.graph.values",
     "tune": "autosched.tuning.model_tuning",
     "var": "autosched.graph.builder",
 }
 """Public name -> the module that defines it."""
-_PARTS = ("nn", "op", "passes")
+_PARTS = ("nn", "op", "passes", "pattern")
 
 __all__ = [*_HOME, *_PARTS]
 

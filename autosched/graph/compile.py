@@ -10,6 +10,7 @@ from autosched.errors import ArgumentError, WorkloadError
 from autosched.graph.cache import KernelCache
 from autosched.graph.errors import Unsupported
 from autosched.graph.executor import checked
+from autosched.graph.external import compile_external
 from autosched.graph.fold import constant
 from autosched.graph.ir import Atom, Binding, Body, Function, mapped, type_of
 from autosched.graph.kernels import Artifacts, Choose, Progress, compile_functions
@@ -79,11 +80,13 @@ def compile_ready(
     """A prepared module compiled; `artifacts` as `compile_functions` takes them, `consume` as
     `compile_module` does."""
     main = main_of(ready)
+    externals = compile_external(ready, where)
     kernels = compile_functions(primitives(ready), where, progress, cache, choose, artifacts)
+    kernels |= externals.kernels
     constants = Constants()
     if consume:
         constants.consume(main.body)
-    spec = plan_function(main, kernels, constants)
+    spec = plan_function(main, kernels, constants, externals.calls)
     named = main.attr("outputs") or tuple(
         getattr(a, "name", f"output{n}") for n, a in enumerate(main.body.results)
     )
@@ -97,6 +100,7 @@ def compile_ready(
         thread_count(threads, where.num_cores),
         ready,
         flush_denormals,
+        externals,
     )
 
 

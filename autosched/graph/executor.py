@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from math import prod
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,15 @@ from autosched.errors import ArgumentError, BuildError
 from autosched.graph.higher import HIGHER
 from autosched.graph.kernels import Kernel
 from autosched.graph.repeat import Repeated
-from autosched.graph.spec import ClosureStep, Fresh, HostStep, IfStep, RunStep, Spec
+from autosched.graph.spec import (
+    ClosureStep,
+    ExternalStep,
+    Fresh,
+    HostStep,
+    IfStep,
+    RunStep,
+    Spec,
+)
 from autosched.runtime.arrays import empty
 from autosched.runtime.call import workspace_bytes
 from autosched.runtime.sequence import WORDS, make_sequence, runner
@@ -46,9 +55,11 @@ class Program:
         constants: Sequence[Array],
         threads: int,
         flush_denormals: bool = False,
+        external: Mapping[str, Callable[..., Any]] = MappingProxyType({}),
     ) -> None:
         self.spec, self.flush_denormals = spec, flush_denormals
         parts = kernels, constants, threads, flush_denormals
+        inner = *parts, external
         self.template: Slots = [None] * spec.slots
         self.workspace = _workspace(spec.plan.bytes)
         for p in spec.places:
@@ -67,11 +78,13 @@ class Program:
             elif isinstance(step, HostStep):
                 self.steps.append(_host(step))
             elif isinstance(step, IfStep):
-                then = Program(step.then, *parts)
-                other = Program(step.other, *parts)
+                then = Program(step.then, *inner)
+                other = Program(step.other, *inner)
                 self.steps.append(_branch(step, then, other))
+            elif isinstance(step, ExternalStep):
+                self.steps.append(_external(step, external[step.function]))
             else:
-                body = Program(step.body, *parts)
+                body = Program(step.body, *inner)
                 self.steps.append(_closure(step, body))
 
     def entry(self, inputs: Sequence[Param]) -> Callable[..., Any] | None:
@@ -195,6 +208,16 @@ def _host(step: HostStep) -> Callable[[Slots], None]:
             made = evaluate_operator(step.operator, given, attrs, len(results))
         for slot, array in zip(results, made, strict=False):
             slots[slot] = np.asarray(array, order="C")
+
+    return run
+
+
+def _external(step: ExternalStep, function: Callable[..., Any]) -> Callable[[Slots], None]:
+    args, results = step.args, step.results
+
+    def run(slots: Slots) -> None:
+        for slot, array in zip(results, function(*(slots[a] for a in args)), strict=True):
+            slots[slot] = array
 
     return run
 

@@ -7,6 +7,7 @@ kernels, and calls of them in order with addresses in its workspace; no Python i
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -60,7 +61,9 @@ def export_model(
     used = {c.kernel: model.by_name[c.kernel] for c in calls}
     offsets, size = _weights(model)
     info = _info(model, list(used.values()), size)
-    entries, inner = _kernels(used, model.target)
+    external = {n: k for n, k in used.items() if k.is_external}
+    entries, inner = _kernels({n: k for n, k in used.items() if n not in external}, model.target)
+    entries |= {n: f"{prefix or f'{stem}_'}external_{n}" for n in external}
     ir = "\n".join(_code(model, calls, entries, offsets, bool(size)))
     note = _NOTE.format(size=size, stem=stem, alignment=ALIGNMENT) if size else ""
     weights, cmake = root / f"{stem}.weights" if size else None, root / f"{stem}.cmake"
@@ -73,7 +76,10 @@ def export_model(
             prefix=prefix,
             inner=inner,
             note=note,
+            outside=[entries[n] for n in external],
         )
+        if external:
+            _link_external(model, external, prefix or f"{stem}_", done.object)
         if weights is not None:
             write_weights(model.constants, weights)
         cmake.write_text(_CMAKE.format(stem=stem), encoding="utf-8")
@@ -82,11 +88,31 @@ def export_model(
     return ExportedModel(done.object, done.header, weights, cmake)
 
 
+def _link_external(
+    model: CompiledModel, external: Mapping[str, Kernel], prefix: str, file: Path
+) -> None:
+    """Put the code of C compilers into the object file."""
+    from autosched.codegen.c import merge_objects
+    from autosched.graph.external_c import object_for
+
+    with tempfile.TemporaryDirectory(dir=file.parent) as folder:
+        parts = [Path(folder) / "model.o"]
+        os.replace(file, parts[0])
+        for name, made in model.external.items():
+            if any(f in external for f in made.functions):
+                parts.append(Path(folder) / f"{name}_external.o")
+                object_for(made.source, made.functions, prefix, parts[-1])
+        merge_objects(parts, file)
+
+
 def _calls(model: CompiledModel) -> tuple[KernelCall, ...]:
     """The kernels in order. Raises Unsupported for a model that is more than these."""
     steps = model.spec.steps
     if len(steps) != 1 or not isinstance(steps[0], RunStep) or model.spec.copied:
         host = f" ({', '.join(model.host_operators)} run in NumPy)" if model.host_operators else ""
+        python = ", ".join(sorted({step.function for step in model.spec.externals()}))
+        if python:
+            host += f" ({python}: functions in Python of a code generator)"
         raise Unsupported(
             "export takes a model that is kernels in a row, each output made by one; this one has "
             f"branches, loops, operators in NumPy, or outputs that are inputs{host}"

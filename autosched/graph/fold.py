@@ -24,6 +24,9 @@ SMALL = 1 << 14
 TINY = 64
 """Elements of arguments whose results are kept, should they be asked for again."""
 
+KEPT = frozenset({"DequantizeLinear"})
+"""What stays for the pass `integers`, which needs the integers, and computes what it leaves."""
+
 
 def constant(array: Array) -> Const:
     """A constant of the graph; nothing writes into it any more."""
@@ -36,6 +39,8 @@ def folded(call: Call, outputs: int, limit: int = SMALL) -> tuple[Const, ...] | 
     """The results of a call of constants; None where it depends on more, or is larger than
     `limit` elements. Raises Unsupported, naming the operator."""
     assert isinstance(call.callee, str)
+    if call.callee in KEPT:
+        return None
     op = ops.find(call.callee)
     known = [a is None or (isinstance(a, Const) and a.array is not None) for a in call.args]
     if op.compute is None or split_static(op, call.args, dict(call.attrs)) is None:
@@ -56,6 +61,13 @@ def folded(call: Call, outputs: int, limit: int = SMALL) -> tuple[Const, ...] | 
         return _evaluated(call.callee, arrays, call.attrs, outputs)
     keys = tuple(None if a is None else (a.dtype.str, a.shape, a.tobytes()) for a in arrays)
     return _again(call.callee, keys, call.attrs, outputs)
+
+
+def evaluated(call: Call, outputs: int) -> tuple[Const, ...]:
+    """The results of a call of constants, whatever their size. Raises Unsupported, naming the
+    operator."""
+    assert isinstance(call.callee, str)
+    return _evaluated(call.callee, [_array(a) for a in call.args], call.attrs, outputs)
 
 
 def _evaluated(

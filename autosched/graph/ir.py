@@ -75,9 +75,11 @@ class Const:
 
 @dataclass(frozen=True, eq=False)
 class Global:
-    """A function of the module, by name."""
+    """A function of the module or a constructor of one of its data types, by name. `type` is its
+    type where it stands as a value, set by inference."""
 
     name: str
+    type: Type | None = None
 
 
 Atom = Union[Var, Const, Global]
@@ -85,8 +87,9 @@ Atom = Union[Var, Const, Global]
 
 @dataclass(frozen=True, eq=False)
 class Call:
-    """A call of an operator (its name in the registry), of a function of the module, or of a
-    function value. An argument is None where an optional input is left out."""
+    """A call of an operator (its name in the registry), of a function of the module, of a
+    constructor, or of a function value. An argument is None where an optional input is left out.
+    The attribute "types" has the type arguments that a call of a function gives."""
 
     callee: Union[str, Global, Var]
     args: tuple[Atom | None, ...]
@@ -123,7 +126,8 @@ class If:
 
 @dataclass(frozen=True, eq=False)
 class Pattern:
-    """`constructor(parts)`; a variable takes the value there, None is a wildcard."""
+    """`constructor(parts)`; a variable takes the value there, None is a wildcard. A tuple has the
+    constructor ""."""
 
     constructor: str
     parts: tuple[Pattern | Var | None, ...]
@@ -147,10 +151,17 @@ class Body:
 
 @dataclass(frozen=True, eq=False)
 class Function(GraphFunction):
-    """A function of the module, or a closure: then its body may use variables around it.
+    """A function of the module, or a closure: then its body may use variables around it, and the
+    variable that it is bound to.
 
     Attributes: "primitive", True for what becomes one kernel (it only calls operators);
+<<<<<<< HEAD
+    "compiler", the external code generator whose it is;
     "constants", the numbers of the parameters that every call gives constants.
+=======
+    "constants", the numbers of the parameters that every call gives constants; "types", the names
+    of the type parameters.
+>>>>>>> h-lang
     """
 
     name: str
@@ -168,6 +179,11 @@ class Function(GraphFunction):
     def is_primitive(self) -> bool:
         """Whether it becomes one kernel."""
         return bool(self.attr("primitive", False))
+
+    @property
+    def is_external(self) -> bool:
+        """Whether an external code generator compiles it."""
+        return self.attr("compiler") is not None
 
     def attr(self, key: str, default: Attr = None) -> Attr:
         """An attribute."""
@@ -201,7 +217,7 @@ class Binding:
 
 def type_of(atom: Atom) -> Type:
     """Type of an atom; functions of the module have theirs in the module."""
-    if isinstance(atom, Global):
+    if atom.type is None:
         raise WorkloadError(f"the type of function {atom.name} is known to its module only")
     return atom.type
 
@@ -311,12 +327,14 @@ class _Same:
     def body(self, a: Body, b: Body) -> bool:
         return (
             len(a.bindings) == len(b.bindings)
-            and all(
-                self.value(x.value, y.value) and self.bind(x.vars, y.vars)
-                for x, y in zip(a.bindings, b.bindings, strict=True)
-            )
+            and all(map(self.binding, a.bindings, b.bindings))
             and self.all(a.results, b.results)
         )
+
+    def binding(self, x: Binding, y: Binding) -> bool:
+        if isinstance(x.value, Function):  # which may call itself
+            return self.bind(x.vars, y.vars) and self.value(x.value, y.value)
+        return self.value(x.value, y.value) and self.bind(x.vars, y.vars)
 
     def all(self, xs: tuple[Atom | None, ...], ys: tuple[Atom | None, ...]) -> bool:
         return len(xs) == len(ys) and all(self.atom(x, y) for x, y in zip(xs, ys, strict=True))

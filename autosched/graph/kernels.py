@@ -39,6 +39,11 @@ class Kernel:
     schedule: Callable[[], PrimFunc] | None = None
     transforms: Mapping[int, Callable[[Any], Any]] = field(default_factory=dict)
 
+    @property
+    def is_external(self) -> bool:
+        """Whether an external code generator made it."""
+        return self.function is not None and self.function.is_external
+
     @cached_property
     def linked(self) -> Linked:
         """The code in this process. Raises TargetError if this machine cannot run it."""

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     import os
 
     from autosched.graph.export import ExportedModel
+    from autosched.graph.external import External, Externals
     from autosched.tir.module import IRModule
 
 Array = npt.NDArray[Any]
@@ -71,12 +72,15 @@ class CompiledModel:
         threads: int,
         module: IRModule | None = None,
         flush_denormals: bool = False,
+        externals: Externals | None = None,
     ) -> None:
         self.spec, self.constants, self.target, self.module = spec, constants, target, module
         self.inputs, self.outputs = tuple(inputs), tuple(outputs)
         self.by_name = dict(kernels)
         self.threads, self.flush_denormals = threads, flush_denormals
-        self._program = Program(spec, kernels, constants, threads, flush_denormals)
+        self._external = {} if externals is None else dict(externals.made)
+        calls = {} if externals is None else externals.calls
+        self._program = Program(spec, kernels, constants, threads, flush_denormals, calls)
         self._results = self._program.results()
         fixed = [Param(i.name, i.shape, i.dtype, False) for i in self.inputs if i.shape is not None]
         self._entry = self._program.entry(fixed) if len(fixed) == len(self.inputs) else None
@@ -144,9 +148,9 @@ class CompiledModel:
         return {str(self.target): IRModule(funcs)}
 
     @property
-    def external(self) -> dict[str, Any]:
-        """What other compilers made: nothing yet."""
-        return {}
+    def external(self) -> dict[str, External]:
+        """What external code generators made, by their names; none of a model that was loaded."""
+        return dict(self._external)
 
     @property
     def graph_json(self) -> str:
@@ -169,7 +173,8 @@ class CompiledModel:
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write the model into a folder, which `graph.load` reads: it needs neither the ONNX file
-        nor a compiler. Raises OSError, and ArgumentError for what is no path."""
+        nor a compiler. Raises OSError, ArgumentError for what is no path, and Unsupported for a
+        model with functions in Python of external code generators."""
         from autosched.graph.saved import save
 
         save(self, folder)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from autosched.graph.errors import Unsupported
@@ -25,6 +25,7 @@ from autosched.graph.kernels import Kernel
 from autosched.graph.plan import Life, Plan, place
 from autosched.graph.spec import (
     ClosureStep,
+    ExternalStep,
     Fresh,
     HostStep,
     IfStep,
@@ -101,9 +102,16 @@ class Constants:
         return self.numbers[key]
 
 
-def plan_function(function: Function, kernels: Mapping[str, Kernel], constants: Constants) -> Spec:
-    """What a function of kernel calls does. Raises Unsupported for what is not compiled."""
-    return _Planner(function.params, function.body, kernels, constants).spec(function.body)
+def plan_function(
+    function: Function,
+    kernels: Mapping[str, Kernel],
+    constants: Constants,
+    external: Collection[str] = (),
+) -> Spec:
+    """What a function of calls of kernels, and of the functions `external` in Python, does. Raises
+    Unsupported for what is not compiled."""
+    made = _Planner(function.params, function.body, kernels, constants, external)
+    return made.spec(function.body)
 
 
 class _Planner:
@@ -113,8 +121,9 @@ class _Planner:
         body: Body,
         kernels: Mapping[str, Kernel],
         constants: Constants,
+        external: Collection[str] = (),
     ) -> None:
-        self.kernels, self.constants = kernels, constants
+        self.kernels, self.constants, self.external = kernels, constants, external
         self.slot = {id(p): n for n, p in enumerate(params)}
         self.slots = len(params)
         self.fixed: list[tuple[int, int]] = []
@@ -224,6 +233,10 @@ class _Planner:
         if isinstance(value, Call) and isinstance(value.callee, str):
             args = tuple(None if a is None else self._read(a) for a in value.args)
             return HostStep(value.callee, dict(value.attrs), args, results)
+        callee = value.callee if isinstance(value, Call) else None
+        if isinstance(value, Call) and isinstance(callee, Global) and callee.name in self.external:
+            given = tuple(self._read(a) for a in value.args if a is not None)
+            return ExternalStep(callee.name, given, results)
         raise Unsupported(
             f"{b.vars[0].name} is made by {type(value).__name__}, which is not compiled yet; "
             "graph.evaluate runs it"
@@ -232,7 +245,7 @@ class _Planner:
     def _nested(self, body: Body, params: Sequence[Var]) -> tuple[Spec, tuple[int, ...]]:
         """A body inside this one, and the slots here that are its first parameters."""
         free = free_variables(body, params)
-        inner = _Planner([*free, *params], body, self.kernels, self.constants)
+        inner = _Planner([*free, *params], body, self.kernels, self.constants, self.external)
         return inner.spec(body), tuple(self._read(v) for v in free)
 
 

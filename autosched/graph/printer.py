@@ -61,10 +61,11 @@ class _Printer:
     def function(self, f: Function) -> str:
         """A function of the module, or one inside another."""
         params = ", ".join(f"{self.bind(p)}: {p.type}" for p in f.params)
-        results = [str(a.type) for a in f.body.results if not isinstance(a, Global)]
-        given = ", ".join(f"{k}={literal(v)}" for k, v in f.attrs)
-        types = results[0] if len(results) == 1 else tuple_text(tuple(results))
-        head = f"@G.function{f'({given})' if given else ''}\ndef {f.name}({params}) -> {types}:\n"
+        results = [str(a.type) for a in f.body.results if a.type is not None]
+        types = [f'"{", ".join(f.attr("types"))}"'] if f.attr("types") else []
+        given = ", ".join([*types, *(f"{k}={literal(v)}" for k, v in f.attrs if k != "types")])
+        returns = results[0] if len(results) == 1 else tuple_text(tuple(results))
+        head = f"@G.function{f'({given})' if given else ''}\ndef {f.name}({params}) -> {returns}:\n"
         lines = [*self.bindings(f.body)]
         lines.append(f"return {self.several(f.body.results)}")
         return head + indent("\n".join(lines), "    ") + "\n"
@@ -109,7 +110,8 @@ class _Printer:
             return "_"
         if isinstance(p, Var):
             return self.bind(p)
-        return f"{p.constructor}({', '.join(map(self.pattern, p.parts))})"
+        parts = tuple(map(self.pattern, p.parts))
+        return f"{p.constructor}({', '.join(parts)})" if p.constructor else tuple_text(parts)
 
     def value(self, v: Value) -> str:
         """What is on the right-hand side."""
@@ -119,8 +121,10 @@ class _Printer:
             return f"{self.atom(v.value)}[{v.index}]"
         assert isinstance(v, Call)
         callee = f"op.{python_name(v.callee)}" if isinstance(v.callee, str) else self.atom(v.callee)
+        if v.attr("types"):
+            callee += f"[{', '.join(map(str, v.attr('types')))}]"
         args = ["None" if a is None else self.atom(a) for a in v.args]
-        args += [f"{k}={literal(x)}" for k, x in v.attrs]
+        args += [f"{k}={literal(x)}" for k, x in v.attrs if k != "types"]
         return f"{callee}({', '.join(args)})"
 
     def several(self, results: Sequence[Atom]) -> str:

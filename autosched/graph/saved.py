@@ -14,6 +14,7 @@ import numpy as np
 from autosched.checks import path_text
 from autosched.errors import ArgumentError
 from autosched.graph.cache import artifact_from_json, artifact_to_json, write_whole
+from autosched.graph.errors import Unsupported
 from autosched.graph.kernels import Kernel
 from autosched.graph.model import Argument, Array, CompiledModel, thread_count
 from autosched.graph.spec import from_json
@@ -25,6 +26,12 @@ MODEL, KERNELS, WEIGHTS = "model.json", "kernels.json", "weights.bin"
 
 def save(model: CompiledModel, folder: str | os.PathLike[str]) -> None:
     """Write a model; see `CompiledModel.save`."""
+    python = sorted({step.function for step in model.spec.externals()})
+    if python:
+        raise Unsupported(
+            f"{', '.join(python)} are functions in Python that a code generator made, which cannot "
+            "be saved; a generator that returns graph.CSource makes functions that can"
+        )
     root = Path(path_text("the folder of a model", folder, ArgumentError))
     root.mkdir(parents=True, exist_ok=True)
     table = write_weights(model.constants, root / WEIGHTS)

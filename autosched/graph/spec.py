@@ -82,7 +82,16 @@ class ClosureStep:
     result: int
 
 
-Step = Union[RunStep, HostStep, IfStep, ClosureStep]
+@dataclass(frozen=True)
+class ExternalStep:
+    """A function in Python that an external code generator made."""
+
+    function: str
+    args: tuple[int, ...]
+    results: tuple[int, ...]
+
+
+Step = Union[RunStep, HostStep, IfStep, ClosureStep, ExternalStep]
 
 
 @dataclass(frozen=True)
@@ -109,6 +118,17 @@ class Spec:
                 yield from step.other.calls()
             elif isinstance(step, ClosureStep):
                 yield from step.body.calls()
+
+    def externals(self) -> Iterator[ExternalStep]:
+        """Its calls of external functions in Python, those of bodies inside it included."""
+        for step in self.steps:
+            if isinstance(step, ExternalStep):
+                yield step
+            elif isinstance(step, IfStep):
+                yield from step.then.externals()
+                yield from step.other.externals()
+            elif isinstance(step, ClosureStep):
+                yield from step.body.externals()
 
 
 def to_json(spec: Spec) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Types of the graph level: tensors, tuples, functions.
+"""Types of the graph level: tensors, tuples, functions, data types, type variables.
 
 Types are structural: two are equal if they are written alike. The extents of a tensor are ints and
 expressions of symbolic sizes (`te.var`).
@@ -6,12 +6,13 @@ expressions of symbolic sizes (`te.var`).
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any, Union
 
 from autosched.tir import dtypes
-from autosched.tir.size import Size
+from autosched.tir.size import Size, SizeVar
 
 Extent = Union[int, Size]
 
@@ -67,7 +68,7 @@ class TupleType:
     fields: tuple[Type, ...]
 
     def __str__(self) -> str:
-        return f"G.Tuple[{', '.join(map(str, self.fields))}]"
+        return f"G.Tuple[{', '.join(map(str, self.fields)) or '()'}]"
 
 
 @dataclass(frozen=True)
@@ -79,10 +80,44 @@ class FuncType:
 
     def __str__(self) -> str:
         params, results = (", ".join(map(str, side)) for side in (self.params, self.results))
-        return f"G.Fn[[{params}], [{results}]]"
+        return f"G.Fn[[{params}], {results if len(self.results) == 1 else f'[{results}]'}]"
 
 
-Type = Union[TensorType, TupleType, FuncType]
+@dataclass(frozen=True)
+class TypeVar:
+    """A type parameter of a function or of a data type."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True)
+class DataRef:
+    """An algebraic data type of the module, with the types for its parameters."""
+
+    name: str
+    args: tuple[Type, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.name}[{', '.join(map(str, self.args))}]" if self.args else self.name
+
+
+@dataclass(frozen=True, eq=False)
+class Hole:
+    """A type that inference has to find; none is left in a module that was read or checked.
+
+    `literal` is set for a number without a dtype in the text: "bool", "int" or "float".
+    """
+
+    literal: str = ""
+
+    def __str__(self) -> str:
+        return f"a number ({self.literal})" if self.literal else "?"
+
+
+Type = Union[TensorType, TupleType, FuncType, TypeVar, DataRef, Hole]
 ANY = TensorType(None, "")
 """A tensor of which nothing is known before it is there."""
 
@@ -91,3 +126,46 @@ def tuple_text(values: tuple[Any, ...]) -> str:
     """A tuple as Python writes it."""
     inside = ", ".join(map(str, values))
     return f"({inside},)" if len(values) == 1 else f"({inside})"
+
+
+def parts(t: Type) -> tuple[Type, ...]:
+    """The types directly inside a type."""
+    if isinstance(t, TupleType):
+        return t.fields
+    if isinstance(t, FuncType):
+        return (*t.params, *t.results)
+    return t.args if isinstance(t, DataRef) else ()
+
+
+def with_parts(t: Type, inside: Sequence[Type]) -> Type:
+    """The type with other types directly inside it."""
+    if isinstance(t, TupleType):
+        return TupleType(tuple(inside))
+    if isinstance(t, FuncType):
+        n = len(t.params)
+        return FuncType(tuple(inside[:n]), tuple(inside[n:]))
+    return DataRef(t.name, tuple(inside)) if isinstance(t, DataRef) else t
+
+
+def substituted(t: Type, types: Mapping[Type, Type], sizes: Mapping[SizeVar, Any]) -> Type:
+    """The type with type variables and holes replaced, and sizes."""
+    if t in types:
+        return types[t]
+    if isinstance(t, TensorType):
+        if not sizes or t.shape is None or t.is_static:
+            return t
+        shape = tuple(n if isinstance(n, int) else n.substitute(sizes) for n in t.shape)
+        return TensorType(shape, t.dtype, t.layout)
+    inside = parts(t)
+    if not inside:
+        return t
+    return with_parts(t, [substituted(x, types, sizes) for x in inside])
+
+
+def leaves(t: Type) -> Iterator[Type]:
+    """The types inside that have no types inside, left to right."""
+    inside = parts(t)
+    if not inside:
+        yield t
+    for x in inside:
+        yield from leaves(x)

@@ -1,4 +1,14 @@
-"""The operator library: workloads known by name, on the command line and over the wire."""
+"""The operator library: workloads known by name, on the command line and over the wire; and every
+operator as a function from tensors to tensors.
+
+ops.matmul(64, 64, 64) is a workload, [A, B, C]; ops.matmul(A, B) a tensor, ops.relu(A) another.
+`autosched.ops.tensors` says where operators on tensors are defined.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
 
 from autosched.ops.conv import (
     conv1d,
@@ -25,6 +35,24 @@ from autosched.ops.registry import OPERATORS, Operator, get
 from autosched.ops.rows import argmax, layer_norm, norm, softmax
 from autosched.ops.transposed import conv2d_transpose
 from autosched.ops.winograd import winograd_conv2d, winograd_weight
+
+
+def __getattr__(name: str) -> Callable[..., Any]:
+    if not name.startswith("_"):
+        # Not before it is asked for: the graph level is written with parts of this package.
+        from autosched.ops.tensors import function
+
+        found = function(name)
+        if found is not None:
+            return found
+    raise AttributeError(f"no operator is called ops.{name}; dir(autosched.ops) lists them")
+
+
+def __dir__() -> list[str]:
+    from autosched.ops.tensors import names
+
+    return sorted({*globals(), *names()})
+
 
 __all__ = [
     "OPERATORS",

@@ -93,7 +93,7 @@ class _Cell:
         product, H = self.projected(), self.width
 
         def gate(t: Expr, b: Expr, g: Expr, h: Expr) -> Expr:
-            biased = product[t, b, g, h] + self.b_ih[g * H + h]
+            biased: Expr = product[t, b, g, h] + self.b_ih[g * H + h]
             return biased + self.b_hh[g * H + h] if hidden_bias else biased
 
         return te.compute(product.shape, gate, name="known")  # type: ignore[no-any-return]
@@ -170,7 +170,8 @@ def gru(T: int, B: int, I: int, H: int, dtype: str = "float32") -> list[Tensor]:
         mine = [known[t, b, g, h] for g in range(3)]
         other = [product[t, b, g, h] + bias[g * H + h] for g in range(3)]
         fresh, kept = new(mine, other), te.sigmoid(mine[1] + other[1])
-        return fresh + kept * (hidden[t - 1, b, h] - fresh)
+        moved: Expr = fresh + kept * (hidden[t - 1, b, h] - fresh)
+        return moved
 
     h0 = te.compute((1, B, H), first, name="h0")
     step = te.compute((T, B, H), second, name="step")

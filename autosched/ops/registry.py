@@ -19,10 +19,15 @@ OPERATORS: dict[str, Operator] = {}
 
 
 def operator(function: F) -> F:
-    """Put a function into the library under its name; it may be called with NumPy's integers."""
+    """Put a function into the library under its name; it may be called with NumPy's integers.
+    Called with tensors it is the operator of that name on tensors (`autosched.ops.tensors`)."""
 
     @wraps(function)
-    def called(*args: Any, **kwargs: Any) -> list[Tensor]:
+    def called(*args: Any, **kwargs: Any) -> Any:
+        if any(isinstance(a, Tensor) for a in args):
+            from autosched.ops.tensors import apply
+
+            return apply(function.__name__, args, kwargs)
         return function(*map(_plain, args), **{k: _plain(v) for k, v in kwargs.items()})
 
     OPERATORS[function.__name__] = called

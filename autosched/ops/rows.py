@@ -42,7 +42,8 @@ def layer_norm(N: int, M: int, dtype: str = "float32") -> list[Tensor]:
     total: Tensor = te.compute((N,), lambda i: te.sum(data[i, k1], axis=k1), name="total")
 
     def centred(i: Expr, j: Expr) -> Expr:
-        return data[i, j] - total[i] * (1.0 / M)
+        centre: Expr = data[i, j] - total[i] * (1.0 / M)
+        return centre
 
     squares = te.compute(
         (N,), lambda i: te.sum(centred(i, k2) * centred(i, k2), axis=k2), name="squares"

@@ -32,6 +32,9 @@ FORMATS = {
     "int32": "i",
     "int64": "lq",
     "uint8": "B",
+    "uint16": "H",
+    "uint32": "I",
+    "uint64": "LQ",
     "bool": "?",
     "bfloat16": "H",
 }

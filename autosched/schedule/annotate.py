@@ -34,10 +34,11 @@ def annotate(func: PrimFunc, place: str | Var, key: str, value: Any) -> PrimFunc
     (TVM annotate, Ansor pragma.)
 
     Args:
-        key: one of `tir.annotations.KEYS`, of the place's kind; or a hint for rules, which begins
-            with HINTS.
+        key: one of `tir.annotations.KEYS`, of the place's kind; or any other, which is kept and
+            means nothing.
 
-    Legality: the value is of the key's kind.
+    Legality: the value is of the key's kind; a free key resembles none of `KEYS`, and its value is
+    a literal.
 
     rewrite:
         with T.block("b"):  ->  with T.block("b"):

@@ -11,6 +11,14 @@ def block_names(func: PrimFunc) -> list[str]:
     return [s.block.name for s in sites(func)]
 
 
+def output_blocks(func: PrimFunc) -> list[str]:
+    """Names of the blocks that write parameters, in program order."""
+    params = {id(b) for b in func.params}
+    return [
+        s.block.name for s in sites(func) if any(id(a.buffer) in params for a in s.block.writes)
+    ]
+
+
 def child_blocks(func: PrimFunc, loop: Var) -> list[str]:
     """Names of the blocks below a loop, in program order."""
     return [s.block.name for s in sites(path_to(func, loop)[-1])]

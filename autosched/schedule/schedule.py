@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from random import Random
 from typing import Any, TypeVar, overload
 
 import numpy as np
@@ -11,7 +12,18 @@ from autosched.checks import instance, mapping, number, shown
 from autosched.errors import NotBatchable, ScheduleError
 from autosched.integers import as_int, plain
 from autosched.schedule import annotate as _annotate
-from autosched.schedule import axes, cache, inline, kinds, lookback, loops, query, reduction, scan
+from autosched.schedule import (
+    axes,
+    cache,
+    inline,
+    kinds,
+    lookback,
+    loops,
+    more,
+    query,
+    reduction,
+    scan,
+)
 from autosched.schedule.compute import compute_at
 from autosched.schedule.handles import (
     RV,
@@ -32,12 +44,14 @@ from autosched.schedule.layout import (
     layout_of,
     transform_layout,
 )
+from autosched.schedule.named import blocks_by_name
 from autosched.schedule.population import candidate, has_digits
 from autosched.schedule.reverse import reverse_compute_at
 from autosched.schedule.tensorize import tensorize
 from autosched.schedule.trace import RETURN_TUPLES, Decision, Ref, Step, Trace, step_text
 from autosched.tir.admit import admitted, derived
 from autosched.tir.affine import Int
+from autosched.tir.annotations import DOUBLE_BUFFER_SCOPE
 from autosched.tir.expr import Var
 from autosched.tir.module import IRModule
 from autosched.tir.nodes import Block, For, PrimFunc, path_to, site_of
@@ -77,11 +91,13 @@ PRIMITIVES = frozenset(
         "double_buffer",
         "tensorize",
         "transform_layout",
+        *more.MORE,
     }
 )
 """The methods that a trace may call."""
 
 
+@blocks_by_name
 class Schedule:
     """A function under transformation.
 
@@ -89,16 +105,34 @@ class Schedule:
     place, `trace` the steps so far. Every primitive raises ScheduleError, and changes nothing,
     where it would change the result.
 
+    Methods that take a block take its name as well, which stands for `get_block(name)`.
     Raises VerifyError for a function that breaks a rule of the loop IR.
 
     Args:
         target: a PrimFunc, or a module, of which `main` is scheduled.
         decisions: for each `Decision` passed as a factor its value: an int, or an int64 array of
             shape (N,), which makes this the schedule of N candidates at once.
+        seed: of the choices that `sample_perfect_tile` and its like make.
     """
 
+    get_output_blocks = more.get_output_blocks
+    add_unit_loop = more.add_unit_loop
+    reorder_block_iter_var = more.reorder_block_iter_var
+    merge = more.merge
+    loop_partition = more.loop_partition
+    decompose_padding = more.decompose_padding
+    pad_einsum = more.pad_einsum
+    reindex = more.reindex
+    transform_block_layout = more.transform_block_layout
+    sample_perfect_tile = more.sample_perfect_tile
+    sample_categorical = more.sample_categorical
+    sample_compute_location = more.sample_compute_location
+
     def __init__(
-        self, target: PrimFunc | IRModule, decisions: Mapping[str, Int] | None = None
+        self,
+        target: PrimFunc | IRModule,
+        decisions: Mapping[str, Int] | None = None,
+        seed: int | None = None,
     ) -> None:
         if isinstance(target, IRModule):
             self._func = admitted(target.main)
@@ -116,6 +150,8 @@ class Schedule:
         self.decisions: dict[str, Int] = mapping(
             "the decisions of a Schedule", decisions, expected, ScheduleError
         )
+        self.random = Random(seed)
+        """What makes the choices of `sample_perfect_tile` and its like."""
         self._steps: list[Step] = []
         self._things: dict[RV, str | Var] = {}
 
@@ -147,6 +183,7 @@ class Schedule:
         new = Schedule(self._mod, self.decisions)
         new.func, new._name = self.func, self._name
         new._steps, new._things = list(self._steps), dict(self._things)
+        new.random.setstate(self.random.getstate())
         return new
 
     __copy__ = copy
@@ -155,12 +192,12 @@ class Schedule:
         return self.copy()  # programs do not change, and handles keep their meaning
 
     @overload
-    def get(self, rv: BlockRV) -> Block: ...
+    def get(self, rv: BlockRV | str) -> Block: ...
     @overload
     def get(self, rv: LoopRV) -> For: ...
-    def get(self, rv: BlockRV | LoopRV) -> Block | For:
+    def get(self, rv: BlockRV | LoopRV | str) -> Block | For:
         """The block or loop that a handle stands for now. Raises ScheduleError if it is gone."""
-        if isinstance(rv, BlockRV):
+        if not isinstance(rv, LoopRV):
             return site_of(self.func, self._block(rv)).block
         return path_to(self.func, self._loop(rv))[-1]
 
@@ -218,22 +255,22 @@ class Schedule:
         """All blocks, in program order."""
         return self._out("get_blocks", (), query.block_names(self.func))
 
-    def get_loops(self, block: BlockRV) -> tuple[LoopRV, ...]:
+    def get_loops(self, block: BlockRV | str) -> tuple[LoopRV, ...]:
         """The loops around a block, outermost first."""
         site = site_of(self.func, self._block(block))
         return self._outs("get_loops", (block,), [x.var for x in site.loops])
 
-    def get_child_blocks(self, place: BlockRV | LoopRV) -> tuple[BlockRV, ...]:
+    def get_child_blocks(self, place: BlockRV | LoopRV | str) -> tuple[BlockRV, ...]:
         """The blocks below a loop, in program order (a block has none)."""
         at = self._place(place)
         names = [] if isinstance(at, str) else query.child_blocks(self.func, at)
         return self._out("get_child_blocks", (place,), names)
 
-    def get_producers(self, block: BlockRV) -> tuple[BlockRV, ...]:
+    def get_producers(self, block: BlockRV | str) -> tuple[BlockRV, ...]:
         """The blocks that write what a block reads, in program order."""
         return self._out("get_producers", (block,), query.producers(self.func, self._block(block)))
 
-    def get_consumers(self, block: BlockRV) -> tuple[BlockRV, ...]:
+    def get_consumers(self, block: BlockRV | str) -> tuple[BlockRV, ...]:
         """The blocks that read what a block writes, in program order."""
         return self._out("get_consumers", (block,), query.consumers(self.func, self._block(block)))
 
@@ -248,7 +285,7 @@ class Schedule:
         self.func, out = loops.split(self.func, self._loop(loop), [self._int(f) for f in factors])
         return self._outs("split", (loop,), out, factors=tuple(factors))
 
-    def split_axis(self, block: BlockRV, axis: int, factor: int) -> tuple[LoopRV, ...]:
+    def split_axis(self, block: BlockRV | str, axis: int, factor: int) -> tuple[LoopRV, ...]:
         """Make two axes of one, with a loop each; see `axes.split_axis`."""
         axis = index_of(axis, "split_axis: axis")
         factor = index_of(factor, "split_axis: factor")
@@ -288,22 +325,22 @@ class Schedule:
 
     # Where blocks are computed
 
-    def compute_at(self, block: BlockRV, loop: LoopRV) -> None:
+    def compute_at(self, block: BlockRV | str, loop: LoopRV) -> None:
         """Compute a producer inside a loop of its consumers; see `compute.compute_at`."""
         self.func = compute_at(self.func, self._block(block), self._loop(loop))
         self._record("compute_at", (block, loop))
 
-    def reverse_compute_at(self, block: BlockRV, loop: LoopRV) -> None:
+    def reverse_compute_at(self, block: BlockRV | str, loop: LoopRV) -> None:
         """Compute a consumer inside a loop of its producers; see `reverse.reverse_compute_at`."""
         self.func = reverse_compute_at(self.func, self._block(block), self._loop(loop))
         self._record("reverse_compute_at", (block, loop))
 
-    def compute_inline(self, block: BlockRV) -> None:
+    def compute_inline(self, block: BlockRV | str) -> None:
         """Put a producer's expression into its consumers; see `inline.compute_inline`."""
         self.func = inline.compute_inline(self.func, self._block(block))
         self._record("compute_inline", (block,))
 
-    def reverse_compute_inline(self, block: BlockRV) -> None:
+    def reverse_compute_inline(self, block: BlockRV | str) -> None:
         """Put a consumer's expression into its producer; see `inline.reverse_compute_inline`."""
         self.func = inline.reverse_compute_inline(self.func, self._block(block))
         self._record("reverse_compute_inline", (block,))
@@ -312,11 +349,11 @@ class Schedule:
 
     def cache_read(
         self,
-        block: BlockRV,
+        block: BlockRV | str,
         buffer: int | str,
         scope: str = "local",
         layout: Layout | IndexMap | None = None,
-        consumers: Sequence[BlockRV] = (),
+        consumers: Sequence[BlockRV | str] = (),
     ) -> BlockRV:
         """Read through a copy, maybe in a packed layout; see `cache.cache_read`."""
         name = self._block(block)
@@ -342,7 +379,9 @@ class Schedule:
         (b,) = self._out("cache_read", (block, buffer), [name], **recorded)
         return b
 
-    def cache_write(self, block: BlockRV, index: int | str = 0, scope: str = "local") -> BlockRV:
+    def cache_write(
+        self, block: BlockRV | str, index: int | str = 0, scope: str = "local"
+    ) -> BlockRV:
         """Write through a copy; see `cache.cache_write`. `index`: of the write, or its buffer."""
         index = self._written(block, index, "cache_write")
         scope = text_of(scope, "cache_write: scope")
@@ -352,7 +391,7 @@ class Schedule:
 
     def transform_layout(
         self,
-        block: BlockRV,
+        block: BlockRV | str,
         buffer: Sequence[str | int] | str,
         index_map: Layout | IndexMap,
         pad_value: float | None = None,
@@ -380,7 +419,7 @@ class Schedule:
         (b,) = self._out("rfactor", (loop,), [name], factor_axis=factor_axis)
         return b
 
-    def decompose_reduction(self, block: BlockRV, loop: LoopRV) -> BlockRV:
+    def decompose_reduction(self, block: BlockRV | str, loop: LoopRV) -> BlockRV:
         """Initialise in a block of its own; see `reduction.decompose_reduction`."""
         self.func, name = reduction.decompose_reduction(
             self.func, self._block(block), self._loop(loop)
@@ -388,7 +427,7 @@ class Schedule:
         (b,) = self._out("decompose_reduction", (block, loop), [name])
         return b
 
-    def parallel_scan(self, block: BlockRV, factor: Factor) -> tuple[BlockRV, BlockRV]:
+    def parallel_scan(self, block: BlockRV | str, factor: Factor) -> tuple[BlockRV, BlockRV]:
         """Compute a recurrence that combines in chunks; see `scan.parallel_scan`. Returns the
         blocks that combine chunks and that carry from chunk to chunk."""
         steps = self._number(factor, "factor")
@@ -397,7 +436,7 @@ class Schedule:
         return total, carry
 
     def single_pass_scan(
-        self, block: BlockRV, rows: Factor, groups: Factor, columns: Factor
+        self, block: BlockRV | str, rows: Factor, groups: Factor, columns: Factor
     ) -> tuple[LoopRV, ...]:
         """Compute a recurrence that combines in one pass over memory, on a GPU; see
         `lookback.single_pass_scan`. Returns its loops."""
@@ -406,7 +445,7 @@ class Schedule:
         self.func, made = lookback.single_pass_scan(self.func, self._block(block), *numbers)
         return self._outs("single_pass_scan", (block, rows, groups, columns), made)
 
-    def tensorize(self, place: BlockRV | LoopRV, intrin: str) -> None:
+    def tensorize(self, place: BlockRV | LoopRV | str, intrin: str) -> None:
         """Let an intrinsic of the target do a loop nest; see `tensorize.tensorize`."""
         intrin = text_of(intrin, "tensorize: the intrinsic")
         self.func = tensorize(self.func, self._place(place), intrin)
@@ -414,20 +453,26 @@ class Schedule:
 
     # Facts
 
-    def annotate(self, place: BlockRV | LoopRV, key: str, value: Any) -> None:
+    def annotate(self, place: BlockRV | LoopRV | str, key: str, value: Any) -> None:
         """Attach a key and a JSON value (or a Decision); see `annotate.annotate`."""
         as_data(value)
         key = text_of(key, "annotate: the key")
+        if key == DOUBLE_BUFFER_SCOPE and isinstance(place, BlockRV):
+            writes = self.get(place).writes
+            number = index_of(value, "annotate: double_buffer_scope, a number of a write,")
+            if 0 <= number < len(writes) and writes[number].buffer.scope == "shared":
+                self.double_buffer(place)
+                return
         self.func = _annotate.annotate(self.func, self._place(place), key, self._value(value))
         self._record("annotate", (place, key, value))
 
-    def unannotate(self, place: BlockRV | LoopRV, key: str) -> None:
+    def unannotate(self, place: BlockRV | LoopRV | str, key: str) -> None:
         """Remove an annotation; see `annotate.unannotate`."""
         key = text_of(key, "unannotate: the key")
         self.func = _annotate.unannotate(self.func, self._place(place), key)
         self._record("unannotate", (place, key))
 
-    def set_scope(self, block: BlockRV, index: int | str, scope: str) -> None:
+    def set_scope(self, block: BlockRV | str, index: int | str, scope: str) -> None:
         """Change where a written intermediate lives; see `annotate.set_scope`. `index`: of the
         write, or its buffer."""
         index = self._written(block, index, "set_scope")
@@ -436,7 +481,12 @@ class Schedule:
         self._record("set_scope", (block, index, scope))
 
     def storage_align(
-        self, block: BlockRV, buffer_index: int | str, axis: int, factor: Factor, offset: Factor = 0
+        self,
+        block: BlockRV | str,
+        buffer_index: int | str,
+        axis: int,
+        factor: Factor,
+        offset: Factor = 0,
     ) -> None:
         """Choose the stride of a written intermediate; see `annotate.storage_align`.
         `buffer_index`: of the write, or its buffer."""
@@ -448,14 +498,16 @@ class Schedule:
         )
         self._record("storage_align", (block, buffer_index, axis, factor, offset))
 
-    def double_buffer(self, block: BlockRV) -> None:
+    def double_buffer(self, block: BlockRV | str) -> None:
         """Let what a block shares alternate between two buffers; see `annotate.double_buffer`."""
         self.func = _annotate.double_buffer(self.func, self._block(block))
         self._record("double_buffer", (block,))
 
     # Handles and recording
 
-    def _block(self, rv: BlockRV) -> str:
+    def _block(self, rv: BlockRV | str) -> str:
+        if isinstance(rv, str):
+            return site_of(self.func, rv).block.name
         name = self._things.get(rv) if isinstance(rv, BlockRV) else None
         if not isinstance(name, str):
             raise ScheduleError(f"expected a block of this schedule; found {self._found(rv)}")
@@ -467,7 +519,7 @@ class Schedule:
             raise ScheduleError(f"expected a loop of this schedule; found {self._found(rv)}")
         return var
 
-    def _written(self, rv: BlockRV, buffer: object, op: str) -> int:
+    def _written(self, rv: BlockRV | str, buffer: object, op: str) -> int:
         name = self._block(rv)
         return written_slot(site_of(self.func, name).block, buffer, f"{op}({name})")
 
@@ -480,8 +532,8 @@ class Schedule:
             return f"{rv!r}, a {kind}"
         return f"{rv!r}, a {kind} of another schedule; take handles from get_block and get_loops"
 
-    def _place(self, rv: BlockRV | LoopRV) -> str | Var:
-        return self._block(rv) if isinstance(rv, BlockRV) else self._loop(rv)
+    def _place(self, rv: BlockRV | LoopRV | str) -> str | Var:
+        return self._loop(rv) if isinstance(rv, LoopRV) else self._block(rv)
 
     def _int(self, value: Factor) -> Int | None:
         if isinstance(value, Decision):

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from autosched.schedule.annotate import with_annotations
 from autosched.schedule.check import refuse
+from autosched.tir.annotations import KEYS
 from autosched.tir.expr import Var
 from autosched.tir.intrin import KEY, TensorIntrin, match
 from autosched.tir.nodes import Node, PrimFunc, path_to, replace_node, site_of, sites
@@ -51,7 +52,7 @@ def tensorize(func: PrimFunc, place: str | Var, intrin: str) -> PrimFunc:
                 top,
             )
     for loop in nest:
-        if loop.annotations:
+        if any(key in KEYS or key == KEY for key, _ in loop.annotations):
             refuse(f"tensorize: loop {loop.var.name} is annotated already", nest[0])
     match(site, found)
     node: Node = site.block

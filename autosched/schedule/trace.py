@@ -211,6 +211,8 @@ RETURN_TUPLES = frozenset(
         "get_child_blocks",
         "get_producers",
         "get_consumers",
+        "get_output_blocks",
+        "loop_partition",
         "split",
         "split_axis",
         "parallel_scan",

@@ -60,6 +60,8 @@ _REFUSED = {
     "elif": "write `else:` and an `if` inside",
     "yield": "scripts have no generators",
 }
+_GRAPH = re.compile(r"^\s*@G\.module", re.MULTILINE)
+"""Functions of the graph level may have function values in them."""
 _CHAINED = 20
 """Prefix operators in a row."""
 
@@ -73,6 +75,7 @@ def scan(source: Source, limits: Limits) -> None:
             1, 0, f"the script has {count} characters; at most {limits.characters} are read"
         )
     depth = chain = choices = 0
+    refused = {k: v for k, v in _REFUSED.items() if k != "lambda" or not _GRAPH.search(source.text)}
     for found in _SCAN.finditer(source.text):
         kind, text = found.lastgroup, found.group()
         if kind == "comment":
@@ -93,9 +96,9 @@ def scan(source: Source, limits: Limits) -> None:
                 raise _at(source, found, f"more than {_CHAINED} prefix operators in a row")
             continue
         elif kind == "word":
-            if text in _REFUSED:
-                raise _at(source, found, f"{text!r} is no part of a script; {_REFUSED[text]}")
-            if text == "else":
+            if text in refused:
+                raise _at(source, found, f"{text!r} is no part of a script; {refused[text]}")
+            if text in ("else", "lambda"):
                 choices += 1
                 if choices > limits.depth:
                     raise _at(source, found, f"more than {limits.depth} choices in a statement")

@@ -179,23 +179,30 @@ def _graphs(
     read: dict[str, PrimFunc],
     constants: Mapping[str, Any],
 ) -> dict[str, GraphFunction]:
-    """The graph functions of a module; its loop functions go into `read`."""
+    """The graph functions and data types of a module; its loop functions go into `read`."""
     from autosched.graph.reader import ModuleReader
 
     reader = ModuleReader(source, budget, constants)
-    found: list[ast.FunctionDef] = []
     for n in s.body:
-        if not isinstance(n, ast.FunctionDef):
-            if not (_is_prelude(n) or isinstance(n, ast.Pass)):
-                raise source.error(n, "expected @G.function, or @T.prim_func, and a function")
-        elif n.decorator_list and ast.unparse(n.decorator_list[0]).startswith("G.function"):
-            if n.name in read or n.name in reader.types:
-                raise source.error(n, f"two functions are named {n.name}")
+        decorators = n.decorator_list if isinstance(n, (ast.ClassDef, ast.FunctionDef)) else []
+        decorator = ast.unparse(decorators[0])[:20] if decorators else ""
+        if isinstance(n, ast.ImportFrom) and n.module == "prelude" and not n.level:
+            reader.take(n)
+        elif isinstance(n, ast.ClassDef) and decorator.startswith("G.data"):
             reader.declare(n)
-            found.append(n)
-        else:
+        elif isinstance(n, ast.FunctionDef) and decorator.startswith("G.function"):
+            if n.name in read:
+                raise source.error(n, f"two definitions are named {n.name}")
+            reader.declare(n)
+        elif isinstance(n, ast.FunctionDef):
+            if n.name in reader.nodes:
+                raise source.error(n, f"two definitions are named {n.name}")
             _add(source, budget, n, read)
-    return {n.name: reader.read(n) for n in found}
+        elif not (_is_prelude(n) or isinstance(n, ast.Pass)):
+            raise source.error(
+                n, "expected @G.function or @T.prim_func and a function, or @G.data and a class"
+            )
+    return reader.finish()
 
 
 def _add(source: Source, budget: Budget, s: ast.FunctionDef, read: dict[str, PrimFunc]) -> None:

@@ -15,6 +15,8 @@ from autosched.te.tensor import (
     IterVar,
     PlaceholderOp,
     Tensor,
+    TensorRead,
+    TensorSlice,
     check_attrs,
     check_name,
     check_shape,
@@ -60,7 +62,13 @@ def compute(
     parts = tuple(_element(e, label) for e in (result if many else (result,)))
     if not parts:
         raise TensorExprError(f"the function of compute {label} returned an empty tuple")
-    op = _operation(label, axis, parts, _check_attrs(attrs, label), tag, name is None)
+    kept, auto_named = _check_attrs(attrs, label), name is None
+    first = parts[0]
+    if isinstance(first, Reduce) and first.init is not None:
+        inner = _operation(f"{label}_reduced", axis, parts, kept, "", True)
+        axis, parts = _begun(inner, first, first.init)
+        kept = MappingProxyType({})
+    op = _operation(label, axis, parts, kept, tag, auto_named)
     if not many:
         return Tensor(label, extents, parts[0].dtype, op)
     return tuple(Tensor(f"{label}_v{n}", extents, e.dtype, op, n) for n, e in enumerate(parts))
@@ -117,9 +125,41 @@ def _element(value: Any, label: str) -> Expr:
     try:
         return ex.as_expr(value)
     except TensorExprError as error:
+        if isinstance(value, TensorSlice):
+            raise TensorExprError(f"in compute {label}: {error}") from error
         raise TensorExprError(
             f"the function of compute {label} returned {value!r}; expected an expression"
         ) from error
+
+
+def _begun(
+    inner: ComputeOp, reduced: Reduce, begins: tuple[Expr, ...]
+) -> tuple[tuple[IterVar, ...], tuple[Expr, ...]]:
+    """The axes and results of what combines the initial values with a reduction from its identity:
+    `init` may be any value, and a reduction in parts may combine it only once."""
+    axis = tuple(
+        IterVar(a.name, a.dtype, a.begin, a.extent, a.kind, inner.name.removesuffix("_reduced"))
+        for a in inner.axis
+    )
+    moved: dict[Var, Expr] = dict(zip(inner.axis, axis, strict=True))
+    values: dict[Var, Expr] = {}
+    for n, begin in enumerate(begins):
+        name = inner.name if len(begins) == 1 else f"{inner.name}_v{n}"
+        total = Tensor(name, inner.shape, inner.body[n].dtype, inner, n)
+        values[reduced.reducer.lhs[n]] = _moved(begin, moved)
+        values[reduced.reducer.rhs[n]] = TensorRead(total, axis)
+    return axis, tuple(ex.substitute(e, values) for e in reduced.reducer.combine)
+
+
+def _moved(e: Expr, axes: Mapping[Var, Expr]) -> Expr:
+    """`e` over other axes."""
+
+    def leaf(x: Expr) -> Expr | None:
+        if isinstance(x, TensorRead):
+            return TensorRead(x.tensor, tuple(_moved(i, axes) for i in x.indices))
+        return axes.get(x) if isinstance(x, Var) else None
+
+    return ex.rewrite(e, leaf)
 
 
 def _operation(

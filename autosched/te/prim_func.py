@@ -40,8 +40,10 @@ def create_prim_func(tensors: Sequence[Tensor], name: str = "main") -> PrimFunc:
     parameters whose layout is free, and "FLOP" where all computations state theirs. Block
     annotations: the attributes "FLOP" and "auto_scheduler_…" of the computation.
 
-    Raises TensorExprError if an input is used and not listed, if nothing is computed, if two
-    tensors or two sizes bear one name, if a symbolic size does not follow from the shapes of the
+    Tensors that bear one name get different ones: `C`, `C_1`.
+
+    Raises TensorExprError if an input is used and not listed, if nothing is computed, if two sizes
+    bear one name, if a symbolic size does not follow from the shapes of the
     parameters, or if an element is read that is not provably inside its tensor. Of an index that
     data decide, such as `T[I[i], j]`, nothing is known: `clamp_index`, `wrap_index` or
     `if_then_else` keep it inside.
@@ -158,30 +160,27 @@ def _tensors(params: Sequence[Tensor], ops: Sequence[Operation]) -> list[Tensor]
 
 
 class _Names:
-    """Names of blocks and buffers. Those the user chose must differ; the others are numbered."""
+    """Names of blocks and buffers, all different: the first of those the user chose keeps its name,
+    the others, and those nobody chose, are numbered."""
 
     def __init__(self, params: Sequence[Tensor], ops: Sequence[Operation], scans: Scans) -> None:
-        self.taken: dict[str, object] = {}
+        self.taken: set[str] = set()
         self.labels: dict[int, str] = {}
+        self.parts: dict[int, str] = {}
         # A state goes by the name of its scan.
         every = [t for t in _tensors(params, ops) if id(t.op) not in scans.states]
         origins = {id(t.op): t.op for t in every} | {id(op): op for op in ops}
         for op in origins.values():
-            if not op.auto_named:
-                self._claim(op.name, op)
+            if not op.auto_named and op.name not in self.taken:
+                self.taken.add(op.name)
+                self.labels[id(op)] = op.name
         for op in origins.values():
-            self.labels[id(op)] = self.fresh(op.name) if op.auto_named else op.name
+            if id(op) not in self.labels:
+                self.labels[id(op)] = self.fresh(op.name)
         # The parts of a tuple are called after their computation.
         for t in every:
             if t.name != t.op.name:
-                self._claim(self.tensor(t), t)
-
-    def _claim(self, name: str, thing: object) -> None:
-        if name in self.taken:
-            raise TensorExprError(
-                f"two tensors are named {name}; names of tensors must differ, pass name="
-            )
-        self.taken[name] = thing
+                self.parts[id(t)] = self.fresh(f"{self.labels[id(t.op)]}_v{t.value_index}")
 
     def fresh(self, base: str) -> str:
         """`base`, or `base_1`, `base_2`, … if taken."""
@@ -189,13 +188,12 @@ class _Names:
         while name in self.taken:
             n += 1
             name = f"{base}_{n}"
-        self.taken[name] = base
+        self.taken.add(name)
         return name
 
     def tensor(self, t: Tensor) -> str:
         """Name of the tensor's buffer."""
-        label = self.labels[id(t.op)]
-        return label if t.name == t.op.name else f"{label}_v{t.value_index}"
+        return self.parts.get(id(t)) or self.labels[id(t.op)]
 
 
 def _place_states(

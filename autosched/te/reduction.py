@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from autosched.checks import shown
 from autosched.errors import TensorExprError
@@ -18,7 +18,8 @@ from autosched.tir.reducers import KNOWN, check_identity, known_name, known_redu
 
 @dataclass(frozen=True, eq=False, repr=False, slots=True)
 class Reduce(Expr):
-    """Element `value_index` of the combination of `source` over `axes`.
+    """Element `value_index` of the combination of `source` over `axes`, and of `init` where that is
+    given.
 
     Exists only as the whole result of a compute's function, never inside an expression.
     """
@@ -27,6 +28,7 @@ class Reduce(Expr):
     source: tuple[Expr, ...]
     axes: tuple[IterVar, ...]
     value_index: int
+    init: tuple[Expr, ...] | None = None
 
     @property
     def dtype(self) -> str:  # type: ignore[override]
@@ -72,9 +74,10 @@ MOST_AXES = 36
 
 
 def make_reduce(
-    reducer: Reducer, source: tuple[Expr, ...], axis: Any, where: ExprLike | None
+    reducer: Reducer, source: tuple[Expr, ...], axis: Any, where: ExprLike | None, init: Any = None
 ) -> tuple[Reduce, ...]:
-    """One node an element of the tuple; `where` False counts as the identity."""
+    """One node an element of the tuple; `where` False counts as the identity, `init` is combined
+    with the result."""
     axes = check_axes(axis, reducer.name)
     if len(axes) > MOST_AXES:
         raise TensorExprError(
@@ -82,6 +85,11 @@ def make_reduce(
             "in a te.compute before"
         )
     for e in source:
+        if e.dtype == "bfloat16":
+            raise TensorExprError(
+                f"{reducer.name} reduces bfloat16, which loses a sum's small terms; reduce in "
+                "float32, by .astype('float32'), and convert the result"
+            )
         inner = next((x for x in ex.walk(e) if isinstance(x, Reduce)), None)
         if inner is not None:
             raise TensorExprError(
@@ -92,12 +100,44 @@ def make_reduce(
         source = tuple(
             if_then_else(where, e, i) for e, i in zip(source, reducer.identity, strict=True)
         )
-    return tuple(Reduce(reducer, source, axes, n) for n in range(len(source)))
+    begins = None if init is None else _initial(reducer, source, axes, init)
+    return tuple(Reduce(reducer, source, axes, n, begins) for n in range(len(source)))
+
+
+def _initial(
+    reducer: Reducer, source: tuple[Expr, ...], axes: tuple[IterVar, ...], init: Any
+) -> tuple[Expr, ...]:
+    """The initial values of a reduction, checked."""
+    given = tuple(init) if isinstance(init, (list, tuple)) else (init,)
+    if len(given) != len(source):
+        raise TensorExprError(
+            f"init of {reducer.name} has {len(given)} values; expected {len(source)}"
+        )
+    out = []
+    for value, e in zip(given, source, strict=True):
+        begin = ex.as_expr(value, e.dtype)
+        if begin.dtype != e.dtype:
+            raise TensorExprError(
+                f"init of {reducer.name} is {begin!r} of dtype {begin.dtype}; expected {e.dtype}, "
+                "the dtype of what is reduced: convert it with .astype(...)"
+            )
+        used = next((x for x in ex.walk(begin) if any(x is a for a in axes)), None)
+        if used is not None:
+            raise TensorExprError(
+                f"init of {reducer.name} depends on the reduced axis {used!r}; expected a value "
+                "that the other axes decide"
+            )
+        out.append(begin)
+    return tuple(out)
 
 
 def _known(name: str, doc: str) -> Callable[..., Expr]:
     def function(
-        expr: ExprLike, *operands: Any, axis: Any = None, where: ExprLike | None = None
+        expr: ExprLike,
+        *operands: Any,
+        axis: Any = None,
+        where: ExprLike | None = None,
+        init: ExprLike | None = None,
     ) -> Expr:
         if axis is None and operands and _is_axis(name, operands[0]):
             axis, *rest = operands
@@ -108,17 +148,19 @@ def _known(name: str, doc: str) -> Callable[..., Expr]:
             if operands:
                 raise TensorExprError(f"te.{name} takes either axis=... or several operands")
             source = ex.as_expr(expr)
-            return make_reduce(known_reducer(name, source.dtype), (source,), axis, where)[0]
-        if not operands or where is not None:
+            reducer = known_reducer(name, source.dtype)
+            return make_reduce(reducer, (source,), axis, where, init)[0]
+        if not operands or where is not None or init is not None:
             raise TensorExprError(f"te.{name} needs axis=..., or two operands")
-        total = ex.as_expr(expr)
+        total: Any = expr
         for operand in operands:
             total = ex.binary(KNOWN[name], total, operand)
-        return total
+        return cast(Expr, total)  # or the tensor of it, where operands are whole
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = (
-        f"{doc} of `expr` over `axis` (one te.reduce_axis or a list) where `where` holds;\n\n"
+        f"{doc} of `expr` over `axis` (one te.reduce_axis or a list) where `where` holds,\n"
+        "combined with `init` where that is given, a value that the other axes decide;\n\n"
         f"or `te.{name}(a, b, ...)`, the operation on scalars.\n"
         "Raises TensorExprError on an axis that is none of te.reduce_axis, or given twice."
     )
@@ -163,13 +205,13 @@ def comm_reducer(
                 f"{what} of reducer {name} is {shown(function)}; expected a function"
             )
 
-    def reduce(expr: Any, axis: Any, where: ExprLike | None = None) -> Any:
+    def reduce(expr: Any, axis: Any, where: ExprLike | None = None, init: Any = None) -> Any:
         many = isinstance(expr, (tuple, list))
         source = tuple(ex.as_expr(e) for e in (expr if many else (expr,)))
         if not source:
             raise TensorExprError(f"{name} reduces an empty tuple")
         reducer = _custom(fcombine, fidentity, name, [e.dtype for e in source], many)
-        nodes = make_reduce(reducer, source, axis, where)
+        nodes = make_reduce(reducer, source, axis, where, init)
         return nodes if many else nodes[0]
 
     reduce.__name__ = reduce.__qualname__ = name

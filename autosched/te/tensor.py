@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, Self, Union
@@ -235,7 +235,9 @@ Operation = Union[PlaceholderOp, ComputeOp, ScanOp]
 class Tensor(ex.Operators):
     """An array of `shape` and `dtype`, an input or the result of a computation.
 
-    Indexed by `A[i, j]` or `A(i, j)`; of rank 0 by `A[()]`, `A()`, or used in arithmetic directly.
+    Indexed by `A[i, j]`, `A[i][j]` or `A(i, j)`; of rank 0 by `A[()]`, `A()`, or used in arithmetic
+    directly. Arithmetic and the functions of `te` on a whole tensor make the tensor of the results,
+    operands being broadcast as in NumPy: `A + 1`, `te.exp(A) * bias`.
     `==` with another Tensor is identity; write `A() == B()` to compare elements.
     """
 
@@ -267,8 +269,11 @@ class Tensor(ex.Operators):
             )
         return TensorRead(self, tuple(self._index(n, i) for n, i in enumerate(indices)))
 
-    def __getitem__(self, indices: ExprLike | tuple[ExprLike, ...]) -> Expr:
-        return self(*indices) if isinstance(indices, tuple) else self(indices)
+    def __getitem__(self, indices: ExprLike | tuple[ExprLike, ...]) -> Any:
+        given = indices if isinstance(indices, tuple) else (indices,)
+        if 0 < len(given) < len(self.shape):
+            return TensorSlice(self, tuple(self._index(n, i) for n, i in enumerate(given)))
+        return self(*given)
 
     def __iter__(self) -> Any:
         raise TensorExprError(f"{self.name} is a tensor and cannot be iterated over; index it")
@@ -296,6 +301,34 @@ class Tensor(ex.Operators):
             )
         return TensorRead(self, ())
 
+    def __elementwise__(
+        self, function: Callable[..., Expr], name: str, operands: Sequence[ExprLike]
+    ) -> Tensor:
+        """The tensor of `function` of each element of the operands, broadcast as in NumPy.
+
+        Raises TensorExprError where shapes do not fit, or an operand depends on an axis: there the
+        tensor lacks its indices.
+        """
+        tensors = [x for x in operands if isinstance(x, Tensor) and x.shape]
+        for x in operands:
+            if isinstance(x, (Expr, TensorSlice)) and _depends(x):
+                self.__as_expr__()
+        shape = broadcast([t.shape for t in tensors], [t.name for t in tensors])
+        axis = tuple(
+            IterVar(f"i{n}", dtypes.INDEX, 0, extent, "spatial", name)
+            for n, extent in enumerate(shape)
+        )
+
+        def element(x: ExprLike) -> ExprLike:
+            if not isinstance(x, Tensor):
+                return x
+            own = axis[len(axis) - len(x.shape) :]
+            return x(*(0 if n == 1 else a for n, a in zip(x.shape, own, strict=True)))
+
+        body = function(*map(element, operands))
+        op = ComputeOp(name, axis, (), (body,), None, MappingProxyType({}), "", True)
+        return Tensor(name, shape, body.dtype, op)
+
     def __hash__(self) -> int:
         return id(self)
 
@@ -312,6 +345,50 @@ class Tensor(ex.Operators):
     def __bool__(self) -> bool:
         # `if tensor:` asks whether there is one; an element has no value yet.
         return True
+
+
+@dataclass(frozen=True, eq=False)
+class TensorSlice(ex.Operators):
+    """`A[i]` of a tensor of two dimensions and more: to be indexed further, `A[i][j]`."""
+
+    tensor: Tensor
+    indices: tuple[Expr, ...]
+
+    def __getitem__(self, indices: ExprLike | tuple[ExprLike, ...]) -> Any:
+        more = indices if isinstance(indices, tuple) else (indices,)
+        return self.tensor[(*self.indices, *more)]
+
+    def __iter__(self) -> Any:
+        raise TensorExprError(f"{self!r} is part of a tensor and cannot be iterated over; index it")
+
+    def __as_expr__(self) -> Expr:
+        return self.tensor(*self.indices)  # which says how many indices are missing
+
+    def __repr__(self) -> str:
+        return f"{self.tensor.name}[{', '.join(map(repr, self.indices))}]"
+
+
+def _depends(e: Expr | TensorSlice) -> bool:
+    """Whether a value depends on an axis."""
+    parts = e.indices if isinstance(e, TensorSlice) else (e,)
+    return any(isinstance(x, IterVar) for part in parts for x in ex.walk(part))
+
+
+def broadcast(shapes: Sequence[tuple[Extent, ...]], names: Sequence[str]) -> tuple[Extent, ...]:
+    """The shape that arrays of `shapes` have together, as in NumPy: aligned at the last dimension,
+    extents equal or 1. Raises TensorExprError, giving `names` and shapes, where they do not fit."""
+    rank = max(map(len, shapes))
+    out: list[Extent] = []
+    for d in range(-rank, 0):
+        found = [s[d] for s in shapes if len(s) >= -d and s[d] != 1]
+        if any(n != found[0] for n in found):
+            given = ", ".join(f"{n} {s}" for n, s in zip(names, shapes, strict=True))
+            raise TensorExprError(
+                f"shapes do not fit together: {given}; expected equal extents, or 1, counted from "
+                "the last dimension"
+            )
+        out.append(found[0] if found else 1)
+    return tuple(out)
 
 
 @dataclass(frozen=True, eq=False, repr=False, slots=True)
@@ -393,11 +470,12 @@ def var(name: str = "n", dtype: str = dtypes.INDEX) -> SizeVar:
 
     It stands in shapes, in domains of reductions and in expressions, alone or in sums, products and
     quotients by constants: `te.placeholder((n, 2 * n + 1))`. Each must follow from the shape of a
-    parameter. Raises TensorExprError for another dtype than int64.
+    parameter. `dtype` may be "int32", too: sizes are kept and computed in int64 all the same.
+    Raises TensorExprError for another dtype.
     """
-    if not isinstance(dtype, str) or dtype != dtypes.INDEX:
+    if not isinstance(dtype, str) or dtype not in (dtypes.INDEX, "int32"):
         raise TensorExprError(
-            f"variable {shown(name)} has dtype {shown(dtype)}; a symbolic size is int64, and a "
-            "scalar of another dtype is an input: te.placeholder((), dtype)"
+            f"variable {shown(name)} has dtype {shown(dtype)}; a symbolic size is int64 or int32, "
+            "and a scalar of another dtype is an input: te.placeholder((), dtype)"
         )
-    return SizeVar(check_name(name, "a variable"), dtype)
+    return SizeVar(check_name(name, "a variable"), dtypes.INDEX)

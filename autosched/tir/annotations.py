@@ -1,7 +1,12 @@
-"""Annotations that mean something, wherever they come from: primitives, or the text of a script."""
+"""Annotations, wherever they come from: primitives, or the text of a script.
+
+Some keys mean something (`KEYS`). Any other key is free: it is kept, printed and parsed, and means
+nothing here.
+"""
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf
@@ -10,7 +15,9 @@ from typing import Any
 import numpy as np
 
 HINTS = "auto_scheduler_"
-"""Keys that begin so are free: hints that users pass to rules of their own."""
+"""Keys that begin so are free, whatever they resemble: hints for rules of users' own."""
+RESERVED = ("ahead", "tensorize")
+"""Keys that the compiler writes itself; users write neither."""
 _MOST = 1 << 62
 
 
@@ -30,6 +37,27 @@ def is_count(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= _MOST
 
 
+def is_literal(value: Any, depth: int = 0) -> bool:
+    """Whether a value can be printed and parsed: a text, number, bool or None, or a list, tuple or
+    dict of such, nested at most a few levels."""
+    if isinstance(value, dict):
+        inside = [*value.keys(), *value.values()]
+        return depth < _DEEPEST and all(is_literal(v, depth + 1) for v in inside)
+    if isinstance(value, (list, tuple)):
+        return depth < _DEEPEST and all(is_literal(v, depth + 1) for v in value)
+    if isinstance(value, int):
+        return abs(value) <= 1 << 63
+    return value is None or isinstance(value, (str, float, np.integer))
+
+
+_DEEPEST = 16
+
+
+def _is_steps(value: Any) -> bool:
+    is_number = isinstance(value, int) and not isinstance(value, bool)
+    return is_number and 0 <= value <= MOST_STEPS
+
+
 def _is_bool(value: Any) -> bool:
     return isinstance(value, bool)
 
@@ -42,9 +70,16 @@ def is_flop(value: Any) -> bool:
 
 DOUBLE_BUFFER = "double_buffer"
 """On a block: what it writes alternates between two buffers (see `schedule.double_buffer`)."""
+DOUBLE_BUFFER_SCOPE = "double_buffer_scope"
+"""TVM's key for the same, with the number of a write; `Schedule.annotate` makes it DOUBLE_BUFFER
+where that write is to shared memory. Elsewhere it means nothing."""
 SINGLE_PASS = "single_pass"
 """On a block: a recurrence that combines, whose tiles of steps are computed in parallel and hand on
 what they come to (see `schedule.single_pass_scan`)."""
+UNROLL = "pragma_auto_unroll_max_step"
+"""On a loop: lowering unrolls it, and serial loops below it, as far as that makes at most so many
+executions of blocks in a row."""
+MOST_STEPS = 4096
 KEYS: dict[str, Key] = {
     "FLOP": Key("block", "the number of operations, from 0 up", is_flop),
     "cooperative": Key(
@@ -53,9 +88,12 @@ KEYS: dict[str, Key] = {
     "chunk": Key("loop", "iterations of a parallel loop handed out at a time", is_count),
     DOUBLE_BUFFER: Key("block", "whether it fills two buffers in turn", _is_bool),
     SINGLE_PASS: Key("block", "whether tiles of steps run on blocks of threads", _is_bool),
+    UNROLL: Key("loop", f"executions of blocks, from 0 to {MOST_STEPS}", _is_steps),
     "streaming": Key("block", "whether stores go past the caches", _is_bool),
 }
-"""What users may annotate. Whoever reads a new key adds it here."""
+"""Keys that mean something. Whoever reads a new key adds it here."""
+_ALIKE = 0.8
+"""How much a free key may resemble one of these, since it would rather be a misspelt one."""
 
 
 def annotation_fault(key: str, value: Any, place: str) -> str | None:
@@ -63,8 +101,18 @@ def annotation_fault(key: str, value: Any, place: str) -> str | None:
     if key.startswith(HINTS):
         return None
     known = KEYS.get(key)
-    if known is None or known.place != place:
+    if known is not None and known.place == place:
+        return None if known.holds(value) else f"{key} is {known.values}; found {value!r}"
+    if known is not None or key in RESERVED:
         have = ", ".join(sorted(k for k, v in KEYS.items() if v.place == place))
-        where = "" if known is None else f" (it is one of a {known.place})"
-        return f"a {place} has no key {key!r}{where}; expected one of {have}, or a hint {HINTS}…"
-    return None if known.holds(value) else f"{key} is {known.values}; found {value!r}"
+        where = f"it is one of a {known.place}" if known else "the compiler writes it itself"
+        return f"a {place} has no key {key!r} ({where}); those that mean something are {have}"
+    if key == DOUBLE_BUFFER_SCOPE:
+        return None
+    alike = difflib.get_close_matches(key, KEYS, 1, _ALIKE)
+    if alike:
+        return f"a {place} has no key {key!r}; did you mean {alike[0]!r}? {FREE}"
+    return None if is_literal(value) else f"{key} is {value!r}; expected a literal"
+
+
+FREE = f"Free keys resemble none that means something, or begin with {HINTS}"

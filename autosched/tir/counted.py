@@ -181,6 +181,8 @@ def _end(
     p: Predicate, counted: Affine, reach: int, loops: dict[Var, int], tails: Sequence[Tail]
 ) -> int | None:
     """The n for which a predicate says that `counted`, which is below `reach`, is below n."""
+    if any(v not in loops for v in p.form.variables()):
+        return None  # it bounds these loops by others
     digit = as_digit(p.form)
     place = digit and p.form.const == 0 and within(digit, counted, loops, tails)
     if not place or not (place[1] is None or place[0] * place[1] >= reach):

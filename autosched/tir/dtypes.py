@@ -1,7 +1,7 @@
 """Element types, by NumPy's names; and bfloat16, which NumPy does not have.
 
-A bfloat16 is the upper half of a float32. It is a storage type: it is loaded, stored, chosen
-between, and converted to and from float32; arithmetic is done in float32. An array of it is one of
+A bfloat16 is the upper half of a float32. Programs load, store, choose and convert it; what else is
+written of it is computed in float32, and rounded after each operation. An array of it is one of
 uint16, the bit patterns; `from_float32` and `to_float32` convert.
 """
 
@@ -18,9 +18,9 @@ from autosched.errors import TensorExprError
 
 FLOATS = ("float16", "float32", "float64")
 SIGNED = ("int8", "int16", "int32", "int64")
-UNSIGNED = ("uint8",)
+UNSIGNED = ("uint8", "uint16", "uint32", "uint64")
 ARITHMETIC = (*FLOATS, *SIGNED, *UNSIGNED, "bool")
-"""What operations are defined on."""
+"""What operations of programs are defined on."""
 DTYPES = (*ARITHMETIC, "bfloat16")
 INDEX = "int64"
 """The type of every loop variable, axis and index."""

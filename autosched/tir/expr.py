@@ -17,6 +17,7 @@ from autosched.checks import shown
 from autosched.errors import TensorExprError
 from autosched.tir import dtypes
 from autosched.tir.operations import ON_BOOL, OPS
+from autosched.tir.promote import promoted
 
 Scalar = Union[int, float, bool]
 ExprLike = Union["Operators", int, float, bool]
@@ -113,21 +114,22 @@ class Operators:
         return binary("ge", self, other)
 
     def __neg__(self) -> Expr:
-        return call("neg", as_expr(self))
+        return unary("neg", self)
 
     def __pos__(self) -> Expr:
-        return as_expr(self)
+        return apply(as_expr, "copy", self)
 
     def __abs__(self) -> Expr:
-        return call("abs", as_expr(self))
+        return unary("abs", self)
 
     def __invert__(self) -> Expr:
-        return call("bitwise_not", as_expr(self))
+        return unary("bitwise_not", self)
 
-    def __pow__(self, other: object) -> Expr:
-        raise TensorExprError("an expression has no operator **; use te.pow(x, y), both floats")
+    def __pow__(self, other: ExprLike) -> Expr:
+        return power(self, other)
 
-    __rpow__ = __pow__
+    def __rpow__(self, other: ExprLike) -> Expr:
+        return power(other, self)
 
     def __matmul__(self, other: object) -> Expr:
         raise TensorExprError(
@@ -273,7 +275,8 @@ def as_expr(value: ExprLike, like: str | None = None) -> Expr:
     if convert is not None and not isinstance(value, type):  # te.Tensor of rank 0
         return convert()  # type: ignore[no-any-return]
     if isinstance(value, (bool, int, float, np.generic)):
-        if like is not None and not isinstance(value, np.generic):
+        # A float64 of NumPy is a float of Python; the others say which dtype is meant.
+        if like is not None and (isinstance(value, float) or not isinstance(value, np.generic)):
             if isinstance(value, float) and not dtypes.is_float(like):
                 return const(value)
             return const(value, like)
@@ -284,14 +287,71 @@ def as_expr(value: ExprLike, like: str | None = None) -> Expr:
 
 
 def binary(op: str, a: ExprLike, b: ExprLike) -> Expr:
-    """Call of a two-argument operation; Python numbers take the other side's dtype.
+    """Call of a two-argument operation; Python numbers take the other side's dtype, and operands of
+    different dtypes meet in the one that `promote.promoted` gives.
 
-    Raises TensorExprError on different dtypes: nothing is converted silently.
+    Raises TensorExprError where there is none.
     """
+    return apply(lambda x, y: call(op, *matched(OPS[op].symbol or op, x, y)), op, a, b)
+
+
+def unary(op: str, x: ExprLike) -> Expr:
+    """Call of a one-argument operation."""
+    return apply(lambda v: call(op, as_expr(v)), op, x)
+
+
+def apply(function: Callable[..., Expr], name: str, *operands: ExprLike) -> Expr:
+    """`function` of the operands; where one is a whole tensor, the tensor of it for each element,
+    called `name` (te.Tensor does that: `__elementwise__`)."""
+    for x in operands:
+        if not isinstance(x, Expr) and getattr(x, "shape", None):
+            whole = getattr(x, "__elementwise__", None)
+            if whole is not None:
+                return whole(function, name, operands)  # type: ignore[no-any-return]
+    return function(*operands)
+
+
+def matched(what: str, a: ExprLike, b: ExprLike) -> tuple[Expr, Expr]:
+    """Both operands in one dtype; `what` names the operation in errors."""
     like_b = getattr(b, "dtype", None)
     left = as_expr(a, like_b if isinstance(like_b, str) else None)
     right = as_expr(b, left.dtype)
-    return call(op, left, right)
+    if left.dtype == right.dtype:
+        return left, right
+    together = promoted(left.dtype, right.dtype)
+    if together is None:
+        raise TensorExprError(
+            f"operands of {what} have different dtypes: {left.dtype}, {right.dtype}, and no "
+            "integer dtype holds both; convert one with .astype(...)"
+        )
+    return cast(left, together), cast(right, together)
+
+
+def power(x: ExprLike, y: ExprLike) -> Expr:
+    """x to the power of y: of floats any, of integers a constant number of factors.
+
+    Raises TensorExprError on an integer to the power of something else.
+    """
+    return apply(_power, "pow", x, y)
+
+
+def _power(x: ExprLike, y: ExprLike) -> Expr:
+    left, right = matched("**", x, y)
+    if dtypes.is_float(left.dtype):
+        return call("pow", left, right)
+    if not isinstance(right, Const) or not 0 <= right.value <= 64:
+        raise TensorExprError(
+            f"{left!r} ** {right!r} is a power of {left.dtype}; expected a constant exponent from "
+            "0 to 64, or convert the base with .astype('float32')"
+        )
+    result, square, left_over = const(1, left.dtype), left, int(right.value)
+    total: Expr = result
+    while left_over:
+        if left_over & 1:
+            total = square if total is result else call("mul", total, square)
+        left_over >>= 1
+        square = call("mul", square, square) if left_over else square
+    return total
 
 
 def clamp_index(index: ExprLike, extent: ExprLike) -> Expr:
@@ -324,11 +384,10 @@ def call(op: str, *args: Expr, dtype: str | None = None) -> Expr:
     if len(args) != row.arity:
         raise TensorExprError(f"{op} takes {row.arity} arguments, found {len(args)}")
     operands = args[1:] if op in ("select", "if_then_else") else args
-    if operands is args and args[0].dtype == "bfloat16":
-        raise TensorExprError(
-            f"{row.symbol or op} is not defined on bfloat16, which is for storage; compute in "
-            "float32: convert with .astype('float32')"
-        )
+    if op != "cast" and operands is args and all(x.dtype == "bfloat16" for x in args):
+        # No processor of today computes all of it: in float32, rounded after each operation.
+        wide = call(op, *(cast(x, "float32") for x in args))
+        return cast(wide, "bfloat16") if wide.dtype == "float32" else wide
     if len({x.dtype for x in operands}) > 1:
         found = ", ".join(x.dtype for x in operands)
         raise TensorExprError(
@@ -381,15 +440,15 @@ def as_arithmetic(e: Call) -> Call:
 
 def cast(value: ExprLike, dtype: str) -> Expr:
     """`value` converted to `dtype` (floats to integers truncate, as in C)."""
-    expr = as_expr(value)
     dtypes.check(dtype, "a cast")
+    return apply(lambda v: _cast(as_expr(v), dtype), "cast", value)
+
+
+def _cast(expr: Expr, dtype: str) -> Expr:
     if expr.dtype == dtype:
         return expr
     if "bfloat16" in (expr.dtype, dtype) and "float32" not in (expr.dtype, dtype):
-        raise TensorExprError(
-            f"no conversion from {expr.dtype} to {dtype}; go through float32: "
-            f".astype('float32').astype('{dtype}')"
-        )
+        return cast(cast(expr, "float32"), dtype)
     return Call("cast", (expr,), dtype)
 
 

@@ -147,6 +147,8 @@ def _numbered(columns: Sequence[Ints]) -> Ints:
 
 def _ends(groups: Ints, values: Ints) -> dict[int, tuple[int, int]]:
     """The least and the greatest value of each group."""
+    if not len(groups):  # conditions skip every iteration
+        return {}
     order = np.lexsort((values, groups))
     ordered, sorted_values = groups[order], values[order]
     keys, first = np.unique(ordered, return_index=True)

@@ -46,6 +46,32 @@ def _sigmoid(x: Any) -> Any:
     return 1 / (1 + np.exp(-x))
 
 
+def _exp10(x: Any) -> Any:
+    return np.power(np.asarray(x).dtype.type(10), x)
+
+
+def _bits(x: Any) -> Any:
+    values = np.asarray(x)
+    return values.view(f"uint{8 * values.dtype.itemsize}")
+
+
+def _popcount(x: Any) -> Any:
+    patterns = _bits(x)
+    one = patterns.dtype.type(1)
+    width = range(8 * patterns.dtype.itemsize)
+    return np.asarray(sum(patterns >> one.dtype.type(n) & one for n in width)).astype(
+        np.asarray(x).dtype
+    )
+
+
+def _clz(x: Any) -> Any:
+    """Zeros above the highest bit that is set."""
+    patterns = _bits(x)
+    width = 8 * patterns.dtype.itemsize
+    left = sum((patterns >> patterns.dtype.type(n) != 0).astype(np.int64) for n in range(width))
+    return np.asarray(width - left).astype(np.asarray(x).dtype)
+
+
 OPS: dict[str, Op] = {
     "add": Op(2, "same", "+", "addsub", np.add, 50),
     "sub": Op(2, "same", "-", "addsub", np.subtract, 50),
@@ -88,6 +114,29 @@ OPS: dict[str, Op] = {
     "round": Op(1, "float", None, "math", np.rint),
     "sin": Op(1, "float", None, "math", np.sin),
     "cos": Op(1, "float", None, "math", np.cos),
+    "tan": Op(1, "float", None, "math", np.tan),
+    "asin": Op(1, "float", None, "math", np.arcsin),
+    "acos": Op(1, "float", None, "math", np.arccos),
+    "atan": Op(1, "float", None, "math", np.arctan),
+    "atan2": Op(2, "float", None, "math", np.arctan2),
+    "sinh": Op(1, "float", None, "math", np.sinh),
+    "cosh": Op(1, "float", None, "math", np.cosh),
+    "asinh": Op(1, "float", None, "math", np.arcsinh),
+    "acosh": Op(1, "float", None, "math", np.arccosh),
+    "atanh": Op(1, "float", None, "math", np.arctanh),
+    "exp2": Op(1, "float", None, "math", np.exp2),
+    "exp10": Op(1, "float", None, "math", _exp10),
+    "expm1": Op(1, "float", None, "math", np.expm1),
+    "log2": Op(1, "float", None, "math", np.log2),
+    "log10": Op(1, "float", None, "math", np.log10),
+    "log1p": Op(1, "float", None, "math", np.log1p),
+    "hypot": Op(2, "float", None, "math", np.hypot),
+    "fmod": Op(2, "float", None, "math", np.fmod),
+    "copysign": Op(2, "float", None, "cmp", np.copysign),
+    "trunc": Op(1, "float", None, "math", np.trunc),
+    "nextafter": Op(2, "float", None, "addsub", np.nextafter),
+    "popcount": Op(1, "int", None, "addsub", _popcount),
+    "clz": Op(1, "int", None, "addsub", _clz),
 }
 """`select` evaluates both sides; `if_then_else` evaluates only the side taken, so its condition
 may guard an access that would be out of bounds. `floordiv` and `floormod` round to minus

@@ -1,4 +1,4 @@
-"""`autosched compile`, `run`, `show` and `bench` on an ONNX file."""
+"""`autosched compile`, `quantise`, `run`, `show` and `bench` on an ONNX file."""
 
 from __future__ import annotations
 
@@ -34,6 +34,19 @@ def test_compile_and_run(cli: Cli, net, tmp_path) -> None:
         assert done.out.startswith("y: float32 (1, 5) [")
         np.testing.assert_allclose(np.load("y.npz")["y"], want, rtol=1e-4, atol=1e-5)
     assert len(list((tmp_path / "autosched.db.kernels").iterdir())) == 4
+
+
+def test_quantise(cli: Cli, net) -> None:
+    x = np.random.default_rng(0).standard_normal((4, 3, 12, 12)).astype("f4")
+    np.savez("x.npz", x=x)
+    done = cli("quantise", "net.onnx", "--samples", "x.npz", "--skip", "y", "-o", "small")
+    assert (done.status, done.err) == (0, "")
+    assert done.out.splitlines()[1].startswith("a      Conv ")
+    assert done.out.endswith("small: 2 layers of 8 bits\n")
+    np.save("x.npy", x[:1])
+    assert cli("run", "small", "--input", "x=x.npy", "--output", "y.npz").status == 0
+    want = reference(net, x[:1])[0]
+    assert np.abs(np.load("y.npz")["y"] - want).max() < 0.1 * np.abs(want).max()
 
 
 @pytest.mark.parametrize(
@@ -105,6 +118,7 @@ def test_tune_and_compile_from_the_records(cli: Cli, tmp_path, monkeypatch) -> N
         (("tune", "net.onnx", "--resume", "--db", "a.json"), "needs a store"),
         (("compile", "none.onnx"), "there is no file none.onnx"),
         (("compile", "net.txt"), "is no ONNX file"),
+        (("quantise", "net.onnx", "--samples", "net.onnx"), "expected a file of numpy.savez"),
         (("run", "nowhere"), "neither an ONNX file nor a folder"),
         (("run", "net.onnx", "--input", "x"), "expected NAME=FILE.npy"),
         (("run", "net.onnx"), "inputs are missing: x (float32 ("),

@@ -7,7 +7,6 @@ import pytest
 from guarded import check
 
 from autosched import te
-from autosched.errors import TensorExprError
 from autosched.schedule import Schedule
 from autosched.script import parse_func
 from autosched.tir import dtypes, interp, whole
@@ -93,11 +92,3 @@ def test_script() -> None:
     func = narrow(4)
     assert "T.bfloat16(1.1)" in func.script()
     assert parse_func(func.script()).script() == func.script()
-
-
-def test_what_it_is_not_for() -> None:
-    a = te.placeholder((4,), name="A", dtype="bfloat16")
-    with pytest.raises(TensorExprError, match=r"\+ is not defined on bfloat16.*astype\('float32'"):
-        te.compute((4,), lambda i: a[i] + a[i])
-    with pytest.raises(TensorExprError, match="no conversion from bfloat16 to int8; go through"):
-        te.compute((4,), lambda i: a[i].astype("int8"))

@@ -71,6 +71,16 @@ BODIES = {
         d = op.add(c, b)
         return d
 """,
+    "integers": """
+        q = op.quantize_linear(x, G.const(0.05, "float32"), G.const(3, "uint8"))
+        a = op.dequantize_linear(q, G.const(0.05, "float32"), G.const(3, "uint8"))
+        k = op.reshape(G.const([1, -7, 9, 127, -128, 4], "int8"), shape=(3, 2, 1, 1))
+        w = op.dequantize_linear(k, G.const([0.1, 0.2, 0.4], "float32"), axis=0)
+        b = op.dequantize_linear(G.const([9, 0, -7], "int32"),
+                                 G.const([0.005, 0.01, 0.02], "float32"), axis=0)
+        c = op.conv(a, w, b)
+        return c
+""",
     "layout": """
         w = op.reshape(G.const([1.0, -1.0, 2.0, 0.5, 3.0, 1.0], "float32"), shape=(3, 2, 1, 1))
         a = op.conv(x, w)
@@ -79,7 +89,7 @@ BODIES = {
         return b
 """,
 }
-BEFORE = {"layout": ["fold", "fuse"], "fuse": ["fold"], "simplify": ["fold"]}
+BEFORE = {"integers": ["fold"], "layout": ["fold", "fuse"], "fuse": ["fold"], "simplify": ["fold"]}
 
 
 @pytest.mark.parametrize("name", sorted(BODIES))

@@ -115,10 +115,10 @@ class M:
     [
         ("y = op.nothing(x)", r"no operator op\.nothing"),
         ("y = op.add(x, z)", "z is not defined"),
-        ("y = op.add(x, op.exp(x))", "bind what is computed to a name first"),
+        ("y = op.add(x, None + x)", "None stands only for an input that is left out"),
         ("y = op.relu(x, alpha=2)", "Relu has no attribute alpha"),
         ("y = op.reshape(x, shape=(7,))", "Reshape"),
-        ("y = [x]", "expected a call"),
+        ("y = [x]", "expected a value"),
     ],
 )
 def test_wrong_text_is_shown_with_its_place(line, message):

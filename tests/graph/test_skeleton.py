@@ -89,9 +89,9 @@ def equal_weights(rng):
 def quantised(rng):
     """Integer weights of 8 bits, scales by channel."""
     weights = {
-        "w": rng.integers(-127, 127, (48, 16), "i1").T.copy(),
-        "s": rng.uniform(0.01, 0.1, 48).astype("f4"),
-        "z": np.zeros(48, "i1"),
+        "w": rng.integers(-127, 127, (96, 16), "i1").T.copy(),
+        "s": rng.uniform(0.01, 0.1, 96).astype("f4"),
+        "z": np.zeros(96, "i1"),
         "xs": np.asarray(0.1, "f4"),
         "xz": np.asarray(3, "u1"),
     }
@@ -101,7 +101,7 @@ def quantised(rng):
         helper.make_node("DequantizeLinear", ["w", "s", "z"], ["e"], axis=1),
         helper.make_node("MatMul", ["d", "e"], ["y"]),
     ]
-    return model(nodes, [info("x", [4, 16])], [info("y", [4, 48])], weights)
+    return model(nodes, [info("x", [4, 16])], [info("y", [4, 96])], weights)
 
 
 def looped(rng):

@@ -156,14 +156,16 @@ STAGES: tuple[Stage, ...] = (
 # Traces
 
 
-def random_schedule(func: PrimFunc, numbers: Sequence[int]) -> Schedule:
+def random_schedule(
+    func: PrimFunc, numbers: Sequence[int], actions: Sequence[Action] | None = None
+) -> Schedule:
     """Primitives chosen by `numbers`, six each; those that are refused leave no mark."""
     sch = Schedule(func)
     for n in range(len(numbers) // 6):
         c = Choices(numbers[6 * n : 6 * n + 6])
         before = sch.func
         try:
-            c.of(ACTIONS)(sch, c)
+            c.of(actions or ACTIONS)(sch, c)
         except ScheduleError:
             assert sch.func is before or sch.func is not None
     return sch
@@ -335,6 +337,80 @@ ACTIONS: tuple[Action, ...] = (
     _reorder,
 )
 
+
+def _merge(sch: Schedule, c: Choices) -> None:
+    """Loops at one depth of blocks that follow each other, more often than not."""
+    names = [s.block.name for s in sites(sch.func)]
+    start = c.next(len(names))
+    chosen = names[start : start + 2 + c.next(2)]
+    depth = c.next(3)
+    sch.merge(*(sch.get_loops(b)[min(depth, len(sch.get_loops(b)) - 1)] for b in chosen))
+
+
+def _partition(sch: Schedule, c: Choices) -> None:
+    loop = _loop(sch, c)
+    sch.loop_partition(loop, [1 + c.next(3) for _ in range(1 + c.next(2))])
+
+
+def _reindex(sch: Schedule, c: Choices) -> None:
+    block = _block(sch, c)
+    reads = len(sch.get(block).reads)
+    sch.reindex(block, c.of([*(("read", n) for n in range(reads)), ("write", 0)]))
+
+
+def _block_layout(sch: Schedule, c: Choices) -> None:
+    block = _block(sch, c)
+    rank, t = len(sch.get(block).iters), 1 + c.next(3)
+    plain: list[Any] = list(range(2, rank))
+    layouts: list[Any] = [[[0, t], [0, 1, t], *range(1, rank)]]
+    if rank >= 2:
+        layouts += [[1, 0, *plain], [[[0, 1]], *plain], [[1, t], 0, [1, 1, t], *plain]]
+    if rank == 3:
+        layouts.append([2, 0, 1])
+    sch.transform_block_layout(block, c.of(layouts))
+
+
+def _reorder_axes(sch: Schedule, c: Choices) -> None:
+    block = _block(sch, c)
+    n = len(sch.get(block).iters)
+    sch.reorder_block_iter_var(block, [*range(1, n), 0] if c.next(2) else list(range(n))[::-1])
+
+
+def _tile(sch: Schedule, c: Choices) -> None:
+    loop = _loop(sch, c)
+    sch.split(loop, sch.sample_perfect_tile(loop, 2 + c.next(2), 4))
+
+
+def _sampled_place(sch: Schedule, c: Choices) -> None:
+    block = _block(sch, c)
+    place = sch.sample_compute_location(block)
+    if place is not None:
+        sch.compute_at(block, place)
+
+
+def _decompose_padding(sch: Schedule, c: Choices) -> None:
+    block = _block(sch, c)
+    sch.decompose_padding(block, c.of(sch.get_loops(block) or [LoopRV(-1)]))
+
+
+def _pad_einsum(sch: Schedule, c: Choices) -> None:
+    block = _block(sch, c)
+    sch.pad_einsum(block, [1 + c.next(4) for _ in sch.get(block).iters])
+
+
+MORE: tuple[Action, ...] = (
+    _merge,
+    _partition,
+    _reindex,
+    _block_layout,
+    _reorder_axes,
+    _tile,
+    _sampled_place,
+    _decompose_padding,
+    _pad_einsum,
+    lambda s, c: s.add_unit_loop(_loop(s, c) if c.next(2) else _block(s, c)),
+)
+"""The primitives that few schedules use."""
 
 # Execution
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 from bounded import Budget
 from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 from schedule_fuzz import (
+    ACTIONS,
+    MORE,
+    Action,
     assert_same_program,
     concurrent,
     outputs,
@@ -29,12 +34,16 @@ QUICK = settings(
     max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow], database=None
 )
 LONG = settings(QUICK, max_examples=4000)
-RESULTS, POPULATIONS = Budget(150), Budget(150)
+RARE = [*MORE, *MORE, *ACTIONS]
+"""Primitives that few schedules use, as often as all others."""
+RESULTS, POPULATIONS, RARES = Budget(150), Budget(150), Budget(30)
 
 
-def check_results(program: list[int], trace: list[int]) -> None:
+def check_results(
+    program: list[int], trace: list[int], actions: Sequence[Action] = ACTIONS
+) -> None:
     func = random_program(program)
-    schedule = random_schedule(func, trace)
+    schedule = random_schedule(func, trace, actions)
     note(f"{func.script()}\n{schedule.trace.bind(schedule.decisions)}\n{schedule.func.script()}")
     expected = outputs(func, func, len(trace))
     for x, y in zip(outputs(schedule.func, func, len(trace)), expected, strict=True):
@@ -97,6 +106,12 @@ def test_results_stay(program: list[int], trace: list[int]) -> None:
     check_results(program, trace)
 
 
+@settings(QUICK, max_examples=50)
+@given(PROGRAMS, TRACES)
+def test_results_stay_under_rare_primitives(program: list[int], trace: list[int]) -> None:
+    check_results(program, trace, RARE)
+
+
 @QUICK
 @given(PROGRAMS, TRACES, st.integers(0, 2**31))
 def test_population_equals_its_candidates(program: list[int], trace: list[int], seed: int) -> None:
@@ -109,6 +124,14 @@ def test_population_equals_its_candidates(program: list[int], trace: list[int], 
 @given(PROGRAMS, TRACES)
 def test_results_stay_long(program: list[int], trace: list[int]) -> None:
     RESULTS.run(check_results, program, trace)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+@settings(LONG, max_examples=1500)
+@given(PROGRAMS, TRACES)
+def test_results_stay_under_rare_primitives_long(program: list[int], trace: list[int]) -> None:
+    RARES.run(check_results, program, trace, RARE)
 
 
 @pytest.mark.long

@@ -113,8 +113,7 @@ CASES: dict[str, tuple[Callable[[], PrimFunc], Callable[[Schedule], object], str
     "unknown key": (
         add_one,
         lambda s: s.annotate(s.get_block("B"), "steaming", True),
-        "a block has no key 'steaming'; expected one of FLOP, cooperative, double_buffer, "
-        "single_pass, streaming, or a hint auto_scheduler_",
+        "a block has no key 'steaming'; did you mean 'streaming'?",
     ),
     "key of a loop": (
         add_one,

@@ -381,8 +381,8 @@ def test_escapes_that_none_are(text: str) -> None:
         ("", '"FLOP": "x"', "block 'b': FLOP is the number of operations"),
         (
             "",
-            '"note": 1',
-            "block 'b': a block has no key 'note'; expected one of FLOP, cooperative,",
+            '"chunks": 1',
+            "block 'b': a block has no key 'chunks'; did you mean 'chunk'?",
         ),
     ],
 )

@@ -252,10 +252,6 @@ def _no_tensor(e: Any) -> None:
     e.s["C"]
 
 
-def _tensor_for_op(e: Any) -> None:
-    te.create_schedule(e.d)
-
-
 def _input_for_op(e: Any) -> None:
     te.create_schedule(e.a.op)
 
@@ -340,7 +336,6 @@ MISUSE: dict[Callable[[Any], None], str] = {
     _factor_empty: r"s.rfactor\(C, k.inner\): .* some partial results have no term",
     _no_stage: "Z is not part of this schedule; its stages are A, P, C, D",
     _no_tensor: "'C' is not part of this schedule",
-    _tensor_for_op: r"found the tensor D; write te.create_schedule\(D.op\)",
     _input_for_op: "expected an operation that computes, found the input A",
     _nothing: "expected at least one operation",
     _no_output: "args: the output D of the schedule is not among A, C",

@@ -94,11 +94,11 @@ def test_floats_and_different_types_are_refused() -> None:
     for make in (lambda: A[0] & A[1], lambda: A[0] << 1, lambda: ~A[0], lambda: 1 | A[0]):
         with pytest.raises(TensorExprError, match="is not defined on float32; expected integers"):
             make()
-    with pytest.raises(TensorExprError, match="operands of & have different dtypes: int32, float"):
+    with pytest.raises(TensorExprError, match="& is not defined on float32"):
         B[0] & A[0]
     with pytest.raises(TensorExprError, match="<< is not defined on bool"):
         (B[0] > 1) << (B[0] > 2)
-    for wrong in (lambda: A[0] @ A[1], lambda: divmod(B[0], 2), lambda: B[0] ** 2):
+    for wrong in (lambda: A[0] @ A[1], lambda: divmod(B[0], 2)):
         with pytest.raises(TensorExprError, match="an expression has no"):
             wrong()
     text = te.create_prim_func([A, te.compute((4,), lambda i: A[i] + 1.0, name="C")]).script()

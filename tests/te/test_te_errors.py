@@ -64,7 +64,7 @@ MISUSES: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "rank of a call": (lambda: A(0, 1, 2), "A has rank 2 (shape (4, 4)); found 3 indices"),
     "tensor without indices": (
-        lambda: one(lambda i: A + 1),
+        lambda: one(lambda i: A + B[i]),
         "A has rank 2 (shape (4, 4)) and is used without indices; write A[i, j]",
     ),
     "tensor returned": (
@@ -79,13 +79,33 @@ MISUSES: dict[str, tuple[Callable[[], Any], str]] = {
     "bool index": (lambda: one(lambda i: A[i, i < 2]), "index 1 of A is i < 2 of dtype bool"),
     "slice": (lambda: A[0, :], "index 1 of A is slice(None, None, None)"),
     "iteration": (lambda: list(A), "A is a tensor and cannot be iterated over"),
+    "whole tensor in an element": (
+        lambda: one(lambda i: A + 1),
+        "the function of compute C returned the tensor add; index it",
+    ),
+    "shapes": (
+        lambda: A + te.placeholder((3,), name="D"),
+        "shapes do not fit together: A (4, 4), D (3,); expected equal extents, or 1",
+    ),
     "dtypes": (
-        lambda: one(lambda i: A[i, i] + B[i]),
-        "in compute C: operands of + have different dtypes: float32, int32",
+        lambda: te.placeholder((), "uint64")() + B[0],
+        "operands of + have different dtypes: uint64, int32, and no integer dtype holds both",
+    ),
+    "power of an integer": (lambda: B[0] ** B[1], "expected a constant exponent from 0 to 64"),
+    "init of another dtype": (
+        lambda: one(lambda i: te.sum(A[i, k], axis=k, init=B[i].astype("float64"))),
+        'init of sum is T.cast(B[i], "float64") of dtype float64; expected float32',
+    ),
+    "init over the reduced axis": (
+        lambda: one(lambda i: te.sum(A[i, k], axis=k, init=A[i, k])),
+        "init of sum depends on the reduced axis k",
+    ),
+    "reduction of bfloat16": (
+        lambda: te.sum(te.placeholder((N,), "bfloat16")[k], axis=k),
+        "sum reduces bfloat16, which loses a sum's small terms; reduce in float32",
     ),
     "division of ints": (lambda: one(lambda i: B[i] / 2), "in compute C: div is not defined on"),
     "function of ints": (lambda: te.exp(B[0]), "exp is not defined on int32"),
-    "fraction for an int": (lambda: B[0] + 0.5, "different dtypes: int32, float32"),
     "condition": (lambda: te.select(B[0], 1, 2), "condition of select has dtype int32"),
     "logic on ints": (lambda: te.all(B[0], B[1]), "operand of and has dtype int32"),
     "one condition": (lambda: te.any(B[0]), "has dtype int32; expected bool"),
@@ -224,10 +244,6 @@ MISUSES: dict[str, tuple[Callable[[], Any], str]] = {
     "listed twice": (lambda: te.create_prim_func([A, A]), "A is listed twice"),
     "not a tensor": (lambda: te.create_prim_func([A, 3]), "item 1 of the list of tensors is 3"),
     "not a list": (lambda: te.create_prim_func(A), "expected a list of tensors"),
-    "name twice": (
-        lambda: te.create_prim_func([A, te.compute((N,), lambda i: A[i, 0], name="A")]),
-        "two tensors are named A; names of tensors must differ",
-    ),
     "read outside": (
         lambda: te.create_prim_func([A, one(lambda i: A[i, i + 1])]),
         "block 'C' reads A[vi, vi + 1]: index 1, vi + 1, reaches 1..4 and is not provably in "

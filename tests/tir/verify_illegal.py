@@ -373,10 +373,12 @@ ILLEGAL: tuple[Illegal, ...] = (
     Illegal("attributes", "FLOP of main is -1", of_copy(lambda p: p.func(attrs=(("FLOP", -1),)))),
     Illegal(
         "attributes",
-        "a loop has no key 'odd'",
-        of_copy(lambda p: p.with_loop(annotations=(("odd", 1),))),
+        "a loop has no key 'ahead'",
+        of_copy(lambda p: p.with_loop(annotations=(("ahead", 1),))),
     ),
-    Illegal("attributes", "a block has no key 'odd'", copy_with(annotations=(("odd", 1),))),
+    Illegal(
+        "attributes", "a block has no key 'streamin'", copy_with(annotations=(("streamin", 1),))
+    ),
     Illegal("names", "another block is named 'copy'", of_copy(_again)),
     Illegal(
         "names",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -51,12 +51,14 @@ def export(
     prefix: str = "",
     inner: Mapping[str, str] | None = None,
     note: str = "",
+    outside: Collection[str] = (),
 ) -> Exported:
     """Writes PATH.o and PATH.h with the functions, given by name as (LLVM IR, info).
 
     The object is position independent, stands on the C library alone, and defines no global
     symbols but the functions, called `prefix` + name in C (`main`: prefix + the file's name).
-    `inner`: LLVM IR of functions that these call, by name; `note` stands in the header.
+    `inner`: LLVM IR of functions that these call, by name; `outside`: functions that they call and
+    the caller links to the object; `note` stands in the header.
     Raises ArgumentError for names that cannot be, BuildError if it cannot be compiled or written.
     """
     if not Path(path_text("path", path, ArgumentError)).name:
@@ -79,7 +81,7 @@ def export(
     unique(s.symbol for s in sources)
     from autosched.runtime.parallel import MAX_THREADS
 
-    code = _object(sources, target, level, MAX_THREADS, inner or {})
+    code = _object(sources, target, level, MAX_THREADS, inner or {}, frozenset(outside))
     text = header(file, sources, target, toolchain(), MAX_THREADS, note)
     done = Exported(place.with_name(f"{file}.o"), place.with_name(f"{file}.h"))
     try:
@@ -96,6 +98,7 @@ def _object(
     level: Level,
     max_threads: int,
     inner: Mapping[str, str],
+    outside: frozenset[str],
 ) -> bytes:
     """One object file of all kernels, the functions that call them, and the runtime they need."""
     from autosched.codegen.llvm.assemble import compile_ir
@@ -106,12 +109,19 @@ def _object(
     kernels += [s.ir + entry_ir(s, target.num_cores, max_threads) for s in sources]
     parallel = any(s.info.parallel for s in sources)
     runtime = runtime_ir(target.triple) + _FORK_IR if parallel else ""
-    return compile_ir(_linked(kernels, runtime, public, public | set(inner)), target, level)
+    whole = _linked(kernels, runtime, public, public | set(inner), _LIBC | outside)
+    return compile_ir(whole, target, level)
 
 
-def _linked(kernels: list[str], runtime: str, public: set[str], linked: set[str]) -> str:
+def _linked(
+    kernels: list[str],
+    runtime: str,
+    public: set[str],
+    linked: set[str],
+    allowed: frozenset[str],
+) -> str:
     """One module of several, in which only the `public` names are global; `linked` are the names by
-    which they call one another."""
+    which they call one another, `allowed` those that it may leave undefined."""
     import llvmlite.binding as llvm
 
     try:
@@ -124,7 +134,8 @@ def _linked(kernels: list[str], runtime: str, public: set[str], linked: set[str]
         raise BuildError(f"LLVM refuses the code to export: {e}") from e
     _hide(whole, public)
     for value in whole.functions:
-        if value.is_declaration and not value.name.startswith("llvm.") and value.name not in _LIBC:
+        known = value.name.startswith("llvm.") or value.name in allowed
+        if value.is_declaration and not known:
             raise BuildError(f"the code to export calls {value.name}, which nothing defines")
     return str(whole)
 

@@ -21,6 +21,9 @@ _C_TYPES = {
     "int32": "int32_t",
     "int64": "int64_t",
     "uint8": "uint8_t",
+    "uint16": "uint16_t",
+    "uint32": "uint32_t",
+    "uint64": "uint64_t",
     "bool": "bool",
 }
 

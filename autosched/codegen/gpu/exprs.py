@@ -195,6 +195,9 @@ class Exprs:
             return str(int(dtypes.from_float32(value)[()])), ATOM
         if not dtypes.is_float(e.dtype):
             number = int(value)
+            if e.dtype in ("uint32", "uint64"):
+                long = "" if number < 1 << 32 else "LL" if self.dialect.shuffle else "L"
+                return f"{number}U{long}", ATOM
             suffix = "" if abs(number) <= _MAX_INT else "LL" if self.dialect.shuffle else "L"
             if number == -(1 << 63):
                 return f"(-{(1 << 63) - 1}{suffix} - 1)", ATOM
@@ -243,6 +246,10 @@ class Exprs:
             if dtype in dtypes.UNSIGNED:
                 return args[0]
             return f"{self.helpers.absolute(dtype)}({plain})", ATOM
+        if op in ("popcount", "clz"):
+            return f"{self.helpers.bit_count(op, dtype)}({plain})", ATOM
+        if op == "nextafter" and dtype == "float16":
+            raise CodegenError(f"nextafter of float16 has no code in {self.dialect.name}")
         if op == "sigmoid":
             return self._rounded(f"{self.helpers.sigmoid(dtype)}({plain})", dtype)
         if op not in OPS or not dtypes.is_float(dtype):
@@ -282,8 +289,10 @@ class Exprs:
             return self._rounded(text[0], dtype)
         if dtypes.is_float(dtype) or dtype == "bool":
             return text
-        if dtype in ("int8", "int16", "uint8"):
+        if dtype in ("int8", "int16", "uint8", "uint16"):
             return f"({self.dialect.value_type(dtype)})({text[0]})", UNARY
+        if dtype in dtypes.UNSIGNED:
+            return text  # wraps around as it should
         if not any(isinstance(x, Slot) or x in self.names for x in _leaves(e)):
             return text
         # Signed overflow has no meaning in C.

@@ -17,6 +17,9 @@ _SHORT = {
     "int32": "i32",
     "int64": "i64",
     "uint8": "u8",
+    "uint16": "u16",
+    "uint32": "u32",
+    "uint64": "u64",
     "bool": "bool",
 }
 
@@ -91,13 +94,24 @@ class Helpers:
     def shift(self, op: str, dtype: str) -> str:
         """`shift_left` or `shift_right`; by no number from 0 to the width, everything goes out."""
         t, bits = self.dialect.value_type(dtype), np.dtype(dtype).itemsize * 8
-        u = self.dialect.unsigned["int64" if dtype == "int64" else "int32"]
+        u = self.dialect.unsigned["int64" if bits == 64 else "int32"]
         if op == "shift_left":
             body = f"return ({u})b < {bits} ? ({t})(({u})a << b) : ({t})0;"
         else:
             out = "(a < 0 ? -1 : 0)" if dtype in dtypes.SIGNED else "0"
             body = f"return ({t})(({u})b < {bits} ? a >> b : {out});"
         return self._define(f"{op}_{short(dtype)}", dtype, ("a", "b"), body)
+
+    def bit_count(self, op: str, dtype: str) -> str:
+        """`popcount` or `clz` of an integer, counted in 64 bits."""
+        t, bits = self.dialect.value_type(dtype), np.dtype(dtype).itemsize * 8
+        u = self.dialect.unsigned["int64"]
+        cuda = {"popcount": "__popcll", "clz": "__clzll"}
+        name = cuda[op] if self.dialect.shuffle else op
+        mask = "" if bits == 64 else f" & {(1 << bits) - 1}u"
+        beyond = f" - {64 - bits}" if op == "clz" and bits < 64 else ""
+        body = f"return ({t})((int){name}(({u})a{mask}){beyond});"
+        return self._define(f"{op}_{short(dtype)}", dtype, ("a",), body)
 
     def absolute(self, dtype: str) -> str:
         """The absolute value of an integer; the lowest stays what it is."""

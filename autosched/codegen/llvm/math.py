@@ -77,7 +77,7 @@ def emit(b: Builder, op: str, args: Sequence[str], dtype: str, lanes: int, targe
             return _integer_abs(b, args[0], dtype, lanes)
         raise CodegenError(f"{op} is not defined on {dtype}")
     if dtype == "float16":
-        return _half(b, op, args, lanes, target)
+        return half(b, op, args, lanes, target)
     v = Values(b, _LLVM[dtype], lanes, target)
     if op in _EXACT:
         return v.intrinsic(_EXACT[op], args[0])
@@ -99,7 +99,7 @@ def emit(b: Builder, op: str, args: Sequence[str], dtype: str, lanes: int, targe
     raise CodegenError(f"no code for {op} on {dtype}; there is code for {known}")
 
 
-def _reduce_exp(v: Values, x: str) -> tuple[str, str, str]:
+def reduce_exp(v: Values, x: str) -> tuple[str, str, str]:
     """n and its bits, and x - n ln 2 in +-ln2/2, for |x| below 2^20."""
     magic = v.const(v.format.magic)
     shifted = v.fma(x, v.const(_LOG2E), magic)
@@ -108,14 +108,14 @@ def _reduce_exp(v: Values, x: str) -> tuple[str, str, str]:
     return n, v.bits(shifted), v.fma(n, v.const(-v.format.ln2_low), r)
 
 
-def _exp(v: Values, x: str) -> str:
+def exp_of(v: Values, x: str) -> str:
     """exp of float32: 12 instructions with AVX-512, 21 otherwise."""
     # The clamp keeps n small for infinities; both ends round to infinity and to zero.
     highest, lowest = v.format.exp_range
     x = v.at_least(x, lowest)
     if not _has_scalef(v):
         x = v.at_most(x, highest)
-    n, bits, r = _reduce_exp(v, x)
+    n, bits, r = reduce_exp(v, x)
     p = v.horner(r, (1.0, 1.0, *v.format.exp))
     if _has_scalef(v):
         # Above the range r means nothing. But p, of even degree, is positive everywhere, so that
@@ -185,15 +185,17 @@ def _join(b: Builder, scalar: str, lanes: int, pieces: Sequence[str]) -> str:
     )
 
 
-def _log(v: Values, x: str) -> str:
-    """log, by x = m 2^e with m in [sqrt(1/2), sqrt(2))."""
+def log_of(v: Values, x: str, core: Callable[[Values, str, str], str] | None = None) -> str:
+    """log, by x = m 2^e with m in [sqrt(1/2), sqrt(2)); `core`, of e and m - 1, gives a logarithm
+    to another base."""
     fraction, bias = v.format.fraction, v.format.bias
     tiny = v.b.op(f"fcmp olt {v.type} {x}, {v.const(2.0 ** (1 - bias))}")
     scaled = v.choose(tiny, v.mul(x, v.const(2.0**fraction)), x)
     shift = v.choose(tiny, v.const(-float(fraction)), v.const(0.0))
     exponent, f = v.split(scaled)
     e = v.add(exponent, shift)
-    value = (_log_64 if v.scalar == "double" else _log_32)(v, e, f)
+    core = core or (log_64 if v.scalar == "double" else _log_32)
+    value = core(v, e, f)
     # Zero and below, infinity and NaN.
     infinity = v.const(math.inf)
     finite = v.b.op(f"fcmp olt {v.type} {x}, {infinity}")
@@ -213,7 +215,7 @@ def _log_32(v: Values, e: str, f: str) -> str:
     return v.fma(e, v.const(v.format.ln2_high), v.add(f, tail))
 
 
-def _log_64(v: Values, e: str, f: str) -> str:
+def log_64(v: Values, e: str, f: str) -> str:
     """The same: f - (f^2/2 - s (f^2/2 + R)), s = f / (2 + f), R = s^2 ATANH(s^2), the large terms
     last."""
     s = v.div(f, v.add(f, v.const(2.0)))
@@ -228,7 +230,7 @@ def _log_64(v: Values, e: str, f: str) -> str:
 def _tanh(v: Values, x: str) -> str:
     """tanh(x) = d / (d + 2) with d = exp(2 |x|) - 1."""
     size = v.at_most(v.intrinsic("fabs", x), v.format.tanh_limit)
-    _, bits, r = _reduce_exp(v, v.add(size, size))
+    _, bits, r = reduce_exp(v, v.add(size, size))
     p = v.fma(v.mul(r, r), v.horner(r, v.format.expm1), r)
     power = v.power_of_two(bits)
     less = v.sub(power, v.const(1.0))
@@ -282,21 +284,28 @@ def _power(v: Values, x: str, y: str) -> str:
 
 
 _POLYNOMIAL: dict[str, Callable[[Values, str], str]] = {
-    "exp": _exp,
-    "log": _log,
+    "exp": exp_of,
+    "log": log_of,
     "tanh": _tanh,
     "erf": _erf,
-    "sigmoid": lambda v, x: _sigmoid(v, x, lambda y: _exp(v, y)),
+    "sigmoid": lambda v, x: _sigmoid(v, x, lambda y: exp_of(v, y)),
 }
 
 
-def _half(b: Builder, op: str, args: Sequence[str], lanes: int, target: Target) -> str:
-    """float16 through float32."""
+def half(
+    b: Builder,
+    op: str,
+    args: Sequence[str],
+    lanes: int,
+    target: Target,
+    single: Callable[..., str] | None = None,
+) -> str:
+    """float16 through float32, of which `single` writes the operation."""
     if op == "abs":
         return Values(b, "half", lanes, target).intrinsic("fabs", args[0])
     narrow, wide = vector("half", lanes), vector("float", lanes)
     extended = [b.op(f"fpext {narrow} {x} to {wide}") for x in args]
-    value = emit(b, op, extended, "float32", lanes, target)
+    value = (single or emit)(b, op, extended, "float32", lanes, target)
     return b.op(f"fptrunc {wide} {value} to {narrow}")
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from autosched.codegen.llvm import math
+from autosched.codegen.llvm import elementary
 from autosched.codegen.llvm.builder import Builder
 from autosched.codegen.llvm.index import Indexer
 from autosched.codegen.llvm.memory import ALWAYS, Guard
@@ -213,9 +213,9 @@ class Scalars:
                 wide = self._float(op, [self._cast(v, "float32") for v in args], "float32", lanes)
                 return self._cast(wide, dtype)
             return Value(self._float_division(op, args, lanes), dtype, lanes)
-        if op in math.BRANCHING and lanes > 1:
+        if op in elementary.BRANCHING and lanes > 1:
             x = [self._real(v) for v in args]
-        return Value(math.emit(self.b, op, x, dtype, lanes, self.target), dtype, lanes)
+        return Value(elementary.emit(self.b, op, x, dtype, lanes, self.target), dtype, lanes)
 
     def _real(self, v: Value) -> str:
         """`v` with 0 in lanes that do not exist: they may hold what nobody has written, on which no
@@ -252,7 +252,7 @@ class Scalars:
             return o(f"select {c} {is_zero}, {t} {signed_zero}, {t} {moved}")
         quotient = o(f"fdiv {t} {o(f'fsub {t} {a}, {rest}')}, {b}")
         quotient = o(f"select {c} {wraps}, {t} {o(f'fsub {t} {quotient}, {one}')}, {t} {quotient}")
-        whole = math.emit(self.b, "floor", [quotient], args[0].dtype, lanes, self.target)
+        whole = elementary.emit(self.b, "floor", [quotient], args[0].dtype, lanes, self.target)
         short = o(f"fcmp ogt {t} {o(f'fsub {t} {quotient}, {whole}')}, {half}")
         whole = o(f"select {c} {short}, {t} {o(f'fadd {t} {whole}, {one}')}, {t} {whole}")
         by_zero = o(f"fcmp oeq {t} {b}, {zero}")
@@ -308,9 +308,18 @@ class Scalars:
         if op == "neg":
             return Value(op_(f"sub {t} {k(0)}, {x[0]}"), dtype, lanes)
         if op == "bitwise_not":
-            return Value(op_(f"xor {t} {x[0]}, {k(-1) if signed else k(255)}"), dtype, lanes)
+            return Value(
+                op_(
+                    f"xor {t} {x[0]}, {k(-1 if signed else (1 << 8 * dtypes.itemsize(source)) - 1)}"
+                ),
+                dtype,
+                lanes,
+            )
         if op in ("shift_left", "shift_right"):
             return Value(self._shift(op, args, lanes, signed, k), dtype, lanes)
+        if op in ("popcount", "clz"):
+            bits = 8 * dtypes.itemsize(source)
+            return Value(elementary.of_integers(self.b, op, x[0], bits, lanes), dtype, lanes)
         if op == "abs":
             if not signed:
                 return args[0]

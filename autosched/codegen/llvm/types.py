@@ -19,6 +19,9 @@ SCALAR = {
     "int32": "i32",
     "int64": "i64",
     "uint8": "i8",
+    "uint16": "i16",
+    "uint32": "i32",
+    "uint64": "i64",
     "bool": "i1",
     "bfloat16": "i16",  # the bit pattern: no processor needs a library function to load it
 }
@@ -31,6 +34,9 @@ SUFFIX = {
     "int32": "i32",
     "int64": "i64",
     "uint8": "i8",
+    "uint16": "i16",
+    "uint32": "i32",
+    "uint64": "i64",
     "bool": "i1",
     "bfloat16": "i16",
 }

@@ -47,8 +47,8 @@ def skeleton(model: ModelLike, shapes: Mapping[str, Sequence[int]] | None = None
 
     `model` and `shapes` are those of `from_onnx`; the shapes are fixed in the skeleton. What stays
     of the constants: up to 16 floating-point numbers, up to 64 that are equal, integers of 64 bits
-    up to 16,384, others up to 64. Raises Unsupported for what is no model or has an input of an
-    open size, WorkloadError for a model whose skeleton is too large.
+    and equal ones up to 16,384, others up to 64. Raises Unsupported for what is no model or has an
+    input of an open size, WorkloadError for a model whose skeleton is too large.
     """
     import onnx
 
@@ -207,9 +207,15 @@ def _stays(array: Array) -> bool:
     if kind in "OSU":
         return True
     if kind in "iub":
-        return size <= (SMALL if array.dtype in (np.int64, np.bool_) else _CODES)
+        most = SMALL if array.dtype in (np.int64, np.bool_) or _is_even(array) else _CODES
+        return size <= most
     # x + 0 and x * 1 are not computed, for as many elements.
-    return size <= _NUMBERS or (size <= _EQUAL and bool(np.all(array == array.flat[0])))
+    return size <= _NUMBERS or (size <= _EQUAL and _is_even(array))
+
+
+def _is_even(array: Array) -> bool:
+    """Whether all elements are equal, as zero points are."""
+    return array.size > 0 and bool(np.all(array == array.flat[0]))
 
 
 class _StandIns(Tensors):

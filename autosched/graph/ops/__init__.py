@@ -1,5 +1,6 @@
 """The operators, one definition each; importing this package registers all of them."""
 
+from autosched.graph.ops import adjoint as adjoint
 from autosched.graph.ops import conv as conv
 from autosched.graph.ops import einsum as einsum
 from autosched.graph.ops import host as host

@@ -141,6 +141,30 @@ def conv(
     strides: Ints | None = None,
 ) -> Any:
     """Convolution of x (N, C, spatial) with w (M, C / group, window); b (M,)."""
+    half = x.dtype == "float16"  # summed in float32
+    total = "float32" if half else x.dtype
+    window = window_of(x, w, group, kernel_shape, strides, dilations, pads, auto_pad)
+    out = convolved(x, w, group, window, te.const(0, x.dtype), total)
+    if half:
+        sums = out
+        out = stage(out.shape, lambda *at: te.cast(sums(*at), x.dtype), "half", axes=window.labels)
+    if b is None:
+        return out
+    return stage(out.shape, lambda n, c, *at: out(n, c, *at) + b(c), "bias", axes=window.labels)
+
+
+def window_of(
+    x: TensorLike,
+    w: TensorLike,
+    group: int,
+    kernel_shape: Ints | None,
+    strides: Ints | None,
+    dilations: Ints | None,
+    pads: Ints | None,
+    auto_pad: str,
+) -> Window:
+    """The window of a convolution of x (N, C, spatial) with w (M, C / group, window). Raises
+    Unsupported where attributes and shapes do not go together."""
     channels, (filters, depth) = x.shape[1], w.shape[:2]
     kernel = [int(n) for n in w.shape[2:]]
     if kernel_shape is not None and list(kernel_shape) != kernel:
@@ -150,10 +174,16 @@ def conv(
             f"attribute group is {group}; the input has {channels} channels and the weight has "
             f"the shape {w.shape}"
         )
-    window = Window(x.shape[2:], kernel, strides, dilations, pads, auto_pad)
-    source = window.padded(x, te.const(0, x.dtype))
+    return Window(x.shape[2:], kernel, strides, dilations, pads, auto_pad)
+
+
+def convolved(
+    x: TensorLike, w: TensorLike, group: int, window: Window, fill: Any, total: str
+) -> Any:
+    """Sums of dtype `total` of the products of x, with `fill` around it, and w."""
+    filters, depth = w.shape[:2]
+    source = window.padded(x, fill)
     each = filters // group
-    half = x.dtype == "float16"  # summed in float32
 
     def element(n: Any, co: Any, *at: Any) -> Any:
         r = window.axes()
@@ -162,18 +192,11 @@ def conv(
         inner = rc if depth > 1 else 0
         first = 0 if group == 1 else (co if each == 1 else co // each) * depth
         data, weight = source(n, first + inner, *window.at(at, r)), w(co, inner, *r)
-        if half:
-            data, weight = te.cast(data, "float32"), te.cast(weight, "float32")
+        data, weight = (e if e.dtype == total else te.cast(e, total) for e in (data, weight))
         return te.sum(data * weight, axis=over)
 
     shape = [x.shape[0], filters, *window.out]
-    out = stage(shape, element, "conv", free=w, axes=window.labels)
-    if half:
-        sums = out
-        out = stage(shape, lambda *at: te.cast(sums(*at), x.dtype), "half", axes=window.labels)
-    if b is None:
-        return out
-    return stage(shape, lambda n, c, *at: out(n, c, *at) + b(c), "bias", axes=window.labels)
+    return stage(shape, element, "conv", free=w, axes=window.labels)
 
 
 @operator("ConvTranspose", spatial=True)

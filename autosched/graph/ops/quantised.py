@@ -6,10 +6,17 @@ from collections.abc import Sequence
 from typing import Any
 
 from autosched import te
-from autosched.graph.ops.conv import conv
+from autosched.graph.ops.conv import conv, convolved, window_of
 from autosched.graph.ops.linear import matmul
 from autosched.graph.ops.registry import operator
-from autosched.graph.ops.tensors import TensorLike, normal_axis, stage
+from autosched.graph.ops.tensors import (
+    TensorLike,
+    broadcast,
+    broadcast_shape,
+    normal_axis,
+    stage,
+)
+from autosched.tir.expr import Const
 
 
 def _along(t: TensorLike | None, x: TensorLike, axis: int, block: int = 0) -> Any:
@@ -64,7 +71,9 @@ def quantize_linear(
     stored, low, high = _range_of(kind)
 
     def element(*at: Any) -> Any:
-        e = te.round(x(*at) / by(at))
+        unit = by(at)
+        e = x(*at)
+        e = te.round(e if isinstance(unit, Const) and unit.value == 1 else e / unit)
         if zero is not None:
             e = e + te.cast(plus(at), x.dtype)
         return te.cast(te.max(te.min(e, high), low), stored)
@@ -127,6 +136,49 @@ def conv_integer(
         pads=pads,
         strides=strides,
     )
+
+
+SUMS = {"MatMul": "autosched.MatMulSums", "Conv": "autosched.ConvSums"}
+"""What the pass `integers` makes of products of quantised numbers."""
+
+
+@operator(SUMS["MatMul"])
+def matmul_sums(a: TensorLike, b: TensorLike) -> Any:
+    """int32 sums of the products of integers as they are stored, no zero points taken off; of
+    matrices (..., M, K) and (..., K, N), the other axes broadcast."""
+    batch = broadcast_shape(a.shape[:-2], b.shape[:-2]) if len(a.shape) + len(b.shape) > 4 else ()
+    rows, depth, columns = a.shape[-2], a.shape[-1], b.shape[-1]
+    lhs, rhs = broadcast(a, (*batch, rows, depth)), broadcast(b, (*batch, depth, columns))
+
+    def element(*at: Any) -> Any:
+        *outer, i, j = at
+        k = te.reduce_axis((0, depth), name="k")
+        factors = lhs(*outer, i, k), rhs(*outer, k, j)
+        return te.sum(te.cast(factors[0], "int32") * te.cast(factors[1], "int32"), axis=k)
+
+    axes = [*(f"b{n}" for n in range(len(batch))), "i", "j"]
+    free = b if len(b.shape) == 2 else None
+    return stage((*batch, rows, columns), element, "matmul", free=free, axes=axes)
+
+
+@operator(SUMS["Conv"], spatial=True)
+def conv_sums(
+    x: TensorLike,
+    w: TensorLike,
+    fill: TensorLike | None = None,
+    *,
+    auto_pad: str = "NOTSET",
+    dilations: Sequence[int] | None = None,
+    group: int = 1,
+    kernel_shape: Sequence[int] | None = None,
+    pads: Sequence[int] | None = None,
+    strides: Sequence[int] | None = None,
+) -> Any:
+    """int32 sums of the products of integers as they are stored, no zero points taken off; around
+    x is `fill`, which stands for 0."""
+    window = window_of(x, w, group, kernel_shape, strides, dilations, pads, auto_pad)
+    around = te.const(0, x.dtype) if fill is None else fill(*(0 for _ in fill.shape))
+    return convolved(x, w, group, window, around, "int32")
 
 
 def _requantised(

@@ -23,13 +23,13 @@ Change = Callable[[Body], Body]
 
 def body_pass(name: str) -> Callable[[Change], Pass]:
     """A decorator: the pass that changes every body of the graph functions, inner ones first; those
-    of primitive functions stay as they are."""
+    of primitive and external functions stay as they are."""
 
     def decorate(change: Change) -> Pass:
         def apply(module: IRModule) -> IRModule:
             graphs = {
                 n: f
-                if not isinstance(f, Function) or f.is_primitive
+                if not isinstance(f, Function) or f.is_primitive or f.is_external
                 else Function(n, f.params, _inside(f.body, change), f.attrs)
                 for n, f in module.graphs.items()
             }

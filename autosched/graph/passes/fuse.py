@@ -369,7 +369,8 @@ def _fuse(module: IRModule) -> IRModule:
     graphs = {}
     for name, f in module.graphs.items():
         assert isinstance(f, Function)
-        fused = f if f.is_primitive else Function(name, f.params, fuser.body(f.body), f.attrs)
+        done = f.is_primitive or f.is_external
+        fused = f if done else Function(name, f.params, fuser.body(f.body), f.attrs)
         graphs[name] = fused
     return IRModule(module.functions, {**graphs, **fuser.functions})
 

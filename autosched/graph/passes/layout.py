@@ -24,6 +24,9 @@ from autosched.graph.types import TensorType
 from autosched.passes.base import Pass
 from autosched.tir.module import IRModule
 
+_WEIGHTS = {"Conv": (1, 0), "ConvTranspose": (0, 1), "autosched.ConvSums": (1, 0)}
+"""Operator -> the order of the axes of its weight behind the window: depth, filters."""
+
 
 def channels_last(rank: int) -> tuple[int, ...]:
     """N, spatial, C."""
@@ -155,10 +158,9 @@ class _Layouts:
         assert isinstance(t, TensorType)
         for b in f.body.bindings:
             v = b.value
-            if isinstance(v, Call) and v.callee in ("Conv", "ConvTranspose") and v.args[1] is p:
+            if isinstance(v, Call) and v.callee in _WEIGHTS and v.args[1] is p:
                 rank = len(t.known)
-                order = (1, 0) if v.callee == "Conv" else (0, 1)
-                return TensorType(t.shape, t.dtype, (*range(2, rank), *order))
+                return TensorType(t.shape, t.dtype, (*range(2, rank), *_WEIGHTS[str(v.callee)]))
         return t
 
 

@@ -312,20 +312,19 @@ class StageSchedule:
         return stage
 
 
-def create_schedule(ops: Operation | Sequence[Operation]) -> StageSchedule:
-    """The stage view of all that one operation, or several, need: `te.create_schedule(C.op)`.
+def create_schedule(
+    ops: Operation | Tensor | Sequence[Operation | Tensor],
+) -> StageSchedule:
+    """The stage view of all that operations or tensors, one or several, need:
+    `te.create_schedule(C.op)`, or `te.create_schedule(C)`.
 
-    Raises ScheduleError on anything but operations that compute something.
+    Raises ScheduleError on anything but what is computed.
     """
     given: list[Any] = list(ops) if isinstance(ops, (list, tuple)) else [ops]
     if not given:
         raise ScheduleError("create_schedule: expected at least one operation")
+    given = [t.op if isinstance(t, Tensor) else t for t in given]
     for op in given:
-        if isinstance(op, Tensor):
-            raise ScheduleError(
-                f"create_schedule: expected an operation, found the tensor {op.name}; write "
-                f"te.create_schedule({op.name}.op)"
-            )
         if not isinstance(op, (ComputeOp, ScanOp)):
             found = f"the input {op.name}" if isinstance(op, PlaceholderOp) else repr(op)
             raise ScheduleError(

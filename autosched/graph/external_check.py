@@ -1,0 +1,68 @@
+"""Whether what a code generator made computes its function: random inputs, the evaluator's
+results, and how far apart results may be."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from zlib import crc32
+
+import numpy as np
+
+from autosched.graph.evaluator import evaluate
+from autosched.graph.ir import Array, Function, tensor_type
+from autosched.tir.module import IRModule
+
+TOLERANCE = {"float16": 1e-2, "float32": 1e-3, "float64": 1e-8}
+"""Of a result, relative to it and to the largest element: sums are taken in any order."""
+
+
+def random_inputs(function: Function, known: Mapping[int, Array]) -> list[Array]:
+    """Inputs of a function, the same every time: floats of a normal distribution, 0 and 1 of other
+    dtypes; `known` are those that have a value, by number."""
+    rng = np.random.default_rng(crc32(function.name.encode()))
+    out: list[Array] = []
+    for n, p in enumerate(function.params):
+        t = tensor_type(p)
+        shape = tuple(int(m) for m in t.known)
+        if n in known:
+            out.append(known[n])
+        elif t.dtype.startswith("float"):
+            out.append(rng.standard_normal(shape).astype(t.dtype))
+        else:
+            out.append(rng.integers(0, 2, shape).astype(t.dtype))
+    return out
+
+
+def expected(function: Function, inputs: Sequence[Array]) -> list[Array]:
+    """The results of a function by the evaluator."""
+    plain = Function(function.name, function.params, function.body)
+    module = IRModule({}, {function.name: plain})
+    made = evaluate(module, function.name, *inputs)
+    return list(made) if isinstance(made, tuple) else [made]
+
+
+def agree(found: Array, wanted: Array) -> str:
+    """What is wrong with a result; empty if nothing is."""
+    if found.shape != wanted.shape or found.dtype != wanted.dtype:
+        return (
+            f"shape {found.shape} and dtype {found.dtype}; expected {wanted.shape} and "
+            f"{wanted.dtype}"
+        )
+    if not found.size:
+        return ""
+    if found.dtype.kind != "f":
+        different = found != wanted
+    else:
+        with np.errstate(all="ignore"):
+            finite = np.isfinite(wanted)
+            size = float(np.max(np.abs(wanted[finite]), initial=0.0))
+            near = TOLERANCE[found.dtype.name]
+            same = np.isclose(found, wanted, rtol=near, atol=near * size, equal_nan=True)
+        different = ~same
+    if not np.any(different):
+        return ""
+    at = tuple(int(i[0]) for i in np.nonzero(different)) if found.ndim else ()
+    return (
+        f"{int(np.count_nonzero(different))} of {found.size} elements differ, the one at {at} is "
+        f"{found[at]!s} where the evaluator has {wanted[at]!s}"
+    )

@@ -1,0 +1,233 @@
+"""Type inference of a module: holes are filled, what does not fit is an error.
+
+Functions are inferred in the order of their calls. A function whose parameters or results are not
+written is general in what its body leaves open; the types of local variables are single types.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import count
+
+from autosched.checks import instance
+from autosched.errors import ArgumentError
+from autosched.graph.checking import BodyChecker, Scheme
+from autosched.graph.exhaustive import missing_cases
+from autosched.graph.ir import (
+    Call,
+    Function,
+    Global,
+    Var,
+    reads,
+)
+from autosched.graph.notes import Notes
+from autosched.graph.relations import Relation
+from autosched.graph.retype import Retyping
+from autosched.graph.types import (
+    FuncType,
+    Hole,
+    TensorType,
+    Type,
+    TypeVar,
+    leaves,
+)
+from autosched.graph.unify import LITERALS, Unifier
+from autosched.tir.module import GraphFunction, IRModule
+
+
+def check(module: IRModule) -> IRModule:
+    """The module with the types that follow from it; names that annotations leave open are found.
+
+    Raises WorkloadError where types do not fit, a match misses a case, or a name is not defined.
+    """
+    instance("the module to check", module, IRModule, "an IRModule", ArgumentError)
+    return IRModule(module.functions, completed(module.graphs, Notes(), frozenset()))
+
+
+def completed(
+    graphs: Mapping[str, GraphFunction], notes: Notes, given: frozenset[str]
+) -> dict[str, GraphFunction]:
+    """The definitions with all types; those of `given` are known to be right."""
+    checker = _Checker(graphs, notes)
+    for name in given:
+        f = graphs[name]
+        if isinstance(f, Function):
+            checker.schemes[name] = Scheme(f.attr("types", ()), f.type)
+    functions = {n: f for n, f in graphs.items() if isinstance(f, Function) and n not in given}
+    done: dict[str, GraphFunction] = {}
+    for group in _groups(functions):
+        done.update(checker.group({n: functions[n] for n in group}))
+    return {n: done.get(n, g) for n, g in graphs.items()}
+
+
+class _Checker(BodyChecker):
+    """Infers functions in groups."""
+
+    # Groups of functions that call each other
+
+    def group(self, functions: Mapping[str, Function]) -> dict[str, GraphFunction]:
+        """Infer functions that call each other; the functions with their types."""
+        signatures: dict[str, FuncType] = {}
+        for name, f in functions.items():
+            _, declared = self.notes.results.get(id(f), (f, None))
+            if declared is None and self.notes.source is None:
+                declared = _declared(f)
+            results = declared or tuple(Hole() for _ in f.body.results)
+            signatures[name] = FuncType(tuple(p.type for p in f.params), results)
+            written = not any(isinstance(x, Hole) for x in leaves(signatures[name]))
+            params = f.attr("types", ()) if written else ()
+            self.schemes[name] = Scheme(params, signatures[name])
+        owned: dict[str, list[Relation]] = {}
+        for name, f in functions.items():
+            before = self.pending
+            self.pending = []
+            self.function(f, signatures[name].results)
+            owned[name], self.pending = self.pending, before
+        self.solve(owned)
+        self.check_matches()
+        made = self.generalise(functions, signatures, owned)
+        retyping = Retyping(self.u, self.notes, self.literals, self.uses)
+        return {n: retyping.function(f) for n, f in made.items()}
+
+    def solve(self, owned: dict[str, list[Relation]]) -> None:
+        """Fire relations until nothing moves, then guess, one at a time."""
+        while True:
+            moved = False
+            for name, relations in owned.items():
+                left = []
+                for r in relations:
+                    self.u.now = r.binding
+                    if r.fire(self):
+                        moved = True
+                    else:
+                        left.append(r)
+                owned[name] = left
+            if moved:
+                continue
+            if not any(r.force(self) for rs in owned.values() for r in rs):
+                return
+
+    def generalise(
+        self,
+        functions: Mapping[str, Function],
+        signatures: Mapping[str, FuncType],
+        owned: Mapping[str, Sequence[Relation]],
+    ) -> dict[str, Function]:
+        """What signatures leave open becomes type parameters; relations that wait for them are
+        part of the function's type."""
+        made = {}
+        taken = {x for f in functions.values() for x in f.attr("types", ())} | set(self.graphs)
+        waiting = [r for relations in owned.values() for r in relations]
+        for h in self.literals.values() if waiting else ():
+            t = self.u.resolve(h)
+            if isinstance(t, Hole) and any(_touches(self.u, r, t) for r in waiting):
+                # A number's dtype is never general: nothing has asked for another one.
+                self.u.unify(t, TensorType((), LITERALS[t.literal]))
+        for name, f in functions.items():
+            t = self.u.full(signatures[name])
+            for hole in leaves(t):
+                if isinstance(hole, Hole) and self.u.resolve(hole) is hole and not hole.literal:
+                    fresh = next(x for x in _letters() if x not in taken)
+                    taken.add(fresh)
+                    self.u.found[hole] = TypeVar(fresh)
+            t = self.u.full(t)
+            assert isinstance(t, FuncType)
+            used = {x.name for x in leaves(t) if isinstance(x, TypeVar)}
+            before = f.attr("types", ())
+            params = (*before, *sorted(used - set(before)))
+            rest = tuple((k, v) for k, v in f.attrs if k != "types")
+            made[name] = replace(f, attrs=(*rest, ("types", params)) if params else rest)
+            full: dict[Type, Type] = {
+                h: self.u.full(h)
+                for r in owned[name]
+                for x in r.types()
+                for h in leaves(x)
+                if isinstance(h, Hole)
+            }
+            kept = tuple(r.copied(r.binding, full) for r in owned[name])
+            self.schemes[name] = Scheme(params, t, kept)
+            for r in kept:
+                if not params:
+                    raise self.notes.error(r.binding, self.unknown(r))
+        return made
+
+    def unknown(self, r: Relation) -> str:
+        """An error message for a relation that nothing decides."""
+        args = r.binding.value.args if isinstance(r.binding.value, Call) else ()
+        open_ = [a for a in args if isinstance(a, Var) and isinstance(self.u.resolve(a.type), Hole)]
+        what = self.described(open_[0]) if open_ else "a value here"
+        return f"the type of {what} does not follow from the program; write it: name: G.Tensor(…)"
+
+    def check_matches(self) -> None:
+        """Every match has a clause for every value."""
+        for binding, match, t in self.matches:
+            full = self.u.full(t)
+            if isinstance(full, Hole):
+                continue
+            missing = missing_cases([p for p, _ in match.clauses], full, self.known)
+            if missing:
+                raise self.notes.error(
+                    binding,
+                    f"the match of a value of type {full} has no case for {', '.join(missing)}",
+                )
+        self.matches.clear()
+
+
+def _declared(f: Function) -> tuple[Type, ...] | None:
+    """Types of results as they stand on the atoms, for functions that no text has."""
+    if any(a.type is None for a in f.body.results):
+        return None
+    return tuple(a.type for a in f.body.results if a.type is not None)
+
+
+def _touches(u: Unifier, r: Relation, hole: Hole) -> bool:
+    return any(u.resolve(t) is hole for t in r.types())
+
+
+def _letters() -> Iterator[str]:
+    """Names of type parameters: a, b, …, a1, b1, …"""
+    for n in count():
+        for c in "abcdefghijklmnopqrstuvwxyz":
+            yield f"{c}{n or ''}"
+
+
+def _groups(functions: Mapping[str, Function]) -> list[list[str]]:
+    """Strongly connected functions, callees first (Tarjan's algorithm, without recursion)."""
+    calls = {
+        n: sorted(
+            {
+                a.name
+                for a in (*(x for b in f.body.bindings for x in reads(b.value)), *f.body.results)
+                if isinstance(a, Global) and a.name in functions
+            }
+        )
+        for n, f in functions.items()
+    }
+    index: dict[str, int] = {}
+    low: dict[str, int] = {}
+    open_: list[str] = []
+    waiting: set[str] = set()
+    out: list[list[str]] = []
+    for root in functions:
+        work = [(root, 0)] if root not in index else []
+        while work:
+            name, at = work.pop()
+            if at == 0:
+                index[name] = low[name] = len(index)
+                open_.append(name)
+                waiting.add(name)
+            for n in range(at, len(calls[name])):
+                other = calls[name][n]
+                if other not in index:
+                    work += [(name, n), (other, 0)]
+                    break
+                if other in waiting:
+                    low[name] = min(low[name], low[other])
+            else:
+                if low[name] == index[name]:
+                    group = open_[open_.index(name) :]
+                    del open_[open_.index(name) :]
+                    waiting -= set(group)
+                    out.append(group)
+    return out

@@ -1,0 +1,226 @@
+"""partition: what a code generator takes of a module becomes functions of its own.
+
+A region is convex: no path leaves it and comes back, so that it can run as one call. Matches of
+the generator's patterns are regions; where one feeds the other they are merged while that holds.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+
+from autosched.checks import instance, listed
+from autosched.errors import WorkloadError
+from autosched.graph.external import Generator, generator
+from autosched.graph.ir import (
+    Atom,
+    Binding,
+    Body,
+    Call,
+    Const,
+    Function,
+    Global,
+    Var,
+    reads,
+)
+from autosched.graph.passes.bodies import body_pass
+from autosched.graph.passes.fuse import structure
+from autosched.graph.pattern import Pattern, chosen
+from autosched.graph.types import TensorType
+from autosched.tir.module import IRModule
+
+
+def partition(module: IRModule, name: str, patterns: Sequence[Pattern] | None = None) -> IRModule:
+    """The module whose regions that the generator `name` takes are functions with the attribute
+    compiler=name, which `graph.build` has it compile; bodies inside others are looked at, too.
+
+    `patterns`, where given, take the place of the generator's own. What has a size that is not
+    known when a model is compiled is left. Run it on a module as it was made or imported, or after
+    passes such as `simplify`; equal regions are one function. Raises WorkloadError where there is
+    no such generator.
+    """
+    instance("the module", module, IRModule, "a module of graph functions", WorkloadError)
+    row = generator(name)
+    if patterns is not None:
+        listed("patterns", patterns, Pattern, "patterns", WorkloadError)
+        row = Generator(row.name, tuple(patterns), row.generate, row.merge, row.check)
+    regions = _Regions(row, {*module.functions, *module.graphs})
+    made = body_pass("partition")(regions.body)(module)
+    return IRModule(made.functions, {**made.graphs, **regions.functions})
+
+
+class _Graph:
+    """The bindings of a body in groups: `group[n]` of binding n, whose members are `members[g]`."""
+
+    def __init__(self, body: Body) -> None:
+        self.bindings = body.bindings
+        maker = {id(v): n for n, b in enumerate(body.bindings) for v in b.vars}
+        self.sources = [
+            list(dict.fromkeys(maker[id(a)] for a in reads(b.value) if id(a) in maker))
+            for b in body.bindings
+        ]
+        self.users: list[list[int]] = [[] for _ in body.bindings]
+        for n, made in enumerate(self.sources):
+            for m in made:
+                self.users[m].append(n)
+        self.group = list(range(len(body.bindings)))
+        self.members = {n: [n] for n in range(len(body.bindings))}
+
+    def after(self, g: int) -> set[int]:
+        """The other groups that read what a group computes."""
+        return {self.group[u] for n in self.members[g] for u in self.users[n]} - {g}
+
+    def around(self, first: int, last: int) -> bool:
+        """Whether a path of at least one other group leads from a group to a group."""
+        end = self.members[last][-1]
+        stack = [g for g in self.after(first) if g != last]
+        seen = {first}
+        while stack:
+            g = stack.pop()
+            if g == last or (g == first and first == last):
+                return True
+            # Paths run forwards: what begins after the end of the last group does not reach it.
+            if g in seen or self.members[g][0] > end:
+                continue
+            seen.add(g)
+            after = self.after(g)
+            if last in after:
+                return True
+            stack += after
+        return False
+
+    def join(self, groups: Sequence[int]) -> int:
+        """One group of several."""
+        first = min(groups)
+        members = sorted(n for g in set(groups) for n in self.members.pop(g))
+        self.members[first] = members
+        for n in members:
+            self.group[n] = first
+        return first
+
+    def split(self, g: int) -> None:
+        """Every member of a group by itself again."""
+        for n in self.members.pop(g):
+            self.group[n], self.members[n] = n, [n]
+
+    def order(self) -> list[int]:
+        """The groups, each after those that it reads, otherwise as their last members stand."""
+        waits = {
+            g: len({self.group[m] for n in ns for m in self.sources[n]} - {g})
+            for g, ns in self.members.items()
+        }
+        ready = [(ns[-1], g) for g, ns in self.members.items() if not waits[g]]
+        heapq.heapify(ready)
+        out = []
+        while ready:
+            _, g = heapq.heappop(ready)
+            out.append(g)
+            for other in self.after(g):
+                waits[other] -= 1
+                if not waits[other]:
+                    heapq.heappush(ready, (self.members[other][-1], other))
+        return out
+
+
+class _Regions:
+    def __init__(self, generator: Generator, taken: set[str]) -> None:
+        self.generator, self.taken = generator, taken
+        self.functions: dict[str, Function] = {}
+        self.names: dict[object, str] = {}
+
+    def body(self, body: Body) -> Body:
+        """A body whose regions are calls."""
+        graph = _Graph(body)
+        regions = self._grown(graph, body)
+        if not regions:
+            return body
+        results = {id(a) for a in body.results}
+        out: list[Binding] = []
+        for g in graph.order():
+            if g in regions:
+                out.append(self._call(graph, g, results))
+            else:
+                out += [body.bindings[n] for n in graph.members[g]]
+        return Body(tuple(out), body.results)
+
+    def _grown(self, graph: _Graph, body: Body) -> set[int]:
+        number = {id(b): n for n, b in enumerate(body.bindings)}
+        units = [
+            sorted(number[id(b)] for b in match.bindings)
+            for match in chosen(self.generator.patterns, body).values()
+            if all(map(_is_static, match.bindings))
+        ]
+        regions: set[int] = set()
+        for unit in sorted(units, key=lambda u: u[-1]):
+            if any(graph.group[n] != n or n in regions for n in unit):
+                continue
+            g = graph.join(unit)
+            if graph.around(g, g):
+                graph.split(g)
+                continue
+            regions.add(g)
+            if self.generator.merge:
+                g = self._merge(graph, g, regions)
+        return regions
+
+    def _merge(self, graph: _Graph, g: int, regions: set[int]) -> int:
+        """A region with those that feed it."""
+        while True:
+            feeding = {graph.group[m] for n in graph.members[g] for m in graph.sources[n]} - {g}
+            fits = [f for f in sorted(feeding & regions) if not graph.around(f, g)]
+            if not fits:
+                return g
+            regions -= {g, fits[0]}
+            g = graph.join([g, fits[0]])
+            regions.add(g)
+
+    def _call(self, graph: _Graph, g: int, results: set[int]) -> Binding:
+        members = graph.members[g]
+        bindings = [graph.bindings[n] for n in members]
+        inside = {id(v) for b in bindings for v in b.vars}
+        outside = [u for n in members for u in graph.users[n] if graph.group[u] != g]
+        used = results | {id(a) for u in set(outside) for a in reads(graph.bindings[u].value)}
+        seen = [a for b in bindings for a in reads(b.value) if id(a) not in inside]
+        inputs = [a for a in {id(a): a for a in seen}.values() if not _is_number(a)]
+        params = tuple(
+            Var(a.name if isinstance(a, Var) else f"c{n}", a.type)
+            for n, a in enumerate(inputs)
+            if not isinstance(a, Global)
+        )
+        known: dict[int, Atom] = {id(a): p for a, p in zip(inputs, params, strict=True)}
+        inner = []
+        for b in bindings:
+            assert isinstance(b.value, Call)
+            args = tuple(None if a is None else known.get(id(a), a) for a in b.value.args)
+            fresh = tuple(Var(v.name, v.type) for v in b.vars)
+            known.update({id(v): f for v, f in zip(b.vars, fresh, strict=True)})
+            inner.append(Binding(fresh, Call(b.value.callee, args, b.value.attrs)))
+        out = tuple(v for b in bindings for v in b.vars if id(v) in used) or bindings[-1].vars
+        constants = tuple(n for n, a in enumerate(inputs) if isinstance(a, Const))
+        attrs = (("compiler", self.generator.name), ("constants", constants))
+        body = Body(tuple(inner), tuple(known[id(v)] for v in out))
+        made = Function(self.generator.name, params, body, attrs)
+        return Binding(out, Call(Global(self._named(made)), tuple(inputs)))
+
+    def _named(self, function: Function) -> str:
+        key = structure(function)
+        if key not in self.names:
+            n = 0
+            while f"{function.name}_{n}" in self.taken:
+                n += 1
+            name = f"{function.name}_{n}"
+            self.taken.add(name)
+            self.names[key] = name
+            self.functions[name] = function.renamed(name)
+        return self.names[key]
+
+
+def _is_number(a: Atom) -> bool:
+    """A constant that stands in the function itself."""
+    return isinstance(a, Const) and a.type.elements <= 1
+
+
+def _is_static(b: Binding) -> bool:
+    """Whether all sizes of a call are known."""
+    types = [a.type for a in (*b.vars, *reads(b.value)) if not isinstance(a, Global)]
+    return all(isinstance(t, TensorType) and t.is_static for t in types)

@@ -1,0 +1,284 @@
+"""Type relations: what holds between types and is found out once enough of them is known.
+
+A relation that `fire` returns False for waits; those that wait for type parameters of a function
+belong to its type, and hold again wherever it is called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from autosched.errors import AutoschedError
+from autosched.graph.higher import HIGHER
+from autosched.graph.infer import infer
+from autosched.graph.ir import Atom, Binding, Call, Const, Var
+from autosched.graph.notes import Notes
+from autosched.graph.ops.registry import python_name
+from autosched.graph.types import (
+    ANY,
+    Hole,
+    TensorType,
+    TupleType,
+    Type,
+    TypeVar,
+    leaves,
+    substituted,
+)
+from autosched.graph.unify import LITERALS, Mismatch, Unifier, literal_fits
+
+
+class Context(Protocol):
+    """What relations need of whoever checks."""
+
+    u: Unifier
+    notes: Notes
+
+    def described(self, a: Atom | None) -> str:
+        """An atom for an error message."""
+        ...
+
+
+class Relation(Protocol):
+    """One relation. `types` are all that it stands between; `binding` is where it is from."""
+
+    binding: Binding
+
+    def fire(self, c: Context) -> bool:
+        """Whether it was found to hold; raises AutoschedError where it cannot."""
+        ...
+
+    def force(self, c: Context) -> bool:
+        """Guess, where nothing else is left to be found out; whether anything was guessed."""
+        ...
+
+    def types(self) -> Sequence[Type]: ...
+
+    def copied(self, binding: Binding, types: Mapping[Type, Type]) -> Relation:
+        """The relation between other types, from another place."""
+        ...
+
+
+@dataclass
+class Applies:
+    """The results of an operator have the types that its definition gives."""
+
+    binding: Binding
+    call: Call
+    args: tuple[Type | None, ...]
+    results: tuple[Type, ...]
+
+    def types(self) -> Sequence[Type]:
+        return (*(a for a in self.args if a is not None), *self.results)
+
+    def fire(self, c: Context) -> bool:
+        known = [None if a is None else c.u.resolve(a) for a in self.args]
+        higher = self.call.callee in HIGHER
+        for n, t in enumerate(known):
+            if (isinstance(t, Hole) and not t.literal) or isinstance(t, TypeVar):
+                return False
+            if higher and t is not None:
+                known[n] = t = c.u.full(t)
+                if any(isinstance(x, Hole) for x in leaves(t)):
+                    return False
+            elif t is not None and not isinstance(t, (TensorType, Hole)):
+                what = c.described(self.call.args[n])
+                raise c.notes.error(
+                    self.binding,
+                    f"{self.name}: argument {n + 1}, {what}, has the type {c.u.full(t)}; operators "
+                    "take tensors",
+                )
+        for n, t in enumerate(known):
+            if isinstance(t, Hole):
+                fit = (x for x in known if isinstance(x, TensorType) and literal_fits(t.literal, x))
+                dtype = next((x.dtype for x in fit), LITERALS[t.literal])
+                known[n] = TensorType((), dtype)
+                c.u.unify(t, TensorType((), dtype))
+        for t, found in zip(self.results, self._infer(c, known), strict=True):
+            self._result(c, c.u.resolve(t), found)
+        return True
+
+    @property
+    def name(self) -> str:
+        return f"op.{python_name(str(self.call.callee))}"
+
+    def _infer(self, c: Context, known: Sequence[Type | None]) -> tuple[Type, ...]:
+        args: list[Atom | None] = []
+        for a, t in zip(self.call.args, known, strict=True):
+            same = isinstance(a, Const) and a.type == t
+            args.append(a if same or t is None else Var(getattr(a, "name", "number"), t))
+        try:
+            return infer(Call(self.call.callee, tuple(args), self.call.attrs), len(self.results))
+        except AutoschedError as e:
+            raise c.notes.error(self.binding, f"{e}{self._origins(c)}") from e
+
+    def _origins(self, c: Context) -> str:
+        """Where the arguments are from."""
+        found = [c.described(a) for a in self.call.args if isinstance(a, Var)]
+        return f"; with {', '.join(found)}" if found else ""
+
+    def _result(self, c: Context, t: Type, found: Type) -> None:
+        stored = isinstance(t, TensorType) and isinstance(found, TensorType) and t.layout
+        same = stored and (t.shape, t.dtype) == (found.shape, found.dtype)  # type: ignore[union-attr]
+        if same:
+            return
+        try:
+            c.u.unify(found, t)
+        except Mismatch as e:
+            raise c.notes.error(
+                self.binding,
+                f"{self.name} gives the type {found}; the result has to be of type {c.u.full(t)}"
+                f"{self._origins(c)}",
+            ) from e
+
+    def force(self, c: Context) -> bool:
+        return False
+
+    def copied(self, binding: Binding, types: Mapping[Type, Type]) -> Relation:
+        args = tuple(None if a is None else substituted(a, types, {}) for a in self.args)
+        results = tuple(substituted(r, types, {}) for r in self.results)
+        return Applies(binding, self.call, args, results)
+
+
+@dataclass
+class Joins:
+    """A result is of the type that all branches give it. Tensors that differ in their shapes alone
+    are one whose shape depends on data."""
+
+    binding: Binding
+    number: int
+    branches: tuple[Type, ...]
+    result: Type
+    atoms: tuple[Atom, ...] = ()
+
+    def types(self) -> Sequence[Type]:
+        return (*self.branches, self.result)
+
+    def fire(self, c: Context) -> bool:
+        known = [c.u.resolve(t) for t in self.branches]
+        first = known[0]
+        if any(isinstance(t, Hole) for t in known):
+            if not all(t is first for t in known):
+                return False
+            c.u.unify(first, self.result)
+            return True
+        tensors = [t for t in known if isinstance(t, TensorType)]
+        if len(tensors) == len(known):
+            dtypes = {t.dtype for t in tensors} - {""}
+            if len(dtypes) == 1 and any(t != first for t in tensors):
+                self._unify(c, ANY, self.result, 0)
+                return True
+        for n, t in enumerate(known):
+            self._unify(c, t, first, n)
+        self._unify(c, first, self.result, 0)
+        return True
+
+    def _unify(self, c: Context, t: Type, other: Type, n: int) -> None:
+        try:
+            c.u.unify(t, other)
+        except Mismatch as e:
+            texts = [
+                f"{c.u.full(b)} ({c.described(a)})"
+                for b, a in zip(self.branches, self.atoms, strict=False)
+            ]
+            raise c.notes.error(
+                self.binding,
+                f"the branches give {' and '.join(dict.fromkeys(texts))}; expected one type"
+                if n or not texts
+                else f"the branches give {c.u.full(t)}, which is used as {c.u.full(other)}",
+            ) from e
+
+    def force(self, c: Context) -> bool:
+        """The branches that are known decide: the others call the function that is inferred."""
+        known = [c.u.resolve(t) for t in self.branches]
+        for n, t in enumerate(known):
+            if not isinstance(t, Hole) or t.literal:
+                self._unify(c, t, self.result, n)
+                return True
+        for n, t in enumerate(known):
+            self._unify(c, t, self.result, n)
+        return False
+
+    def copied(self, binding: Binding, types: Mapping[Type, Type]) -> Relation:
+        branches = tuple(substituted(b, types, {}) for b in self.branches)
+        return Joins(binding, self.number, branches, substituted(self.result, types, {}))
+
+
+@dataclass
+class Part:
+    """`result` is a part of a tuple."""
+
+    binding: Binding
+    atom: Atom
+    whole: Type
+    index: int
+    result: Type
+
+    def types(self) -> Sequence[Type]:
+        return (self.whole, self.result)
+
+    def fire(self, c: Context) -> bool:
+        t = c.u.resolve(self.whole)
+        if (isinstance(t, Hole) and not t.literal) or isinstance(t, TypeVar):
+            return False
+        if not isinstance(t, TupleType) or self.index >= len(t.fields):
+            raise c.notes.error(
+                self.binding,
+                f"{c.described(self.atom)} has the type {c.u.full(t)}, which has no part "
+                f"{self.index}",
+            )
+        try:
+            c.u.unify(t.fields[self.index], self.result)
+        except Mismatch as e:
+            raise c.notes.error(
+                self.binding,
+                f"part {self.index} of {c.described(self.atom)} has the type "
+                f"{c.u.full(t.fields[self.index])}; it is used as {c.u.full(self.result)}",
+            ) from e
+        return True
+
+    def force(self, c: Context) -> bool:
+        return False
+
+    def copied(self, binding: Binding, types: Mapping[Type, Type]) -> Relation:
+        whole, result = substituted(self.whole, types, {}), substituted(self.result, types, {})
+        return Part(binding, self.atom, whole, self.index, result)
+
+
+@dataclass
+class Decides:
+    """The condition of an `if` is one truth value."""
+
+    binding: Binding
+    atom: Atom
+    type: Type
+
+    def types(self) -> Sequence[Type]:
+        return (self.type,)
+
+    def fire(self, c: Context) -> bool:
+        t = c.u.resolve(self.type)
+        if isinstance(t, TypeVar) or (isinstance(t, Hole) and not t.literal):
+            return False
+        one: Any = t if isinstance(t, TensorType) else None
+        if isinstance(t, Hole) and t.literal == "bool":
+            return True
+        wrong = one is None or one.dtype not in ("bool", "")
+        if wrong or (one.is_static and one.elements != 1):
+            raise c.notes.error(
+                self.binding,
+                f"{c.described(self.atom)} decides a branch; expected a value of type "
+                f'G.Tensor((), "bool"), found {c.u.full(t)}',
+            )
+        return True
+
+    def force(self, c: Context) -> bool:
+        t = c.u.resolve(self.type)
+        if isinstance(t, Hole):
+            c.u.unify(t, TensorType((), "bool"))
+            return True
+        return False
+
+    def copied(self, binding: Binding, types: Mapping[Type, Type]) -> Relation:
+        return Decides(binding, self.atom, substituted(self.type, types, {}))

@@ -1,0 +1,142 @@
+"""First-order unification of types with holes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from autosched.errors import WorkloadError
+from autosched.graph.types import (
+    FuncType,
+    Hole,
+    TensorType,
+    Type,
+    leaves,
+    parts,
+    substituted,
+    with_parts,
+)
+from autosched.tir import dtypes
+from autosched.tir.size import Size, SizeVar
+
+LITERALS = {"bool": "bool", "int": "int32", "long": "int64", "float": "float32"}
+"""Kinds of numbers without a dtype, narrow to wide, with the dtype where nothing else asks."""
+LARGEST = 10_000
+"""Types inside one type."""
+
+
+class Mismatch(WorkloadError):
+    """Two types that cannot be equal; whoever asked says where they are from."""
+
+
+class Unifier:
+    """Holes with the types found for them, and sizes of instantiated types likewise."""
+
+    def __init__(self) -> None:
+        self.found: dict[Hole, Type] = {}
+        self.reason: dict[Hole, object] = {}
+        """What was looked at when a hole was filled."""
+        self.now: object = None
+        self.open: set[SizeVar] = set()
+        self.sizes: dict[SizeVar, Any] = {}
+
+    def resolve(self, t: Type) -> Type:
+        """The type that stands for `t` at its outermost level."""
+        while isinstance(t, Hole) and t in self.found:
+            t = self.found[t]
+        return t
+
+    def full(self, t: Type) -> Type:
+        """The type with all that has been found. Raises WorkloadError for one that is huge."""
+        return self._full(t, [LARGEST])
+
+    def _full(self, t: Type, left: list[int]) -> Type:
+        t = self.resolve(t)
+        left[0] -= 1
+        if left[0] < 0:
+            raise WorkloadError(f"a type has more than {LARGEST} types inside; use a data type")
+        if isinstance(t, TensorType):
+            return substituted(t, {}, self.sizes) if self.sizes and not t.is_static else t
+        inside = parts(t)
+        return with_parts(t, [self._full(x, left) for x in inside]) if inside else t
+
+    def unify(self, a: Type, b: Type) -> None:
+        """Make both equal. Raises Mismatch."""
+        a, b = self.resolve(a), self.resolve(b)
+        if a is b or a == b:
+            return
+        if isinstance(a, Hole):
+            self._fill(a, b)
+        elif isinstance(b, Hole):
+            self._fill(b, a)
+        elif isinstance(a, TensorType) and isinstance(b, TensorType):
+            self._tensors(a, b)
+        else:
+            xs, ys = parts(a), parts(b)
+            alike = type(a) is type(b) and len(xs) == len(ys) and bool(xs)
+            if isinstance(a, FuncType) and isinstance(b, FuncType):
+                alike = alike and len(a.params) == len(b.params)
+            if not alike or getattr(a, "name", "") != getattr(b, "name", ""):
+                raise Mismatch("types differ")
+            for x, y in zip(xs, ys, strict=True):
+                self.unify(x, y)
+
+    def _fill(self, hole: Hole, t: Type) -> None:
+        if isinstance(t, Hole):
+            if not t.literal or (hole.literal and _wider(hole.literal, t.literal)):
+                hole, t = t, hole
+            if hole.literal and "bool" in (hole.literal, t.literal):
+                raise Mismatch("a truth value is no number")
+        elif hole.literal:
+            fits = isinstance(t, TensorType) and t.shape == () and literal_fits(hole.literal, t)
+            if not fits:
+                raise Mismatch("a number is of another type")
+        elif not isinstance(t, TensorType) and hole in set(leaves(self.full(t))):
+            raise Mismatch("the type would be inside of itself")
+        self.found[hole] = t
+        self.reason[hole] = self.now
+
+    def _tensors(self, a: TensorType, b: TensorType) -> None:
+        if a.shape is None or b.shape is None or a.dtype != b.dtype or a.layout != b.layout:
+            raise Mismatch("tensors differ")
+        if len(a.shape) != len(b.shape):
+            raise Mismatch("ranks differ")
+        for m, n in zip(a.shape, b.shape, strict=True):
+            self._extents(self._size(m), self._size(n))
+
+    def _extents(self, m: Any, n: Any) -> None:
+        if bool(m == n):
+            return
+        for one, other in ((m, n), (n, m)):
+            v = _variable(one)
+            if v is not None and v in self.open:
+                self.sizes = {k: _put(x, v, other) for k, x in self.sizes.items()} | {v: other}
+                return
+        raise Mismatch("extents differ")
+
+    def _size(self, n: Any) -> Any:
+        return n if isinstance(n, int) or not self.sizes else n.substitute(self.sizes)
+
+
+def literal_fits(kind: str, t: TensorType) -> bool:
+    """Whether a number as it is written can be of a tensor's dtype."""
+    if kind == "bool" or t.dtype == "bool":
+        return kind == t.dtype
+    if not t.dtype:
+        return False
+    return dtypes.is_float(t.dtype) or kind == "int" or (kind == "long" and "64" in t.dtype)
+
+
+def _wider(a: str, b: str) -> bool:
+    return list(LITERALS).index(a) > list(LITERALS).index(b)
+
+
+def _variable(n: Any) -> SizeVar | None:
+    """The variable that a size is, if it is one alone."""
+    if isinstance(n, Size):
+        for v in n.variables():
+            return v if bool(Size.of(v) == n) else None
+    return None
+
+
+def _put(n: Any, v: SizeVar, value: Any) -> Any:
+    return n if isinstance(n, int) else n.substitute({v: value})

@@ -1,0 +1,198 @@
+"""Methods of `Schedule` for the primitives that few schedules use, and for random choices.
+
+They are functions here and methods there, so that the class stays readable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from autosched.checks import shown
+from autosched.errors import ScheduleError
+from autosched.integers import as_int, plain
+from autosched.schedule import (
+    block_layout,
+    padding,
+    partition,
+    query,
+    sample,
+    units,
+)
+from autosched.schedule import (
+    merge as _merge,
+)
+from autosched.schedule import reindex as _reindex
+from autosched.schedule.compute import compute_at
+from autosched.schedule.handles import BlockRV, LoopRV, index_of, mapped
+from autosched.schedule.layout import IndexMap, Layout, layout_of
+from autosched.schedule.trace import Decision
+from autosched.tir.nodes import site_of
+
+if TYPE_CHECKING:
+    from autosched.schedule.schedule import Schedule
+
+MORE = frozenset(
+    {
+        "get_output_blocks",
+        "add_unit_loop",
+        "reorder_block_iter_var",
+        "merge",
+        "loop_partition",
+        "decompose_padding",
+        "pad_einsum",
+        "reindex",
+        "transform_block_layout",
+    }
+)
+"""The methods of this module that a trace may call."""
+
+
+def get_output_blocks(sch: Schedule) -> tuple[BlockRV, ...]:
+    """The blocks that write arguments of the function, in program order."""
+    return sch._out("get_output_blocks", (), query.output_blocks(sch.func))
+
+
+def add_unit_loop(sch: Schedule, place: BlockRV | LoopRV | str) -> LoopRV:
+    """Put a loop of one iteration around a block or loop; see `units.add_unit_loop`."""
+    sch.func, var = units.add_unit_loop(sch.func, sch._place(place))
+    return sch._outs("add_unit_loop", (place,), [var])[0]
+
+
+def reorder_block_iter_var(sch: Schedule, block: BlockRV | str, new_order: Sequence[int]) -> None:
+    """List the axes of a block in another order; see `units.reorder_block_iter_var`."""
+    order = _numbers(new_order, "reorder_block_iter_var: new_order")
+    sch.func = units.reorder_block_iter_var(sch.func, sch._block(block), order)
+    sch._record("reorder_block_iter_var", (block, order))
+
+
+def merge(sch: Schedule, *loops: LoopRV) -> LoopRV:
+    """Make one nest of nests that follow each other; see `merge.merge`."""
+    sch.func, var = _merge.merge(sch.func, *map(sch._loop, loops))
+    return sch._outs("merge", loops, [var])[0]
+
+
+def loop_partition(sch: Schedule, loop: LoopRV, factors: Sequence[int]) -> tuple[LoopRV, ...]:
+    """Cut a loop into consecutive ones; see `partition.loop_partition`."""
+    numbers = _numbers(factors, "loop_partition: factors")
+    sch.func, made = partition.loop_partition(sch.func, sch._loop(loop), numbers)
+    return sch._outs("loop_partition", (loop, numbers), made)
+
+
+def decompose_padding(sch: Schedule, block: BlockRV | str, loop: LoopRV) -> BlockRV:
+    """Write padding in a block of its own; see `padding.decompose_padding`."""
+    sch.func, name = padding.decompose_padding(sch.func, sch._block(block), sch._loop(loop))
+    (b,) = sch._out("decompose_padding", (block, loop), [name])
+    return b
+
+
+def pad_einsum(sch: Schedule, block: BlockRV | str, padding_: Sequence[int]) -> BlockRV:
+    """Compute a sum of products over axes rounded up; see `padding.pad_einsum`."""
+    numbers = _numbers(padding_, "pad_einsum: padding")
+    sch.func, name = padding.pad_einsum(sch.func, sch._block(block), numbers)
+    (b,) = sch._out("pad_einsum", (block, numbers), [name])
+    return b
+
+
+def reindex(sch: Schedule, block: BlockRV | str, buffer: Sequence[str | int] | str) -> BlockRV:
+    """Access a buffer through a copy indexed by the block's axes; see `reindex.reindex`."""
+    chosen = mapped(buffer, plain)
+    sch.func, name = _reindex.reindex(sch.func, sch._block(block), chosen)
+    (b,) = sch._out("reindex", (block, chosen), [name])
+    return b
+
+
+def transform_block_layout(
+    sch: Schedule, block: BlockRV | str, index_map: Layout | IndexMap
+) -> None:
+    """Make a block's axes anew; see `block_layout.transform_block_layout`. A function of the axes
+    is kept in the trace as the layout that it states."""
+    if callable(index_map):
+        shape = tuple(it.extent for it in sch.get(block).iters)
+        index_map = layout_of(index_map, shape, "transform_block_layout")
+    dims = sch._value(index_map)
+    sch.func = block_layout.transform_block_layout(sch.func, sch._block(block), dims)
+    sch._record("transform_block_layout", (block, index_map))
+
+
+# -- random choices
+
+
+def sample_perfect_tile(
+    sch: Schedule,
+    loop: LoopRV,
+    n: int,
+    max_innermost_factor: int = 16,
+    decision: Sequence[int] | None = None,
+) -> list[Decision]:
+    """`n` random factors of a loop's extent, for `split`: decisions of the trace, whose values are
+    in `Schedule.decisions` and may be changed there.
+
+    `decision` gives the factors. Raises ScheduleError for what are no factors, and for a loop whose
+    extent is no single number.
+    """
+    extent = sch.get(loop).extent
+    if not isinstance(extent, int):
+        raise ScheduleError(f"sample_perfect_tile: the extent is {shown(extent)}, no number")
+    given = None if decision is None else _numbers(decision, "sample_perfect_tile: decision")
+    count = index_of(n, "sample_perfect_tile: n")
+    most = index_of(max_innermost_factor, "sample_perfect_tile: max_innermost_factor")
+    return [_decided(sch, v) for v in sample.perfect_tile(extent, count, most, sch.random, given)]
+
+
+def sample_categorical(
+    sch: Schedule,
+    candidates: Sequence[int],
+    probs: Sequence[float] | None = None,
+    decision: int | None = None,
+) -> Decision:
+    """One of the candidates, by chance (with `probs`, in these proportions) or number `decision`:
+    a decision of the trace."""
+    numbers = _numbers(candidates, "sample_categorical: candidates")
+    given = None if decision is None else index_of(decision, "sample_categorical: decision")
+    return _decided(sch, sample.categorical(numbers, probs, sch.random, given))
+
+
+def sample_compute_location(
+    sch: Schedule, block: BlockRV | str, decision: int | None = None
+) -> LoopRV | None:
+    """A loop at which `compute_at` takes the block, or None for its own place: by chance, or number
+    `decision` of the loops that its first consumer has, -1 for None. Which loop it is stands in the
+    trace as the loop that it is, since a place is no number."""
+    consumers = query.consumers(sch.func, sch._block(block))
+    if not consumers:
+        return None
+    loops = site_of(sch.func, consumers[0]).loops
+    legal = []
+    for n, loop in enumerate(loops):
+        try:
+            compute_at(sch.func, sch._block(block), loop.var)
+        except ScheduleError:
+            continue  # not a place for it
+        legal.append(n)
+    if decision is None:
+        decision = sch.random.choice([-1, *legal])
+    if decision not in (-1, *legal):
+        raise ScheduleError(
+            f"sample_compute_location: decision {shown(decision)} is none of {[-1, *legal]}"
+        )
+    if decision == -1:
+        return None
+    return sch.get_loops(sch.get_block(consumers[0]))[decision]
+
+
+def _decided(sch: Schedule, value: int) -> Decision:
+    n = len(sch.decisions)
+    while f"sample{n}" in sch.decisions:
+        n += 1
+    sch.decisions[f"sample{n}"] = value
+    return Decision(f"sample{n}")
+
+
+def _numbers(values: object, what: str) -> list[int]:
+    """A list of ints."""
+    numbers = [as_int(v) for v in values] if isinstance(values, (list, tuple)) else [None]
+    out = [n for n in numbers if n is not None]
+    if len(out) != len(numbers):
+        raise ScheduleError(f"{what} is {shown(values)}; expected a list of ints")
+    return out

@@ -1,0 +1,150 @@
+"""TVMScript as script text of this project, and a report of what has no counterpart.
+
+    found = migrate(open("program.py").read())
+    print(found.text)               # the functions that could be rewritten
+    for function in found.refused:
+        print(function.name, function.error)
+
+By hand:  python -m autosched.script.migrate program.py -o rewritten.py
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from autosched.checks import instance
+from autosched.errors import AutoschedError, ScriptError
+from autosched.script.limits import LIMITS, Limits
+from autosched.script.migrate.found import functions, renamed, thing_of
+from autosched.script.migrate.function import Function
+from autosched.script.migrate.things import Note, Thing
+from autosched.script.parser import parse, parse_func
+from autosched.script.source import Source
+from autosched.tir.module import IRModule
+from autosched.tir.nodes import PrimFunc
+
+__all__ = ["Migrated", "Migration", "Note", "migrate"]
+
+
+@dataclass(frozen=True)
+class Migrated:
+    """One function: its text here (empty if it could not be rewritten), what a reader must know of
+    the rewriting, and the error of the rewriting or of the verifier, or None."""
+
+    name: str
+    line: int
+    text: str
+    notes: tuple[Note, ...]
+    error: AutoschedError | None
+
+
+@dataclass(frozen=True)
+class Migration:
+    """What became of a file."""
+
+    functions: tuple[Migrated, ...]
+
+    @property
+    def text(self) -> str:
+        """The functions that could be rewritten, and pass the verifier."""
+        return "\n\n".join(f.text for f in self.functions if f.error is None)
+
+    @property
+    def refused(self) -> tuple[Migrated, ...]:
+        """The functions that could not."""
+        return tuple(f for f in self.functions if f.error is not None)
+
+    def program(self) -> PrimFunc | IRModule:
+        """What `text` is the script of. Raises ScriptError where nothing could be rewritten."""
+        return parse(self.text)
+
+    def report(self) -> str:
+        """A line for each function, and for each note."""
+        lines = []
+        for f in self.functions:
+            problem = "" if f.error is None else f"refused: {str(f.error).splitlines()[0]}"
+            lines.append(f"{f.name} (line {f.line}): {problem or 'rewritten'}")
+            lines += [f"    {note}" for note in f.notes]
+        return "\n".join(lines) + "\n"
+
+
+def migrate(
+    text: str,
+    constants: Mapping[str, int | float | bool | str] | None = None,
+    *,
+    check: bool = True,
+    limits: Limits = LIMITS,
+) -> Migration:
+    """Rewrite every function decorated with TVMScript's `prim_func` in the Python text `text`.
+
+    Nothing of the text is executed. What is not analysable is refused, never guessed at: each
+    function is rewritten, or refused with the reason.
+
+    Args:
+        constants: numbers and dtypes that functions name and the text does not define, such as the
+            arguments of a Python function that makes them.
+        check: parse and verify what was rewritten; a function that fails is refused.
+
+    Raises ScriptError for what is no Python, or is longer than `limits` allow.
+    """
+    instance("migrate: the text", text, str, "Python text", ScriptError)
+    source = Source(text)
+    if len(text) > limits.characters:
+        raise source.error_at(
+            1, 0, f"the text has {len(text)} characters; at most {limits.characters} are read"
+        )
+    given = _things(constants or {})
+    try:
+        tree = renamed(ast.parse(source.text))
+        found = list(functions(tree))
+    except (SyntaxError, ValueError) as e:
+        line = getattr(e, "lineno", None) or 1
+        raise source.error_at(line, 0, f"no Python syntax: {e}") from e
+    except (RecursionError, MemoryError) as e:
+        raise source.error_at(source.longest_line(), 0, "the text nests too deeply here") from e
+    out: list[Migrated] = []
+    titles: set[str] = set()
+    for node, names in found:
+        title, n = node.name, 0
+        while title in titles:
+            n += 1
+            title = f"{node.name}_{n}"
+        titles.add(title)
+        out.append(_migrated(source, node, {**names, **given}, title, check, limits))
+    return Migration(tuple(out))
+
+
+def _migrated(
+    source: Source,
+    node: ast.FunctionDef,
+    names: Mapping[str, Thing],
+    title: str,
+    check: bool,
+    limits: Limits,
+) -> Migrated:
+    function = Function(source, node, names)
+    new, error = "", None
+    try:
+        tree = ast.fix_missing_locations(function.read(title))
+        new = ast.unparse(tree) + "\n"
+        if check:
+            parse_func(new, limits=limits)
+    except AutoschedError as e:
+        error = e
+    except RecursionError:
+        error = source.error(node, "the function nests too deeply")
+    return Migrated(title, node.lineno, new, tuple(function.notes), error)
+
+
+def _things(constants: Mapping[str, int | float | bool | str]) -> dict[str, Thing]:
+    out: dict[str, Thing] = {}
+    for key, value in constants.items():
+        thing = thing_of(value)
+        if thing is None:
+            raise ScriptError(
+                f"migrate: the constant {key} is {value!r}; expected a number or a dtype"
+            )
+        out[key] = thing
+    return out

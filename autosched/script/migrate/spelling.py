@@ -1,0 +1,58 @@
+"""TVMScript's functions of values, and what they are called here."""
+
+from __future__ import annotations
+
+from autosched.tir.operations import OPS
+
+OPERATORS = {
+    "Add": "+", "Sub": "-", "Mul": "*", "Div": "/", "FloorDiv": "//", "FloorMod": "%",
+    "add": "+", "subtract": "-", "sub": "-", "multiply": "*", "mul": "*",
+    "div": "/", "divide": "/", "floordiv": "//", "floor_divide": "//", "indexdiv": "//",
+    "floormod": "%", "indexmod": "%",
+    "bitwise_and": "&", "bitwise_or": "|", "bitwise_xor": "^",
+    "shift_left": "<<", "left_shift": "<<", "shift_right": ">>", "right_shift": ">>",
+    "LT": "<", "LE": "<=", "GT": ">", "GE": ">=", "EQ": "==", "NE": "!=",
+    "less": "<", "less_equal": "<=", "greater": ">", "greater_equal": ">=",
+    "equal": "==", "not_equal": "!=",
+    "And": "and", "Or": "or", "logical_and": "and", "logical_or": "or",
+}  # fmt: skip
+"""Functions that are operators here."""
+FUNCTIONS = {
+    "Min": "min", "Max": "max", "min": "min", "max": "max", "minimum": "min", "maximum": "max",
+    "fabs": "abs", "abs": "abs", "power": "pow", "pow": "pow", "nearbyint": "round",
+    "round": "round", "negative": "neg", "bitwise_not": "bitwise_not", "invert": "bitwise_not",
+    **{x: x for x, op in OPS.items() if op.cost == "math"},
+}  # fmt: skip
+"""Functions that are called so here."""
+CHOICES = {"Select": "select", "Select_": "select", "if_then_else": "if_then_else",
+           "select": "select", "where": "select"}  # fmt: skip
+NOT = ("Not", "logical_not")
+SAME = ("likely", "ret", "floordiv_")
+"""Functions that give their argument."""
+LOOPS = {
+    "serial": "serial", "parallel": "parallel", "vectorized": "vectorized", "unroll": "unroll",
+    "unrolled": "unroll", "thread_binding": "thread_binding",
+}  # fmt: skip
+AXES = {
+    "spatial": "spatial", "S": "spatial", "reduce": "reduce", "R": "reduce",
+    "opaque": "sequential", "O": "sequential", "scan": "sequential", "sequential": "sequential",
+    "Q": "sequential",
+}  # fmt: skip
+"""Kinds of axes. Those of which TVM knows nothing are visited in order."""
+OPAQUE = (
+    "call_extern", "call_packed", "call_pure_extern", "call_cpacked", "call_llvm_intrin",
+    "call_llvm_pure_intrin", "call_intrin", "tvm_", "ptx_", "mma_", "cp_async", "evaluate_",
+    "dma_", "assume", "undef", "vectorlow", "vectorhigh", "vectorcombine", "address_of",
+    "start_profile_intrinsic", "end_profile_intrinsic", "anylist_", "make_filled_simdgroup_matrix",
+    "simdgroup_",
+)  # fmt: skip
+"""How the names of calls begin of which nothing says what they read and write."""
+SCOPES = {
+    "": "global", "global": "global", "local": "local", "shared": "shared",
+    "shared.dyn": "shared", "warp": "local",
+}  # fmt: skip
+"""Scopes of buffers. One of a warp is a thread's here: what a thread writes, it reads itself, or
+the program is refused."""
+MATCH_IGNORED = ("align", "offset_factor", "elem_offset", "buffer_type", "axis_separators", "name")
+"""Arguments of T.match_buffer, T.Buffer and T.alloc_buffer that have no bearing on a dense array,
+when they are constants."""

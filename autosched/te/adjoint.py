@@ -1,0 +1,222 @@
+"""Adjoints of tensor expressions: reverse-mode differentiation of a computation.
+
+Nothing is declared by operator: the chain rule goes through the computations backwards, and where
+one reads element f(i) of a tensor at point i, element j of that tensor's adjoint sums over the
+points with f(i) = j (`autosched.te.inverse`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from autosched.errors import TensorExprError
+from autosched.te.compute import compute
+from autosched.te.derivative import derivative
+from autosched.te.inverse import inverse, moved, settled
+from autosched.te.prim_func import topological
+from autosched.te.reduction import prod as reduce_prod
+from autosched.te.reduction import sum as reduce_sum
+from autosched.te.tensor import ComputeOp, IterVar, PlaceholderOp, Tensor, TensorRead, reduce_axis
+from autosched.tir import dtypes
+from autosched.tir import expr as ex
+from autosched.tir.expr import Expr, Var
+from autosched.tir.reducers import known_name
+
+Element = Callable[..., Expr]
+"""The element at indices: a tensor is one."""
+
+
+def adjoint(
+    outputs: Sequence[Tensor], given: Sequence[Element | None], wrt: Tensor
+) -> Tensor | None:
+    """The adjoint of `wrt` where those of `outputs` are `given` (None: zero); None where it is
+    zero. `wrt` may be an input or a computation, which is then taken for an input.
+
+    Raises TensorExprError for a recurrence, a reduction that is no sum, product, maximum or
+    minimum, and an operation without a derivative.
+    """
+    order = topological([t.op for t in outputs])
+    depends = _depending(order, wrt)
+    every = [*outputs, *(t for op in order for t in op.input_tensors)]
+    tensors = {(id(t.op), t.value_index): t for t in reversed(every)}
+    parts: dict[tuple[int, int], list[Element]] = {}
+    for t, g in zip(outputs, given, strict=True):
+        if g is not None:
+            parts.setdefault((id(t.op), t.value_index), []).append(g)
+    for op in reversed(order):
+        if id(op) not in depends or op is wrt.op:
+            continue
+        found = [parts.pop((id(op), n), []) for n in range(_results(op))]
+        if not any(found):
+            continue
+        if not isinstance(op, ComputeOp):
+            raise TensorExprError(f"{op.name} is a recurrence (te.scan), which has no adjoint")
+        total = [_total(g, op) for g in found]
+        results = [tensors.get((id(op), n)) for n in range(len(found))]
+        for read, made in _reads(op, results, total, depends, wrt):
+            parts.setdefault((id(read.tensor.op), read.tensor.value_index), []).append(made)
+    last = parts.get((id(wrt.op), wrt.value_index), [])
+    if len(last) == 1 and isinstance(last[0], Tensor):
+        return last[0]
+    return _computed(wrt.shape, _sum(last), f"d_{wrt.name}") if last else None
+
+
+def _results(op: Any) -> int:
+    return 1 if isinstance(op, PlaceholderOp) else int(op.num_outputs)
+
+
+def _depending(order: Sequence[Any], wrt: Tensor) -> set[int]:
+    """Ids of the operations that read `wrt`, directly or not, and of its own."""
+    found = {id(wrt.op)}
+    for op in order:
+        if any(id(t.op) in found for t in op.input_tensors):
+            found.add(id(op))
+    return found
+
+
+def _sum(parts: Sequence[Element]) -> Element:
+    if len(parts) == 1:
+        return parts[0]
+
+    def element(*at: Any) -> Expr:
+        first, *rest = (p(*at) for p in parts)
+        for e in rest:
+            first = first + e
+        return first
+
+    return element
+
+
+def _total(parts: Sequence[Element], op: ComputeOp) -> Element | None:
+    """The adjoint of a result; where it is a sum of several, computed once."""
+    if len(parts) < 2:
+        return parts[0] if parts else None
+    return _computed(op.shape, _sum(parts), f"d_{op.name}")
+
+
+def _computed(shape: Sequence[Any], element: Element, name: str) -> Tensor:
+    names = [f"j{n}" for n in range(len(shape))]
+    made = compute(tuple(shape), lambda *at: element(*at), name=name, varargs_names=names)
+    op = replace(made.op, auto_named=True)
+    return Tensor(made.name, made.shape, made.dtype, op, made.value_index)
+
+
+def _reads(
+    op: ComputeOp,
+    results: Sequence[Tensor | None],
+    given: Sequence[Element | None],
+    depends: set[int],
+    wrt: Tensor,
+) -> list[tuple[TensorRead, Tensor]]:
+    """For each distinct read of what depends on `wrt`: what it adds to its tensor's adjoint."""
+    out = []
+    for n, g in enumerate(given):
+        if g is None or not dtypes.is_float(op.body[n].dtype):
+            continue
+        weight = _weight(op, n, results[n])
+        for read in _distinct(op.body[n], depends, wrt):
+            partial = derivative(op.body[n], read)
+            if partial is not None:
+                at = g(*op.axis)
+                term = at if weight is None else at * weight
+                term = partial if _is_one(term) else term if _is_one(partial) else term * partial
+                out.append((read, _gathered(op, read, term)))
+    return out
+
+
+def _is_one(e: Expr) -> bool:
+    return isinstance(e, ex.Const) and e.value == 1
+
+
+def _distinct(body: Expr, depends: set[int], wrt: Tensor) -> list[TensorRead]:
+    found: list[TensorRead] = []
+    for e in ex.walk(body):
+        if (
+            isinstance(e, TensorRead)
+            and dtypes.is_float(e.dtype)
+            and id(e.tensor.op) in depends
+            and (e.tensor.op is not wrt.op or e.tensor.value_index == wrt.value_index)
+            and not any(e.same_leaf(f) for f in found)
+        ):
+            found.append(e)
+    return found
+
+
+def _weight(op: ComputeOp, n: int, result: Tensor | None) -> Expr | None:
+    """The derivative of a reduction by one of its terms, over the axes; None for 1."""
+    if op.reducer is None:
+        return None
+    name = known_name(op.reducer, commuted=True)
+    if name == "sum":
+        return None
+    body = op.body[n]
+    if name in ("max", "min"):
+        # Of several elements that are the largest, each has an equal part.
+        zero, one = ex.const(0.0, body.dtype), ex.const(1.0, body.dtype)
+        assert result is not None
+        best = body == TensorRead(result, op.axis)
+        ties = _over(op, [], lambda at, axes: reduce_sum(at(ex.call("select", best, one, zero)),
+                                                         axis=axes), "ties")  # fmt: skip
+        return ex.call("select", best, one / TensorRead(ties, op.axis), zero)
+    if name == "prod":
+        # The product of the others, not that of all over this one, which may be 0.
+        def others(at: Callable[[Expr], Expr], axes: list[IterVar], own: list[Var]) -> Expr:
+            same: Expr = ex.const(True, "bool")
+            for a, b in zip(axes, own, strict=True):
+                same = ex.binary("and", same, a == b)
+            return reduce_prod(
+                ex.call("select", same, ex.const(1.0, body.dtype), at(body)), axis=axes
+            )
+
+        rest = _over(op, op.reduce_axis, others, "others")
+        begins = [a - a.begin for a in op.reduce_axis]
+        return TensorRead(rest, (*op.axis, *(ex.cast(b, "int64") for b in begins)))
+    raise TensorExprError(f"the reduction {op.reducer.name} of {op.name} has no adjoint")
+
+
+def _over(
+    op: ComputeOp, more: Sequence[IterVar], element: Callable[..., Expr], name: str
+) -> Tensor:
+    """A computation over the axes of `op` and `more` of its reduction axes, which reduces over
+    axes like all of them."""
+    rank = len(op.axis)
+
+    def at(*indices: Any) -> Expr:
+        axes = [reduce_axis((a.begin, a.begin + a.extent), a.name) for a in op.reduce_axis]
+        values: dict[Var, Expr] = dict(zip(op.axis, indices, strict=False))
+        values.update(zip(op.reduce_axis, axes, strict=True))
+        own = [i + a.begin for i, a in zip(indices[rank:], more, strict=True)]
+        given = (own,) if more else ()
+        return element(lambda e: moved(e, values), axes, *given)
+
+    shape = [a.extent for a in (*op.axis, *more)]
+    return _computed(shape, at, f"{op.name}_{name}")
+
+
+def _gathered(op: ComputeOp, read: TensorRead, term: Expr) -> Tensor:
+    """What a read adds to the adjoint of its tensor: `term`, over the axes of `op`, summed over the
+    points that read an element."""
+    axes = (*op.axis, *op.reduce_axis)
+    tensor = read.tensor
+    # Sums of float16 are taken in float32.
+    half = tensor.dtype == "float16"
+
+    def element(*at: Any) -> Expr:
+        points = inverse(read.indices, axes, at, tensor.shape)
+        value = ex.cast(settled(points.at(term), (*points.over, *at)), tensor.dtype)
+        where: Expr | None = None
+        for c in points.conditions:
+            where = c if where is None else ex.binary("and", where, c)
+        if points.over:
+            summed = ex.cast(value, "float32") if half else value
+            return reduce_sum(summed, axis=list(points.over), where=where)
+        if where is None:
+            return value
+        return ex.call("if_then_else", where, value, ex.const(0.0, value.dtype))
+
+    made = _computed(tensor.shape, element, f"d_{tensor.name}")
+    if made.dtype == tensor.dtype:
+        return made
+    return _computed(tensor.shape, lambda *at: ex.cast(made(*at), tensor.dtype), f"d_{tensor.name}")

@@ -1,0 +1,186 @@
+"""Which points of a computation read a given element: the index map of a read, solved.
+
+A read `x[y * 2 + r, c]` over axes y, r, c reads element (j0, j1) where c = j1 and, for each r,
+y = (j0 - r) / 2, if that is a whole number in the range of y.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from autosched.te.tensor import Extent, IterVar, TensorRead, reduce_axis
+from autosched.tir import expr as ex
+from autosched.tir.affine import Affine, Int, always, from_expr, is_zero
+from autosched.tir.expr import Expr, Var
+
+
+@dataclass(frozen=True)
+class Points:
+    """The axes' `values` over the element's indices and the axes `over`, at those points where all
+    `conditions` hold."""
+
+    values: Mapping[Var, Expr]
+    over: tuple[IterVar, ...]
+    conditions: tuple[Expr, ...]
+
+    def at(self, e: Expr) -> Expr:
+        """An expression over the axes at these points."""
+        return moved(e, self.values)
+
+
+def moved(e: Expr, values: Mapping[Var, Expr]) -> Expr:
+    """An expression with its axes replaced, inside the indices of what it reads, too."""
+
+    def leaf(x: Expr) -> Expr | None:
+        if isinstance(x, Var):
+            return values.get(x)
+        if isinstance(x, TensorRead):
+            return TensorRead(x.tensor, tuple(ex.rewrite(i, leaf) for i in x.indices))
+        return None
+
+    return ex.rewrite(e, leaf)
+
+
+def settled(e: Expr, axes: Sequence[Var]) -> Expr:
+    """An expression without the comparisons of indices whose result the axes' ranges tell."""
+    extents = _extents(axes)
+
+    def leaf(x: Expr) -> Expr | None:
+        if not isinstance(x, ex.Call) or x.op not in _COMPARED or x.args[0].dtype != "int64":
+            return None
+        a, b = x.args if x.op in ("lt", "ge") else x.args[::-1]
+        form = from_expr(a - b, lambda v: v in extents)
+        if form is None:
+            return None
+        low, high = form.span(extents)
+        # a < b, and a >= b; b < a and b >= a have been turned around.
+        below, above = always(high < 0), always(low >= 0)
+        if not below and not above:
+            return None
+        return ex.const(below if x.op in ("lt", "gt") else above, "bool")
+
+    return ex.rewrite(e, leaf)
+
+
+def _extents(axes: Sequence[Var]) -> dict[Var, Int]:
+    """Extents of those axes that begin at 0, as forms take them."""
+    return {a: a.extent for a in axes if isinstance(a, IterVar) and is_zero(a.begin)}
+
+
+_COMPARED = ("lt", "le", "gt", "ge")
+
+
+def inverse(
+    indices: Sequence[Expr],
+    axes: Sequence[IterVar],
+    element: Sequence[Var],
+    shape: Sequence[Extent],
+) -> Points:
+    """The points of `axes` at which `indices` are those of `element`, of an array of `shape`.
+
+    Of each index one axis is solved for, the longest one that can be; what is left is summed over.
+    An index that is not affine, or has no axis left, is a condition.
+    """
+    single = {a for a in axes if isinstance(a.extent, int) and a.extent == 1}
+    own = set(axes)
+    forms = [from_expr(i, lambda v: v in own) for i in indices]
+    taken: dict[Var, tuple[int, int]] = {}
+    left = [d for d, n in enumerate(shape) if not (isinstance(n, int) and n == 1)]
+    depends: dict[Var, set[Var]] = {}
+    while True:
+        found = _next(forms, left, axes, taken, depends)
+        if found is None:
+            break
+        d, axis, factor = found
+        form = forms[d]
+        assert form is not None
+        left.remove(d)
+        rest = {v for v in form.variables() if v is not axis}
+        needs = {w for v in rest for w in (depends.get(v, {v}))}
+        depends = {v: (ws - {axis}) | needs if axis in ws else ws for v, ws in depends.items()}
+        depends[axis] = needs
+        taken[axis] = (d, factor)
+    over = {
+        a: reduce_axis((a.begin, a.begin + a.extent), a.name)
+        for a in axes
+        if a not in taken and a not in single
+    }
+    values: dict[Var, Expr] = {a: r for a, r in over.items()}  # noqa: C416 - wider types
+    values |= {a: ex.const(a.begin, "int64") for a in single if a not in taken}
+    conditions: list[Expr] = []
+    for axis in _in_order(taken, forms):
+        d, factor = taken[axis]
+        form = forms[d]
+        assert form is not None
+        rest_of = moved((form - Affine.of(axis, factor)).to_expr(), values)
+        number = element[d] - rest_of if factor > 0 else rest_of - element[d]
+        size = abs(factor)
+        values[axis] = number if size == 1 else number // size
+        if size != 1:
+            conditions.append(number % size == 0)
+        conditions += _inside(values[axis], axis, [*over.values(), *element])
+    conditions += [moved(indices[d], values) == element[d] for d in left]
+    return Points(values, tuple(over.values()), tuple(conditions))
+
+
+def _next(
+    forms: Sequence[Affine | None],
+    left: Sequence[int],
+    axes: Sequence[IterVar],
+    taken: Mapping[Var, tuple[int, int]],
+    depends: Mapping[Var, set[Var]],
+) -> tuple[int, IterVar, int] | None:
+    """(index, axis, its factor) to solve next: of the index with the fewest axes the longest."""
+    best: tuple[tuple[int, float], tuple[int, IterVar, int]] | None = None
+    for d in left:
+        form = forms[d]
+        if form is None:
+            continue
+        free = {v for v in form.variables() if v not in taken}
+        others = {w for v in form.variables() if v in taken for w in depends[v]}
+        for axis in axes:
+            factor = form.coefficient(axis)
+            if axis in taken or axis in others or not isinstance(factor, int) or factor == 0:
+                continue
+            if sum(v is axis for v in form.variables()) != 1:
+                continue  # inside a digit as well
+            length = axis.extent if isinstance(axis.extent, int) else float("inf")
+            rank = (len(free), -float(length))
+            if best is None or rank < best[0]:
+                best = rank, (d, axis, factor)
+    return None if best is None else best[1]
+
+
+def _in_order(
+    taken: Mapping[Var, tuple[int, int]], forms: Sequence[Affine | None]
+) -> list[IterVar]:
+    """The axes that are solved for, each after those that stand in its value."""
+    order: list[IterVar] = []
+    left = list(taken)
+    while left:
+        for axis in left:
+            form = forms[taken[axis][0]]
+            assert form is not None
+            assert isinstance(axis, IterVar)
+            if not any(v is not axis and v is w for v in form.variables() for w in left):
+                order.append(axis)
+                left = [v for v in left if v is not axis]
+                break
+        else:
+            raise AssertionError("axes that need each other")
+    return order
+
+
+def _inside(e: Expr, axis: IterVar, variables: Sequence[Var]) -> list[Expr]:
+    """Conditions under which a value is one of an axis; none where that is sure."""
+    extents = _extents(variables)
+    form = from_expr(e, lambda v: v in extents)
+    end = axis.begin + axis.extent
+    low, high = (None, None) if form is None else form.span(extents)
+    out = []
+    if low is None or not always(low >= axis.begin):
+        out.append(e >= axis.begin)
+    if high is None or not always(high < end):
+        out.append(e < (end if isinstance(end, int) else ex.as_expr(end)))
+    return out
