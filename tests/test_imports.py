@@ -128,6 +128,8 @@ CLOSING: dict[str, dict[str, str]] = {
         "autosched.graph.onnx_import.functions": "autosched.graph.onnx_import.reader",
         "autosched.graph.onnx_import.subgraphs": "autosched.graph.onnx_import.reader",
         "autosched.graph.repeat": "autosched.graph.executor",
+        "autosched.graph.values": "autosched.graph.machine",
+        "autosched.script.migrate.blocks": "autosched.script.migrate.function",
         "autosched.schedule.more": "autosched.schedule.schedule",
         "autosched.te.stage.stage": "autosched.te.stage.schedule",
         "autosched.tuning.pools": "autosched.tuning.options",
@@ -150,7 +152,10 @@ CLOSING: dict[str, dict[str, str]] = {
         "autosched.tuning.text",
     },
     "a table filled on first use, so that importing the registry loads no entries": {
+        "autosched.graph.external": "autosched.graph.generators",
+        "autosched.graph.prelude": "autosched.script",
         "autosched.graph.strategies": "autosched.graph.ops.alternatives",
+        "autosched.ops.registry": "autosched.ops.tensors",
         "autosched.tir.intrin": "autosched.codegen.intrinsics autosched.script",
     },
     "one half of a command or process, loaded only where it is asked for": {
