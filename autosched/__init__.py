@@ -12,6 +12,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from autosched.version import __version__ as __version__
+
 if TYPE_CHECKING:
     from autosched import auto_scheduler as auto_scheduler
     from autosched import graph as graph
@@ -45,8 +47,6 @@ if TYPE_CHECKING:
     from measure.local.build import LocalBuilder as LocalBuilder
     from measure.local.pool import LocalPool as LocalPool
     from measure.local.slot import LocalRunner as LocalRunner
-
-__version__ = "0.1.0"
 
 _HOME = {
     "ApplyHistoryBest": "autosched.tuning.history_best",

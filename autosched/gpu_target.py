@@ -16,13 +16,24 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from autosched.errors import BuildError, TargetError
 
 if TYPE_CHECKING:
     from autosched.codegen.gpu.kernel import Limits
-    from autosched.target import Target
+
+
+class Described(Protocol):
+    """What is read of a target here; `autosched.target.Target` is one, and is above this module."""
+
+    @property
+    def kind(self) -> str: ...
+    @property
+    def mcpu(self) -> str: ...
+    @property
+    def mattr(self) -> str: ...
+
 
 WARP = 32
 """Threads that run in step, and exchange values by shuffles, on all GPUs of CUDA."""
@@ -79,7 +90,7 @@ GPU = Device(40, 1.5e9, 64, 2048, 32, 65536, 64 << 10, 255, 8, 4 << 20, 1.5e12, 
 POCL = Device(4, 3e9, 8, 4096, 16, 65536, 64 << 10, 255, 8, 16 << 20, 1e11, 2e10, 2e-5)
 
 
-def device_of(target: Target) -> Device:
+def device_of(target: Described) -> Device:
     """What is taken for granted of a target: CUDA from sm_90 on is a device of the class of an H100
     or H200, below of an A100; OpenCL a CPU under PoCL, or, if -multiprocessors says how many it
     has, a GPU. Options say otherwise."""
@@ -161,7 +172,7 @@ def fields(kind: str, given: Mapping[str, str]) -> tuple[str, str]:
 
 def _arch_here() -> str:
     """The architecture of this machine's first CUDA device. Raises TargetError."""
-    from autosched.runtime.cuda import architecture
+    from autosched.runtime.detect import architecture
 
     try:
         return architecture()
@@ -177,7 +188,7 @@ def text(kind: str, arch: str, limits: str) -> str:
     return " ".join(x for x in (kind, f"-arch={arch}" if arch else "", limits) if x)
 
 
-def limits_of(target: Target) -> Limits:
+def limits_of(target: Described) -> Limits:
     """What a block may use on `target`."""
     from autosched.codegen.gpu.kernel import Limits
 

@@ -33,7 +33,7 @@ from autosched.tir.size import Size, Undecided
 
 
 def lower(func: PrimFunc) -> PrimFunc:
-    """The lowered form of a scheduled program; see docs/architecture.md. Idempotent.
+    """The lowered form of a scheduled program; see docs/design/loop_ir.md. Idempotent.
 
     Raises CodegenError for a population.
     """

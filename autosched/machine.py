@@ -67,7 +67,7 @@ def measure_limits(target: Target) -> Limits:
 
 class FmaPeak:
     """The rate of float32 multiply-adds on vectors in registers, to be measured again and again:
-    clocks drift, so what is held against the peak is best measured in turns with it.
+    clocks drift, so what is held against the peak is best measured in alternation with it.
 
     Every thread keeps so many independent accumulators going that the latency of the instruction
     is hidden: at least 12.

@@ -181,7 +181,8 @@ def main() -> int:
             f"{sys.executable} lacks {', '.join(lacking)}; install them, as with `pip install -e "
             "'.[cuda]'` in the repository"
         )
-    from autosched.runtime.cuda import architecture, open_cuda
+    from autosched.runtime.cuda import open_cuda
+    from autosched.runtime.detect import architecture
 
     try:
         target = at.Target(f"cuda -arch={architecture()}")

@@ -465,7 +465,8 @@ def _counts(block: Block) -> dict[str, int]:
 
 def markdown() -> str:
     """The table as a document: `docs/features.md`."""
-    lines = ["# Features of a store", "", *(__doc__ or "").splitlines()[2:], ""]
+    lines = ["# Features of a store", "", "For those who read or change what the cost model sees."]
+    lines += ["", *(__doc__ or "").splitlines()[2:], ""]
     lines += ["| group | feature | unit | formula |", "|---|---|---|---|"]
     lines += [f"| {f.group} | `{f.name}` | {f.unit} | {f.formula} |" for f in FEATURES]
     return "\n".join(lines) + "\n"

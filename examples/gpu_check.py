@@ -30,7 +30,7 @@ TUNED = ("matmul", (32, 32, 32))
 
 def chosen_target() -> at.Target:
     """CUDA if it can be used, else OpenCL."""
-    from autosched.runtime.cuda import architecture
+    from autosched.runtime.detect import architecture
 
     try:
         return at.Target(f"cuda -arch={architecture()}")

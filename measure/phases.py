@@ -13,7 +13,7 @@ WAITING = "waiting"
 
 
 class PhaseClock:
-    """Counts every moment to exactly one phase, so that all phases add up to the wall time.
+    """Counts all time to exactly one phase, so that all phases add up to the wall time.
 
     The innermost phase counts, but inside of a `whole` one only `WAITING` does by itself; outside
     of all phases it is `OTHER`. For one thread. `clock` gives seconds.

@@ -97,8 +97,8 @@ class Pool(Protocol):
         rounds: int = 10,
         cancel: threading.Event | None = None,
     ) -> list[Distribution]:
-        """Time finalists long and in turns, each built at full optimisation, as `build` hands it
-        out. Whoever is clearly behind after a few turns gets no more."""
+        """Time finalists in interleaved blocks, each built at full optimisation, as `build` hands
+        it out. One that is clearly behind gets no more blocks."""
         ...
 
     def close(self) -> None:

@@ -262,7 +262,7 @@ def _is_shallow(value: list[Any]) -> bool:
 def _workload(values: _Values) -> Workload:
     key, script = values.text("key"), values.text("script")
     if _HASHED.fullmatch(key) and key[2:] != hashlib.sha256(script.encode()).hexdigest()[:24]:
-        # Else a stranger could take the key, and the true workload would be refused from then on.
+        # Else anyone could take the key, and the true workload would be refused from then on.
         raise RecordError(f"workload {key}: the key is not the hash of the script")
     return Workload(
         key=key,

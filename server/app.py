@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 
 from fastapi import FastAPI
 
-from autosched import __version__
+from autosched.version import __version__
 from records.tokens import Tokens
 from server import openapi, problems
 from server.auth import Authenticator

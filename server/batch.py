@@ -284,6 +284,6 @@ def _note_rest(store: Store, keepers: Sequence[Keeper]) -> None:
     if done >= asked:
         return
     of_quota = keepers[0].of_quota
-    limit = "the token's device seconds" if of_quota else "its time, its patience or its candidates"
+    limit = "the token's device seconds" if of_quota else "its time, early stopping or candidates"
     for keeper in keepers:
         keeper.note(f"the batch ended with {done} of {asked} trials: {limit} had come to an end")

@@ -1,4 +1,4 @@
-"""Examining a workload that a stranger sent: what it is, and whether it is within limits.
+"""Examining a workload that a client sent: what it is, and whether it is within limits.
 
 Runs in a child process (`server.children`), which `server.examiner` gives one question at
 a time and which ends by SIGPROF when one takes too long: parsing and proving are Python code that

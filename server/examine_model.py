@@ -1,4 +1,4 @@
-"""Examining a model that a stranger sent: its kernels as workloads, with their weights.
+"""Examining a model that a client sent: its kernels as workloads, with their weights.
 
 A part of `server.examine`, in the same child under the same limits. What comes in is a skeleton
 (`autosched.graph.skeleton`), read within `SKELETON_BOUNDS`; nothing outside of it is opened.

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from anyio.to_thread import run_sync
 
-from autosched import __version__
+from autosched.version import __version__
 from records import Record, Store, Workload
 from server.examiner import Examiner
 

@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 
 _EPILOG = """\
 Times what is handed out for a workload on this machine, now: the best program recorded in --db, and
-beside it the default schedule, in turns, each verified, at full optimisation; then the program as
-written, the machine's peak (float32) and NumPy's BLAS (matrix products).
+beside it the default schedule, in alternation, each verified, at full optimisation; then the
+program as written, the machine's peak (float32) and NumPy's BLAS (matrix products).
 
 examples:
   autosched bench matmul_add 1024 1024 1024
   autosched bench softmax 4096 1024 --db tuning.db --rounds 20 --json
   autosched bench resnet50.onnx
 
-A model is timed beside onnxruntime and OpenVINO where they are installed, in turns, and each of its
-kernels by itself.
+A model is timed beside onnxruntime and OpenVINO where they are installed, in alternation, and each
+of its kernels by itself.
 """
 
 
@@ -41,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_db(parser)
     parser.add_argument(
         "--rounds", type=at_least(1), default=10, metavar="N",
-        help="turns of timings of each program (default: %(default)s)",
+        help="rounds of timings of each program (default: %(default)s)",
     )  # fmt: skip
     parser.add_argument(
         "--shape", type=shape_argument, action="append", default=[], metavar="NAME=1,3,224,224",

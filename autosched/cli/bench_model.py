@@ -59,8 +59,8 @@ for line in sys.stdin:
 
 
 def bench_model(path: str, options: argparse.Namespace) -> int:
-    """Time a model, and its kernels one by one; the engines run in turns with it, each in a process
-    of its own."""
+    """Time a model, and its kernels one by one; the engines run in alternation with it, each in a
+    process of its own."""
     model = build_model(path, options)
     rng = np.random.default_rng(0)
     inputs = [draw(rng, i.shape or (), i.dtype) for i in model.inputs]

@@ -87,7 +87,7 @@ def _open_streams() -> None:
 
 def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
     """The parser; only the module of the command that is called gets imported."""
-    from autosched import __version__
+    from autosched.version import __version__
 
     parser = argparse.ArgumentParser(
         prog="autosched",

@@ -79,9 +79,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--top", type=at_least(1), default=8, metavar="N",
         help="trials of each workload to measure, fastest first (default: %(default)s)",
     )  # fmt: skip
-    mend = actions.add_parser("repair", help="check a whole store, and put right what can be")
-    add_db(mend, logs=False)
-    mend.add_argument("--dry-run", action="store_true", help="say what is wrong, change nothing")
+    repair = actions.add_parser("repair", help="check a whole store, and put right what can be")
+    add_db(repair, logs=False)
+    repair.add_argument("--dry-run", action="store_true", help="say what is wrong, change nothing")
 
 
 def run(options: argparse.Namespace) -> int:

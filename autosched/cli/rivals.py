@@ -65,8 +65,8 @@ class Beside:
 def measure_beside(task: SearchTask, schedule: Schedule) -> Beside:
     """Time the peak (for float32 workloads) and what NumPy has for the operator, if it has.
 
-    Ours and NumPy's run in turns, NumPy in a process of its own; minimum over rounds. Nothing else
-    of ours is timed on this host meanwhile.
+    Ours and NumPy's run in alternation, NumPy in a process of its own; minimum over rounds. Nothing
+    else of ours is timed on this host meanwhile.
     """
     peak = ratio = None
     forced = "avx512f" in task.target.features

@@ -36,8 +36,8 @@ Every measurement is in the records as soon as it is made. Ctrl-C ends a run at 
 
 A model's trials are spread over its kernels, where its time falls fastest; kernels below half a per
 cent of that time keep their default schedule. At the end the whole model is timed, tuned and
-untuned in turns, and kernels that are slower inside it fall back. `autosched compile MODEL.onnx`
-with the same --db takes the best of the records.
+untuned in alternation, and kernels that are slower inside it fall back. `autosched compile
+MODEL.onnx` with the same --db takes the best of the records.
 """
 
 

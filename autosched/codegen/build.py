@@ -11,6 +11,7 @@ from autosched.layout_rewrite import LayoutRewriteOption, option_of, split
 from autosched.lowering import lower
 from autosched.target import Target
 from autosched.tir.nodes import PrimFunc
+from autosched.version import __version__
 
 if TYPE_CHECKING:
     from autosched.codegen.llvm.generate import Generated
@@ -52,8 +53,6 @@ def toolchain() -> str:
     """What builds here: versions of autosched, llvmlite and LLVM."""
     import llvmlite
     import llvmlite.binding as llvm
-
-    from autosched import __version__
 
     version = ".".join(map(str, llvm.llvm_version_info))
     return f"autosched {__version__}, llvmlite {llvmlite.__version__}, LLVM {version}"

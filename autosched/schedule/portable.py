@@ -28,7 +28,7 @@ def decode_trace(func: PrimFunc, steps: Any, decisions: Mapping[str, int], diale
     names = {f"#{n}": name for n, name in enumerate(block_order(func))}
     try:
         renamed = [_rename(step, names) for step in steps]
-    except (TypeError, ValueError, KeyError) as e:  # records of strangers may say anything
+    except (TypeError, ValueError, KeyError) as e:  # imported records may say anything
         raise ScheduleError(f"not the steps of a trace: {e}; found {str(steps)[:80]}") from e
     return Trace.from_json(json.dumps({"dialect": dialect, "steps": renamed})).bind(dict(decisions))
 

@@ -1,4 +1,4 @@
-"""What a script may cost: text comes from strangers.
+"""What a script may cost: text may come from anyone.
 
 `scan` looks at the bare text before Python's parser does, so that no nesting reaches it that
 exhausts its stack; `Budget` is drawn on while the tree is read.

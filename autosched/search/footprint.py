@@ -228,14 +228,13 @@ def _digit_span(
 
 @dataclass(frozen=True)
 class Foot:
-    """What a part of the program touches: `lines` and `pages` held, `crowded` lines (those that a
-    first-level cache must have for the fullest of its sets to hold its share), and `moved` lines
-    that
-    cross a cache boundary when it is loaded once (written lines go both ways)."""
+    """What a part of the program touches: `lines` and `pages` held, `conflicting` lines (those that
+    a first-level cache must have for the fullest of its sets to hold its share), and `moved` lines
+    that cross a cache boundary when it is loaded once (written lines go both ways)."""
 
     lines: Floats
     pages: Floats
-    crowded: Floats
+    conflicting: Floats
     moved: Floats
 
     def lost(self, level: int, capacity: float) -> Floats:
@@ -247,7 +246,7 @@ class Foot:
         share = np.clip(self.lines / capacity / 0.5 - 1.5, 0.0, 1.0)
         if level > 0:
             return share
-        return np.maximum(share, np.clip((self.crowded / capacity - 1.1) / 0.6, 0.0, 1.0))
+        return np.maximum(share, np.clip((self.conflicting / capacity - 1.1) / 0.6, 0.0, 1.0))
 
 
 @dataclass(frozen=True)
@@ -313,16 +312,16 @@ class LoopTree:
                 )
         lines: Floats = floats(0.0)
         pages: Floats = floats(0.0)
-        crowded: Floats = floats(0.0)
+        conflicting: Floats = floats(0.0)
         moved: Floats = floats(0.0)
         for buffer, widths, written, weight in found.values():
             n, p, c = (weight * x for x in self._lines(buffer, widths))
-            lines, pages, crowded = lines + n, pages + p, crowded + c
+            lines, pages, conflicting = lines + n, pages + p, conflicting + c
             moved = moved + (2.0 * n if written else n)
-        return Foot(lines, pages, crowded, moved)
+        return Foot(lines, pages, conflicting, moved)
 
     def _lines(self, buffer: Buffer, widths: Widths) -> tuple[Floats, Floats, Floats]:
-        """(lines, pages, crowded lines) of a box: row by row, or the whole span where rows lie
+        """(lines, pages, conflicting lines) of a box: row by row, or the whole span where rows lie
         closer.
 
         Rows whose distance is a multiple of the page size fall into the same sets of the
@@ -344,18 +343,18 @@ class LoopTree:
         row = np.ceil(run * (size / LINE))
         lines = np.minimum(outer * row, np.ceil(span * (size / LINE)))
         pages = np.minimum(outer * np.ceil(run * (size / PAGE)), np.ceil(span * (size / PAGE)))
-        crowded = lines
+        conflicting = lines
         if len(widths) > 1:
             places = np.minimum(self._places(buffer), outer)
-            crowded = np.maximum(lines, outer * row * SETS / np.minimum(places * row, SETS))
-            crowded = np.where(lines < outer * row, lines, crowded)
+            conflicting = np.maximum(lines, outer * row * SETS / np.minimum(places * row, SETS))
+            conflicting = np.where(lines < outer * row, lines, conflicting)
         self._cache[key] = (
             lines,
             pages,
-            crowded,
+            conflicting,
             widths,
         )  # holding widths keeps their ids from being reused
-        return lines, pages, crowded
+        return lines, pages, conflicting
 
     def _places(self, buffer: Buffer) -> Floats:
         """How many different offsets in a page the rows of a buffer start at."""

@@ -20,7 +20,7 @@ from autosched.tir.linear import DigitKey, Key, Linear, plus
 STEPS = 4
 """Inequalities combined at most in one proof; bindings and guards in use need one or two."""
 BUDGET = 2000
-"""Combinations tried at most for one inequality: programs come from strangers, too."""
+"""Combinations tried at most for one inequality: programs may come from anyone."""
 
 
 class _Clock:

@@ -119,7 +119,7 @@ class Block:
     body)[n]`. Bodies are expressions over the axes' variables and over `Slot(k)`, the value of
     `reads[k]`. With a reducer and `init`, the element is set to the identity at the first point of
     the reduction axes (all of them 0); without `init`, an earlier block has initialised it.
-    `annotations` are sorted by key; keys that mean something are listed in docs/architecture.md.
+    `annotations` are sorted by key; keys that mean something are in `tir.annotations`.
     """
 
     name: str

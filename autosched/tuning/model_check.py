@@ -19,7 +19,7 @@ from autosched.tir.module import IRModule
 from autosched.tir.nodes import PrimFunc
 
 TURNS, TURN_SECONDS, CALLS = 12, 0.05, 5
-"""Of timing whole models: turns a side, and what a turn takes at least."""
+"""Of timing whole models: rounds a side, and what a round takes at least."""
 ROUNDS = 10
 """Of timing kernel by kernel: both sides in each."""
 
@@ -107,7 +107,7 @@ def kernel_seconds(
     models: Sequence[CompiledModel], inputs: Sequence[Any], rounds: int = ROUNDS
 ) -> list[dict[str, float]]:
     """Seconds of all calls of each kernel in a run of each model, by the kernel's name: the least
-    of each call, the models in turns. Kernels inside branches and loops are left out."""
+    of each call, the models in alternation. Kernels inside branches and loops are left out."""
     best: list[dict[tuple[str, str], float]] = [{} for _ in models]
     for _ in range(rounds):
         for model, known in zip(models, best, strict=True):
@@ -124,7 +124,7 @@ def kernel_seconds(
 
 
 def model_seconds(models: Sequence[CompiledModel], inputs: Sequence[Any]) -> list[list[float]]:
-    """The least seconds of a call in each turn of each model."""
+    """The least seconds of a call in each round of each model."""
     found: list[list[float]] = [[] for _ in models]
     for model in models:
         model(*inputs)

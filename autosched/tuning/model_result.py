@@ -42,10 +42,10 @@ class TunedModel:
     """What `graph.tune` found.
 
     `model` is compiled and ready to run. `kernels`: those that take the most time first.
-    `seconds` and `untuned_seconds` are of whole calls, timed in turns; None where the kernels were
-    not measured on this machine. `estimated_seconds` and `untuned_estimate` are sums over kernels,
-    timed inside the model where it was; `alone_seconds` is the sum of the tuned kernels as the
-    search timed them, each alone.
+    `seconds` and `untuned_seconds` are of whole calls, timed in alternation; None where the kernels
+    were not measured on this machine. `estimated_seconds` and `untuned_estimate` are sums over
+    kernels, timed inside the model where it was; `alone_seconds` is the sum of the tuned kernels as
+    the search timed them, each alone.
     """
 
     model: CompiledModel
@@ -92,7 +92,7 @@ class TunedModel:
             lines.append(
                 f"model      {format_seconds(self.untuned_seconds)} untuned, "
                 f"{format_seconds(self.seconds)} tuned: "
-                f"{self.untuned_seconds / self.seconds:.2f} x, timed in turns"
+                f"{self.untuned_seconds / self.seconds:.2f} x, timed in alternation"
             )
         lines.append(f"search     {self.trials} trials in {self.elapsed_s:.1f} s")
         return "\n".join(lines)

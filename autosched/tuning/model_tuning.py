@@ -52,7 +52,7 @@ def tune(
     `records`: a log, a SQLite file or a database URL that takes the records, from which
     `graph.build` makes the model again; `resume` goes on with the jobs there. `inputs` (default:
     random ones) are what the model is timed with, where the pool is this machine: tuned and untuned
-    in turns, and kernels that are slower inside the model keep their default schedules.
+    in alternation, and kernels that are slower inside the model keep their default schedules.
     `precision` as `graph.build` takes it.
 
     Raises Unsupported and BuildError as `graph.build` does, TuningError if no kernel has a right

@@ -36,7 +36,7 @@ class TuningOptions:
       `RecordToStore`; none there starts one and says so, and at its total the recorded result is
       returned.
     - `seed`: governs proposals and input data; the same seed and records give the same proposals.
-    - `finalists`: how many of the best are measured again, in turns, before one is declared.
+    - `finalists`: how many of the best are measured again, in interleaved blocks, before one wins.
     - `verbose`: 0 silent, 1 progress.
     """
 

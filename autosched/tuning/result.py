@@ -24,7 +24,7 @@ class TuningResult:
     `best` is the record of the fastest verified program, `best_seconds` its re-measured time for
     one call; `baseline_seconds` that of the generic default schedule, which is itself handed out
     where no trial beat it. `trials` counts the job's candidates, failed ones included; `statuses`
-    how they ended. `phases` is the wall time of this call in seconds, each moment in one phase, so
+    how they ended. `phases` is the wall time of this call in seconds, each second in one phase, so
     that they add up to `elapsed_s`: `starting` (inputs, reference, the untransformed program),
     `proposing`, `training`, `measuring` (all rounds), `recording`, `finalists` (built and timed
     again), `waiting` (for a device that other processes used), `other`. A local pool takes out of

@@ -309,10 +309,10 @@ class Session:
 
     def _note_strangers(self) -> None:
         """Say so where a resumed job has trials that this version of the space does not have."""
-        strangers = len(self.trials()) - len(self.measured)
-        if strangers:
+        outside = len(self.trials()) - len(self.measured)
+        if outside:
             self.progress.note(
-                f"{strangers} recorded trials are not in the space of this version; "
+                f"{outside} recorded trials are not in the space of this version; "
                 "the search learns nothing from them"
             )
 
@@ -422,7 +422,7 @@ class Session:
         baseline = self.records[BASELINE_ROUND, DEFAULT]
         if baseline.status == OK and baseline not in finalists:
             finalists.append(baseline)
-        self.progress.note(f"measuring {len(finalists)} finalists again, in turns")
+        self.progress.note(f"measuring {len(finalists)} finalists again, in interleaved blocks")
         traces = [self._trace_of(r) for r in finalists]
         with self.clock.phase("finalists", whole=True):
             timings = remeasure(pool, handle, traces)

@@ -32,14 +32,16 @@ MOST_MESSAGES = 100_000
 class DaskTransport:
     """See `measure.cluster.transport.Transport`.
 
-    Connects at once. `patience`: seconds for which a lost scheduler is looked for. Raises
+    Connects at once. `wait_seconds`: seconds for which a lost scheduler is looked for. Raises
     MeasureError if it cannot be reached, or does not accept our certificate.
     """
 
-    def __init__(self, address: str, tls_dir: Path | None = None, patience: float = 300.0) -> None:
+    def __init__(
+        self, address: str, tls_dir: Path | None = None, wait_seconds: float = 300.0
+    ) -> None:
         self.address = check_address(address, tls_dir)
         self._security = security(tls_dir, "client")
-        self._patience = patience
+        self._wait_seconds = wait_seconds
         self._inbox: queue.Queue[tuple[int, Event]] = queue.Queue()
         self._listing: Listing | None = None
         self._futures: dict[int, Future[None]] = {}
@@ -177,15 +179,15 @@ class DaskTransport:
             await asyncio.sleep(ROSTER_SECONDS)
 
     def _reconnect(self, seconds: float) -> None:
-        """Try once. Raises MeasureError when patience is at its end."""
+        """Try once. Raises MeasureError when the wait budget is spent."""
         try:
             self._connect()
         except (OSError, RuntimeError, ValueError) as e:
             self.close()
-            if time.monotonic() - self._lost_at > self._patience:
+            if time.monotonic() - self._lost_at > self._wait_seconds:
                 raise MeasureError(
                     f"the scheduler at {self.address} did not come back within "
-                    f"{self._patience:.0f} s: {explained(e)}"
+                    f"{self._wait_seconds:.0f} s: {explained(e)}"
                 ) from e
             time.sleep(min(seconds, PAUSE_SECONDS))
 

@@ -43,7 +43,7 @@ LOOK_SECONDS = 0.5  # between two looks for batches that are overdue
 
 @dataclass(frozen=True)
 class Limits:
-    """Sizes and patience; times in seconds.
+    """Sizes and wait budgets; times in seconds.
 
     A batch is for `batch_seconds` of a device's time, and at most `batch_items`: enough that what
     a batch costs to dispatch (2 ms) does not count, few enough that little is lost with it. The
@@ -420,8 +420,8 @@ class Dispatcher:
             heard = max(heard, self.registry[flight.name].last_seen)
         if now - heard > limits.silence:
             return f"silent for {now - heard:.0f} s"
-        patience = limits.check if flight.check else limits.stall
-        if flight.started and now - flight.moved_at > patience:
+        budget = limits.check if flight.check else limits.stall
+        if flight.started and now - flight.moved_at > budget:
             return f"no answer for {now - flight.moved_at:.0f} s, though its worker lives"
         return ""
 

@@ -33,7 +33,7 @@ OnDecided = Callable[[Decided], None]
 """Takes items and their outcomes, at least one."""
 
 
-class NobodyAble(MeasureError):
+class NoEligibleDevice(MeasureError):
     """For a long time no device of a pool could work."""
 
 
@@ -115,7 +115,7 @@ class Driver:
     ) -> list[Outcome]:
         """Have `count` items decided; the outcomes in order. `on_decided` is called in this thread.
 
-        Raises NobodyAble if for `wait_seconds` no device is able to work, MeasureError.
+        Raises NoEligibleDevice if for `wait_seconds` no device is able to work, MeasureError.
         """
         self._end()  # an interrupt may have left it behind
         self.step(0.0)
@@ -194,7 +194,7 @@ class Driver:
             if self._registry.workforce:
                 able = now
             elif now - able > self._wait_seconds and left:
-                raise NobodyAble(
+                raise NoEligibleDevice(
                     f"no device of the pool could work for {now - able:.0f} s; "
                     f"{left} of {call.count} are left\n{self._registry.describe()}"
                 )

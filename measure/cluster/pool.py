@@ -21,7 +21,7 @@ from autosched.tir.canonical import workload_key
 from autosched.tir.nodes import PrimFunc
 from measure.closing import Closing
 from measure.cluster.dispatch import Dispatcher, Limits
-from measure.cluster.driver import LOOK_SECONDS, Decided, Driver, NobodyAble
+from measure.cluster.driver import LOOK_SECONDS, Decided, Driver, NoEligibleDevice
 from measure.cluster.orders import Answer, Lost, Outcome, Send
 from measure.cluster.registry import DeviceStatus, Registry
 from measure.cluster.transport import Transport
@@ -152,7 +152,7 @@ class ClusterPool(Closing):
 
     @property
     def limits(self) -> Limits:
-        """Sizes of batches, and patience."""
+        """Sizes of batches, and wait budgets."""
         return self._dispatcher.limits
 
     @property
@@ -239,7 +239,7 @@ class ClusterPool(Closing):
         rounds: int = 10,
         cancel: threading.Event | None = None,
     ) -> list[Distribution]:
-        """See `Pool.remeasure`: all of it on one device, since its turns are compared. Where for
+        """See `Pool.remeasure`: all of it on one device, since its blocks are compared. Where for
         long there is none all finalists are lost: what they took as trials is known, after all. Who
         then asks again does not wait again for the first one."""
         if not traces:
@@ -265,7 +265,7 @@ class ClusterPool(Closing):
         self._deserted = ""
         try:
             (outcome,) = self._driver.run(1, lambda _: request, decode, cancel=cancel)
-        except NobodyAble as e:
+        except NoEligibleDevice as e:
             self._deserted = str(e)
             return [Distribution(Status.DEVICE_LOST, str(e)) for _ in traces]
         if isinstance(outcome, Answer):

@@ -79,11 +79,11 @@ class ListGPUs(Request[tuple[tuple[str, QueueInfo | str], ...]]):
 
 
 def _gpus_here() -> tuple[tuple[str, QueueInfo | str], ...]:
-    from autosched.runtime import cuda, opencl
+    from autosched.runtime import cuda, detect, opencl
 
     found: list[tuple[str, QueueInfo | str]] = []
     openers: tuple[tuple[str, Callable[[], int], Callable[[int], Queue]], ...] = (
-        ("cuda", cuda.device_count, cuda.open_cuda),
+        ("cuda", detect.device_count, cuda.open_cuda),
         ("opencl", opencl.device_count, opencl.open_queue),
     )
     for kind, count, opened in openers:

@@ -126,7 +126,7 @@ class Processor:
         """See `Machine.scratch`."""
         return Guarded(name, nbytes)
 
-    def poison(self, pacer: Artifact) -> None:
+    def poison(self, probe: Artifact) -> None:
         """The stack."""
         poison_stack()
 

@@ -21,21 +21,21 @@ _LARGE = 4 << 20
 
 
 def fenced(nbytes: int) -> npt.NDArray[np.uint8]:
-    """At least `nbytes` bytes of zeros, in pages of their own, between two fences that are as wide
-    as the memory, within limits. Raises MemoryError."""
+    """At least `nbytes` bytes of zeros, in pages of their own, between two guard areas that are as
+    wide as the memory, within limits. Raises MemoryError."""
     size = max(1, -(-nbytes // mmap.PAGESIZE)) * mmap.PAGESIZE
-    fence = min(-(-size // STEP) * STEP, MOST)
+    guard = min(-(-size // STEP) * STEP, MOST)
     try:
-        area = mmap.mmap(-1, fence + size + fence, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        area = mmap.mmap(-1, guard + size + guard, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     except (OSError, OverflowError) as e:
         raise MemoryError(f"Unable to allocate {size / 2**30:.3g} GiB: {e}") from e
     whole = np.frombuffer(area, np.uint8)
-    for start in (0, fence + size):
-        _forbid(whole.ctypes.data + start, fence)
+    for start in (0, guard + size):
+        _forbid(whole.ctypes.data + start, guard)
     if size >= _LARGE:
         with contextlib.suppress(OSError):  # a system without large pages
-            area.madvise(mmap.MADV_HUGEPAGE, fence, size)
-    return whole[fence : fence + size]
+            area.madvise(mmap.MADV_HUGEPAGE, guard, size)
+    return whole[guard : guard + size]
 
 
 def _forbid(address: int, nbytes: int) -> None:

@@ -4,8 +4,8 @@
 socket, and the descriptor that marks its folder as in use. It takes two requests, packets of
 JSON: `fork` (with descriptors: the child's socket, its output, its fault file) and `reap` (kill the
 child's process group, wait for it, remove its folder). A child that has died stays a zombie until
-it is reaped, so that a process id is never that of a stranger. The template ends, with all children
-and the session's folder, when the process that started it ends.
+it is reaped, so that a process id is never that of another process. The template ends, with all
+children and the session's folder, when the process that started it ends.
 
 It must never run parallel code: a fork takes one thread along and a pool's locks as they stand.
 """

@@ -84,7 +84,7 @@ class Sampler:
 
     def is_settled(self, candidate: int) -> bool:
         """Whether no further block of this candidate is wanted. It may be again, as long as it was
-        not ended: the best may turn out slower by its later blocks."""
+        not ended: the best may prove slower by its later blocks."""
         sampled = self._sampled.get(candidate)
         if sampled is None or sampled.ended or len(sampled.blocks) >= self._rule.most:
             return True

@@ -91,8 +91,8 @@ class Checked(Protocol):
 
 
 class Guarded:
-    """Memory of `nbytes` bytes, aligned to 64, between two guard zones, and those between fences.
-    Raises MemoryError."""
+    """Memory of `nbytes` bytes, aligned to 64, between two guard zones, and those between guard
+    pages. Raises MemoryError."""
 
     def __init__(self, name: str, nbytes: int) -> None:
         self.name = name

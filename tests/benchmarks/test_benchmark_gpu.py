@@ -36,7 +36,7 @@ def test_cases_are_workloads(bench: ModuleType) -> None:
 
 
 def test_without_a_device_it_has_a_status_of_its_own(bench: ModuleType) -> None:
-    from autosched.runtime.cuda import architecture
+    from autosched.runtime.detect import architecture
 
     try:
         architecture()
@@ -52,7 +52,7 @@ def test_without_a_device_it_has_a_status_of_its_own(bench: ModuleType) -> None:
 
 def test_a_peer_that_cannot_measure_says_why(bench: ModuleType) -> None:
     """With no torch, or one that sees no device."""
-    from autosched.runtime.cuda import architecture
+    from autosched.runtime.detect import architecture
 
     try:
         architecture()

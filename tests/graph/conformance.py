@@ -129,10 +129,13 @@ def table(rows):
     lines = [
         "# ONNX operators",
         "",
-        "The backend tests of the package `onnx` "
-        f"({onnx.__version__}), compiled with default schedules and compared with the results that",
-        "they come with. Every test that does not pass is refused with an error that names the "
-        "operator. Regenerate with",
+        "For those who want to know whether their ONNX model can be imported.",
+        "",
+        f"The table is of the backend tests of the package `onnx` ({onnx.__version__}), compiled "
+        "with default schedules and",
+        "compared with the results that they come with. Every test that does not pass is refused "
+        "with an error",
+        "that names the operator. Regenerate it with",
         "`python tests/graph/conformance.py --docs docs/onnx_operators.md`.",
         "",
         f"In scope (element types that te has, operators of the default domain): {len(scope)} "

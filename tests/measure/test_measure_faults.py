@@ -100,7 +100,7 @@ def test_runner_hit_from_outside_every_time_is_device_lost(
 
 
 def test_job_is_opened_though_processes_are_hit_from_outside(tmp_path: Path) -> None:
-    """Once each: what makes the pacer, times it, and makes the reference."""
+    """Once each: what makes the clock probe, times it, and makes the reference."""
     with make_pool(tmp_path) as pool:
         for child in (pool._builders.children[0], pool._slot.child):
             child.start()

@@ -215,7 +215,7 @@ def test_nvrtc_finds_its_other_half() -> None:
 
 def test_without_a_device() -> None:
     """What is missing is said, by `Target` and by a function that is called."""
-    from autosched.runtime.cuda import architecture
+    from autosched.runtime.detect import architecture
 
     try:
         here = architecture()

@@ -160,7 +160,8 @@ def test_every_route_is_there() -> None:
 def test_several_machines_with_tls(tmp_path: Path) -> None:
     """The lines of the page, on one machine: addresses, ports and copies are this machine's."""
     (block,) = re.findall(r"^```bash\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
-    commands = [line for line in block.splitlines() if not line.startswith("#")]
+    whole = block.replace(" \\\n", "")
+    commands = [line for line in whole.splitlines() if not line.startswith("#")]
     assert len(commands) == 10
     ports = {"8786": str(_free_port()), "8000": str(_free_port())}
     (tmp_path / "worker-certs").mkdir()

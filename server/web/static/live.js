@@ -76,8 +76,8 @@ class Follower {
       this.stream?.close();
       return;
     }
-    const calm = Number(this.main.dataset.live);
-    const wait = this.failures ? Math.min(SLOWEST, SOONEST * 2 ** this.failures) : calm;
+    const interval = Number(this.main.dataset.live);
+    const wait = this.failures ? Math.min(SLOWEST, SOONEST * 2 ** this.failures) : interval;
     this.timer = setTimeout(() => (document.hidden ? this.schedule() : this.refresh()), wait);
   }
 
