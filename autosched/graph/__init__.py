@@ -24,15 +24,13 @@ if TYPE_CHECKING:
     from autosched.graph.builder import function as function
     from autosched.graph.builder import module as module
     from autosched.graph.builder import var as var
+    from autosched.graph.data import DataType as DataType
     from autosched.graph.differentiate import gradient as gradient
     from autosched.graph.errors import ExternalError as ExternalError
     from autosched.graph.errors import Unsupported as Unsupported
     from autosched.graph.evaluator import evaluate as evaluate
     from autosched.graph.external import external_codegen as external_codegen
     from autosched.graph.external_c import CSource as CSource
-    from autosched.graph.data import DataType as DataType
-    from autosched.graph.errors import Unsupported as Unsupported
-    from autosched.graph.evaluator import evaluate as evaluate
     from autosched.graph.inference import check as check
     from autosched.graph.ir import Function as Function
     from autosched.graph.ir import constants as constants
@@ -44,8 +42,8 @@ if TYPE_CHECKING:
     from autosched.graph.passes.partial_eval import specialise as specialise
     from autosched.graph.quantisation import QuantisedModel as QuantisedModel
     from autosched.graph.quantisation import quantise as quantise
-    from autosched.graph.relay_text import from_relay as from_relay
     from autosched.graph.regions import partition as partition
+    from autosched.graph.relay_text import from_relay as from_relay
     from autosched.graph.rewriter import rewrite as rewrite
     from autosched.graph.rewriter import rewrite_pass as rewrite_pass
     from autosched.graph.saved import load as load
