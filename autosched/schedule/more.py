@@ -47,6 +47,9 @@ MORE = frozenset(
 )
 """The methods of this module that a trace may call."""
 
+MOST_FACTORS = 64
+"""Of one loop: no extent of 64 bits has more that are not 1."""
+
 
 def get_output_blocks(sch: Schedule) -> tuple[BlockRV, ...]:
     """The blocks that write arguments of the function, in program order."""
@@ -136,6 +139,8 @@ def sample_perfect_tile(
         raise ScheduleError(f"sample_perfect_tile: the extent is {shown(extent)}, no number")
     given = None if decision is None else _numbers(decision, "sample_perfect_tile: decision")
     count = index_of(n, "sample_perfect_tile: n")
+    if count > MOST_FACTORS:
+        raise ScheduleError(f"sample_perfect_tile: n is {count}; expected at most {MOST_FACTORS}")
     most = index_of(max_innermost_factor, "sample_perfect_tile: max_innermost_factor")
     return [_decided(sch, v) for v in sample.perfect_tile(extent, count, most, sch.random, given)]
 
@@ -171,14 +176,16 @@ def sample_compute_location(
             continue  # not a place for it
         legal.append(n)
     if decision is None:
-        decision = sch.random.choice([-1, *legal])
-    if decision not in (-1, *legal):
+        chosen: int | None = sch.random.choice([-1, *legal])
+    else:
+        chosen = as_int(decision)
+    if chosen is None or chosen not in (-1, *legal):
         raise ScheduleError(
             f"sample_compute_location: decision {shown(decision)} is none of {[-1, *legal]}"
         )
-    if decision == -1:
+    if chosen == -1:
         return None
-    return sch.get_loops(sch.get_block(consumers[0]))[decision]
+    return sch.get_loops(sch.get_block(consumers[0]))[chosen]
 
 
 def _decided(sch: Schedule, value: int) -> Decision:

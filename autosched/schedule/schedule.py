@@ -10,7 +10,7 @@ import numpy as np
 
 from autosched.checks import instance, mapping, number, shown
 from autosched.errors import NotBatchable, ScheduleError
-from autosched.integers import as_int, plain
+from autosched.integers import as_int, integer, plain
 from autosched.schedule import annotate as _annotate
 from autosched.schedule import (
     axes,
@@ -152,7 +152,9 @@ class Schedule:
         self.decisions: dict[str, Int] = mapping(
             "the decisions of a Schedule", decisions, expected, ScheduleError
         )
-        self.random = Random(seed)
+        self.random = Random(
+            None if seed is None else integer("the seed of a Schedule", seed, 0, ScheduleError)
+        )
         """What makes the choices of `sample_perfect_tile` and its like."""
         self._steps: list[Step] = []
         self._things: dict[RV, str | Var] = {}

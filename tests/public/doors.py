@@ -356,6 +356,23 @@ _schedule_door(
         [],
     ),
 )
+_schedule_door("get_output_blocks", lambda s, b, c: (s.get_output_blocks,))
+_schedule_door("add_unit_loop", lambda s, b, c: (s.add_unit_loop, b))
+_schedule_door("reorder_block_iter_var", lambda s, b, c: (s.reorder_block_iter_var, b, [1, 0]))
+_schedule_door("loop_partition", lambda s, b, c: (s.loop_partition, s.get_loops(b)[0], [2, None]))
+_schedule_door("decompose_padding", lambda s, b, c: (s.decompose_padding, b, s.get_loops(b)[0]))
+_schedule_door("pad_einsum", lambda s, b, c: (s.pad_einsum, b, [2, 4]))
+_schedule_door("merge", lambda s, b, c: (s.merge, s.get_loops(b)[0], s.get_loops(c)[0]))
+_schedule_door("reindex", lambda s, b, c: (s.reindex, b, ("read", 0)))
+_schedule_door(
+    "transform_block_layout",
+    lambda s, b, c: (s.transform_block_layout, b, lambda i, j: (j, i)),
+)
+_schedule_door(
+    "sample_perfect_tile", lambda s, b, c: (s.sample_perfect_tile, s.get_loops(b)[1], 2, 16)
+)
+_schedule_door("sample_categorical", lambda s, b, c: (s.sample_categorical, [1, 2], [0.5, 0.5], 0))
+_schedule_door("sample_compute_location", lambda s, b, c: (s.sample_compute_location, b, -1))
 _schedule_door("pad_axis", lambda s, b, c: (s.pad_axis, s.get_loops(c)[1], 4))
 _schedule_door("rfactor", lambda s, b, c: (s.rfactor, s.get_loops(c)[1], 0))
 _schedule_door("decompose_reduction", lambda s, b, c: (s.decompose_reduction, c, s.get_loops(c)[1]))
