@@ -65,7 +65,7 @@ def test_random_schedules(
     compare(program, trace, sizes, seed)
 
 
-MANY = Budget(240)
+MANY = Budget(150)
 
 
 @pytest.mark.long

@@ -50,7 +50,7 @@ def test_random_schedules(program, size, trace):
     check(program(*size), trace)
 
 
-BUDGET = Budget(120)
+BUDGET = Budget(80)
 
 
 @pytest.mark.long

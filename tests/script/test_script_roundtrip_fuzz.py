@@ -60,7 +60,7 @@ def test_random_tiled_programs(program: list[int], trace: list[list[int]]) -> No
     check_large(program, trace)
 
 
-SMALL, LARGE = Budget(120), Budget(120)
+SMALL, LARGE = Budget(80), Budget(80)
 
 
 @pytest.mark.long

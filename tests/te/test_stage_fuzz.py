@@ -28,7 +28,7 @@ QUICK = settings(
     suppress_health_check=[HealthCheck.too_slow],
 )
 LONG = settings(QUICK, max_examples=4000)
-BUDGET = Budget(150)
+BUDGET = Budget(100)
 
 
 @pytest.fixture(autouse=True, scope="module")
