@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping, Sequence
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -31,7 +32,7 @@ from autosched.graph.ir import (
     type_of,
 )
 from autosched.graph.ops.registry import named
-from autosched.graph.types import ANY, FuncType, TensorType, TupleType, Type
+from autosched.graph.types import ANY, FuncType, TensorType, TupleType, Type, joined
 from autosched.script.limits import Budget
 from autosched.script.source import Place, Source
 from autosched.tir import dtypes
@@ -402,7 +403,7 @@ def _fits(a: Atom | None, t: Type) -> bool:
 def _joined(branches: Sequence[Body]) -> list[Type]:
     """Types of what is of one of several bodies."""
     rows = [[type_of(a) for a in b.results] for b in branches]
-    return [row[0] if all(t == row[0] for t in row) else ANY for row in zip(*rows, strict=True)]
+    return [reduce(joined, row) for row in zip(*rows, strict=True)]
 
 
 def _dotted(e: ast.expr) -> str:
