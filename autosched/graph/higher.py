@@ -8,13 +8,26 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from autosched.graph.errors import Unsupported
+
 Array = npt.NDArray[Any]
 
 
+Parts = Sequence[tuple[Sequence[int] | None, str]]
+"""Shape and dtype of what is scanned in each turn."""
+
+
 def loop(
-    count: Array | None, condition: Array | None, body: Callable[..., Any], *states: Any
+    count: Array | None,
+    condition: Array | None,
+    body: Callable[..., Any],
+    *states: Any,
+    parts: Parts = (),
 ) -> list[Array]:
-    """ONNX's Loop: `body(number, condition, states…)` gives (condition, states…, scanned…)."""
+    """ONNX's Loop: `body(number, condition, states…)` gives (condition, states…, scanned…).
+
+    `parts` is what the scanned results of no turn are made of. Raises Unsupported where there is no
+    turn and one's shape is not known."""
     limit = None if count is None else int(np.asarray(count).reshape(-1)[0])
     go = True if condition is None else bool(np.any(condition))
     if go and hasattr(body, "loop"):
@@ -28,10 +41,21 @@ def loop(
         go, now = bool(np.any(made[0])), list(made[1 : 1 + len(states)])
         rest = made[1 + len(states) :]
         scanned = scanned or [[] for _ in rest]
-        for parts, part in zip(scanned, rest, strict=True):
-            parts.append(np.array(part))
+        for into, part in zip(scanned, rest, strict=True):
+            into.append(np.array(part))
         n += 1
-    return [*map(np.asarray, now), *(np.stack(parts) for parts in scanned)]
+    if n == 0:
+        return [*map(np.asarray, now), *(_nothing("Loop", p) for p in parts)]
+    return [*map(np.asarray, now), *map(np.stack, scanned)]
+
+
+def _nothing(name: str, part: tuple[Sequence[int] | None, str], axis: int = 0) -> Array:
+    shape, dtype = part
+    if shape is None:
+        raise Unsupported(f"{name} has no turn, and the shape of what it would scan is not known")
+    out = list(shape)
+    out.insert(axis if axis >= 0 else axis + len(out) + 1, 0)
+    return np.empty(out, dtype)
 
 
 def scan(
@@ -41,8 +65,10 @@ def scan(
     scan_input_directions: Sequence[int] = (),
     scan_output_axes: Sequence[int] = (),
     scan_output_directions: Sequence[int] = (),
+    parts: Parts = (),
 ) -> list[Array]:
-    """ONNX's Scan: the body takes the states and a slice of each scanned input."""
+    """ONNX's Scan: the body takes the states and a slice of each scanned input. `parts` as of
+    `loop`."""
     body, *values = args
     states, inputs = (
         values[: len(values) - num_scan_inputs],
@@ -54,9 +80,12 @@ def scan(
     steps = inputs[0].shape[axes[0]]
     scanned: list[list[Array]] = []
     now = list(states)
+    if steps == 0:
+        ends = list(scan_output_axes) or [0] * len(parts)
+        return [*now, *(_nothing("Scan", p, a) for p, a in zip(parts, ends, strict=True))]
     for n in range(steps):
-        parts = [np.array(x.take(n, axis=a)) for x, a in zip(inputs, axes, strict=True)]
-        made = body(*now, *parts)
+        pieces = [np.array(x.take(n, axis=a)) for x, a in zip(inputs, axes, strict=True)]
+        made = body(*now, *pieces)
         now, rest = list(made[: len(states)]), made[len(states) :]
         scanned = scanned or [[] for _ in rest]
         for into, part in zip(scanned, rest, strict=True):
@@ -64,8 +93,8 @@ def scan(
     out_axes = list(scan_output_axes) or [0] * len(scanned)
     out_back = list(scan_output_directions) or [0] * len(scanned)
     whole = [
-        np.stack(parts[::-1] if d else parts, axis=a)
-        for parts, a, d in zip(scanned, out_axes, out_back, strict=True)
+        np.stack(x[::-1] if d else x, axis=a)
+        for x, a, d in zip(scanned, out_axes, out_back, strict=True)
     ]
     return [*now, *whole]
 

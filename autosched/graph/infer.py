@@ -115,11 +115,24 @@ def inference(call: Call, outputs: int) -> Inference:
         n < len(call.args) and call.args[n] is not None for n in op.static
     )
     if op.is_host or dynamic or unknown:
-        found = None if dynamic or not op.is_host else _host_types(op, call)
+        stated = _stated(call) if dynamic else None
+        found = stated if dynamic or not op.is_host else _host_types(op, call)
         given = found if found is not None and len(found) >= outputs else (ANY,) * outputs
         return Inference(given[:outputs], "host", frozenset(range(len(types))))
     literals = tuple(_literal(a) for a in call.args)
     return _infer(call.callee, tuple(types), literals, call.attrs, outputs)
+
+
+def _stated(call: Call) -> tuple[TensorType, ...] | None:
+    """The type of the result of a Reshape that says all of it: where the input has another number
+    of elements, running it is an error."""
+    shape = call.attr("shape")
+    t = call.args[0].type if call.args and isinstance(call.args[0], Var) else None
+    if call.callee != "Reshape" or not isinstance(t, TensorType) or not t.dtype:
+        return None
+    if not isinstance(shape, tuple) or not all(isinstance(n, int) and n > 0 for n in shape):
+        return None
+    return (TensorType(shape, t.dtype),)
 
 
 def _host_types(op: Operator, call: Call) -> tuple[TensorType, ...] | None:
@@ -134,7 +147,7 @@ def _host_types(op: Operator, call: Call) -> tuple[TensorType, ...] | None:
             return None
         value = a.array if isinstance(a, Const) else None
         known.append(Known(tuple(map(int, t.known)), t.dtype, value))
-    if op.result is None or not known:
+    if op.result is None:
         return None
     try:
         found = op.result(*known, **dict(call.attrs))

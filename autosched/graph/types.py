@@ -122,6 +122,16 @@ ANY = TensorType(None, "")
 """A tensor of which nothing is known before it is there."""
 
 
+def joined(a: Type, b: Type) -> Type:
+    """The type of what is of one of two types: tensors of one dtype keep that."""
+    if a == b:
+        return a
+    tensors = isinstance(a, TensorType) and isinstance(b, TensorType)
+    if tensors and a.dtype == b.dtype and a.dtype:  # type: ignore[union-attr]
+        return TensorType(None, a.dtype)  # type: ignore[union-attr]
+    return ANY
+
+
 def tuple_text(values: tuple[Any, ...]) -> str:
     """A tuple as Python writes it."""
     inside = ", ".join(map(str, values))

@@ -139,7 +139,7 @@ def broken(name):
         ("attribute", r"node 'first' \(Relu\): Relu has no attribute alpha"),
         ("shape", r"node 'first' \(MatMul\).*do not go together"),
         ("nodes", "more than 40 nodes"),
-        ("depth", "nest more than 16 deep"),
+        ("depth", "nest more than 28 deep"),
         ("negative", r"initializer 'w' has the shape \(-2, 3\)"),
         ("short", "initializer 'w' cannot be read"),
         ("huge", "at most"),

@@ -28,7 +28,7 @@ class Bounds:
 
     bytes: int = 1 << 31
     nodes: int = 100_000
-    depth: int = 16
+    depth: int = 28
     elements: int = 1 << 32
     rank: int = 32
 

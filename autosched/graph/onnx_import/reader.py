@@ -104,7 +104,8 @@ class Reader:
         try:
             results = self.results(node, args, [*outputs] or [""], scope, depth)
         except Unsupported as e:
-            raise Unsupported(f"{where}: {e}" if not str(e).startswith("node ") else str(e)) from e
+            said = f"{where}: {e}" if not str(e).startswith("node ") else str(e)
+            raise type(e)(said) from e
         except AutoschedError as e:
             raise Unsupported(f"{where}: {e}") from e
         except MALFORMED as e:

@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     import onnx
 
 
+class Unfit(Unsupported):
+    """A call of an operator that there is, on arguments that it does not take."""
+
+
 @dataclass
 class Scope:
     """Names of one graph: what they stand for, and where those around it are looked up. `absent`
@@ -65,8 +69,11 @@ class Scope:
         while given and given[-1] is None:
             given.pop()
         call, _ = make_call(name, given, attrs)
-        done = folded(call, len(names))
-        return self.bind(call, names) if done is None else done
+        try:
+            done = folded(call, len(names))
+            return self.bind(call, names) if done is None else done
+        except Unsupported as e:
+            raise Unfit(str(e)) from e
 
     def bind(self, call: Call, names: Sequence[str]) -> Sequence[Atom]:
         """The results of a call of an operator, bound to variables of these names."""

@@ -1,4 +1,4 @@
-"""Nodes with graphs inside: If, Loop and Scan."""
+"""Nodes with graphs inside: If; Loop and Scan are in `loops`."""
 
 from __future__ import annotations
 
@@ -6,16 +6,15 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from autosched.graph.errors import Unsupported
-from autosched.graph.ir import Atom, Binding, Body, Call, Const, Function, If, Var, type_of
-from autosched.graph.onnx_import.scope import Scope, identifier, operator_name
-from autosched.graph.types import ANY, TensorType, Type
+from autosched.graph.ir import Atom, Binding, Body, Call, Const, If, Var, type_of
+from autosched.graph.onnx_import.loops import Args, repeated
+from autosched.graph.onnx_import.scope import Scope, Unfit, identifier
+from autosched.graph.types import TensorType, joined
 
 if TYPE_CHECKING:
     import onnx
 
     from autosched.graph.onnx_import.reader import Reader
-
-Args = Sequence["Atom | None"]
 
 
 def branch(
@@ -37,16 +36,13 @@ def branch(
         results = reader.body(taken, inner, depth + 1)
         scope.bindings += inner.bindings
         return results
-    both = []
+    both: list[Body | Unfit] = []
     for key in ("then_branch", "else_branch"):
-        inner = reader.inner(graphs[key], scope)
-        results = reader.body(graphs[key], inner, depth + 1)
-        if len(results) != len(names):
-            raise Unsupported(
-                f"attribute {key} has {len(results)} results; the node has {len(names)}"
-            )
-        both.append(Body(tuple(inner.bindings), results))
-    then, other = both
+        try:
+            both.append(_branch(reader, key, graphs[key], names, scope, depth))
+        except Unfit as e:
+            both.append(e)
+    then, other = (_refused(x, both[1 - n]) for n, x in enumerate(both))
     variables = tuple(
         Var(identifier(name), joined(type_of(a), type_of(b)))
         for name, a, b in zip(names, then.results, other.results, strict=True)
@@ -55,77 +51,39 @@ def branch(
     return variables
 
 
-def repeated(
+def _branch(
     reader: Reader,
-    node: onnx.NodeProto,
-    args: Args,
+    key: str,
+    graph: onnx.GraphProto,
     names: Sequence[str],
     scope: Scope,
     depth: int,
-) -> Sequence[Atom]:
-    """Loop and Scan: a closure, and the operator that calls it over and over."""
-    name = operator_name(node)
-    graph = next((a.g for a in node.attribute if a.name == "body"), None)
-    if graph is None:
-        raise Unsupported("the attribute body is missing")
-    attrs = {a.name: reader.tensors.attribute(a) for a in node.attribute if a.name != "body"}
-    if name == "Loop":
-        count, go = TensorType((), "int64"), TensorType((), "bool")
-        types: list[Type] = [count, go, *map(_present, args[2:])]
-    else:
-        if scope.opsets.get("", 1) < 9:
-            raise Unsupported("the Scan of opset 8 is not supported; export with opset 9 or newer")
-        states = len(args) - int(attrs["num_scan_inputs"])
-        axes = attrs.get("scan_input_axes") or [0] * (len(args) - states)
-        slices = (_slice(_present(a), x) for a, x in zip(args[states:], axes, strict=True))
-        types = [*map(_present, args[:states]), *slices]
-    if len(graph.input) != len(types):
-        raise Unsupported(f"its body has {len(graph.input)} inputs; expected {len(types)}")
-    skip = 2 if name == "Loop" else 0
-    while True:
-        inner = reader.inner(graph, scope)
-        params = []
-        for info, t in zip(graph.input, types, strict=True):
-            v = Var(identifier(info.name), t)
-            inner.define(info.name, v, "an input of its body")
-            params.append(v)
-        results = reader.body(graph, inner, depth + 1)
-        # A state whose type changes from turn to turn has none that is known.
-        states = len(args) - 2 if name == "Loop" else len(args) - int(attrs["num_scan_inputs"])
-        after = results[1 if name == "Loop" else 0 :][:states]
-        changed = [
-            n for n, a in enumerate(after, skip) if types[n] != ANY and type_of(a) != types[n]
-        ]
-        if not changed:
-            break
-        for n in changed:
-            types[n] = ANY
-    closure = Function(identifier(graph.name or "body"), tuple(params),
-                       Body(tuple(inner.bindings), results))  # fmt: skip
-    f = Var(closure.name, closure.type)
-    scope.bindings.append(Binding((f,), closure))
-    before = [*args[:2], None, None][:2] if name == "Loop" else []
-    given = (*before, f, *(args[2:] if name == "Loop" else args))
-    return scope.bind(Call(name, given, tuple(sorted(attrs.items()))), names)
+) -> Body:
+    inner = reader.inner(graph, scope)
+    results = reader.body(graph, inner, depth + 1)
+    if len(results) != len(names):
+        raise Unsupported(f"attribute {key} has {len(results)} results; the node has {len(names)}")
+    return Body(tuple(inner.bindings), results)
+
+
+def _refused(branch: Body | Unfit, other: Body | Unfit) -> Body:
+    """A branch; one that does not fit the sizes that the inputs have, as one for another sampling
+    rate, is refused when it is taken, if the other one does."""
+    if isinstance(branch, Body):
+        return branch
+    if isinstance(other, Unfit):
+        raise branch
+    types = [type_of(a) for a in other.results]
+    tensors = [t for t in types if isinstance(t, TensorType)]
+    if len(tensors) != len(types):
+        raise branch
+    given = tuple((t.shape, t.dtype) for t in tensors)
+    results = tuple(Var("refused", t) for t in tensors)
+    call = Call("Refused", (), (("message", str(branch)), ("results", given)))
+    return Body((Binding(results, call),), results)
 
 
 READ: dict[str, Callable[..., Sequence[Atom]]] = {
     "If": branch, "Loop": repeated, "Scan": repeated
 }  # fmt: skip
 """Operators with graphs inside."""
-
-
-def _present(a: Atom | None) -> Type:
-    return ANY if a is None else type_of(a)
-
-
-def _slice(t: Type, axis: int) -> Type:
-    if not isinstance(t, TensorType) or t.shape is None:
-        return ANY
-    at = axis % max(len(t.shape), 1)
-    return TensorType(t.shape[:at] + t.shape[at + 1 :], t.dtype)
-
-
-def joined(a: Type, b: Type) -> Type:
-    """The type of what is of one of two types."""
-    return a if a == b else ANY

@@ -13,6 +13,7 @@ from autosched.graph.ops import pool as pool
 from autosched.graph.ops import quantised as quantised
 from autosched.graph.ops import recurrent as recurrent
 from autosched.graph.ops import reduce as reduce
+from autosched.graph.ops import refused as refused
 from autosched.graph.ops import resize as resize
 from autosched.graph.ops import sampling as sampling
 from autosched.graph.ops import views as views
