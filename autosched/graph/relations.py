@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any, Protocol
 
 from autosched.errors import AutoschedError
@@ -17,12 +18,12 @@ from autosched.graph.ir import Atom, Binding, Call, Const, Var
 from autosched.graph.notes import Notes
 from autosched.graph.ops.registry import python_name
 from autosched.graph.types import (
-    ANY,
     Hole,
     TensorType,
     TupleType,
     Type,
     TypeVar,
+    joined,
     leaves,
     substituted,
 )
@@ -145,7 +146,7 @@ class Applies:
 @dataclass
 class Joins:
     """A result is of the type that all branches give it. Tensors that differ in their shapes alone
-    are one whose shape depends on data."""
+    are one of that dtype whose shape depends on data."""
 
     binding: Binding
     number: int
@@ -168,7 +169,7 @@ class Joins:
         if len(tensors) == len(known):
             dtypes = {t.dtype for t in tensors} - {""}
             if len(dtypes) == 1 and any(t != first for t in tensors):
-                self._unify(c, ANY, self.result, 0)
+                self._unify(c, reduce(joined, known), self.result, 0)
                 return True
         for n, t in enumerate(known):
             self._unify(c, t, first, n)

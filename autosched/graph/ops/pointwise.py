@@ -9,6 +9,7 @@ from math import inf, pi
 from typing import Any
 
 from autosched import te
+from autosched.errors import TensorExprError
 from autosched.graph.ops.registry import Operator, add, operator
 from autosched.graph.ops.tensors import TensorLike, broadcast, broadcast_shape, stage
 from autosched.tir import dtypes
@@ -167,6 +168,15 @@ def pointwise(name: str, function: Callable[..., Any], *tensors: TensorLike) -> 
     return stage(shape, lambda *at: function(*(read(*at) for read in reads)), name)
 
 
+def _check_dtypes(name: str, tensors: Sequence[TensorLike]) -> None:
+    """Operands of an operator have one dtype: ONNX converts nothing, though `te` would."""
+    found = list(dict.fromkeys(t.dtype for t in tensors))
+    if len(found) > 1:
+        raise TensorExprError(
+            f"{name} takes operands of one dtype; found {' and '.join(found)}; Cast one of them"
+        )
+
+
 def _unary(name: str, function: Callable[[Any], Any]) -> None:
     def compute(x: TensorLike) -> Any:
         return pointwise(name.lower(), function, x)
@@ -176,6 +186,8 @@ def _unary(name: str, function: Callable[[Any], Any]) -> None:
 
 def _binary(name: str, function: Callable[[Any, Any], Any]) -> None:
     def compute(a: TensorLike, b: TensorLike) -> Any:
+        if name != "Pow":
+            _check_dtypes(name, (a, b))
         return pointwise(name.lower(), function, a, b)
 
     add(Operator(name, compute))
@@ -189,6 +201,7 @@ def _variadic(name: str, function: Callable[[Any, Any], Any]) -> None:
                 total = function(total, e)
             return total / len(tensors) if name == "Mean" else total
 
+        _check_dtypes(name, tensors)
         return pointwise(name.lower(), element, *tensors)
 
     add(Operator(name, compute))
@@ -237,12 +250,15 @@ def clip(
             e = te.max(e, below)
         return e if above is None else te.min(e, above)
 
-    return pointwise("clip", element, x, *(t for t in (low, high) if t is not None))
+    bounds = [t for t in (low, high) if t is not None]
+    _check_dtypes("Clip", (x, *bounds))
+    return pointwise("clip", element, x, *bounds)
 
 
 @operator("Where")
 def where(condition: TensorLike, x: TensorLike, y: TensorLike) -> Any:
     """x where the condition holds, else y."""
+    _check_dtypes("Where", (x, y))
     return pointwise("where", te.select, condition, x, y)
 
 
@@ -263,6 +279,7 @@ def mod(a: TensorLike, b: TensorLike, *, fmod: int = 0) -> Any:
         rest = te.floormod(te.abs(x), te.abs(y))
         return te.select(x < 0, -rest, rest)
 
+    _check_dtypes("Mod", (a, b))
     return pointwise("mod", element, a, b)
 
 
