@@ -227,7 +227,7 @@ def test_all_operations_compile_for_aarch64(dtype: str) -> None:
     """Every operation and cast of one dtype, in scalars and vectors."""
     a = te.placeholder((2, 21), name="a", dtype=dtype)
     outs = []
-    for op, kind in CASES:
+    for op, kind in (case.values for case in CASES):
         if kind == dtype:
             arity = ex.OPS[op].arity
             outs.append(

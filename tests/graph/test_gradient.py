@@ -65,6 +65,9 @@ CASES = {
     "MatMul": [([(2, 3), (3, 4)], {}, 1), ([(2, 2, 3), (3, 4)], {}, 1), ([(3,), (3, 4)], {}, 1)],
     "Gemm": [([(3, 2), (4, 3), (4,)], {"transA": 1, "transB": 1, "alpha": 0.5, "beta": 2.0}, 1)],
     "Einsum": [([(2, 3), (3, 4)], {"equation": "ij,jk->ki"}, 1)],
+    "autosched.MatMulPacked4": [
+        ([(2, 7), np.arange(12, dtype="uint8").reshape(2, 2, 3) * 21, (2, 3)], {}, 1)
+    ],
     "Concat": [([(2, 3), (2, 2)], {"axis": 1}, 1)],
     "Split": [([(2, 6)], {"axis": 1}, 2)],
     "Slice": [([(4, 7), ints(1), ints(6), ints(1), ints(2)], {}, 1)],
@@ -118,6 +121,7 @@ DISCRETE = {
     # Integers or conditions on one side: nothing is passed back.
     "And", "ArgMax", "ArgMin", "ConstantOfShape", "ConvInteger", "DequantizeLinear", "Equal",
     "EyeLike", "Greater", "GreaterOrEqual", "IsInf", "IsNaN", "Less", "LessOrEqual",
+    "autosched.ConvSums", "autosched.MatMulSums",
     "MatMulInteger", "Not", "OneHot", "Or", "QLinearConv", "QLinearMatMul", "QuantizeLinear",
     "Range", "Shape", "Size", "Xor",
 }  # fmt: skip

@@ -56,7 +56,10 @@ def test_what_is_not_read_is_shown():
         ("def @main(%x: Tensor[(?, 2), int32]) { %x }", r"the size \? is no number"),
         ("def @main(%x: vector) { %x }", "no type is named vector"),
         ("def @main(%x: int32) { %x ", "expected }"),
-        ("def @main(%x: int32) { %x + 1f }", "different dtypes"),
+        (
+            "def @main(%x: int32) { %x + 1f }",
+            "Add takes operands of one dtype",
+        ),
         ("def @main(%x: Tensor[(2), int32]) { reshape(%x, order=1) }", "the attribute order"),
         ("main", "expected `def @name"),
         ("  ", "no function"),

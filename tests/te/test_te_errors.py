@@ -186,7 +186,7 @@ MISUSES: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: te.placeholder((te.max(te.var("n"), 4),), name="P"),
         "dimension 0 of placeholder P is the expression T.max(n, 4); expected an int, or sums",
     ),
-    "size of another dtype": (lambda: te.var("n", "int32"), "a symbolic size is int64"),
+    "size of another dtype": (lambda: te.var("n", "int16"), "a symbolic size is int64 or int32"),
     "shape of no kind": (lambda: te.placeholder("4", name="P"), "shape of placeholder P is '4'"),
     "dtype": (
         lambda: te.placeholder((4,), name="P", dtype="complex64"),

@@ -90,7 +90,7 @@ def test_args_do_not_go_with_a_prim_func() -> None:
 
 
 BAD_OPTIONS: list[tuple[dict[str, Any], str]] = [
-    ({"num_measure_trials": 0}, "num_measure_trials is 0; expected an integer of at least 1"),
+    ({"num_measure_trials": -1}, "num_measure_trials is -1; expected an integer of at least 0"),
     ({"num_measure_trials": 1.5}, "num_measure_trials is 1.5"),
     ({"num_measure_trials": True}, "num_measure_trials is True"),
     ({"early_stopping": -1}, "early_stopping is -1"),

@@ -274,7 +274,7 @@ class _Evaluator:
             loops = any(a is callee.own for x in f.body.bindings for a in reads(x.value))
         elif isinstance(callee, Global) and callee.name not in self.constructors:
             found = self.module.graphs.get(callee.name)
-            if not isinstance(found, Function) or found.is_primitive or found.attr("compiler"):
+            if not isinstance(found, Function) or found.is_primitive or found.is_external:
                 return None
             f, key = found, id(found.body)
             if callee.name not in self.loops:
@@ -419,7 +419,9 @@ def control(module: IRModule, f: Function) -> str:
                 return {TupleExpr: "a tuple", Item: "a part of a tuple", Match: "a match"}[type(v)]
             if isinstance(v, Call) and not isinstance(v.callee, str):
                 callee = module.graphs.get(v.callee.name)
-                kernel = isinstance(callee, Function) and callee.is_primitive
+                kernel = isinstance(callee, Function) and (
+                    callee.is_primitive or callee.is_external
+                )
                 if not (kernel and isinstance(v.callee, Global)):
                     return f"a call of {v.callee.name}"
             work += bodies(v)
