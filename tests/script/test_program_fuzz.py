@@ -31,7 +31,7 @@ def check(tally: Tally) -> None:
 
 
 def test_random_programs() -> None:
-    check(fuzz(0, 400, Shares(scheduled=4)))
+    check(fuzz(0, 200, Shares(scheduled=4)))
 
 
 @pytest.mark.long

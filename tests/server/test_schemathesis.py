@@ -90,8 +90,8 @@ def answered(client: httpx.Client) -> Counter[str]:
 
 
 def test_some_hundred_requests(tmp_path: Path) -> None:
-    found = run(tmp_path, "--phases", "examples,fuzzing", "--max-examples", "6")
-    assert found.total() >= 300
+    found = run(tmp_path, "--phases", "examples,fuzzing", "--max-examples", "4")
+    assert found.total() >= 200
     assert found["5xx"] == 0
     assert found["2xx"] >= 50
     assert found["4xx"] >= 50
