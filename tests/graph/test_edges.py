@@ -7,6 +7,7 @@ import pytest
 from graph_models import node_model
 
 from autosched import graph
+from autosched.graph import op as graph_op
 from autosched.graph.ops import host
 
 INF, NAN = np.inf, np.nan
@@ -131,3 +132,18 @@ def test_suppression_keeps_what_one_box_at_a_time_keeps(rng):
         given = [np.array([limit]), np.array([0.25], "f4"), np.array([0.1], "f4")]
         (found,) = run("NonMaxSuppression", [boxes, scores, *given])
         np.testing.assert_array_equal(found, want)
+
+
+@pytest.mark.parametrize(("batch", "length", "bias"), [(2, 5, True), (3, 7, True), (2, 5, False)])
+def test_a_product_of_reshaped_rows_whose_tiles_do_not_divide(batch, length, bias):
+    """Rows read through a reshape are two axes, whose tiles overlap in the result."""
+    rng = np.random.default_rng(0)
+    weights, b = rng.standard_normal((7, 9)).astype("f4"), rng.standard_normal(9).astype("f4")
+    x = graph.var("x", (batch, length, 7))
+    rows = graph_op.reshape(x, shape=(batch * length, 7))
+    given = (graph.const(weights), *([graph.const(b)] if bias else []))
+    y = graph_op.relu(graph_op.gemm(rows, *given))
+    model = graph.build(graph.module(main=graph.function([x], y)))
+    a = rng.standard_normal((batch, length, 7)).astype("f4")
+    want = np.maximum(a.reshape(-1, 7) @ weights + (b if bias else 0), 0)
+    np.testing.assert_allclose(model(a)[0], want, rtol=1e-5, atol=1e-5)

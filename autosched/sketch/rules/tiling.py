@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from itertools import product
 from math import prod
 
+from autosched.errors import ScheduleError
 from autosched.layout_rewrite import LayoutRewriteOption, option_of
 from autosched.schedule import BlockRV, Decision, LoopRV, Schedule
 from autosched.sketch.analysis import BlockInfo, axis_dim, elementwise_consumer, used_axes
@@ -123,22 +124,28 @@ class MultiLevelTiling:
         levels = split_levels(schedule, block, info, specs, state.target)
         # Loops get their kinds last: a primitive that finds kinds checks all of them again.
         vector_loops = [levels.vector_loop]
+        form = "" if copy is None else ".cache" if cached else ".fused"
         if copy is not None:
-            vector_loops.append(place_consumer(schedule, copy, levels.inner_spatial, levels.width))
-            handled.append(schedule.get(copy).name)
-        choices = [
-            f"{info.name}.cache" if cached else f"{info.name}.fused" if consumer else f"{info.name}"
-        ]
+            try:
+                own = place_consumer(schedule, copy, levels.inner_spatial, levels.width)
+            except ScheduleError:
+                # Rows that are read through a reshape are two axes, whose tiles may overlap in the
+                # result; then the consumer is a nest of its own, for the rules that follow.
+                form = ".apart"
+            else:
+                vector_loops.append(own)
+                handled.append(schedule.get(copy).name)
+        choices = [f"{info.name}{form}"]
         packed: list[BlockRV] = []
         for operand, mode in packing.items():
             if mode != "none":
                 packed.append(pack(schedule, block, operand))
                 choices.append(f"{operand.buffer}.{mode}")
         for panel, mode in zip(packed, [m for m in packing.values() if m != "none"], strict=True):
-            own = place_panel(schedule, panel, mode, levels.parallel[-1])
-            vector_loops.append(own[-1])
+            loops = place_panel(schedule, panel, mode, levels.parallel[-1])
+            vector_loops.append(loops[-1])
             levels.parallel_roots.extend(
-                own[: max(len(own) - PACK_PARALLEL_TAIL, 1)] if mode == "root" else []
+                loops[: max(len(loops) - PACK_PARALLEL_TAIL, 1)] if mode == "root" else []
             )
             handled.append(schedule.get(panel).name)
         for loop in (*levels.parallel, *levels.parallel_roots):
