@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from graph_models import info, model, reference, residual_net
 from onnx import helper
-from test_integers import operators
+from test_graph_integers import operators
 
 from autosched import graph
 from autosched.errors import ArgumentError
