@@ -77,7 +77,8 @@ DTYPES = [d if d in QUICK else pytest.param(d, marks=pytest.mark.long) for d in 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_operations(dtype: str) -> None:
-    ops = [op for op in OPS if defined(op, dtype)]
+    # Of float16 GPUs have no nextafter; it is refused by name.
+    ops = [op for op in OPS if defined(op, dtype) and (op, dtype) != ("nextafter", "float16")]
     a, b = (
         np.array(x, dtype) for x in zip(*itertools.product(values(dtype), repeat=2), strict=True)
     )
