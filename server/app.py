@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from fastapi import FastAPI
 
 from autosched.version import __version__
-from records.tokens import Tokens
+from records.operations.tokens import Tokens
 from server import openapi, problems
 from server.auth import Authenticator
 from server.compression import Compression

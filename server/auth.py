@@ -18,8 +18,8 @@ from starlette.datastructures import Headers
 from starlette.requests import cookie_parser
 
 from records import Job, RecordError
-from records.submissions import NO_TOKEN, Spender
-from records.tokens import ADMIN, READ, SUBMIT, Token, Tokens
+from records.operations.tokens import ADMIN, READ, SUBMIT, Token, Tokens
+from records.queue.submissions import NO_TOKEN, Spender
 from server.problems import ProblemError, refused
 from server.security import SAFE_METHODS
 

@@ -3,7 +3,7 @@
 It works as that of one job does (`server.runner`), with these differences. When one of its jobs is
 cancelled or paused, or its lease is lost, the process leaves all of them: each goes where its state
 says, and those that are queued are claimed together again and go on where they were. What is left
-of the budget is parted anew after each round (`records.batches.share`).
+of the budget is parted anew after each round (`records.queue.batches.share`).
 """
 
 from __future__ import annotations
@@ -23,17 +23,9 @@ from autosched.tuning.pools import PoolAddress, pool_from
 from autosched.tuning.stored import stored_task
 from autosched.tuning.transfer import Transfer
 from measure.local.build import LocalBuilder
-from records import (
-    Job,
-    LeaseLost,
-    Measurement,
-    Record,
-    StoreUnavailable,
-    Workload,
-    batches,
-    model_tasks,
-)
-from records.leases import JobQueue
+from records import Job, LeaseLost, Measurement, Record, StoreUnavailable, Workload
+from records.queue import batches, model_tasks
+from records.queue.leases import JobQueue
 from records.store import Store
 from records.types import LOCAL, PREPARING
 from server import bounds

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from autosched.machine import copy_bandwidth, fma_peak
 from autosched.tir import dtypes
 from measure.local.lock import SlotLock
-from records import roofline
-from records.roofline import DeviceLimits, Traffic
+from records.operations import roofline
+from records.operations.roofline import DeviceLimits, Traffic
 
 if TYPE_CHECKING:
     from autosched.target import Target

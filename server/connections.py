@@ -24,7 +24,7 @@ from server.listening import Door, Place, Visit, most_connections
 from server.problems import KINDS, MEDIA_TYPE, retry_after
 from server.settings import Settings
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("server.connections")
 
 MOST_AHEAD = 100
 """Requests of one connection that may wait for the answers to those before them: one read from the

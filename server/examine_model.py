@@ -27,8 +27,8 @@ MOST_CALLS = 1e12
 
 def answer(question: dict[str, Any], limits: WorkloadLimits) -> dict[str, Any]:
     """The tasks of `{"skeleton", "target"}`, most time first: for each the workload and its parts
-    (`records.model_tasks.Part`); the target in full, and the seconds that the kernels are taken to
-    need which are not tuned. Raises AutoschedError, TooLarge beyond limits."""
+    (`records.queue.model_tasks.Part`); the target in full, and the seconds that the kernels are
+    taken to need which are not tuned. Raises AutoschedError, TooLarge beyond limits."""
     try:
         data = base64.b64decode(question["skeleton"], validate=True)
     except (binascii.Error, ValueError) as e:

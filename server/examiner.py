@@ -19,7 +19,7 @@ from server import children
 from server.examine import HEADER, WorkloadLimits, frame
 from server.problems import RETRY_SECONDS, ProblemError, refused, retry_after, unavailable
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("server.examiner")
 
 START_SECONDS = 60.0
 """A child that has not answered its first question after these, on top of its own, is lost."""

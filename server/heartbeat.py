@@ -16,7 +16,7 @@ from server.leaving import DONE, LEAVE_SECONDS, Exit, Why
 
 if TYPE_CHECKING:
     from records import Job, Lease
-    from records.leases import JobQueue
+    from records.queue.leases import JobQueue
     from records.store import Store
     from server.pool_watch import PoolWatch
 

@@ -7,11 +7,12 @@ from datetime import UTC, datetime
 from typing import Any
 
 from records import Job as StoredJob
-from records import RecordError, Store, roofline
-from records.leases import JobQueue
-from records.submissions import Submission
+from records import RecordError, Store
+from records.operations import roofline
+from records.queue.leases import JobQueue
+from records.queue.submissions import Submission
+from records.sql.workloads import Title
 from records.types import HELD, QUEUED
-from records.workloads import Title
 from server.schemas import Job
 
 Titles = Mapping[str, Title]

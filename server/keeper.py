@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from autosched.tuning.callbacks import JobInfo, RecordToStore
 from records import TRIAL, Job, Lease, Measurement, Record, StoreUnavailable, Workload
-from records.again import RESUMED
-from records.leases import JobQueue
+from records.queue.leases import JobQueue
+from records.queue.resuming import RESUMED
 from records.types import HELD, LOCAL, PREPARING, STATE
 from server.leaving import Why
 

@@ -23,7 +23,7 @@ from enum import Enum
 from server.security import Proxies
 from server.settings import Settings
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("server.listening")
 
 RESERVE = 16
 """Places besides for who asks for the server's health."""

@@ -1,7 +1,7 @@
 """What the service tells about itself, for Prometheus.
 
 Requests are counted as they are answered; what stands in the database is read when the metrics
-are asked for (`records.census`).
+are asked for (`records.operations.census`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from prometheus_client import (
 )
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
-from records import OK, RecordError, Store, census
+from records import OK, RecordError, Store
+from records.operations import census
 
 MEDIA_TYPE = CONTENT_TYPE_LATEST
 UNMATCHED = "unmatched"

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from records import Job as StoredJob
-from records import Store, batches, model_tasks
-from records.model_tasks import ModelTask, Part, Timed
+from records import Store
+from records.queue import batches, model_tasks
+from records.queue.model_tasks import ModelTask, Part, Timed
 from server.jobs import shown
 from server.schemas import Job, JobTask, JobTasks, ModelTimes
 

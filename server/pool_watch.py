@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 
 from autosched.errors import MeasureError
 from autosched.tuning.pools import PoolAddress
-from records.workers import Activity, WorkerLog
+from records.operations.workers import Activity, WorkerLog
 
 if TYPE_CHECKING:
     from measure.cluster.pool import ClusterPool

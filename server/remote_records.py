@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import IO, Self, Unpack
 
 from records import ImportReport, NoRecord, Record, RecordError, Workload
-from records.lines import Entry, decode_line
+from records.logs.lines import Entry, decode_line
 from records.ranking import Scope
 from records.types import Filters, Measurement
 from server import schemas

@@ -67,7 +67,7 @@ class Assignment:
 
 def run(assignment: Assignment, leaving: Exit) -> int:
     """Do the job; returns the exit status."""
-    from records.leases import JobQueue
+    from records.queue.leases import JobQueue
     from records.store import Store
     from server.heartbeat import Heartbeat
     from server.keeper import Keeper

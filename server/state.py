@@ -10,10 +10,10 @@ from typing import Annotated
 import anyio.to_thread
 from fastapi import Depends, Request
 
-from records.leases import JobQueue
+from records.operations.workers import WorkerLog
+from records.queue.leases import JobQueue
+from records.queue.submissions import Bounds
 from records.store import Store
-from records.submissions import Bounds
-from records.workers import WorkerLog
 from server.events import EventHub
 from server.examine import WorkloadLimits
 from server.examiner import Examiner

@@ -8,9 +8,10 @@ from functools import partial
 from typing import Any
 
 from autosched.tuning import TuningOptions
-from records import SubmissionKey, Workload, batches, new_job_id
-from records.model_tasks import Part
-from records.submissions import Submission
+from records import SubmissionKey, Workload, new_job_id
+from records.queue import batches
+from records.queue.model_tasks import Part
+from records.queue.submissions import Submission
 from records.types import LOCAL
 from server.auth import Client
 from server.jobs import shown

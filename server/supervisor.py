@@ -16,11 +16,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import IO
 
-from records import Job, Lease, LeaseLost, RecordError, retention
-from records.leases import JobQueue
+from records import Job, Lease, LeaseLost, RecordError
+from records.operations import retention
+from records.operations.workers import WorkerLog
+from records.queue.fair_share import Scope
+from records.queue.leases import JobQueue
 from records.store import Store
-from records.turns import Scope
-from records.workers import WorkerLog
 from server import children
 from server.heartbeat import PROGRESS
 from server.leaving import DONE, UNAVAILABLE

@@ -26,7 +26,7 @@ import httpx
 
 from autosched.errors import AutoschedError
 from records import RecordError, Store
-from records.webhooks import Due, Webhooks
+from records.queue.webhooks import Due, Webhooks
 from server.jobs import shown
 from server.origins import PORTS, of_url, origin_of
 from server.problems import refused

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from records.workers import NO_PAST, Past
+from records.operations.workers import NO_PAST, Past
 from server.devices import kind_of
 from server.pool_workers import PoolWorkers
 from server.problems import ProblemError, refused

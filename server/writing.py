@@ -14,8 +14,8 @@ import anyio.to_thread
 from anyio import CapacityLimiter
 
 from records import RecordError, Store, StoreUnavailable
-from records.leases import JobQueue
-from records.submissions import Submission
+from records.queue.leases import JobQueue
+from records.queue.submissions import Submission
 from server.jobs import submitted
 from server.problems import unavailable
 from server.schemas import Job

@@ -138,9 +138,9 @@ CLOSING: dict[str, dict[str, str]] = {
         "autosched.tuning.pools": "autosched.tuning.options",
         "autosched.tuning.scheduler_callbacks": "autosched.tuning.scheduler",
         "measure.local.job": "measure.local.slot",
-        "records.leases": "records.store",
-        "records.model_tasks": "records.store",
-        "records.webhooks": "records.store",
+        "records.queue.leases": "records.store",
+        "records.queue.model_tasks": "records.store",
+        "records.queue.webhooks": "records.store",
         "server.pool_watch": "server.keeper",
     },
     "a method that users call on a value: its work is done by a module that knows values": {

@@ -12,7 +12,7 @@ from autosched.cli.common import add_db, at_least
 from autosched.cli.service import add_source, client_of
 from autosched.cli.status import FAILED
 from records import STATUSES, ImportReport, distill, export_jsonl, import_into, merge, open_records
-from records.exchange import write_entries
+from records.logs.exchange import write_entries
 
 _EPILOG = """\
 examples:

@@ -80,8 +80,8 @@ def _check_database(settings: Settings, *, make: bool) -> None:
     """Raises SchemaVersionError, RecordError, or SettingsError where tokens are needed and there
     is none. Without `make` a file that is not there is left so."""
     from records.opening import file_of
+    from records.operations.tokens import Tokens
     from records.store import Store
-    from records.tokens import Tokens
 
     file = file_of(settings.db)
     if not make and file is not None and not file.exists():

@@ -111,7 +111,7 @@ class RecordToStore(MeasureCallback):
 
     def on_start(self, workload: Workload, job: JobInfo) -> None:
         if job.resumed:
-            from records.again import RESUMED
+            from records.queue.resuming import RESUMED
 
             self.open().put_workload(workload)
             ended = self.open().job(job.id).state in ENDED
@@ -166,7 +166,7 @@ class RecordToStore(MeasureCallback):
     def patient_from(self, job: Job) -> int:
         """Trials that `job` had when it was resumed after an end; 0 where it never was. Of a job
         that was killed, which is no end, it is what it was before."""
-        from records.again import RESUMED
+        from records.queue.resuming import RESUMED
 
         if job.state in ENDED:
             return job.trials_done

@@ -9,8 +9,9 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Response
 
 from records import Job as StoredJob
-from records import RecordError, batches
-from records.batches import Batch as StoredBatch
+from records import RecordError
+from records.queue import batches
+from records.queue.batches import Batch as StoredBatch
 from records.types import ENDED, PAUSED, PAUSING
 from server import submission
 from server.auth import Client, ClientOf

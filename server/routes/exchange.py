@@ -16,7 +16,7 @@ from fastapi.responses import StreamingResponse
 from starlette.datastructures import Headers
 
 from records import Filters, RecordError, Store, Workload, export_lines, import_jsonl
-from records.checks import Check
+from records.logs.checks import Check
 from server.auth import ClientOf
 from server.examiner import Examiner
 from server.problems import ProblemError, refused
@@ -74,7 +74,7 @@ def export_records(
     )
     # What fails at once fails before the answer has begun.
     first = list(islice(chunks, 1))
-    headers = {"Content-Disposition": 'attachment; filename="records.jsonl"'}
+    headers = {"Content-Disposition": 'attachment; filename="records.logs.jsonl"'}
     return StreamingResponse(chain(first, chunks), media_type=LINES, headers=headers)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from records.schema import REVISION
+from records.sql.schema import REVISION
 from server import metrics
 from server.problems import unavailable
 from server.routes.workers import list_workers

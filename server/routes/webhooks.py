@@ -6,8 +6,8 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Response
 
-from records.tokens import ADMIN
-from records.webhooks import Webhooks
+from records.operations.tokens import ADMIN
+from records.queue.webhooks import Webhooks
 from server.auth import Client, ClientOf
 from server.problems import refused
 from server.routes.common import ModelRoute, answers, written

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from fastapi import APIRouter
 
-from records.workers import WorkerLog
+from records.operations.workers import WorkerLog
 from server.auth import Client, ClientOf
 from server.problems import refused
 from server.routes.common import ModelRoute, answers

@@ -9,7 +9,7 @@ from typing import Any
 
 from autosched.tuning.result import BASELINES
 from records import BASELINE, OK, STATUSES, Store
-from records.trials import TrialPoint
+from records.sql.trials import TrialPoint
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from typing import Annotated
 from fastapi import Depends, Request
 
 from records import Store
-from records.trials import Tallied
+from records.sql.trials import Tallied
 from server.web.course import Course, course_of
 
 KEPT_SECONDS = 10.0

@@ -10,7 +10,7 @@ from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse
 from pydantic import ValidationError
 
 from records import JOB_STATES, OK, Record, Store
-from records.trials import Tallied
+from records.sql.trials import Tallied
 from server import submission
 from server.auth import ClientOf
 from server.jobs import shown

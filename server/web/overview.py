@@ -5,7 +5,8 @@ from __future__ import annotations
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse
 
-from records import JOB_STATES, census
+from records import JOB_STATES
+from records.operations import census
 from server.jobs import shown
 from server.routes import jobs as api
 from server.routes.workers import list_devices

@@ -11,8 +11,9 @@ from typing import Annotated, Any, get_args
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse, Response
 
-from records import OK, Job, Store, listing
-from records.listing import ListedTrial
+from records import OK, Job, Store
+from records.operations import listing
+from records.operations.listing import ListedTrial
 from server.problems import ProblemError
 from server.routes import jobs as jobs_api
 from server.routes import trials as api

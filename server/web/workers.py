@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, RedirectResponse
 
-from records.tokens import ADMIN
+from records.operations.tokens import ADMIN
 from server.auth import ClientOf
 from server.problems import ProblemError
 from server.routes import workers as api

@@ -19,7 +19,7 @@ from serving import serving
 
 import autosched as at
 from records import Store
-from records.tokens import Tokens
+from records.operations.tokens import Tokens
 from server.client import Client
 from server.settings import Settings
 

@@ -254,7 +254,7 @@ def _history() -> at.ApplyHistoryBest:
 @cache
 def store() -> Any:
     from records import Store
-    from records.exchange import import_jsonl
+    from records.logs.exchange import import_jsonl
 
     found = Store("walk.db")
     import_jsonl(found, log())

@@ -27,24 +27,13 @@ from repair_contract import RepairContract
 from store_contract import StoreContract
 from trials_contract import TrialsContract
 
-from records import (
-    JobQueue,
-    Lease,
-    LeaseLost,
-    Store,
-    StoreUnavailable,
-    Workload,
-    database,
-    frontier,
-    jobs,
-    lookup,
-    new_job_id,
-)
-from records.insertion import put
-from records.intake import take_in
-from records.leases import check_lease
-from records.submissions import Bounds, Entrance, Submission
-from records.traces import Traces
+from records import JobQueue, Lease, LeaseLost, Store, StoreUnavailable, Workload, new_job_id
+from records.logs.importing import take_in
+from records.queue.leases import check_lease
+from records.queue.submissions import Bounds, Entrance, Submission
+from records.sql import database, frontier, jobs, lookup
+from records.sql.insertion import put
+from records.sql.traces import Traces
 
 
 class TestPostgresStore(

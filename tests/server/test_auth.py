@@ -17,8 +17,8 @@ from serving import serving
 from starlette.datastructures import Headers
 
 from records import Store, StoreUnavailable
-from records.database import Database
-from records.tokens import ADMIN, READ, SCOPES, SUBMIT, Tokens
+from records.operations.tokens import ADMIN, READ, SCOPES, SUBMIT, Tokens
+from records.sql.database import Database
 from server import auth, events
 from server.problems import ProblemError
 from server.settings import Settings

@@ -15,7 +15,7 @@ import pytest
 from serving import serving
 
 from records import Store
-from records.tokens import Tokens
+from records.operations.tokens import Tokens
 from server import logs
 from server.auth import COOKIE
 from server.settings import Settings

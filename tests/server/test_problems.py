@@ -26,8 +26,8 @@ from records import (
     Store,
     StoreUnavailable,
 )
-from records.database import Database
-from records.tokens import Tokens
+from records.operations.tokens import Tokens
+from records.sql.database import Database
 from server import problems
 from server.problems import KINDS, ProblemError, printable, problem_of
 from server.settings import Settings

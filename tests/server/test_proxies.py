@@ -10,7 +10,7 @@ from serving import serving
 from starlette.datastructures import Headers
 
 from records import Store
-from records.tokens import Tokens
+from records.operations.tokens import Tokens
 from server.problems import ProblemError
 from server.security import BrowserRules, host_of
 from server.settings import Settings, load

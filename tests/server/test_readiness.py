@@ -16,7 +16,7 @@ from raw_http import JOB
 from serving import serving
 
 from records import Job, JobQueue, Store, StoreDamaged, StoreUnavailable
-from records.turns import Scope
+from records.queue.fair_share import Scope
 from server import readiness, state
 from server.examine import WorkloadLimits
 from server.examiner import Examiner

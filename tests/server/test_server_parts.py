@@ -15,7 +15,7 @@ from autosched.tuning import SearchTask
 from measure.cluster.registry import DeviceStatus, State
 from measure.devices import Device, this_device
 from records import Job, JobQueue, Lease, Store, StoreUnavailable
-from records.submissions import Submission
+from records.queue.submissions import Submission
 from server import children
 from server.heartbeat import Heartbeat
 from server.keeper import Keeper

@@ -16,8 +16,8 @@ from autosched.target import Target
 from measure.cluster.registry import DeviceStatus, State
 from measure.devices import Device
 from records import JobQueue, Store, Workload
-from records.submissions import Submission
-from records.turns import Scope
+from records.queue.fair_share import Scope
+from records.queue.submissions import Submission
 from server import pool_workers
 from server.devices import gpu_here, lacks
 from server.pools import PoolSettings

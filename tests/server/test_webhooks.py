@@ -21,7 +21,7 @@ from server_process import submit, wait_for
 from serving import serving
 
 from records import Store
-from records.tokens import Tokens
+from records.operations.tokens import Tokens
 from server import webhooks
 from server.settings import Settings
 from server.webhooks import NotAllowed, Targets

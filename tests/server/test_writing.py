@@ -14,7 +14,7 @@ import pytest
 
 from autosched.tuning import SearchTask
 from records import JobQueue, KeyReused, Store, StoreUnavailable, SubmissionKey
-from records.submissions import Submission
+from records.queue.submissions import Submission
 from server.writing import TOGETHER, WRITERS, Writing
 
 
