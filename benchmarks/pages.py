@@ -31,7 +31,7 @@ from fastapi import FastAPI
 from records import Record, Store, Workload
 from server.app import create_app
 from server.settings import Settings
-from server.web.glance import Glances
+from server.web.summaries import Glances
 
 TRIALS, FEW = 100_000, 64
 PAGE_S, DRAWN_S = 0.3, 1.5

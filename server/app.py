@@ -13,12 +13,12 @@ from fastapi import FastAPI
 
 from autosched.version import __version__
 from records.operations.tokens import Tokens
-from server import openapi, problems
-from server.auth import Authenticator
-from server.compression import Compression
-from server.gate import Gate
-from server.heads import Heads
-from server.metrics import Metrics
+from server.http import openapi, problems
+from server.http.auth import Authenticator
+from server.http.compression import Compression
+from server.http.gate import Gate
+from server.http.head_requests import Heads
+from server.http.metrics import Metrics
 from server.routes import (
     batches,
     events,

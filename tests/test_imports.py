@@ -141,7 +141,7 @@ CLOSING: dict[str, dict[str, str]] = {
         "records.queue.leases": "records.store",
         "records.queue.model_tasks": "records.store",
         "records.queue.webhooks": "records.store",
-        "server.pool_watch": "server.keeper",
+        "server.jobs.pool_watch": "server.jobs.lease_writer",
     },
     "a method that users call on a value: its work is done by a module that knows values": {
         "autosched.graph.ir": "autosched.graph.printer",
@@ -166,9 +166,9 @@ CLOSING: dict[str, dict[str, str]] = {
         "autosched.driver": "autosched.gpu_build",
         "measure.cluster.settings": "measure.cluster.certs",
         "measure.machine.protocol": "measure.machine.gpu",
-        "server.examine": "server.examine_model",
-        "server.runner": "server.batch server.bounds server.heartbeat server.keeper "
-        "server.pool_watch",
+        "server.programs.worker": "server.programs.model_worker",
+        "server.jobs.runner": "server.jobs.batch server.jobs.bounds "
+        "server.jobs.heartbeat server.jobs.lease_writer server.jobs.pool_watch",
     },
 }
 """Reason -> module -> the modules that it imports inside functions or for types, though they lead

@@ -121,7 +121,7 @@ def _export(options: argparse.Namespace, filters: dict[str, str | None]) -> None
         with open_records(options.db) as source:
             count = export_jsonl(source, out, **filters)  # type: ignore[arg-type]
     else:
-        from server.remote_records import exported
+        from server.client.remote_records import exported
 
         with client_of(options) as client:
             client.probe()
@@ -131,7 +131,7 @@ def _export(options: argparse.Namespace, filters: dict[str, str | None]) -> None
 
 def _send(options: argparse.Namespace) -> ImportReport:
     """What the service made of the log. Raises what the client does, OSError for a file."""
-    from server.remote_records import imported
+    from server.client.remote_records import imported
 
     with ExitStack() as stack:
         log: IO[bytes]

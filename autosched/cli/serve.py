@@ -65,7 +65,8 @@ def _default(value: Any) -> str:
 
 def run(options: argparse.Namespace) -> int:
     """Serve until SIGTERM or Ctrl-C, which are the same: an end in order, and status 0."""
-    from server import logs, settings
+    from server import settings
+    from server.http import logs
 
     flags = {name: getattr(options, name) for name in _FLAGS}
     found = settings.load(flags, os.environ, options.settings)
@@ -114,8 +115,8 @@ def _listen(settings: Settings) -> socket.socket:
 
 def _serve(settings: Settings, listening: socket.socket) -> int:
     from server.app import create_app
-    from server.connections import config
-    from server.serving import Server
+    from server.http.connections import config
+    from server.http.serving import Server
 
     scheme = "https" if settings.tls_certificate else "http"
     host, port = listening.getsockname()[:2]

@@ -17,9 +17,9 @@ from starlette.datastructures import Headers
 
 from records import Filters, RecordError, Store, Workload, export_lines, import_jsonl
 from records.logs.checks import Check
-from server.auth import ClientOf
-from server.examiner import Examiner
-from server.problems import ProblemError, refused
+from server.http.auth import ClientOf
+from server.http.problems import ProblemError, refused
+from server.programs.pool import Examiner
 from server.routes.common import answers
 from server.routes.records import KindOf, StatusOf, Text
 from server.schemas import ImportReport

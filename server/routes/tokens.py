@@ -11,8 +11,8 @@ from fastapi import APIRouter, Path, Response
 from records.operations.tokens import Token as StoredToken
 from records.operations.tokens import Tokens
 from records.queue.submissions import Quota
-from server.auth import Client, ClientOf
-from server.problems import refused
+from server.http.auth import Client, ClientOf
+from server.http.problems import refused
 from server.routes.common import ModelRoute, answers, written
 from server.schemas import (
     MadeToken,

@@ -8,12 +8,12 @@ from fastapi import APIRouter, Path, Response
 
 from records.operations.tokens import ADMIN
 from records.queue.webhooks import Webhooks
-from server.auth import Client, ClientOf
-from server.problems import refused
+from server.http.auth import Client, ClientOf
+from server.http.problems import refused
+from server.jobs.webhooks import check_url
 from server.routes.common import ModelRoute, answers, written
 from server.schemas import Page, Webhook, WebhookRequest
 from server.state import Service, ServiceOf
-from server.webhooks import check_url
 
 router = APIRouter(prefix="/v1/webhooks", tags=["webhooks"], route_class=ModelRoute)
 

@@ -29,8 +29,8 @@ def add_pages(app: FastAPI) -> None:
         workers,
         workloads,
     )
-    from server.web.glance import Glances
     from server.web.static_files import static_files
+    from server.web.summaries import Glances
 
     shown = (
         *(

@@ -11,11 +11,11 @@ from pydantic import ValidationError
 
 from records import JOB_STATES, OK, Record, Store
 from records.sql.trials import Tallied
-from server import submission
-from server.auth import ClientOf
-from server.jobs import shown
-from server.models import tasks_of
-from server.problems import ProblemError
+from server.http.auth import ClientOf
+from server.http.problems import ProblemError
+from server.jobs import submission
+from server.jobs.answers import shown
+from server.jobs.model_times import tasks_of
 from server.routes import jobs as api
 from server.routes.common import Cursor, JobId
 from server.routes.files import kinds_of
@@ -23,9 +23,9 @@ from server.schemas import CancelRequest, CloneRequest, Job, JobState, ResumeReq
 from server.state import ServiceOf
 from server.web.course import Baseline, Course, baselines_of, growth
 from server.web.forms import FormOf, whole_number
-from server.web.glance import GlancesOf
 from server.web.plotly import GLOBAL_SHEET, library
 from server.web.render import page, seconds, title, words
+from server.web.summaries import GlancesOf
 
 router = APIRouter(include_in_schema=False)
 

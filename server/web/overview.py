@@ -7,7 +7,7 @@ from fastapi.responses import HTMLResponse
 
 from records import JOB_STATES
 from records.operations import census
-from server.jobs import shown
+from server.jobs.answers import shown
 from server.routes import jobs as api
 from server.routes.workers import list_devices
 from server.state import ServiceOf

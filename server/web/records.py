@@ -13,18 +13,18 @@ from fastapi.responses import HTMLResponse
 from markupsafe import Markup
 
 from records import OK
-from server.auth import Client, ClientOf
-from server.problems import ProblemError
+from server.http.auth import Client, ClientOf
+from server.http.problems import ProblemError
+from server.programs.cache import Form
 from server.routes import records as api
 from server.routes.common import RecordId
 from server.routes.files import kinds_of, listing_of
 from server.schemas import RecordDetail
 from server.state import Service, ServiceOf
-from server.texts import Form
 from server.web.course import baselines_of
-from server.web.glance import Glances, GlancesOf
 from server.web.highlight import highlighted
 from server.web.render import page, seconds
+from server.web.summaries import Glances, GlancesOf
 
 router = APIRouter(include_in_schema=False)
 

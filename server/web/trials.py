@@ -14,7 +14,7 @@ from fastapi.responses import HTMLResponse, Response
 from records import OK, Job, Store
 from records.operations import listing
 from records.operations.listing import ListedTrial
-from server.problems import ProblemError
+from server.http.problems import ProblemError
 from server.routes import jobs as jobs_api
 from server.routes import trials as api
 from server.routes.common import Cursor, JobId
@@ -25,9 +25,9 @@ from server.web.course import baselines_of
 from server.web.figures.convergence import Shown, convergence
 from server.web.figures.decisions import Importance, importances, parallel
 from server.web.figures.svg import as_file
-from server.web.glance import Glances, GlancesOf
 from server.web.jobs import With
 from server.web.render import page, title
+from server.web.summaries import Glances, GlancesOf
 
 router = APIRouter(include_in_schema=False)
 

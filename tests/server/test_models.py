@@ -26,7 +26,7 @@ from records import Store
 from records.operations.tokens import Tokens
 from records.queue.submissions import Quota
 from server.client import Client
-from server.remote_records import RemoteRecords
+from server.client.remote_records import RemoteRecords
 from server.settings import Settings
 
 

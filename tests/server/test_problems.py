@@ -28,8 +28,8 @@ from records import (
 )
 from records.operations.tokens import Tokens
 from records.sql.database import Database
-from server import problems
-from server.problems import KINDS, ProblemError, printable, problem_of
+from server.http import problems
+from server.http.problems import KINDS, ProblemError, printable, problem_of
 from server.settings import Settings
 
 API = [r for r in ROUTES if r.template.startswith("/v1/")]

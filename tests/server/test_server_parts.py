@@ -16,17 +16,17 @@ from measure.cluster.registry import DeviceStatus, State
 from measure.devices import Device, this_device
 from records import Job, JobQueue, Lease, Store, StoreUnavailable
 from records.queue.submissions import Submission
-from server import children
-from server.heartbeat import Heartbeat
-from server.keeper import Keeper
-from server.leaving import UNAVAILABLE, Exit, Why
-from server.readiness import Readiness
+from server import subprocesses
+from server.jobs.heartbeat import Heartbeat
+from server.jobs.lease_writer import Keeper
+from server.jobs.runner import Assignment
+from server.jobs.shutdown import UNAVAILABLE, Exit, Why
+from server.jobs.supervisor import Running, Supervisor
+from server.pools.workers import Workers
 from server.routes.jobs import thinned
-from server.runner import Assignment
 from server.settings import Settings
-from server.supervisor import Running, Supervisor
-from server.workers import Workers
-from server.writing import Writing
+from server.storage.readiness import Readiness
+from server.storage.writing import Writing
 
 
 def test_a_curve_is_thinned_evenly_and_keeps_its_ends() -> None:
@@ -197,7 +197,7 @@ def test_a_process_that_leaves_when_its_job_goes_on_is_not_forgotten(
     started: list[Running] = []
     start = Running.start
     lingering = [sys.executable, "-c", "import time; time.sleep(600)"]
-    monkeypatch.setattr(children, "command", lambda *_: lingering)
+    monkeypatch.setattr(subprocesses, "command", lambda *_: lingering)
     monkeypatch.setattr(
         Running, "start", lambda assignment: started.append(start(assignment)) or started[-1]
     )

@@ -22,9 +22,9 @@ from serving import serving
 
 from records import Store
 from records.operations.tokens import Tokens
-from server import webhooks
+from server.jobs import webhooks
+from server.jobs.webhooks import NotAllowed, Targets
 from server.settings import Settings
-from server.webhooks import NotAllowed, Targets
 
 SECRET = "correct-horse-battery"
 Seen = list[tuple[str, dict[str, str], bytes]]

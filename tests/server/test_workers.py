@@ -18,8 +18,8 @@ from measure.cluster.registry import DeviceStatus, State
 from records import Store
 from records.operations.tokens import Tokens
 from records.operations.workers import Activity, WorkerLog
-from server import pool_watch
-from server.pool_watch import PoolWatch, of_cluster, of_one
+from server.jobs import pool_watch
+from server.jobs.pool_watch import PoolWatch, of_cluster, of_one
 from server.settings import Settings
 
 
