@@ -74,14 +74,7 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("cost_model/xgb.py", "patience"): "the term of early stopping",
     ("server/client", "patience"): "an argument of the public client",
     ("docs/service.md", "patience"): "an argument of the public client",
-    ("autosched/tuning/callbacks.py", "keeper"): "to be renamed with its class",
-    ("autosched/tuning/model_tuning.py", "keeper"): "to be renamed with its class",
     ("autosched/tuning/session.py", "finale"): "a module, see MODULES_LEFT",
-    ("records", "mending"): "to be renamed",
-    ("records/logs/importing.py", "_Intake"): "to be renamed with its module",
-    ("server", "keeper"): "a module and its class, to be renamed",
-    ("server", "Keeper"): "a module and its class, to be renamed",
-    ("server/web", "glance"): "to be renamed",
     ("measure/local/lock.py", "turn"): "part of a lock file's name, which older versions look for",
 }
 """(file or folder, word) -> why it may stay. A line that matches nothing has to go."""

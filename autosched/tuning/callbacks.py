@@ -188,13 +188,13 @@ class RecordToStore(MeasureCallback):
             self._store = None
 
 
-def keeper_of(where: str | os.PathLike[str], resume: bool) -> RecordToFile | RecordToStore:
+def recorder_of(where: str | os.PathLike[str], resume: bool) -> RecordToFile | RecordToStore:
     """What writes a run's records to a log or a store. Raises RecordError if it cannot, before
     anything is measured, and TuningError for a log to resume from."""
     if is_store(where):
-        keeper = RecordToStore(where)
-        keeper.open()
-        return keeper
+        recorder = RecordToStore(where)
+        recorder.open()
+        return recorder
     if resume:
         raise TuningError(
             f"resuming needs a store, and {where} is a log, which does not keep jobs; "

@@ -20,7 +20,7 @@ from autosched.tir.canonical import workload_key
 from autosched.tir.module import IRModule
 from autosched.tir.nodes import PrimFunc
 from autosched.tuning.best import opened, schedule_of
-from autosched.tuning.callbacks import RecordToStore, keeper_of
+from autosched.tuning.callbacks import RecordToStore, recorder_of
 from autosched.tuning.graph import best_of
 from autosched.tuning.model_check import kernel_seconds, try_out
 from autosched.tuning.model_result import TunedModel, tuned_model
@@ -62,8 +62,8 @@ def tune(
     options = checked(options)
     where = target if isinstance(target, Target) else Target(target)
     if records is not None:
-        keeper = keeper_of(records, options.resume)
-        options = replace(options, measure_callbacks=(keeper, *options.measure_callbacks))
+        recorder = recorder_of(records, options.resume)
+        options = replace(options, measure_callbacks=(recorder, *options.measure_callbacks))
     ready = prepared(module, params, precision)
     artifacts: Artifacts = {}
     untuned = compile_ready(ready, where, progress=progress, artifacts=artifacts)

@@ -35,13 +35,13 @@ def _write(best: Iterator[Entry], destination: str | os.PathLike[str]) -> int:
     if not is_store(destination):
         return write_entries(destination, best)
     from records.logs.checks import as_it_is
-    from records.logs.importing import take_in
+    from records.logs.importing import import_entries
     from records.store import Store
 
     with Store(destination) as store:
         if next(store.records(limit=1), None) is not None:
             raise RecordError(f"{store.name} holds records already; name a new store")
-        return take_in(store, enumerate(best, 1), None, as_it_is).new
+        return import_entries(store, enumerate(best, 1), None, as_it_is).new
 
 
 def _bests(source: RecordSource) -> Iterator[Record]:

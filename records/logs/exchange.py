@@ -106,13 +106,13 @@ def _into(opened: Callable[[], AbstractContextManager[Store]], check: Check) -> 
     is none, none is made."""
 
     def take(numbered: Iterator[tuple[int, Entry]]) -> ImportReport:
-        from records.logs.importing import take_in
+        from records.logs.importing import import_entries
 
         first = list(islice(numbered, 1))
         if not first:
             return ImportReport()
         with opened() as store:
-            return take_in(store, chain(first, numbered), IMPORT, check)
+            return import_entries(store, chain(first, numbered), IMPORT, check)
 
     return take
 

@@ -30,7 +30,7 @@ def _is_at(record: Record, there: Mapping[RecordKey, Any]) -> bool:
     )
 
 
-class Taking:
+class ImportBatch:
     """Enters entries, marked as of `origin` (None: as they are), by the transaction at hand.
 
     `seen` are workloads and jobs that are known to be stored, and `found` those met here, which are

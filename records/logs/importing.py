@@ -10,7 +10,7 @@ from sqlalchemy import Connection
 
 from records.errors import NoRecord, RecordError, StoreDamaged, StoreUnavailable
 from records.logs.checks import Check, without_text
-from records.logs.import_batch import Taking
+from records.logs.import_batch import ImportBatch
 from records.logs.import_report import BATCH, ImportReport
 from records.logs.lines import Entry
 from records.types import Workload
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from records.store import Store
 
 
-def take_in(
+def import_entries(
     store: Store,
     numbered: Iterable[tuple[int, Entry]],
     origin: str | None,
@@ -32,14 +32,14 @@ def take_in(
     cannot be stored is refused in the report, entry by entry. Raises StoreUnavailable, and
     StoreDamaged; what was taken by then stays, and is known when the same is taken in again.
     """
-    intake = _Intake(store, origin, check)
+    importer = _Importer(store, origin, check)
     rest = iter(numbered)
     while batch := list(islice(rest, BATCH)):
-        intake.take(intake.checked(batch))
-    return intake.report
+        importer.take(importer.checked(batch))
+    return importer.report
 
 
-class _Intake:
+class _Importer:
     def __init__(self, store: Store, origin: str | None, check: Check) -> None:
         self.report = ImportReport()
         self._check = check
@@ -71,13 +71,13 @@ class _Intake:
     def take(self, batch: Sequence[tuple[int, Entry]]) -> None:
         """Take a batch; where the database refuses a row, all but that one, by halves."""
 
-        def work(connection: Connection) -> Taking:
-            taking = Taking(connection, self._store._traces, self._origin, self._seen)
-            taking.take(batch)
-            return taking
+        def work(connection: Connection) -> ImportBatch:
+            entered = ImportBatch(connection, self._store._traces, self._origin, self._seen)
+            entered.take(batch)
+            return entered
 
         try:
-            taking = self._store._write(work)
+            entered = self._store._write(work)
         except (StoreUnavailable, StoreDamaged):
             raise
         except RecordError as e:
@@ -87,5 +87,5 @@ class _Intake:
             self.take(batch[: len(batch) // 2])
             self.take(batch[len(batch) // 2 :])
         else:
-            self._seen |= taking.found
-            self.report.add(taking.report)
+            self._seen |= entered.found
+            self.report.add(entered.report)

@@ -183,15 +183,15 @@ def take(
     `stored` has workloads that are in the database, by key; those that are not yet are stored and
     entered. Any other error is the transaction's: then nothing was taken, nor is `stored` true.
     """
-    taking = _Taking(connection, submissions, bounds, stored)
+    admission = _Admission(connection, submissions, bounds, stored)
     answers: dict[int, tuple[str, bool] | RecordError] = {}
     # By their keys: who else stores workloads now must not wait for this in a circle.
     for number in sorted(range(len(submissions)), key=lambda n: submissions[n].workload.key):
         try:
-            answers[number] = taking.take(submissions[number])
+            answers[number] = admission.take(submissions[number])
         except RecordError as e:
             answers[number] = e
-    taking.store()
+    admission.store()
     jobs = _jobs(connection, {found[0] for found in answers.values() if isinstance(found, tuple)})
     return [
         found if isinstance(found, RecordError) else (jobs[found[0]], found[1])
@@ -199,7 +199,7 @@ def take(
     ]
 
 
-class _Taking:
+class _Admission:
     """What becomes of some submissions: their rows are collected, and stored together."""
 
     def __init__(

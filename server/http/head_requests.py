@@ -6,7 +6,7 @@ from anyio import CancelScope
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 
-class Heads:
+class HeadRequests:
     """ASGI middleware around all others, so that what they make of a body (its length, compressed)
     is told as well. A body of several parts (an export, a stream of events) ends with the first.
 

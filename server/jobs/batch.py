@@ -30,7 +30,7 @@ from records.store import Store
 from records.types import LOCAL, PREPARING
 from server.jobs import bounds
 from server.jobs.heartbeat import Heartbeat, Preparing
-from server.jobs.lease_writer import Keeper
+from server.jobs.lease_writer import LeaseWriter
 from server.jobs.model_times import times_of
 from server.jobs.pool_watch import patiently, watch_of
 from server.jobs.shutdown import DONE, UNAVAILABLE, Exit, Leave, Why
@@ -42,18 +42,20 @@ Outcome = tuple[str, str | None]
 """The state in which a job ends, and the error."""
 
 
-class BatchKeeper(RecordToStore):
-    """The receiver of the records of several jobs, which hands each to its job's own keeper."""
+class BatchWriter(RecordToStore):
+    """The receiver of the records of several jobs, which hands each to its job's own writer."""
 
-    def __init__(self, store: Store, keepers: Sequence[Keeper], assignment: Assignment) -> None:
+    def __init__(
+        self, store: Store, writers: Sequence[LeaseWriter], assignment: Assignment
+    ) -> None:
         super().__init__(store.name)
         self._store = store
         self._assignment = assignment
-        self._of_job = {keeper.job_id: keeper for keeper in keepers}
+        self._of_job = {writer.job_id: writer for writer in writers}
         jobs = {job_id: store.job(job_id) for job_id in self._of_job}
         self._of_workload = {job.workload_key: self._of_job[job.id] for job in jobs.values()}
-        self._at: Keeper | None = None
-        """The keeper of the job that is being prepared."""
+        self._at: LeaseWriter | None = None
+        """The writer of the job that is being prepared."""
         self.deadline: float | None = None
         """When (monotonic) the time budget is over, while none of the jobs has a trial; with trials
         a budget that is over ends the search."""
@@ -82,12 +84,12 @@ class BatchKeeper(RecordToStore):
             self._at = self._at if phase in PREPARING else None
 
     def on_records(self, records: Sequence[Record]) -> None:
-        keeper = self._of_job[records[0].job_id]
-        keeper.on_records(records)
-        if keeper.measured:
+        writer = self._of_job[records[0].job_id]
+        writer.on_records(records)
+        if writer.measured:
             self.deadline = None
         leases = [one.lease for one in self._of_job.values()]
-        keeper.patiently(lambda: batches.share(self.open(), leases))
+        writer.patiently(lambda: batches.share(self.open(), leases))
 
     def on_measurements(self, record: Record, measurements: Sequence[Measurement]) -> None:
         self._of_job[record.job_id].on_measurements(record, measurements)
@@ -121,17 +123,17 @@ def run(assignment: Assignment, leaving: Exit) -> int:
             Heartbeat(store, queue, lease, assignment.lease_seconds, leaving, settle, len(leases))
             for lease in leases
         ]
-        keepers = [Keeper(store, *pair) for pair in zip(leases, beats, strict=True)]
-        keepers.sort(key=lambda keeper: int(store.job(keeper.job_id).options.get("place", 0)))
+        writers = [LeaseWriter(store, *pair) for pair in zip(leases, beats, strict=True)]
+        writers.sort(key=lambda writer: int(store.job(writer.job_id).options.get("place", 0)))
         for beat in beats:
             beat.also = partial(_model_seconds, store, store.job(beat.lease.job_id).batch_id)
             beat.start()
         try:
             try:
-                outcomes = _attempt(assignment, store, keepers)
+                outcomes = _attempt(assignment, store, writers)
                 _stop(beats)
-                for keeper in keepers:
-                    _finish(queue, keeper, *outcomes[keeper.job_id])
+                for writer in writers:
+                    _finish(queue, writer, *outcomes[writer.job_id])
             except Leave:
                 _stop(beats)
                 settle()
@@ -151,20 +153,22 @@ def _stop(beats: Sequence[Heartbeat]) -> None:
         beat.stop()
 
 
-def _finish(queue: JobQueue, keeper: Keeper, state: str, error: str | None) -> None:
-    notice = keeper.notice(keeper.job_id)
+def _finish(queue: JobQueue, writer: LeaseWriter, state: str, error: str | None) -> None:
+    notice = writer.notice(writer.job_id)
     with suppress(LeaseLost):
-        keeper.patiently(lambda: queue.finish(keeper.lease, state, error, notice))
+        writer.patiently(lambda: queue.finish(writer.lease, state, error, notice))
 
 
-def _attempt(assignment: Assignment, store: Store, keepers: Sequence[Keeper]) -> dict[str, Outcome]:
+def _attempt(
+    assignment: Assignment, store: Store, writers: Sequence[LeaseWriter]
+) -> dict[str, Outcome]:
     """Tune to the end; how each job ends. Raises LeaseLost, StoreUnavailable, and Leave."""
-    keeper = BatchKeeper(store, keepers, assignment)
+    writer = BatchWriter(store, writers, assignment)
     error: str | None = None
     try:
-        scheduler = _tune(assignment, store, keepers, keeper)
-        for one, state in zip(keepers, scheduler.states, strict=True):
-            keeper.outcomes.setdefault(one.job_id, ("failed", state.dead))
+        scheduler = _tune(assignment, store, writers, writer)
+        for one, state in zip(writers, scheduler.states, strict=True):
+            writer.outcomes.setdefault(one.job_id, ("failed", state.dead))
     except (LeaseLost, StoreUnavailable):
         raise
     except AutoschedError as e:
@@ -172,16 +176,16 @@ def _attempt(assignment: Assignment, store: Store, keepers: Sequence[Keeper]) ->
     except Exception as e:
         traceback.print_exc()
         error = f"{type(e).__name__}: {e}"
-    _note_rest(store, keepers)
-    return {one.job_id: keeper.outcomes.get(one.job_id, ("failed", error)) for one in keepers}
+    _note_rest(store, writers)
+    return {one.job_id: writer.outcomes.get(one.job_id, ("failed", error)) for one in writers}
 
 
 def _tune(
-    assignment: Assignment, store: Store, keepers: Sequence[Keeper], receiver: BatchKeeper
+    assignment: Assignment, store: Store, writers: Sequence[LeaseWriter], receiver: BatchWriter
 ) -> TaskScheduler:
-    jobs = [store.job(keeper.job_id) for keeper in keepers]
+    jobs = [store.job(writer.job_id) for writer in writers]
     first, given = jobs[0], jobs[0].options
-    before = keepers[0].before()
+    before = writers[0].before()
     budget = given.get("time_budget_s")
     if budget is not None:
         budget = max(1e-3, budget - before.seconds)
@@ -189,8 +193,8 @@ def _tune(
         quota = max(left, 1e-3)
         if budget is None or quota < budget:
             budget = quota
-            for keeper in keepers:
-                keeper.of_quota = True
+            for writer in writers:
+                writer.of_quota = True
     if budget is not None and not any(job.trials_done for job in jobs):
         receiver.deadline = time.monotonic() + budget
     tasks = [_task(store, job) for job in jobs]
@@ -200,9 +204,9 @@ def _tune(
     seed = first.seed or 0
     make = partial(pool_from, assignment.pool, tasks[0].target, builder, seed=seed)
     with closing(patiently(make, assignment.pool)) as pool:
-        keepers[0].heartbeat.watch = watch_of(pool, assignment, store, keepers)
-        for keeper, task in zip(keepers, tasks, strict=True):
-            bounds.note(keeper, store, task, pool.device.fingerprint if local else None)
+        writers[0].heartbeat.watch = watch_of(pool, assignment, store, writers)
+        for writer, task in zip(writers, tasks, strict=True):
+            bounds.note(writer, store, task, pool.device.fingerprint if local else None)
         scheduler.tune(
             TuningOptions(
                 num_measure_trials=sum(job.trials_requested for job in jobs),
@@ -269,13 +273,13 @@ def _task(store: Store, job: Job) -> SearchTask:
     return stored_task(store.workload(job.workload_key), job.target)
 
 
-def _note_rest(store: Store, keepers: Sequence[Keeper]) -> None:
+def _note_rest(store: Store, writers: Sequence[LeaseWriter]) -> None:
     """Says of jobs that have trials left why that is."""
-    jobs = [store.job(keeper.job_id) for keeper in keepers]
+    jobs = [store.job(writer.job_id) for writer in writers]
     done, asked = sum(j.trials_done for j in jobs), sum(j.trials_requested for j in jobs)
     if done >= asked:
         return
-    of_quota = keepers[0].of_quota
+    of_quota = writers[0].of_quota
     limit = "the token's device seconds" if of_quota else "its time, early stopping or candidates"
-    for keeper in keepers:
-        keeper.note(f"the batch ended with {done} of {asked} trials: {limit} had come to an end")
+    for writer in writers:
+        writer.note(f"the batch ended with {done} of {asked} trials: {limit} had come to an end")

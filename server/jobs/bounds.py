@@ -18,17 +18,17 @@ if TYPE_CHECKING:
     from autosched.target import Target
     from autosched.tuning import SearchTask
     from records.store import Store
-    from server.jobs.lease_writer import Keeper
+    from server.jobs.lease_writer import LeaseWriter
 
 
-def note(keeper: Keeper, store: Store, task: SearchTask, device: str | None) -> None:
+def note(writer: LeaseWriter, store: Store, task: SearchTask, device: str | None) -> None:
     """Stores what the task's workload moves and, where that is not known yet, what the processor of
     this machine can do, `device`; None: another one measures. The first job of a device takes a
     second longer."""
-    keeper.patiently(partial(roofline.put_traffic, store, traffic(task)))
+    writer.patiently(partial(roofline.put_traffic, store, traffic(task)))
     if device is None or task.target.is_gpu or roofline.limits_of(store, device) is not None:
         return
-    keeper.patiently(partial(roofline.put_limits, store, limits_here(task.target, device)))
+    writer.patiently(partial(roofline.put_limits, store, limits_here(task.target, device)))
 
 
 def traffic(task: SearchTask) -> Traffic:

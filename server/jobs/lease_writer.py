@@ -32,7 +32,7 @@ class Before(NamedTuple):
     trials: int
 
 
-class Keeper(RecordToStore):
+class LeaseWriter(RecordToStore):
     """The receiver of one job's records; see `RecordToStore`. The job is the lease's.
 
     While the database is away it waits, as long as the lease lasts. Its methods raise LeaseLost

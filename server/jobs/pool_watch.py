@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from measure.cluster.pool import ClusterPool
     from measure.pool import Pool
     from records.store import Store
-    from server.jobs.lease_writer import Keeper
+    from server.jobs.lease_writer import LeaseWriter
     from server.jobs.runner import Assignment
 
 DRAIN_SECONDS = 1.0
@@ -60,16 +60,16 @@ class PoolWatch:
 
 
 def watch_of(
-    pool: Pool, assignment: Assignment, store: Store, keepers: Sequence[Keeper]
+    pool: Pool, assignment: Assignment, store: Store, writers: Sequence[LeaseWriter]
 ) -> PoolWatch:
-    """What watches the pool that the jobs of these keepers are measured on."""
+    """What watches the pool that the jobs of these writers are measured on."""
     log = WorkerLog(store)
     if PoolAddress.parse(assignment.pool).is_cluster:
         cluster = cast("ClusterPool", pool)
         return PoolWatch(log, of_cluster(cluster), cluster)
 
     def done() -> tuple[int, int]:
-        return sum(one.measured for one in keepers), sum(one.faults for one in keepers)
+        return sum(one.measured for one in writers), sum(one.faults for one in writers)
 
     return PoolWatch(log, of_one(assignment.worker, done), None)
 

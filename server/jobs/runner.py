@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from records import Job
     from records.store import Store
     from server.jobs.heartbeat import Heartbeat, Preparing
-    from server.jobs.lease_writer import Before, Keeper
+    from server.jobs.lease_writer import Before, LeaseWriter
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def run(assignment: Assignment, leaving: Exit) -> int:
     from records.queue.leases import JobQueue
     from records.store import Store
     from server.jobs.heartbeat import Heartbeat
-    from server.jobs.lease_writer import Keeper
+    from server.jobs.lease_writer import LeaseWriter
 
     lease = assignment.lease
     with Store(assignment.db) as store:
@@ -86,14 +86,14 @@ def run(assignment: Assignment, leaving: Exit) -> int:
                 queue.finish(lease, "failed", leaving.reason)
 
         heartbeat = Heartbeat(store, queue, lease, assignment.lease_seconds, leaving, settle)
-        keeper = Keeper(store, lease, heartbeat)
+        writer = LeaseWriter(store, lease, heartbeat)
         heartbeat.start()
         try:
             try:
-                state, error = _attempt(assignment, store, keeper, heartbeat)
+                state, error = _attempt(assignment, store, writer, heartbeat)
                 heartbeat.stop()
-                notice = keeper.notice(lease.job_id)
-                keeper.patiently(lambda: queue.finish(lease, state, error, notice))
+                notice = writer.notice(lease.job_id)
+                writer.patiently(lambda: queue.finish(lease, state, error, notice))
             except Leave:
                 heartbeat.stop()
                 settle()
@@ -108,15 +108,15 @@ def run(assignment: Assignment, leaving: Exit) -> int:
 
 
 def _attempt(
-    assignment: Assignment, store: Store, keeper: Keeper, heartbeat: Heartbeat
+    assignment: Assignment, store: Store, writer: LeaseWriter, heartbeat: Heartbeat
 ) -> tuple[str, str | None]:
     """Tune to the end; the state in which the job is, and the error.
 
     Raises LeaseLost, StoreUnavailable, and Leave.
     """
     try:
-        _tune(assignment, store, keeper, heartbeat)
-        _check_complete(store.job(assignment.job_id), keeper)
+        _tune(assignment, store, writer, heartbeat)
+        _check_complete(store.job(assignment.job_id), writer)
     except (LeaseLost, StoreUnavailable):
         raise
     except RecordError as e:
@@ -129,16 +129,16 @@ def _attempt(
     return "succeeded", None
 
 
-def _check_complete(job: Job, keeper: Keeper) -> None:
+def _check_complete(job: Job, writer: LeaseWriter) -> None:
     """Raises AutoschedError for a job that would succeed with trials left and no reason given."""
-    if job.trials_done < job.trials_requested and keeper.notice(job.id) is None:
+    if job.trials_done < job.trials_requested and writer.notice(job.id) is None:
         raise AutoschedError(
             f"the run came to its end after {job.trials_done} of {job.trials_requested} trials, "
             "and nothing says why; resume the job for the rest"
         )
 
 
-def _tune(assignment: Assignment, store: Store, keeper: Keeper, heartbeat: Heartbeat) -> None:
+def _tune(assignment: Assignment, store: Store, writer: LeaseWriter, heartbeat: Heartbeat) -> None:
     from autosched.tuning.pools import PoolAddress, pool_from
     from autosched.tuning.session import Session
     from autosched.tuning.stored import stored_task
@@ -147,17 +147,17 @@ def _tune(assignment: Assignment, store: Store, keeper: Keeper, heartbeat: Heart
     from server.jobs.pool_watch import patiently, watch_of
 
     job = store.job(assignment.job_id)
-    before = keeper.before()
+    before = writer.before()
     started = time.perf_counter() - before.seconds
-    options = _options(job, keeper, assignment, before)
+    options = _options(job, writer, assignment, before)
     heartbeat.preparing = _preparing(job, assignment, before, options.time_budget_s)
     task = stored_task(store.workload(job.workload_key), job.target)
     local = PoolAddress.parse(assignment.pool).is_local
     builder = LocalBuilder(timeout=assignment.build_seconds) if local else None
     make = partial(pool_from, assignment.pool, task.target, builder, seed=job.seed or 0)
     with closing(patiently(make, assignment.pool)) as pool:
-        bounds.note(keeper, store, task, pool.device.fingerprint if local else None)
-        heartbeat.watch = watch_of(pool, assignment, store, [keeper])
+        bounds.note(writer, store, task, pool.device.fingerprint if local else None)
+        heartbeat.watch = watch_of(pool, assignment, store, [writer])
         session = Session(task, replace(options, pool=pool), pool)
         session.started = started
         session.patient_from = before.trials
@@ -177,7 +177,9 @@ def _preparing(job: Job, assignment: Assignment, before: Before, budget: float |
     )
 
 
-def _options(job: Job, keeper: Keeper, assignment: Assignment, before: Before) -> TuningOptions:
+def _options(
+    job: Job, writer: LeaseWriter, assignment: Assignment, before: Before
+) -> TuningOptions:
     from autosched.tuning import TuningOptions
 
     given: Mapping[str, Any] = job.options
@@ -186,14 +188,14 @@ def _options(job: Job, keeper: Keeper, assignment: Assignment, before: Before) -
         quota = before.seconds - before.of_this_run + max(left, 1e-3)
         if budget is None or quota < budget:
             budget = quota
-            keeper.of_quota = True
+            writer.of_quota = True
     return TuningOptions(
         num_measure_trials=job.trials_requested,
         num_measures_per_round=given["round_size"],
         early_stopping=given.get("early_stopping"),
         time_budget_s=budget,
         finalists=given.get("finalists", 4),
-        measure_callbacks=[keeper],
+        measure_callbacks=[writer],
         resume=True,
         seed=job.seed or 0,
         verbose=0,

@@ -30,7 +30,7 @@ def add_pages(app: FastAPI) -> None:
         workloads,
     )
     from server.web.static_files import static_files
-    from server.web.summaries import Glances
+    from server.web.summaries import Summaries
 
     shown = (
         *(
@@ -50,5 +50,5 @@ def add_pages(app: FastAPI) -> None:
     )
     for module in shown:
         app.include_router(module.router)
-    app.state.glances = Glances()
+    app.state.summaries = Summaries()
     app.mount("/static", static_files(), "static")

@@ -25,7 +25,7 @@ KEPT_JOBS = 32
 
 
 @dataclass(frozen=True)
-class Glance:
+class JobSummary:
     """The job's trials by status with its best record, and its course."""
 
     tallied: Tallied
@@ -33,15 +33,15 @@ class Glance:
 
 
 @dataclass
-class Glances:
+class Summaries:
     """Those of the jobs that were looked at last, by the job as it was then."""
 
-    _kept: OrderedDict[tuple[str, datetime, int], tuple[float, Glance]] = field(
+    _kept: OrderedDict[tuple[str, datetime, int], tuple[float, JobSummary]] = field(
         default_factory=OrderedDict
     )
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def of(self, store: Store, job_id: str) -> Glance:
+    def of(self, store: Store, job_id: str) -> JobSummary:
         """That of a job. Raises NoRecord if there is none."""
         job = store.job(job_id)
         name = (job.id, job.updated_at, job.trials_done)
@@ -49,7 +49,7 @@ class Glances:
             until, found = self._kept.get(name, (0.0, None))
         if found is not None and time.monotonic() < until:
             return found
-        made = Glance(store.tallied(job_id), course_of(store, job_id))
+        made = JobSummary(store.tallied(job_id), course_of(store, job_id))
         with self._lock:
             self._kept[name] = time.monotonic() + KEPT_SECONDS, made
             if len(self._kept) > KEPT_JOBS:
@@ -57,10 +57,10 @@ class Glances:
         return made
 
 
-def _glances(request: Request) -> Glances:
-    found: Glances = request.app.state.glances
+def _summaries(request: Request) -> Summaries:
+    found: Summaries = request.app.state.summaries
     return found
 
 
-GlancesOf = Annotated[Glances, Depends(_glances)]
+SummariesOf = Annotated[Summaries, Depends(_summaries)]
 """A parameter of a route."""

@@ -28,7 +28,7 @@ from store_contract import StoreContract
 from trials_contract import TrialsContract
 
 from records import JobQueue, Lease, LeaseLost, Store, StoreUnavailable, Workload, new_job_id
-from records.logs.importing import take_in
+from records.logs.importing import import_entries
 from records.queue.leases import check_lease
 from records.queue.submissions import Bounds, Entrance, Submission
 from records.sql import database, frontier, jobs, lookup
@@ -164,7 +164,9 @@ class TestPostgresStore(
                     assert all(isinstance(a, tuple) for a in JobQueue(mine).submit_many(made))
                     return 0
                 first, last = entries[: len(workloads)], entries[len(workloads) :]
-                report = take_in(mine, first[::-1] + last[::-1] if back else entries, "import")
+                report = import_entries(
+                    mine, first[::-1] + last[::-1] if back else entries, "import"
+                )
                 assert report.refused == []
                 return report.new
 
