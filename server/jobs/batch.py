@@ -20,8 +20,8 @@ from autosched.errors import AutoschedError
 from autosched.tuning import SearchTask, TaskScheduler, TuningOptions
 from autosched.tuning.callbacks import JobInfo, RecordToStore
 from autosched.tuning.pools import PoolAddress, pool_from
+from autosched.tuning.run.transfer import Transfer
 from autosched.tuning.stored import stored_task
-from autosched.tuning.transfer import Transfer
 from measure.local.build import LocalBuilder
 from records import Job, LeaseLost, Measurement, Record, StoreUnavailable, Workload
 from records.queue import batches, model_tasks

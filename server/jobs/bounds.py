@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from autosched.machine import copy_bandwidth, fma_peak
+from autosched.target.machine import copy_bandwidth, fma_peak
 from autosched.tir import dtypes
 from measure.local.lock import SlotLock
 from records.operations import roofline

@@ -140,7 +140,7 @@ def _check_complete(job: Job, writer: LeaseWriter) -> None:
 
 def _tune(assignment: Assignment, store: Store, writer: LeaseWriter, heartbeat: Heartbeat) -> None:
     from autosched.tuning.pools import PoolAddress, pool_from
-    from autosched.tuning.session import Session
+    from autosched.tuning.run.session import Session
     from autosched.tuning.stored import stored_task
     from measure.local.build import LocalBuilder
     from server.jobs import bounds

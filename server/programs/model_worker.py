@@ -17,7 +17,7 @@ from autosched.graph.compile import prepared
 from autosched.graph.onnx_import.skeleton import from_skeleton
 from autosched.graph.tasks import kernel_groups
 from autosched.target import Target
-from autosched.tuning.model_tasks import ModelTasks, model_tasks
+from autosched.tuning.run.model_tasks import ModelTasks, model_tasks
 from server.programs.worker import TooLarge, WorkloadLimits, check
 
 MOST_TASKS = 48

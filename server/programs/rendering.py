@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from autosched.errors import AutoschedError, TuningError
 from autosched.tuning.best import bounded_depth, schedule_of
+from autosched.tuning.report.text import program_text, source_mode
 from autosched.tuning.stored import stored_task
-from autosched.tuning.text import program_text, source_mode
 from records import Record, Workload
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def _made(task: SearchTask, schedule: Schedule, form: str, stem: str) -> str:
         found = listing(schedule.func, task.target)
         lines = [{"text": line.text, "source": line.source} for line in found.assembly]
         return json.dumps({"script": found.script, "assembly": lines, "linked": found.linked})
-    from autosched.driver import build
+    from autosched.building.build import build
 
     built = build(schedule, target=task.target, compile_only=True, name=stem)
     with tempfile.TemporaryDirectory() as folder:

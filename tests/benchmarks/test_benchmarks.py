@@ -18,7 +18,7 @@ import pytest
 
 import autosched as at
 from autosched import ops, te
-from autosched.lowering import lower
+from autosched.lowering.lower import lower
 from autosched.schedule import Schedule
 from autosched.tir import interp
 from autosched.tir.verify import verify

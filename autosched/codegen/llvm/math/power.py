@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from autosched.codegen.llvm.formats import EXP2_WIDE, LOG2_WIDE
-from autosched.codegen.llvm.values import Values, vector
+from autosched.codegen.llvm.math.formats import EXP2_WIDE, LOG2_WIDE
+from autosched.codegen.llvm.math.values import Values, vector
 
 
 def by_constant(v: Values, x: str, y: str) -> str | None:

@@ -9,12 +9,12 @@ from typing import Any
 
 from autosched.graph.model import CompiledModel
 from autosched.graph.tasks import KernelGroup
-from autosched.tuning.model_check import Tried
-from autosched.tuning.model_tasks import SMALLEST_SHARE, ModelTasks
-from autosched.tuning.progress import format_seconds
-from autosched.tuning.scheduler import SchedulerResult
-from autosched.tuning.table import as_text
-from autosched.tuning.task_state import TaskState
+from autosched.tuning.report.progress import format_seconds
+from autosched.tuning.report.table import as_text
+from autosched.tuning.run.model_check import Tried
+from autosched.tuning.run.model_tasks import SMALLEST_SHARE, ModelTasks
+from autosched.tuning.run.scheduler import SchedulerResult
+from autosched.tuning.run.task_state import TaskState
 
 HEADINGS = ("kernel", "calls", "share", "before", "after", "gain", "trials", "")
 

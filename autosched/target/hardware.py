@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from autosched.checks import instance
 from autosched.errors import TargetError
-from autosched.gpu_target import MOST, PROCESSORS, REGISTERS, SHARED, THREADS, VIRTUAL, WARP
 from autosched.target import Target
+from autosched.target.gpu import MOST, PROCESSORS, REGISTERS, SHARED, THREADS, VIRTUAL, WARP
 
 CACHE_LINE_BYTES = 64
 """Of every CPU that there is code for."""

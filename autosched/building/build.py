@@ -9,13 +9,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard, Union, get_args, overload
 
+from autosched.building.dispatch import chosen
 from autosched.checks import choice, instance, path_text, shown, text
 from autosched.codegen.artifact import Artifact
 from autosched.codegen.build import Level, generate_ir
-from autosched.dispatch import chosen
 from autosched.errors import ArgumentError, BuildError
-from autosched.layout_rewrite import LayoutRewriteOption, option_of, split
-from autosched.lowering import lower as lower_func
+from autosched.lowering.layout_rewrite import LayoutRewriteOption, option_of, split
+from autosched.lowering.lower import lower as lower_func
 from autosched.target import Target
 from autosched.tir.admit import admitted, derived
 from autosched.tir.module import IRModule
@@ -127,7 +127,7 @@ class BuiltFunction:
     `name` is that of the function, `source` the generated LLVM IR, `artifact` the object code.
     Linking happens on the first call, so that a function built for another machine can be looked
     at, and exported, here. `layout_free` names the weights that `prepare` takes, `preparers` has
-    the functions that transform some of them; see `autosched.layout_rewrite`.
+    the functions that transform some of them; see `autosched.lowering.layout_rewrite`.
     """
 
     def __init__(
@@ -337,10 +337,9 @@ def build(
     within `with target:`).
 
     A schedule, a function, or a module with one function gives a BuiltFunction; a module with
-    several a BuiltModule, which has one of each name. For a GPU it is a
-    `gpu_build.BuiltGPUFunction`. `args` of a stage view
-    (`te.create_schedule`) are the parameters, in any order; `name` names the function. With
-    `compile_only` nothing is linked, so `target` may be any machine.
+    several a BuiltModule, which has one of each name. For a GPU it is a `BuiltGPUFunction`. `args`
+    of a stage view (`te.create_schedule`) are the parameters, in any order; `name` names the
+    function. With `compile_only` nothing is linked, so `target` may be any machine.
 
     `layout_rewrite` (default: the option of the task that the program is from) says what becomes of
     weights with a free layout that the schedule packs once: with REWRITE_FOR_PRE_TRANSFORMED the
@@ -389,7 +388,7 @@ def _build(
     option: LayoutRewriteOption | None = None,
 ) -> BuiltFunction:
     if target.is_gpu:
-        from autosched.gpu_build import build_gpu
+        from autosched.building.gpu import build_gpu
 
         if (option_of(func) if option is None else option) is PRE_TRANSFORMED and split(func)[1]:
             raise BuildError(

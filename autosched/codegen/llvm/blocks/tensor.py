@@ -6,8 +6,8 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from autosched.codegen.llvm.blocks.points import Points
 from autosched.codegen.llvm.memory import Guard
-from autosched.codegen.llvm.points import Points
 from autosched.codegen.llvm.types import Value
 from autosched.errors import CodegenError, ScheduleError
 from autosched.target import Target

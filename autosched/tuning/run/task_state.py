@@ -6,8 +6,8 @@ import math
 import re
 from dataclasses import dataclass, field
 
-from autosched.tuning.result import DEFAULT, TuningResult
-from autosched.tuning.session import Session
+from autosched.tuning.report.result import DEFAULT, TuningResult
+from autosched.tuning.run.session import Session
 from autosched.tuning.task import SearchTask
 from records import BASELINE_ROUND
 

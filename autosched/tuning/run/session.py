@@ -21,12 +21,9 @@ from autosched.search.model import CheckedModel
 from autosched.sketch.default import default_schedule
 from autosched.sketch.space import Space
 from autosched.tuning.callbacks import JobInfo, MeasureCallback, close_at_end
-from autosched.tuning.finale import remeasure
-from autosched.tuning.history import Reading
-from autosched.tuning.interrupt import interrupts_deferred
 from autosched.tuning.policy import SketchPolicy
-from autosched.tuning.progress import Progress
-from autosched.tuning.result import (
+from autosched.tuning.report.progress import Progress
+from autosched.tuning.report.result import (
     BASELINES,
     DEFAULT,
     UNTRANSFORMED,
@@ -34,7 +31,10 @@ from autosched.tuning.result import (
     decided,
     result_of,
 )
-from autosched.tuning.resume import SUCCEEDED, start_of
+from autosched.tuning.run.finalists import remeasure
+from autosched.tuning.run.history import Reading
+from autosched.tuning.run.interrupt import interrupts_deferred
+from autosched.tuning.run.resume import SUCCEEDED, start_of
 from measure.phases import PhaseClock
 from measure.pool import measures_elsewhere
 from measure.status import Status

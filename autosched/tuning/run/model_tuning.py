@@ -22,13 +22,13 @@ from autosched.tir.nodes import PrimFunc
 from autosched.tuning.best import opened, schedule_of
 from autosched.tuning.callbacks import RecordToStore, recorder_of
 from autosched.tuning.graph import best_of
-from autosched.tuning.model_check import kernel_seconds, try_out
-from autosched.tuning.model_result import TunedModel, tuned_model
-from autosched.tuning.model_tasks import ModelTasks, model_tasks
 from autosched.tuning.options import TuningOptions, checked
 from autosched.tuning.pools import pool_of
-from autosched.tuning.scheduler import SchedulerResult, TaskScheduler
-from autosched.tuning.transfer import Transfer
+from autosched.tuning.report.model_result import TunedModel, tuned_model
+from autosched.tuning.run.model_check import kernel_seconds, try_out
+from autosched.tuning.run.model_tasks import ModelTasks, model_tasks
+from autosched.tuning.run.scheduler import SchedulerResult, TaskScheduler
+from autosched.tuning.run.transfer import Transfer
 from measure.local.lock import SlotLock
 from measure.local.pool import LocalPool
 from measure.pool import Pool

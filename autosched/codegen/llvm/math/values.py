@@ -6,7 +6,7 @@ import struct
 from collections.abc import Sequence
 
 from autosched.codegen.llvm.builder import Builder
-from autosched.codegen.llvm.formats import FORMATS
+from autosched.codegen.llvm.math.formats import FORMATS
 from autosched.target import Target
 
 _INTRINSIC = {"half": "f16", "float": "f32", "double": "f64"}

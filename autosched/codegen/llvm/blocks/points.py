@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
+from autosched.codegen.llvm.blocks.constant import Constants
 from autosched.codegen.llvm.builder import Builder
-from autosched.codegen.llvm.constant import Constants
 from autosched.codegen.llvm.index import Indexer, Linear
 from autosched.codegen.llvm.memory import Guard, Memory
 from autosched.codegen.llvm.scalar import Scalars
@@ -18,7 +18,7 @@ from autosched.tir.scatter import axes_of
 from autosched.tir.size import Size, SizeVar
 
 if TYPE_CHECKING:
-    from autosched.codegen.llvm.carry import Carry
+    from autosched.codegen.llvm.blocks.carry import Carry
 
 
 class Points:

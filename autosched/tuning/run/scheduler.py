@@ -21,13 +21,13 @@ from autosched.tuning.callbacks import close_at_end
 from autosched.tuning.options import TuningOptions, checked
 from autosched.tuning.policies import PolicyFor, SearchPolicies, policies_of
 from autosched.tuning.pools import pool_of
-from autosched.tuning.result import TuningResult
-from autosched.tuning.resume import SUCCEEDED
-from autosched.tuning.scheduler_callbacks import TaskSchedulerCallback
-from autosched.tuning.session import Session
-from autosched.tuning.table import Table
+from autosched.tuning.report.result import TuningResult
+from autosched.tuning.report.table import Table
+from autosched.tuning.run.resume import SUCCEEDED
+from autosched.tuning.run.scheduler_callbacks import TaskSchedulerCallback
+from autosched.tuning.run.session import Session
+from autosched.tuning.run.task_state import TaskState, similarity_group
 from autosched.tuning.task import SearchTask
-from autosched.tuning.task_state import TaskState, similarity_group
 
 Strategy = Literal["gradient", "round-robin"]
 Objective = Callable[[Sequence[float]], float]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from autosched.checks import choice
 from autosched.errors import TuningError
 from autosched.tuning.best import bounded_depth
-from autosched.tuning.progress import format_seconds
+from autosched.tuning.report.progress import format_seconds
 
 if TYPE_CHECKING:
     from autosched.schedule import Schedule
@@ -58,7 +58,7 @@ def _program_text(task: SearchTask, schedule: Schedule, record: Record, mode: st
         from autosched.codegen.gpu.generate import source_in
 
         return source_in(schedule.func, task.target, mode)
-    from autosched.driver import build
+    from autosched.building.build import build
 
     built = build(schedule, target=task.target, compile_only=True)
     return built.source if mode == "llvm" else built.assembly()

@@ -19,9 +19,9 @@ from functools import cache
 from pathlib import Path
 from typing import Union
 
-from autosched import gpu_target
 from autosched.errors import TargetError
-from autosched.target_tags import CPU_ALIASES, TAGS
+from autosched.target import gpu as gpu_target
+from autosched.target.tags import CPU_ALIASES, TAGS
 
 KINDS = ("llvm", "cuda", "opencl")
 
@@ -72,9 +72,9 @@ _USAGE = 'expected e.g. "llvm" (this host) or "llvm -mcpu=x86-64-v3 -num-cores=2
 class Target:
     """An instruction set and the number of threads that code for it may use, or a GPU.
 
-    `Target("cuda -arch=sm_90")` and `Target("opencl")` are GPUs: see `autosched.gpu_target`; what
+    `Target("cuda -arch=sm_90")` and `Target("opencl")` are GPUs: see `autosched.target.gpu`; what
     is said of CPUs here has no meaning for them. A tag, such as "nvidia/tesla-t4", stands for the
-    text in `target_tags.TAGS`. `Target("llvm")` is this host. Options: `-mcpu=`
+    text in `autosched.target.tags.TAGS`. `Target("llvm")` is this host. Options: `-mcpu=`
     (an LLVM CPU name), `-mattr=` (features, `+avx2,-fma`), `-mtriple=` (default: this host's),
     `-num-cores=` (default: the cores that this process may use). Hashable; equal if all five
     fields are. Raises TargetError.

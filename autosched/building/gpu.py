@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from autosched.building.build import BuiltFunction
 from autosched.codegen.artifact import Artifact
 from autosched.codegen.gpu.generate import GPUArtifact, generate
-from autosched.driver import BuiltFunction
 from autosched.errors import BuildError
 from autosched.target import Target
 from autosched.tir.nodes import PrimFunc

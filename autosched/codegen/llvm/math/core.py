@@ -15,9 +15,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from autosched.codegen.llvm import power, trigonometry
 from autosched.codegen.llvm.builder import Builder
-from autosched.codegen.llvm.formats import (
+from autosched.codegen.llvm.math import power, trigonometry
+from autosched.codegen.llvm.math.formats import (
     ATANH,
     ERF_LARGE,
     ERF_SMALL,
@@ -25,7 +25,7 @@ from autosched.codegen.llvm.formats import (
     EXP2,
     LOG,
 )
-from autosched.codegen.llvm.values import Values, vector
+from autosched.codegen.llvm.math.values import Values, vector
 from autosched.errors import CodegenError
 from autosched.target import Target
 

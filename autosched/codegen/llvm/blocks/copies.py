@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from autosched.codegen.llvm.blocks.padding import Edge
+from autosched.codegen.llvm.blocks.points import Points
 from autosched.codegen.llvm.memory import Guard
-from autosched.codegen.llvm.padding import Edge
-from autosched.codegen.llvm.points import Points
 
 if TYPE_CHECKING:
     from autosched.codegen.llvm.function import FunctionWriter

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from autosched.errors import CodegenError
-from autosched.rings import fold_index, ring
+from autosched.lowering.rings import fold_index, ring
 from autosched.tir.affine import Affine, Extents, Int, ceildiv, imax, imin, recombine, sometimes
 from autosched.tir.annotations import UNROLL
 from autosched.tir.expr import Var

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.live import Live
 
-    from autosched.tuning.result import TuningResult
+    from autosched.tuning.report.result import TuningResult
     from autosched.tuning.task import SearchTask
 
 

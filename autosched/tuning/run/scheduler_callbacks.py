@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from autosched.tuning.scheduler import TaskScheduler
+    from autosched.tuning.run.scheduler import TaskScheduler
 
 
 class TaskSchedulerCallback:

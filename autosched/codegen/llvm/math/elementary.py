@@ -11,11 +11,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from autosched.codegen.llvm import math as basic
-from autosched.codegen.llvm import trigonometry
 from autosched.codegen.llvm.builder import Builder
-from autosched.codegen.llvm.formats import ATAN
-from autosched.codegen.llvm.values import Values, vector
+from autosched.codegen.llvm.math import core as basic
+from autosched.codegen.llvm.math import trigonometry
+from autosched.codegen.llvm.math.formats import ATAN
+from autosched.codegen.llvm.math.values import Values, vector
 from autosched.errors import CodegenError
 from autosched.target import Target
 

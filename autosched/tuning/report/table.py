@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from autosched.tuning.progress import format_seconds
+from autosched.tuning.report.progress import format_seconds
 
 if TYPE_CHECKING:
-    from autosched.tuning.task_state import TaskState
+    from autosched.tuning.run.task_state import TaskState
 
 EVERY = 2.0
 """Seconds between plain lines."""

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from autosched.codegen.llvm.points import Points
+from autosched.codegen.llvm.blocks.points import Points
 from autosched.codegen.llvm.types import Value, type_of
 from autosched.tir.affine import Affine
 from autosched.tir.expr import Var

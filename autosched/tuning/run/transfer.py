@@ -11,8 +11,8 @@ from cost_model.dataset import dataset_of
 from records import TRIAL, Record
 
 if TYPE_CHECKING:
+    from autosched.tuning.run.task_state import TaskState
     from autosched.tuning.task import SearchTask
-    from autosched.tuning.task_state import TaskState
 
 
 class Transfer:

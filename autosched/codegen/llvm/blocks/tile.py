@@ -15,11 +15,11 @@ from itertools import product
 from typing import TYPE_CHECKING
 
 from autosched.codegen.apart import apart
-from autosched.codegen.llvm.copies import Copies
+from autosched.codegen.llvm.blocks.copies import Copies
+from autosched.codegen.llvm.blocks.padding import Edge, Gate, gates
+from autosched.codegen.llvm.blocks.tensor import TensorWriter
 from autosched.codegen.llvm.index import Lanes, chunks, lanes_of
 from autosched.codegen.llvm.memory import Guard
-from autosched.codegen.llvm.padding import Edge, Gate, gates
-from autosched.codegen.llvm.tensor import TensorWriter
 from autosched.codegen.llvm.trips import first_iteration, trip_count
 from autosched.codegen.llvm.types import Value, type_of
 from autosched.tir.affine import sometimes

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 
 from autosched.codegen.llvm.builder import Builder
-from autosched.codegen.llvm.values import Values
+from autosched.codegen.llvm.math.values import Values
 
 
 def emit(v: Values, op: str, x: str) -> str:
