@@ -15,7 +15,7 @@ from autosched.cli.model import add_precision, add_shape, is_model
 from autosched.cli.report import Report
 from autosched.cli.status import INTERRUPTED
 from autosched.tuning import TuningOptions
-from autosched.tuning.callbacks import JobInfo, MeasureCallback, keeper_of
+from autosched.tuning.callbacks import JobInfo, MeasureCallback, recorder_of
 from autosched.tuning.pools import LOCAL, PoolAddress, cluster_pool
 from measure.pool import Pool
 from records import Record, Workload
@@ -129,7 +129,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _tune(options: argparse.Namespace, address: PoolAddress, pool: Pool | str) -> int:
     task = make_task(options)
-    callbacks: list[MeasureCallback] = [keeper_of(options.db, options.resume)]
+    callbacks: list[MeasureCallback] = [recorder_of(options.db, options.resume)]
     if options.json:
         callbacks.append(JsonProgress())
     else:

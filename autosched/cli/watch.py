@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from autosched.cli.common import plain
 from autosched.cli.status import FAILED
-from autosched.tuning.progress import format_seconds
+from autosched.tuning.report.progress import format_seconds
 
 if TYPE_CHECKING:
     from rich.live import Live
