@@ -31,6 +31,7 @@ import numpy.typing as npt
 
 from autosched.checks import instance, path_text, shown
 from autosched.errors import AutoschedError
+from autosched.extras import require
 from autosched.integers import integer
 from autosched.search.evaluate import Part
 from autosched.search.model import HasSpace, Scores, Seconds, check_asked
@@ -90,9 +91,10 @@ class Boosting:
 
 class BoostedModel:
     """Scores in logarithms of shares. Deterministic: the same data, order and seed give the same
-    trees."""
+    trees. Raises MissingPackage without XGBoost: at once, not in the middle of a run."""
 
     def __init__(self, seed: int = 0, boosting: Boosting | None = None) -> None:
+        require("the cost model of tuning", "xgboost")
         self.seed = integer("seed", seed, 0, AutoschedError)
         kinds = (Boosting, type(None))
         instance("boosting", boosting, kinds, "a cost_model.xgb.Boosting", AutoschedError)

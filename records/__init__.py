@@ -24,7 +24,7 @@ from records.errors import (
 from records.exchange import export_jsonl, export_lines, import_into, import_jsonl, merge
 from records.import_report import ImportReport
 from records.jsonl import JsonlReport, JsonlWriter, read_jsonl
-from records.opening import open_records
+from records.opening import open_records, refuse_without_sql
 from records.reader import RecordReader
 from records.source import RecordSource
 from records.types import (
@@ -115,5 +115,8 @@ _LAZY = {
 
 def __getattr__(name: str) -> Any:
     if name in _LAZY:
-        return getattr(import_module(_LAZY[name]), name)
+        try:
+            return getattr(import_module(_LAZY[name]), name)
+        except ModuleNotFoundError as e:
+            refuse_without_sql(e)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
