@@ -95,4 +95,4 @@ class TuningError(AutoschedError):
 
 
 class MissingPackage(AutoschedError, ImportError):
-    """What was asked for needs an optional package; the message has the command that installs it."""
+    """What was asked for needs an optional package; the message has the command to install it."""

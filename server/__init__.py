@@ -1,4 +1,7 @@
-"""The tuning service: HTTP, events, web pages. Raises MissingPackage without `autosched[service]`."""
+"""The tuning service: HTTP, events, web pages.
+
+Importing it raises MissingPackage where `autosched[service]` is not installed.
+"""
 
 from __future__ import annotations
 

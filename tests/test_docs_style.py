@@ -10,7 +10,11 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
-PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    *sorted((ROOT / "benchmarks").glob("*.md")),
+    *sorted(DOCS.rglob("*.md")),
+]
 NAMES = [str(f.relative_to(ROOT)) for f in PAGES]
 COLUMNS = 110
 WORDS = 90
@@ -37,7 +41,7 @@ def paragraphs(text: str) -> list[str]:
         starts = [m.start() for m in ITEM.finditer(block)]
         parts = [block[a:b] for a, b in zip([0, *starts], [*starts, None], strict=True)]
         found += [p.strip() for p in parts if p.strip()]
-    return [p for p in found if not p.startswith(("#", "|", "!["))]
+    return [p for p in found if not p.startswith(("#", "|", "![", "<"))]
 
 
 def anchors(text: str) -> set[str]:
