@@ -3,7 +3,8 @@
     python benchmarks/run.py [NAME ...]
 
 Writes `benchmarks/results.json`: the machine, when and what with, and each benchmark's figures; and
-`benchmarks/RESULTS.md`, the same as a page. A benchmark that fails leaves its exit status and last words there; the exit status is then 1.
+`benchmarks/RESULTS.md`, the same as a page. A benchmark that fails leaves its exit status and last
+words there; the exit status is then 1.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Progress of a tuning run: a live line on a terminal, plain lines when piped."""
+"""Progress of a tuning run: a live table on a terminal, plain lines when piped."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from autosched.tuning.callbacks import JobInfo, MeasureCallback
+from autosched.tuning.rounds_table import RoundsTable
 from records import BASELINE, OK, Record, Workload
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ class Progress(MeasureCallback):
         self.task, self.job, self.verbose = task, job, verbose
         self.flop = float(task.compute_dag.flop_ct)
         self.statuses: Counter[str] = Counter()
+        self.table = RoundsTable(task.title, self.flop)
         self.best: float | None = None
         self.best_is_baseline = False
         self.began = time.perf_counter()
@@ -73,6 +75,7 @@ class Progress(MeasureCallback):
         self._show()
 
     def _count(self, record: Record) -> None:
+        self.table.add(record)
         if record.kind != BASELINE:
             self.statuses[record.status] += 1
         seconds = record.seconds if record.status == OK else None
@@ -110,9 +113,7 @@ class Progress(MeasureCallback):
         if self.verbose == 0:
             return
         if self.live is not None:
-            from rich.text import Text
-
-            self.live.update(Text(self.status_line(), no_wrap=True, overflow="ellipsis"))
+            self.live.update(self.table.render(self.status_line()))
             return
         done = sum(self.statuses.values())
         if done >= self.shown + max(8, self.job.trials // 16):
