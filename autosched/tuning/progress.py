@@ -75,7 +75,7 @@ class Progress(MeasureCallback):
         self._show()
 
     def _count(self, record: Record) -> None:
-        self.table.add(record)
+        self.table.add(record.round, record.status, record.seconds)
         if record.kind != BASELINE:
             self.statuses[record.status] += 1
         seconds = record.seconds if record.status == OK else None

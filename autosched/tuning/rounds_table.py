@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from records import BASELINE_ROUND, OK, Record
+from records import BASELINE_ROUND, OK
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -30,14 +30,14 @@ class RoundsTable:
         self.title, self.flop = title, flop
         self.rounds: dict[int, _Round] = {}
 
-    def add(self, record: Record) -> None:
-        """Count a record, trial or baseline."""
-        row = self.rounds.setdefault(record.round, _Round())
+    def add(self, number: int, status: str, seconds: float | None) -> None:
+        """Count a record of a round, trial or baseline."""
+        row = self.rounds.setdefault(number, _Round())
         row.trials += 1
-        if record.status != OK or record.seconds is None:
+        if status != OK or seconds is None:
             row.failed += 1
-        elif row.best is None or record.seconds < row.best:
-            row.best = record.seconds
+        elif row.best is None or seconds < row.best:
+            row.best = seconds
 
     def rows(self) -> Iterator[tuple[str, ...]]:
         """Cells under HEADINGS: the baselines, then the latest rounds in order."""
