@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from autosched.tuning.callbacks import JobInfo, MeasureCallback
 from autosched.tuning.rounds_table import RoundsTable
+from autosched.tuning.units import format_seconds as format_seconds
 from records import BASELINE, OK, Record, Workload
 
 if TYPE_CHECKING:
@@ -18,14 +19,6 @@ if TYPE_CHECKING:
 
     from autosched.tuning.result import TuningResult
     from autosched.tuning.task import SearchTask
-
-
-def format_seconds(seconds: float) -> str:
-    """`5.03 ms`, `12.1 µs`: three significant digits."""
-    for unit, scale in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
-        if seconds >= scale:
-            return f"{seconds / scale:.3g} {unit}"
-    return f"{seconds / 1e-9:.3g} ns"
 
 
 class Progress(MeasureCallback):

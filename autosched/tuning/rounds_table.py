@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from autosched.tuning.units import format_seconds
 from records import BASELINE_ROUND, OK
 
 if TYPE_CHECKING:
@@ -41,8 +42,6 @@ class RoundsTable:
 
     def rows(self) -> Iterator[tuple[str, ...]]:
         """Cells under HEADINGS: the baselines, then the latest rounds in order."""
-        from autosched.tuning.progress import format_seconds
-
         so_far: float | None = None
         found = []
         for number, row in sorted(self.rounds.items()):
