@@ -7,4 +7,4 @@ from __future__ import annotations
 
 from autosched.extras import require
 
-require("the service and its client", "pydantic", "httpx", "fastapi", "uvicorn", "sqlalchemy")
+require("the service", "pydantic", "httpx", "fastapi", "uvicorn", "sqlalchemy")

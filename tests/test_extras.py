@@ -108,7 +108,7 @@ def test_programs_are_built_and_logs_are_tuned_without_extras(tmp_path: Path) ->
 
 
 SQL = "RecordError: a database of records needs the package sqlalchemy"
-SERVICE = "MissingPackage: the service and its client needs the package pydantic"
+SERVICE = "MissingPackage: the service needs the package pydantic"
 REFUSED = [
     ("import autosched as at; at.XGBModel()", "MissingPackage: .* needs the package xgb", "tune"),
     ("import records; records.Store", SQL, "tune"),
