@@ -1,6 +1,7 @@
 # Everything from a fresh clone: Python 3.11 or newer is all that is needed.
 #   make tune    tune the 1024x1024x1024 matmul with a fused addition, and print what was found
 #   make test    run the tests
+#   make docs    build the site of the documentation into build/site
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BENCH := .bench-venv
@@ -20,7 +21,7 @@ IN_TURN := --dist worksteal
 # Long tests one by one to whoever is free, the longest of them first (tests/conftest.py).
 IN_ORDER := --dist load --maxschedchunk 1
 
-.PHONY: setup test test-long test-oldest fuzz lint format tune bench bench-gpu bench-setup metaschedule-setup clean
+.PHONY: setup test test-long test-oldest fuzz lint format docs tune bench bench-gpu bench-setup metaschedule-setup clean
 
 setup: $(STAMP)
 
@@ -57,6 +58,10 @@ format: $(STAMP)
 	$(VENV)/bin/ruff check --fix .
 	$(VENV)/bin/ruff format .
 
+# The site of the documentation, with its links checked; reads no network.
+docs: $(STAMP)
+	$(VENV)/bin/python docs/site/build.py
+
 tune: $(STAMP)
 	$(VENV)/bin/autosched tune matmul_add 1024 1024 1024 --trials $(TRIALS)
 
@@ -85,5 +90,5 @@ bench: $(STAMP) $(BENCH_STAMP)
 	$(VENV)/bin/python benchmarks/run.py
 
 clean:
-	rm -rf $(VENV) $(BENCH) $(OLDEST) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(BENCH) $(OLDEST) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

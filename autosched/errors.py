@@ -13,7 +13,8 @@ AutoschedError
 ├── BuildError             LLVM or a toolchain refused the generated code
 ├── DeviceError            a GPU failed while it ran generated code, or went away
 ├── MeasureError           measuring itself failed (a failing candidate is a status)
-└── TuningError            a tuning run that cannot start or found nothing
+├── TuningError            a tuning run that cannot start or found nothing
+└── MissingPackage         an optional package that is not installed; also an ImportError
 
 Stores and logs of records raise `records.errors.RecordError`, which stands on its own: the package
 `records` imports nothing of ours.
@@ -91,3 +92,7 @@ class MeasureError(AutoschedError):
 
 class TuningError(AutoschedError):
     """A tuning run that cannot start or that found nothing."""
+
+
+class MissingPackage(AutoschedError, ImportError):
+    """What was asked for needs an optional package; the message has the command to install it."""

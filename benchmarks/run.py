@@ -2,8 +2,9 @@
 
     python benchmarks/run.py [NAME ...]
 
-Writes `benchmarks/results.json`: the machine, when and what with, and each benchmark's figures. A
-benchmark that fails leaves its exit status and last words there; the exit status is then 1.
+Writes `benchmarks/results.json`: the machine, when and what with, and each benchmark's figures; and
+`benchmarks/RESULTS.md`, the same as a page. A benchmark that fails leaves its exit status and last
+words there; the exit status is then 1.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from peer_client import ROOT
+from report import PAGE, page
 
 from autosched.cli.doctor import as_json, as_text, examine
 from autosched.target import Target
@@ -101,6 +103,7 @@ def main() -> int:
         "benchmarks": {**_kept(machine.fingerprint), **found},
     }
     RESULTS.write_text(json.dumps(results, indent=1) + "\n")
+    PAGE.write_text(page(results), encoding="utf-8")
     print(f"\n{table(results)}\n\nfigures in {RESULTS.relative_to(ROOT)}")
     return 1 if any("failed" in figures for figures in found.values()) else 0
 

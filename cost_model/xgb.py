@@ -33,6 +33,7 @@ import numpy.typing as npt
 
 from autosched.checks import instance, path_text, shown
 from autosched.errors import AutoschedError
+from autosched.extras import require
 from autosched.integers import integer
 from autosched.search.evaluate import Part
 from autosched.search.model import HasSpace, Scores, Seconds, check_asked
@@ -94,11 +95,13 @@ class Boosting:
 
 class BoostedModel:
     """Scores in logarithms of shares. Deterministic: the same data, order and seed give the same
-    trees. Without `pretrained` trees it starts from the roofline alone."""
+    trees. Without `pretrained` trees it starts from the roofline alone. Raises MissingPackage where
+    XGBoost is missing: at once, not in the middle of a run."""
 
     def __init__(
         self, seed: int = 0, boosting: Boosting | None = None, *, pretrained: bool = True
     ) -> None:
+        require("the cost model of tuning", "xgboost")
         self.seed = integer("seed", seed, 0, AutoschedError)
         kinds = (Boosting, type(None))
         instance("boosting", boosting, kinds, "a cost_model.xgb.Boosting", AutoschedError)

@@ -25,7 +25,7 @@ from records.logs.exchange import export_jsonl, export_lines, import_into, impor
 from records.logs.import_report import ImportReport
 from records.logs.jsonl import JsonlReport, JsonlWriter, read_jsonl
 from records.logs.reader import RecordReader
-from records.opening import open_records
+from records.opening import open_records, refuse_without_sql
 from records.source import RecordSource
 from records.types import (
     BASELINE,
@@ -115,5 +115,8 @@ _LAZY = {
 
 def __getattr__(name: str) -> Any:
     if name in _LAZY:
-        return getattr(import_module(_LAZY[name]), name)
+        try:
+            return getattr(import_module(_LAZY[name]), name)
+        except ModuleNotFoundError as e:
+            refuse_without_sql(e)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from records.arguments import path_of
 from records.errors import NoRecord, RecordError
@@ -32,9 +32,7 @@ def open_records(path_or_url: str | os.PathLike[str]) -> RecordSource:
             raise NoRecord(f"no records at {file}: there is no such file")
         if not is_store(path_or_url):
             return RecordReader(file)
-    from records.store import Store
-
-    return Store(path_or_url)
+    return _store_class()(path_or_url)
 
 
 def open_store(path_or_url: str | os.PathLike[str], *, make: bool = True) -> Store:
@@ -50,9 +48,26 @@ def open_store(path_or_url: str | os.PathLike[str], *, make: bool = True) -> Sto
                 f"{file} is a log, and a database is expected; take the log into one first: "
                 f"`autosched records import {file} --db NAME.db`"
             )
-    from records.store import Store
+    return _store_class()(path_or_url)
 
-    return Store(path_or_url)
+
+def _store_class() -> type[Store]:
+    try:
+        from records.store import Store
+    except ModuleNotFoundError as e:
+        refuse_without_sql(e)
+    return Store
+
+
+def refuse_without_sql(e: ModuleNotFoundError) -> NoReturn:
+    """Raise RecordError with the command that installs the package that the import of a part with
+    SQL did not find; `e` itself where that is another module."""
+    if e.name not in ("sqlalchemy", "alembic"):
+        raise e
+    raise RecordError(
+        f"a database of records needs the package {e.name}: pip install 'autosched[tune]'; "
+        "a log, NAME.json, needs none"
+    ) from e
 
 
 def file_of(path_or_url: str | os.PathLike[str]) -> Path | None:

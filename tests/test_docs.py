@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -47,6 +48,23 @@ def test_code_of_a_document_runs(
     for line, text in blocks(DOCS / name, "text"):
         whole = CONTINUED.sub(" ", text)
         assert whole in out, f"{name}, line {line}: this is not what the code prints"
+
+
+def test_the_use_in_the_readme_runs_as_it_stands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """On smaller matrices and fewer trials."""
+    readme = DOCS.parent / "README.md"
+    (_, text), *_ = blocks(readme, "python")
+    small = text.replace("1024", "24").replace("num_measure_trials=64", "num_measure_trials=8")
+    assert small.count("24") > 4
+    assert "num_measure_trials=8" in small
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {"__name__": "readme"}
+    exec(compile(small, str(readme), "exec"), names)
+    np.testing.assert_allclose(np.asarray(names["out"]), np.full((24, 24), 25.0))
+    assert "def apply(sch):" in capsys.readouterr().out
+    assert len(text.splitlines()) <= 40
 
 
 def test_the_tutorial_has_code() -> None:

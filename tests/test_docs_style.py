@@ -10,14 +10,17 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
-PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    *sorted((ROOT / "benchmarks").glob("*.md")),
+    *sorted(DOCS.rglob("*.md")),
+]
 NAMES = [str(f.relative_to(ROOT)) for f in PAGES]
 COLUMNS = 110
 WORDS = 90
 PACKAGES = ("autosched", "measure", "cost_model", "records", "server")
 
 FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
-INDENTED = re.compile(r"(?:^ {4}.*\n?)+", re.MULTILINE)
 ITEM = re.compile(r"^\s*(?:[-*]|\d+\.)\s", re.MULTILINE)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 SOURCE = re.compile(
@@ -34,10 +37,12 @@ def paragraphs(text: str) -> list[str]:
     """Paragraphs and items of lists; headings, tables, figures and code are none."""
     found = []
     for block in re.split(r"\n\s*\n", prose(text)):
+        if all(line.startswith("    ") for line in block.splitlines()):
+            continue  # indented code
         starts = [m.start() for m in ITEM.finditer(block)]
         parts = [block[a:b] for a, b in zip([0, *starts], [*starts, None], strict=True)]
         found += [p.strip() for p in parts if p.strip()]
-    return [p for p in found if not p.startswith(("#", "|", "!["))]
+    return [p for p in found if not p.startswith(("#", "|", "![", "<"))]
 
 
 def anchors(text: str) -> set[str]:
@@ -48,7 +53,7 @@ def anchors(text: str) -> set[str]:
 
 
 def test_helpers_see_what_they_must() -> None:
-    page = "# A b\n\nFor us.\n\n- one\n- two\n  more\n\n```sh\nlong\n```\n"
+    page = "# A b\n\nFor us.\n\n- one\n- two\n  more\n\n    code\n\n```sh\nlong\n```\n"
     assert paragraphs(page) == ["For us.", "- one", "- two\n  more"]
     assert anchors(page) == {"a-b"}
 
@@ -87,6 +92,34 @@ def test_links_resolve(name: str) -> None:
             wrong.append(link)
     wrong += [path for path in SOURCE.findall(text) if not (ROOT / path).exists()]
     assert not wrong, f"{name} names what is not there: {', '.join(wrong)}"
+
+
+def reached(start: Path, clicks: int) -> set[Path]:
+    """Pages that so many links lead to at most."""
+    found, edge = {start}, {start}
+    for _ in range(clicks):
+        edge = {
+            (page.parent / path).resolve()
+            for page in edge
+            for path in (link.partition("#")[0] for link in LINK.findall(prose(page.read_text())))
+            if path.endswith(".md") and ":" not in path
+        } - found
+        found |= edge
+    return found
+
+
+def test_ten_questions_are_answered_within_two_pages() -> None:
+    page = DOCS / "questions.md"
+    sections = page.read_text().split("\n## ")[1:]
+    assert len(sections) == 10
+    for start in (ROOT / "README.md", DOCS / "index.md"):
+        near = reached(start.resolve(), 2)
+        for section in sections:
+            title, _, answer = section.partition("\n")
+            assert title.endswith("?")
+            places = {(DOCS / p.partition("#")[0]).resolve() for p in LINK.findall(answer)}
+            assert places, title
+            assert places <= near, f"{title} More than two links from {start.name}: {places - near}"
 
 
 def test_the_figures_are_those_of_their_script() -> None:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from importlib import import_module
 
+from autosched.cli.parser import Parser, leaf
 from autosched.cli.status import FAILED, INTERRUPTED, MISUSED, PIPE_CLOSED
-from autosched.errors import AutoschedError
+from autosched.errors import AutoschedError, MissingPackage
+from autosched.extras import EXTRA_OF, missing
 
-_COMMANDS = {
+COMMANDS = {
     "tune": ("autosched.cli.tune", "search for the fastest program of a workload"),
     "best": ("autosched.cli.best", "the best program recorded for a workload"),
     "show": ("autosched.cli.show", "a record as text; a model's graph, groups, tasks or plan"),
@@ -28,6 +30,7 @@ _COMMANDS = {
     "db": ("autosched.cli.db", "the version of a database of records: check, upgrade"),
     "serve": ("autosched.cli.serve", "the tuning service: HTTP and pages"),
     "token": ("autosched.cli.token", "tokens of the service: create, list, revoke"),
+    "completion": ("autosched.cli.completion", "a script that completes commands in a shell"),
     "doctor": ("autosched.cli.doctor", "what this machine has, its limits and its noise"),
 }
 """Command -> (module with `add_arguments` and `run`, one-line help)."""
@@ -52,13 +55,26 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:
         return _main(arguments)
+    except ModuleNotFoundError as e:
+        package = (e.name or "").partition(".")[0]
+        if package not in EXTRA_OF:
+            raise
+        return _failed(arguments, missing("this command", package))
+    except MissingPackage as e:  # before a command runs: its options come from the package
+        return _failed(arguments, e)
     except KeyboardInterrupt:  # even while modules are loaded, which takes a while
         print(" ".join(["autosched", *arguments[:1]]) + ": interrupted", file=sys.stderr)
         return INTERRUPTED
 
 
+def _failed(arguments: list[str], error: Exception) -> int:
+    print(" ".join(["autosched", *arguments[:1]]) + f": {error}", file=sys.stderr)
+    return FAILED
+
+
 def _main(arguments: list[str]) -> int:
-    parser = _parser(arguments)
+    called = next((a for a in arguments if not a.startswith("-")), "")
+    parser = parser_of((called,))
     if not arguments:
         parser.print_help(sys.stderr)
         return MISUSED
@@ -66,7 +82,7 @@ def _main(arguments: list[str]) -> int:
     if rest and hasattr(options, "args") and not any(a.startswith("-") for a in rest):
         options.args += rest  # sizes after an option: argparse takes ARG... but once
     elif rest:
-        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+        leaf(parser, arguments).error(f"unrecognized arguments: {' '.join(rest)}")
     return _run(options)
 
 
@@ -85,11 +101,12 @@ def _open_streams() -> None:
         sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115
 
 
-def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
-    """The parser; only the module of the command that is called gets imported."""
+def parser_of(called: Container[str]) -> Parser:
+    """The parser, with the arguments of those commands that are in `called`: only their modules
+    are imported."""
     from autosched.version import __version__
 
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="autosched",
         description="Find the fastest program for a tensor computation.",
         epilog=_EPILOG,
@@ -97,15 +114,14 @@ def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"autosched {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    called = next((a for a in arguments if not a.startswith("-")), None)
-    for name, (module, summary) in _COMMANDS.items():
+    for name, (module, summary) in COMMANDS.items():
         sub = commands.add_parser(
             name,
             help=summary,
             description=summary[0].upper() + summary[1:] + ".",
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
-        if name == called:
+        if name in called:
             import_module(module).add_arguments(sub)
     return parser
 
@@ -114,7 +130,7 @@ def _run(options: argparse.Namespace) -> int:
     from records import RecordError
 
     try:
-        status: int = import_module(_COMMANDS[options.command][0]).run(options)
+        status: int = import_module(COMMANDS[options.command][0]).run(options)
         sys.stdout.flush()
         return status
     except BrokenPipeError:

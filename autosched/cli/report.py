@@ -60,10 +60,9 @@ class Report:
             "records": self.db,
         }
 
-    def as_text(self) -> str:
-        """The schedule and the figures for people."""
-        r = self.result
-        lines = [program_text(self.task, self.schedule, r.best, "schedule"), ""]
+    def as_text(self, form: str | None = None) -> str:
+        """The figures for people; the program in a form of `program_text` after them, if any."""
+        r, lines = self.result, []
         own = "" if r.best.kind != BASELINE else ": a baseline, which no trial beat"
         lines.append(f"best       {format_seconds(r.best_seconds)}, {r.gflops:.4g} GFLOP/s{own}")
         for what, seconds in (
@@ -82,11 +81,14 @@ class Report:
         lines.append(f"search     {r.trials} trials ({errors}) in {r.elapsed_s:.1f} s")
         lines.append(f"time       {_phases(r.phases)}")
         lines.append(f"records    {self.db}, workload {self.task.workload_key}")
-        form = self.task.target.kind if self.task.target.is_gpu else "asm"
-        lines.append(f"           autosched show {self.record.id} --db {self.db} --as {form}")
+        shown = self.task.target.kind if self.task.target.is_gpu else "llvm, asm"
+        show = f"autosched show {self.record.id} --db {self.db} --as"
+        lines.append(f"program    {show} schedule   (or script, {shown})")
         if self.faster is not None and self.faster.final_seconds is not None:
             time = format_seconds(self.faster.final_seconds)
             lines.append(f"           record {self.faster.id} there, of another run, took {time}")
+        if form is not None:
+            lines += ["", program_text(self.task, self.schedule, r.best, form)]
         return "\n".join(lines)
 
     def _beside(self) -> list[str]:

@@ -10,13 +10,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
-from autosched.cli.common import add_db, add_workload, at_least, make_task, positive_seconds
+from autosched.cli.common import FORMS, add_db, add_workload, at_least, make_task, positive_seconds
 from autosched.cli.model import add_precision, add_shape, is_model
 from autosched.cli.report import Report
 from autosched.cli.status import INTERRUPTED
+from autosched.errors import TuningError
 from autosched.tuning import TuningOptions
 from autosched.tuning.callbacks import JobInfo, MeasureCallback, recorder_of
 from autosched.tuning.pools import LOCAL, PoolAddress, cluster_pool
+from autosched.tuning.report.text import check_mode_of
 from measure.pool import Pool
 from records import Record, Workload
 from records.opening import is_store
@@ -24,6 +26,7 @@ from records.opening import is_store
 _EPILOG = """\
 examples:
   autosched tune matmul_add 1024 1024 1024 --trials 64
+  autosched tune matmul_add 1024 1024 1024 --trials 64 --as schedule
   autosched tune softmax 4096 1024 --trials 32 --db softmax.json
   autosched tune my_ops.py:attention 128 64 --trials 256 --db tuning.db
   autosched tune matmul_add 1024 1024 1024 --trials 256 --resume
@@ -100,6 +103,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-o", "--output", metavar="DIR", help="of a model: write it compiled, as `compile` does"
     )
+    parser.add_argument(
+        "--as",
+        dest="form",
+        choices=FORMS,
+        help="print the best program, too, in this form (later: autosched best)",
+    )
     output = parser.add_mutually_exclusive_group()
     output.add_argument(
         "--json", action="store_true", help="one JSON object a line: start, record..., result"
@@ -129,11 +138,13 @@ def run(options: argparse.Namespace) -> int:
 
 def _tune(options: argparse.Namespace, address: PoolAddress, pool: Pool | str) -> int:
     task = make_task(options)
+    if options.form is not None:
+        if options.json:
+            raise TuningError("--json prints no program: leave out --as, or use autosched best")
+        check_mode_of(task, options.form)  # before the run, not at its end
     callbacks: list[MeasureCallback] = [recorder_of(options.db, options.resume)]
     if options.json:
         callbacks.append(JsonProgress())
-    else:
-        print(f"{task.compute_dag}\n", end="", flush=True)
     tuning = tuning_options(options, options.trials or 64, pool, callbacks)
     try:
         with ends_in_order():
@@ -141,7 +152,7 @@ def _tune(options: argparse.Namespace, address: PoolAddress, pool: Pool | str) -
     except KeyboardInterrupt:
         return interrupted(options.db)
     report = Report(task, result, options.db, address, limits=not options.no_limits)
-    print(json.dumps(report.as_json()) if options.json else report.as_text())
+    print(json.dumps(report.as_json()) if options.json else report.as_text(options.form))
     return 0
 
 

@@ -20,8 +20,11 @@ def tune_model(options: argparse.Namespace) -> int:
     """Tune a model's kernels and print what became of them."""
     if not options.workload.endswith(".onnx"):
         raise WorkloadError(f"{options.workload} is compiled; give the ONNX file that it is from")
-    if options.args or options.layout_rewrite is not None:
-        raise WorkloadError("a model takes no arguments and no --layout-rewrite; see --shape")
+    if options.args or options.layout_rewrite is not None or options.form is not None:
+        raise WorkloadError(
+            "a model takes no arguments, no --layout-rewrite and no --as; see --shape, and "
+            "autosched show MODEL.onnx for its kernels"
+        )
     if PoolAddress.parse(options.pool).is_cluster and options.target is None:
         raise TuningError(
             f"--target is missing: say what the model is for, such as the target of a worker of "

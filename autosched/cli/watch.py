@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from autosched.cli.common import plain
 from autosched.cli.status import FAILED
 from autosched.tuning.report.progress import format_seconds
+from autosched.tuning.report.rounds_table import RoundsTable
 
 if TYPE_CHECKING:
     from rich.live import Live
@@ -49,7 +50,7 @@ def watch(client: Client, job_id: str, as_json: bool) -> int:
 
 
 class _View:
-    """One live line on a terminal, now and then a line elsewhere; all on standard error."""
+    """A live table on a terminal, now and then a line elsewhere; all on standard error."""
 
     def __init__(self, job: Job, flop: float) -> None:
         self._job, self._flop = job, flop
@@ -58,6 +59,7 @@ class _View:
         self._statuses: Counter[str] = Counter()
         self._shown = 0.0
         self._live: Live | None = None
+        self._table = RoundsTable(f"job {job.id}", flop)
 
     def __enter__(self) -> None:
         if sys.stderr is not None and sys.stderr.isatty():
@@ -91,9 +93,10 @@ class _View:
         for record in data.get("records", ()):
             if record.get("status") != "ok":
                 self._statuses[record.get("status", "unknown")] += 1
+            self._table.add(record["round"], record["status"], record["seconds"])
         now = time.monotonic()
         if self._live is not None:
-            self._live.update(self._line())
+            self._live.update(self._table.render(self._line()))
         elif now - self._shown >= PLAIN_SECONDS or self._trials >= self._wanted:
             self._shown = now
             self._print(self._line())

@@ -104,7 +104,7 @@ class RecordToStore(MeasureCallback):
     def open(self) -> Store:
         """The open store. Raises RecordError if it cannot be used."""
         if self._store is None:
-            from records.store import Store
+            from records import Store
 
             self._store = Store(self.where)
         return self._store

@@ -51,7 +51,9 @@ def library() -> Library:
     """The installed one. Raises FileNotFoundError if the package has no such file."""
     spec = find_spec("plotly")
     if spec is None or not spec.submodule_search_locations:
-        raise FileNotFoundError("the package plotly is not installed: pip install plotly")
+        raise FileNotFoundError(
+            "the package plotly is not installed: pip install 'autosched[service]'"
+        )
     path = Path(spec.submodule_search_locations[0]) / "package_data" / "plotly.min.js"
     script = path.read_bytes()
     digest = hashlib.sha256(script).hexdigest()[:8]

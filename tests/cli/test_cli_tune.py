@@ -16,11 +16,12 @@ from autosched.cli.show import describe
 from records import BASELINE, Store, open_records
 
 
-def test_tune_prints_graph_schedule_and_figures(tuned: Tuned) -> None:
+def test_tune_prints_the_result_first_and_no_program(tuned: Tuned) -> None:
     task = at.SearchTask("matmul_add", (12, 10, 14))
-    assert tuned.out.startswith(str(task.compute_dag))
-    assert task.print_best(tuned.db) in tuned.out
-    tail = tuned.out[tuned.out.index("\nbest ") :]
+    tail = tuned.out
+    assert tail.startswith("best       ")
+    assert len(tail.splitlines()) <= 9
+    assert "def apply(sch)" not in tail
     for word in ("GFLOP/s", "default schedule", "untransformed program", "8 trials (8 ok) in "):
         assert word in tail
     assert f"records    {tuned.db}, workload {task.workload_key}" in tail
@@ -31,12 +32,42 @@ def test_tune_shows_progress_on_standard_error(tuned: Tuned) -> None:
     assert "8/8 trials | best " in tuned.err
 
 
+@pytest.mark.parametrize("form", ["schedule", "script"])
+def test_tune_prints_the_program_on_request(cli: Cli, tmp_path: Path, form: str) -> None:
+    db = tmp_path / "a.db"
+    tune = ("tune", *WORKLOAD, "--trials", 4, "--db", db, "--pool", "replay:model", "--quiet")
+    done = cli(*tune, "--as", form)
+    assert done.status == 0
+    assert done.out.startswith("best       ")
+    task = at.SearchTask("matmul_add", (12, 10, 14))
+    assert done.out.endswith(f"\n\n{task.print_best(db, form)}\n")
+
+
+@pytest.mark.parametrize(
+    ("more", "error"),
+    [
+        (("--as", "cuda"), "print_mode 'cuda': the program is scheduled for llvm"),
+        (("--as", "schedule", "--json"), "--json prints no program"),
+    ],
+)
+def test_a_form_is_refused_before_the_run(
+    cli: Cli, tmp_path: Path, more: tuple[str, ...], error: str
+) -> None:
+    db = tmp_path / "a.db"
+    done = cli("tune", *WORKLOAD, "--trials", 4, "--db", db, "--pool", "replay:model", *more)
+    assert (done.status, done.out) == (1, "")
+    assert error in done.err
+    assert not db.exists()
+
+
 def test_tune_names_the_best_record(tuned: Tuned, cli: Cli) -> None:
     (line,) = [line for line in tuned.out.splitlines() if "autosched show" in line]
-    _, *arguments = line.split()
+    command, _, others = line.partition("   (or ")
+    _, _, *arguments = command.split()
     done = cli(*arguments)
     assert done.status == 0
-    assert ".text" in done.out
+    assert "def apply(sch)" in done.out
+    assert others == "script, llvm, asm)"
 
 
 def test_the_job_can_be_resumed(tuned: Tuned, cli: Cli) -> None:

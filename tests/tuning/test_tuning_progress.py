@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import threading
@@ -45,6 +46,31 @@ def test_lines_when_piped(capsys: pytest.CaptureFixture[str]) -> None:
     assert lines[-1].startswith("best 1.")
     assert " after 16 trials in " in lines[-1]
     assert "\x1b" not in err
+
+
+def test_a_terminal_has_a_table_of_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    from rich.console import Console
+
+    task, recorder = at.SearchTask("matmul_add", (4, 3, 5)), Recorder()
+    task.tune(
+        at.TuningOptions(
+            32, num_measures_per_round=2, pool=FakePool(), verbose=0, measure_callbacks=[recorder]
+        )
+    )
+    assert recorder.job is not None
+    progress = Progress(task, recorder.job, 0)
+    progress.on_records(recorder.records)
+    console = Console(width=100, record=True, file=io.StringIO())
+    console.print(progress.table.render(progress.status_line()))
+    text = console.export_text()
+    rows = [[c.strip() for c in x.strip("│ \n").split("│")] for x in text.splitlines() if "│" in x]
+    assert [r[0] for r in rows] == ["baselines", *map(str, range(8, 16))]  # the latest eight
+    bests = [r.seconds for r in recorder.records if r.status == "ok" and r.seconds is not None]
+    assert rows[-1][4] == format_seconds(min(bests))
+    failed = sum(int(r[2] or 0) for r in rows)
+    assert failed <= sum(r.status != "ok" for r in recorder.records)
+    assert "32/32 trials" in text
+    assert "matmul_add(4, 3, 5)" in text
 
 
 def test_results_that_come_all_at_once_took_their_time(monkeypatch: pytest.MonkeyPatch) -> None:

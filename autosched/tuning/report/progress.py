@@ -1,4 +1,4 @@
-"""Progress of a tuning run: a live line on a terminal, plain lines when piped."""
+"""Progress of a tuning run: a live table on a terminal, plain lines when piped."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from autosched.tuning.callbacks import JobInfo, MeasureCallback
+from autosched.tuning.report.rounds_table import RoundsTable
+from autosched.tuning.units import format_seconds as format_seconds
 from records import BASELINE, OK, Record, Workload
 
 if TYPE_CHECKING:
@@ -19,14 +21,6 @@ if TYPE_CHECKING:
     from autosched.tuning.task import SearchTask
 
 
-def format_seconds(seconds: float) -> str:
-    """`5.03 ms`, `12.1 µs`: three significant digits."""
-    for unit, scale in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
-        if seconds >= scale:
-            return f"{seconds / scale:.3g} {unit}"
-    return f"{seconds / 1e-9:.3g} ns"
-
-
 class Progress(MeasureCallback):
     """Shows best so far, GFLOP/s, trials a second, errors by kind and the time left."""
 
@@ -34,6 +28,7 @@ class Progress(MeasureCallback):
         self.task, self.job, self.verbose = task, job, verbose
         self.flop = float(task.compute_dag.flop_ct)
         self.statuses: Counter[str] = Counter()
+        self.table = RoundsTable(task.title, self.flop)
         self.best: float | None = None
         self.best_is_baseline = False
         self.began = time.perf_counter()
@@ -73,6 +68,7 @@ class Progress(MeasureCallback):
         self._show()
 
     def _count(self, record: Record) -> None:
+        self.table.add(record.round, record.status, record.seconds)
         if record.kind != BASELINE:
             self.statuses[record.status] += 1
         seconds = record.seconds if record.status == OK else None
@@ -110,9 +106,7 @@ class Progress(MeasureCallback):
         if self.verbose == 0:
             return
         if self.live is not None:
-            from rich.text import Text
-
-            self.live.update(Text(self.status_line(), no_wrap=True, overflow="ellipsis"))
+            self.live.update(self.table.render(self.status_line()))
             return
         done = sum(self.statuses.values())
         if done >= self.shown + max(8, self.job.trials // 16):

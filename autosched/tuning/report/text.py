@@ -36,6 +36,13 @@ def program_text(task: SearchTask, schedule: Schedule, record: Record, mode: str
     A program for a GPU has the modes "cuda" and "opencl", whichever of them it was tuned for, and
     one for a CPU "llvm" and "asm". Raises TuningError on another.
     """
+    check_mode_of(task, mode)
+    with bounded_depth(record):
+        return _program_text(task, schedule, record, mode)
+
+
+def check_mode_of(task: SearchTask, mode: str) -> None:
+    """Raises TuningError where programs of the task cannot be printed in that mode."""
     check_mode(mode)
     on_gpu = task.target.is_gpu
     if mode in (CPU_MODES if on_gpu else GPU_MODES):
@@ -45,8 +52,6 @@ def program_text(task: SearchTask, schedule: Schedule, record: Record, mode: str
             f"print_mode {mode!r}: the program is scheduled for {task.target.kind} and {why}; it "
             f"has the modes {have}. Tune the workload for a target of the other kind to see it so"
         )
-    with bounded_depth(record):
-        return _program_text(task, schedule, record, mode)
 
 
 def _program_text(task: SearchTask, schedule: Schedule, record: Record, mode: str) -> str:
