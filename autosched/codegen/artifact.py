@@ -42,6 +42,8 @@ class KernelInfo:
     size. `workspace` is 64-byte aligned and at least `workspace_bytes + threads * thread_bytes`
     long; with sizes, these are formulas. `parallel` tells whether the code calls
     `autosched_parallel_for`. `name`: of the function that it was made from, where `entry` is not.
+    `messages`: what may stop a call, each with a place for the index that was outside; after a call
+    the first two int64 of the workspace are the number of one, from 1, or 0, and that index.
     """
 
     entry: str
@@ -51,6 +53,7 @@ class KernelInfo:
     parallel: bool = False
     sizes: tuple[SizeParam, ...] = ()
     name: str = ""
+    messages: tuple[str, ...] = ()
 
     @property
     def title(self) -> str:

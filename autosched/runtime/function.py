@@ -61,6 +61,8 @@ class Function:
         self._starting = threading.Lock()
         self._calls: dict[Shapes, Callable[..., Any]] = {}
         self._call: Callable[..., Any] = self._sized if self.info.sizes else self._first_call
+        if self.info.messages:
+            self._call = _unusual
 
     @property
     def info(self) -> KernelInfo:
@@ -166,9 +168,21 @@ class Function:
             nanoseconds = time_calls(
                 self._entry(), args, scratch.ctypes.data, self.threads, number, lines
             )
+            self._check_status(scratch)
             return nanoseconds * 1e-9
 
         return measure
+
+    def _check_status(self, scratch: Array) -> None:
+        """Raise ArgumentError if the last call was stopped; see `KernelInfo.messages`."""
+        if not self.info.messages:
+            return
+        number, value = (int(x) for x in scratch[:16].view("int64"))
+        if number:
+            raise ArgumentError(
+                f"{self.info.title} stopped: {self.info.messages[number - 1].format(value)}; "
+                "what was stored before stays"
+            )
 
     def native_seconds(self, *arrays: Array, number: int = 1) -> float:
         """Seconds that `number` calls take one after the other, measured in native code."""
@@ -197,6 +211,11 @@ class Function:
             return protocol.take(self._timer(arrays, flush_cache))
 
         return evaluate
+
+
+def _unusual(*arrays: Array) -> Any:
+    """The fast call of a kernel that has none, since what it says after a call is looked at."""
+    return NotImplemented
 
 
 def _linked(artifact: Artifact, threads: int) -> Function:

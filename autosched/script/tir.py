@@ -293,6 +293,13 @@ def prim_func(func: Any) -> Any:
     return prim_func(func)
 
 
+def routine(func: Any) -> Any:
+    """`autosched.script.routine`."""
+    from autosched.script.parser import routine
+
+    return routine(func)
+
+
 def ir_module(cls: type) -> Any:
     """`autosched.script.ir_module`."""
     from autosched.script.parser import ir_module

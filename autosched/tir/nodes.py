@@ -79,6 +79,15 @@ class Access:
     indices: tuple[Index, ...]
 
 
+@dataclass(frozen=True, eq=False, repr=False, slots=True)
+class Element(Expr):
+    """The value of an element, in expressions of a routine (`tir/routine.py`)."""
+
+    buffer: Buffer
+    indices: tuple[Expr, ...]
+    dtype: str
+
+
 @dataclass(frozen=True, eq=False, slots=True)
 class Iter:
     """An axis of a block: the variable runs over [0, extent)."""

@@ -18,6 +18,7 @@ from autosched.tir.nodes import (
     Access,
     Block,
     Buffer,
+    Element,
     For,
     Index,
     Iter,
@@ -138,6 +139,9 @@ def format_expr(
         right = format_expr(e.args[1], names, reads, level + 1)
         text = f"{left} {row.symbol} {right}"
         return f"({text})" if level < outer else text
+    if isinstance(e, Element):
+        inside = ", ".join(format_expr(i, names) for i in e.indices)
+        return f"{names.of(e.buffer)}[{inside or '()'}]"
     return str(e)
 
 
