@@ -12,18 +12,20 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from autosched.checks import instance
 from autosched.errors import AutoschedError, ScriptError
 from autosched.script.limits import LIMITS, Limits
+from autosched.script.migrate.direct import Direct
 from autosched.script.migrate.found import functions, renamed, thing_of
 from autosched.script.migrate.function import Function
 from autosched.script.migrate.things import Note, Thing
-from autosched.script.parser import parse, parse_func
+from autosched.script.parser import parse
 from autosched.script.source import Source
 from autosched.tir.module import IRModule
 from autosched.tir.nodes import PrimFunc
+from autosched.tir.routine import Routine
 
 __all__ = ["Migrated", "Migration", "Note", "migrate"]
 
@@ -38,6 +40,8 @@ class Migrated:
     text: str
     notes: tuple[Note, ...]
     error: AutoschedError | None
+    is_routine: bool = False
+    """Whether it runs as it is written, and nothing schedules it."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +60,7 @@ class Migration:
         """The functions that could not."""
         return tuple(f for f in self.functions if f.error is not None)
 
-    def program(self) -> PrimFunc | IRModule:
+    def program(self) -> PrimFunc | Routine | IRModule:
         """What `text` is the script of. Raises ScriptError where nothing could be rewritten."""
         return parse(self.text)
 
@@ -124,13 +128,32 @@ def _migrated(
     check: bool,
     limits: Limits,
 ) -> Migrated:
-    function = Function(source, node, names)
+    """The function by its blocks; what cannot be stated so, as a routine."""
+    found = _attempt(source, Function(source, node, names), node, title, check, limits)
+    if found.error is None:
+        return found
+    again = _attempt(source, Direct(source, node, names), node, title, check, limits)
+    if again.error is not None:
+        return again
+    reason = str(found.error).splitlines()[0]
+    note = Note(node.lineno, node.col_offset + 1, f"a routine, which nothing schedules: {reason}")
+    return replace(again, notes=(note, *again.notes), is_routine=True)
+
+
+def _attempt(
+    source: Source,
+    function: Function | Direct,
+    node: ast.FunctionDef,
+    title: str,
+    check: bool,
+    limits: Limits,
+) -> Migrated:
     new, error = "", None
     try:
         tree = ast.fix_missing_locations(function.read(title))
         new = ast.unparse(tree) + "\n"
         if check:
-            parse_func(new, limits=limits)
+            parse(new, limits=limits)
     except AutoschedError as e:
         error = e
     except RecursionError:

@@ -21,6 +21,7 @@ from autosched.script.migrate.things import (
     Window,
     call,
     name,
+    names_in,
     number,
     number_of,
 )
@@ -40,8 +41,27 @@ class Buffers:
         self.params: list[ast.arg] = []
         self.head: list[ast.stmt] = []
         self.allocs: list[ast.stmt] = []
+        self.sizes: list[str] = []
+        """Symbolic sizes of the new text."""
+        self.scopes: dict[str, str] = {}
+        """Scopes of intermediates in the old text, by their new names."""
         self.threads: dict[str, ast.expr] = {}
         """Names of T.env_thread and the axes that they stand for."""
+
+    def declare_params(self, node: ast.FunctionDef) -> None:
+        """Read the parameters of a function."""
+        a = node.args
+        if a.posonlyargs or a.kwonlyargs or a.defaults or a.vararg or a.kwarg:
+            raise self.state.error(node, "expected plain parameters")
+        inside = _shape_names(node)
+        for arg in a.args:
+            kind = called(arg.annotation) if arg.annotation is not None else None
+            if arg.arg in inside and kind in dtypes.SIGNED:
+                self.add_size(arg.arg)
+                self.state.note(arg, f"the size {arg.arg} follows from the shapes: no argument")
+        for arg in a.args:
+            if not isinstance(self.state.names.get(arg.arg), Value) or arg.arg not in inside:
+                self.param(arg)
 
     def param(self, arg: ast.arg) -> None:
         hint = arg.annotation
@@ -56,7 +76,7 @@ class Buffers:
         if function == "Buffer" and isinstance(hint, ast.Call):
             array = self._described(title, hint, hint.args[0], hint.args[1:])
             self.state.names[arg.arg] = array
-            self.params.append(ast.arg(title, self._type(array, self._scope(hint))))
+            self.params.append(ast.arg(title, self._type(array, self._scope_of(hint))))
         elif function == "handle" or (isinstance(hint, ast.Call) and function == "handle"):
             self.state.names[arg.arg] = Handle(len(self.params))
             self.params.append(ast.arg(title, call("handle").func))
@@ -113,7 +133,7 @@ class Buffers:
                 raise self.state.error(node, "buffers are dense here; strides of their own are not")
             step *= size
 
-    def _scope(self, node: ast.Call, position: int | None = None) -> str:
+    def _scope_of(self, node: ast.Call, position: int | None = None) -> str:
         given = {k.arg: k.value for k in node.keywords}.get("scope")
         if given is None and position is not None and len(node.args) > position:
             given = node.args[position]
@@ -147,7 +167,7 @@ class Buffers:
         if not isinstance(target, ast.Name) or not isinstance(s.value, ast.Call):
             return False
         if function in _SIZES and not (s.value.args and function != "var"):
-            self._size(target, s.value)
+            self.add_size(target.id)
         elif function == "match_buffer":
             self._match(target.id, s.value)
         elif function == "env_thread":
@@ -156,7 +176,7 @@ class Buffers:
             title = self.state.fresh(target.id)
             first = self._shape_of(s.value)
             array = self._described(title, s.value, first, s.value.args[1:2])
-            scope = self._scope(s.value, 5 if len(s.value.args) > 5 else None)
+            scope = self._scope_of(s.value, 5 if len(s.value.args) > 5 else None)
             self.state.names[target.id] = self.allocate(array, scope, context)
         elif function == "allocate":
             self._memory(target.id, s.value, context)
@@ -172,9 +192,11 @@ class Buffers:
             raise self.state.error(node, "a buffer needs a shape")
         return node.args[0] if node.args else given["shape"]
 
-    def _size(self, target: ast.Name, node: ast.Call) -> None:
-        title = self.state.fresh(target.id)
-        self.state.names[target.id] = Value(name(title), INDEX)
+    def add_size(self, old: str) -> None:
+        """Declare a symbolic size."""
+        title = self.state.fresh(old)
+        self.state.names[old] = Value(name(title), INDEX)
+        self.sizes.append(title)
         self.head.append(ast.Assign([ast.Name(title, ast.Store())], call("int64"), lineno=0))
 
     def _match(self, target: str, node: ast.Call) -> None:
@@ -187,7 +209,7 @@ class Buffers:
             array = self._described(title, node, shape, node.args[2:3])
             matched = call("match_buffer", name(self.params[thing.position].arg))
             matched.args += self._shaped(array)
-            scope = self._scoped(self._scope(node))
+            scope = self._scoped(self._scope_of(node))
             matched.keywords = [ast.keyword(k, v) for k, v in scope.items()]
             self.head.append(ast.Assign([ast.Name(title, ast.Store())], matched, lineno=0))
             self.state.names[target] = array
@@ -244,7 +266,7 @@ class Buffers:
             raise self.state.error(node, "T.allocate under a condition")
         title = self.state.fresh(target)
         total = number(prod(n for n in sizes if n is not None))
-        own = self.allocate(Array(title, (total,), dtype), self._scope(node, 2), context)
+        own = self.allocate(Array(title, (total,), dtype), self._scope_of(node, 2), context)
         self.state.names[target] = Memory(title, total, dtype, "global", own.prefix)
 
     def _declared(self, target: str, node: ast.Call, context: Context) -> None:
@@ -254,7 +276,7 @@ class Buffers:
         title = target if data is not None else self.state.fresh(target)
         array = self._described(title, node, self._shape_of(node), node.args[1:2])
         if data is None:
-            self.state.names[target] = self.allocate(array, self._scope(node), context)
+            self.state.names[target] = self.allocate(array, self._scope_of(node), context)
             return
         if isinstance(data, ast.Attribute) and data.attr == "data":
             data = data.value
@@ -268,3 +290,48 @@ class Buffers:
             raise self.state.error(node, "a view has as many elements as what it is of")
         view = Reshaped(base, tuple(n for n in sizes if n is not None))
         self.state.names[target] = base if have == sizes else view
+
+    def drop_sizes(self) -> None:
+        """Leave out sizes in no shape: names that T.LetStmt gives a value, or strides."""
+        shapes = [x for s in self.head if isinstance(s, ast.Assign) for x in [s.value]]
+        used = set().union(
+            *(names_in(x) for x in shapes if isinstance(x, ast.Call) and x.args)
+        )
+        gone = [n for n in self.sizes if n not in used]
+        self.head = [s for s in self.head if not (isinstance(s, ast.Assign)
+                     and isinstance(s.targets[0], ast.Name) and s.targets[0].id in gone)]  # fmt: skip
+
+    # -- threads that are launched
+
+    def opens(self, s: ast.stmt) -> ast.Call | None:
+        """The call of T.launch_thread that what follows stands in."""
+        value = s.value if isinstance(s, (ast.Assign, ast.Expr)) else None
+        is_launch = isinstance(value, ast.Call) and called(value.func) == "launch_thread"
+        return value if is_launch and isinstance(value, ast.Call) else None
+
+    def launch(self, s: ast.stmt, node: ast.Call, after: Sequence[ast.stmt]) -> ast.For:
+        target = s.targets[0] if isinstance(s, ast.Assign) else None
+        return self.launched(s, node, target, after)
+
+    def launched(
+        self, s: ast.stmt, node: ast.Call, target: ast.expr | None, body: Sequence[ast.stmt]
+    ) -> ast.For:
+        thread, extent = node.args
+        if isinstance(thread, ast.Name) and thread.id in self.threads:
+            target, thread = thread, self.threads[thread.id]
+        looped = call("thread_binding", extent, thread=thread)
+        bound = target or ast.Name("thread", ast.Store())
+        made = ast.For(bound, looped, list(body), [])
+        return ast.fix_missing_locations(ast.copy_location(made, s))
+
+
+def _shape_names(node: ast.FunctionDef) -> set[str]:
+    """Names that stand in the shapes of parameters."""
+    found: set[str] = set()
+    for x in ast.walk(node):
+        function = called(x.func) if isinstance(x, ast.Call) else None
+        if isinstance(x, ast.Call) and function == "match_buffer":
+            if x.args and isinstance(x.args[0], ast.Name):
+                shapes = [*x.args[1:2], *(k.value for k in x.keywords if k.arg == "shape")]
+                found |= set().union(*map(names_in, shapes))
+    return found

@@ -190,7 +190,7 @@ class Values:
             raise self.state.error(place, "arithmetic on conditions; convert them first")
         (left, right), dtype = self.unified(place, a, b)
         if isinstance(op, ast.Div) and not is_real(dtype):
-            op = self._rounded_down(place, left, right)
+            return Value(self._toward_zero(left, right), dtype)
         m, n = number_of(left), number_of(right)
         if dtype == INT and m is not None and n is not None:
             found = _folded(op, m, n)
@@ -198,20 +198,46 @@ class Values:
                 return Value(number(found), INT)
         return Value(ast.BinOp(left, op, right), dtype)
 
-    def _rounded_down(self, place: ast.expr, a: ast.expr, b: ast.expr) -> ast.operator:
-        """Division that rounds down, where that is what rounding to zero does."""
+    def _toward_zero(self, a: ast.expr, b: ast.expr) -> ast.expr:
+        """The quotient of integers, rounded to zero."""
         ends, by = span(a, self.state.extents), number_of(b)
-        if ends is None or ends[0] < 0 or by is None or by < 1:
-            raise self.state.error(
-                place,
-                "division of integers rounds to zero here; write T.floordiv if none is below 0",
+        down = ast.BinOp(a, ast.FloorDiv(), b)
+        if ends is not None and ends[0] >= 0 and by is not None and by > 0:
+            m = number_of(a)
+            return down if m is None else number(m // by)
+        zero = number(0)
+        rest = ast.Compare(ast.BinOp(a, ast.Mod(), b), [ast.NotEq()], [zero])
+        signs = [
+            ast.BoolOp(
+                ast.And(),
+                [ast.Compare(a, [first()], [zero]), ast.Compare(b, [second()], [zero])],
             )
-        return ast.FloorDiv()
+            for first, second in ((ast.Lt, ast.Gt), (ast.Gt, ast.Lt))
+        ]
+        test = ast.BoolOp(ast.And(), [rest, ast.BoolOp(ast.Or(), list(signs))])
+        return call("select", test, ast.BinOp(down, ast.Add(), number(1)), down)
 
     def _truncmod(self, node: ast.expr, args: list[ast.expr]) -> Value:
-        a, b = map(self.value, args)
-        self._rounded_down(node, a.node, b.node)
-        return self.operation(node, ast.Mod(), a, b)
+        (a, b), dtype = self.unified(node, *map(self.value, args))
+        ends, by = span(a, self.state.extents), number_of(b)
+        if ends is not None and ends[0] >= 0 and by is not None and by > 0:
+            return Value(ast.BinOp(a, ast.Mod(), b), dtype)
+        whole = ast.BinOp(self._toward_zero(a, b), ast.Mult(), b)
+        return Value(ast.BinOp(a, ast.Sub(), whole), dtype)
+
+    def _multiply_shift(self, node: ast.expr, args: list[ast.expr]) -> Value:
+        """`T.q_multiply_shift(x, y, q, s)`: x * y / 2 ** (q - s), rounded, in int64."""
+        if len(args) != 4:
+            raise self.state.error(node, "T.q_multiply_shift has four arguments")
+        x, y = (self.of(e, "int64") for e in args[:2])
+        q, s = (number_of(self.index(e)) for e in args[2:])
+        if q is None or s is None or not 0 < q + max(-s, 0) < 62 or s > 31:
+            raise self.state.error(node, "the shifts of T.q_multiply_shift are numbers")
+        shift = q + max(-s, 0)
+        product = ast.BinOp(times(x, 1 << max(s, 0)), ast.Mult(), y)
+        total = ast.BinOp(product, ast.Add(), number(1 << (shift - 1)))
+        return Value(call("cast", ast.BinOp(total, ast.RShift(), number(shift)),
+                          ast.Constant("int32")), "int32")  # fmt: skip
 
     def _bool(self, node: ast.BoolOp) -> Value:
         return Value(ast.BoolOp(node.op, [self.condition(v) for v in node.values]), "bool")
@@ -253,6 +279,21 @@ class Values:
             if isinstance(x, ast.Call) and called(x.func) in ("ramp", "Ramp", "broadcast"):
                 raise self.state.error(x, "vectors of indices are written as loops, T.vectorized")
         return self.element(node, thing, tuple(self.index(x) for x in inside))
+
+    def flat_element(self, place: ast.expr, node: ast.expr, index: ast.expr) -> Value:
+        """Element `index` of the memory of a buffer, `A` or `A.data`."""
+        if isinstance(node, ast.Attribute) and node.attr == "data":
+            node = node.value
+        thing = self.state.names.get(node.id) if isinstance(node, ast.Name) else None
+        if isinstance(thing, Memory):
+            thing = self.flat(thing)
+        if not isinstance(thing, Array):
+            raise self.state.error(place, "expected the memory of a buffer")
+        sizes = [number_of(n) for n in thing.shape]
+        if any(n is None for n in sizes):
+            raise self.state.error(place, "the memory of a buffer of symbolic sizes")
+        total = prod(n for n in sizes if n is not None)
+        return self.element(place, Reshaped(thing, (total,)), (self.index(index),))
 
     def flat(self, memory: Memory) -> Array:
         """Allocated memory that is used without a buffer of its own."""
@@ -451,6 +492,7 @@ _SPECIAL: dict[str, Callable[[Values, ast.expr, list[ast.expr]], Value]] = {
     "isnan": Values._isnan,
     "fma": Values._fma,
     "exp2": Values._exp2,
+    "q_multiply_shift": Values._multiply_shift,
 }
 _READERS: dict[type[ast.expr], Callable[[Values, ast.expr], Value]] = {
     ast.Constant: Values._constant,  # type: ignore[dict-item]

@@ -1,0 +1,119 @@
+"""Whether loops over threads may run one after the other in a routine.
+
+On a GPU the threads of a block run together and read what others have written. One after the other,
+a thread finds only what those before it wrote. So a routine has what every thread keeps to itself:
+of each buffer that threads share, a thread reads the elements that it writes, or those written in
+a loop of their own over the same threads; and no thread keeps elements from one loop to the next.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from autosched.script.migrate.things import State, names_in, replaced
+
+_SHARED = ("shared", "shared.dyn", "warp")
+
+
+@dataclass(frozen=True)
+class _Touch:
+    """An access: the buffer, the indices, the loops around it from the function on."""
+
+    buffer: str
+    at: ast.expr
+    is_store: bool
+    loops: tuple[ast.For, ...]
+
+
+def check_threads(
+    state: State, place: ast.FunctionDef, body: Sequence[ast.stmt], scopes: Mapping[str, str]
+) -> None:
+    """Raise ScriptError unless threads may run one after the other. `scopes` are those of the
+    intermediates in `body`, the new text, whose loops have the name of their thread, or ""."""
+    touches = list(_touches(body, ()))
+    launched = any(isinstance(x, ast.Call) and _is_launch(x) for x in ast.walk(place))
+    for buffer, scope in scopes.items():
+        mine = [t for t in touches if t.buffer == buffer]
+        if scope == "global" or not any(_threads(t.loops) for t in mine):
+            continue
+        if scope not in _SHARED and scope != "local":
+            raise state.error(place, f"memory {scope!r} of threads has no counterpart here")
+        if scope in _SHARED and launched:
+            raise state.error(place, f"{buffer} is shared by threads, which run together there")
+        for loop in {id(x): x for t in mine for x in _threads(t.loops)}.values():
+            inside = [t for t in mine if loop in t.loops]
+            if scope in _SHARED and not _is_kept(inside, loop):
+                raise state.error(
+                    place,
+                    f"a thread reads elements of {buffer} that others write; one after the other "
+                    "they would not be there",
+                )
+            outside = [t for t in mine if loop not in t.loops and _threads(t.loops)]
+            others = [t for t in outside if not _encloses(t, inside)]
+            if others and not all(_tells(t) for t in (*inside, *others)):
+                raise state.error(place, f"a thread keeps {buffer} from one loop to another")
+
+
+def _is_launch(node: ast.Call) -> bool:
+    return ast.unparse(node.func) in ("T.launch_thread", "T.env_thread")
+
+
+def _thread(loop: ast.For) -> str:
+    found: str = getattr(loop, "thread", "")
+    return found if found.startswith("threadIdx") else ""
+
+
+def _threads(loops: Sequence[ast.For]) -> list[ast.For]:
+    return [x for x in loops if _thread(x)]
+
+
+def _touches(nodes: Sequence[ast.stmt], loops: tuple[ast.For, ...]) -> Iterator[_Touch]:
+    for s in nodes:
+        inner = (*loops, s) if isinstance(s, ast.For) else loops
+        for field in ("body", "orelse"):
+            yield from _touches(getattr(s, field, []), inner)
+        own = [x for f, x in ast.iter_fields(s) if f not in ("body", "orelse")]
+        for x in own:
+            for part in x if isinstance(x, list) else [x]:
+                for y in ast.walk(part) if isinstance(part, ast.AST) else ():
+                    if isinstance(y, ast.Subscript) and isinstance(y.value, ast.Name):
+                        is_store = isinstance(y.ctx, ast.Store)
+                        yield _Touch(y.value.id, y.slice, is_store, loops)
+
+
+def _is_kept(touches: Sequence[_Touch], loop: ast.For) -> bool:
+    """Whether each iteration of a loop over threads reads what it writes itself."""
+    own = [t for t in touches if t.is_store and not _again(t, loop)]
+    if not own or all(t.is_store for t in touches):
+        return True
+    return len({_text(t, loop) for t in touches}) == 1
+
+
+def _again(touch: _Touch, loop: ast.For) -> bool:
+    """Whether another loop over the same threads stands inside, around the access."""
+    inside = touch.loops[touch.loops.index(loop) + 1 :]
+    return any(_thread(x) == _thread(loop) for x in inside)
+
+
+def _text(touch: _Touch, loop: ast.For) -> str:
+    """The indices, loops inside named by their ranges: the set of elements of one iteration."""
+    values: dict[str, ast.expr] = {}
+    for x in touch.loops[touch.loops.index(loop) + 1 :]:
+        assert isinstance(x.target, ast.Name) and isinstance(x.iter, ast.Call)
+        values[x.target.id] = ast.Name("range " + ast.unparse(x.iter), ast.Load())
+    return ast.unparse(replaced(touch.at, values))
+
+
+def _encloses(touch: _Touch, inside: Sequence[_Touch]) -> bool:
+    """Whether the loops over threads around one access are around the others, too."""
+    return any(set(map(id, _threads(touch.loops))) <= set(map(id, t.loops)) for t in inside)
+
+
+def _tells(touch: _Touch) -> bool:
+    """Whether the indices name the threads around an access."""
+    used = names_in(touch.at)
+    return all(
+        isinstance(x.target, ast.Name) and x.target.id in used for x in _threads(touch.loops)
+    )
