@@ -35,11 +35,14 @@ class RoutineReader(FunctionReader):
         return Routine(self.node.name, self.matched(), body, tuple(self.attrs.items()))
 
     def _heads(self, s: ast.stmt) -> bool:
-        """Read what describes parameters; False for other statements."""
-        call = s.value if isinstance(s, (ast.Assign, ast.Expr)) else None
-        name = called(call.func) if isinstance(call, ast.Call) else None
-        if name == "alloc_buffer":
-            return False
+        """Read what describes parameters and sizes; False for other statements."""
+        value = s.value if isinstance(s, (ast.Assign, ast.Expr)) else None
+        makers = value.elts if isinstance(value, ast.Tuple) else [value]
+        for x in makers:
+            name = called(x.func) if isinstance(x, ast.Call) else None
+            is_size = isinstance(x, ast.Call) and name in dtypes.DTYPES and not x.args
+            if name not in ("match_buffer", "func_attr", "var") and not is_size:
+                return False
         return self._declaration(s, None, True)
 
     def _statements(self, nodes: list[ast.stmt], depth: int) -> tuple[Statement, ...]:

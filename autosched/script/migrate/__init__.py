@@ -21,6 +21,8 @@ from autosched.script.migrate.direct import Direct
 from autosched.script.migrate.found import functions, renamed, thing_of
 from autosched.script.migrate.function import Function
 from autosched.script.migrate.things import Note, Thing
+from autosched.script.migrate.threads import has_threads
+from autosched.script.migrate.vectors import scalar_loops
 from autosched.script.parser import parse
 from autosched.script.source import Source
 from autosched.tir.module import IRModule
@@ -128,7 +130,13 @@ def _migrated(
     check: bool,
     limits: Limits,
 ) -> Migrated:
-    """The function by its blocks; what cannot be stated so, as a routine."""
+    """The function by its blocks; what cannot be stated so, as a routine. Threads must keep to
+    themselves what they share in either."""
+    node = scalar_loops(node)
+    if has_threads(node):
+        direct = _attempt(source, Direct(source, node, names), node, title, False, limits)
+        if direct.error is not None:
+            return direct
     found = _attempt(source, Function(source, node, names), node, title, check, limits)
     if found.error is None:
         return found

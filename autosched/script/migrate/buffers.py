@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
 
-from autosched.script.migrate.ranges import span, terms
+from autosched.script.migrate.ranges import difference
 from autosched.script.migrate.spelling import MATCH_IGNORED, SCOPES
 from autosched.script.migrate.things import (
     INDEX,
@@ -47,12 +47,15 @@ class Buffers:
         """Scopes of intermediates in the old text, by their new names."""
         self.threads: dict[str, ast.expr] = {}
         """Names of T.env_thread and the axes that they stand for."""
+        self.seen_by_memory: set[ast.Call] = set()
+        """Allocations whose memory is accessed, so that their strides matter."""
 
     def declare_params(self, node: ast.FunctionDef) -> None:
         """Read the parameters of a function."""
         a = node.args
         if a.posonlyargs or a.kwonlyargs or a.defaults or a.vararg or a.kwarg:
             raise self.state.error(node, "expected plain parameters")
+        self.seen_by_memory = _seen_by_memory(node)
         inside = _shape_names(node)
         for arg in a.args:
             kind = called(arg.annotation) if arg.annotation is not None else None
@@ -109,11 +112,15 @@ class Buffers:
             raise self.state.error(shape, "a shape is a tuple of numbers")
         array = Array(title, tuple(self.values.index(n) for n in extents), dtype)
         strides = given.get("strides")
+        is_own = called(node.func) in ("alloc_buffer", "sblock_alloc_buffer")
         if isinstance(strides, (ast.List, ast.Tuple)) and strides.elts:
-            self._check_dense(strides, array)
+            if is_own and node not in self.seen_by_memory:
+                self.state.note(strides, f"{title} is dense here")
+            else:
+                self._check_dense(strides, array)
         for key in MATCH_IGNORED:
             offset = given.get(key)
-            if key != "elem_offset" or offset is None or self._is_zero(offset):
+            if key != "elem_offset" or offset is None or self._is_zero(offset) or "data" in given:
                 continue
             if not isinstance(offset, ast.Name):
                 raise self.state.error(offset, "a buffer begins at its first element here")
@@ -172,7 +179,7 @@ class Buffers:
             self._match(target.id, s.value)
         elif function == "env_thread":
             self.threads[target.id] = s.value.args[0]
-        elif function == "alloc_buffer":
+        elif function in ("alloc_buffer", "sblock_alloc_buffer"):
             title = self.state.fresh(target.id)
             first = self._shape_of(s.value)
             array = self._described(title, s.value, first, s.value.args[1:2])
@@ -217,18 +224,25 @@ class Buffers:
         if not isinstance(handle, ast.Subscript) or not isinstance(handle.value, ast.Name):
             raise self.state.error(node, "expected a handle, or a region of a buffer, to match")
         base = self.state.names.get(handle.value.id)
-        if not isinstance(base, Array):
+        if not isinstance(base, (Array, Window, Reshaped)):
             raise self.state.error(handle, "expected a region of a buffer")
         self.state.names[target] = self._window(node, base, handle)
 
-    def _window(self, node: ast.Call, base: Array, region: ast.Subscript) -> Window:
+    def _window(
+        self, node: ast.Call, base: Array | Window | Reshaped, region: ast.Subscript
+    ) -> Window:
         begin, extent = [], []
         inside = region.slice.elts if isinstance(region.slice, ast.Tuple) else [region.slice]
+        if isinstance(region.slice, ast.Tuple) and not region.slice.elts:
+            inside = []
+        if len(inside) != len(base.shape):
+            raise self.state.error(region, f"{len(inside)} indices for {len(base.shape)} dimensions")
         for at, n in zip(inside, base.shape, strict=True):
             if isinstance(at, ast.Slice):
                 first = number(0) if at.lower is None else self.values.index(at.lower)
-                last = n if at.upper is None else self.values.index(at.upper)
-                extent.append(self.difference(last, first))
+                whole = number(n) if isinstance(n, int) else n
+                last = whole if at.upper is None else self.values.index(at.upper)
+                extent.append(difference(last, first))
             else:
                 first = self.values.index(at)
                 extent.append(1)
@@ -245,15 +259,6 @@ class Buffers:
                 f"found {wanted}",
             )
         return Window(base, tuple(begin), tuple(sizes))
-
-    def difference(self, last: ast.expr, first: ast.expr) -> int | None:
-        """`last - first`, where that is a number."""
-        a, b = terms(last), terms(first)
-        if a is None or a != b:
-            return None
-        zero = dict.fromkeys(a, 1)
-        ends = span(last, zero), span(first, zero)
-        return None if None in ends else ends[0][0] - ends[1][0]  # type: ignore[index]
 
     def _memory(self, target: str, node: ast.Call, context: Context) -> None:
         shape = self._shape_of(node)
@@ -281,15 +286,23 @@ class Buffers:
         if isinstance(data, ast.Attribute) and data.attr == "data":
             data = data.value
         thing = self.state.names.get(data.id) if isinstance(data, ast.Name) else None
+        if isinstance(thing, Handle):
+            self._match(target, ast.copy_location(ast.Call(node.func, [data, *node.args], [
+                k for k in node.keywords if k.arg != "data"]), node))  # fmt: skip
+            return
         base = self.values.flat(thing) if isinstance(thing, Memory) else thing
         sizes = [number_of(n) for n in array.shape]
         if not isinstance(base, Array) or None in sizes or base.dtype != array.dtype:
             raise self.state.error(node, "a view is one of a buffer of the same dtype")
         have = [number_of(n) for n in base.shape]
-        if None in have or prod(n for n in have if n) != prod(n for n in sizes if n):
-            raise self.state.error(node, "a view has as many elements as what it is of")
-        view = Reshaped(base, tuple(n for n in sizes if n is not None))
-        self.state.names[target] = base if have == sizes else view
+        first = number_of(self.values.index(given["elem_offset"])) if "elem_offset" in given else 0
+        if None in have or first is None:
+            raise self.state.error(node, "a view of a buffer of symbolic sizes, or at a symbolic place")
+        total, mine = prod(n for n in have if n), prod(n for n in sizes if n)
+        if first < 0 or first + mine > total:
+            raise self.state.error(node, f"a view of {mine} elements from {first}, of {total}")
+        view = Reshaped(base, tuple(n for n in sizes if n is not None), first)
+        self.state.names[target] = base if have == sizes and not first else view
 
     def drop_sizes(self) -> None:
         """Leave out sizes in no shape: names that T.LetStmt gives a value, or strides."""
@@ -335,3 +348,20 @@ def _shape_names(node: ast.FunctionDef) -> set[str]:
                 shapes = [*x.args[1:2], *(k.value for k in x.keywords if k.arg == "shape")]
                 found |= set().union(*map(names_in, shapes))
     return found
+
+
+def _seen_by_memory(node: ast.FunctionDef) -> set[ast.Call]:
+    """The calls that make buffers of which `.data` is used."""
+    used = {
+        x.value.id
+        for x in ast.walk(node)
+        if isinstance(x, ast.Attribute) and x.attr == "data" and isinstance(x.value, ast.Name)
+    }
+    return {
+        x.value
+        for x in ast.walk(node)
+        if isinstance(x, ast.Assign)
+        and isinstance(x.value, ast.Call)
+        and isinstance(x.targets[0], ast.Name)
+        and x.targets[0].id in used
+    }

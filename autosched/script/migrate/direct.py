@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Sequence
-from dataclasses import replace
+from math import prod
 
 from autosched.script.migrate.buffers import Buffers
 from autosched.script.migrate.facts import kept_attributes
@@ -22,12 +22,12 @@ from autosched.script.migrate.things import (
     Array,
     Context,
     Note,
+    Reshaped,
     State,
     Thing,
     Value,
     call,
     name,
-    names_in,
     number,
     number_of,
 )
@@ -36,6 +36,8 @@ from autosched.script.migrate.values import called
 from autosched.script.source import Source
 from autosched.tir import dtypes
 
+MOST_CONSTANTS = 4096
+"""Numbers of one T.allocate_const."""
 _IDLE = ("reads", "writes", "block_attr", "sblock_attr", "assume", "tir.assume")
 """Calls that only describe."""
 
@@ -118,7 +120,7 @@ class Direct(Buffers):
             isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant)
         ):
             return []
-        if self.declaration(s, Context()):
+        if self.declaration(s, Context()) or self._constants(s):
             return []
         if isinstance(s, (ast.Assign, ast.AugAssign, ast.AnnAssign)):
             return self._assign(s)
@@ -165,6 +167,30 @@ class Direct(Buffers):
         dtype = {INT: INDEX, FLOAT: "float32"}.get(e.dtype, e.dtype)
         self.state.names[target] = Value(name(title), dtype)
         return [ast.Assign([ast.Name(title, ast.Store())], e.node, lineno=0)]
+
+    def _constants(self, s: ast.stmt) -> bool:
+        """`T.allocate_const([...], dtype, shape)`: a buffer, and a store of each number."""
+        node = s.value if isinstance(s, ast.Assign) else None
+        if not isinstance(node, ast.Call) or called(node.func) != "allocate_const":
+            return False
+        assert isinstance(s, ast.Assign)
+        given = dict(zip(("data", "dtype", "extents"), node.args, strict=False))
+        given |= {str(k.arg): k.value for k in node.keywords}
+        data, target = given.get("data"), s.targets[0]
+        sizes = [number_of(self.values.index(n)) for n in getattr(given.get("extents"), "elts", [])]
+        if not isinstance(data, (ast.List, ast.Tuple)) or not isinstance(target, ast.Name):
+            raise self.state.error(node, "the numbers of T.allocate_const stand in a list")
+        if len(data.elts) > MOST_CONSTANTS or prod(n or 0 for n in sizes) != len(data.elts):
+            raise self.state.error(node, f"expected the numbers of all elements, up to {MOST_CONSTANTS}")
+        title = self.state.fresh(target.id)
+        shape = tuple(number(n) for n in sizes if n is not None)
+        array = Array(title, shape, self.values.dtype(given["dtype"]))
+        self.state.names[target.id] = self.allocate(array, "global", Context())
+        view = Reshaped(array, (len(data.elts),))
+        for n, x in enumerate(data.elts):
+            at = self.values.element(node, view, (number(n),))
+            self.made.append(_stored(at.node, self.values.of(x, array.dtype)))
+        return True
 
     def _effect(self, s: ast.Expr) -> list[ast.stmt]:
         node = s.value

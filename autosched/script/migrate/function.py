@@ -9,7 +9,7 @@ from dataclasses import replace
 from autosched.script.migrate.blocks import Blocks
 from autosched.script.migrate.buffers import Buffers
 from autosched.script.migrate.facts import kept_annotations, kept_attributes
-from autosched.script.migrate.ranges import below, cases, is_of_loops, span
+from autosched.script.migrate.ranges import below, cases, difference, is_of_loops, span
 from autosched.script.migrate.spelling import LOOPS
 from autosched.script.migrate.things import (
     INDEX,
@@ -293,7 +293,7 @@ class Function(Buffers):
                 "the range of a loop is read from memory, so nothing bounds it\n"
                 "give the loop its largest range and put the body under `if`",
             )
-        extent, conditions = self.difference(last, first), c.conditions
+        extent, conditions = difference(last, first), c.conditions
         whole: ast.expr = number(0) if extent is None else number(extent)
         if extent is None and not around & (names_in(first) | names_in(last)):
             whole = minus(last, first)

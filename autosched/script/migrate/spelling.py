@@ -43,7 +43,7 @@ AXES = {
 OPAQUE = (
     "call_extern", "call_packed", "call_pure_extern", "call_cpacked", "call_llvm_intrin",
     "call_llvm_pure_intrin", "call_intrin", "tvm_", "ptx_", "mma_", "cp_async", "evaluate_",
-    "dma_", "assume", "undef", "vectorlow", "vectorhigh", "vectorcombine", "address_of",
+    "dma_", "assume", "vectorlow", "vectorhigh", "vectorcombine", "address_of",
     "start_profile_intrinsic", "end_profile_intrinsic", "anylist_", "make_filled_simdgroup_matrix",
     "simdgroup_",
 )  # fmt: skip

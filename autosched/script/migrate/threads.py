@@ -12,6 +12,7 @@ import ast
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from autosched.script.migrate.ranges import terms
 from autosched.script.migrate.things import State, names_in, replaced
 
 _SHARED = ("shared", "shared.dyn", "warp")
@@ -25,6 +26,8 @@ class _Touch:
     at: ast.expr
     is_store: bool
     loops: tuple[ast.For, ...]
+    tests: tuple[ast.expr, ...]
+    """Conditions around it."""
 
 
 def check_threads(
@@ -32,7 +35,7 @@ def check_threads(
 ) -> None:
     """Raise ScriptError unless threads may run one after the other. `scopes` are those of the
     intermediates in `body`, the new text, whose loops have the name of their thread, or ""."""
-    touches = list(_touches(body, ()))
+    touches = list(_touches(body, (), ()))
     launched = any(isinstance(x, ast.Call) and _is_launch(x) for x in ast.walk(place))
     for buffer, scope in scopes.items():
         mine = [t for t in touches if t.buffer == buffer]
@@ -52,8 +55,17 @@ def check_threads(
                 )
             outside = [t for t in mine if loop not in t.loops and _threads(t.loops)]
             others = [t for t in outside if not _encloses(t, inside)]
-            if others and not all(_tells(t) for t in (*inside, *others)):
+            if scope == "local" and others and not all(_tells(t) for t in (*inside, *others)):
                 raise state.error(place, f"a thread keeps {buffer} from one loop to another")
+
+
+def has_threads(function: ast.FunctionDef) -> bool:
+    """Whether a function of the old text has memory of threads, and threads."""
+    words = {x.attr for x in ast.walk(function) if isinstance(x, ast.Attribute)}
+    texts = {x.value for x in ast.walk(function) if isinstance(x, ast.Constant)}
+    return bool(words & {"thread_binding", "launch_thread"}) and any(
+        isinstance(x, str) and x.startswith(("shared", "warp", "local")) for x in texts
+    )
 
 
 def _is_launch(node: ast.Call) -> bool:
@@ -62,25 +74,28 @@ def _is_launch(node: ast.Call) -> bool:
 
 def _thread(loop: ast.For) -> str:
     found: str = getattr(loop, "thread", "")
-    return found if found.startswith("threadIdx") else ""
+    return found if found.startswith(("threadIdx", "vthread")) else ""
 
 
 def _threads(loops: Sequence[ast.For]) -> list[ast.For]:
     return [x for x in loops if _thread(x)]
 
 
-def _touches(nodes: Sequence[ast.stmt], loops: tuple[ast.For, ...]) -> Iterator[_Touch]:
+def _touches(
+    nodes: Sequence[ast.stmt], loops: tuple[ast.For, ...], tests: tuple[ast.expr, ...]
+) -> Iterator[_Touch]:
     for s in nodes:
         inner = (*loops, s) if isinstance(s, ast.For) else loops
+        under = (*tests, s.test) if isinstance(s, (ast.If, ast.While)) else tests
         for field in ("body", "orelse"):
-            yield from _touches(getattr(s, field, []), inner)
+            yield from _touches(getattr(s, field, []), inner, under)
         own = [x for f, x in ast.iter_fields(s) if f not in ("body", "orelse")]
         for x in own:
             for part in x if isinstance(x, list) else [x]:
                 for y in ast.walk(part) if isinstance(part, ast.AST) else ():
                     if isinstance(y, ast.Subscript) and isinstance(y.value, ast.Name):
                         is_store = isinstance(y.ctx, ast.Store)
-                        yield _Touch(y.value.id, y.slice, is_store, loops)
+                        yield _Touch(y.value.id, y.slice, is_store, loops, tests)
 
 
 def _is_kept(touches: Sequence[_Touch], loop: ast.For) -> bool:
@@ -88,7 +103,38 @@ def _is_kept(touches: Sequence[_Touch], loop: ast.For) -> bool:
     own = [t for t in touches if t.is_store and not _again(t, loop)]
     if not own or all(t.is_store for t in touches):
         return True
-    return len({_text(t, loop) for t in touches}) == 1
+    if not any(_depends(t, loop) for t in own):
+        return True  # each iteration writes all of the same elements
+    if len({_text(t, loop) for t in touches}) == 1:
+        return True
+    rows = [_indices(t.at) for t in touches]
+    return any(
+        len({ast.unparse(row[n]) for row in rows}) == 1 and _tells_apart(rows[0][n], touches, loop)
+        for n in range(min(map(len, rows)))
+    )
+
+
+def _indices(at: ast.expr) -> list[ast.expr]:
+    return list(at.elts) if isinstance(at, ast.Tuple) else [at]
+
+
+def _tells_apart(index: ast.expr, touches: Sequence[_Touch], loop: ast.For) -> bool:
+    """Whether an index is another one in each iteration of a loop: a sum with its variable, and
+    else with loops around it alone."""
+    factors = terms(index) or {}
+    around = touches[0].loops[: touches[0].loops.index(loop)]
+    outer = {x.target.id for x in around if isinstance(x.target, ast.Name)}
+    name = loop.target.id if isinstance(loop.target, ast.Name) else ""
+    return name in factors and set(factors) <= {*outer, name}
+
+
+def _depends(touch: _Touch, loop: ast.For) -> bool:
+    """Whether the iteration of a loop tells which elements are accessed. Names given to values may
+    hold it, so any name that is no loop counts."""
+    inside = touch.loops[touch.loops.index(loop) + 1 :]
+    parts = [touch.at, *touch.tests, *(x.iter for x in inside)]
+    known = {x.target.id for x in touch.loops if isinstance(x.target, ast.Name) and x is not loop}
+    return bool(set().union(*map(names_in, parts)) - known - {"T"})
 
 
 def _again(touch: _Touch, loop: ast.For) -> bool:

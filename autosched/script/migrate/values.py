@@ -225,6 +225,25 @@ class Values:
         whole = ast.BinOp(self._toward_zero(a, b), ast.Mult(), b)
         return Value(ast.BinOp(a, ast.Sub(), whole), dtype)
 
+    def _undef(self, node: ast.expr, args: list[ast.expr]) -> Value:
+        """`T.undef(dtype=...)` is any value: 0."""
+        given = {k.arg: k.value for k in node.keywords} if isinstance(node, ast.Call) else {}
+        kinds = [*args, *(given[k] for k in ("dtype",) if k in given)]
+        if len(kinds) != 1:
+            raise self.state.error(node, "T.undef has a dtype")
+        dtype = self.dtype(kinds[0])
+        zero = ast.Constant(False) if dtype == "bool" else number(0)
+        return Value(call(dtype, zero), dtype)
+
+    def _load(self, node: ast.expr, args: list[ast.expr]) -> Value:
+        """`T.load(dtype, A.data, i)`: an element of the memory of a buffer."""
+        if len(args) != 3:
+            raise self.state.error(node, "T.load under a condition")
+        e = self.flat_element(node, args[1], args[2])
+        if e.dtype != self.dtype(args[0]):
+            raise self.state.error(node, f"the memory holds {e.dtype}")
+        return e
+
     def _multiply_shift(self, node: ast.expr, args: list[ast.expr]) -> Value:
         """`T.q_multiply_shift(x, y, q, s)`: x * y / 2 ** (q - s), rounded, in int64."""
         if len(args) != 4:
@@ -265,6 +284,8 @@ class Values:
     # -- elements
 
     def _element(self, node: ast.Subscript) -> Value:
+        if isinstance(node.value, ast.Attribute) and node.value.attr == "data":
+            return self.flat_element(node, node.value, node.slice)
         thing = self.state.names.get(node.value.id) if isinstance(node.value, ast.Name) else None
         if isinstance(thing, Memory):
             thing = self.flat(thing)
@@ -326,6 +347,7 @@ class Values:
         linear: ast.expr = number(0)
         for i, n in zip(at, thing.shape, strict=True):
             linear = plus(times(linear, n), i)
+        linear = plus(linear, number(thing.first))
         out: list[ast.expr] = []
         sizes = [n for n in shape if n is not None]
         below = prod(sizes)
@@ -395,6 +417,8 @@ class Values:
         e = self.value(value)
         if dtype in ("int32", "int64") and e.dtype in (INDEX, INT):
             return Value(e.node, e.dtype)
+        if e.dtype == INT and number_of(e.node) is not None:
+            return Value(call(dtype, e.node), dtype)
         return Value(self.converted(node, e, dtype), dtype)
 
     def dtype(self, node: ast.expr) -> str:
@@ -493,6 +517,8 @@ _SPECIAL: dict[str, Callable[[Values, ast.expr, list[ast.expr]], Value]] = {
     "fma": Values._fma,
     "exp2": Values._exp2,
     "q_multiply_shift": Values._multiply_shift,
+    "load": Values._load,
+    "undef": Values._undef,
 }
 _READERS: dict[type[ast.expr], Callable[[Values, ast.expr], Value]] = {
     ast.Constant: Values._constant,  # type: ignore[dict-item]
