@@ -14,4 +14,13 @@ from autosched.script.parser import (
     routine,
 )
 
-__all__ = ["Limits", "ir_module", "parse", "parse_func", "parse_module", "prim_func", "routine", "tir"]
+__all__ = [
+    "Limits",
+    "ir_module",
+    "parse",
+    "parse_func",
+    "parse_module",
+    "prim_func",
+    "routine",
+    "tir",
+]

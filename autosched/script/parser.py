@@ -43,7 +43,8 @@ def parse(
     """The program that `text` is the script of: the inverse of `PrimFunc.script()`.
 
     One function gives a PrimFunc, or a Routine if it is decorated with `@T.routine`; several, or a
-    class decorated with `ir_module`, an IRModule. Decorators are these, and `@ir_module`; imports and docstrings may stand before them.
+    class decorated with `ir_module`, an IRModule. Decorators are these and `@T.prim_func`; imports
+    and docstrings may stand before them.
     A class decorated with `G.module` has functions of the graph level as well; `constants` gives
     its large constants, by the digests that stand in the text.
     With `check`, every function is verified, so that none with an access that is not provably in

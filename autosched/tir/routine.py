@@ -108,6 +108,10 @@ class Routine:
         extents = (n for b in self.params for n in b.shape if isinstance(n, Size))
         return tuple(dict.fromkeys(v for n in extents for v in n.variables()))
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> Routine:
+        """Nothing of it changes, so a copy is the thing itself."""
+        return self
+
     def __str__(self) -> str:
         return self.script()
 
@@ -162,6 +166,7 @@ class _Text(_Script):
     def __init__(self, names: Names | None = None) -> None:
         super().__init__()
         self.names = names or self.names
+        self.kept: list[Buffer] = []  # since names go by identity
 
     def routine(self, func: Routine) -> str:
         """The text, which ends in a newline."""
@@ -187,6 +192,14 @@ class _Text(_Script):
             self.emit(1, f"T.func_attr({format_literal(dict(func.attrs))})")
         self.body(func.body, 1)
         return "\n".join(self.lines) + "\n"
+
+    def buffer_args(self, b: Buffer) -> str:
+        """What declares a buffer; a numbered text does not tell its name."""
+        if isinstance(self.names, _Numbered):
+            b = replace(b, name=self.names.of(b))
+            self.names.by_id[id(b)] = b.name
+            self.kept.append(b)
+        return super().buffer_args(b)
 
     def body(self, body: Sequence[Statement], depth: int) -> None:
         """Statements, or `pass`."""

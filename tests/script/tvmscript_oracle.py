@@ -66,8 +66,8 @@ class _Axes:
 class Machine:
     """The namespace T."""
 
-    def __init__(self, sizes: Mapping[str, int]) -> None:
-        self.sizes = sizes
+    def __init__(self, sizes: Mapping[str, int], zeros: bool = False) -> None:
+        self.sizes, self.zeros = sizes, zeros
         self.first: list[bool] = []
         self.outside: list[bool] = []
         self.axis = _Axes(self)
@@ -92,7 +92,7 @@ class Machine:
 
     def alloc_buffer(self, shape: Any, dtype: str = "float32", *a: Any, **n: Any) -> np.ndarray:
         shape = tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
-        return np.full(shape, poison(dtype), dtype)
+        return np.full(shape, 0 if self.zeros else poison(dtype), dtype)
 
     def allocate(self, shape: Any, dtype: str, scope: str = "global") -> np.ndarray:
         return self.alloc_buffer(shape, dtype)
@@ -172,7 +172,7 @@ class Machine:
         return np.array(data, dtype).reshape(shape)
 
     def q_multiply_shift(self, x: Any, y: int, q: int, s: int, dtype: str) -> int:
-        exact = Fraction(int(x) * y * 2**max(s, 0), 2 ** (q + max(-s, 0)))
+        exact = Fraction(int(x) * y * 2 ** max(s, 0), 2 ** (q + max(-s, 0)))
         return math.floor(exact + Fraction(1, 2))
 
     def undef(self, dtype: str) -> int:
@@ -306,14 +306,21 @@ def execute(
     arrays: Sequence[np.ndarray],
     name: str = "main",
     sizes: Mapping[str, int] | None = None,
+    zeros: bool = False,
     **constants: Any,
 ) -> None:
     """Run the function `name` of a text on arrays, one a parameter; outputs are written in place.
-    `sizes` are the symbolic sizes by their names in the text."""
+    `sizes` are the symbolic sizes by their names in the text. With `zeros` new memory holds 0, as
+    in routines, and else poison."""
     tree = ast.parse(textwrap.dedent(text))
     tree.body = [s for s in tree.body if not isinstance(s, (ast.Import, ast.ImportFrom))]
     tree = ast.fix_missing_locations(_Plain().visit(tree))
-    names: dict[str, Any] = {"T": Machine(sizes or {}), "np": np, "range": _range, **constants}
+    names: dict[str, Any] = {
+        "T": Machine(sizes or {}, zeros),
+        "np": np,
+        "range": _range,
+        **constants,
+    }
     exec(compile(tree, "tvmscript", "exec"), names)
     with np.errstate(all="ignore"):
         names[name](*arrays)

@@ -48,9 +48,7 @@ STATUS = 64
 """Bytes of the workspace before the buffers."""
 
 
-def generate_routine(
-    func: Routine, target: Target, entry: str = "autosched_kernel"
-) -> Generated:
+def generate_routine(func: Routine, target: Target, entry: str = "autosched_kernel") -> Generated:
     """LLVM IR of a routine. Raises VerifyError, and CodegenError for what has no code here."""
     return _Writer(verify_routine(func), target, entry).write()
 

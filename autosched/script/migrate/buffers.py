@@ -236,7 +236,9 @@ class Buffers:
         if isinstance(region.slice, ast.Tuple) and not region.slice.elts:
             inside = []
         if len(inside) != len(base.shape):
-            raise self.state.error(region, f"{len(inside)} indices for {len(base.shape)} dimensions")
+            raise self.state.error(
+                region, f"{len(inside)} indices for {len(base.shape)} dimensions"
+            )
         for at, n in zip(inside, base.shape, strict=True):
             if isinstance(at, ast.Slice):
                 first = number(0) if at.lower is None else self.values.index(at.lower)
@@ -297,7 +299,9 @@ class Buffers:
         have = [number_of(n) for n in base.shape]
         first = number_of(self.values.index(given["elem_offset"])) if "elem_offset" in given else 0
         if None in have or first is None:
-            raise self.state.error(node, "a view of a buffer of symbolic sizes, or at a symbolic place")
+            raise self.state.error(
+                node, "a view of a buffer of symbolic sizes, or at a symbolic place"
+            )
         total, mine = prod(n for n in have if n), prod(n for n in sizes if n)
         if first < 0 or first + mine > total:
             raise self.state.error(node, f"a view of {mine} elements from {first}, of {total}")
@@ -306,13 +310,14 @@ class Buffers:
 
     def drop_sizes(self) -> None:
         """Leave out sizes in no shape: names that T.LetStmt gives a value, or strides."""
-        shapes = [x for s in self.head if isinstance(s, ast.Assign) for x in [s.value]]
-        used = set().union(
-            *(names_in(x) for x in shapes if isinstance(x, ast.Call) and x.args)
-        )
-        gone = [n for n in self.sizes if n not in used]
-        self.head = [s for s in self.head if not (isinstance(s, ast.Assign)
-                     and isinstance(s.targets[0], ast.Name) and s.targets[0].id in gone)]  # fmt: skip
+        matched = [s for s in self.head if isinstance(s, ast.Assign)]
+        used = set().union(*(names_in(s.value) for s in matched))
+        gone = {n for n in self.sizes if n not in used}
+        self.head = [
+            s
+            for s in self.head
+            if not (isinstance(s, ast.Assign) and ast.unparse(s.targets[0]) in gone)
+        ]
 
     # -- threads that are launched
 
@@ -343,10 +348,11 @@ def _shape_names(node: ast.FunctionDef) -> set[str]:
     found: set[str] = set()
     for x in ast.walk(node):
         function = called(x.func) if isinstance(x, ast.Call) else None
-        if isinstance(x, ast.Call) and function == "match_buffer":
-            if x.args and isinstance(x.args[0], ast.Name):
-                shapes = [*x.args[1:2], *(k.value for k in x.keywords if k.arg == "shape")]
-                found |= set().union(*map(names_in, shapes))
+        if not isinstance(x, ast.Call) or function != "match_buffer" or not x.args:
+            continue
+        if isinstance(x.args[0], ast.Name):
+            shapes = [*x.args[1:2], *(k.value for k in x.keywords if k.arg == "shape")]
+            found |= set().union(*map(names_in, shapes))
     return found
 
 

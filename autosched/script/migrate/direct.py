@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from math import prod
 
 from autosched.script.migrate.buffers import Buffers
-from autosched.script.migrate.facts import kept_attributes
+from autosched.script.migrate.facts import kept_attributes, returned
 from autosched.script.migrate.parts import is_init
 from autosched.script.migrate.spelling import AXES, LOOPS
 from autosched.script.migrate.things import (
@@ -181,7 +181,9 @@ class Direct(Buffers):
         if not isinstance(data, (ast.List, ast.Tuple)) or not isinstance(target, ast.Name):
             raise self.state.error(node, "the numbers of T.allocate_const stand in a list")
         if len(data.elts) > MOST_CONSTANTS or prod(n or 0 for n in sizes) != len(data.elts):
-            raise self.state.error(node, f"expected the numbers of all elements, up to {MOST_CONSTANTS}")
+            raise self.state.error(
+                node, f"expected the numbers of all elements, up to {MOST_CONSTANTS}"
+            )
         title = self.state.fresh(target.id)
         shape = tuple(number(n) for n in sizes if n is not None)
         array = Array(title, shape, self.values.dtype(given["dtype"]))
@@ -198,13 +200,16 @@ class Direct(Buffers):
         if not isinstance(node, ast.Call) or function is None:
             raise self.state.error(s, "expected a loop, a block, a store or a buffer")
         if function in ("evaluate", "ret"):
-            inner = node.args[0]
+            inner = returned(self.state, node)
             if isinstance(inner, ast.Call) and called(inner.func) in _IDLE:
                 return []
             if any(isinstance(x, (ast.Call, ast.Subscript)) for x in ast.walk(inner)):
                 self.values.value(inner)  # refuses what is opaque
             return []
         if function in _IDLE:
+            return []
+        if function == "preflattened_buffer":
+            self.state.note(node, f"{ast.unparse(node.args[0])} is passed as it is declared, flat")
             return []
         if function == "func_attr":
             kept = kept_attributes(self.state, node.args[0], self.params)
@@ -309,7 +314,9 @@ class Direct(Buffers):
         function = called(node.func)
         if function in ("block", "sblock"):
             return self._block(s)
-        if function in ("allocate", "decl_buffer", "allocate_const") and isinstance(bound, ast.Name):
+        if function in ("allocate", "decl_buffer", "allocate_const") and isinstance(
+            bound, ast.Name
+        ):
             return self._body([ast.copy_location(ast.Assign([bound], node), s), *s.body])
         if function in ("let", "LetStmt"):
             given = {k.arg: k.value for k in node.keywords}

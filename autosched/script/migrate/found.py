@@ -82,8 +82,10 @@ def _is_typed(s: ast.FunctionDef) -> bool:
     """Whether all parameters have types of T, as those of functions without a decorator in classes
     that are given to a test harness."""
     hints = [a.annotation for a in s.args.args]
-    return not s.decorator_list and bool(hints) and all(
-        h is not None and ast.unparse(h).startswith("T.") for h in hints
+    return (
+        not s.decorator_list
+        and bool(hints)
+        and all(h is not None and ast.unparse(h).startswith("T.") for h in hints)
     )
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from autosched.script.migrate.blocks import Blocks
 from autosched.script.migrate.buffers import Buffers
-from autosched.script.migrate.facts import kept_annotations, kept_attributes
+from autosched.script.migrate.facts import kept_annotations, kept_attributes, returned
 from autosched.script.migrate.ranges import below, cases, difference, is_of_loops, span
 from autosched.script.migrate.spelling import LOOPS
 from autosched.script.migrate.things import (
@@ -104,10 +104,13 @@ class Function(Buffers):
         """`T.evaluate` of what has no effect is left out; all else is refused."""
         function = called(node.func) if isinstance(node, ast.Call) else None
         if function in ("evaluate", "ret") and isinstance(node, ast.Call):
-            (inner,) = node.args
+            inner = returned(self.state, node)
             if not any(isinstance(x, (ast.Call, ast.Subscript)) for x in ast.walk(inner)):
                 return
             self.values.value(inner)  # refuses what is opaque
+            return
+        if function == "preflattened_buffer" and isinstance(node, ast.Call):
+            self.state.note(node, f"{ast.unparse(node.args[0])} is passed as it is declared, flat")
             return
         if function == "func_attr" and isinstance(node, ast.Call) and not self.fors:
             kept = kept_attributes(self.state, node.args[0], self.params)

@@ -147,7 +147,7 @@ def _text(touch: _Touch, loop: ast.For) -> str:
     """The indices, loops inside named by their ranges: the set of elements of one iteration."""
     values: dict[str, ast.expr] = {}
     for x in touch.loops[touch.loops.index(loop) + 1 :]:
-        assert isinstance(x.target, ast.Name) and isinstance(x.iter, ast.Call)
+        assert isinstance(x.target, ast.Name)
         values[x.target.id] = ast.Name("range " + ast.unparse(x.iter), ast.Load())
     return ast.unparse(replaced(touch.at, values))
 
