@@ -21,8 +21,8 @@ from autosched.tir.nodes import Annotations, Buffer, Element
 from autosched.tir.printer import Names, _Script, format_expr, format_literal, function_name
 from autosched.tir.size import Size, SizeVar
 
-MOST_TURNS = 1 << 31
-"""Times that one `while` may go round in a row; one that goes on longer stops the call."""
+MOST_ITERATIONS = 1 << 31
+"""Iterations that one `while` may run in a row; one that runs longer stops the call."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -61,7 +61,7 @@ class Loop:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class While:
-    """The body as long as the condition holds, at most MOST_TURNS times."""
+    """The body as long as the condition holds, at most MOST_ITERATIONS times."""
 
     condition: Expr
     body: tuple[Statement, ...]

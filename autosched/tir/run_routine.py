@@ -14,7 +14,7 @@ from autosched.tir.interp import Array, Evaluator, Thunk
 from autosched.tir.nodes import Buffer, Element
 from autosched.tir.printer import Names, format_expr
 from autosched.tir.routine import (
-    MOST_TURNS,
+    MOST_ITERATIONS,
     Alloc,
     If,
     Let,
@@ -52,7 +52,7 @@ def outside(element: Element, dim: int, value: str) -> str:
 
 def endless() -> str:
     """What is wrong with a `while`."""
-    return f"a while loop went round {MOST_TURNS} times"
+    return f"a while loop ran {MOST_ITERATIONS} iterations"
 
 
 class _Machine(Evaluator):
@@ -97,7 +97,7 @@ class _Machine(Evaluator):
         if isinstance(s, Loop):
             return self.loop(s)
         if isinstance(s, While):
-            return self.turns(s)
+            return self.while_loop(s)
         return self.choice(s)
 
     def value(self, e: Expr) -> Thunk:
@@ -159,20 +159,20 @@ class _Machine(Evaluator):
 
         return loop
 
-    def turns(self, s: While) -> Thunk:
+    def while_loop(self, s: While) -> Thunk:
         """A loop that a condition ends."""
         condition, steps = self.value(s.condition), self.body(s.body)
 
-        def turns() -> None:
+        def run() -> None:
             count = 0
             while condition():
-                if count >= MOST_TURNS:
+                if count >= MOST_ITERATIONS:
                     raise VerifyError(f"routine {self.func.name}: {endless()}")
                 count += 1
                 for do in steps:
                     do()
 
-        return turns
+        return run
 
     def choice(self, s: If) -> Thunk:
         """One of two lists of statements."""

@@ -147,10 +147,10 @@ def main(a: T.Buffer((1,), "int64")):
     from autosched.codegen.llvm import routine as code
 
     for module in (routines, interpreter, code):
-        monkeypatch.setattr(module, "MOST_TURNS", 50)
-    with pytest.raises(VerifyError, match="round 50 times"):
+        monkeypatch.setattr(module, "MOST_ITERATIONS", 50)
+    with pytest.raises(VerifyError, match="ran 50 iterations"):
         run_routine(read(text.format(0)), [np.array([1])])
-    with pytest.raises(ArgumentError, match="round 50 times"):
+    with pytest.raises(ArgumentError, match="ran 50 iterations"):
         at.build(read(text.format(0)), target="llvm")(np.array([1]))
     assert both(read(text.format(2)), np.array([0]))[0][0] == 100
 

@@ -26,7 +26,7 @@ from autosched.tir.expr import Call, Expr, walk
 from autosched.tir.nodes import Buffer, Element, allocated, strides
 from autosched.tir.printer import Names, format_expr
 from autosched.tir.routine import (
-    MOST_TURNS,
+    MOST_ITERATIONS,
     Alloc,
     If,
     Let,
@@ -253,7 +253,7 @@ class _Writer:
         elif isinstance(s, Loop):
             self.loop(s)
         elif isinstance(s, While):
-            self.turns(s)
+            self.while_loop(s)
         else:
             self.choice(s)
 
@@ -298,7 +298,7 @@ class _Writer:
         b.close()
         self.start(f"exit{n}")
 
-    def turns(self, s: While) -> None:
+    def while_loop(self, s: While) -> None:
         """A loop that a condition ends."""
         b, n = self.b, self.fresh()
         before = self.label
@@ -310,7 +310,7 @@ class _Writer:
         condition = self.values.evaluate(s.condition).ref
         b.do(f"br i1 {condition}, label %body{n}, label %exit{n}")
         self.start(f"body{n}")
-        beyond = b.op(f"icmp uge i64 {counter}, {MOST_TURNS}")
+        beyond = b.op(f"icmp uge i64 {counter}, {MOST_ITERATIONS}")
         self.stop(beyond, endless(), counter, (id(s), 0))
         self.body(s.body)
         b.do(f"br label %latch{n}")

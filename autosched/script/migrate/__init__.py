@@ -71,7 +71,8 @@ class Migration:
         lines = []
         for f in self.functions:
             problem = "" if f.error is None else f"refused: {str(f.error).splitlines()[0]}"
-            lines.append(f"{f.name} (line {f.line}): {problem or 'rewritten'}")
+            done = "rewritten as a routine" if f.is_routine else "rewritten"
+            lines.append(f"{f.name} (line {f.line}): {problem or done}")
             lines += [f"    {note}" for note in f.notes]
         return "\n".join(lines) + "\n"
 
@@ -143,9 +144,18 @@ def _migrated(
     again = _attempt(source, Direct(source, node, names), node, title, check, limits)
     if again.error is not None:
         return again
-    reason = str(found.error).splitlines()[0]
-    note = Note(node.lineno, node.col_offset + 1, f"a routine, which nothing schedules: {reason}")
-    return replace(again, notes=(note, *again.notes), is_routine=True)
+    return replace(again, notes=(_reason(source, node, found.error), *again.notes), is_routine=True)
+
+
+def _reason(source: Source, node: ast.FunctionDef, error: AutoschedError) -> Note:
+    """Why a function is a routine, and where in it the reason stands, if that is known."""
+    lines = str(error).splitlines()
+    line, column = node.lineno + source.first_line - 1, node.col_offset + 1
+    text = lines[0] if len(lines) == 1 else lines[1]
+    if isinstance(error, ScriptError) and error.line:
+        line, column = error.line, error.column
+        text = lines[0].removeprefix(f"line {line}, column {column}: ")
+    return Note(line, column, f"a routine, which nothing schedules: {text}")
 
 
 def _attempt(

@@ -8,6 +8,7 @@ from dataclasses import replace
 from math import prod
 
 from autosched.script.migrate.ranges import difference
+from autosched.script.migrate.special import SPECIAL
 from autosched.script.migrate.spelling import MATCH_IGNORED, SCOPES
 from autosched.script.migrate.things import (
     INDEX,
@@ -37,7 +38,7 @@ class Buffers:
 
     def __init__(self, state: State) -> None:
         self.state = state
-        self.values = Values(state)
+        self.values = Values(state, SPECIAL)
         self.params: list[ast.arg] = []
         self.head: list[ast.stmt] = []
         self.allocs: list[ast.stmt] = []

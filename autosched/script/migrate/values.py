@@ -8,11 +8,11 @@ an index is int64, and nothing is converted silently: what is rewritten carries 
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from math import prod
 
 from autosched.script.migrate.ranges import span
-from autosched.script.migrate.spelling import CHOICES, FUNCTIONS, NOT, OPAQUE, OPERATORS, SAME
+from autosched.script.migrate.spelling import CHOICES, FUNCTIONS, OPAQUE, OPERATORS
 from autosched.script.migrate.things import (
     FLOAT,
     INDEX,
@@ -58,11 +58,15 @@ def is_real(dtype: str) -> bool:
     return dtype == FLOAT or (dtype in dtypes.DTYPES and dtypes.is_float(dtype))
 
 
+Special = Callable[["Values", ast.expr, list[ast.expr]], Value]
+"""A function of T that is read in a way of its own, from the call and its arguments."""
+
+
 class Values:
     """Rewrites expressions; names mean what `state.names` says."""
 
-    def __init__(self, state: State) -> None:
-        self.state = state
+    def __init__(self, state: State, special: Mapping[str, Special]) -> None:
+        self.state, self.special = state, special
 
     # -- entries
 
@@ -190,7 +194,7 @@ class Values:
             raise self.state.error(place, "arithmetic on conditions; convert them first")
         (left, right), dtype = self.unified(place, a, b)
         if isinstance(op, ast.Div) and not is_real(dtype):
-            return Value(self._toward_zero(left, right), dtype)
+            return Value(self.toward_zero(left, right), dtype)
         m, n = number_of(left), number_of(right)
         if dtype == INT and m is not None and n is not None:
             found = _folded(op, m, n)
@@ -198,7 +202,7 @@ class Values:
                 return Value(number(found), INT)
         return Value(ast.BinOp(left, op, right), dtype)
 
-    def _toward_zero(self, a: ast.expr, b: ast.expr) -> ast.expr:
+    def toward_zero(self, a: ast.expr, b: ast.expr) -> ast.expr:
         """The quotient of integers, rounded to zero."""
         ends, by = span(a, self.state.extents), number_of(b)
         down = ast.BinOp(a, ast.FloorDiv(), b)
@@ -216,47 +220,6 @@ class Values:
         ]
         test = ast.BoolOp(ast.And(), [rest, ast.BoolOp(ast.Or(), list(signs))])
         return call("select", test, ast.BinOp(down, ast.Add(), number(1)), down)
-
-    def _truncmod(self, node: ast.expr, args: list[ast.expr]) -> Value:
-        (a, b), dtype = self.unified(node, *map(self.value, args))
-        ends, by = span(a, self.state.extents), number_of(b)
-        if ends is not None and ends[0] >= 0 and by is not None and by > 0:
-            return Value(ast.BinOp(a, ast.Mod(), b), dtype)
-        whole = ast.BinOp(self._toward_zero(a, b), ast.Mult(), b)
-        return Value(ast.BinOp(a, ast.Sub(), whole), dtype)
-
-    def _undef(self, node: ast.expr, args: list[ast.expr]) -> Value:
-        """`T.undef(dtype=...)` is any value: 0."""
-        given = {k.arg: k.value for k in node.keywords} if isinstance(node, ast.Call) else {}
-        kinds = [*args, *(given[k] for k in ("dtype",) if k in given)]
-        if len(kinds) != 1:
-            raise self.state.error(node, "T.undef has a dtype")
-        dtype = self.dtype(kinds[0])
-        zero = ast.Constant(False) if dtype == "bool" else number(0)
-        return Value(call(dtype, zero), dtype)
-
-    def _load(self, node: ast.expr, args: list[ast.expr]) -> Value:
-        """`T.load(dtype, A.data, i)`: an element of the memory of a buffer."""
-        if len(args) != 3:
-            raise self.state.error(node, "T.load under a condition")
-        e = self.flat_element(node, args[1], args[2])
-        if e.dtype != self.dtype(args[0]):
-            raise self.state.error(node, f"the memory holds {e.dtype}")
-        return e
-
-    def _multiply_shift(self, node: ast.expr, args: list[ast.expr]) -> Value:
-        """`T.q_multiply_shift(x, y, q, s)`: x * y / 2 ** (q - s), rounded, in int64."""
-        if len(args) != 4:
-            raise self.state.error(node, "T.q_multiply_shift has four arguments")
-        x, y = (self.of(e, "int64") for e in args[:2])
-        q, s = (number_of(self.index(e)) for e in args[2:])
-        if q is None or s is None or not 0 < q + max(-s, 0) < 62 or s > 31:
-            raise self.state.error(node, "the shifts of T.q_multiply_shift are numbers")
-        shift = q + max(-s, 0)
-        product = ast.BinOp(times(x, 1 << max(s, 0)), ast.Mult(), y)
-        total = ast.BinOp(product, ast.Add(), number(1 << (shift - 1)))
-        return Value(call("cast", ast.BinOp(total, ast.RShift(), number(shift)),
-                          ast.Constant("int32")), "int32")  # fmt: skip
 
     def _bool(self, node: ast.BoolOp) -> Value:
         return Value(ast.BoolOp(node.op, [self.condition(v) for v in node.values]), "bool")
@@ -396,7 +359,7 @@ class Values:
                 return self._bool(ast.copy_location(ast.BoolOp(tree.op, args), left))
             assert isinstance(tree, ast.Compare)
             return self._compare(ast.copy_location(ast.Compare(args[0], tree.ops, [args[1]]), left))
-        special = _SPECIAL.get(function)
+        special = self.special.get(function)
         if special is not None:
             return special(self, node, args)
         if function in dtypes.DTYPES:
@@ -451,37 +414,6 @@ class Values:
             return Value(call(dtype, e.node), dtype)
         return Value(self.converted(node, e, dtype), dtype)
 
-    def _not(self, node: ast.expr, args: list[ast.expr]) -> Value:
-        return Value(ast.UnaryOp(ast.Not(), self.condition(args[0])), "bool")
-
-    def _same(self, node: ast.expr, args: list[ast.expr]) -> Value:
-        return self.value(args[0])
-
-    def _infinity(self, node: ast.expr, args: list[ast.expr]) -> Value:
-        dtype = self.dtype(args[0])
-        return Value(call(dtype, ast.Constant("inf")), dtype)
-
-    def _lowest(self, node: ast.expr, args: list[ast.expr]) -> Value:
-        dtype = self.dtype(args[0])
-        return Value(call(dtype, _extreme(dtype, lowest=True)), dtype)
-
-    def _largest(self, node: ast.expr, args: list[ast.expr]) -> Value:
-        dtype = self.dtype(args[0])
-        return Value(call(dtype, _extreme(dtype, lowest=False)), dtype)
-
-    def _isnan(self, node: ast.expr, args: list[ast.expr]) -> Value:
-        e = self.value(args[0])
-        return Value(ast.Compare(e.node, [ast.NotEq()], [e.node]), "bool")
-
-    def _fma(self, node: ast.expr, args: list[ast.expr]) -> Value:
-        a, b, c = map(self.value, args)
-        product = self.operation(node, ast.Mult(), a, b)
-        return self.operation(node, ast.Add(), product, c)
-
-    def _exp2(self, node: ast.expr, args: list[ast.expr]) -> Value:
-        e = self.value(args[0])
-        return Value(call("pow", call(e.dtype, ast.Constant(2.0)), e.node), e.dtype)
-
 
 def _folded(op: ast.operator, m: int, n: int) -> int | None:
     if isinstance(op, ast.Add):
@@ -495,31 +427,6 @@ def _folded(op: ast.operator, m: int, n: int) -> int | None:
     return None
 
 
-def _extreme(dtype: str, lowest: bool) -> ast.expr:
-    if dtypes.is_float(dtype):
-        import numpy as np
-
-        largest = float(np.finfo(dtypes.array_dtype(dtype)).max)
-        node: ast.expr = ast.Constant(largest)
-        return ast.UnaryOp(ast.USub(), node) if lowest else node
-    return number(int(dtypes.minimum(dtype) if lowest else dtypes.maximum(dtype)))
-
-
-_SPECIAL: dict[str, Callable[[Values, ast.expr, list[ast.expr]], Value]] = {
-    **dict.fromkeys(NOT, Values._not),
-    **dict.fromkeys(SAME, Values._same),
-    "infinity": Values._infinity,
-    "min_value": Values._lowest,
-    "max_value": Values._largest,
-    "truncmod": Values._truncmod,
-    "Mod": Values._truncmod,
-    "isnan": Values._isnan,
-    "fma": Values._fma,
-    "exp2": Values._exp2,
-    "q_multiply_shift": Values._multiply_shift,
-    "load": Values._load,
-    "undef": Values._undef,
-}
 _READERS: dict[type[ast.expr], Callable[[Values, ast.expr], Value]] = {
     ast.Constant: Values._constant,  # type: ignore[dict-item]
     ast.Name: Values._name,  # type: ignore[dict-item]
