@@ -120,7 +120,7 @@ class RoutineReader(FunctionReader):
             raise self.error(s.iter, "expected T.serial(first, last), T.grid(...) or range")
         if s.orelse:
             raise self.error(s.orelse[0], "a loop has no `else`")
-        zero = Const(0, dtypes.INDEX)
+        zero: Expr = Const(0, dtypes.INDEX)
         if name == "grid":
             targets = s.target.elts if isinstance(s.target, ast.Tuple) else [s.target]
             if len(targets) != len(call.args) or call.keywords:

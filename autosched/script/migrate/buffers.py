@@ -240,11 +240,11 @@ class Buffers:
             raise self.state.error(
                 region, f"{len(inside)} indices for {len(base.shape)} dimensions"
             )
-        for at, n in zip(inside, base.shape, strict=True):
+        whole = [number(n) if isinstance(n, int) else n for n in base.shape]
+        for at, n in zip(inside, whole, strict=True):
             if isinstance(at, ast.Slice):
                 first = number(0) if at.lower is None else self.values.index(at.lower)
-                whole = number(n) if isinstance(n, int) else n
-                last = whole if at.upper is None else self.values.index(at.upper)
+                last = n if at.upper is None else self.values.index(at.upper)
                 extent.append(difference(last, first))
             else:
                 first = self.values.index(at)

@@ -8,7 +8,7 @@ computes the same (`threads.py`); annotations go.
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import prod
 
 from autosched.script.migrate.buffers import Buffers
@@ -45,7 +45,7 @@ _IDLE = ("reads", "writes", "block_attr", "sblock_attr", "assume", "tir.assume")
 class Direct(Buffers):
     """Rewrites one function as a routine. `names` are what texts around it define."""
 
-    def __init__(self, source: Source, node: ast.FunctionDef, names: dict[str, Thing]) -> None:
+    def __init__(self, source: Source, node: ast.FunctionDef, names: Mapping[str, Thing]) -> None:
         super().__init__(State(source, dict(names)))
         self.node = node
         self.made: list[ast.stmt] = []
