@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from autosched.codegen.formula import Extent, evaluate
+from autosched.tir.extern import Extern
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,7 @@ class KernelInfo:
     `autosched_parallel_for`. `name`: of the function that it was made from, where `entry` is not.
     `messages`: what may stop a call, each with a place for the index that was outside; after a call
     the first two int64 of the workspace are the number of one, from 1, or 0, and that index.
+    `externs`: C functions that the code calls.
     """
 
     entry: str
@@ -54,6 +56,7 @@ class KernelInfo:
     sizes: tuple[SizeParam, ...] = ()
     name: str = ""
     messages: tuple[str, ...] = ()
+    externs: tuple[Extern, ...] = ()
 
     @property
     def title(self) -> str:

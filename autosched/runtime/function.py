@@ -18,6 +18,7 @@ from autosched.runtime.call import make_call, time_calls, workspace_bytes
 from autosched.runtime.link import link
 from autosched.runtime.timing import Protocol, Timing, cells, ranges
 from autosched.target import Target
+from autosched.tir.extern import address
 
 Array = npt.NDArray[Any]
 Shapes = tuple[tuple[int, ...], ...]
@@ -45,6 +46,7 @@ class Function:
                 f"{', '.join(missing)}; build it for Target('llvm')"
             )
         imports = parallel.imports() if artifact.info.parallel else {}
+        imports |= {e.name: address(e) for e in artifact.info.externs}
         self._artifact = artifact
         self._library = link(artifact.code, (artifact.info.entry,), imports)
         self._set_threads(target.num_cores if threads is None else threads)

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import ast
 
-from autosched.script.exprs import Load, called
+from autosched.script.exprs import Expressions, Load, called
 from autosched.script.functions import FunctionReader
-from autosched.script.literals import Arguments
+from autosched.script.limits import Budget
+from autosched.script.literals import Arguments, string
 from autosched.script.scope import Local
+from autosched.script.source import Source
 from autosched.tir import dtypes
 from autosched.tir.affine import Affine
 from autosched.tir.expr import Call, Const, Expr, Var, rewrite, walk
-from autosched.tir.nodes import Element, Index
-from autosched.tir.routine import Alloc, If, Let, Loop, Routine, Statement, Store, While
+from autosched.tir.extern import found
+from autosched.tir.nodes import Buffer, Element, ExternCall, Index, Pointer
+from autosched.tir.routine import Alloc, Evaluate, If, Let, Loop, Routine, Statement, Store, While
 
 _STATEMENTS = (
     "a loop (for i in T.serial(first, last), while), `if`, a store (A[i] = value), a name "
@@ -22,8 +25,45 @@ _RANGES = ("serial", "parallel", "vectorized", "unroll")
 """Loops, all of which run in order in a routine."""
 
 
+class _Expressions(Expressions):
+    """Expressions with calls of C functions."""
+
+    def external(self, node: ast.Call) -> Expr:
+        """`T.call_extern("name", …)`; a buffer stands for its memory."""
+        if not node.args or node.keywords:
+            raise self.error(node, 'expected T.call_extern("name", …)')
+        name = string(self.source, node.args[0], "the name of a C function")
+        function = found(name)
+        if function is None:
+            raise self.error(
+                node.args[0],
+                f"no C function {name!r} is registered; see autosched.tir.extern.register",
+            )
+        args = node.args[1:]
+        if len(args) != len(function.args):
+            raise self.error(node, f"{name} takes ({', '.join(function.args)})")
+        values: list[Expr] = []
+        for arg, kind in zip(args, function.args, strict=True):
+            thing = self.scope.names.get(arg.id) if isinstance(arg, ast.Name) else None
+            e = Pointer(thing, thing.dtype) if isinstance(thing, Buffer) else self.expr(arg, kind)
+            if (f"{e.dtype}*" if isinstance(e, Pointer) else e.dtype) != kind:
+                raise self.error(arg, f"expected {kind}, found {e.dtype}")
+            values.append(e)
+        return ExternCall(function, tuple(values), function.returns)
+
+
 class RoutineReader(FunctionReader):
     """Reads one routine."""
+
+    def __init__(
+        self,
+        source: Source,
+        budget: Budget,
+        node: ast.FunctionDef,
+        constants: dict[str, int | float] | None = None,
+    ) -> None:
+        super().__init__(source, budget, node, constants)
+        self.exprs = _Expressions(source, budget, self.scope)
 
     def routine(self) -> Routine:
         """The routine."""
@@ -64,6 +104,11 @@ class RoutineReader(FunctionReader):
                 out.append(If(condition, yes, self._statements(s.orelse, depth + 1)))
             elif isinstance(s, (ast.Assign, ast.AugAssign, ast.AnnAssign)):
                 out.append(self._assign(s))
+            elif (called_value := _evaluated(s)) is not None:
+                e = self._value(called_value)
+                if not isinstance(e, ExternCall):
+                    raise self.error(s, "T.evaluate has a call of a C function, T.call_extern")
+                out.append(Evaluate(e))
             elif not self._is_idle(s, n):
                 raise self.error(s, f"expected {_STATEMENTS}")
         self.scope.leave(mark)
@@ -153,6 +198,14 @@ class RoutineReader(FunctionReader):
         return begin, self._number64(given[-1]), by
 
 
+def _evaluated(s: ast.stmt) -> ast.expr | None:
+    """What `T.evaluate(...)` evaluates."""
+    call = s.value if isinstance(s, ast.Expr) else None
+    if isinstance(call, ast.Call) and called(call.func) == "evaluate" and len(call.args) == 1:
+        return call.args[0]
+    return None
+
+
 def _lazy(e: Expr) -> Expr:
     """`e` with loads as elements. Of `and` and `or`, the right side is evaluated only where the
     left one leaves the result open, as in Python, if it reads memory."""
@@ -162,9 +215,11 @@ def _lazy(e: Expr) -> Expr:
 def _leaf(e: Expr) -> Expr | None:
     if isinstance(e, Load):
         return Element(e.buffer, tuple(_index(i) for i in e.at), e.dtype)
+    if isinstance(e, ExternCall):
+        return ExternCall(e.function, tuple(map(_lazy, e.indices)), e.dtype)
     if isinstance(e, Call) and e.op in ("and", "or"):
         a, b = (_lazy(x) for x in e.args)
-        if any(isinstance(x, Element) for x in walk(b)):
+        if any(isinstance(x, (Element, ExternCall)) for x in walk(b)):
             first, second = (b, Const(False, "bool")) if e.op == "and" else (Const(True, "bool"), b)
             return Call("if_then_else", (a, first, second), "bool")
         return Call(e.op, (a, b), "bool")

@@ -20,6 +20,7 @@ from autosched.checks import instance, mapping
 from autosched.errors import ArgumentError, ScheduleError
 from autosched.tir.affine import Affine, Int, same_int
 from autosched.tir.expr import Expr, Var
+from autosched.tir.extern import Extern
 from autosched.tir.size import Size, SizeVar
 
 IterKind = Literal["spatial", "reduce", "sequential"]
@@ -85,6 +86,24 @@ class Element(Expr):
 
     buffer: Buffer
     indices: tuple[Expr, ...]
+    dtype: str
+
+
+@dataclass(frozen=True, eq=False, repr=False, slots=True)
+class Pointer(Expr):
+    """The memory of a buffer, as an argument of a C function; of the buffer's dtype."""
+
+    buffer: Buffer
+    dtype: str
+
+
+@dataclass(frozen=True, eq=False, repr=False, slots=True)
+class ExternCall(Expr):
+    """The value of a call of a C function, in expressions of a routine."""
+
+    function: Extern
+    indices: tuple[Expr, ...]
+    """The arguments; called so for `expr.children`."""
     dtype: str
 
 

@@ -19,10 +19,12 @@ from autosched.tir.nodes import (
     Block,
     Buffer,
     Element,
+    ExternCall,
     For,
     Index,
     Iter,
     Node,
+    Pointer,
     Predicate,
     PrimFunc,
     Reducer,
@@ -142,6 +144,11 @@ def format_expr(
     if isinstance(e, Element):
         inside = ", ".join(format_expr(i, names) for i in e.indices)
         return f"{names.of(e.buffer)}[{inside or '()'}]"
+    if isinstance(e, Pointer):
+        return names.of(e.buffer)
+    if isinstance(e, ExternCall):
+        args = "".join(f", {format_expr(x, names)}" for x in e.indices)
+        return f"T.call_extern({quote(e.function.name)}{args})"
     return str(e)
 
 

@@ -16,8 +16,9 @@ from typing import Any, Union
 from autosched.checks import instance
 from autosched.errors import ScheduleError
 from autosched.tir.affine import Int
-from autosched.tir.expr import Const, Expr, Var
-from autosched.tir.nodes import Annotations, Buffer, Element
+from autosched.tir.expr import Const, Expr, Var, walk
+from autosched.tir.extern import Extern
+from autosched.tir.nodes import Annotations, Buffer, Element, ExternCall, Pointer
 from autosched.tir.printer import Names, _Script, format_expr, format_literal, function_name
 from autosched.tir.size import Size, SizeVar
 
@@ -76,7 +77,14 @@ class If:
     no: tuple[Statement, ...] = ()
 
 
-Statement = Union[Store, Let, Alloc, Loop, While, If]
+@dataclass(frozen=True, eq=False, slots=True)
+class Evaluate:
+    """A call of a C function for what it does; its value is dropped."""
+
+    value: Expr
+
+
+Statement = Union[Store, Let, Alloc, Loop, While, If, Evaluate]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -135,7 +143,7 @@ def values_of(s: Statement) -> tuple[Expr, ...]:
     """The expressions that a statement itself computes; of a store the element first."""
     if isinstance(s, Store):
         return s.target, s.value
-    if isinstance(s, Let):
+    if isinstance(s, (Let, Evaluate)):
         return (s.value,)
     if isinstance(s, Loop):
         return s.begin, s.end
@@ -143,8 +151,16 @@ def values_of(s: Statement) -> tuple[Expr, ...]:
 
 
 def written(body: Sequence[Statement]) -> set[int]:
-    """Buffers (by id) that are stored to."""
-    return {id(s.target.buffer) for s in statements_of(body) if isinstance(s, Store)}
+    """Buffers (by id) that are stored to, or given to C functions."""
+    out = {id(s.target.buffer) for s in statements_of(body) if isinstance(s, Store)}
+    values = (e for s in statements_of(body) for v in values_of(s) for e in walk(v))
+    return out | {id(e.buffer) for e in values if isinstance(e, Pointer)}
+
+
+def externs(func: Routine) -> tuple[Extern, ...]:
+    """The C functions that a routine calls."""
+    values = (e for s in statements_of(func.body) for v in values_of(s) for e in walk(v))
+    return tuple(dict.fromkeys(e.function for e in values if isinstance(e, ExternCall)))
 
 
 def in_every_size(shape: Sequence[Int], sizes: Mapping[SizeVar, Int]) -> tuple[int, ...]:
@@ -221,6 +237,8 @@ class _Text(_Script):
             self.emit(depth, f"{self.names.of(s.var)} = {value}")
         elif isinstance(s, Alloc):
             self.alloc(s.buffer, depth)
+        elif isinstance(s, Evaluate):
+            self.emit(depth, f"T.evaluate({self.value(s.value)})")
         elif isinstance(s, Loop):
             ends = self.value(s.end)
             if not (isinstance(s.begin, Const) and s.begin.value == 0 and s.step == 1):

@@ -10,12 +10,14 @@ import numpy as np
 from autosched.errors import ArgumentError, VerifyError
 from autosched.tir import dtypes
 from autosched.tir.expr import Expr
+from autosched.tir.extern import call
 from autosched.tir.interp import Array, Evaluator, Thunk
-from autosched.tir.nodes import Buffer, Element
+from autosched.tir.nodes import Buffer, Element, ExternCall, Pointer
 from autosched.tir.printer import Names, format_expr
 from autosched.tir.routine import (
     MOST_ITERATIONS,
     Alloc,
+    Evaluate,
     If,
     Let,
     Loop,
@@ -94,6 +96,8 @@ class _Machine(Evaluator):
             return lambda: env.__setitem__(key, value())
         if isinstance(s, Alloc):
             return self.alloc(s.buffer)
+        if isinstance(s, Evaluate):
+            return self.value(s.value)
         if isinstance(s, Loop):
             return self.loop(s)
         if isinstance(s, While):
@@ -106,10 +110,17 @@ class _Machine(Evaluator):
 
     def expr(self, e: Expr, slots: list[Thunk]) -> Thunk:
         """An expression as a NumPy scalar of its dtype."""
-        if not isinstance(e, Element):
-            return super().expr(e, slots)
-        memory, key, at = self.memory, id(e.buffer), self.place(e)
-        return lambda: memory[key][at()]
+        memory = self.memory
+        if isinstance(e, Element):
+            key, at = id(e.buffer), self.place(e)
+            return lambda: memory[key][at()]
+        if isinstance(e, Pointer):
+            key = id(e.buffer)
+            return lambda: memory[key]
+        if isinstance(e, ExternCall):
+            args, function = [self.value(x) for x in e.indices], e.function
+            return lambda: call(function, [a() for a in args])
+        return super().expr(e, slots)
 
     def place(self, e: Element) -> Thunk:
         """The indices of an element, checked."""

@@ -12,9 +12,10 @@ from collections.abc import Mapping
 from autosched.errors import VerifyError
 from autosched.tir import dtypes
 from autosched.tir.expr import Call, Const, Expr, Slot, Var, walk
-from autosched.tir.nodes import Element
+from autosched.tir.nodes import Element, ExternCall, Pointer
 from autosched.tir.routine import (
     Alloc,
+    Evaluate,
     If,
     Let,
     Loop,
@@ -77,6 +78,9 @@ def _check(func: Routine, body: tuple[Statement, ...], seen: set[int], known: se
         elif isinstance(s, Loop):
             if {s.begin.dtype, s.end.dtype, s.var.dtype} != {dtypes.INDEX} or s.step < 1:
                 raise _fail(func, f"loop {s.var.name} has int64 ends and a positive step")
+        elif isinstance(s, Evaluate):
+            if not isinstance(s.value, ExternCall):
+                raise _fail(func, "only a call of a C function does something by itself")
         elif s.condition.dtype != "bool":
             raise _fail(func, f"a condition is bool, found {s.condition.dtype}")
         inside = {*known, id(s.var)} if isinstance(s, Loop) else known
@@ -92,6 +96,17 @@ def _check_expr(func: Routine, x: Expr, seen: set[int], known: set[int]) -> None
             raise _fail(func, f"an element of {x.buffer.name} has the wrong rank or dtype")
         if any(i.dtype != dtypes.INDEX for i in x.indices):
             raise _fail(func, f"an index of {x.buffer.name} is not int64")
+    elif isinstance(x, Pointer):
+        if id(x.buffer) not in seen or x.buffer.align:
+            raise _fail(func, f"{x.buffer.name} is used outside of its statements, or has gaps")
+    elif isinstance(x, ExternCall):
+        found = [f"{i.dtype}*" if isinstance(i, Pointer) else i.dtype for i in x.indices]
+        if found != list(x.function.args) or x.dtype != x.function.returns:
+            raise _fail(
+                func,
+                f"{x.function.name} takes ({', '.join(x.function.args)}), found "
+                f"({', '.join(found)})",
+            )
     elif isinstance(x, Var) and id(x) not in known:
         raise _fail(func, f"{x.name} is used outside of its statements")
     elif isinstance(x, Slot):
@@ -142,6 +157,9 @@ def _prove_expr(e: Expr, spans: dict[int, Span], found: dict[int, tuple[int, ...
                 left.append(n)
         if left:
             found[id(e)] = tuple(left)
+    elif isinstance(e, ExternCall):
+        for x in e.indices:
+            _prove_expr(x, spans, found)
     elif isinstance(e, Call):
         if e.op == "if_then_else":
             _prove_expr(e.args[0], spans, found)
@@ -204,7 +222,7 @@ def _span(e: Expr, spans: Mapping[int, Span]) -> Span:
         return (int(e.value), int(e.value)) if dtypes.is_int(e.dtype) else None
     if isinstance(e, Var):
         return spans.get(id(e))
-    if isinstance(e, Element):
+    if isinstance(e, (Element, ExternCall)):
         return _of_type(e.dtype)
     if not isinstance(e, Call):
         return None

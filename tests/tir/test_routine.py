@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import pickle
+import subprocess
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,10 +19,12 @@ from autosched.errors import (
     ScriptError,
     VerifyError,
 )
+from autosched.runtime.function import Function
 from autosched.script import parse, parse_func, parse_module, prim_func, routine
 from autosched.script import tir as T
 from autosched.tir import routine as routines
 from autosched.tir import run_routine as interpreter
+from autosched.tir.extern import register
 from autosched.tir.routine import Routine
 from autosched.tir.run_routine import run_routine
 from autosched.tir.verify_routine import unproved
@@ -317,3 +321,91 @@ def test_the_decorator_reads_a_function_of_a_file() -> None:
         routine(3)  # type: ignore[arg-type]
     with pytest.raises(ScriptError, match="@prim_func decorates a function"):
         prim_func(3)  # type: ignore[arg-type]
+
+
+SOURCE = """
+#include <stdint.h>
+float halved(float x) { return x / 2; }
+int8_t narrow(int8_t a, uint16_t b) { return (int8_t)(a + b); }
+void scale(float *x, double by, int64_t n) { for (int64_t i = 0; i < n; i++) x[i] *= by; }
+"""
+CALLS = """
+@T.routine
+def main(x: T.Buffer((4,), "float32"), k: T.Buffer((2,), "int8")):
+    t = T.alloc_buffer((4,), "float32")
+    for i in range(4):
+        if x[i] > 1.0 and T.call_extern("halved", x[i]) < 2.0:
+            t[i] = T.call_extern("halved", x[i] + T.call_extern("halved", T.float32(8)))
+    T.evaluate(T.call_extern("scale", t, T.float64(3), 3))
+    T.evaluate(T.call_extern("scale", x, T.cast(t[1], "float64"), T.cast(k[0], "int64")))
+    k[1] = T.call_extern("narrow", k[0], T.uint16(60000))
+    for i in range(4):
+        x[i] += t[i]
+"""
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A shared library with the functions of SOURCE, all of them registered."""
+    folder = tmp_path_factory.mktemp("extern")
+    (folder / "f.c").write_text(SOURCE)
+    command = ["cc", "-shared", "-fPIC", "-O1", "-o", str(folder / "f.so"), str(folder / "f.c")]
+    subprocess.run(command, check=True)
+    register("halved", "float32", ("float32",), folder / "f.so")
+    register("narrow", "int8", ("int8", "uint16"), folder / "f.so")
+    register("scale", "", ("float32*", "float64", "int64"), folder / "f.so")
+    return folder / "f.so"
+
+
+def test_c_functions_of_a_linked_library(library: Path) -> None:
+    func = read(CALLS)
+    assert read(func.script()).same(func)
+    x, k = both(func, np.array([3, 1, 3.5, 9], np.float32), np.array([-2, 0], np.int8))
+    # t = [3.5, 0, 3.75, 0] * 3; x is scaled by t[1] = 0 in its first -2 elements: not at all.
+    np.testing.assert_allclose(x, [13.5, 1, 14.75, 9])
+    assert k[1] == (60000 - 2) % 256
+    written = {p.name: p.written for p in at.build(func, target="llvm").args}
+    assert written == {"x": True, "k": True}
+    assert pickle.loads(pickle.dumps(at.build(func, target="llvm").artifact)).info.externs
+
+
+def test_what_is_no_c_function_says_why(library: Path, tmp_path: Path) -> None:
+    for args, message in (
+        (("no_such", "float32", (), library), "no C function no_such"),
+        (("halved", "float32", (), tmp_path / "none.so"), "no C function halved"),
+        (("halved", "float16", (), library), "no type of C"),
+        (("halved", "float32*", (), library), "no type of C"),
+        (("halved", "float32", ("bool",), library), "no type of C"),
+        (("halved", "float32", "float32", library), "expected a tuple"),
+    ):
+        with pytest.raises(ArgumentError, match=message):
+            register(*args)
+    for call, message in (
+        ('"halved", 1, 2', "takes .float32."),
+        ('"halved", x', "expected float32, found float32"),
+        ('"halved", k[0]', "expected float32, found int8"),
+        ('"system", k', "no C function 'system' is registered"),
+        ('"scale", k, T.float64(1), 2', r"expected float32\*"),
+    ):
+        with pytest.raises(ScriptError, match=message):
+            parse(CALLS.replace('"halved", x[i] + T.call_extern("halved", T.float32(8))', call))
+    with pytest.raises(ScriptError, match="called in a routine"):
+        parse(
+            '@T.prim_func\ndef f(a: T.Buffer((4,), "float32")):\n    for i in range(4):\n'
+            '        with T.block("a"):\n            v = T.axis.spatial(4, i)\n'
+            '            a[v] = T.call_extern("halved", T.float32(1))\n'
+        )
+    with pytest.raises(ScriptError, match="has a call of a C function"):
+        parse(CALLS.replace("x[i] += t[i]", "T.evaluate(x[i])"))
+
+
+def test_a_function_registered_as_another_is_not_called(library: Path) -> None:
+    built = at.build(read(CALLS), target="llvm")
+    register("halved", "float64", ("float64",), library)
+    try:
+        with pytest.raises(ArgumentError, match="not registered in this process"):
+            Function(built.artifact)
+        with pytest.raises(ScriptError, match="expected float64"):
+            parse(CALLS)
+    finally:
+        register("halved", "float32", ("float32",), library)

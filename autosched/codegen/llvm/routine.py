@@ -17,17 +17,18 @@ from autosched.codegen.llvm.index import Indexer
 from autosched.codegen.llvm.memory import ALWAYS, Guard
 from autosched.codegen.llvm.scalar import Scalars
 from autosched.codegen.llvm.scratch import Scratch
-from autosched.codegen.llvm.types import Value, literal, memory_type
+from autosched.codegen.llvm.types import Value, literal, memory_type, type_of
 from autosched.errors import CodegenError
 from autosched.target import Target
 from autosched.tir import dtypes
 from autosched.tir.affine import Int
 from autosched.tir.expr import Call, Expr, walk
-from autosched.tir.nodes import Buffer, Element, allocated, strides
+from autosched.tir.nodes import Buffer, Element, ExternCall, Pointer, allocated, strides
 from autosched.tir.printer import Names, format_expr
 from autosched.tir.routine import (
     MOST_ITERATIONS,
     Alloc,
+    Evaluate,
     If,
     Let,
     Loop,
@@ -35,6 +36,7 @@ from autosched.tir.routine import (
     Statement,
     Store,
     While,
+    externs,
     statements_of,
     values_of,
     written,
@@ -67,13 +69,16 @@ class _Values(Scalars):
     def evaluate(self, e: Expr, guard: Guard = ALWAYS) -> Value:
         if isinstance(e, Element):
             return self.writer.load(e)
+        if isinstance(e, ExternCall):
+            return self.writer.call(e)
         return super().evaluate(e, guard)
 
     def _if_then_else(self, e: Call, guard: Guard) -> Value:
         """Of sides that read memory only the one that is taken is evaluated."""
         condition = self.evaluate(e.args[0])
         sides = e.args[1:]
-        if not any(isinstance(x, Element) for side in sides for x in walk(side)):
+        effects = (Element, ExternCall)
+        if not any(isinstance(x, effects) for side in sides for x in walk(side)):
             return self.apply("select", [condition, *map(self.evaluate, sides)], e.dtype)
         slot = self.writer.slot(e.dtype)
         t = memory_type(e.dtype)
@@ -149,6 +154,7 @@ class _Writer:
             ),
             name=self.func.name,
             messages=tuple(self.messages),
+            externs=externs(self.func),
         )
         bits = self.target.vector_bytes * 8
         widths = f'"prefer-vector-width"="{bits}" "min-legal-vector-width"="{bits}"'
@@ -250,6 +256,8 @@ class _Writer:
             self.env[id(s.var)] = self.values.evaluate(s.value)
         elif isinstance(s, Alloc):
             self.alloc(s.buffer)
+        elif isinstance(s, Evaluate):
+            self.values.evaluate(s.value)
         elif isinstance(s, Loop):
             self.loop(s)
         elif isinstance(s, While):
@@ -329,6 +337,30 @@ class _Writer:
         ref = self.b.inst(f"load {memory_type(e.dtype)}, ptr {pointer}, align {size}")
         return self.from_memory(ref, e.dtype)
 
+    def call(self, e: ExternCall) -> Value:
+        """The value of a call of a C function, which stays where it is."""
+        args = []
+        for x in e.indices:
+            if isinstance(x, Pointer):
+                args.append(f"ptr {self.pointers[id(x.buffer)]}")
+            else:
+                value = self.values.evaluate(x)
+                args.append(f"{value.type} {_extended(value.dtype)}{value.ref}")
+        function = e.function
+        kinds = [
+            "ptr" if k.endswith("*") else f"{type_of(k)} {_extended(k)}".strip()
+            for k in function.args
+        ]
+        result = (
+            f"{_extended(function.result)}{type_of(function.result)}" if function.result else "void"
+        )
+        self.b.declare(function.name, f"{result} @{function.name}({', '.join(kinds)})")
+        text = f"call {result} @{function.name}({', '.join(args)})"
+        if not function.result:
+            self.b.do(text)
+            return Value("0", e.dtype)
+        return Value(self.b.inst(text), e.dtype)
+
     def from_memory(self, ref: str, dtype: str) -> Value:
         """What has been loaded, as a value."""
         if dtype == "bool":
@@ -366,3 +398,10 @@ class _Writer:
     def number(self, n: Int) -> str:
         """An extent as an i64."""
         return self.values.evaluate(n.to_expr()).ref if isinstance(n, Size) else str(int(n))
+
+
+def _extended(dtype: str) -> str:
+    """How C passes an integer that is narrower than an int."""
+    if dtype not in ("int8", "int16", "uint8", "uint16"):
+        return ""
+    return "signext " if dtype in dtypes.SIGNED else "zeroext "
