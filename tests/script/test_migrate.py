@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes.util
 import subprocess
 import sys
 from pathlib import Path
@@ -18,6 +19,7 @@ from autosched.errors import ScriptError
 from autosched.script import parse, parse_func
 from autosched.script.migrate import migrate
 from autosched.tir import interp
+from autosched.tir.extern import register
 from autosched.tir.nodes import PrimFunc, loops_of
 from autosched.tir.routine import Routine
 from autosched.tir.run_routine import run_routine
@@ -108,6 +110,37 @@ def test_constants_are_given_from_outside() -> None:
     assert (given[1] == 2.5).all()
     with pytest.raises(ScriptError, match="expected a number or a dtype"):
         migrate(text, constants={"scale": [1]})  # type: ignore[dict-item]
+
+
+def test_c_functions_that_are_registered_are_called() -> None:
+    text = (
+        HEAD
+        + """
+@T.prim_func
+def main(A: T.Buffer((4,), "float64"), B: T.Buffer((8,), "uint8")):
+    for i in range(4):
+        with T.block("A"):
+            v = T.axis.S(4, i)
+            A[v] = T.call_extern("float64", "sinh", A[v] + 1)
+            A[v] = A[v] + T.call_extern("sinh", 0.5, dtype="float64")
+    T.evaluate(T.call_extern("memset", B.data, 7, 5, dtype="handle"))
+"""
+    )
+    (before,) = migrate(text.replace("sinh", "unknown_function")).functions
+    assert "register" in str(before.error)
+    library = ctypes.util.find_library("m")
+    assert library is not None
+    register("sinh", "float64", ("float64",), library)
+    register("memset", "int64", ("uint8*", "int32", "int64"), ctypes.util.find_library("c") or "")
+    func = migrate(text).program()
+    assert isinstance(func, Routine)
+    a, b = np.arange(4.0), np.zeros(8, np.uint8)
+    ours = [a.copy(), b.copy()]
+    run_routine(func, ours)
+    at.build(func, target="llvm")(a, b)
+    for x, y in (ours, (a, b)):
+        np.testing.assert_allclose(x, np.sinh(np.arange(4) + 1) + np.sinh(0.5))
+        assert y.tolist() == [7] * 5 + [0] * 3
 
 
 def test_text_that_is_no_python_is_refused() -> None:

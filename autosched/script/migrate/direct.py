@@ -48,6 +48,7 @@ class Direct(Buffers):
     def __init__(self, source: Source, node: ast.FunctionDef, names: Mapping[str, Thing]) -> None:
         super().__init__(State(source, dict(names)))
         self.node = node
+        self.values.is_routine = True
         self.made: list[ast.stmt] = []
         """Allocations that stand before the next statement."""
         self.begins: dict[str, ast.expr] = {}
@@ -204,7 +205,9 @@ class Direct(Buffers):
             if isinstance(inner, ast.Call) and called(inner.func) in _IDLE:
                 return []
             if any(isinstance(x, (ast.Call, ast.Subscript)) for x in ast.walk(inner)):
-                self.values.value(inner)  # refuses what is opaque
+                e = self.values.value(inner)  # refuses what is opaque
+                if called(getattr(e.node, "func", e.node)) == "call_extern":
+                    return [ast.Expr(call("evaluate", e.node))]
             return []
         if function in _IDLE:
             return []

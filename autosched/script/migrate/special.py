@@ -9,6 +9,7 @@ from autosched.script.migrate.spelling import NOT, SAME
 from autosched.script.migrate.things import Value, call, number, number_of, times
 from autosched.script.migrate.values import Special, Values
 from autosched.tir import dtypes
+from autosched.tir.extern import found
 
 
 def _truncmod(v: Values, node: ast.expr, args: list[ast.expr]) -> Value:
@@ -105,6 +106,29 @@ def _extreme(dtype: str, lowest: bool) -> ast.expr:
     return number(int(dtypes.minimum(dtype) if lowest else dtypes.maximum(dtype)))
 
 
+def _extern(v: Values, node: ast.expr, args: list[ast.expr]) -> Value:
+    """`T.call_extern("f", …, dtype=)` and `T.call_extern(dtype, "f", …)` of a function that is
+    registered, in routines."""
+    texts = [x.value if isinstance(x, ast.Constant) else None for x in args[:2]]
+    first = 1 if len(texts) > 1 and texts[0] in (*dtypes.DTYPES, "void", "handle", "") else 0
+    name = texts[first] if first < len(texts) else None
+    function = found(name) if isinstance(name, str) and v.is_routine else None
+    if function is None:
+        raise v.state.error(
+            node,
+            f"the C function {name} is opaque: nothing says what it reads and writes; routines "
+            "call those that autosched.tir.extern.register knows",
+        )
+    given = args[first + 1 :]
+    if len(given) != len(function.args):
+        raise v.state.error(node, f"{name} takes ({', '.join(function.args)})")
+    values = [
+        v.memory(x) if kind.endswith("*") else v.of(x, kind)
+        for x, kind in zip(given, function.args, strict=True)
+    ]
+    return Value(call("call_extern", ast.Constant(name), *values), function.returns)
+
+
 SPECIAL: dict[str, Special] = {
     **dict.fromkeys(NOT, _not),
     **dict.fromkeys(SAME, _same),
@@ -118,5 +142,6 @@ SPECIAL: dict[str, Special] = {
     "exp2": _exp2,
     "q_multiply_shift": _multiply_shift,
     "load": _load,
+    **dict.fromkeys(("call_extern", "call_pure_extern"), _extern),
     "undef": _undef,
 }

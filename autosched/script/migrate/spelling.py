@@ -41,7 +41,7 @@ AXES = {
 }  # fmt: skip
 """Kinds of axes. Those of which TVM knows nothing are visited in order."""
 OPAQUE = (
-    "call_extern", "call_packed", "call_pure_extern", "call_cpacked", "call_llvm_intrin",
+    "call_packed", "call_cpacked", "call_llvm_intrin",
     "call_llvm_pure_intrin", "call_intrin", "tvm_", "ptx_", "mma_", "cp_async", "evaluate_",
     "dma_", "assume", "vectorlow", "vectorhigh", "vectorcombine", "address_of",
     "start_profile_intrinsic", "end_profile_intrinsic", "anylist_", "make_filled_simdgroup_matrix",

@@ -67,6 +67,8 @@ class Values:
 
     def __init__(self, state: State, special: Mapping[str, Special]) -> None:
         self.state, self.special = state, special
+        self.is_routine = False
+        """Whether C functions may be called."""
 
     # -- entries
 
@@ -278,6 +280,16 @@ class Values:
             raise self.state.error(place, "the memory of a buffer of symbolic sizes")
         total = prod(n for n in sizes if n is not None)
         return self.element(place, Reshaped(thing, (total,)), (self.index(index),))
+
+    def memory(self, node: ast.expr) -> ast.expr:
+        """`A.data`, or `A.access_ptr(...)`: the memory of a whole buffer, by its name."""
+        inner = node.func if isinstance(node, ast.Call) else node
+        if isinstance(inner, ast.Attribute) and inner.attr in ("data", "access_ptr"):
+            inner = inner.value
+        thing = self.state.names.get(inner.id) if isinstance(inner, ast.Name) else None
+        if not isinstance(thing, (Array, Memory)):
+            raise self.state.error(node, "expected the memory of a whole buffer, A.data")
+        return name(thing.name)
 
     def flat(self, memory: Memory) -> Array:
         """Allocated memory that is used without a buffer of its own."""
