@@ -237,6 +237,8 @@ class _Plain(ast.NodeTransformer):
     def visit_Assign(self, node: ast.Assign) -> Any:
         self.generic_visit(node)
         text = ast.unparse(node.value)
+        if text == "T.var('float32')":
+            return ast.Pass()
         if text in ("T.int32()", "T.int64()", "T.var('int32')"):
             node.value = ast.parse(f"T.size({ast.unparse(node.targets[0])!r})", mode="eval").body
         return node
@@ -284,6 +286,12 @@ class _Plain(ast.NodeTransformer):
                 return ast.parse(part, mode="eval").body
             text = f"np.copyto({part}, {ast.unparse(node.args[1])})"
             return ast.parse(text, mode="eval").body
+        if ast.unparse(node.func) == "T.Let":
+            var, value, body = node.args
+            return ast.parse(
+                f"(lambda {ast.unparse(var)}: {ast.unparse(body)})({ast.unparse(value)})",
+                mode="eval",
+            ).body
         if ast.unparse(node.func) in ("T.if_then_else", "T.Select"):
             return ast.IfExp(*node.args[:3])
         return node

@@ -133,6 +133,27 @@ def main(n: T.int32, x: T.float32, A: T.Buffer((16,), "float32")):
         if i >= 1 and A[i - 1] > 0.5 or i == n:
             A[i] = A[i] + T.undef(dtype="float32")
 """,
+    "threads in their own threads": """
+@T.prim_func
+def main(A: T.Buffer((32,), "float32"), B: T.Buffer((32,), "float32")):
+    tx = T.env_thread("threadIdx.x")
+    T.launch_thread(tx, 32)
+    for i in T.thread_binding(0, 32, thread="threadIdx.x"):
+        if i < 20:
+            B[i] = A[31 - i]
+""",
+    "views of views, slices with steps, expressions that are named": """
+@T.prim_func
+def main(A: T.Buffer((16, 16), "float32"), B: T.Buffer((16, 16), "float32")):
+    flat = T.decl_buffer(data=A.data, shape=(256,), dtype="float32")
+    part = T.decl_buffer(data=flat.data, shape=(8, 16), dtype="float32", elem_offset=128)
+    for i in range(4):
+        flat[i : i + 16 : 4] = T.broadcast(2.5, 4)
+    for i, j in T.grid(8, 16):
+        x = T.var("float32")
+        B[i, j] = T.Let(x, part[i, j] + 1.0, x * x + B[i, j])
+        part[i, j] = B[i, j] * T.float32(0.5)
+""",
     "threads that are launched": """
 @T.prim_func
 def main(A: T.Buffer((16, 8), "float32"), B: T.Buffer((16, 8), "float32")):
@@ -161,6 +182,28 @@ def main(A: T.Buffer((16, 16), "float32"), B: T.Buffer((16, 16), "float32")):
 """,
 }
 REFUSED_THREADS: dict[str, tuple[str, str]] = {
+    "a sum in threads in their own threads": (
+        """
+@T.prim_func
+def main(A: T.Buffer((32,), "float32")):
+    tx = T.env_thread("threadIdx.x")
+    T.launch_thread(tx, 32)
+    for i in T.thread_binding(0, 32, thread="threadIdx.x"):
+        A[i] = A[i] + 1.0
+""",
+        "two loops over threadIdx.x",
+    ),
+    "threads that are launched twice": (
+        """
+@T.prim_func
+def main(A: T.Buffer((32,), "float32")):
+    tx = T.env_thread("threadIdx.x")
+    T.launch_thread(tx, 32)
+    T.launch_thread(tx, 32)
+    A[tx] = A[tx] + 1.0
+""",
+        "launched in its own threads",
+    ),
     "elements of another thread": (
         """
 @T.prim_func

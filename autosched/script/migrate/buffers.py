@@ -9,7 +9,7 @@ from math import prod
 
 from autosched.script.migrate.ranges import difference
 from autosched.script.migrate.special import SPECIAL
-from autosched.script.migrate.spelling import MATCH_IGNORED, SCOPES
+from autosched.script.migrate.spelling import MATCH_IGNORED, SCOPES, called
 from autosched.script.migrate.things import (
     INDEX,
     Array,
@@ -26,7 +26,7 @@ from autosched.script.migrate.things import (
     number,
     number_of,
 )
-from autosched.script.migrate.values import Values, called
+from autosched.script.migrate.values import Values
 from autosched.tir import dtypes
 
 _SIZES = (*dtypes.SIGNED, "var")
@@ -63,8 +63,13 @@ class Buffers:
             if arg.arg in inside and kind in dtypes.SIGNED:
                 self.add_size(arg.arg)
                 self.state.note(arg, f"the size {arg.arg} follows from the shapes: no argument")
+        used = set().union(*map(names_in, node.body))
         for arg in a.args:
-            if not isinstance(self.state.names.get(arg.arg), Value) or arg.arg not in inside:
+            hint = arg.annotation
+            kind = called(hint.func if isinstance(hint, ast.Call) else hint) if hint else None
+            if kind == "handle" and arg.arg not in used:
+                self.state.note(arg, f"the handle {arg.arg} is not used: no argument")
+            elif arg.arg not in inside or not isinstance(self.state.names.get(arg.arg), Value):
                 self.param(arg)
 
     def param(self, arg: ast.arg) -> None:
@@ -84,8 +89,8 @@ class Buffers:
         elif function == "handle" or (isinstance(hint, ast.Call) and function == "handle"):
             self.state.names[arg.arg] = Handle(len(self.params))
             self.params.append(ast.arg(title, call("handle").func))
-        elif function in dtypes.DTYPES:
-            array = Array(title, (), str(function))
+        elif function in (*dtypes.DTYPES, "boolean"):
+            array = Array(title, (), "bool" if function == "boolean" else str(function))
             self.state.names[arg.arg] = array
             self.params.append(ast.arg(title, self._type(array, "global")))
             self.state.note(arg, f"the scalar {arg.arg} is a buffer without dimensions here")
@@ -134,7 +139,9 @@ class Buffers:
         step = 1
         for s, n in zip(reversed(node.elts), reversed(array.shape), strict=False):
             size = number_of(n)
-            if isinstance(s, ast.Name) and isinstance(self.state.names.get(s.id), Value):
+            is_text = isinstance(s, ast.Constant) and isinstance(s.value, str)
+            is_name = isinstance(s, ast.Name) and isinstance(self.state.names.get(s.id), Value)
+            if is_text or is_name:
                 self.state.note(node, f"{array.name} is taken to be dense: its strides are free")
                 return
             if not (isinstance(s, ast.Constant) and s.value == step and size is not None):
@@ -294,11 +301,15 @@ class Buffers:
                 k for k in node.keywords if k.arg != "data"]), node))  # fmt: skip
             return
         base = self.values.flat(thing) if isinstance(thing, Memory) else thing
+        origin = 0
+        if isinstance(base, Reshaped):
+            base, origin = base.base, base.first
         sizes = [number_of(n) for n in array.shape]
         if not isinstance(base, Array) or None in sizes or base.dtype != array.dtype:
             raise self.state.error(node, "a view is one of a buffer of the same dtype")
         have = [number_of(n) for n in base.shape]
         first = number_of(self.values.index(given["elem_offset"])) if "elem_offset" in given else 0
+        first = None if first is None else first + origin
         if None in have or first is None:
             raise self.state.error(
                 node, "a view of a buffer of symbolic sizes, or at a symbolic place"
@@ -338,6 +349,8 @@ class Buffers:
         thread, extent = node.args
         if isinstance(thread, ast.Name) and thread.id in self.threads:
             target, thread = thread, self.threads[thread.id]
+            if target.id in self.state.names:
+                raise self.state.error(s, f"{target.id} is launched in its own threads")
         looped = call("thread_binding", extent, thread=thread)
         bound = target or ast.Name("thread", ast.Store())
         made = ast.For(bound, looped, list(body), [])

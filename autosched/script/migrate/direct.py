@@ -14,7 +14,7 @@ from math import prod
 from autosched.script.migrate.buffers import Buffers
 from autosched.script.migrate.facts import kept_attributes, returned
 from autosched.script.migrate.parts import is_init
-from autosched.script.migrate.spelling import AXES, LOOPS
+from autosched.script.migrate.spelling import AXES, LOOPS, called
 from autosched.script.migrate.things import (
     FLOAT,
     INDEX,
@@ -32,7 +32,6 @@ from autosched.script.migrate.things import (
     number_of,
 )
 from autosched.script.migrate.threads import check_threads
-from autosched.script.migrate.values import called
 from autosched.script.source import Source
 from autosched.tir import dtypes
 
@@ -199,7 +198,8 @@ class Direct(Buffers):
         node = s.value
         function = called(node.func) if isinstance(node, ast.Call) else None
         if not isinstance(node, ast.Call) or function is None:
-            raise self.state.error(s, "expected a loop, a block, a store or a buffer")
+            self.values.value(node)  # a value that nobody uses
+            return []
         if function in ("evaluate", "ret"):
             inner = returned(self.state, node)
             if isinstance(inner, ast.Call) and called(inner.func) in _IDLE:
@@ -223,8 +223,10 @@ class Direct(Buffers):
             return self._flat_store(node)
         if function == "attr":
             return []
-        self.values.value(node)
-        raise self.state.error(node, "expected a loop, a block, a store or a buffer")
+        e = self.values.value(node)  # refuses what is opaque
+        if called(getattr(e.node, "func", e.node)) == "call_extern":
+            return [ast.Expr(call("evaluate", e.node))]
+        return []
 
     def _flat_store(self, node: ast.Call) -> list[ast.stmt]:
         """`T.store(A.data, i, value)`: element i of the memory of A."""

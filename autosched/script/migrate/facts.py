@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Sequence
 
+from autosched.script.migrate.spelling import called
 from autosched.script.migrate.things import State, Value
-from autosched.script.migrate.values import called
 from autosched.tir import dtypes
 from autosched.tir.annotations import annotation_fault
 

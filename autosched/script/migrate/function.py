@@ -10,7 +10,7 @@ from autosched.script.migrate.blocks import Blocks
 from autosched.script.migrate.buffers import Buffers
 from autosched.script.migrate.facts import kept_annotations, kept_attributes, returned
 from autosched.script.migrate.ranges import below, cases, difference, is_of_loops, span
-from autosched.script.migrate.spelling import LOOPS
+from autosched.script.migrate.spelling import LOOPS, called
 from autosched.script.migrate.things import (
     INDEX,
     Context,
@@ -28,7 +28,6 @@ from autosched.script.migrate.things import (
     plus,
     times,
 )
-from autosched.script.migrate.values import called
 from autosched.script.source import Source
 
 

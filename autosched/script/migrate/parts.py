@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from autosched.script.migrate.access import Accesses
-from autosched.script.migrate.spelling import AXES
+from autosched.script.migrate.spelling import AXES, called
 from autosched.script.migrate.stores import reads_written
 from autosched.script.migrate.things import (
     INDEX,
@@ -23,7 +23,7 @@ from autosched.script.migrate.things import (
     plus,
     replaced,
 )
-from autosched.script.migrate.values import Values, called
+from autosched.script.migrate.values import Values
 
 if TYPE_CHECKING:
     from autosched.script.migrate.function import Function

@@ -129,6 +129,23 @@ def _extern(v: Values, node: ast.expr, args: list[ast.expr]) -> Value:
     return Value(call("call_extern", ast.Constant(name), *values), function.returns)
 
 
+def _let(v: Values, node: ast.expr, args: list[ast.expr]) -> Value:
+    """`T.Let(x, value, body)` and `T.Let(body, where={x: value})`: the body with the value."""
+    given = {k.arg: k.value for k in node.keywords} if isinstance(node, ast.Call) else {}
+    where = given.get("where")
+    if isinstance(where, ast.Dict) and len(args) == 1 and len(where.keys) == 1:
+        args = [where.keys[0] or node, where.values[0], args[0]]
+    if len(args) != 3 or not isinstance(args[0], ast.Name):
+        raise v.state.error(node, "expected T.Let(x, value, body)")
+    before = v.state.names.get(args[0].id)
+    v.state.names[args[0].id] = v.value(args[1])
+    body = v.value(args[2])
+    v.state.names.pop(args[0].id)
+    if before is not None:
+        v.state.names[args[0].id] = before
+    return body
+
+
 SPECIAL: dict[str, Special] = {
     **dict.fromkeys(NOT, _not),
     **dict.fromkeys(SAME, _same),
@@ -142,6 +159,7 @@ SPECIAL: dict[str, Special] = {
     "exp2": _exp2,
     "q_multiply_shift": _multiply_shift,
     "load": _load,
+    "Let": _let,
     **dict.fromkeys(("call_extern", "call_pure_extern"), _extern),
     "undef": _undef,
 }

@@ -36,6 +36,7 @@ def check_threads(
     """Raise ScriptError unless threads may run one after the other. `scopes` are those of the
     intermediates in `body`, the new text, whose loops have the name of their thread, or ""."""
     touches = list(_touches(body, (), ()))
+    _check_again(state, place, touches)
     launched = any(isinstance(x, ast.Call) and _is_launch(x) for x in ast.walk(place))
     for buffer, scope in scopes.items():
         mine = [t for t in touches if t.buffer == buffer]
@@ -60,12 +61,33 @@ def check_threads(
 
 
 def has_threads(function: ast.FunctionDef) -> bool:
-    """Whether a function of the old text has memory of threads, and threads."""
+    """Whether a function of the old text has loops over threads."""
     words = {x.attr for x in ast.walk(function) if isinstance(x, ast.Attribute)}
-    texts = {x.value for x in ast.walk(function) if isinstance(x, ast.Constant)}
-    return bool(words & {"thread_binding", "launch_thread"}) and any(
-        isinstance(x, str) and x.startswith(("shared", "warp", "local")) for x in texts
-    )
+    return bool(words & {"thread_binding", "launch_thread"})
+
+
+def _check_again(state: State, place: ast.FunctionDef, touches: Sequence[_Touch]) -> None:
+    """Raise ScriptError where a loop over threads stands in another one over the same, which a GPU
+    runs once and a routine once for each iteration, unless that makes no difference."""
+    for inner in {id(x): x for t in touches for x in t.loops}.values():
+        inside = [t for t in touches if inner in t.loops]
+        around = inside[0].loops[: inside[0].loops.index(inner)]
+        same = [x for x in around if _axis(x) and _axis(x) == _axis(inner)]
+        if not same:
+            continue
+        stored = {t.buffer for t in touches if t.is_store and same[0] in t.loops}
+        read = {t.buffer for t in inside if not t.is_store} & stored
+        if read:
+            raise state.error(
+                place,
+                f"two loops over {_axis(inner)}, one in the other, which run once together there; "
+                f"the inner one reads {', '.join(sorted(read))}, which changes",
+            )
+
+
+def _axis(loop: ast.For) -> str:
+    found: str = getattr(loop, "thread", "")
+    return {"vthread": "vthread.x"}.get(found, found)
 
 
 def _is_launch(node: ast.Call) -> bool:

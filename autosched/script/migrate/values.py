@@ -9,26 +9,21 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Mapping
-from math import prod
 
+from autosched.script.migrate.elements import EXPECTED, Elements
 from autosched.script.migrate.ranges import span
-from autosched.script.migrate.spelling import CHOICES, FUNCTIONS, OPAQUE, OPERATORS
+from autosched.script.migrate.spelling import CHOICES, FUNCTIONS, OPAQUE, OPERATORS, called
 from autosched.script.migrate.things import (
     FLOAT,
     INDEX,
     INT,
     Array,
-    Memory,
-    Reshaped,
     State,
     Value,
-    Window,
     call,
     name,
     number,
     number_of,
-    plus,
-    times,
 )
 from autosched.tir import dtypes
 from autosched.tir.operations import OPS
@@ -41,16 +36,6 @@ _BITS: tuple[type[ast.operator], ...] = (
     ast.LShift,
     ast.RShift,
 )
-_EXPECTED = "an element of a buffer, an axis, a number, an operator or a function of values"
-
-
-def called(node: ast.expr) -> str | None:
-    """`"axis.spatial"` for `T.axis.spatial`; None for what is no attribute of T."""
-    parts: list[str] = []
-    while isinstance(node, ast.Attribute):
-        parts.append(node.attr)
-        node = node.value
-    return ".".join(reversed(parts)) if isinstance(node, ast.Name) and node.id == "T" else None
 
 
 def is_real(dtype: str) -> bool:
@@ -62,7 +47,7 @@ Special = Callable[["Values", ast.expr, list[ast.expr]], Value]
 """A function of T that is read in a way of its own, from the call and its arguments."""
 
 
-class Values:
+class Values(Elements):
     """Rewrites expressions; names mean what `state.names` says."""
 
     def __init__(self, state: State, special: Mapping[str, Special]) -> None:
@@ -112,9 +97,7 @@ class Values:
         reader = _READERS.get(type(node))
         if reader is None:
             kind = type(node).__name__
-            raise self.state.error(
-                node, f"{kind} is no part of an expression; expected {_EXPECTED}"
-            )
+            raise self.state.error(node, f"{kind} is no part of an expression; expected {EXPECTED}")
         found: Value = reader(self, node)
         self.state.spend(node, found.node)
         return found
@@ -172,7 +155,7 @@ class Values:
             raise self.state.error(
                 node, f"{node.id!r} is not defined here; give it to migrate(constants=…)"
             )
-        raise self.state.error(node, f"{node.id} is no value; expected {_EXPECTED}")
+        raise self.state.error(node, f"{node.id} is no value; expected {EXPECTED}")
 
     def _unary(self, node: ast.UnaryOp) -> Value:
         if isinstance(node.op, ast.Not):
@@ -245,92 +228,6 @@ class Values:
         a, b = self.value(yes), self.value(no)
         sides, dtype = self.unified(place, a, b)
         return Value(call(function, self.condition(test), *sides), dtype)
-
-    # -- elements
-
-    def _element(self, node: ast.Subscript) -> Value:
-        if isinstance(node.value, ast.Attribute) and node.value.attr == "data":
-            return self.flat_element(node, node.value, node.slice)
-        thing = self.state.names.get(node.value.id) if isinstance(node.value, ast.Name) else None
-        if isinstance(thing, Memory):
-            thing = self.flat(thing)
-        if not isinstance(thing, (Array, Window, Reshaped)):
-            raise self.state.error(node, "expected the name of a buffer before [")
-        inside = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
-        for x in inside:
-            if isinstance(x, (ast.Slice, ast.Starred)):
-                raise self.state.error(
-                    node, "a region of a buffer is no value; expected one index a dimension"
-                )
-            if isinstance(x, ast.Call) and called(x.func) in ("ramp", "Ramp", "broadcast"):
-                raise self.state.error(x, "vectors of indices are written as loops, T.vectorized")
-        return self.element(node, thing, tuple(self.index(x) for x in inside))
-
-    def flat_element(self, place: ast.expr, node: ast.expr, index: ast.expr) -> Value:
-        """Element `index` of the memory of a buffer, `A` or `A.data`."""
-        if isinstance(node, ast.Attribute) and node.attr == "data":
-            node = node.value
-        thing = self.state.names.get(node.id) if isinstance(node, ast.Name) else None
-        if isinstance(thing, Memory):
-            thing = self.flat(thing)
-        if not isinstance(thing, Array):
-            raise self.state.error(place, "expected the memory of a buffer")
-        sizes = [number_of(n) for n in thing.shape]
-        if any(n is None for n in sizes):
-            raise self.state.error(place, "the memory of a buffer of symbolic sizes")
-        total = prod(n for n in sizes if n is not None)
-        return self.element(place, Reshaped(thing, (total,)), (self.index(index),))
-
-    def memory(self, node: ast.expr) -> ast.expr:
-        """`A.data`, or `A.access_ptr(...)`: the memory of a whole buffer, by its name."""
-        inner = node.func if isinstance(node, ast.Call) else node
-        if isinstance(inner, ast.Attribute) and inner.attr in ("data", "access_ptr"):
-            inner = inner.value
-        thing = self.state.names.get(inner.id) if isinstance(inner, ast.Name) else None
-        if not isinstance(thing, (Array, Memory)):
-            raise self.state.error(node, "expected the memory of a whole buffer, A.data")
-        return name(thing.name)
-
-    def flat(self, memory: Memory) -> Array:
-        """Allocated memory that is used without a buffer of its own."""
-        return Array(memory.name, (memory.elements,), memory.dtype, memory.loops)
-
-    def element(
-        self, place: ast.expr, thing: Array | Window | Reshaped, at: tuple[ast.expr, ...]
-    ) -> Value:
-        """The element of a buffer, or of a view of one, as one of the buffer."""
-        if len(at) != len(thing.shape):
-            raise self.state.error(
-                place, f"{len(at)} indices for {len(thing.shape)} dimensions of the buffer"
-            )
-        if isinstance(thing, Window):
-            skipped = len(thing.begin) - len(at)
-            moved = [plus(b, i) for b, i in zip(thing.begin[skipped:], at, strict=True)]
-            return self.element(place, thing.base, (*thing.begin[:skipped], *moved))
-        if isinstance(thing, Reshaped):
-            return self.element(place, thing.base, self._reshaped(place, thing, at))
-        indices = [*(name(x) for x in thing.prefix), *at]
-        inside = ast.Tuple(indices, ast.Load()) if len(indices) != 1 else indices[0]
-        return Value(ast.Subscript(name(thing.name), inside, ast.Load()), thing.dtype)
-
-    def _reshaped(
-        self, place: ast.expr, thing: Reshaped, at: tuple[ast.expr, ...]
-    ) -> tuple[ast.expr, ...]:
-        shape = [number_of(n) for n in thing.base.shape]
-        if any(n is None for n in shape):
-            raise self.state.error(place, "a view of a buffer of symbolic sizes")
-        linear: ast.expr = number(0)
-        for i, n in zip(at, thing.shape, strict=True):
-            linear = plus(times(linear, n), i)
-        linear = plus(linear, number(thing.first))
-        out: list[ast.expr] = []
-        sizes = [n for n in shape if n is not None]
-        below = prod(sizes)
-        for size in sizes:
-            below //= size
-            digit = linear if below == 1 else ast.BinOp(linear, ast.FloorDiv(), number(below))
-            out.append(digit if not out else ast.BinOp(digit, ast.Mod(), number(size)))
-        return tuple(out)
 
     # -- calls
 
@@ -447,6 +344,7 @@ _READERS: dict[type[ast.expr], Callable[[Values, ast.expr], Value]] = {
     ast.BoolOp: Values._bool,  # type: ignore[dict-item]
     ast.Compare: Values._compare,  # type: ignore[dict-item]
     ast.IfExp: Values._choice,  # type: ignore[dict-item]
-    ast.Subscript: Values._element,  # type: ignore[dict-item]
+    ast.Subscript: Values.subscript,  # type: ignore[dict-item]
+    ast.Attribute: Values.fact,  # type: ignore[dict-item]
     ast.Call: Values._call,  # type: ignore[dict-item]
 }

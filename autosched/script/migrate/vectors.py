@@ -14,7 +14,8 @@ from collections.abc import Callable
 
 from autosched.script.migrate.access import Accesses
 from autosched.script.migrate.ranges import difference
-from autosched.script.migrate.values import called
+from autosched.script.migrate.spelling import called
+from autosched.script.migrate.things import number_of
 
 _RAMPS, _BROADCASTS = ("ramp", "Ramp"), ("broadcast", "Broadcast")
 _LANES = re.compile(r"^(\w+?\d*)x(\d+)$")
@@ -130,8 +131,10 @@ def _lanes(node: ast.expr) -> int | None:
     """The lanes of a vector, by the first part that tells them."""
     for x in ast.walk(node):
         n: object = None
-        if isinstance(x, ast.Slice) and x.upper is not None and x.step is None:
-            n = difference(x.upper, x.lower or ast.Constant(0))
+        if isinstance(x, ast.Slice) and x.upper is not None:
+            whole = difference(x.upper, x.lower or ast.Constant(0))
+            step = 1 if x.step is None else number_of(x.step)
+            n = -(-whole // step) if whole is not None and step is not None and step > 0 else None
         elif isinstance(x, ast.Call) and called(x.func) in (*_RAMPS, *_BROADCASTS):
             last = x.args[-1] if x.args else None
             n = last.value if isinstance(last, ast.Constant) else None
