@@ -20,6 +20,7 @@ from autosched.script import parse, parse_func
 from autosched.script.migrate import migrate
 from autosched.tir import interp
 from autosched.tir.extern import register
+from autosched.tir.module import IRModule
 from autosched.tir.nodes import PrimFunc, loops_of
 from autosched.tir.routine import Routine
 from autosched.tir.run_routine import run_routine
@@ -141,6 +142,60 @@ def main(A: T.Buffer((4,), "float64"), B: T.Buffer((8,), "uint8")):
     for x, y in (ours, (a, b)):
         np.testing.assert_allclose(x, np.sinh(np.arange(4) + 1) + np.sinh(0.5))
         assert y.tolist() == [7] * 5 + [0] * 3
+
+
+CALLS = (
+    HEAD
+    + """
+@tvm.script.ir_module
+class Mod:
+    @T.prim_func
+    def main(A: T.Buffer((4, 8), "float32"), B: T.Buffer((32,), "float32")):
+        t = T.allocate([32], "float32", "global")
+        for i in range(2):
+            Mod.scale(A.data, t.data, T.int32(i) + 2)
+            T.evaluate(T.call_extern("add", t.data, B.data, dtype="int32"))
+        T.call_tir(Mod.add, A.data, B.data)
+    @T.prim_func
+    def scale(x: T.handle, y: T.handle, n: T.int32):
+        T.func_attr({"global_symbol": "scale"})
+        X = T.match_buffer(x, (32,), "float32")
+        Y = T.match_buffer(y, (8, 4), "float32")
+        for i, j in T.grid(8, 4):
+            Y[i, j] = X[i * 4 + j] * T.cast(n, "float32")
+    @T.prim_func
+    def add(X: T.Buffer((32,), "float32"), Y: T.Buffer[32, "float32"]):
+        t = T.alloc_buffer((32,), "float32")
+        for i in range(32):
+            t[i] = X[i] + 1.0
+            Y[i] = Y[i] + t[i]
+"""
+)
+
+
+def test_functions_of_a_text_call_each_other() -> None:
+    found = migrate(CALLS)
+    assert not found.refused, found.report()
+    module = found.program()
+    assert isinstance(module, IRModule)
+    a, b = np.arange(32, dtype=np.float32).reshape(4, 8), np.ones(32, np.float32)
+    expected = b + (a * 2 + 1).ravel() + (a * 3 + 1).ravel() + (a + 1).ravel()
+    ours = [a.copy(), b.copy()]
+    run_routine(module["main"], ours)
+    built = at.build(module, target="llvm")
+    built["main"](a, b)  # type: ignore[index]
+    for result in (ours[1], b):
+        np.testing.assert_array_equal(result, expected)
+    for change, reason in (
+        (("Mod.scale(A.data, t.data", "Mod.main(A.data"), "calls itself"),
+        (("Mod.scale(A.data, t.data", "Mod.scale(A.data"), "3 parameters, found 2"),
+        (("t.data, T.int32(i) + 2", "B[0], 2"), "memory of a whole buffer"),
+        (('B: T.Buffer((32,), "float32")', 'B: T.Buffer((16,), "float32")'), "a view of 32"),
+        (('B: T.Buffer((32,), "float32")', 'B: T.Buffer((32,), "int32")'), "of the same dtype"),
+    ):
+        first = migrate(CALLS.replace(*change)).functions[0]
+        assert first.error is not None
+        assert reason in str(first.error)
 
 
 def test_text_that_is_no_python_is_refused() -> None:

@@ -11,12 +11,14 @@ By hand:  python -m autosched.script.migrate program.py -o rewritten.py
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from autosched.checks import instance
 from autosched.errors import AutoschedError, ScriptError
 from autosched.script.limits import LIMITS, Limits
+from autosched.script.migrate.calls import Sibling
 from autosched.script.migrate.direct import Direct
 from autosched.script.migrate.found import functions, renamed, thing_of
 from autosched.script.migrate.function import Function
@@ -113,13 +115,19 @@ def migrate(
         raise source.error_at(source.longest_line(), 0, "the text nests too deeply here") from e
     out: list[Migrated] = []
     titles: set[str] = set()
+    counts = Counter(node.name for node, _ in found)
+    siblings = {
+        node.name: Sibling(scalar_loops(node), {**names, **given})
+        for node, names in found
+        if counts[node.name] == 1
+    }
     for node, names in found:
         title, n = node.name, 0
         while title in titles:
             n += 1
             title = f"{node.name}_{n}"
         titles.add(title)
-        out.append(_migrated(source, node, {**names, **given}, title, check, limits))
+        out.append(_migrated(source, node, {**names, **given}, title, check, limits, siblings))
     return Migration(tuple(out))
 
 
@@ -130,18 +138,19 @@ def _migrated(
     title: str,
     check: bool,
     limits: Limits,
+    siblings: Mapping[str, Sibling],
 ) -> Migrated:
     """The function by its blocks; what cannot be stated so, as a routine. Threads must keep to
     themselves what they share in either."""
     node = scalar_loops(node)
     if has_threads(node):
-        direct = _attempt(source, Direct(source, node, names), node, title, False, limits)
+        direct = _attempt(source, Direct(source, node, names, siblings), node, title, False, limits)
         if direct.error is not None:
             return direct
     found = _attempt(source, Function(source, node, names), node, title, check, limits)
     if found.error is None:
         return found
-    again = _attempt(source, Direct(source, node, names), node, title, check, limits)
+    again = _attempt(source, Direct(source, node, names, siblings), node, title, check, limits)
     if again.error is not None:
         return again
     return replace(again, notes=(_reason(source, node, found.error), *again.notes), is_routine=True)

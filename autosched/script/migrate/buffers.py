@@ -46,6 +46,10 @@ class Buffers:
         """Symbolic sizes of the new text."""
         self.scopes: dict[str, str] = {}
         """Scopes of intermediates in the old text, by their new names."""
+        self.title = ""
+        """The name of the function in the old text."""
+        self.is_launched = False
+        """Whether T.launch_thread stands in the function."""
         self.threads: dict[str, ast.expr] = {}
         """Names of T.env_thread and the axes that they stand for."""
         self.seen_by_memory: set[ast.Call] = set()
@@ -196,7 +200,7 @@ class Buffers:
         elif function == "allocate":
             self._memory(target.id, s.value, context)
         elif function in ("Buffer", "decl_buffer", "buffer_decl"):
-            self._declared(target.id, s.value, context)
+            self.declared(target.id, s.value, context)
         else:
             return False
         return True
@@ -228,6 +232,11 @@ class Buffers:
             matched.keywords = [ast.keyword(k, v) for k, v in scope.items()]
             self.head.append(ast.Assign([ast.Name(title, ast.Store())], matched, lineno=0))
             self.state.names[target] = array
+            return
+        if isinstance(thing, (Array, Memory, Reshaped)):  # what a caller gives for the handle
+            rest = [k for k in node.keywords if k.arg != "param"]
+            view = ast.Call(node.func, node.args[1:], [*rest, ast.keyword("data", handle)])
+            self.declared(target, ast.copy_location(view, node), Context())
             return
         if not isinstance(handle, ast.Subscript) or not isinstance(handle.value, ast.Name):
             raise self.state.error(node, "expected a handle, or a region of a buffer, to match")
@@ -284,7 +293,7 @@ class Buffers:
         own = self.allocate(Array(title, (total,), dtype), self._scope_of(node, 2), context)
         self.state.names[target] = Memory(title, total, dtype, "global", own.prefix)
 
-    def _declared(self, target: str, node: ast.Call, context: Context) -> None:
+    def declared(self, target: str, node: ast.Call, context: Context) -> None:
         """T.decl_buffer: a view of memory, or a buffer of its own."""
         given = {k.arg: k.value for k in node.keywords}
         data = given.get("data")
@@ -346,6 +355,7 @@ class Buffers:
     def launched(
         self, s: ast.stmt, node: ast.Call, target: ast.expr | None, body: Sequence[ast.stmt]
     ) -> ast.For:
+        self.is_launched = True
         thread, extent = node.args
         if isinstance(thread, ast.Name) and thread.id in self.threads:
             target, thread = thread, self.threads[thread.id]

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from math import prod
 
 from autosched.script.migrate.buffers import Buffers
+from autosched.script.migrate.calls import Calls, Sibling
 from autosched.script.migrate.facts import kept_attributes, returned
 from autosched.script.migrate.parts import is_init
 from autosched.script.migrate.spelling import AXES, LOOPS, called
@@ -42,11 +43,20 @@ _IDLE = ("reads", "writes", "block_attr", "sblock_attr", "assume", "tir.assume")
 
 
 class Direct(Buffers):
-    """Rewrites one function as a routine. `names` are what texts around it define."""
+    """Rewrites one function as a routine. `names` are what texts around it define, `siblings` the
+    functions that it may call."""
 
-    def __init__(self, source: Source, node: ast.FunctionDef, names: Mapping[str, Thing]) -> None:
+    def __init__(
+        self,
+        source: Source,
+        node: ast.FunctionDef,
+        names: Mapping[str, Thing],
+        siblings: Mapping[str, Sibling],
+    ) -> None:
         super().__init__(State(source, dict(names)))
         self.node = node
+        self.title = node.name
+        self.calls = Calls(self, self._body, siblings)
         self.values.is_routine = True
         self.made: list[ast.stmt] = []
         """Allocations that stand before the next statement."""
@@ -63,7 +73,7 @@ class Direct(Buffers):
         self.declare_params(self.node)
         body = self._body(self.node.body)
         self.drop_sizes()
-        check_threads(self.state, self.node, body, self.scopes)
+        check_threads(self.state, self.node, body, self.scopes, self.is_launched)
         new = ast.FunctionDef(
             title,
             ast.arguments([], self.params, None, [], [], None, []),
@@ -197,11 +207,17 @@ class Direct(Buffers):
     def _effect(self, s: ast.Expr) -> list[ast.stmt]:
         node = s.value
         function = called(node.func) if isinstance(node, ast.Call) else None
+        made = self.calls.inlined(node)
+        if made is not None:
+            return made
         if not isinstance(node, ast.Call) or function is None:
             self.values.value(node)  # a value that nobody uses
             return []
         if function in ("evaluate", "ret"):
             inner = returned(self.state, node)
+            made = self.calls.inlined(inner)
+            if made is not None:
+                return made
             if isinstance(inner, ast.Call) and called(inner.func) in _IDLE:
                 return []
             if any(isinstance(x, (ast.Call, ast.Subscript)) for x in ast.walk(inner)):
@@ -213,6 +229,8 @@ class Direct(Buffers):
             return []
         if function == "preflattened_buffer":
             self.state.note(node, f"{ast.unparse(node.args[0])} is passed as it is declared, flat")
+            return []
+        if function == "func_attr" and self.calls.around:
             return []
         if function == "func_attr":
             kept = kept_attributes(self.state, node.args[0], self.params)

@@ -31,13 +31,17 @@ class _Touch:
 
 
 def check_threads(
-    state: State, place: ast.FunctionDef, body: Sequence[ast.stmt], scopes: Mapping[str, str]
+    state: State,
+    place: ast.FunctionDef,
+    body: Sequence[ast.stmt],
+    scopes: Mapping[str, str],
+    launched: bool,
 ) -> None:
     """Raise ScriptError unless threads may run one after the other. `scopes` are those of the
-    intermediates in `body`, the new text, whose loops have the name of their thread, or ""."""
+    intermediates in `body`, the new text, whose loops have the name of their thread, or "";
+    `launched`: some by T.launch_thread."""
     touches = list(_touches(body, (), ()))
     _check_again(state, place, touches)
-    launched = any(isinstance(x, ast.Call) and _is_launch(x) for x in ast.walk(place))
     for buffer, scope in scopes.items():
         mine = [t for t in touches if t.buffer == buffer]
         if scope == "global" or not any(_threads(t.loops) for t in mine):
@@ -88,10 +92,6 @@ def _check_again(state: State, place: ast.FunctionDef, touches: Sequence[_Touch]
 def _axis(loop: ast.For) -> str:
     found: str = getattr(loop, "thread", "")
     return {"vthread": "vthread.x"}.get(found, found)
-
-
-def _is_launch(node: ast.Call) -> bool:
-    return ast.unparse(node.func) in ("T.launch_thread", "T.env_thread")
 
 
 def _thread(loop: ast.For) -> str:
