@@ -233,7 +233,8 @@ class Buffers:
             self.head.append(ast.Assign([ast.Name(title, ast.Store())], matched, lineno=0))
             self.state.names[target] = array
             return
-        if isinstance(thing, (Array, Memory, Reshaped)):  # what a caller gives for the handle
+        is_given = isinstance(thing, (Array, Memory, Reshaped))  # by a caller, for the handle
+        if is_given and handle is not None:
             rest = [k for k in node.keywords if k.arg != "param"]
             view = ast.Call(node.func, node.args[1:], [*rest, ast.keyword("data", handle)])
             self.declared(target, ast.copy_location(view, node), Context())
@@ -312,7 +313,7 @@ class Buffers:
         base = self.values.flat(thing) if isinstance(thing, Memory) else thing
         origin = 0
         if isinstance(base, Reshaped):
-            base, origin = base.base, base.first
+            origin, base = base.first, base.base
         sizes = [number_of(n) for n in array.shape]
         if not isinstance(base, Array) or None in sizes or base.dtype != array.dtype:
             raise self.state.error(node, "a view is one of a buffer of the same dtype")

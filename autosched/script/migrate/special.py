@@ -111,8 +111,9 @@ def _extern(v: Values, node: ast.expr, args: list[ast.expr]) -> Value:
     registered, in routines."""
     texts = [x.value if isinstance(x, ast.Constant) else None for x in args[:2]]
     first = 1 if len(texts) > 1 and texts[0] in (*dtypes.DTYPES, "void", "handle", "") else 0
-    name = texts[first] if first < len(texts) else None
-    function = found(name) if isinstance(name, str) and v.is_routine else None
+    title = texts[first] if first < len(texts) else None
+    name = title if isinstance(title, str) else ""
+    function = found(name) if v.is_routine else None
     if function is None:
         raise v.state.error(
             node,
