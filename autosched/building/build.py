@@ -20,6 +20,7 @@ from autosched.target import Target
 from autosched.tir.admit import admitted, derived
 from autosched.tir.module import IRModule
 from autosched.tir.nodes import PrimFunc
+from autosched.tir.routine import Routine
 
 if TYPE_CHECKING:
     import numpy as np
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from autosched.schedule import Schedule
     from autosched.te import StageSchedule
 
-    Buildable = Union[Schedule, StageSchedule, IRModule, PrimFunc]
+    Buildable = Union[Schedule, StageSchedule, IRModule, PrimFunc, Routine]
 
 PRE_TRANSFORMED = LayoutRewriteOption.REWRITE_FOR_PRE_TRANSFORMED
 
@@ -56,6 +57,11 @@ def function_of(
         func = admitted(program.main)
     elif isinstance(program, PrimFunc):
         func = admitted(program)
+    elif isinstance(program, Routine):
+        raise ArgumentError(
+            f"{program.name} is a routine, which runs as it is written; build it, nothing of it is "
+            "lowered or scheduled"
+        )
     else:
         raise ArgumentError(
             f"expected a schedule, an IRModule or a PrimFunc, found {type(program).__name__}"
@@ -102,7 +108,8 @@ def lower(
     """
     if _has_several(program):
         _check_no_args(args)
-        return IRModule({name: _lowered(admitted(f)) for name, f in program.functions.items()})
+        lowered = {name: _lowered(admitted(f)) for name, f in program.functions.items()}
+        return IRModule(lowered, routines=program.routines)
     return _lowered(function_of(program, args, name))
 
 
@@ -296,6 +303,12 @@ def _export(
 ) -> Exported:
     from autosched.codegen.export import export
 
+    for name, f in functions.items():
+        if f.artifact.info.messages:
+            raise ArgumentError(
+                f"{name} tests indices at run time, and no caller in C is told of one outside; "
+                "bound them by T.clamp_index or a condition"
+            )
     sources = {name: (f.source, f.artifact.info) for name, f in functions.items()}
     first = next(iter(functions.values()))
     return export(path, sources, first.target, first.level, prefix)
@@ -303,7 +316,7 @@ def _export(
 
 @overload
 def build(
-    program: Schedule | StageSchedule | PrimFunc,
+    program: Schedule | StageSchedule | PrimFunc | Routine,
     args: Sequence[Any] | None = None,
     target: Target | str | None = None,
     *,
@@ -336,7 +349,7 @@ def build(
     """Compile a scheduled program for `target` (default: `Target.current()`, this machine unless
     within `with target:`).
 
-    A schedule, a function, or a module with one function gives a BuiltFunction; a module with
+    A schedule, a function, a routine, or a module with one gives a BuiltFunction; a module with
     several a BuiltModule, which has one of each name. For a GPU it is a `BuiltGPUFunction`. `args`
     of a stage view (`te.create_schedule`) are the parameters, in any order; `name` names the
     function. With `compile_only` nothing is linked, so `target` may be any machine.
@@ -360,15 +373,38 @@ def build(
     program = _chosen(program, where)
     if _has_several(program):
         _check_no_args(args)
-        funcs = program.functions
-        return BuiltModule(
-            {
-                n: _build(admitted(f), where, level, compile_only, layout_rewrite)
-                for n, f in funcs.items()
-            }
-        )
+        built = {
+            n: _build(admitted(f), where, level, compile_only, layout_rewrite)
+            for n, f in program.functions.items()
+        }
+        routines = {
+            n: _build_routine(r, where, level, compile_only) for n, r in program.routines.items()
+        }
+        return BuiltModule({**built, **routines})
+    if isinstance(program, IRModule) and program.routines:
+        (program,) = program.routines.values()
+    if isinstance(program, Routine):
+        _check_no_args(args)
+        routine = program if name is None else replace(program, name=name)
+        return _build_routine(routine, where, level, compile_only)
     func = function_of(program, args, name)
     return _build(func, where, level, compile_only, layout_rewrite)
+
+
+def _build_routine(
+    func: Routine, target: Target, level: Level, compile_only: bool
+) -> BuiltFunction:
+    from autosched.codegen.llvm.assemble import compile_ir
+    from autosched.codegen.llvm.routine import generate_routine
+
+    if target.is_gpu:
+        raise BuildError(f"{func.name} is a routine, which runs on CPUs; found {target.kind}")
+    generated = generate_routine(func, target)
+    artifact = Artifact(compile_ir(generated.ir, target, level), generated.info, str(target))
+    built = BuiltFunction(func.name, artifact, generated.ir, target, level)
+    if not compile_only:
+        built.function  # noqa: B018 - links now, so that errors show here
+    return built
 
 
 def _chosen(program: Buildable, target: Target) -> Buildable:
@@ -376,7 +412,8 @@ def _chosen(program: Buildable, target: Target) -> Buildable:
     if isinstance(program, PrimFunc):
         return chosen(program, target)
     if isinstance(program, IRModule):
-        return IRModule({n: chosen(f, target) for n, f in program.functions.items()})
+        best = {n: chosen(f, target) for n, f in program.functions.items()}
+        return IRModule(best, routines=program.routines)
     return program
 
 

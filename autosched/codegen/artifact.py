@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from autosched.codegen.formula import Extent, evaluate
+from autosched.tir.extern import Extern
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,9 @@ class KernelInfo:
     size. `workspace` is 64-byte aligned and at least `workspace_bytes + threads * thread_bytes`
     long; with sizes, these are formulas. `parallel` tells whether the code calls
     `autosched_parallel_for`. `name`: of the function that it was made from, where `entry` is not.
+    `messages`: what may stop a call, each with a place for the index that was outside; after a call
+    the first two int64 of the workspace are the number of one, from 1, or 0, and that index.
+    `externs`: C functions that the code calls.
     """
 
     entry: str
@@ -51,6 +55,8 @@ class KernelInfo:
     parallel: bool = False
     sizes: tuple[SizeParam, ...] = ()
     name: str = ""
+    messages: tuple[str, ...] = ()
+    externs: tuple[Extern, ...] = ()
 
     @property
     def title(self) -> str:

@@ -38,7 +38,8 @@ def func_pass(name: str) -> Callable[[Callable[[PrimFunc], PrimFunc]], Pass]:
 
     def decorate(change: Callable[[PrimFunc], PrimFunc]) -> Pass:
         def apply(module: IRModule) -> IRModule:
-            return IRModule({n: change(f) for n, f in module.functions.items()}, module.graphs)
+            functions = {n: change(f) for n, f in module.functions.items()}
+            return IRModule(functions, module.graphs, module.routines)
 
         return Pass(name, apply)
 

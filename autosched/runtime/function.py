@@ -18,6 +18,7 @@ from autosched.runtime.call import make_call, time_calls, workspace_bytes
 from autosched.runtime.link import link
 from autosched.runtime.timing import Protocol, Timing, cells, ranges
 from autosched.target import Target
+from autosched.tir.extern import address
 
 Array = npt.NDArray[Any]
 Shapes = tuple[tuple[int, ...], ...]
@@ -45,6 +46,7 @@ class Function:
                 f"{', '.join(missing)}; build it for Target('llvm')"
             )
         imports = parallel.imports() if artifact.info.parallel else {}
+        imports |= {e.name: address(e) for e in artifact.info.externs}
         self._artifact = artifact
         self._library = link(artifact.code, (artifact.info.entry,), imports)
         self._set_threads(target.num_cores if threads is None else threads)
@@ -61,6 +63,8 @@ class Function:
         self._starting = threading.Lock()
         self._calls: dict[Shapes, Callable[..., Any]] = {}
         self._call: Callable[..., Any] = self._sized if self.info.sizes else self._first_call
+        if self.info.messages:
+            self._call = _unusual
 
     @property
     def info(self) -> KernelInfo:
@@ -166,9 +170,21 @@ class Function:
             nanoseconds = time_calls(
                 self._entry(), args, scratch.ctypes.data, self.threads, number, lines
             )
+            self._check_status(scratch)
             return nanoseconds * 1e-9
 
         return measure
+
+    def _check_status(self, scratch: Array) -> None:
+        """Raise ArgumentError if the last call was stopped; see `KernelInfo.messages`."""
+        if not self.info.messages:
+            return
+        number, value = (int(x) for x in scratch[:16].view("int64"))
+        if number:
+            raise ArgumentError(
+                f"{self.info.title} stopped: {self.info.messages[number - 1].format(value)}; "
+                "what was stored before stays"
+            )
 
     def native_seconds(self, *arrays: Array, number: int = 1) -> float:
         """Seconds that `number` calls take one after the other, measured in native code."""
@@ -197,6 +213,11 @@ class Function:
             return protocol.take(self._timer(arrays, flush_cache))
 
         return evaluate
+
+
+def _unusual(*arrays: Array) -> Any:
+    """The fast call of a kernel that has none, since what it says after a call is looked at."""
+    return NotImplemented
 
 
 def _linked(artifact: Artifact, threads: int) -> Function:

@@ -409,6 +409,8 @@ class Expressions:
             index, extent = (self.expr(a, dtypes.INDEX) for a in node.args)
             inside: Expr = self._checked(node, lambda: _INDICES[name](index, extent))
             return inside
+        if name == "call_extern":
+            return self.external(node)
         if name not in INTRINSICS:
             raise self.error(node.func, f"T.{name} is no function of values; expected {_EXPECTED}")
         arity = OPS[name].arity
@@ -419,6 +421,10 @@ class Expressions:
             return self.call_op(node, name, condition, *self._unify(node.args[1:], like))
         result = OPS[name].result
         return self.call_op(node, name, *self._unify(node.args, None if result == "bool" else like))
+
+    def external(self, node: ast.Call) -> Expr:
+        """`T.call_extern("name", …)`, which routines have."""
+        raise self.error(node.func, "a C function is called in a routine, @T.routine")
 
     def _converted(self, node: ast.Call, to: str) -> Expr:
         """`T.float32(0.5)`: a constant of that dtype, or a value converted to it."""

@@ -57,26 +57,34 @@ class FunctionReader:
 
     def read(self) -> PrimFunc:
         """The function."""
+        self.check_params()
+        for arg in self.node.args.args:
+            self._param(arg)
+        body = self._body(self.node.body, 0, None)
+        return PrimFunc(
+            self.node.name,
+            self.matched(),
+            tuple(body),
+            tuple(self.attrs.items()),
+            tuple(self.allocs),
+        )
+
+    def check_params(self) -> None:
+        """Raise ScriptError unless the parameters are plain names with types."""
         a = self.node.args
         odd: list[ast.arg | ast.expr] = [*a.posonlyargs, *a.kwonlyargs, *a.defaults]
         odd += [x for x in (a.vararg, a.kwarg) if x is not None]
         for place in odd:
             raise self.error(place, "expected plain parameters, name: T.Buffer(shape, dtype)")
-        for arg in a.args:
-            self._param(arg)
-        body = self._body(self.node.body, 0, None)
+
+    def matched(self) -> tuple[Buffer, ...]:
+        """The parameters. Raises ScriptError for a handle that no T.match_buffer describes."""
         params: list[Buffer] = []
-        for arg, b in zip(a.args, self.params, strict=True):
+        for arg, b in zip(self.node.args.args, self.params, strict=True):
             if b is None:
                 raise self.error(arg, f"no T.match_buffer describes the handle {arg.arg}")
             params.append(b)
-        return PrimFunc(
-            self.node.name,
-            tuple(params),
-            tuple(body),
-            tuple(self.attrs.items()),
-            tuple(self.allocs),
-        )
+        return tuple(params)
 
     # -- buffers
 

@@ -17,14 +17,20 @@ from autosched.checks import instance
 from autosched.errors import ScriptError
 from autosched.script.functions import FunctionReader
 from autosched.script.limits import LIMITS, Budget, Limits, scan
+from autosched.script.routines import RoutineReader
 from autosched.script.source import Source
 from autosched.tir.admit import admitted
 from autosched.tir.inequalities import deadline
 from autosched.tir.module import GraphFunction, IRModule
 from autosched.tir.nodes import PrimFunc
+from autosched.tir.routine import Routine
+from autosched.tir.verify_routine import verify_routine
 
 _FUNCTION, _MODULE = ("prim_func", "T.prim_func"), ("ir_module", "T.ir_module", "I.ir_module")
+_ROUTINE = ("routine", "T.routine")
 _GRAPH = "G.module"
+Program = Union[PrimFunc, Routine]
+"""What a function of a text becomes."""
 
 
 def parse(
@@ -33,11 +39,12 @@ def parse(
     check: bool = True,
     limits: Limits = LIMITS,
     constants: Mapping[str, Any] | None = None,
-) -> PrimFunc | IRModule:
+) -> PrimFunc | Routine | IRModule:
     """The program that `text` is the script of: the inverse of `PrimFunc.script()`.
 
-    One function gives a PrimFunc; several, or a class decorated with `ir_module`, an IRModule.
-    Decorators are `@T.prim_func` and `@ir_module`; imports and docstrings may stand before them.
+    One function gives a PrimFunc, or a Routine if it is decorated with `@T.routine`; several, or a
+    class decorated with `ir_module`, an IRModule. Decorators are these and `@T.prim_func`; imports
+    and docstrings may stand before them.
     A class decorated with `G.module` has functions of the graph level as well; `constants` gives
     its large constants, by the digests that stand in the text.
     With `check`, every function is verified, so that none with an access that is not provably in
@@ -55,7 +62,7 @@ def parse(
     budget = Budget(source, limits)
     try:
         tree = _tree(source)
-        read: dict[str, PrimFunc] = {}
+        read: dict[str, Program] = {}
         graphs: dict[str, GraphFunction] = {}
         is_module = False
         for s in tree.body:
@@ -80,11 +87,18 @@ def parse(
         if check:
             with deadline(max(budget.seconds_left, 0.0)):
                 for func in read.values():
-                    admitted(func, source.places)
+                    if isinstance(func, Routine):
+                        verify_routine(func)
+                    else:
+                        admitted(func, source.places)
     except (RecursionError, MemoryError) as e:  # MemoryError is what Python's parser says
         raise source.error_at(source.longest_line(), 0, "the script nests too deeply here") from e
     functions = list(read.values())
-    return IRModule(read, graphs) if is_module or len(functions) > 1 else functions[0]
+    if not is_module and len(functions) == 1:
+        return functions[0]
+    prims = {n: f for n, f in read.items() if isinstance(f, PrimFunc)}
+    routines = {n: f for n, f in read.items() if isinstance(f, Routine)}
+    return IRModule(prims, graphs, routines)
 
 
 def parse_func(text: str, *, check: bool = True, limits: Limits = LIMITS) -> PrimFunc:
@@ -92,6 +106,8 @@ def parse_func(text: str, *, check: bool = True, limits: Limits = LIMITS) -> Pri
     found = parse(text, check=check, limits=limits)
     if isinstance(found, PrimFunc):
         return found
+    if isinstance(found, Routine):
+        raise ScriptError(f"{found.name} is a routine; expected a function of @T.prim_func")
     if len(found) != 1:
         raise ScriptError(f"expected one function, found {', '.join(found)}")
     return found.main
@@ -100,7 +116,7 @@ def parse_func(text: str, *, check: bool = True, limits: Limits = LIMITS) -> Pri
 def parse_module(text: str, *, check: bool = True, limits: Limits = LIMITS) -> IRModule:
     """`parse` of any text, as a module."""
     found = parse(text, check=check, limits=limits)
-    return IRModule.of(found) if isinstance(found, PrimFunc) else found
+    return found if isinstance(found, IRModule) else IRModule.of(found)
 
 
 def prim_func(func: Union[Callable[..., Any], PrimFunc]) -> PrimFunc:
@@ -111,19 +127,37 @@ def prim_func(func: Union[Callable[..., Any], PrimFunc]) -> PrimFunc:
     """
     if isinstance(func, PrimFunc):
         return func
-    if not inspect.isfunction(func):
-        raise ScriptError(f"@prim_func decorates a function, found {type(func).__name__}")
-    source = _source_of(func)
-    scan(source, LIMITS)
+    source, node = _decorated_source(func, "prim_func")
     try:
-        (node,) = _tree(source).body
-        if not isinstance(node, ast.FunctionDef):
-            raise source.error(node, "@prim_func decorates a function written with `def`")
         found = FunctionReader(source, Budget(source, LIMITS), node, _constants(func)).read()
         admitted(found, source.places)
     except RecursionError as e:
         raise ScriptError(f"{func.__name__} nests too deeply to be read") from e
     return found
+
+
+def routine(func: Union[Callable[..., Any], Routine]) -> Routine:
+    """The decorated function as a routine, read as `prim_func` reads a program."""
+    if isinstance(func, Routine):
+        return func
+    source, node = _decorated_source(func, "routine")
+    try:
+        reader = RoutineReader(source, Budget(source, LIMITS), node, _constants(func))
+        return verify_routine(reader.routine())
+    except RecursionError as e:
+        raise ScriptError(f"{func.__name__} nests too deeply to be read") from e
+
+
+def _decorated_source(func: object, name: str) -> tuple[Source, ast.FunctionDef]:
+    """The text of a function that a decorator is applied to, and its node."""
+    if not inspect.isfunction(func):
+        raise ScriptError(f"@{name} decorates a function, found {type(func).__name__}")
+    source = _source_of(func)
+    scan(source, LIMITS)
+    (node,) = _tree(source).body
+    if not isinstance(node, ast.FunctionDef):
+        raise source.error(node, f"@{name} decorates a function written with `def`")
+    return source, node
 
 
 def ir_module(cls: type) -> IRModule:
@@ -133,9 +167,10 @@ def ir_module(cls: type) -> IRModule:
     """
     instance("ir_module: what is decorated", cls, type, "a class", ScriptError)
     functions = {name: f for name, f in vars(cls).items() if isinstance(f, PrimFunc)}
-    if not functions:
+    routines = {name: f for name, f in vars(cls).items() if isinstance(f, Routine)}
+    if not functions and not routines:
         raise ScriptError(f"class {cls.__name__} has no function decorated with prim_func")
-    return IRModule(functions)
+    return IRModule(functions, routines=routines)
 
 
 def _tree(source: Source) -> ast.Module:
@@ -161,7 +196,7 @@ def _is_prelude(s: ast.stmt) -> bool:
     return isinstance(s, (ast.Import, ast.ImportFrom))
 
 
-def _class(source: Source, budget: Budget, s: ast.ClassDef, read: dict[str, PrimFunc]) -> None:
+def _class(source: Source, budget: Budget, s: ast.ClassDef, read: dict[str, Program]) -> None:
     _decorated(source, s, _MODULE)
     if s.bases or s.keywords:
         raise source.error(s, "a module has no base classes")
@@ -176,7 +211,7 @@ def _graphs(
     source: Source,
     budget: Budget,
     s: ast.ClassDef,
-    read: dict[str, PrimFunc],
+    read: dict[str, Program],
     constants: Mapping[str, Any],
 ) -> dict[str, GraphFunction]:
     """The graph functions and data types of a module; its loop functions go into `read`."""
@@ -205,11 +240,16 @@ def _graphs(
     return reader.finish()
 
 
-def _add(source: Source, budget: Budget, s: ast.FunctionDef, read: dict[str, PrimFunc]) -> None:
-    _decorated(source, s, _FUNCTION)
+def _add(source: Source, budget: Budget, s: ast.FunctionDef, read: dict[str, Program]) -> None:
+    is_routine = [ast.unparse(d)[:20] in _ROUTINE for d in s.decorator_list] == [True]
+    if not is_routine:
+        _decorated(source, s, _FUNCTION)
     if s.name in read:
         raise source.error(s, f"two functions are named {s.name}")
-    read[s.name] = FunctionReader(source, budget, s).read()
+    if is_routine:
+        read[s.name] = RoutineReader(source, budget, s).routine()
+    else:
+        read[s.name] = FunctionReader(source, budget, s).read()
 
 
 def _decorated(source: Source, s: ast.FunctionDef | ast.ClassDef, names: tuple[str, ...]) -> None:

@@ -192,6 +192,17 @@ def cast(value: Any, dtype: str) -> Any:
     _parsed("cast")
 
 
+def call_extern(name: str, *args: Any) -> Any:
+    """In routines: a call of a C function that `autosched.tir.extern.register` knows; a buffer
+    stands for its memory."""
+    _parsed("call_extern")
+
+
+def evaluate(value: Any) -> None:
+    """In routines: a call of a C function for what it does."""
+    _parsed("evaluate")
+
+
 def _function(name: str, doc: str) -> Callable[..., Any]:
     def function(*args: Any) -> Any:
         _parsed(name)
@@ -291,6 +302,13 @@ def prim_func(func: Any) -> Any:
     from autosched.script.parser import prim_func
 
     return prim_func(func)
+
+
+def routine(func: Any) -> Any:
+    """`autosched.script.routine`."""
+    from autosched.script.parser import routine
+
+    return routine(func)
 
 
 def ir_module(cls: type) -> Any:

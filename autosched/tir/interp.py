@@ -29,8 +29,7 @@ from autosched.tir.nodes import (
 )
 from autosched.tir.operations import OPS
 from autosched.tir.printer import Names, format_access
-from autosched.tir.shapes import solve
-from autosched.tir.size import Size, SizeVar
+from autosched.tir.shapes import told
 
 Array = npt.NDArray[Any]
 Thunk = Callable[[], Any]
@@ -64,17 +63,7 @@ def at_sizes(func: PrimFunc, arrays: Sequence[Array]) -> PrimFunc:
     """
     if not func.sizes:
         return func
-    values: dict[SizeVar, Int] = {}
-    for s in solve(func)[0]:
-        shape = arrays[s.param].shape if s.param < len(arrays) else ()
-        offset = s.offset.substitute(values) if isinstance(s.offset, Size) else s.offset
-        if s.dim >= len(shape) or shape[s.dim] <= int(offset) or (shape[s.dim] - offset) % s.scale:
-            b = func.params[s.param]
-            raise ArgumentError(
-                f"size {s.var.name} of {func.name} cannot be told from {b.name}: its shape is "
-                f"{shape}; expected ({', '.join(map(str, b.shape))})"
-            )
-        values[s.var] = (shape[s.dim] - offset) // s.scale
+    values = told(func, [a.shape for a in arrays])
     return func.specialize({v.name: int(n) for v, n in values.items()})
 
 
@@ -121,12 +110,47 @@ def as_int(value: Int) -> int:
     return int(value)
 
 
-class _Machine:
-    """A program translated to closures over `env`, which maps variables (by id) to values."""
+class Evaluator:
+    """Expressions as closures over `env`, which maps variables (by id) to values."""
+
+    def __init__(self) -> None:
+        self.env: dict[int, Any] = {}
+
+    def expr(self, e: Expr, slots: list[Thunk]) -> Thunk:
+        """An expression as a NumPy scalar of its dtype."""
+        kind = dtypes.array_dtype(e.dtype).type
+        if isinstance(e, Var):
+            env, key = self.env, id(e)
+            return lambda: kind(env[key])
+        if isinstance(e, Const):
+            value = constant(e.value, e.dtype)
+            return lambda: value
+        if isinstance(e, Slot):
+            n = e.index
+            return lambda: slots[n]()
+        if not isinstance(e, Call):
+            raise VerifyError(f"{e!r} is no expression of the loop IR")
+        args = [self.expr(a, slots) for a in e.args]
+        if e.op == "if_then_else":
+            condition, yes, no = args
+            return lambda: yes() if condition() else no()
+        if e.op == "select":
+            return lambda: _select(*(a() for a in args))
+        if e.op == "cast":
+            source, to = e.args[0].dtype, e.dtype
+            if "bfloat16" in (source, to):
+                return lambda: converted(args[0](), source, to)
+            return lambda: args[0]().astype(kind)
+        operation = OPS[e.op].numpy
+        return lambda: kind(operation(*[a() for a in args]))
+
+
+class _Machine(Evaluator):
+    """A program translated to closures."""
 
     def __init__(self, func: PrimFunc, memory: dict[int, Array]) -> None:
+        super().__init__()
         self.memory = memory
-        self.env: dict[int, Any] = {}
         self.body = [self.node(n, ()) for n in func.body]
 
     def node(self, node: Node, loops: tuple[For, ...]) -> Thunk:
@@ -259,34 +283,6 @@ class _Machine:
             return total
 
         return value
-
-    def expr(self, e: Expr, slots: list[Thunk]) -> Thunk:
-        """An expression as a NumPy scalar of its dtype."""
-        kind = dtypes.array_dtype(e.dtype).type
-        if isinstance(e, Var):
-            env, key = self.env, id(e)
-            return lambda: kind(env[key])
-        if isinstance(e, Const):
-            value = constant(e.value, e.dtype)
-            return lambda: value
-        if isinstance(e, Slot):
-            n = e.index
-            return lambda: slots[n]()
-        if not isinstance(e, Call):
-            raise VerifyError(f"{e!r} is no expression of the loop IR")
-        args = [self.expr(a, slots) for a in e.args]
-        if e.op == "if_then_else":
-            condition, yes, no = args
-            return lambda: yes() if condition() else no()
-        if e.op == "select":
-            return lambda: _select(*(a() for a in args))
-        if e.op == "cast":
-            source, to = e.args[0].dtype, e.dtype
-            if "bfloat16" in (source, to):
-                return lambda: converted(args[0](), source, to)
-            return lambda: args[0]().astype(kind)
-        operation = OPS[e.op].numpy
-        return lambda: kind(operation(*[a() for a in args]))
 
 
 def _select(condition: Any, yes: Any, no: Any) -> Any:

@@ -20,6 +20,7 @@ from autosched.checks import instance, mapping
 from autosched.errors import ArgumentError, ScheduleError
 from autosched.tir.affine import Affine, Int, same_int
 from autosched.tir.expr import Expr, Var
+from autosched.tir.extern import Extern
 from autosched.tir.size import Size, SizeVar
 
 IterKind = Literal["spatial", "reduce", "sequential"]
@@ -77,6 +78,33 @@ class Access:
 
     buffer: Buffer
     indices: tuple[Index, ...]
+
+
+@dataclass(frozen=True, eq=False, repr=False, slots=True)
+class Element(Expr):
+    """The value of an element, in expressions of a routine (`tir/routine.py`)."""
+
+    buffer: Buffer
+    indices: tuple[Expr, ...]
+    dtype: str
+
+
+@dataclass(frozen=True, eq=False, repr=False, slots=True)
+class Pointer(Expr):
+    """The memory of a buffer, as an argument of a C function; of the buffer's dtype."""
+
+    buffer: Buffer
+    dtype: str
+
+
+@dataclass(frozen=True, eq=False, repr=False, slots=True)
+class ExternCall(Expr):
+    """The value of a call of a C function, in expressions of a routine."""
+
+    function: Extern
+    indices: tuple[Expr, ...]
+    """The arguments; called so for `expr.children`."""
+    dtype: str
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -18,10 +18,13 @@ from autosched.tir.nodes import (
     Access,
     Block,
     Buffer,
+    Element,
+    ExternCall,
     For,
     Index,
     Iter,
     Node,
+    Pointer,
     Predicate,
     PrimFunc,
     Reducer,
@@ -138,6 +141,14 @@ def format_expr(
         right = format_expr(e.args[1], names, reads, level + 1)
         text = f"{left} {row.symbol} {right}"
         return f"({text})" if level < outer else text
+    if isinstance(e, Element):
+        inside = ", ".join(format_expr(i, names) for i in e.indices)
+        return f"{names.of(e.buffer)}[{inside or '()'}]"
+    if isinstance(e, Pointer):
+        return names.of(e.buffer)
+    if isinstance(e, ExternCall):
+        args = "".join(f", {format_expr(x, names)}" for x in e.indices)
+        return f"T.call_extern({quote(e.function.name)}{args})"
     return str(e)
 
 

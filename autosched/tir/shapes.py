@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
+from autosched.errors import ArgumentError
 from autosched.tir.affine import Int
-from autosched.tir.nodes import PrimFunc
+from autosched.tir.nodes import Buffer
 from autosched.tir.size import Size, SizeVar
 
 
@@ -24,7 +26,39 @@ class Solution:
     offset: Int
 
 
-def solve(func: PrimFunc) -> tuple[list[Solution], list[SizeVar]]:
+class Sized(Protocol):
+    """A function over buffers, some of symbolic sizes."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def params(self) -> tuple[Buffer, ...]: ...
+
+    @property
+    def sizes(self) -> tuple[SizeVar, ...]: ...
+
+
+def told(func: Sized, shapes: Sequence[Sequence[int]]) -> dict[SizeVar, Int]:
+    """The symbolic sizes as the shapes of arguments, one a parameter, tell them.
+
+    Raises ArgumentError if they tell none; whether all shapes agree is left to be checked.
+    """
+    values: dict[SizeVar, Int] = {}
+    for s in solve(func)[0]:
+        shape = shapes[s.param] if s.param < len(shapes) else ()
+        offset = s.offset.substitute(values) if isinstance(s.offset, Size) else s.offset
+        if s.dim >= len(shape) or shape[s.dim] <= int(offset) or (shape[s.dim] - offset) % s.scale:
+            b = func.params[s.param]
+            raise ArgumentError(
+                f"size {s.var.name} of {func.name} cannot be told from {b.name}: its shape is "
+                f"{shape}; expected ({', '.join(map(str, b.shape))})"
+            )
+        values[s.var] = (shape[s.dim] - offset) // s.scale
+    return values
+
+
+def solve(func: Sized) -> tuple[list[Solution], list[SizeVar]]:
     """How every size follows from the shapes of the parameters, and the sizes that do not.
 
     A dimension that is the size itself is taken first, then those that are `scale * size + offset`
@@ -68,7 +102,7 @@ def _next(
     return None
 
 
-def unsolved_message(func: PrimFunc, var: SizeVar) -> str:
+def unsolved_message(func: Sized, var: SizeVar) -> str:
     """What is wrong with a size that no shape tells, and what to do."""
     uses = [
         f"{b.name} has shape ({', '.join(map(str, b.shape))})"

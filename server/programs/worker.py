@@ -28,6 +28,7 @@ from autosched.script import parse
 from autosched.script.limits import LIMITS as SCRIPT_LIMITS
 from autosched.tir import dtypes
 from autosched.tir.nodes import PrimFunc, buffers_of, sites
+from autosched.tir.routine import Routine
 from autosched.tuning import SearchTask
 from autosched.tuning.stored import checked
 from records import RecordError, Workload
@@ -65,7 +66,8 @@ def task_of(question: dict[str, Any], limits: WorkloadLimits) -> SearchTask:
         read = replace(SCRIPT_LIMITS, characters=limits.characters, seconds=limits.seconds)
         found = parse(text, limits=read)
         if not isinstance(found, PrimFunc):
-            raise WorkloadError("expected a script of one function, found a module of several")
+            kind = "a routine" if isinstance(found, Routine) else "a module of several"
+            raise WorkloadError(f"expected a script of one @T.prim_func function, found {kind}")
         task = SearchTask(prim_func=found, target=question["target"])
     else:
         # Of the library only: `get_workload` also runs files and what was registered.

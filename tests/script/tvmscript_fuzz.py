@@ -2,8 +2,8 @@
 
 Programs are of integers, over loops with starts, steps and ends that depend on other loops, stores
 with and without blocks, blocks in blocks, conditions on loops and on data, names for values, and
-intermediates that live for an iteration. Most are refused (they depend on the order in which loops
-run in ways that the loop IR does not have); none may be computed wrongly.
+intermediates that live for an iteration. Most depend on the order in which loops run in ways that
+the loop IR does not have, and become routines; none may be computed wrongly.
 
 By hand:  python tests/script/tvmscript_fuzz.py --programs 10000 --seed 1
 """
@@ -22,9 +22,13 @@ if __name__ == "__main__":
 import numpy as np
 from tvmscript_oracle import execute
 
+import autosched as at
 from autosched.errors import AutoschedError
+from autosched.script import parse
 from autosched.script.migrate import migrate
 from autosched.tir import interp
+from autosched.tir.routine import Routine
+from autosched.tir.run_routine import run_routine
 
 SIZE = 6
 """Extent of every dimension."""
@@ -252,6 +256,9 @@ def judge(text: str, seed: int) -> str:
     (function,) = migrate(text).functions
     if function.error is not None:
         return f"refused by {type(function.error).__name__}"
+    if function.is_routine:
+        judge_routine(text, function.text, seed)
+        return "the same as a routine"
     try:
         interp.run(migrate(text).program(), found)
     except AutoschedError as e:
@@ -259,6 +266,23 @@ def judge(text: str, seed: int) -> str:
     for a, b in zip(found, expected, strict=True):
         assert np.array_equal(a, b), f"{text}\n->\n{function.text}\n{a}\n{b}"
     return "the same"
+
+
+def judge_routine(text: str, new: str, seed: int) -> None:
+    """Raise AssertionError if the routine `new`, interpreted or compiled, differs from `text`."""
+    expected, ours, built = (arrays(seed) for _ in range(3))
+    execute(text, expected, zeros=True)
+    func = parse(new)
+    assert isinstance(func, Routine)
+    assert parse(func.script()).same(func), new
+    try:
+        run_routine(func, ours)
+        at.build(func, target="llvm", level="search")(*built)
+    except AutoschedError as e:
+        raise AssertionError(f"{e}\n{text}\n{new}") from e
+    for a, b, c in zip(expected, ours, built, strict=True):
+        assert np.array_equal(a, b), f"{text}\n->\n{new}\n{a}\n{b}"
+        assert np.array_equal(b, c), f"compiled:\n{new}\n{b}\n{c}"
 
 
 def survey(programs: int, seed: int) -> Counter[str]:

@@ -288,16 +288,6 @@ def main(A: T.Buffer((16, 16), "float32"), B: T.Buffer((16, 16), "float32")):
 }
 
 REFUSED: dict[str, tuple[str, str]] = {
-    "extents read from memory": (
-        """
-@T.prim_func
-def main(A: T.Buffer((16, 16), "int32"), B: T.Buffer((16, 16), "float32")):
-    for i in T.serial(16):
-        for j in T.serial(A[i, 0], A[i, 1]):
-            B[i, j] = 1.0
-""",
-        "nothing bounds it",
-    ),
     "a call of what is opaque": (
         """
 @T.prim_func
@@ -310,27 +300,6 @@ def main(A: T.Buffer((16, 16), "float32"), B: T.Buffer((16, 16), "float32")):
             T.evaluate(T.call_extern("copy", A.data, B.data, dtype="int32"))
 """,
         "opaque",
-    ),
-    "while": (
-        """
-@T.prim_func
-def main(A: T.Buffer((16, 16), "float32"), B: T.Buffer((16, 16), "float32")):
-    while A[0, 0] > 0.0:
-        B[0, 0] = 1.0
-""",
-        "While",
-    ),
-    "a value used after it was overwritten": (
-        """
-@T.prim_func
-def main(A: T.Buffer((16, 16), "float32"), B: T.Buffer((16, 16), "float32")):
-    for i, j in T.grid(16, 16):
-        B[i, j] = A[i, j]
-        x = B[i, j]
-        B[i, j] = 2.0
-        B[j, i] = x
-""",
-        "written after it",
     ),
     "strides": (
         """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,16 +53,20 @@ def as_written(func: PrimFunc, target: Target) -> PrimFunc:
     return end_early(func, "vectorized", target.vector_bytes)
 
 
-def _check_halves(block: Block, target: Target) -> None:
-    """float16 is computed in float32, so the processor must convert; no C runtime is sure to."""
-    if target.arch == "aarch64" or "f16c" in target.features:
-        return
-    used = {a.buffer.dtype for a in (*block.reads, *block.writes)}
-    if "float16" in used or any(x.dtype == "float16" for e in block.body for x in walk(e)):
+def check_halves(what: str, used: Collection[str], target: Target) -> None:
+    """Raise CodegenError for float16 among the dtypes that `what` computes with, where the
+    processor does not convert it: it is computed in float32, and no C runtime is sure to."""
+    if "float16" in used and target.arch != "aarch64" and "f16c" not in target.features:
         raise CodegenError(
-            f"block {block.name} computes with float16, which {target.mcpu} cannot convert; "
+            f"{what} computes with float16, which {target.mcpu} cannot convert; "
             "use float32, or a CPU with the feature f16c"
         )
+
+
+def _check_halves(block: Block, target: Target) -> None:
+    used = {a.buffer.dtype for a in (*block.reads, *block.writes)}
+    used |= {x.dtype for e in block.body for x in walk(e)}
+    check_halves(f"block {block.name}", used, target)
 
 
 class ModuleWriter:

@@ -11,19 +11,25 @@ By hand:  python -m autosched.script.migrate program.py -o rewritten.py
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from autosched.checks import instance
 from autosched.errors import AutoschedError, ScriptError
 from autosched.script.limits import LIMITS, Limits
+from autosched.script.migrate.calls import Sibling
+from autosched.script.migrate.direct import Direct
 from autosched.script.migrate.found import functions, renamed, thing_of
 from autosched.script.migrate.function import Function
 from autosched.script.migrate.things import Note, Thing
-from autosched.script.parser import parse, parse_func
+from autosched.script.migrate.threads import has_threads
+from autosched.script.migrate.vectors import scalar_loops
+from autosched.script.parser import parse
 from autosched.script.source import Source
 from autosched.tir.module import IRModule
 from autosched.tir.nodes import PrimFunc
+from autosched.tir.routine import Routine
 
 __all__ = ["Migrated", "Migration", "Note", "migrate"]
 
@@ -38,6 +44,8 @@ class Migrated:
     text: str
     notes: tuple[Note, ...]
     error: AutoschedError | None
+    is_routine: bool = False
+    """Whether it runs as it is written, and nothing schedules it."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +64,7 @@ class Migration:
         """The functions that could not."""
         return tuple(f for f in self.functions if f.error is not None)
 
-    def program(self) -> PrimFunc | IRModule:
+    def program(self) -> PrimFunc | Routine | IRModule:
         """What `text` is the script of. Raises ScriptError where nothing could be rewritten."""
         return parse(self.text)
 
@@ -65,7 +73,8 @@ class Migration:
         lines = []
         for f in self.functions:
             problem = "" if f.error is None else f"refused: {str(f.error).splitlines()[0]}"
-            lines.append(f"{f.name} (line {f.line}): {problem or 'rewritten'}")
+            done = "rewritten as a routine" if f.is_routine else "rewritten"
+            lines.append(f"{f.name} (line {f.line}): {problem or done}")
             lines += [f"    {note}" for note in f.notes]
         return "\n".join(lines) + "\n"
 
@@ -106,13 +115,19 @@ def migrate(
         raise source.error_at(source.longest_line(), 0, "the text nests too deeply here") from e
     out: list[Migrated] = []
     titles: set[str] = set()
+    counts = Counter(node.name for node, _ in found)
+    siblings = {
+        node.name: Sibling(scalar_loops(node), {**names, **given})
+        for node, names in found
+        if counts[node.name] == 1
+    }
     for node, names in found:
         title, n = node.name, 0
         while title in titles:
             n += 1
             title = f"{node.name}_{n}"
         titles.add(title)
-        out.append(_migrated(source, node, {**names, **given}, title, check, limits))
+        out.append(_migrated(source, node, {**names, **given}, title, check, limits, siblings))
     return Migration(tuple(out))
 
 
@@ -123,14 +138,49 @@ def _migrated(
     title: str,
     check: bool,
     limits: Limits,
+    siblings: Mapping[str, Sibling],
 ) -> Migrated:
-    function = Function(source, node, names)
+    """The function by its blocks; what cannot be stated so, as a routine. Threads must keep to
+    themselves what they share in either."""
+    node = scalar_loops(node)
+    if has_threads(node):
+        direct = _attempt(source, Direct(source, node, names, siblings), node, title, False, limits)
+        if direct.error is not None:
+            return direct
+    found = _attempt(source, Function(source, node, names), node, title, check, limits)
+    if found.error is None:
+        return found
+    again = _attempt(source, Direct(source, node, names, siblings), node, title, check, limits)
+    if again.error is not None:
+        return again
+    return replace(again, notes=(_reason(source, node, found.error), *again.notes), is_routine=True)
+
+
+def _reason(source: Source, node: ast.FunctionDef, error: AutoschedError) -> Note:
+    """Why a function is a routine, and where in it the reason stands, if that is known."""
+    lines = str(error).splitlines()
+    line, column = node.lineno + source.first_line - 1, node.col_offset + 1
+    text = lines[0] if len(lines) == 1 else lines[1]
+    if isinstance(error, ScriptError) and error.line:
+        line, column = error.line, error.column
+        text = lines[0].removeprefix(f"line {line}, column {column}: ")
+    return Note(line, column, f"a routine, which nothing schedules: {text}")
+
+
+def _attempt(
+    source: Source,
+    function: Function | Direct,
+    node: ast.FunctionDef,
+    title: str,
+    check: bool,
+    limits: Limits,
+) -> Migrated:
     new, error = "", None
     try:
         tree = ast.fix_missing_locations(function.read(title))
         new = ast.unparse(tree) + "\n"
         if check:
-            parse_func(new, limits=limits)
+            parse(new, limits=limits)
     except AutoschedError as e:
         error = e
     except RecursionError:

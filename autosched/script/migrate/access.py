@@ -10,7 +10,7 @@ import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from autosched.script.migrate.values import called
+from autosched.script.migrate.spelling import called
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
 
-from autosched.script.migrate.ranges import span, terms
-from autosched.script.migrate.spelling import MATCH_IGNORED, SCOPES
+from autosched.script.migrate.ranges import difference
+from autosched.script.migrate.special import SPECIAL
+from autosched.script.migrate.spelling import MATCH_IGNORED, SCOPES, called
 from autosched.script.migrate.things import (
     INDEX,
     Array,
@@ -21,10 +22,11 @@ from autosched.script.migrate.things import (
     Window,
     call,
     name,
+    names_in,
     number,
     number_of,
 )
-from autosched.script.migrate.values import Values, called
+from autosched.script.migrate.values import Values
 from autosched.tir import dtypes
 
 _SIZES = (*dtypes.SIGNED, "var")
@@ -36,12 +38,43 @@ class Buffers:
 
     def __init__(self, state: State) -> None:
         self.state = state
-        self.values = Values(state)
+        self.values = Values(state, SPECIAL)
         self.params: list[ast.arg] = []
         self.head: list[ast.stmt] = []
         self.allocs: list[ast.stmt] = []
+        self.sizes: list[str] = []
+        """Symbolic sizes of the new text."""
+        self.scopes: dict[str, str] = {}
+        """Scopes of intermediates in the old text, by their new names."""
+        self.title = ""
+        """The name of the function in the old text."""
+        self.is_launched = False
+        """Whether T.launch_thread stands in the function."""
         self.threads: dict[str, ast.expr] = {}
         """Names of T.env_thread and the axes that they stand for."""
+        self.seen_by_memory: set[ast.Call] = set()
+        """Allocations whose memory is accessed, so that their strides matter."""
+
+    def declare_params(self, node: ast.FunctionDef) -> None:
+        """Read the parameters of a function."""
+        a = node.args
+        if a.posonlyargs or a.kwonlyargs or a.defaults or a.vararg or a.kwarg:
+            raise self.state.error(node, "expected plain parameters")
+        self.seen_by_memory = _seen_by_memory(node)
+        inside = _shape_names(node)
+        for arg in a.args:
+            kind = called(arg.annotation) if arg.annotation is not None else None
+            if arg.arg in inside and kind in dtypes.SIGNED:
+                self.add_size(arg.arg)
+                self.state.note(arg, f"the size {arg.arg} follows from the shapes: no argument")
+        used = set().union(*map(names_in, node.body))
+        for arg in a.args:
+            hint = arg.annotation
+            kind = called(hint.func if isinstance(hint, ast.Call) else hint) if hint else None
+            if kind == "handle" and arg.arg not in used:
+                self.state.note(arg, f"the handle {arg.arg} is not used: no argument")
+            elif arg.arg not in inside or not isinstance(self.state.names.get(arg.arg), Value):
+                self.param(arg)
 
     def param(self, arg: ast.arg) -> None:
         hint = arg.annotation
@@ -56,12 +89,12 @@ class Buffers:
         if function == "Buffer" and isinstance(hint, ast.Call):
             array = self._described(title, hint, hint.args[0], hint.args[1:])
             self.state.names[arg.arg] = array
-            self.params.append(ast.arg(title, self._type(array, self._scope(hint))))
+            self.params.append(ast.arg(title, self._type(array, self._scope_of(hint))))
         elif function == "handle" or (isinstance(hint, ast.Call) and function == "handle"):
             self.state.names[arg.arg] = Handle(len(self.params))
             self.params.append(ast.arg(title, call("handle").func))
-        elif function in dtypes.DTYPES:
-            array = Array(title, (), str(function))
+        elif function in (*dtypes.DTYPES, "boolean"):
+            array = Array(title, (), "bool" if function == "boolean" else str(function))
             self.state.names[arg.arg] = array
             self.params.append(ast.arg(title, self._type(array, "global")))
             self.state.note(arg, f"the scalar {arg.arg} is a buffer without dimensions here")
@@ -89,11 +122,15 @@ class Buffers:
             raise self.state.error(shape, "a shape is a tuple of numbers")
         array = Array(title, tuple(self.values.index(n) for n in extents), dtype)
         strides = given.get("strides")
+        is_own = called(node.func) in ("alloc_buffer", "sblock_alloc_buffer")
         if isinstance(strides, (ast.List, ast.Tuple)) and strides.elts:
-            self._check_dense(strides, array)
+            if is_own and node not in self.seen_by_memory:
+                self.state.note(strides, f"{title} is dense here")
+            else:
+                self._check_dense(strides, array)
         for key in MATCH_IGNORED:
             offset = given.get(key)
-            if key != "elem_offset" or offset is None or self._is_zero(offset):
+            if key != "elem_offset" or offset is None or self._is_zero(offset) or "data" in given:
                 continue
             if not isinstance(offset, ast.Name):
                 raise self.state.error(offset, "a buffer begins at its first element here")
@@ -106,14 +143,16 @@ class Buffers:
         step = 1
         for s, n in zip(reversed(node.elts), reversed(array.shape), strict=False):
             size = number_of(n)
-            if isinstance(s, ast.Name) and isinstance(self.state.names.get(s.id), Value):
+            is_text = isinstance(s, ast.Constant) and isinstance(s.value, str)
+            is_name = isinstance(s, ast.Name) and isinstance(self.state.names.get(s.id), Value)
+            if is_text or is_name:
                 self.state.note(node, f"{array.name} is taken to be dense: its strides are free")
                 return
             if not (isinstance(s, ast.Constant) and s.value == step and size is not None):
                 raise self.state.error(node, "buffers are dense here; strides of their own are not")
             step *= size
 
-    def _scope(self, node: ast.Call, position: int | None = None) -> str:
+    def _scope_of(self, node: ast.Call, position: int | None = None) -> str:
         given = {k.arg: k.value for k in node.keywords}.get("scope")
         if given is None and position is not None and len(node.args) > position:
             given = node.args[position]
@@ -147,21 +186,21 @@ class Buffers:
         if not isinstance(target, ast.Name) or not isinstance(s.value, ast.Call):
             return False
         if function in _SIZES and not (s.value.args and function != "var"):
-            self._size(target, s.value)
+            self.add_size(target.id)
         elif function == "match_buffer":
             self._match(target.id, s.value)
         elif function == "env_thread":
             self.threads[target.id] = s.value.args[0]
-        elif function == "alloc_buffer":
+        elif function in ("alloc_buffer", "sblock_alloc_buffer"):
             title = self.state.fresh(target.id)
             first = self._shape_of(s.value)
             array = self._described(title, s.value, first, s.value.args[1:2])
-            scope = self._scope(s.value, 5 if len(s.value.args) > 5 else None)
+            scope = self._scope_of(s.value, 5 if len(s.value.args) > 5 else None)
             self.state.names[target.id] = self.allocate(array, scope, context)
         elif function == "allocate":
             self._memory(target.id, s.value, context)
         elif function in ("Buffer", "decl_buffer", "buffer_decl"):
-            self._declared(target.id, s.value, context)
+            self.declared(target.id, s.value, context)
         else:
             return False
         return True
@@ -172,9 +211,11 @@ class Buffers:
             raise self.state.error(node, "a buffer needs a shape")
         return node.args[0] if node.args else given["shape"]
 
-    def _size(self, target: ast.Name, node: ast.Call) -> None:
-        title = self.state.fresh(target.id)
-        self.state.names[target.id] = Value(name(title), INDEX)
+    def add_size(self, old: str) -> None:
+        """Declare a symbolic size."""
+        title = self.state.fresh(old)
+        self.state.names[old] = Value(name(title), INDEX)
+        self.sizes.append(title)
         self.head.append(ast.Assign([ast.Name(title, ast.Store())], call("int64"), lineno=0))
 
     def _match(self, target: str, node: ast.Call) -> None:
@@ -187,26 +228,41 @@ class Buffers:
             array = self._described(title, node, shape, node.args[2:3])
             matched = call("match_buffer", name(self.params[thing.position].arg))
             matched.args += self._shaped(array)
-            scope = self._scoped(self._scope(node))
+            scope = self._scoped(self._scope_of(node))
             matched.keywords = [ast.keyword(k, v) for k, v in scope.items()]
             self.head.append(ast.Assign([ast.Name(title, ast.Store())], matched, lineno=0))
             self.state.names[target] = array
             return
+        is_given = isinstance(thing, (Array, Memory, Reshaped))  # by a caller, for the handle
+        if is_given and handle is not None:
+            rest = [k for k in node.keywords if k.arg != "param"]
+            view = ast.Call(node.func, node.args[1:], [*rest, ast.keyword("data", handle)])
+            self.declared(target, ast.copy_location(view, node), Context())
+            return
         if not isinstance(handle, ast.Subscript) or not isinstance(handle.value, ast.Name):
             raise self.state.error(node, "expected a handle, or a region of a buffer, to match")
         base = self.state.names.get(handle.value.id)
-        if not isinstance(base, Array):
+        if not isinstance(base, (Array, Window, Reshaped)):
             raise self.state.error(handle, "expected a region of a buffer")
         self.state.names[target] = self._window(node, base, handle)
 
-    def _window(self, node: ast.Call, base: Array, region: ast.Subscript) -> Window:
+    def _window(
+        self, node: ast.Call, base: Array | Window | Reshaped, region: ast.Subscript
+    ) -> Window:
         begin, extent = [], []
         inside = region.slice.elts if isinstance(region.slice, ast.Tuple) else [region.slice]
-        for at, n in zip(inside, base.shape, strict=True):
+        if isinstance(region.slice, ast.Tuple) and not region.slice.elts:
+            inside = []
+        if len(inside) != len(base.shape):
+            raise self.state.error(
+                region, f"{len(inside)} indices for {len(base.shape)} dimensions"
+            )
+        whole = [number(n) if isinstance(n, int) else n for n in base.shape]
+        for at, n in zip(inside, whole, strict=True):
             if isinstance(at, ast.Slice):
                 first = number(0) if at.lower is None else self.values.index(at.lower)
                 last = n if at.upper is None else self.values.index(at.upper)
-                extent.append(self.difference(last, first))
+                extent.append(difference(last, first))
             else:
                 first = self.values.index(at)
                 extent.append(1)
@@ -224,15 +280,6 @@ class Buffers:
             )
         return Window(base, tuple(begin), tuple(sizes))
 
-    def difference(self, last: ast.expr, first: ast.expr) -> int | None:
-        """`last - first`, where that is a number."""
-        a, b = terms(last), terms(first)
-        if a is None or a != b:
-            return None
-        zero = dict.fromkeys(a, 1)
-        ends = span(last, zero), span(first, zero)
-        return None if None in ends else ends[0][0] - ends[1][0]  # type: ignore[index]
-
     def _memory(self, target: str, node: ast.Call, context: Context) -> None:
         shape = self._shape_of(node)
         extents = [self.values.index(n) for n in getattr(shape, "elts", [shape])]
@@ -244,27 +291,108 @@ class Buffers:
             raise self.state.error(node, "T.allocate under a condition")
         title = self.state.fresh(target)
         total = number(prod(n for n in sizes if n is not None))
-        own = self.allocate(Array(title, (total,), dtype), self._scope(node, 2), context)
+        own = self.allocate(Array(title, (total,), dtype), self._scope_of(node, 2), context)
         self.state.names[target] = Memory(title, total, dtype, "global", own.prefix)
 
-    def _declared(self, target: str, node: ast.Call, context: Context) -> None:
+    def declared(self, target: str, node: ast.Call, context: Context) -> None:
         """T.decl_buffer: a view of memory, or a buffer of its own."""
         given = {k.arg: k.value for k in node.keywords}
         data = given.get("data")
         title = target if data is not None else self.state.fresh(target)
         array = self._described(title, node, self._shape_of(node), node.args[1:2])
         if data is None:
-            self.state.names[target] = self.allocate(array, self._scope(node), context)
+            self.state.names[target] = self.allocate(array, self._scope_of(node), context)
             return
         if isinstance(data, ast.Attribute) and data.attr == "data":
             data = data.value
         thing = self.state.names.get(data.id) if isinstance(data, ast.Name) else None
+        if isinstance(thing, Handle):
+            self._match(target, ast.copy_location(ast.Call(node.func, [data, *node.args], [
+                k for k in node.keywords if k.arg != "data"]), node))  # fmt: skip
+            return
         base = self.values.flat(thing) if isinstance(thing, Memory) else thing
+        origin = 0
+        if isinstance(base, Reshaped):
+            origin, base = base.first, base.base
         sizes = [number_of(n) for n in array.shape]
         if not isinstance(base, Array) or None in sizes or base.dtype != array.dtype:
             raise self.state.error(node, "a view is one of a buffer of the same dtype")
         have = [number_of(n) for n in base.shape]
-        if None in have or prod(n for n in have if n) != prod(n for n in sizes if n):
-            raise self.state.error(node, "a view has as many elements as what it is of")
-        view = Reshaped(base, tuple(n for n in sizes if n is not None))
-        self.state.names[target] = base if have == sizes else view
+        first = number_of(self.values.index(given["elem_offset"])) if "elem_offset" in given else 0
+        first = None if first is None else first + origin
+        if None in have or first is None:
+            raise self.state.error(
+                node, "a view of a buffer of symbolic sizes, or at a symbolic place"
+            )
+        total, mine = prod(n for n in have if n), prod(n for n in sizes if n)
+        if first < 0 or first + mine > total:
+            raise self.state.error(node, f"a view of {mine} elements from {first}, of {total}")
+        view = Reshaped(base, tuple(n for n in sizes if n is not None), first)
+        self.state.names[target] = base if have == sizes and not first else view
+
+    def drop_sizes(self) -> None:
+        """Leave out sizes in no shape: names that T.LetStmt gives a value, or strides."""
+        matched = [s for s in self.head if isinstance(s, ast.Assign)]
+        used = set().union(*(names_in(s.value) for s in matched))
+        gone = {n for n in self.sizes if n not in used}
+        self.head = [
+            s
+            for s in self.head
+            if not (isinstance(s, ast.Assign) and ast.unparse(s.targets[0]) in gone)
+        ]
+
+    # -- threads that are launched
+
+    def opens(self, s: ast.stmt) -> ast.Call | None:
+        """The call of T.launch_thread that what follows stands in."""
+        value = s.value if isinstance(s, (ast.Assign, ast.Expr)) else None
+        is_launch = isinstance(value, ast.Call) and called(value.func) == "launch_thread"
+        return value if is_launch and isinstance(value, ast.Call) else None
+
+    def launch(self, s: ast.stmt, node: ast.Call, after: Sequence[ast.stmt]) -> ast.For:
+        target = s.targets[0] if isinstance(s, ast.Assign) else None
+        return self.launched(s, node, target, after)
+
+    def launched(
+        self, s: ast.stmt, node: ast.Call, target: ast.expr | None, body: Sequence[ast.stmt]
+    ) -> ast.For:
+        self.is_launched = True
+        thread, extent = node.args
+        if isinstance(thread, ast.Name) and thread.id in self.threads:
+            target, thread = thread, self.threads[thread.id]
+            if target.id in self.state.names:
+                raise self.state.error(s, f"{target.id} is launched in its own threads")
+        looped = call("thread_binding", extent, thread=thread)
+        bound = target or ast.Name("thread", ast.Store())
+        made = ast.For(bound, looped, list(body), [])
+        return ast.fix_missing_locations(ast.copy_location(made, s))
+
+
+def _shape_names(node: ast.FunctionDef) -> set[str]:
+    """Names that stand in the shapes of parameters."""
+    found: set[str] = set()
+    for x in ast.walk(node):
+        function = called(x.func) if isinstance(x, ast.Call) else None
+        if not isinstance(x, ast.Call) or function != "match_buffer" or not x.args:
+            continue
+        if isinstance(x.args[0], ast.Name):
+            shapes = [*x.args[1:2], *(k.value for k in x.keywords if k.arg == "shape")]
+            found |= set().union(*map(names_in, shapes))
+    return found
+
+
+def _seen_by_memory(node: ast.FunctionDef) -> set[ast.Call]:
+    """The calls that make buffers of which `.data` is used."""
+    used = {
+        x.value.id
+        for x in ast.walk(node)
+        if isinstance(x, ast.Attribute) and x.attr == "data" and isinstance(x.value, ast.Name)
+    }
+    return {
+        x.value
+        for x in ast.walk(node)
+        if isinstance(x, ast.Assign)
+        and isinstance(x.value, ast.Call)
+        and isinstance(x.targets[0], ast.Name)
+        and x.targets[0].id in used
+    }

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Sequence
 
+from autosched.script.migrate.spelling import called
 from autosched.script.migrate.things import State, Value
-from autosched.script.migrate.values import called
 from autosched.tir import dtypes
 from autosched.tir.annotations import annotation_fault
 
@@ -41,6 +41,18 @@ def kept_attributes(state: State, node: ast.expr, params: Sequence[ast.arg]) -> 
         kept.keys.append(ast.Constant(key))
         kept.values.append(value)
     return kept
+
+
+def returned(state: State, node: ast.Call) -> ast.expr:
+    """What T.evaluate evaluates. Raises ScriptError for T.ret of anything but 0: no function here
+    returns a value."""
+    (inner,) = node.args[:1] or [ast.Constant(0)]
+    found = node if called(node.func) == "ret" else inner
+    if isinstance(found, ast.Call) and called(found.func) == "ret":
+        (inner,) = found.args[:1] or [ast.Constant(0)]
+        if not isinstance(inner, ast.Constant) or inner.value not in (0, None):
+            raise state.error(node, "a function returns no value here; store it into a buffer")
+    return inner
 
 
 def _matched(state: State, params: Sequence[ast.arg], n: int) -> str:

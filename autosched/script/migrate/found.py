@@ -43,14 +43,17 @@ def renamed(tree: ast.Module) -> ast.Module:
 
 
 def functions(tree: ast.Module) -> Iterator[tuple[ast.FunctionDef, dict[str, Thing]]]:
-    """Every function decorated as one of TVMScript, and the constants around it."""
+    """Every function decorated as one of TVMScript, or typed as one in a class, and the constants
+    around it."""
 
-    def visit(nodes: list[ast.stmt], known: dict[str, Thing]) -> Iterator[Any]:
+    def visit(
+        nodes: list[ast.stmt], known: dict[str, Thing], of_class: bool = False
+    ) -> Iterator[Any]:
         here = dict(known)
         for s in nodes:
             if isinstance(s, ast.Assign) and len(s.targets) == 1:
                 _define(here, s.targets[0], s.value)
-            if isinstance(s, ast.FunctionDef) and _is_decorated(s):
+            if isinstance(s, ast.FunctionDef) and (_is_decorated(s) or (of_class and _is_typed(s))):
                 yield s, dict(here)
             elif isinstance(s, (ast.FunctionDef, ast.ClassDef)):
                 inner = dict(here)
@@ -59,7 +62,7 @@ def functions(tree: ast.Module) -> Iterator[tuple[ast.FunctionDef, dict[str, Thi
                     named = s.args.args[len(s.args.args) - len(defaults) :]
                     for arg, value in zip(named, defaults, strict=True):
                         _define(inner, ast.Name(arg.arg), value)
-                yield from visit(s.body, inner)
+                yield from visit(s.body, inner, isinstance(s, ast.ClassDef))
             elif isinstance(s, (ast.If, ast.With, ast.Try, ast.For)):
                 yield from visit(s.body, here)
                 yield from visit(getattr(s, "orelse", []), here)
@@ -73,6 +76,17 @@ def _is_decorated(s: ast.FunctionDef) -> bool:
         if text == "T.prim_func" or text == "prim_func" or text.endswith(".script.tir"):
             return True
     return False
+
+
+def _is_typed(s: ast.FunctionDef) -> bool:
+    """Whether all parameters have types of T, as those of functions without a decorator in classes
+    that are given to a test harness."""
+    hints = [a.annotation for a in s.args.args]
+    return (
+        not s.decorator_list
+        and bool(hints)
+        and all(h is not None and ast.unparse(h).startswith("T.") for h in hints)
+    )
 
 
 def _define(known: dict[str, Thing], target: ast.expr, value: ast.expr) -> None:

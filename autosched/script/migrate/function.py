@@ -8,9 +8,9 @@ from dataclasses import replace
 
 from autosched.script.migrate.blocks import Blocks
 from autosched.script.migrate.buffers import Buffers
-from autosched.script.migrate.facts import kept_annotations, kept_attributes
-from autosched.script.migrate.ranges import below, cases, is_of_loops, span
-from autosched.script.migrate.spelling import LOOPS
+from autosched.script.migrate.facts import kept_annotations, kept_attributes, returned
+from autosched.script.migrate.ranges import below, cases, difference, is_of_loops, span
+from autosched.script.migrate.spelling import LOOPS, called
 from autosched.script.migrate.things import (
     INDEX,
     Context,
@@ -28,7 +28,6 @@ from autosched.script.migrate.things import (
     plus,
     times,
 )
-from autosched.script.migrate.values import called
 from autosched.script.source import Source
 
 
@@ -52,12 +51,9 @@ class Function(Buffers):
     def read(self, title: str) -> ast.FunctionDef:
         """The function of the new text, called `title`. Raises ScriptError for what has no
         counterpart."""
-        a = self.node.args
-        if a.posonlyargs or a.kwonlyargs or a.defaults or a.vararg or a.kwarg:
-            raise self.state.error(self.node, "expected plain parameters")
-        for arg in a.args:
-            self.param(arg)
+        self.declare_params(self.node)
         body = self.body(self.node.body, Context())
+        self.drop_sizes()
         decorator = ast.Attribute(name("T"), "prim_func", ast.Load())
         new = ast.FunctionDef(
             title,
@@ -89,9 +85,9 @@ class Function(Buffers):
                     self.state.note(s, "an assertion is left out")
             elif self.declaration(s, context):
                 continue
-            elif (scoped := self._opens(s)) is not None:
+            elif (scoped := self.opens(s)) is not None:
                 # `tx = T.launch_thread(...)`, T.attr(...): what follows stands inside.
-                return [*out, *self._for(self._launch(s, scoped, nodes[n + 1 :]), context)]
+                return [*out, *self._for(self.launch(s, scoped, nodes[n + 1 :]), context)]
             elif isinstance(s, (ast.Assign, ast.AugAssign, ast.AnnAssign)):
                 out += self._assign(s, nodes[n + 1 :], context)
             elif isinstance(s, ast.Expr):
@@ -107,10 +103,13 @@ class Function(Buffers):
         """`T.evaluate` of what has no effect is left out; all else is refused."""
         function = called(node.func) if isinstance(node, ast.Call) else None
         if function in ("evaluate", "ret") and isinstance(node, ast.Call):
-            (inner,) = node.args
+            inner = returned(self.state, node)
             if not any(isinstance(x, (ast.Call, ast.Subscript)) for x in ast.walk(inner)):
                 return
             self.values.value(inner)  # refuses what is opaque
+            return
+        if function == "preflattened_buffer" and isinstance(node, ast.Call):
+            self.state.note(node, f"{ast.unparse(node.args[0])} is passed as it is declared, flat")
             return
         if function == "func_attr" and isinstance(node, ast.Call) and not self.fors:
             kept = kept_attributes(self.state, node.args[0], self.params)
@@ -296,7 +295,7 @@ class Function(Buffers):
                 "the range of a loop is read from memory, so nothing bounds it\n"
                 "give the loop its largest range and put the body under `if`",
             )
-        extent, conditions = self.difference(last, first), c.conditions
+        extent, conditions = difference(last, first), c.conditions
         whole: ast.expr = number(0) if extent is None else number(extent)
         if extent is None and not around & (names_in(first) | names_in(last)):
             whole = minus(last, first)
@@ -360,29 +359,8 @@ class Function(Buffers):
             target = bound or given.get("var") or node.args[0]
             return self.body([ast.copy_location(ast.Assign([target], value), s), *s.body], c)
         if function == "launch_thread":
-            return self._for(self._launched(s, node, bound, s.body), c)
+            return self._for(self.launched(s, node, bound, s.body), c)
         if function == "attr":
             self.state.note(s, f"{ast.unparse(node)[:60]} is left out")
             return self.body(s.body, c)
         raise self.state.error(s, f"{ast.unparse(node)[:60]} has no counterpart here")
-
-    def _opens(self, s: ast.stmt) -> ast.Call | None:
-        """The call of T.launch_thread that what follows stands in."""
-        value = s.value if isinstance(s, (ast.Assign, ast.Expr)) else None
-        is_launch = isinstance(value, ast.Call) and called(value.func) == "launch_thread"
-        return value if is_launch and isinstance(value, ast.Call) else None
-
-    def _launch(self, s: ast.stmt, node: ast.Call, after: Sequence[ast.stmt]) -> ast.For:
-        target = s.targets[0] if isinstance(s, ast.Assign) else None
-        return self._launched(s, node, target, after)
-
-    def _launched(
-        self, s: ast.stmt, node: ast.Call, target: ast.expr | None, body: Sequence[ast.stmt]
-    ) -> ast.For:
-        thread, extent = node.args
-        if isinstance(thread, ast.Name) and thread.id in self.threads:
-            target, thread = thread, self.threads[thread.id]
-        looped = call("thread_binding", extent, thread=thread)
-        bound = target or ast.Name("thread", ast.Store())
-        made = ast.For(bound, looped, list(body), [])
-        return ast.fix_missing_locations(ast.copy_location(made, s))

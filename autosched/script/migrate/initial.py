@@ -11,8 +11,8 @@ import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from autosched.script.migrate.spelling import called
 from autosched.script.migrate.things import names_in, replaced
-from autosched.script.migrate.values import called
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from autosched.script.migrate.access import Accesses
-from autosched.script.migrate.spelling import AXES
+from autosched.script.migrate.spelling import AXES, called
 from autosched.script.migrate.stores import reads_written
 from autosched.script.migrate.things import (
     INDEX,
@@ -23,7 +23,7 @@ from autosched.script.migrate.things import (
     plus,
     replaced,
 )
-from autosched.script.migrate.values import Values, called
+from autosched.script.migrate.values import Values
 
 if TYPE_CHECKING:
     from autosched.script.migrate.function import Function
@@ -93,17 +93,13 @@ class PartReader:
                     continue
                 if self.function.declaration(n, c):
                     continue
-            if isinstance(n, ast.With) and self._is_init(n):
+            if isinstance(n, ast.With) and is_init(n):
                 parts.init += n.body
             elif isinstance(n, ast.Pass) or self._is_idle(n):
                 continue
             else:
                 parts.rest.append(n)
         return parts
-
-    def _is_init(self, n: ast.With) -> bool:
-        node = n.items[0].context_expr
-        return isinstance(node, ast.Call) and called(node.func) == "init"
 
     def _is_idle(self, n: ast.stmt) -> bool:
         """A text, or `T.evaluate` of a number."""
@@ -178,7 +174,7 @@ class PartReader:
         reads what one before it has stored."""
         rest: list[ast.stmt] = []
         for n in s.body:
-            if isinstance(n, ast.With) and self._is_init(n):
+            if isinstance(n, ast.With) and is_init(n):
                 inner: list[ast.stmt] = n.body
             elif isinstance(n, (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.If)):
                 inner = [n]
@@ -195,3 +191,9 @@ class PartReader:
                 if isinstance(x, (ast.For, ast.With, ast.While)):
                     return False
         return not reads_written(rest, self.accesses.root)
+
+
+def is_init(n: ast.With) -> bool:
+    """Whether a statement is `with T.init():`."""
+    node = n.items[0].context_expr
+    return isinstance(node, ast.Call) and called(node.func) == "init"

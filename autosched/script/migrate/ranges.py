@@ -85,6 +85,16 @@ def terms(node: ast.expr) -> dict[str, int] | None:
     return {k: v for k, v in found.items() if v} if add(node, 1) else None
 
 
+def difference(last: ast.expr, first: ast.expr) -> int | None:
+    """`last - first`, where that is a number."""
+    a, b = terms(last), terms(first)
+    if a is None or a != b:
+        return None
+    zero = dict.fromkeys(a, 1)
+    ends = span(last, zero), span(first, zero)
+    return None if ends[0] is None or ends[1] is None else ends[0][0] - ends[1][0]
+
+
 def is_of_loops(node: ast.expr) -> bool:
     """Whether a condition is about loop variables alone: no element of a buffer stands in it."""
     return next(loads(node), None) is None

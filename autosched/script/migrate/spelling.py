@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+
 from autosched.tir.operations import OPS
 
 OPERATORS = {
@@ -41,9 +43,9 @@ AXES = {
 }  # fmt: skip
 """Kinds of axes. Those of which TVM knows nothing are visited in order."""
 OPAQUE = (
-    "call_extern", "call_packed", "call_pure_extern", "call_cpacked", "call_llvm_intrin",
+    "call_packed", "call_cpacked", "call_llvm_intrin",
     "call_llvm_pure_intrin", "call_intrin", "tvm_", "ptx_", "mma_", "cp_async", "evaluate_",
-    "dma_", "assume", "undef", "vectorlow", "vectorhigh", "vectorcombine", "address_of",
+    "dma_", "assume", "vectorlow", "vectorhigh", "vectorcombine", "address_of",
     "start_profile_intrinsic", "end_profile_intrinsic", "anylist_", "make_filled_simdgroup_matrix",
     "simdgroup_",
 )  # fmt: skip
@@ -57,3 +59,12 @@ the program is refused."""
 MATCH_IGNORED = ("align", "offset_factor", "elem_offset", "buffer_type", "axis_separators", "name")
 """Arguments of T.match_buffer, T.Buffer and T.alloc_buffer that have no bearing on a dense array,
 when they are constants."""
+
+
+def called(node: ast.expr) -> str | None:
+    """`"axis.spatial"` for `T.axis.spatial`; None for what is no attribute of T."""
+    parts: list[str] = []
+    while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
+        node = node.value
+    return ".".join(reversed(parts)) if isinstance(node, ast.Name) and node.id == "T" else None

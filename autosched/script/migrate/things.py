@@ -43,17 +43,18 @@ class Window:
     """A part of a buffer: the last dimensions of `shape` begin at `begin` of the buffer's, those
     before stay at one index."""
 
-    base: Array
+    base: Union[Array, Window, Reshaped]
     begin: tuple[ast.expr, ...]
     shape: tuple[ast.expr, ...]
 
 
 @dataclass(frozen=True)
 class Reshaped:
-    """A dense buffer seen under another shape, of the same number of elements."""
+    """A dense buffer seen under another shape: its elements in order, from `first` on."""
 
     base: Array
     shape: tuple[int, ...]
+    first: int = 0
 
 
 @dataclass(frozen=True)

@@ -8,27 +8,22 @@ an index is int64, and nothing is converted silently: what is rewritten carries 
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
-from math import prod
+from collections.abc import Callable, Mapping
 
+from autosched.script.migrate.elements import EXPECTED, Elements
 from autosched.script.migrate.ranges import span
-from autosched.script.migrate.spelling import CHOICES, FUNCTIONS, NOT, OPAQUE, OPERATORS, SAME
+from autosched.script.migrate.spelling import CHOICES, FUNCTIONS, OPAQUE, OPERATORS, called
 from autosched.script.migrate.things import (
     FLOAT,
     INDEX,
     INT,
     Array,
-    Memory,
-    Reshaped,
     State,
     Value,
-    Window,
     call,
     name,
     number,
     number_of,
-    plus,
-    times,
 )
 from autosched.tir import dtypes
 from autosched.tir.operations import OPS
@@ -41,16 +36,6 @@ _BITS: tuple[type[ast.operator], ...] = (
     ast.LShift,
     ast.RShift,
 )
-_EXPECTED = "an element of a buffer, an axis, a number, an operator or a function of values"
-
-
-def called(node: ast.expr) -> str | None:
-    """`"axis.spatial"` for `T.axis.spatial`; None for what is no attribute of T."""
-    parts: list[str] = []
-    while isinstance(node, ast.Attribute):
-        parts.append(node.attr)
-        node = node.value
-    return ".".join(reversed(parts)) if isinstance(node, ast.Name) and node.id == "T" else None
 
 
 def is_real(dtype: str) -> bool:
@@ -58,11 +43,17 @@ def is_real(dtype: str) -> bool:
     return dtype == FLOAT or (dtype in dtypes.DTYPES and dtypes.is_float(dtype))
 
 
-class Values:
+Special = Callable[["Values", ast.expr, list[ast.expr]], Value]
+"""A function of T that is read in a way of its own, from the call and its arguments."""
+
+
+class Values(Elements):
     """Rewrites expressions; names mean what `state.names` says."""
 
-    def __init__(self, state: State) -> None:
-        self.state = state
+    def __init__(self, state: State, special: Mapping[str, Special]) -> None:
+        self.state, self.special = state, special
+        self.is_routine = False
+        """Whether C functions may be called."""
 
     # -- entries
 
@@ -106,9 +97,7 @@ class Values:
         reader = _READERS.get(type(node))
         if reader is None:
             kind = type(node).__name__
-            raise self.state.error(
-                node, f"{kind} is no part of an expression; expected {_EXPECTED}"
-            )
+            raise self.state.error(node, f"{kind} is no part of an expression; expected {EXPECTED}")
         found: Value = reader(self, node)
         self.state.spend(node, found.node)
         return found
@@ -166,7 +155,7 @@ class Values:
             raise self.state.error(
                 node, f"{node.id!r} is not defined here; give it to migrate(constants=…)"
             )
-        raise self.state.error(node, f"{node.id} is no value; expected {_EXPECTED}")
+        raise self.state.error(node, f"{node.id} is no value; expected {EXPECTED}")
 
     def _unary(self, node: ast.UnaryOp) -> Value:
         if isinstance(node.op, ast.Not):
@@ -190,7 +179,7 @@ class Values:
             raise self.state.error(place, "arithmetic on conditions; convert them first")
         (left, right), dtype = self.unified(place, a, b)
         if isinstance(op, ast.Div) and not is_real(dtype):
-            op = self._rounded_down(place, left, right)
+            return Value(self.toward_zero(left, right), dtype)
         m, n = number_of(left), number_of(right)
         if dtype == INT and m is not None and n is not None:
             found = _folded(op, m, n)
@@ -198,20 +187,24 @@ class Values:
                 return Value(number(found), INT)
         return Value(ast.BinOp(left, op, right), dtype)
 
-    def _rounded_down(self, place: ast.expr, a: ast.expr, b: ast.expr) -> ast.operator:
-        """Division that rounds down, where that is what rounding to zero does."""
+    def toward_zero(self, a: ast.expr, b: ast.expr) -> ast.expr:
+        """The quotient of integers, rounded to zero."""
         ends, by = span(a, self.state.extents), number_of(b)
-        if ends is None or ends[0] < 0 or by is None or by < 1:
-            raise self.state.error(
-                place,
-                "division of integers rounds to zero here; write T.floordiv if none is below 0",
+        down = ast.BinOp(a, ast.FloorDiv(), b)
+        if ends is not None and ends[0] >= 0 and by is not None and by > 0:
+            m = number_of(a)
+            return down if m is None else number(m // by)
+        zero = number(0)
+        rest = ast.Compare(ast.BinOp(a, ast.Mod(), b), [ast.NotEq()], [zero])
+        signs = [
+            ast.BoolOp(
+                ast.And(),
+                [ast.Compare(a, [first()], [zero]), ast.Compare(b, [second()], [zero])],
             )
-        return ast.FloorDiv()
-
-    def _truncmod(self, node: ast.expr, args: list[ast.expr]) -> Value:
-        a, b = map(self.value, args)
-        self._rounded_down(node, a.node, b.node)
-        return self.operation(node, ast.Mod(), a, b)
+            for first, second in ((ast.Lt, ast.Gt), (ast.Gt, ast.Lt))
+        ]
+        test = ast.BoolOp(ast.And(), [rest, ast.BoolOp(ast.Or(), list(signs))])
+        return call("select", test, ast.BinOp(down, ast.Add(), number(1)), down)
 
     def _bool(self, node: ast.BoolOp) -> Value:
         return Value(ast.BoolOp(node.op, [self.condition(v) for v in node.values]), "bool")
@@ -235,64 +228,6 @@ class Values:
         a, b = self.value(yes), self.value(no)
         sides, dtype = self.unified(place, a, b)
         return Value(call(function, self.condition(test), *sides), dtype)
-
-    # -- elements
-
-    def _element(self, node: ast.Subscript) -> Value:
-        thing = self.state.names.get(node.value.id) if isinstance(node.value, ast.Name) else None
-        if isinstance(thing, Memory):
-            thing = self.flat(thing)
-        if not isinstance(thing, (Array, Window, Reshaped)):
-            raise self.state.error(node, "expected the name of a buffer before [")
-        inside = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
-        for x in inside:
-            if isinstance(x, (ast.Slice, ast.Starred)):
-                raise self.state.error(
-                    node, "a region of a buffer is no value; expected one index a dimension"
-                )
-            if isinstance(x, ast.Call) and called(x.func) in ("ramp", "Ramp", "broadcast"):
-                raise self.state.error(x, "vectors of indices are written as loops, T.vectorized")
-        return self.element(node, thing, tuple(self.index(x) for x in inside))
-
-    def flat(self, memory: Memory) -> Array:
-        """Allocated memory that is used without a buffer of its own."""
-        return Array(memory.name, (memory.elements,), memory.dtype, memory.loops)
-
-    def element(
-        self, place: ast.expr, thing: Array | Window | Reshaped, at: tuple[ast.expr, ...]
-    ) -> Value:
-        """The element of a buffer, or of a view of one, as one of the buffer."""
-        if len(at) != len(thing.shape):
-            raise self.state.error(
-                place, f"{len(at)} indices for {len(thing.shape)} dimensions of the buffer"
-            )
-        if isinstance(thing, Window):
-            skipped = len(thing.begin) - len(at)
-            moved = [plus(b, i) for b, i in zip(thing.begin[skipped:], at, strict=True)]
-            return self.element(place, thing.base, (*thing.begin[:skipped], *moved))
-        if isinstance(thing, Reshaped):
-            return self.element(place, thing.base, self._reshaped(place, thing, at))
-        indices = [*(name(x) for x in thing.prefix), *at]
-        inside = ast.Tuple(indices, ast.Load()) if len(indices) != 1 else indices[0]
-        return Value(ast.Subscript(name(thing.name), inside, ast.Load()), thing.dtype)
-
-    def _reshaped(
-        self, place: ast.expr, thing: Reshaped, at: tuple[ast.expr, ...]
-    ) -> tuple[ast.expr, ...]:
-        shape = [number_of(n) for n in thing.base.shape]
-        if any(n is None for n in shape):
-            raise self.state.error(place, "a view of a buffer of symbolic sizes")
-        linear: ast.expr = number(0)
-        for i, n in zip(at, thing.shape, strict=True):
-            linear = plus(times(linear, n), i)
-        out: list[ast.expr] = []
-        sizes = [n for n in shape if n is not None]
-        below = prod(sizes)
-        for size in sizes:
-            below //= size
-            digit = linear if below == 1 else ast.BinOp(linear, ast.FloorDiv(), number(below))
-            out.append(digit if not out else ast.BinOp(digit, ast.Mod(), number(size)))
-        return tuple(out)
 
     # -- calls
 
@@ -333,7 +268,7 @@ class Values:
                 return self._bool(ast.copy_location(ast.BoolOp(tree.op, args), left))
             assert isinstance(tree, ast.Compare)
             return self._compare(ast.copy_location(ast.Compare(args[0], tree.ops, [args[1]]), left))
-        special = _SPECIAL.get(function)
+        special = self.special.get(function)
         if special is not None:
             return special(self, node, args)
         if function in dtypes.DTYPES:
@@ -354,6 +289,8 @@ class Values:
         e = self.value(value)
         if dtype in ("int32", "int64") and e.dtype in (INDEX, INT):
             return Value(e.node, e.dtype)
+        if e.dtype == INT and number_of(e.node) is not None:
+            return Value(call(dtype, e.node), dtype)
         return Value(self.converted(node, e, dtype), dtype)
 
     def dtype(self, node: ast.expr) -> str:
@@ -386,37 +323,6 @@ class Values:
             return Value(call(dtype, e.node), dtype)
         return Value(self.converted(node, e, dtype), dtype)
 
-    def _not(self, node: ast.expr, args: list[ast.expr]) -> Value:
-        return Value(ast.UnaryOp(ast.Not(), self.condition(args[0])), "bool")
-
-    def _same(self, node: ast.expr, args: list[ast.expr]) -> Value:
-        return self.value(args[0])
-
-    def _infinity(self, node: ast.expr, args: list[ast.expr]) -> Value:
-        dtype = self.dtype(args[0])
-        return Value(call(dtype, ast.Constant("inf")), dtype)
-
-    def _lowest(self, node: ast.expr, args: list[ast.expr]) -> Value:
-        dtype = self.dtype(args[0])
-        return Value(call(dtype, _extreme(dtype, lowest=True)), dtype)
-
-    def _largest(self, node: ast.expr, args: list[ast.expr]) -> Value:
-        dtype = self.dtype(args[0])
-        return Value(call(dtype, _extreme(dtype, lowest=False)), dtype)
-
-    def _isnan(self, node: ast.expr, args: list[ast.expr]) -> Value:
-        e = self.value(args[0])
-        return Value(ast.Compare(e.node, [ast.NotEq()], [e.node]), "bool")
-
-    def _fma(self, node: ast.expr, args: list[ast.expr]) -> Value:
-        a, b, c = map(self.value, args)
-        product = self.operation(node, ast.Mult(), a, b)
-        return self.operation(node, ast.Add(), product, c)
-
-    def _exp2(self, node: ast.expr, args: list[ast.expr]) -> Value:
-        e = self.value(args[0])
-        return Value(call("pow", call(e.dtype, ast.Constant(2.0)), e.node), e.dtype)
-
 
 def _folded(op: ast.operator, m: int, n: int) -> int | None:
     if isinstance(op, ast.Add):
@@ -430,28 +336,6 @@ def _folded(op: ast.operator, m: int, n: int) -> int | None:
     return None
 
 
-def _extreme(dtype: str, lowest: bool) -> ast.expr:
-    if dtypes.is_float(dtype):
-        import numpy as np
-
-        largest = float(np.finfo(dtypes.array_dtype(dtype)).max)
-        node: ast.expr = ast.Constant(largest)
-        return ast.UnaryOp(ast.USub(), node) if lowest else node
-    return number(int(dtypes.minimum(dtype) if lowest else dtypes.maximum(dtype)))
-
-
-_SPECIAL: dict[str, Callable[[Values, ast.expr, list[ast.expr]], Value]] = {
-    **dict.fromkeys(NOT, Values._not),
-    **dict.fromkeys(SAME, Values._same),
-    "infinity": Values._infinity,
-    "min_value": Values._lowest,
-    "max_value": Values._largest,
-    "truncmod": Values._truncmod,
-    "Mod": Values._truncmod,
-    "isnan": Values._isnan,
-    "fma": Values._fma,
-    "exp2": Values._exp2,
-}
 _READERS: dict[type[ast.expr], Callable[[Values, ast.expr], Value]] = {
     ast.Constant: Values._constant,  # type: ignore[dict-item]
     ast.Name: Values._name,  # type: ignore[dict-item]
@@ -460,6 +344,7 @@ _READERS: dict[type[ast.expr], Callable[[Values, ast.expr], Value]] = {
     ast.BoolOp: Values._bool,  # type: ignore[dict-item]
     ast.Compare: Values._compare,  # type: ignore[dict-item]
     ast.IfExp: Values._choice,  # type: ignore[dict-item]
-    ast.Subscript: Values._element,  # type: ignore[dict-item]
+    ast.Subscript: Values.subscript,  # type: ignore[dict-item]
+    ast.Attribute: Values.fact,  # type: ignore[dict-item]
     ast.Call: Values._call,  # type: ignore[dict-item]
 }
