@@ -14,7 +14,7 @@ from sqlalchemy import Connection, delete, insert, select
 
 from records.arguments import filters_of, number_of, numbers_of, scope_of, text_of
 from records.errors import NoRecord
-from records.queue.leases import check_lease
+from records.queue.lease import check_lease
 from records.ranking import Scope
 from records.sql import events, jobs, lookup, measurements, trials, workloads
 from records.sql.database import BUSY_SECONDS, Database, address

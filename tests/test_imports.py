@@ -138,7 +138,6 @@ CLOSING: dict[str, dict[str, str]] = {
         "autosched.tuning.pools": "autosched.tuning.options",
         "autosched.tuning.run.scheduler_callbacks": "autosched.tuning.run.scheduler",
         "measure.local.job": "measure.local.slot",
-        "records.queue.leases": "records.store",
         "records.queue.model_tasks": "records.store",
         "records.queue.webhooks": "records.store",
         "server.jobs.pool_watch": "server.jobs.lease_writer",

@@ -10,7 +10,8 @@ from autosched.graph.types import DataRef, FuncType, TensorType, TupleType, Type
 from autosched.script.limits import Budget
 from autosched.script.source import Place, Source
 from autosched.tir import dtypes
-from autosched.tir.size import Size, SizeVar
+from autosched.tir.size import Size
+from autosched.tir.size_atoms import SizeVar
 
 
 class AnnotationReader:

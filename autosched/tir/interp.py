@@ -30,7 +30,8 @@ from autosched.tir.nodes import (
 from autosched.tir.operations import OPS
 from autosched.tir.printer import Names, format_access
 from autosched.tir.shapes import solve
-from autosched.tir.size import Size, SizeVar
+from autosched.tir.size import Size
+from autosched.tir.size_atoms import SizeVar
 
 Array = npt.NDArray[Any]
 Thunk = Callable[[], Any]

@@ -20,7 +20,8 @@ from autosched.checks import instance, mapping
 from autosched.errors import ArgumentError, ScheduleError
 from autosched.tir.affine import Affine, Int, same_int
 from autosched.tir.expr import Expr, Var
-from autosched.tir.size import Size, SizeVar
+from autosched.tir.size import Size
+from autosched.tir.size_atoms import SizeVar
 
 IterKind = Literal["spatial", "reduce", "sequential"]
 """`sequential` axes must be visited in order (recurrences)."""

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from autosched.tir.affine import Int
 from autosched.tir.nodes import PrimFunc
-from autosched.tir.size import Size, SizeVar
+from autosched.tir.size import Size
+from autosched.tir.size_atoms import SizeVar
 
 
 @dataclass(frozen=True, eq=False, slots=True)

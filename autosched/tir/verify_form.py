@@ -29,7 +29,8 @@ from autosched.tir.nodes import (
 from autosched.tir.numbers import Numbers
 from autosched.tir.operations import OPS
 from autosched.tir.shapes import solve, unsolved_message
-from autosched.tir.size import Size, SizeVar
+from autosched.tir.size import Size
+from autosched.tir.size_atoms import SizeVar
 
 SCOPES = ("global", "local", "shared")
 
