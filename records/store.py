@@ -7,8 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import datetime
-from types import TracebackType
-from typing import Any, Self, TypeVar, Unpack
+from typing import Any, TypeVar, Unpack
 
 from sqlalchemy import Connection, delete, insert, select
 
@@ -16,6 +15,7 @@ from records.arguments import filters_of, number_of, numbers_of, scope_of, text_
 from records.errors import NoRecord
 from records.queue.lease import check_lease
 from records.ranking import Scope
+from records.source import RecordSource
 from records.sql import events, jobs, lookup, measurements, trials, workloads
 from records.sql.database import BUSY_SECONDS, Database, address
 from records.sql.frontier import Frontier
@@ -53,7 +53,7 @@ _TITLES_SECONDS = 5.0
 T = TypeVar("T")
 
 
-class Store:
+class Store(RecordSource):
     """Everything that was measured; durable when the writing call returns.
 
     `url_or_path` is the path of an SQLite file, or a URL such as `sqlite:///tuning.db` or
@@ -103,17 +103,6 @@ class Store:
 
     def close(self) -> None:
         self._db.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _write(self, work: Callable[[Connection], T], lease: Lease | None = None) -> T:
         """What `work` returns, done by a transaction, perhaps not at once (`Database.write`).

@@ -17,11 +17,11 @@ import base64
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from types import TracebackType
-from typing import IO, Any, Literal, Self
+from typing import IO, Any, Literal
 
 import httpx
 
+from autosched.closing import Closing
 from server import schemas
 from server.client.answers import (
     Later,
@@ -47,7 +47,7 @@ _NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 Form = Literal["schedule", "script", "source", "asm"]
 
 
-class Client:
+class Client(Closing):
     """The service at `url`. May be shared by threads; to be closed.
 
     `token` is sent as the bearer token. `timeout`: seconds for one answer. `patience`: seconds for
@@ -80,17 +80,6 @@ class Client:
     def close(self) -> None:
         """End the connections."""
         self._http.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     # Jobs
 
