@@ -41,7 +41,7 @@ from autosched.schedule import Trace
 from autosched.target import Target
 from autosched.tuning.pools import made_up_machine
 from measure.cluster.dask_transport import DaskTransport
-from measure.cluster.dispatch import Limits
+from measure.cluster.flights import Limits
 from measure.cluster.pool import ClusterPool
 from measure.cluster.registry import Hello
 from measure.cluster.transport import Event, Transport

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autosched.search.analysis import Analysis, BlockFacts, BlockStats
+from autosched.search.analysis import Analysis
+from autosched.search.block_stats import BlockFacts, BlockStats
 from autosched.search.footprint import LINE, Floats, floats
 from autosched.sketch.analysis import cost
 from autosched.target import Target

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from types import TracebackType
 from typing import Protocol, Self, Unpack
 
 from records.ranking import Scope
@@ -60,13 +59,12 @@ class RecordSource(Protocol):
         """All workloads, in order of their keys."""
         ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Give up what is held. Harmless when repeated."""
+        ...
 
-    def __enter__(self) -> Self: ...
+    def __enter__(self) -> Self:
+        return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None: ...
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import os
-import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import datetime
-from types import TracebackType
-from typing import Any, Self, TypeVar, Unpack
+from functools import partial
+from typing import Any, TypeVar, Unpack
 
-from sqlalchemy import Connection, delete, insert, select
+from sqlalchemy import Connection, select
 
 from records.arguments import filters_of, number_of, numbers_of, scope_of, text_of
 from records.errors import NoRecord
-from records.queue.leases import check_lease
+from records.queue.lease import check_lease
 from records.ranking import Scope
-from records.sql import events, jobs, lookup, measurements, trials, workloads
+from records.source import RecordSource
+from records.sql import events, jobs, lookup, measurements, traces, trials, workloads
 from records.sql.database import BUSY_SECONDS, Database, address
 from records.sql.frontier import Frontier
 from records.sql.insertion import Inserter
-from records.sql.schema import TraceRow, database_time
+from records.sql.schema import database_time
 from records.sql.traces import Traces
 from records.sql.trials import Tallied, TrialPoint
 from records.sql.workloads import Title
@@ -47,13 +47,11 @@ WINDOW = 1_000
 """Records that one page looks through for those that its filters select."""
 WIDEST_WINDOW = 64_000
 """As many, in a listing that finds few."""
-_TITLES_KEPT = 10_000
-_TITLES_SECONDS = 5.0
 
 T = TypeVar("T")
 
 
-class Store:
+class Store(RecordSource):
     """Everything that was measured; durable when the writing call returns.
 
     `url_or_path` is the path of an SQLite file, or a URL such as `sqlite:///tuning.db` or
@@ -73,8 +71,7 @@ class Store:
         self._traces = Traces()
         self._inserter = Inserter(self._traces)
         self._frontier = Frontier()
-        self._titles: dict[str, Title] = {}
-        self._titles_end = 0.0
+        self._titles = workloads.TitleCache()
 
     @property
     def name(self) -> str:
@@ -93,27 +90,10 @@ class Store:
     def try_write(self) -> None:
         """Write something, and take it away: nothing is different afterwards. Raises
         StoreUnavailable, StoreDamaged, and RecordError where nothing can be written."""
-
-        def write(connection: Connection) -> None:
-            row = {"hash": "tried to write", "dialect": 0, "data": []}
-            connection.execute(insert(TraceRow).values(row))
-            connection.execute(delete(TraceRow).where(TraceRow.hash == row["hash"]))
-
-        self._db.write(write)
+        self._db.write(traces.write_and_delete)
 
     def close(self) -> None:
         self._db.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _write(self, work: Callable[[Connection], T], lease: Lease | None = None) -> T:
         """What `work` returns, done by a transaction, perhaps not at once (`Database.write`).
@@ -160,17 +140,12 @@ class Store:
     def titles(self, keys: Collection[str]) -> dict[str, Title]:
         """Names, arguments and operations of the workloads with those keys, as they were some
         seconds ago at most."""
-        now = time.monotonic()
-        keep = now < self._titles_end and len(self._titles) <= _TITLES_KEPT
-        known = self._titles if keep else {}
-        if not keep:
-            self._titles_end = now + _TITLES_SECONDS
-        found = {key: known[key] for key in keys if key in known}
-        if missing := set(keys).difference(found):
+
+        def read(missing: Collection[str]) -> dict[str, Title]:
             with self._db.transaction(writes=False) as connection:
-                found |= workloads.titles(connection, missing)
-            self._titles = known | found
-        return found
+                return workloads.titles(connection, missing)
+
+        return self._titles.of(keys, read)
 
     # Jobs
 
@@ -408,25 +383,10 @@ class Store:
 
     def _page(self, filters: Filters, window: int) -> Page:
         with self._db.transaction(writes=False) as connection:
+            look = partial(lookup.look, connection, self._traces, filters, window)
             if self._db.is_sqlite or filters.get("job_id") is not None:
-                return self._look(connection, filters, window)
-            return self._frontier.page(connection, lambda: self._look(connection, filters, window))
-
-    def _look(self, connection: Connection, filters: Filters, window: int) -> Page:
-        limit = filters["limit"] or 0
-        query = lookup.page(filters, window)
-        found = self._traces.fetch(connection, query.records, query.parameters)
-        if len(found) >= limit:
-            return Page(found, found[-1].id if found else filters.get("after_id"))
-        rows, last = connection.execute(query.looked_at, query.parameters).one()
-        if rows < query.parameters["size"]:
-            return Page(found, None)
-        if not self._db.is_sqlite:
-            # A server's statements see what was committed in between: the window may have been
-            # filled by records that the first one did not find.
-            found = self._traces.fetch(connection, query.records, query.parameters)
-            last = found[-1].id if len(found) >= limit else last
-        return Page(found, last)
+                return look()
+            return self._frontier.page(connection, look)
 
     def measurements(self, *record_ids: int) -> list[Measurement]:
         """The repeated timings of some records, in order of their own ids."""

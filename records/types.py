@@ -14,7 +14,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, NamedTuple, TypedDict
+from typing import Any, Literal, NamedTuple, TypedDict, get_args
 
 from records.errors import RecordError
 
@@ -30,8 +30,8 @@ OK = "ok"
 STALE = "stale"
 """A record whose replay gives another program than was measured: reported, never used."""
 
-STATUSES = (
-    OK,
+Status = Literal[
+    "ok",
     "instantiation_error",
     "build_error",
     "build_timeout",
@@ -42,8 +42,9 @@ STATUSES = (
     "out_of_memory",
     "device_lost",
     "cancelled",
-    STALE,
-)
+    "stale",
+]
+STATUSES: tuple[str, ...] = get_args(Status)
 
 QUEUED, RUNNING, CANCELLING = "queued", "running", "cancelling"
 PAUSING, PAUSED = "pausing", "paused"

@@ -138,10 +138,6 @@ CLOSING: dict[str, dict[str, str]] = {
         "autosched.tuning.pools": "autosched.tuning.options",
         "autosched.tuning.run.scheduler_callbacks": "autosched.tuning.run.scheduler",
         "measure.local.job": "measure.local.slot",
-        "records.queue.leases": "records.store",
-        "records.queue.model_tasks": "records.store",
-        "records.queue.webhooks": "records.store",
-        "server.jobs.pool_watch": "server.jobs.lease_writer",
     },
     "a method that users call on a value: its work is done by a module that knows values": {
         "autosched.graph.ir": "autosched.graph.printer",
@@ -165,10 +161,7 @@ CLOSING: dict[str, dict[str, str]] = {
         "autosched.cli.tune": "autosched.cli.tune_model",
         "autosched.building.build": "autosched.building.gpu",
         "measure.cluster.settings": "measure.cluster.certs",
-        "measure.machine.protocol": "measure.machine.gpu",
         "server.programs.worker": "server.programs.model_worker",
-        "server.jobs.runner": "server.jobs.batch server.jobs.bounds "
-        "server.jobs.heartbeat server.jobs.lease_writer server.jobs.pool_watch",
     },
 }
 """Reason -> module -> the modules that it imports inside functions or for types, though they lead

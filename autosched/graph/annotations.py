@@ -20,7 +20,8 @@ from autosched.graph.types import (
 from autosched.script.limits import Budget
 from autosched.script.source import Place, Source
 from autosched.tir import dtypes
-from autosched.tir.size import Size, SizeVar
+from autosched.tir.size import Size
+from autosched.tir.size_atoms import SizeVar
 
 EXAMPLE = 'G.Tensor((1, 64), "float32")'
 """A type, for error messages."""

@@ -39,7 +39,8 @@ from autosched.graph.types import (
 )
 from autosched.graph.unify import Mismatch, Unifier
 from autosched.tir.module import GraphFunction
-from autosched.tir.size import Size, SizeVar
+from autosched.tir.size import Size
+from autosched.tir.size_atoms import SizeVar
 
 
 @dataclass

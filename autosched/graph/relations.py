@@ -29,7 +29,7 @@ from autosched.graph.types import (
     substituted,
 )
 from autosched.graph.unify import LITERALS, Mismatch, Unifier, literal_fits
-from autosched.tir.size import SizeVar
+from autosched.tir.size_atoms import SizeVar
 
 SHOWN = 4
 """Arguments of an operator that errors describe."""

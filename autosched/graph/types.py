@@ -12,7 +12,8 @@ from math import prod
 from typing import Any, Union
 
 from autosched.tir import dtypes
-from autosched.tir.size import Size, SizeVar
+from autosched.tir.size import Size
+from autosched.tir.size_atoms import SizeVar
 
 Extent = Union[int, Size]
 

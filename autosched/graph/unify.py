@@ -20,7 +20,8 @@ from autosched.graph.types import (
     with_parts,
 )
 from autosched.tir import dtypes
-from autosched.tir.size import Size, SizeVar
+from autosched.tir.size import Size
+from autosched.tir.size_atoms import SizeVar
 
 LITERALS = {"bool": "bool", "int": "int32", "long": "int64", "float": "float32"}
 """Kinds of numbers without a dtype, narrow to wide, with the dtype where nothing else asks."""

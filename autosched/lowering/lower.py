@@ -29,7 +29,8 @@ from autosched.tir.nodes import (
 )
 from autosched.tir.region import Region, home, shared_by, touched
 from autosched.tir.simplify import drop_unit_loops, simplify_forms
-from autosched.tir.size import Size, Undecided
+from autosched.tir.size import Size
+from autosched.tir.size_atoms import Undecided
 
 
 def lower(func: PrimFunc) -> PrimFunc:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from autosched.tir.affine import Affine, Digit, sometimes
 from autosched.tir.nodes import Access, Block, Buffer, Index, Site, kind_vars
 from autosched.tir.precede import Pair
-from autosched.tir.size import Undecided
+from autosched.tir.size_atoms import Undecided
 
 
 def ring(buffer: Buffer, users: Sequence[Site]) -> tuple[int, int] | None:

@@ -19,7 +19,7 @@ from autosched.tir.expr import Var
 from autosched.tir.nodes import Access, Block, Buffer, For, Node, PrimFunc, loops_of
 from autosched.tir.printer import format_node
 from autosched.tir.region import Region, access_region
-from autosched.tir.size import Unknown
+from autosched.tir.size_atoms import Unknown
 
 
 def require(condition: Condition, message: str) -> None:

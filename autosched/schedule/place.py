@@ -23,7 +23,7 @@ from autosched.tir.nodes import (
     sites,
 )
 from autosched.tir.region import Interval
-from autosched.tir.size import Undecided
+from autosched.tir.size_atoms import Undecided
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -24,7 +24,8 @@ from autosched.tir.expr import Call, Const, Expr, Var
 from autosched.tir.forms import read_form
 from autosched.tir.nodes import Buffer, Index
 from autosched.tir.operations import OPS
-from autosched.tir.size import Size, SizeVar, size_of
+from autosched.tir.size import Size, size_of
+from autosched.tir.size_atoms import SizeVar
 
 Number = Union[int, float]
 Extent = Union[int, Size]

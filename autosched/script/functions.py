@@ -16,7 +16,7 @@ from autosched.tir import dtypes
 from autosched.tir.affine import Int
 from autosched.tir.expr import Const, Var
 from autosched.tir.nodes import Block, Buffer, For, Node, Predicate, PrimFunc, allocated
-from autosched.tir.size import SizeVar
+from autosched.tir.size_atoms import SizeVar
 
 LOOPS = {
     "serial": "serial",

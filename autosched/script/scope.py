@@ -9,7 +9,7 @@ from typing import Literal, Union
 from autosched.script.source import Place, Source
 from autosched.tir.expr import Expr, Var
 from autosched.tir.nodes import Buffer
-from autosched.tir.size import SizeVar
+from autosched.tir.size_atoms import SizeVar
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,8 @@ from autosched.errors import NotBatchable, ScheduleError, TuningError
 from autosched.schedule import Trace
 from autosched.search.analysis import Analysis, analyse
 from autosched.search.footprint import Floats, floats
-from autosched.search.tape import NotRecordable, Rows, Tape, record
+from autosched.search.recorder import NotRecordable
+from autosched.search.tape import Rows, Tape, record
 from autosched.sketch.decisions import Mask, TileSpec
 from autosched.sketch.space import Population, Space
 from autosched.target import Target

@@ -25,7 +25,7 @@ from autosched.te.tensor import (
 from autosched.tir import dtypes
 from autosched.tir import expr as ex
 from autosched.tir.expr import Expr, Var
-from autosched.tir.size import SizeVar
+from autosched.tir.size_atoms import SizeVar
 
 
 def compute(

@@ -15,7 +15,8 @@ from autosched.tir import expr as ex
 from autosched.tir.affine import always, sometimes
 from autosched.tir.expr import Expr, ExprLike, Var
 from autosched.tir.nodes import Reducer
-from autosched.tir.size import Size, SizeVar, size_of
+from autosched.tir.size import Size, size_of
+from autosched.tir.size_atoms import SizeVar
 
 AxisKind = Literal["spatial", "reduce", "sequential"]
 

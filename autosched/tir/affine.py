@@ -20,7 +20,8 @@ import numpy.typing as npt
 
 from autosched.tir import expr as ex
 from autosched.tir.expr import Expr, Var, as_arithmetic
-from autosched.tir.size import Size, SizeVar, Undecided, Unknown, below_zero, exact_quotient
+from autosched.tir.size import Size, below_zero, exact_quotient
+from autosched.tir.size_atoms import SizeVar, Undecided, Unknown
 
 IntArray = npt.NDArray[np.int64]
 Int = Union[int, IntArray, Size]

@@ -27,7 +27,8 @@ from autosched.tir.affine import (
 from autosched.tir.digits import digits_apart
 from autosched.tir.expr import Var
 from autosched.tir.nodes import Access, For, Site
-from autosched.tir.size import Size, Undecided
+from autosched.tir.size import Size
+from autosched.tir.size_atoms import Undecided
 
 Condition = Any
 """bool, a bool array of shape (N,), or a size.Unknown."""

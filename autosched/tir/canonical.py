@@ -33,7 +33,8 @@ from autosched.tir.nodes import (
     outputs_of,
     sites,
 )
-from autosched.tir.size import Quotient, Size, SizeVar
+from autosched.tir.size import Quotient, Size
+from autosched.tir.size_atoms import SizeVar
 
 VERSION = "1"
 """Prefix of all keys. It changes with the form of the text, and old keys then name nothing."""

@@ -18,7 +18,8 @@ from autosched.tir.affine import (
 )
 from autosched.tir.expr import Call, Const, Expr, Var
 from autosched.tir.nodes import Index
-from autosched.tir.size import Size, SizeVar
+from autosched.tir.size import Size
+from autosched.tir.size_atoms import SizeVar
 
 
 def read_form(e: Expr) -> Affine | None:

@@ -21,7 +21,8 @@ from autosched.errors import ArgumentError, ScheduleError
 from autosched.tir.affine import Affine, Int, same_int
 from autosched.tir.expr import Expr, Var
 from autosched.tir.extern import Extern
-from autosched.tir.size import Size, SizeVar
+from autosched.tir.size import Size
+from autosched.tir.size_atoms import SizeVar
 
 IterKind = Literal["spatial", "reduce", "sequential"]
 """`sequential` axes must be visited in order (recurrences)."""

@@ -10,7 +10,8 @@ from autosched.integers import as_int
 from autosched.tir.affine import Affine, Digit, Int, always
 from autosched.tir.expr import Expr, Var, const, substitute
 from autosched.tir.nodes import Access, Block, Buffer, Node, Predicate, PrimFunc
-from autosched.tir.size import MAX_SIZE, Size, SizeVar
+from autosched.tir.size import MAX_SIZE, Size
+from autosched.tir.size_atoms import SizeVar
 
 
 class Numbers:

@@ -29,7 +29,8 @@ from autosched.tir.linear import (
     plus,
 )
 from autosched.tir.nodes import Access, Predicate
-from autosched.tir.size import MAX_SIZE, Quotient, Size, SizeVar, Undecided
+from autosched.tir.size import MAX_SIZE, Quotient, Size
+from autosched.tir.size_atoms import SizeVar, Undecided
 
 
 class Facts(Inequalities):

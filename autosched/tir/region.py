@@ -26,7 +26,7 @@ from autosched.tir.nodes import (
     path_to,
     sites,
 )
-from autosched.tir.size import Undecided
+from autosched.tir.size_atoms import Undecided
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -20,7 +20,8 @@ from autosched.tir.expr import Const, Expr, Var, walk
 from autosched.tir.extern import Extern
 from autosched.tir.nodes import Annotations, Buffer, Element, ExternCall, Pointer
 from autosched.tir.printer import Names, _Script, format_expr, format_literal, function_name
-from autosched.tir.size import Size, SizeVar
+from autosched.tir.size import Size
+from autosched.tir.size_atoms import SizeVar
 
 MOST_ITERATIONS = 1 << 31
 """Iterations that one `while` may run in a row; one that runs longer stops the call."""

@@ -9,7 +9,8 @@ from typing import Protocol
 from autosched.errors import ArgumentError
 from autosched.tir.affine import Int
 from autosched.tir.nodes import Buffer
-from autosched.tir.size import Size, SizeVar
+from autosched.tir.size import Size
+from autosched.tir.size_atoms import SizeVar
 
 
 @dataclass(frozen=True, eq=False, slots=True)

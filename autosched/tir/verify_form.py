@@ -7,10 +7,11 @@ from typing import get_args
 
 from autosched.errors import TensorExprError
 from autosched.tir import dtypes
-from autosched.tir.affine import Affine, Digit, Int, always
+from autosched.tir.affine import Affine, Int, always
 from autosched.tir.annotations import annotation_fault, is_flop
 from autosched.tir.expr import MAX_HEIGHT, Call, Const, Expr, Slot, Var, call, height, walk
 from autosched.tir.faults import READS, WHERE, WRITES, Fault
+from autosched.tir.form_parts import blocks, forms, is_plain, is_size
 from autosched.tir.intrin import KEY as TENSORIZED
 from autosched.tir.nodes import (
     LOOP_KINDS,
@@ -29,49 +30,14 @@ from autosched.tir.nodes import (
 from autosched.tir.numbers import Numbers
 from autosched.tir.operations import OPS
 from autosched.tir.shapes import solve, unsolved_message
-from autosched.tir.size import Size, SizeVar
+from autosched.tir.size import Size
+from autosched.tir.size_atoms import SizeVar
 
 SCOPES = ("global", "local", "shared")
 
 
-def _blocks(func: PrimFunc) -> Iterator[Block]:
-    for site in sites(func):
-        yield site.block
-
-
-def _forms(block: Block) -> Iterator[tuple[str, Affine]]:
-    """Every affine form of a block, with the words for where it stands."""
-    for it, binding in zip(block.iters, block.bindings, strict=False):
-        yield f"the binding of {it.var.name}", binding
-    for p in block.predicates:
-        yield "a predicate", p.form + p.bound
-    for access in (*block.reads, *block.writes):
-        for index in access.indices:
-            if isinstance(index, Affine):
-                yield f"an index of {access.buffer.name}", index
-
-
-def _is_plain(form: Affine) -> bool:
-    """Whether all numbers are Python ints or sizes, and digits are well-formed."""
-    for atom, c in form.terms:
-        if type(c) not in (int, Size):
-            return False
-        if isinstance(atom, Digit):
-            numbers = (atom.div,) if atom.mod is None else (atom.div, atom.mod)
-            if not all(_is_size(n) for n in numbers) or not _is_plain(atom.base):
-                return False
-    return type(form.const) in (int, Size)
-
-
 def _label(block: Block) -> str:
     return f"block {block.name!r}"
-
-
-def _is_size(n: object) -> bool:
-    """Whether `n` is an extent: a constant or an expression of sizes, and positive."""
-    if isinstance(n, Size):
-        return always(n >= 1)
-    return isinstance(n, int) and not isinstance(n, bool) and n >= 1
 
 
 def _may_be_empty(n: object) -> bool:
@@ -89,7 +55,7 @@ def nodes(func: PrimFunc) -> Iterator[Fault]:
                 f"loop {loop.var.name!r} has kind {loop.kind!r}; "
                 f"expected one of {', '.join(LOOP_KINDS)}",
             )
-    for block in _blocks(func):
+    for block in blocks(func):
         name = _label(block)
         if len(block.iters) != len(block.bindings):
             yield Fault(
@@ -110,8 +76,8 @@ def nodes(func: PrimFunc) -> Iterator[Fault]:
                 f"{len(r.lhs)} accumulated and {len(r.rhs)} new values, {len(r.combine)} results "
                 f"and {len(r.identity)} identities",
             )
-        for where, form in _forms(block):
-            if not _is_plain(form):
+        for where, form in forms(block):
+            if not is_plain(form):
                 yield Fault(
                     None,
                     f"{name}: {where} has a coefficient that is no integer, or a digit whose "
@@ -121,7 +87,7 @@ def nodes(func: PrimFunc) -> Iterator[Fault]:
 
 def expressions(func: PrimFunc) -> Iterator[Fault]:
     """Node types, operations, argument counts, slots in range."""
-    for block in _blocks(func):
+    for block in blocks(func):
         name = _label(block)
         for where, root in _roots(block):
             if height(root) > MAX_HEIGHT:
@@ -161,7 +127,7 @@ def attributes(func: PrimFunc) -> Iterator[Fault]:
             )
             if wrong is not None:
                 yield Fault(loop, f"loop {loop.var.name!r}: {wrong}")
-    for block in _blocks(func):
+    for block in blocks(func):
         for key, value in block.annotations:
             wrong = annotation_fault(key, value, "block")
             if wrong is not None:
@@ -212,7 +178,7 @@ def sizes(func: PrimFunc) -> Iterator[Fault]:
     yield from size_faults(func)
     for loop in loops_of(func):
         name = f"loop {loop.var.name!r}"
-        if not (_is_size(loop.extent) or _may_be_empty(loop.extent)):
+        if not (is_size(loop.extent) or _may_be_empty(loop.extent)):
             yield Fault(loop, f"{name} has extent {loop.extent!r}; expected an integer from 1 up")
         if not loop.body:
             yield Fault(loop, f"{name} has no body")
@@ -221,13 +187,13 @@ def sizes(func: PrimFunc) -> Iterator[Fault]:
         elif loop.thread is not None and loop.thread not in THREADS:
             expected = ", ".join(THREADS)
             yield Fault(loop, f"{name} has thread axis {loop.thread!r}; expected one of {expected}")
-    for block in _blocks(func):
+    for block in blocks(func):
         for it in block.iters:
             if it.kind not in get_args(IterKind):
                 expected = ", ".join(get_args(IterKind))
                 message = f"axis {it.var.name} has kind {it.kind!r}; expected one of {expected}"
                 yield Fault(block, f"{_label(block)}: {message}")
-            if not (_is_size(it.extent) or (it.kind == "sequential" and _may_be_empty(it.extent))):
+            if not (is_size(it.extent) or (it.kind == "sequential" and _may_be_empty(it.extent))):
                 message = (
                     f"axis {it.var.name} has extent {it.extent!r}; expected an integer from 1 up"
                 )
@@ -246,7 +212,7 @@ def size_faults(func: PrimFunc) -> Iterator[Fault]:
         return n
 
     Numbers(number).func(func)
-    for block in _blocks(func):
+    for block in blocks(func):
         for _, root in _roots(block):
             for e in walk(root):
                 if isinstance(e, SizeVar) and e not in known:
@@ -263,7 +229,7 @@ def buffers(func: PrimFunc) -> Iterator[Fault]:
             expected = ", ".join(dtypes.DTYPES)
             yield Fault(None, f"{b.name} has dtype {b.dtype!r}; expected one of {expected}")
         inner = all(b is not p for p in func.params)
-        if not all(_is_size(n) or (inner and _may_be_empty(n)) for n in b.shape):
+        if not all(is_size(n) or (inner and _may_be_empty(n)) for n in b.shape):
             yield Fault(None, f"{b.name} has shape {b.shape}; expected integers from 1 up")
         if b.scope not in SCOPES:
             yield Fault(
@@ -294,7 +260,7 @@ def _alignment(func: PrimFunc, b: Buffer) -> Iterator[Fault]:
 def names(func: PrimFunc) -> Iterator[Fault]:
     """Blocks have names of their own, and indices as many as their buffers have dimensions."""
     seen: set[str] = set()
-    for block in _blocks(func):
+    for block in blocks(func):
         if block.name in seen:
             yield Fault(
                 block, f"another block is named {block.name!r}; schedules find blocks by name"
@@ -404,7 +370,7 @@ def placement(func: PrimFunc) -> Iterator[Fault]:
 
 def types(func: PrimFunc) -> Iterator[Fault]:
     """Calls, slots, indices, writes and reducers have the dtypes that they must have."""
-    for block in _blocks(func):
+    for block in blocks(func):
         for where, root in _roots(block):
             for e in walk(root):
                 wrong = _wrong_type(e, block)

@@ -28,7 +28,7 @@ from autosched.tir.nodes import (
 from autosched.tir.printer import Names, format_access, format_index
 from autosched.tir.prove import Facts
 from autosched.tir.region import common_loops
-from autosched.tir.size import SizeVar
+from autosched.tir.size_atoms import SizeVar
 from autosched.tir.touch import Touch
 from autosched.tir.verify_bounds import loop_extents
 from autosched.tir.verify_order import at_instance

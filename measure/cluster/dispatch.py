@@ -20,11 +20,11 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
+from measure.cluster.flights import Call, Counters, Flight, Limits
 from measure.cluster.orders import Answer, Cancelled, Check, Command, Lost, Outcome, Send, Stop
 from measure.cluster.registry import Hello, Registry, Sighting, State
 
@@ -41,72 +41,6 @@ of them takes long, and the next one follows."""
 LOOK_SECONDS = 0.5  # between two looks for batches that are overdue
 
 
-@dataclass(frozen=True)
-class Limits:
-    """Sizes and wait budgets; times in seconds.
-
-    A batch is for `batch_seconds` of a device's time, and at most `batch_items`: enough that what
-    a batch costs to dispatch (2 ms) does not count, few enough that little is lost with it. The
-    next one is sent `lead` before its end: as long may the way there take, and the dispatcher be
-    busy with other devices. `silence`: without a sign of life a worker is taken for dead. `stall`:
-    as long may a worker live without an answer. `check`: for the canary.
-    """
-
-    batch_seconds: float = 4.0
-    batch_items: int = 32
-    lead: float = 2.0
-    silence: float = 20.0
-    stall: float = 600.0
-    check: float = 120.0
-
-
-@dataclass
-class _Flight:
-    """A batch that a device has. `items`: those not answered by it; empty for a canary. `since`:
-    when it was sent, or the one before it ended."""
-
-    batch: int
-    name: str
-    call: int
-    items: set[int]
-    since: float
-    heard_at: float
-    check: bool = False
-    started: bool = False
-    moved_at: float = 0.0
-    void: bool = False
-    leaving: bool = False
-    """Its device is drained: what is not answered when it ends is for others."""
-    size: int = 0
-
-
-@dataclass
-class _Call:
-    """What is to be decided now."""
-
-    number: int
-    open: set[int]
-    fresh: deque[int]
-    alike: bool = True
-    again: deque[int] = field(default_factory=deque)
-    attempts: dict[int, int] = field(default_factory=dict)
-    spared: Counter[int] = field(default_factory=Counter)
-
-
-@dataclass
-class Counters:
-    """What happened so far in a pool's life."""
-
-    batches: int = 0
-    answers: int = 0
-    repeats: int = 0
-    """Items that were sent once more."""
-    late: int = 0
-    """Answers of batches that had been given up, and were the first all the same."""
-    dropped: int = 0
-    """Answers that came when all was decided, or that nobody asked for."""
-
-
 class Dispatcher:
     """See the module. One call (a list of items) at a time."""
 
@@ -114,11 +48,11 @@ class Dispatcher:
         self.registry = registry
         self.limits = limits or Limits()
         self.counters = Counters()
-        self._flights: dict[int, _Flight] = {}
-        self._given_up: dict[int, _Flight] = {}
-        self._on: dict[str, list[_Flight]] = {}  # what a device has, the one in work first
+        self._flights: dict[int, Flight] = {}
+        self._given_up: dict[int, Flight] = {}
+        self._on: dict[str, list[Flight]] = {}  # what a device has, the one in work first
         self._due: list[tuple[float, int]] = []  # when batches in work want one to follow them
-        self._call = _Call(0, set(), deque())
+        self._call = Call(0, set(), deque())
         self._decided: list[tuple[int, Outcome]] = []
         self._stops: list[Stop] = []
         self._batches = 0
@@ -133,7 +67,7 @@ class Dispatcher:
         self.cancel()
         self._decided = []
         self._given_up.clear()
-        self._call = _Call(self._call.number + 1, set(range(count)), deque(range(count)), alike)
+        self._call = Call(self._call.number + 1, set(range(count)), deque(range(count)), alike)
 
     @property
     def done(self) -> bool:
@@ -333,14 +267,14 @@ class Dispatcher:
             out[flight.name] = None
         return list(out)
 
-    def _want_next(self, flight: _Flight) -> None:
+    def _want_next(self, flight: Flight) -> None:
         if flight.size:
             heapq.heappush(self._due, (self._wants_next_at(flight), flight.batch))
 
-    def _wants_next_at(self, flight: _Flight) -> float:
+    def _wants_next_at(self, flight: Flight) -> float:
         return self._expected_end(flight) - self.limits.lead
 
-    def _expected_end(self, flight: _Flight) -> float:
+    def _expected_end(self, flight: Flight) -> float:
         """When a batch will be through, if its candidates take as long as those before."""
         pace = self.registry[flight.name].seconds_each or USUAL_SECONDS
         return flight.since + flight.size * pace
@@ -404,13 +338,13 @@ class Dispatcher:
         self.counters.batches += not check
         call = self._call
         self.counters.repeats += sum(1 for i in items if call.attempts.get(i, 0))
-        flight = self._flights[self._batches] = _Flight(
+        flight = self._flights[self._batches] = Flight(
             self._batches, name, call.number, set(items), now, now, check, size=len(items)
         )
         self._on.setdefault(name, []).append(flight)
         return self._batches
 
-    def _overdue(self, flight: _Flight, now: float) -> str:
+    def _overdue(self, flight: Flight, now: float) -> str:
         """Why a batch is to be given up, empty if it is not."""
         limits = self.limits
         # Before it starts a batch may stand behind one of another pool; then the scheduler's word
@@ -427,14 +361,14 @@ class Dispatcher:
 
     # Losing and finding -----------------------------------------------------------------------
 
-    def _wanted(self, batch: int) -> _Flight | None:
+    def _wanted(self, batch: int) -> Flight | None:
         """The batch, None if its answers do not count."""
         flight = self._flights.get(batch) or self._given_up.get(batch)
         if flight is None or flight.void or flight.call != self._call.number:
             return None
         return flight
 
-    def _lose(self, lost: _Flight, why: str, now: float) -> None:
+    def _lose(self, lost: Flight, why: str, now: float) -> None:
         """A batch's device failed it, and with it what else the device has."""
         name = lost.name
         flights = [*self._on[name]]
@@ -447,7 +381,7 @@ class Dispatcher:
             blame = flight.started or (flight is flights[0] and self._suspect(flight))
             self._put_back(flight, f"{name}: {why}", blame)
 
-    def _suspect(self, flight: _Flight) -> bool:
+    def _suspect(self, flight: Flight) -> bool:
         """Whether a batch of the current call that stood first and did not begin has items to whom
         that happened too often."""
         spared = self._call.spared
@@ -455,29 +389,29 @@ class Dispatcher:
             spared.update(flight.items)
         return any(spared[item] > SPARED for item in flight.items)
 
-    def _unwanted(self, flight: _Flight) -> None:
+    def _unwanted(self, flight: Flight) -> None:
         """Tell its device that nobody waits for it any more."""
         self._stops.append(Stop(flight.batch, flight.name, forget=True))
 
-    def _take_back(self, flight: _Flight, why: str) -> None:
+    def _take_back(self, flight: Flight, why: str) -> None:
         """Have others do what has not begun. Should it have begun just now, its answers count."""
         self._unwanted(flight)
         self._give_up(flight)
         self._put_back(flight, why, blame=False)
 
-    def _give_up(self, flight: _Flight) -> None:
+    def _give_up(self, flight: Flight) -> None:
         """Wait for it no longer; its answers may still come."""
         self._forget(flight)
         if flight.items:
             self._given_up[flight.batch] = flight
 
-    def _forget(self, flight: _Flight) -> None:
+    def _forget(self, flight: Flight) -> None:
         del self._flights[flight.batch]
         self._on[flight.name].remove(flight)
         if not self._on[flight.name]:
             del self._on[flight.name]
 
-    def _put_back(self, flight: _Flight, why: str, blame: bool) -> None:
+    def _put_back(self, flight: Flight, why: str, blame: bool) -> None:
         if flight.call == self._call.number:
             for item in sorted(flight.items):
                 self._again(item, why, blame)

@@ -20,8 +20,9 @@ from autosched.schedule import Trace
 from autosched.target import Target
 from autosched.tir.canonical import workload_key
 from autosched.tir.nodes import PrimFunc
-from measure.cluster.dispatch import Dispatcher, Limits
+from measure.cluster.dispatch import Dispatcher
 from measure.cluster.driver import LOOK_SECONDS, Decided, Driver, NoEligibleDevice
+from measure.cluster.flights import Limits
 from measure.cluster.orders import Answer, Lost, Outcome, Send
 from measure.cluster.registry import DeviceStatus, Registry
 from measure.cluster.transport import Transport
@@ -87,7 +88,7 @@ class ClusterPool(Closing):
         address = text("address", address, MeasureError)
         for name, value in (("label", label), ("fingerprint", fingerprint)):
             instance(name, value, (str, type(None)), "a text or None", MeasureError)
-        instance("limits", limits, (Limits, type(None)), "a dispatch.Limits", MeasureError)
+        instance("limits", limits, (Limits, type(None)), "a flights.Limits", MeasureError)
         folder = None if tls_dir is None else Path(path_text("tls_dir", tls_dir, MeasureError))
         self.address = address
         self.elsewhere = False

@@ -20,7 +20,8 @@ from autosched.errors import BuildError, DeviceError
 from autosched.tir import dtypes
 from measure.local.build import code_key
 from measure.machine.kernel import Kernel, param_bytes
-from measure.machine.protocol import GPU, Arguments, Code, Machine, Runnable, Waiting, machine
+from measure.machine.open_machine import machine
+from measure.machine.protocol import GPU, Arguments, Code, Machine, Runnable, Waiting
 from measure.process.process_state import MODES, changes, state
 from measure.process.protocol import Last, Request
 from measure.status import Status

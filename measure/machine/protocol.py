@@ -10,10 +10,8 @@ import numpy.typing as npt
 
 from autosched.codegen.artifact import Artifact, Param
 from autosched.codegen.gpu.generate import GPUArtifact
-from measure.machine.kernel import Kernel, poison_stack
-from measure.machine.threads import Threads
 from measure.status import Status
-from measure.verify.verification import Buffers, Checked, Guarded, Tolerance
+from measure.verify.verification import Checked, Tolerance
 
 Array = npt.NDArray[Any]
 Code = Artifact | GPUArtifact
@@ -104,37 +102,3 @@ class Machine(Protocol):
         """Fill memory in which code keeps small intermediates with NaN; `probe` is the artifact
         that the machine's clock probe is."""
         ...
-
-
-class Processor:
-    """This machine's processor."""
-
-    def __init__(self) -> None:
-        self.threads = Threads()
-
-    def buffers(
-        self, params: Sequence[Param], values: Sequence[Array], tolerance: Tolerance
-    ) -> Buffers:
-        """See `Machine.buffers`."""
-        return Buffers(params, values, tolerance)
-
-    def kernel(self, artifact: Artifact, memory: Sequence[Guarded], threads: int) -> Kernel:
-        """See `Machine.kernel`."""
-        return Kernel(artifact, memory, threads)
-
-    def scratch(self, name: str, nbytes: int) -> Guarded:
-        """See `Machine.scratch`."""
-        return Guarded(name, nbytes)
-
-    def poison(self, probe: Artifact) -> None:
-        """The stack."""
-        poison_stack()
-
-
-def machine(where: GPU | None) -> Machine:
-    """The machine that `where` names. Raises BuildError if there is none."""
-    if where is None:
-        return Processor()
-    from measure.machine.gpu import GPUMachine, open_gpu
-
-    return GPUMachine(open_gpu(where))

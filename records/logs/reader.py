@@ -7,8 +7,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
-from types import TracebackType
-from typing import Self, Unpack
+from typing import Unpack
 
 from records.arguments import (
     filters_of,
@@ -29,10 +28,11 @@ from records.ranking import (
     pick,
     standing_of,
 )
+from records.source import RecordSource
 from records.types import LOCAL, OK, Filters, Measurement, Record, RecordKey, Workload
 
 
-class RecordReader:
+class RecordReader(RecordSource):
     """The read side of a log; see `RecordSource`. Iterating gives all its records.
 
     A record's `id` is the number of its line. The log is read once, and again when it has changed.
@@ -55,17 +55,6 @@ class RecordReader:
 
     def close(self) -> None:
         """Nothing is held open."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def records(self, **filters: Unpack[Filters]) -> Iterator[Record]:
         """The records selected by `filters`, in order of their lines, those after `after_id`."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from sqlalchemy import Connection, func, or_, select, update
 
 from records.errors import NoRecord
-from records.queue.leases import check_lease
+from records.queue.lease import check_lease
 from records.sql.rows import select_values
 from records.sql.schema import JobRow, database_time
 from records.types import Job, Lease

@@ -21,8 +21,9 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Connection, bindparam, delete, select
 from sqlalchemy.orm import aliased
 
-from records.errors import KeyReused, LeaseLost, RecordError, StoreUnavailable
+from records.errors import KeyReused, RecordError, StoreUnavailable
 from records.queue import fair_share, resuming
+from records.queue.lease import check_lease
 from records.queue.resuming import RESUMED
 from records.queue.submissions import (
     NO_TOKEN,
@@ -74,22 +75,6 @@ KILLED = "killed"
 """That of the event with which a job waits whose process was killed."""
 _WORKLOADS_KEPT = 1000
 _REMOVED_TOGETHER = 2_000
-
-
-def check_lease(connection: Connection, lease: Lease) -> None:
-    """Raises LeaseLost unless the job is held under `lease`; holds the job until the end of the
-    transaction."""
-    query = select(JobRow.lease_epoch, JobRow.lease_owner).where(JobRow.id == lease.job_id)
-    found = connection.execute(query.with_for_update(key_share=True)).first()
-    if found is None or found.lease_owner is None or found.lease_epoch != lease.epoch:
-        raise LeaseLost(
-            f"the lease of epoch {lease.epoch} of job {lease.job_id} is over: "
-            + ("there is no such job" if found is None else _holder(*found))
-        )
-
-
-def _holder(epoch: int, owner: str | None) -> str:
-    return f"{owner} has epoch {epoch}" if owner else "nobody has the job now"
 
 
 class JobQueue:

@@ -28,7 +28,7 @@ from records.ranking import Scope, Standing, Tally, candidate, choose_scope, no_
 from records.sql.rows import chunks, select_records
 from records.sql.schema import RecordRow
 from records.sql.traces import Traces
-from records.types import OK, TRIAL, CurvePoint, Filters, Record, RecordKey
+from records.types import OK, TRIAL, CurvePoint, Filters, Page, Record, RecordKey
 
 
 def best(
@@ -305,3 +305,21 @@ def _in_scope(workload_key: str, scope: Scope) -> tuple[Any, ...]:
         RecordRow.target == scope[0],
         RecordRow.device == scope[1],
     )
+
+
+def look(connection: Connection, traces: Traces, filters: Filters, window: int) -> Page:
+    """One page of the records that `filters` select, looking through `window` records."""
+    limit = filters["limit"] or 0
+    query = page(filters, window)
+    found = traces.fetch(connection, query.records, query.parameters)
+    if len(found) >= limit:
+        return Page(found, found[-1].id if found else filters.get("after_id"))
+    rows, last = connection.execute(query.looked_at, query.parameters).one()
+    if rows < query.parameters["size"]:
+        return Page(found, None)
+    if connection.dialect.name != "sqlite":
+        # A server's statements see what was committed in between: the window may have been
+        # filled by records that the first one did not find.
+        found = traces.fetch(connection, query.records, query.parameters)
+        last = found[-1].id if len(found) >= limit else last
+    return Page(found, last)

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Row, Select, bindparam, select, tuple_
+from sqlalchemy import Connection, Row, Select, bindparam, delete, insert, select, tuple_
 
 from records.sql.rows import chunks, insert_new, select_records
 from records.sql.schema import RecordRow, TraceRow
@@ -111,3 +111,10 @@ def _record(row: Row[Any], traces: Mapping[int, tuple[int, list[Any]]]) -> Recor
     values = dict(row._mapping)
     dialect, trace = traces[values.pop("trace_id")]
     return Record(trace=trace, dialect=dialect, **values)
+
+
+def write_and_delete(connection: Connection) -> None:
+    """A trace of no record, written and deleted again."""
+    row = {"hash": "tried to write", "dialect": 0, "data": []}
+    connection.execute(insert(TraceRow).values(row))
+    connection.execute(delete(TraceRow).where(TraceRow.hash == row["hash"]))

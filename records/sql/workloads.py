@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import time
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, select, update
@@ -11,6 +12,9 @@ from records.errors import RecordError
 from records.sql.rows import chunks, columns, insert_new, select_values
 from records.sql.schema import WorkloadRow, database_time
 from records.types import Workload
+
+TITLES_KEPT = 10_000
+TITLES_SECONDS = 5.0
 
 
 def put(
@@ -74,3 +78,26 @@ def titles(connection: Connection, keys: Collection[str]) -> dict[str, Title]:
         for chunk in chunks(sorted(set(keys)))
         for row in connection.execute(query.where(WorkloadRow.key.in_(chunk)))
     }
+
+
+class TitleCache:
+    """Titles that were read some seconds ago at most."""
+
+    def __init__(self) -> None:
+        self._titles: dict[str, Title] = {}
+        self._end = 0.0
+
+    def of(
+        self, keys: Collection[str], read: Callable[[Collection[str]], dict[str, Title]]
+    ) -> dict[str, Title]:
+        """Titles of the workloads with those keys; `read` gives those that are not kept."""
+        now = time.monotonic()
+        keep = now < self._end and len(self._titles) <= TITLES_KEPT
+        known = self._titles if keep else {}
+        if not keep:
+            self._end = now + TITLES_SECONDS
+        found = {key: known[key] for key in keys if key in known}
+        if missing := set(keys).difference(found):
+            found |= read(missing)
+            self._titles = known | found
+        return found

@@ -14,20 +14,26 @@ event that was seen.
 from __future__ import annotations
 
 import base64
-import json
-import random
-import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from types import TracebackType
-from typing import IO, Any, Literal, Self, TypeVar
+from typing import IO, Any, Literal
 
 import httpx
-from pydantic import BaseModel, ValidationError
 
-from autosched.errors import AutoschedError
+from autosched.closing import Closing
 from server import schemas
+from server.client.answers import (
+    Later,
+    M,
+    Retry,
+    ServiceError,
+    ServiceUnreachable,
+    checked,
+    raise_for,
+    reason,
+    sse,
+)
 
 PATIENCE_S = 60.0
 """How long what fails for the moment is asked again."""
@@ -35,36 +41,13 @@ _SILENCE_S = 45.0
 """A stream that says nothing for so long is lost: the server comments every 15 seconds."""
 _IMPORT_S = 3600.0
 """What taking in a log may take once it was sent: a gigabyte of lines is minutes of work."""
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 5.0
-_TOLD_S = 2.0
-"""Waiting for so long is told of."""
-_FOR_THE_MOMENT = (429, 502, 503, 504)
 _NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 """Errors after which the server has not seen the request."""
 
 Form = Literal["schedule", "script", "source", "asm"]
-M = TypeVar("M", bound=BaseModel)
 
 
-class ServiceError(AutoschedError):
-    """The service did not do what was asked: the root of what a client raises."""
-
-
-class ServiceUnreachable(ServiceError):
-    """No answer for as long as the client's patience lasts; the same call may work later."""
-
-
-class RequestRefused(ServiceError):
-    """The service answered with an error. `status`: that of HTTP; `problem`: what the service says
-    of it (RFC 9457), None where something in between has answered."""
-
-    def __init__(self, message: str, status: int, problem: schemas.Problem | None) -> None:
-        super().__init__(message)
-        self.status = status
-        self.problem = problem
-
-
-class Client:
+class Client(Closing):
     """The service at `url`. May be shared by threads; to be closed.
 
     `token` is sent as the bearer token. `timeout`: seconds for one answer. `patience`: seconds for
@@ -97,17 +80,6 @@ class Client:
     def close(self) -> None:
         """End the connections."""
         self._http.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     # Jobs
 
@@ -178,7 +150,7 @@ class Client:
             self._http.get("/healthz")
         except httpx.TransportError as e:
             raise ServiceUnreachable(
-                f"{self.url} does not answer: {_reason(e)}; is the server running?"
+                f"{self.url} does not answer: {reason(e)}; is the server running?"
             ) from e
 
     def job(self, job_id: str) -> schemas.Job:
@@ -247,14 +219,14 @@ class Client:
                 with self._stream(f"/v1/jobs/{job_id}/events", headers) as response:
                     if response.status_code == 204:
                         return
-                    for event in _sse(retry.leaving_out(response.iter_lines())):
+                    for event in sse(retry.leaving_out(response.iter_lines())):
                         if event.id > last:
                             last = event.id
                             yield event
                             retry.begin()
                 # It ends with the job, which the next answer says, or with the server.
                 retry.pause(f"{self.url} ended the stream of events", None)
-            except (httpx.TransportError, _Later) as e:
+            except (httpx.TransportError, Later) as e:
                 retry.pause(f"the events of job {job_id} of {self.url} cannot be read: {e}", e)
 
     @contextmanager
@@ -267,7 +239,7 @@ class Client:
         ) as response:
             if response.is_error:
                 response.read()
-                _raise_for(response)
+                raise_for(response)
             yield response
 
     # Records
@@ -318,10 +290,10 @@ class Client:
         try:
             with self._stream("/v1/records/export", headers, params) as response:
                 yield from response.iter_bytes()
-        except _Later as e:
+        except Later as e:
             raise e.refusal from e
         except httpx.TransportError as e:
-            raise ServiceUnreachable(f"the export of {self.url} broke off: {_reason(e)}") from e
+            raise ServiceUnreachable(f"the export of {self.url} broke off: {reason(e)}") from e
 
     def import_records(self, log: IO[bytes]) -> schemas.ImportReport:
         """Sends a log (a file that can be read again) to be taken in; doing it again changes
@@ -337,9 +309,9 @@ class Client:
             try:
                 timeout = httpx.Timeout(self._http.timeout.connect, read=_IMPORT_S)
                 response = self._http.post("/v1/records/import", content=parts(), timeout=timeout)
-                _raise_for(response)
-                return _checked(schemas.ImportReport, response)
-            except (httpx.TransportError, _Later) as e:
+                raise_for(response)
+                return checked(schemas.ImportReport, response)
+            except (httpx.TransportError, Later) as e:
                 retry.pause(f"{self.url} did not take the log in: {e}", e)
 
     def workloads(self) -> Iterator[schemas.Workload]:
@@ -366,8 +338,8 @@ class Client:
 
     def _change_workers(self, how: str, names: Sequence[str]) -> list[schemas.Worker]:
         response = self._request("POST", f"/v1/workers/{how}", json={"names": list(names)})
-        page = _checked(schemas.Page, response)
-        return [_checked(schemas.Worker, response, item) for item in page.items]
+        page = checked(schemas.Page, response)
+        return [checked(schemas.Worker, response, item) for item in page.items]
 
     # Tokens
 
@@ -418,19 +390,19 @@ class Client:
 
     # Asking
 
-    def _retry(self) -> _Retry:
-        return _Retry(self._patience, self._on_wait)
+    def _retry(self) -> Retry:
+        return Retry(self._patience, self._on_wait)
 
     def _model(self, model: type[M], method: str, path: str, **request: Any) -> M:
-        return _checked(model, self._request(method, path, **request))
+        return checked(model, self._request(method, path, **request))
 
     def _pages(self, model: type[M], path: str, **filters: str | None) -> Iterator[M]:
         cursor: str | None = None
         while True:
             response = self._request("GET", path, params={**filters, "cursor": cursor})
-            page = _checked(schemas.Page, response)
+            page = checked(schemas.Page, response)
             for item in page.items:
-                yield _checked(model, response, item)
+                yield checked(model, response, item)
             cursor = page.next_cursor
             if cursor is None:
                 return
@@ -445,118 +417,14 @@ class Client:
         while True:
             try:
                 response = self._http.request(method, path, **request)
-                _raise_for(response)
+                raise_for(response)
                 return response
             except httpx.TransportError as e:
                 if not repeatable and not isinstance(e, _NOT_SENT):
                     raise ServiceUnreachable(
                         f"the connection to {self.url} was lost, and nobody knows whether the "
-                        f"request arrived ({_reason(e)}); look at the job before asking again"
+                        f"request arrived ({reason(e)}); look at the job before asking again"
                     ) from e
-                retry.pause(f"{self.url} does not answer: {_reason(e)}", e)
-            except _Later as e:
+                retry.pause(f"{self.url} does not answer: {reason(e)}", e)
+            except Later as e:
                 retry.pause(str(e), e)
-
-
-class _Later(Exception):
-    """An answer that asks to come back; `refusal` is what it is if that does not help."""
-
-    def __init__(self, refusal: RequestRefused, seconds: float | None) -> None:
-        super().__init__(str(refusal))
-        self.refusal = refusal
-        self.seconds = seconds
-
-
-class _Retry:
-    """Growing pauses, for so many seconds in all."""
-
-    def __init__(self, patience: float, on_wait: Callable[[str], None]) -> None:
-        self._patience, self._on_wait = patience, on_wait
-        self.begin()
-
-    def begin(self) -> None:
-        """As if nothing had failed so far."""
-        self._end = time.monotonic() + self._patience
-        self._next = _FIRST_PAUSE_S
-        self._tell_at: float | None = time.monotonic() + _TOLD_S
-
-    def leaving_out(self, lines: Iterator[str]) -> Iterator[str]:
-        """`lines`; the time until each of them is not counted, however long it has no news."""
-        since = time.monotonic()
-        for line in lines:
-            well = time.monotonic() - since
-            self._end += well
-            if self._tell_at is not None:
-                self._tell_at += well
-            yield line
-            since = time.monotonic()
-
-    def pause(self, why: str, error: Exception | None) -> None:
-        """Wait, or raise if the time is over. What follows an end that was in order is asked for
-        at once the first time."""
-        asked = error.seconds if isinstance(error, _Later) else None
-        seconds = self._next * random.uniform(0.5, 1.0) if asked is None else asked
-        if time.monotonic() + seconds > self._end:
-            if isinstance(error, _Later):
-                raise error.refusal from error
-            raise ServiceUnreachable(f"{why}; is the server running?") from error
-        if self._tell_at is not None and time.monotonic() + seconds > self._tell_at:
-            self._tell_at = None
-            left = self._end - time.monotonic()
-            self._on_wait(f"{why}; trying again for {left:.0f} seconds")
-        self._next = min(2 * self._next, _LONGEST_PAUSE_S)
-        time.sleep(seconds)
-
-
-def _raise_for(response: httpx.Response) -> None:
-    """Raises RequestRefused for an error, and _Later for one that may pass."""
-    if not (response.is_error or response.is_redirect):
-        return
-    refusal = _refusal(response)
-    if response.status_code in _FOR_THE_MOMENT:
-        after = response.headers.get("Retry-After", "")
-        raise _Later(refusal, float(after) if after.isdigit() else None)
-    raise refusal
-
-
-def _refusal(response: httpx.Response) -> RequestRefused:
-    status = response.status_code
-    try:
-        problem = schemas.Problem.model_validate(response.json())
-    except ValueError:  # not JSON, or not a problem: a proxy, or another server
-        text = " ".join(response.text.split())[:200]
-        where = f"{response.request.method} {response.request.url}"
-        return RequestRefused(f"{where} was answered with {status}: {text}", status, None)
-    lines = [f"{problem.title}: {problem.detail}"]
-    lines += [f"  {item.at}: {item.message}" for item in problem.errors or ()]
-    return RequestRefused("\n".join(lines), status, problem)
-
-
-def _checked(model: type[M], response: httpx.Response, data: Any = None) -> M:
-    """The answer as a model. Raises ServiceError for what no version of the service answers."""
-    try:
-        return model.model_validate(response.json() if data is None else data)
-    except ValueError as e:
-        first = e.errors()[0] if isinstance(e, ValidationError) else e
-        raise ServiceError(
-            f"{response.request.url} did not answer as this version of autosched expects, "
-            f"which takes a {model.__name__}: {first}"
-        ) from e
-
-
-def _sse(lines: Iterable[str]) -> Iterator[schemas.Event]:
-    """The events of a stream; one that breaks off in its middle is no event."""
-    data: list[str] = []
-    for line in lines:
-        if line.startswith("data:"):
-            data.append(line[5:].removeprefix(" "))
-        elif not line and data:
-            text, data = "\n".join(data), []
-            try:
-                yield schemas.Event.model_validate(json.loads(text))
-            except ValueError as e:
-                raise ServiceError(f"not an event of a job: {text[:200]}") from e
-
-
-def _reason(error: httpx.TransportError) -> str:
-    return str(error) or type(error).__name__

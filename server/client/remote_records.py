@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from itertools import islice
-from types import TracebackType
-from typing import IO, Self, Unpack
+from typing import IO, Unpack
 
 from records import ImportReport, NoRecord, Record, RecordError, Workload
 from records.logs.lines import Entry, decode_line
 from records.ranking import Scope
+from records.source import RecordSource
 from records.types import Filters, Measurement
 from server import schemas
 from server.client import Client, RequestRefused, ServiceUnreachable
 
 
-class RemoteRecords:
+class RemoteRecords(RecordSource):
     """A `RecordSource` over a client, which it closes. Methods also raise what the client does."""
 
     def __init__(self, client: Client) -> None:
@@ -87,17 +87,6 @@ class RemoteRecords:
     def close(self) -> None:
         """Close the client."""
         self.client.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _detail(self, record_id: int) -> schemas.RecordDetail:
         try:

@@ -49,8 +49,8 @@ class Connection(HttpToolsProtocol):
     """uvicorn's protocol, with a deadline and a bound for heads of requests, a deadline for those
     who do not read, and a place that it has by `server.http.listening`.
 
-    Most of what it builds on is private to uvicorn: `tests/server/test_uvicorn.py` says what, and
-    pyproject.toml up to which version that was looked at.
+    Most of what it builds on is private to uvicorn: `tests/server/http/test_uvicorn.py` says what,
+    and pyproject.toml up to which version that was looked at.
     """
 
     head_seconds: float

@@ -36,7 +36,7 @@ from server.jobs.pool_watch import patiently, watch_of
 from server.jobs.shutdown import DONE, UNAVAILABLE, Exit, Leave, Why
 
 if TYPE_CHECKING:
-    from server.jobs.runner import Assignment
+    from server.jobs.assignment import Assignment
 
 Outcome = tuple[str, str | None]
 """The state in which a job ends, and the error."""

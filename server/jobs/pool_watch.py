@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 from autosched.errors import MeasureError
 from autosched.tuning.pools import PoolAddress
@@ -14,8 +14,7 @@ if TYPE_CHECKING:
     from measure.cluster.pool import ClusterPool
     from measure.pool import Pool
     from records.store import Store
-    from server.jobs.lease_writer import LeaseWriter
-    from server.jobs.runner import Assignment
+    from server.jobs.assignment import Assignment
 
 DRAIN_SECONDS = 1.0
 """How soon a drained worker is left alone."""
@@ -59,8 +58,15 @@ class PoolWatch:
         self._told = found
 
 
+class Counts(Protocol):
+    """What one job's writer has counted: trials, and losses of the device among them."""
+
+    measured: int
+    faults: int
+
+
 def watch_of(
-    pool: Pool, assignment: Assignment, store: Store, writers: Sequence[LeaseWriter]
+    pool: Pool, assignment: Assignment, store: Store, writers: Sequence[Counts]
 ) -> PoolWatch:
     """What watches the pool that the jobs of these writers are measured on."""
     log = WorkerLog(store)

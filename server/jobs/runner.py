@@ -16,12 +16,13 @@ import time
 import traceback
 from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from autosched.errors import AutoschedError
-from records import Lease, LeaseLost, RecordError, StoreUnavailable
+from records import LeaseLost, RecordError, StoreUnavailable
+from server.jobs.assignment import Assignment
 from server.jobs.shutdown import CRASHED, DONE, UNAVAILABLE, Exit, Leave, Why
 
 if TYPE_CHECKING:
@@ -30,39 +31,6 @@ if TYPE_CHECKING:
     from records.store import Store
     from server.jobs.heartbeat import Heartbeat, Preparing
     from server.jobs.lease_writer import Before, LeaseWriter
-
-
-@dataclass(frozen=True)
-class Assignment:
-    """What a runner is told: the store, the pool's address, the job and its lease."""
-
-    db: str
-    pool: str
-    worker: str
-    """The name of the pool's one worker, where it is no cluster."""
-    job_id: str
-    epoch: int
-    lease_seconds: float
-    build_seconds: float
-    prepare_seconds: float
-    prepare_bytes: int
-    device_seconds: float | None
-    """What is left of the quota of the job's token; None: any number."""
-    mates: tuple[tuple[str, int], ...] = ()
-    """The other jobs of a batch, each with the epoch of its lease."""
-
-    @property
-    def lease(self) -> Lease:
-        return Lease(self.job_id, self.epoch)
-
-    @property
-    def leases(self) -> list[Lease]:
-        """Those of all jobs."""
-        return [self.lease, *(Lease(job_id, epoch) for job_id, epoch in self.mates)]
-
-    def line(self) -> bytes:
-        """As it is sent."""
-        return json.dumps(asdict(self)).encode() + b"\n"
 
 
 def run(assignment: Assignment, leaving: Exit) -> int:

@@ -23,8 +23,8 @@ from records.queue.fair_share import Scope
 from records.queue.leases import JobQueue
 from records.store import Store
 from server import subprocesses
+from server.jobs.assignment import Assignment
 from server.jobs.heartbeat import PROGRESS
-from server.jobs.runner import Assignment
 from server.jobs.shutdown import DONE, UNAVAILABLE
 from server.pools.plan import DEFAULT, PoolPlan
 from server.pools.workers import Workers

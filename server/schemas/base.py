@@ -6,6 +6,8 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict
 
+from records.types import Status as Status
+
 T = TypeVar("T")
 JobState = Literal[
     "queued", "running", "pausing", "paused", "cancelling", "succeeded", "failed", "cancelled"
@@ -13,20 +15,6 @@ JobState = Literal[
 Scopes = Literal["read", "submit", "admin"]
 Phase = Literal["starting", "space", "reference", "baselines", "searching", "finalists"]
 Kind = Literal["trial", "baseline"]
-Status = Literal[
-    "ok",
-    "instantiation_error",
-    "build_error",
-    "build_timeout",
-    "runtime_error",
-    "run_timeout",
-    "wrong_result",
-    "out_of_bounds",
-    "out_of_memory",
-    "device_lost",
-    "cancelled",
-    "stale",
-]
 JOB_ID = "9f2c4e1ab7d84d6f8c0a3b5e7d9f1c2e"
 WORKLOAD_KEY = "1-6022f2dea13b9c45ab7b7218"
 TARGET = "llvm -mcpu=znver5 -mtriple=x86_64-unknown-linux-gnu -num-cores=2"

@@ -10,7 +10,7 @@ import threading
 import time
 from pathlib import Path
 
-from measure.cluster.dispatch import Limits
+from measure.cluster.flights import Limits
 from measure.cluster.pool import ClusterPool
 from measure.cluster.registry import State
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from measure.cluster.dispatch import Dispatcher, Limits
+from measure.cluster.dispatch import Dispatcher
+from measure.cluster.flights import Limits
 from measure.cluster.orders import Answer, Check, Command, Outcome, Send, Stop
 from measure.cluster.registry import Hello, Registry, Sighting
 from measure.devices import Device

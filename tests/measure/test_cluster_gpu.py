@@ -16,7 +16,7 @@ from autosched.errors import MeasureError
 from autosched.sketch.default import default_schedule
 from autosched.target import available_cores
 from measure.cluster import supervisor
-from measure.cluster.dispatch import Limits
+from measure.cluster.flights import Limits
 from measure.cluster.pool import ClusterPool
 from measure.cluster.slot_process import SlotOptions
 from measure.cluster.supervisor import Supervisor, slots_of_gpus

@@ -15,7 +15,7 @@ from autosched.codegen.build import toolchain
 from autosched.errors import MeasureError
 from autosched.schedule import Trace
 from measure.cluster import driver
-from measure.cluster.dispatch import Limits
+from measure.cluster.flights import Limits
 from measure.cluster.pool import ClusterPool
 from measure.cluster.registry import Hello, Sighting
 from measure.cluster.transport import Ended, Event, Listing, Message

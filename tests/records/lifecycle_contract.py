@@ -97,7 +97,7 @@ class LifecycleContract:
         queue.submit(submission(workload=replace(unnamed, name="evil", args=[1])))
         store.put_workload(replace(unnamed, name="evil", args=[2]))
         assert (store.workload("w7").name, store.workload("w7").args) == ("matmul", [4, 4, 4])
-        store._titles_end = 0.0  # the seconds for which titles are kept
+        store._titles._end = 0.0  # the seconds for which titles are kept
         assert store.titles(["w7"])["w7"].name == "matmul"
 
     # Phases, clocks and notices

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autosched.search.evaluate import Evaluator, evaluate_columns
-from autosched.search.tape import NotRecordable, record
+from autosched.search.recorder import NotRecordable
+from autosched.search.tape import record
 from autosched.sketch.generate import generate_space
 from autosched.target import Target
 from autosched.tir.affine import always, ceildiv, imax, imin, sometimes

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from autosched.errors import ScheduleError
 from autosched.tir.affine import always, ceildiv, imax, imin, same_int, sometimes
 from autosched.tir.expr import Expr
-from autosched.tir.size import Size, SizeVar, Undecided, below_zero, exact_quotient, size_of
+from autosched.tir.size import Size, below_zero, exact_quotient, size_of
+from autosched.tir.size_atoms import SizeVar, Undecided
 
 N, M = SizeVar("n"), SizeVar("m")
 n, m = Size.of(N), Size.of(M)

@@ -26,7 +26,7 @@ from autosched.ops import matmul, softmax
 from autosched.tir import verify_races
 from autosched.tir.nodes import PrimFunc
 from autosched.tir.plain import is_plain
-from autosched.tir.size import Undecided
+from autosched.tir.size_atoms import Undecided
 from autosched.tir.verify import OF_PLAIN, RULES
 
 GROUP = {rule.name: n for n, group in enumerate(RULES) for rule in group}

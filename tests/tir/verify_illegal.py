@@ -13,7 +13,8 @@ from autosched.tir import expr as ex
 from autosched.tir.affine import Affine
 from autosched.tir.expr import Call, Const, Expr, Slot, Var
 from autosched.tir.nodes import Access, Buffer, For, Iter, PrimFunc, Reducer
-from autosched.tir.size import Size, SizeVar
+from autosched.tir.size import Size
+from autosched.tir.size_atoms import SizeVar
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 from autosched.codegen.apart import apart
 from autosched.codegen.llvm.blocks.carry import Carry, carries
+from autosched.codegen.llvm.blocks.find_tile import Tile, find_tile
 from autosched.codegen.llvm.blocks.points import Points
 from autosched.codegen.llvm.blocks.tensor import TensorWriter, find_match
-from autosched.codegen.llvm.blocks.tile import Tile, TileWriter, find_tile
+from autosched.codegen.llvm.blocks.tile import TileWriter
 from autosched.codegen.llvm.blocks.transpose import TransposeWriter, find_transposition
 from autosched.codegen.llvm.builder import Builder
 from autosched.codegen.llvm.index import Indexer, Lanes, chunks, lanes_of

@@ -9,7 +9,7 @@ from typing import Any
 
 from autosched.codegen.artifact import KernelInfo, Param, SizeParam
 from autosched.codegen.formula import Extent
-from autosched.codegen.llvm.blocks.tile import Tile
+from autosched.codegen.llvm.blocks.find_tile import Tile
 from autosched.codegen.llvm.builder import Builder
 from autosched.codegen.llvm.function import FunctionWriter
 from autosched.codegen.llvm.index import Indexer

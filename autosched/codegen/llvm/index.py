@@ -9,7 +9,8 @@ from dataclasses import dataclass, field, replace
 from autosched.codegen.llvm.builder import Builder
 from autosched.tir.affine import Affine, Digit, Int
 from autosched.tir.expr import Var
-from autosched.tir.size import Quotient, Size, SizeVar
+from autosched.tir.size import Quotient, Size
+from autosched.tir.size_atoms import SizeVar
 
 
 @dataclass(frozen=True, slots=True)

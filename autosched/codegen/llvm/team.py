@@ -11,7 +11,8 @@ from autosched.codegen.llvm.phases import Waits, chain_of, has_parallel, units
 from autosched.tir import dtypes
 from autosched.tir.affine import Int
 from autosched.tir.nodes import Buffer, For, Node, allocated
-from autosched.tir.size import Size, Undecided
+from autosched.tir.size import Size
+from autosched.tir.size_atoms import Undecided
 
 
 def iterations(chain: Sequence[For]) -> Int:

@@ -9,7 +9,7 @@ from autosched.errors import ScheduleError
 from autosched.sketch.analysis import BlockInfo
 from autosched.sketch.rules.default import row_group, schedule_group
 from autosched.sketch.rules.inline import stays_small
-from autosched.sketch.rules.tiling import lanes_of
+from autosched.sketch.rules.tile_defaults import lanes_of
 from autosched.sketch.state import State, TiledNest, Verdict
 from autosched.target import Target
 from autosched.tir.affine import Affine, same_int

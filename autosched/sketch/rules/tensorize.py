@@ -17,7 +17,7 @@ from autosched.schedule import BlockRV, Decision, LoopRV, Schedule
 from autosched.sketch.analysis import BlockInfo, axis_dim, elementwise_consumer, used_axes
 from autosched.sketch.decisions import DecisionSpec, TileSpec
 from autosched.sketch.rules.default import axis_loops
-from autosched.sketch.rules.tiling import default_rows, enough_tasks, tiles_around
+from autosched.sketch.rules.tile_defaults import default_rows, enough_tasks, tiles_around
 from autosched.sketch.state import State, TiledNest, Verdict
 from autosched.target import Target
 from autosched.tir.intrin import TensorIntrin, operands

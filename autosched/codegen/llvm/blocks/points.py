@@ -15,7 +15,8 @@ from autosched.tir.affine import Affine, Int, always, is_zero, same_int
 from autosched.tir.expr import Call, Expr, Slot, Var, walk
 from autosched.tir.nodes import CONSTANT_AXES, Access, Block, Iter, Predicate, Reducer
 from autosched.tir.scatter import axes_of
-from autosched.tir.size import Size, SizeVar
+from autosched.tir.size import Size
+from autosched.tir.size_atoms import SizeVar
 
 if TYPE_CHECKING:
     from autosched.codegen.llvm.blocks.carry import Carry

@@ -9,13 +9,12 @@ and one remainder loop.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from itertools import product
 from typing import TYPE_CHECKING
 
-from autosched.codegen.apart import apart
 from autosched.codegen.llvm.blocks.copies import Copies
+from autosched.codegen.llvm.blocks.find_tile import Tile
 from autosched.codegen.llvm.blocks.padding import Edge, Gate, gates
 from autosched.codegen.llvm.blocks.tensor import TensorWriter
 from autosched.codegen.llvm.index import Lanes, chunks, lanes_of
@@ -24,86 +23,14 @@ from autosched.codegen.llvm.trips import first_iteration, trip_count
 from autosched.codegen.llvm.types import Value, type_of
 from autosched.tir.affine import sometimes
 from autosched.tir.expr import Var
-from autosched.tir.intrin import KEY, Match
-from autosched.tir.nodes import Block, For, Node, Predicate, Site
-from autosched.tir.scatter import moved_by
+from autosched.tir.nodes import For, Predicate
 from autosched.tir.size import Size
 
 if TYPE_CHECKING:
     from autosched.codegen.llvm.function import FunctionWriter
 
-MAX_ACCUMULATORS = 128
-"""More than this many vectors cannot be meant to be registers."""
 CHAINS = 8
 """Independent accumulators that keep the multiply-add units busy (latency 4, two a cycle)."""
-
-
-@dataclass(frozen=True)
-class Tile:
-    """The loops of a register tile, outermost first, and the block inside."""
-
-    loops: tuple[For, ...]
-    block: Block
-    reduce: frozenset[Var]
-    """Variables of the tile's loops that run over the reduction."""
-    tensor: Match | None = None
-    """The intrinsic that does a nest inside the loops; an accumulator is then its result."""
-
-
-def find_tile(node: Node, match: Callable[[For], Match], blocks: Mapping[int, Site]) -> Tile | None:
-    """The register tile that starts at `node`, if one does. `match` gives the intrinsic of a marked
-    nest; `blocks` are all of the program, by identity.
-
-    None where a reduction loop of it moves the element, or two of its places may be one element:
-    what waits in a register would then miss what another one holds.
-    """
-    loops: list[For] = []
-    while isinstance(node, For) and node.annotation(KEY) is None:
-        if (
-            len(node.body) != 1
-            or node.allocs
-            or node.kind not in ("serial", "unrolled", "vectorized")
-        ):
-            return None
-        loops.append(node)
-        node = node.body[0]
-    tensor = match(node) if isinstance(node, For) and loops else None
-    block = node if isinstance(node, Block) else tensor.block if tensor is not None else None
-    if block is None or block.reducer is None or not loops:
-        return None
-    spatial: set[Var] = set()
-    reduce: set[Var] = set()
-    for it, binding in zip(block.iters, block.bindings, strict=True):
-        if it.kind == "sequential":
-            if binding.uses([loop.var for loop in loops]):
-                return None
-            continue
-        (reduce if it.kind == "reduce" else spatial).update(binding.variables())
-    if reduce & spatial or not any(loop.var in reduce for loop in loops):
-        return None
-    if loops[0].var not in reduce and loops[0].kind != "vectorized":
-        return None
-    # Copies stand in any order, so a vectorised loop around some moves inside them.
-    loops.sort(key=lambda loop: loop.kind == "vectorized")
-    count = 1
-    for loop in loops:
-        if loop.var in spatial:
-            if loop.kind == "serial":
-                return None
-            if isinstance(loop.extent, Size):
-                return None
-            count *= int(loop.extent)
-        elif loop.var not in reduce:
-            return None
-    if any(loop.kind == "vectorized" for loop in loops[:-1]) or count > 16 * MAX_ACCUMULATORS:
-        return None
-    inner = [loop.var for loop in loops if loop.var in reduce]
-    site = blocks[id(block)]
-    if any(moved_by(block, access, inner, site.extents()) for access in block.writes):
-        return None
-    if not apart(site, [loop.var for loop in loops if loop.var in spatial]):
-        return None
-    return Tile(tuple(loops), block, frozenset(inner), tensor)
 
 
 class TileWriter:

@@ -29,7 +29,7 @@ from trials_contract import TrialsContract
 
 from records import JobQueue, Lease, LeaseLost, Store, StoreUnavailable, Workload, new_job_id
 from records.logs.importing import import_entries
-from records.queue.leases import check_lease
+from records.queue.lease import check_lease
 from records.queue.submissions import Bounds, Entrance, Submission
 from records.sql import database, frontier, jobs, lookup
 from records.sql.insertion import put

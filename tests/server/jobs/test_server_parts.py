@@ -17,9 +17,9 @@ from measure.devices import Device, this_device
 from records import Job, JobQueue, Lease, Store, StoreUnavailable
 from records.queue.submissions import Submission
 from server import subprocesses
+from server.jobs.assignment import Assignment
 from server.jobs.heartbeat import Heartbeat
 from server.jobs.lease_writer import LeaseWriter
-from server.jobs.runner import Assignment
 from server.jobs.shutdown import UNAVAILABLE, Exit, Why
 from server.jobs.supervisor import Running, Supervisor
 from server.pools.workers import Workers

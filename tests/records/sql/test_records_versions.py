@@ -26,7 +26,7 @@ from records.sql import filesystem, versions
 from records.sql.database import Database, address
 from records.sql.schema import REVISION, Base
 
-SCHEMAS = Path(__file__).parent / "schemas"
+SCHEMAS = Path(__file__).parents[1] / "schemas"
 MIGRATIONS = Path(versions.__file__).parent / "migrations"
 
 

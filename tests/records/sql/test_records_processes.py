@@ -14,7 +14,7 @@ from records_factory import JOB, KEY, WORKLOAD, slots, trial, with_job
 
 from records import JsonlWriter, RecordReader, Store, open_records
 
-CHILD = Path(__file__).with_name("records_child.py")
+CHILD = Path(__file__).parents[1] / "records_child.py"
 FORMS = [("store", "shared.db"), ("log", "shared.jsonl")]
 
 

@@ -13,7 +13,7 @@ from serving import serving
 
 from server.settings import Settings
 
-RECORDS = Path(__file__).parents[1] / "tuning" / "golden_records.jsonl"
+RECORDS = Path(__file__).parents[2] / "tuning" / "golden_records.jsonl"
 CHANGING = {"x-request-id", "date", "age"}
 
 

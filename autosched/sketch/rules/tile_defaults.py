@@ -1,0 +1,187 @@
+"""What decides how a tile is shaped by default: who shares operands, rows, copies, tasks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import prod
+
+from autosched.sketch.analysis import BlockInfo, used_axes
+from autosched.sketch.decisions import DecisionSpec, TileSpec
+from autosched.sketch.rules.default import is_contiguous
+from autosched.target import Target
+from autosched.tir import dtypes
+from autosched.tir.affine import Affine, always, ceildiv, is_zero, same_int
+from autosched.tir.nodes import Access, Iter
+
+DEFAULT_COPIES = 9
+"""Copies of the reduction in the default schedule."""
+
+
+SHARED_COST = 2
+"""Rows of a register tile that cost as much as the loads of the vectors which its rows share."""
+
+
+FEW = 8
+"""Results an element up to which an operand is read as if for one."""
+
+
+def is_streamed(info: BlockInfo, target: Target) -> bool:
+    """Whether what is read along the vectors comes from beyond the second cache for few results an
+    element: a vector or a few times a matrix. Then whole rows are read one after the other, as they
+    lie in memory, and results stay in the cache rather than in registers."""
+    vector = info.vector_axis
+    assert vector is not None  # the condition asks for one
+    if not info.reduce:
+        return False
+    for access in info.block.reads:
+        used = used_axes(access)
+        dense = is_contiguous(access, vector) and id(info.reduce[-1].var) in used
+        results = prod(extent_of(a) for a in info.spatial if id(a.var) not in used)
+        size = prod(int(n) for n in access.buffer.shape) * dtypes.itemsize(access.buffer.dtype)
+        if dense and results <= FEW and size > target.l2_bytes and not _slides(access, info):
+            return True
+    return False
+
+
+def lanes_of(info: BlockInfo, target: Target) -> int:
+    """Results in one vector."""
+    return max(target.vector_bytes // dtypes.itemsize(info.block.writes[0].buffer.dtype), 1)
+
+
+def shared_groups(info: BlockInfo, target: Target) -> Iter | None:
+    """The axis of the groups, where one group has too few results for a vector, and two vectors
+    hold what the groups in one read: a convolution of few channels a group.
+
+    The vectors then run over both axes, and lanes of a group take the element that is theirs.
+    """
+    short = info.vector_axis
+    assert short is not None  # the condition asks for one
+    last = info.block.writes[0].indices[-1]
+    assert isinstance(last, Affine)  # or it would have no vector axis
+    size, lanes = extent_of(short), lanes_of(info, target)
+    found = (a for a in info.spatial if same_int(last.coefficient(a.var), size))
+    groups = next(found, None) if 1 < size < lanes else None
+    if groups is None or not all(_neighbours(a, groups, short, lanes) for a in info.block.reads):
+        return None
+    # A consumer writes whole vectors: those of the last groups of a tile must not hang over it.
+    return groups if whole(extent_of(groups), size, lanes) else None
+
+
+def whole(groups: int, size: int, lanes: int) -> list[int]:
+    """The numbers of groups of one to four vectors of which all the groups are a multiple."""
+    return [n for n in range(1, 4 * lanes // size + 1) if groups % n == 0 and n * size >= lanes]
+
+
+def _neighbours(access: Access, groups: Iter, short: Iter, lanes: int) -> bool:
+    """Whether a read by all lanes of a vector is of elements that two vectors hold."""
+    both = (groups.var, short.var)
+    last = access.indices[-1]
+    if not isinstance(last, Affine):
+        return False
+    if any(not isinstance(i, Affine) or i.uses(both) for i in access.indices[:-1]):
+        return False
+    group, one = last.coefficient(groups.var), last.coefficient(short.var)
+    size = extent_of(short)
+    if same_int(one, 1):
+        return same_int(group, size) or is_zero(group)
+    reach = 1 + ceildiv(lanes - 1, size) * group  # from the first lane's element to the last one's
+    return is_zero(one) and always(reach <= 2 * lanes)
+
+
+def _slides(access: Access, info: BlockInfo) -> bool:
+    """Whether windows are read, which overlap: an element is for as many results as it has taps."""
+    reduce = [a.var for a in info.reduce if extent_of(a) != 1]
+    spatial = [a.var for a in info.spatial if extent_of(a) != 1]
+    affine = [i for i in access.indices if isinstance(i, Affine)]
+    return any(i.uses(reduce) and i.uses(spatial) for i in affine)
+
+
+def enough_tasks(specs: list[TileSpec], wanted: int) -> tuple[DecisionSpec, ...]:
+    """The specs with smaller default cache tiles, until the parallel level has `wanted`
+    iterations."""
+    specs = list(specs)
+    while True:
+        spatial = [n for n, s in enumerate(specs) if s.role != "reduce"]
+        tasks = prod(-(-specs[n].extent // prod(specs[n].default)) for n in spatial)
+        largest = max(spatial, key=lambda n: specs[n].default[1])
+        outer, middle, *inner = specs[largest].default
+        if tasks >= wanted or middle == 1:
+            return tuple(specs)
+        around = tiles_around(specs[largest].extent, prod(inner), middle // 2)
+        specs[largest] = replace(specs[largest], default=(outer, around[1], *inner))
+
+
+def extent_of(axis: Iter) -> int:
+    return int(axis.extent)
+
+
+def tiles_around(extent: int, inner: int, tiles: int) -> tuple[int, int, int]:
+    """Default factors: half of `tiles` to `tiles` register tiles in one cache tile, of these the
+    number with the least overhang."""
+    count = -(-extent // inner)
+    most = min(tiles, count)
+    return 1, min(range(most, most // 2, -1), key=lambda n: -count % n), inner
+
+
+def shares_dimension(info: BlockInfo, vector: Iter) -> bool:
+    """Whether another axis numbers results in the dimension of the vector axis, as the groups of a
+    convolution do: what hangs over the end of one group lies in the next."""
+    last = info.block.writes[0].indices[-1]
+    assert isinstance(last, Affine)  # or it would have no vector axis
+    return any(a is not vector and extent_of(a) > 1 and last.uses((a.var,)) for a in info.spatial)
+
+
+def without_tail(extent: int, lanes: int) -> tuple[int, int, int]:
+    """Default factors whose cache tiles end where the axis does: register tiles of up to four
+    vectors with the fewest lanes left empty, near two vectors."""
+    inner = min(
+        (n for n in range(1, extent + 1) if extent % n == 0 and (n <= 4 * lanes or n == extent)),
+        key=lambda n: (-(-n // lanes) / n, abs(n - 2 * lanes)),
+    )
+    return 1, dividing(extent // inner), inner
+
+
+def dividing(count: int) -> int:
+    """Register tiles of a cache tile, so that no cache tile hangs over the end."""
+    return next(n for n in (4, 3, 2, 1) if count % n == 0)
+
+
+def is_reused(info: BlockInfo, axis: Iter) -> bool:
+    """Whether something is read that is the same for all of an axis."""
+    return not all(id(axis.var) in used_axes(a) for a in info.block.reads)
+
+
+def default_rows(info: BlockInfo, target: Target, lanes: int) -> dict[int, int]:
+    """Rows of the default register tile: half of the registers, innermost axis first, but before
+    all others the axes of rows that share their vectors (the filters of a convolution whose pixels
+    are neighbours): those that no read along the vectors uses."""
+    vector = info.vector_axis
+    assert vector is not None  # the condition asks for one
+    along = [u for u in map(used_axes, info.block.reads) if id(vector.var) in u]
+    left = target.vector_registers // 4
+    rows: dict[int, int] = {}
+    shared = [a for a in info.spatial if all(id(a.var) not in u for u in along)]
+    others = [a for a in info.spatial if a not in shared and is_reused(info, a)]
+    for axis in (*reversed(shared), *reversed(others)):
+        if axis is vector or left <= 1:
+            continue
+        extent = extent_of(axis)
+        # A tile costs its rows, overhanging ones too, and what they share: the loads of vectors.
+        best = min(
+            range(1, min(left, extent) + 1), key=lambda f: (-(-extent // f) * (f + SHARED_COST), -f)
+        )
+        rows[id(axis.var)] = best
+        left //= best
+    return rows
+
+
+def default_copies(info: BlockInfo) -> dict[int, int]:
+    """Copies of short reductions, such as a 3 x 3 window, innermost axis first."""
+    left = DEFAULT_COPIES
+    copies: dict[int, int] = {}
+    for axis in reversed(info.reduce):
+        extent = extent_of(axis)
+        if 1 < extent <= min(left, 5):
+            copies[id(axis.var)] = extent
+            left //= extent
+    return copies
