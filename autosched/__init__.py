@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from autosched import ops as ops
     from autosched import passes as passes
     from autosched import te as te
-    from autosched.driver import build as build
-    from autosched.driver import lower as lower
+    from autosched.building.build import build as build
+    from autosched.building.build import lower as lower
     from autosched.errors import AutoschedError as AutoschedError
-    from autosched.hardware import HardwareParams as HardwareParams
-    from autosched.layout_rewrite import LayoutRewriteOption as LayoutRewriteOption
+    from autosched.lowering.layout_rewrite import LayoutRewriteOption as LayoutRewriteOption
     from autosched.schedule import Schedule as Schedule
     from autosched.target import Target as Target
+    from autosched.target.hardware import HardwareParams as HardwareParams
     from autosched.tir.intrin import TensorIntrin as TensorIntrin
     from autosched.tir.module import IRModule as IRModule
     from autosched.tuning import RecordReader as RecordReader
@@ -52,9 +52,9 @@ _HOME = {
     "ApplyHistoryBest": "autosched.tuning.history_best",
     "AutoschedError": "autosched.errors",
     "ClusterPool": "measure.cluster.pool",
-    "HardwareParams": "autosched.hardware",
+    "HardwareParams": "autosched.target.hardware",
     "IRModule": "autosched.tir.module",
-    "LayoutRewriteOption": "autosched.layout_rewrite",
+    "LayoutRewriteOption": "autosched.lowering.layout_rewrite",
     "LocalBuilder": "measure.local.build",
     "LocalPool": "measure.local.pool",
     "LocalRunner": "measure.local.slot",
@@ -72,9 +72,9 @@ _HOME = {
     "TensorIntrin": "autosched.tir.intrin",
     "TuningOptions": "autosched.tuning",
     "XGBModel": "autosched.tuning.models",
-    "build": "autosched.driver",
+    "build": "autosched.building.build",
     "load_best_record": "autosched.tuning",
-    "lower": "autosched.driver",
+    "lower": "autosched.building.build",
     "register_workload": "autosched.workloads",
 }
 """Public name -> the module that defines it."""

@@ -18,11 +18,11 @@ import peer_client
 
 import autosched as at
 from autosched import ops, te
-from autosched.driver import BuiltFunction
-from autosched.machine import FmaPeak
+from autosched.building.build import BuiltFunction
 from autosched.runtime.arrays import empty
 from autosched.schedule import LoopRV
 from autosched.target import Target
+from autosched.target.machine import FmaPeak
 
 PEAK_BAR = 0.92
 

@@ -16,8 +16,8 @@ from typing import Any
 
 from peer_client import OtherLoad, Peer
 
-from autosched.machine import FmaPeak
 from autosched.runtime.function import Function
+from autosched.target.machine import FmaPeak
 
 MATMUL_ENGINES = ("numpy-skx", "torch", "ort", "openvino")
 CONV_ENGINES = ("torch", "torch-cl", "ort", "openvino", "openvino-nhwc")

@@ -31,7 +31,7 @@ from fastapi import FastAPI
 from records import Record, Store, Workload
 from server.app import create_app
 from server.settings import Settings
-from server.web.glance import Glances
+from server.web.summaries import Summaries
 
 TRIALS, FEW = 100_000, 64
 PAGE_S, DRAWN_S = 0.3, 1.5
@@ -89,7 +89,7 @@ def from_server(app: FastAPI, client: httpx.Client, path: str) -> tuple[float, i
     """Seconds, in the median, of a path of which nothing is remembered, and bytes on the wire."""
     times = []
     for _ in range(TURNS):
-        app.state.glances = Glances()
+        app.state.summaries = Summaries()
         began = time.perf_counter()
         answer = client.get(path).raise_for_status()
         times.append(time.perf_counter() - began)
@@ -110,7 +110,7 @@ def in_browser(app: FastAPI, address: str, jobs: list[str]) -> list[dict[str, fl
             text, plot = [], []
             for turn in range(TURNS + 1):
                 page.goto(f"{address}/")
-                app.state.glances = Glances()
+                app.state.summaries = Summaries()
                 began = time.perf_counter()
                 page.goto(f"{address}/jobs/{job}", wait_until="commit")
                 page.wait_for_selector("#figures")

@@ -18,7 +18,7 @@ import common
 import numpy as np
 
 from autosched import ops, te
-from autosched.lowering import lower
+from autosched.lowering.lower import lower
 from autosched.script import parse_func
 from autosched.sketch.generate import generate_space
 from autosched.target import Target

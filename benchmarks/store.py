@@ -27,7 +27,7 @@ import common
 from sqlalchemy import Connection, text
 
 from records import Record, Store, Workload, export_jsonl, import_jsonl
-from records.schema import RecordRow
+from records.sql.schema import RecordRow
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "tests" / "records"))
 import postgres

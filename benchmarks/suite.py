@@ -25,10 +25,10 @@ import numpy as np
 import peer_client
 
 import autosched as at
-from autosched.driver import BuiltFunction
-from autosched.machine import FmaPeak
+from autosched.building.build import BuiltFunction
 from autosched.runtime.arrays import empty
 from autosched.target import Target
+from autosched.target.machine import FmaPeak
 from autosched.tir.nodes import outputs_of
 
 LEAST = 0.8

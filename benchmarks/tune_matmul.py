@@ -24,10 +24,10 @@ import peer_client
 from codegen import MatmulTiles, matmul_schedule
 
 import autosched as at
-from autosched.driver import BuiltFunction
-from autosched.machine import FmaPeak
+from autosched.building.build import BuiltFunction
 from autosched.runtime.arrays import empty
 from autosched.target import Target
+from autosched.target.machine import FmaPeak
 from autosched.tuning.callbacks import MeasureCallback
 from records import BASELINE, TRIAL, Record
 

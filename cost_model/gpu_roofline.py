@@ -14,10 +14,10 @@ from __future__ import annotations
 import numpy as np
 
 from autosched.codegen.gpu.lookback import WINDOW
-from autosched.gpu_target import Device
 from autosched.search.analysis import Analysis
 from autosched.search.footprint import LINE, Floats, floats
 from autosched.search.gpu import SECTOR, KernelStats
+from autosched.target.gpu import Device
 
 OVERLAP = 0.25
 """Part of the shorter bounds that is added to the longest."""

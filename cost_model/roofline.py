@@ -12,11 +12,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autosched.gpu_target import device_of
 from autosched.search.analysis import Analysis, BlockFacts, BlockStats
 from autosched.search.footprint import LINE, Floats, floats
 from autosched.sketch.analysis import cost
 from autosched.target import Target
+from autosched.target.gpu import device_of
 from autosched.tir import dtypes
 from autosched.tir.nodes import PrimFunc, sites
 from cost_model.gpu_roofline import gpu_roofline

@@ -9,7 +9,6 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from records.distilling import distill
 from records.errors import (
     KeyReused,
     LeaseLost,
@@ -21,11 +20,12 @@ from records.errors import (
     StoreDamaged,
     StoreUnavailable,
 )
-from records.exchange import export_jsonl, export_lines, import_into, import_jsonl, merge
-from records.import_report import ImportReport
-from records.jsonl import JsonlReport, JsonlWriter, read_jsonl
+from records.logs.distilling import distill
+from records.logs.exchange import export_jsonl, export_lines, import_into, import_jsonl, merge
+from records.logs.import_report import ImportReport
+from records.logs.jsonl import JsonlReport, JsonlWriter, read_jsonl
+from records.logs.reader import RecordReader
 from records.opening import open_records, refuse_without_sql
-from records.reader import RecordReader
 from records.source import RecordSource
 from records.types import (
     BASELINE,
@@ -51,8 +51,8 @@ from records.types import (
 )
 
 if TYPE_CHECKING:
-    from records.leases import JobQueue
-    from records.mending import RepairReport, repair
+    from records.operations.repair import RepairReport, repair
+    from records.queue.leases import JobQueue
     from records.store import Store
 
 __all__ = [
@@ -106,10 +106,10 @@ __all__ = [
 
 
 _LAZY = {
-    "JobQueue": "records.leases",
-    "RepairReport": "records.mending",
+    "JobQueue": "records.queue.leases",
+    "RepairReport": "records.operations.repair",
     "Store": "records.store",
-    "repair": "records.mending",
+    "repair": "records.operations.repair",
 }
 
 

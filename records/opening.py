@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, NoReturn
 
 from records.arguments import path_of
 from records.errors import NoRecord, RecordError
-from records.jsonl import other_form
-from records.reader import RecordReader
+from records.logs.jsonl import other_form
+from records.logs.reader import RecordReader
 
 if TYPE_CHECKING:
     from records.source import RecordSource

@@ -12,17 +12,18 @@ from typing import Any, Self, TypeVar, Unpack
 
 from sqlalchemy import Connection, delete, insert, select
 
-from records import events, jobs, lookup, measurements, trials, workloads
 from records.arguments import filters_of, number_of, numbers_of, scope_of, text_of
-from records.database import BUSY_SECONDS, Database, address
 from records.errors import NoRecord
-from records.frontier import Frontier
-from records.insertion import Inserter
-from records.leases import check_lease
+from records.queue.leases import check_lease
 from records.ranking import Scope
-from records.schema import TraceRow, database_time
-from records.traces import Traces
-from records.trials import Tallied, TrialPoint
+from records.sql import events, jobs, lookup, measurements, trials, workloads
+from records.sql.database import BUSY_SECONDS, Database, address
+from records.sql.frontier import Frontier
+from records.sql.insertion import Inserter
+from records.sql.schema import TraceRow, database_time
+from records.sql.traces import Traces
+from records.sql.trials import Tallied, TrialPoint
+from records.sql.workloads import Title
 from records.types import (
     LOCAL,
     CurvePoint,
@@ -39,7 +40,6 @@ from records.types import (
     Workload,
     new_job_id,
 )
-from records.workloads import Title
 
 PAGE = 500
 """Rows that one read transaction fetches, so that a long listing holds up nobody."""

@@ -12,13 +12,13 @@ from contextlib import asynccontextmanager
 from fastapi import FastAPI
 
 from autosched.version import __version__
-from records.tokens import Tokens
-from server import openapi, problems
-from server.auth import Authenticator
-from server.compression import Compression
-from server.gate import Gate
-from server.heads import Heads
-from server.metrics import Metrics
+from records.operations.tokens import Tokens
+from server.http import openapi, problems
+from server.http.auth import Authenticator
+from server.http.compression import Compression
+from server.http.gate import Gate
+from server.http.head_requests import HeadRequests
+from server.http.metrics import Metrics
 from server.routes import (
     batches,
     events,
@@ -71,7 +71,7 @@ def create_app(settings: Settings) -> FastAPI:
     # Others wait while a long answer is compressed: the highest level takes several times as long
     # for a few percent.
     app.add_middleware(Compression, minimum_size=1000, compresslevel=4)
-    app.add_middleware(Heads)
+    app.add_middleware(HeadRequests)
     for module in ROUTES:
         app.include_router(module.router)
     add_pages(app)

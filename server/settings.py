@@ -17,9 +17,9 @@ from typing import Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from autosched.errors import AutoschedError
-from server.origins import origin_of
-from server.pools import DEFAULT, PoolPlan, PoolSettings, check_name, slots_of
-from server.security import LOOPBACK_HOSTS, Proxies, is_loopback
+from server.http.origins import origin_of
+from server.http.security import LOOPBACK_HOSTS, Proxies, is_loopback
+from server.pools.plan import DEFAULT, PoolPlan, PoolSettings, check_name, slots_of
 
 PREFIX = "AUTOSCHED_"
 FILE_VARIABLE = "AUTOSCHED_SETTINGS"

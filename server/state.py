@@ -10,21 +10,21 @@ from typing import Annotated
 import anyio.to_thread
 from fastapi import Depends, Request
 
-from records.leases import JobQueue
+from records.operations.workers import WorkerLog
+from records.queue.leases import JobQueue
+from records.queue.submissions import Bounds
 from records.store import Store
-from records.submissions import Bounds
-from records.workers import WorkerLog
-from server.events import EventHub
-from server.examine import WorkloadLimits
-from server.examiner import Examiner
-from server.readiness import Readiness
-from server.reading import Reading
+from server.http.event_streams import EventHub
+from server.jobs.supervisor import Supervisor
+from server.jobs.webhooks import Sender
+from server.pools.workers import Workers
+from server.programs.cache import Texts
+from server.programs.pool import Examiner
+from server.programs.worker import WorkloadLimits
 from server.settings import Settings
-from server.supervisor import Supervisor
-from server.texts import Texts
-from server.webhooks import Sender
-from server.workers import Workers
-from server.writing import Writing
+from server.storage.readiness import Readiness
+from server.storage.reading import Reading
+from server.storage.writing import Writing
 
 BUSY_SECONDS = 5.0
 """How long a request waits for other writers before it is answered with 503."""

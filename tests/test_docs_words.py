@@ -72,31 +72,11 @@ RETIRED_MODULES = {
 ALLOWED: dict[tuple[str, str], str] = {
     ("autosched/tuning", "patience"): "the term of early stopping",
     ("cost_model/xgb.py", "patience"): "the term of early stopping",
-    ("server/client.py", "patience"): "an argument of the public client",
+    ("server/client", "patience"): "an argument of the public client",
     ("docs/service.md", "patience"): "an argument of the public client",
-    ("autosched/tuning/callbacks.py", "keeper"): "to be renamed with server/keeper.py",
-    ("autosched/tuning/model_tuning.py", "keeper"): "to be renamed with server/keeper.py",
-    ("autosched/tuning/session.py", "finale"): "a module, see MODULES_LEFT",
-    ("records", "mending"): "a module, see MODULES_LEFT",
-    ("records/intake.py", "_Intake"): "to be renamed with its module",
-    ("server", "keeper"): "a module and its class, see MODULES_LEFT",
-    ("server", "Keeper"): "a module and its class, see MODULES_LEFT",
-    ("server/web", "glance"): "a module, see MODULES_LEFT",
     ("measure/local/lock.py", "turn"): "part of a lock file's name, which older versions look for",
 }
 """(file or folder, word) -> why it may stay. A line that matches nothing has to go."""
-MODULES_LEFT = {
-    "autosched/tuning/finale.py",
-    "records/intake.py",
-    "records/mending.py",
-    "records/taking.py",
-    "server/children.py",
-    "server/heads.py",
-    "server/keeper.py",
-    "server/leaving.py",
-    "server/web/glance.py",
-}
-"""Modules whose names are still to change. This set only shrinks."""
 
 
 def sources(*folders: str) -> Iterator[Path]:
@@ -145,10 +125,9 @@ def test_retired_words_are_gone() -> None:
 
 
 def test_modules_have_no_retired_names() -> None:
-    found = {str(f.relative_to(ROOT)) for f in sources(*PACKAGES) if f.stem in RETIRED_MODULES}
-    wrong = [f"{p} (say: {RETIRED_MODULES[Path(p).stem]})" for p in found - MODULES_LEFT]
+    found = sorted({f for f in sources(*PACKAGES) if f.stem in RETIRED_MODULES})
+    wrong = [f"{f.relative_to(ROOT)} (say: {RETIRED_MODULES[f.stem]})" for f in found]
     assert not wrong, wrong
-    assert found >= MODULES_LEFT, f"remove from MODULES_LEFT: {sorted(MODULES_LEFT - found)}"
 
 
 def test_matching_is_by_whole_words_and_case() -> None:

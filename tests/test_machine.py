@@ -9,12 +9,11 @@ import re
 import numpy as np
 import pytest
 
-from autosched import machine
 from autosched.cli import doctor
 from autosched.codegen.llvm.assemble import assembly
 from autosched.errors import ArgumentError, TargetError
 from autosched.runtime.arrays import empty
-from autosched.target import Target
+from autosched.target import Target, machine
 
 
 @pytest.fixture(autouse=True)

@@ -11,7 +11,7 @@ from autosched.cli.common import add_db, add_workload, at_least, make_task
 from autosched.cli.model import add_denormals, add_precision, is_model, shape_argument
 from autosched.errors import AutoschedError
 from autosched.tuning.best import best_schedule
-from autosched.tuning.progress import format_seconds
+from autosched.tuning.report.progress import format_seconds
 from records import NoRecord
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ import numpy as np
 
 from autosched.cli.model import build_model
 from autosched.graph.drawing import draw
-from autosched.machine import fma_peak
-from autosched.tuning.progress import format_seconds
+from autosched.target.machine import fma_peak
+from autosched.tuning.report.progress import format_seconds
 from measure.local.lock import SlotLock
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from autosched.cli.common import FORMS, add_workload, make_task
 from autosched.cli.service import add_source, open_source
 from autosched.cli.show import describe, record_json
 from autosched.tuning.best import best_compatible, best_schedule
-from autosched.tuning.text import program_text
+from autosched.tuning.report.text import program_text
 from records import NoRecord
 
 if TYPE_CHECKING:

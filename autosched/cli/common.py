@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from autosched.errors import AutoschedError, WorkloadError
-from autosched.layout_rewrite import LayoutRewriteOption
+from autosched.lowering.layout_rewrite import LayoutRewriteOption
 
 if TYPE_CHECKING:
     from autosched.tuning import SearchTask

@@ -34,9 +34,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Do it and say what was found."""
-    from records.database import Database, address
     from records.opening import file_of
-    from records.schema import REVISION
+    from records.sql.database import Database, address
+    from records.sql.schema import REVISION
 
     url = address(options.db)
     file = file_of(options.db)

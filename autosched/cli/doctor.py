@@ -16,10 +16,10 @@ from typing import Any, TypeVar
 
 from autosched.codegen.gpu.kernel import Limits as GPULimits
 from autosched.errors import MeasureError
-from autosched.gpu_target import limits_of
-from autosched.machine import Limits, measure_limits
 from autosched.runtime.queue import QueueInfo
 from autosched.target import Target
+from autosched.target.gpu import limits_of
+from autosched.target.machine import Limits, measure_limits
 from measure.devices import this_device
 from measure.local.lock import SlotLock
 from measure.machine.gpu import ListGPUs

@@ -14,7 +14,7 @@ from autosched.cli.model import add_shape
 from autosched.cli.service import DEFAULT_SERVER, SERVER, TOKEN, add_server, client_of
 from autosched.cli.status import FAILED, INTERRUPTED
 from autosched.errors import AutoschedError
-from autosched.tuning.progress import format_seconds
+from autosched.tuning.report.progress import format_seconds
 
 if TYPE_CHECKING:
     from server.client import Client

@@ -12,7 +12,7 @@ from autosched.cli.common import add_db, at_least
 from autosched.cli.service import add_source, client_of
 from autosched.cli.status import FAILED
 from records import STATUSES, ImportReport, distill, export_jsonl, import_into, merge, open_records
-from records.exchange import write_entries
+from records.logs.exchange import write_entries
 
 _EPILOG = """\
 examples:
@@ -121,7 +121,7 @@ def _export(options: argparse.Namespace, filters: dict[str, str | None]) -> None
         with open_records(options.db) as source:
             count = export_jsonl(source, out, **filters)  # type: ignore[arg-type]
     else:
-        from server.remote_records import exported
+        from server.client.remote_records import exported
 
         with client_of(options) as client:
             client.probe()
@@ -131,7 +131,7 @@ def _export(options: argparse.Namespace, filters: dict[str, str | None]) -> None
 
 def _send(options: argparse.Namespace) -> ImportReport:
     """What the service made of the log. Raises what the client does, OSError for a file."""
-    from server.remote_records import imported
+    from server.client.remote_records import imported
 
     with ExitStack() as stack:
         log: IO[bytes]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from autosched.tuning.best import schedule_of
-from autosched.tuning.progress import format_seconds
-from autosched.tuning.text import program_text
+from autosched.tuning.report.progress import format_seconds
+from autosched.tuning.report.text import program_text
 from measure.phases import OTHER
 from records import BASELINE, Record, open_records
 

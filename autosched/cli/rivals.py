@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from autosched.driver import build
-from autosched.machine import fma_peak
+from autosched.building.build import build
 from autosched.ops import OPERATORS
 from autosched.runtime.arrays import empty
+from autosched.target.machine import fma_peak
 from measure.local.lock import SlotLock
 
 if TYPE_CHECKING:

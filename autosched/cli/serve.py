@@ -65,7 +65,8 @@ def _default(value: Any) -> str:
 
 def run(options: argparse.Namespace) -> int:
     """Serve until SIGTERM or Ctrl-C, which are the same: an end in order, and status 0."""
-    from server import logs, settings
+    from server import settings
+    from server.http import logs
 
     flags = {name: getattr(options, name) for name in _FLAGS}
     found = settings.load(flags, os.environ, options.settings)
@@ -80,8 +81,8 @@ def _check_database(settings: Settings, *, make: bool) -> None:
     """Raises SchemaVersionError, RecordError, or SettingsError where tokens are needed and there
     is none. Without `make` a file that is not there is left so."""
     from records.opening import file_of
+    from records.operations.tokens import Tokens
     from records.store import Store
-    from records.tokens import Tokens
 
     file = file_of(settings.db)
     if not make and file is not None and not file.exists():
@@ -114,8 +115,8 @@ def _listen(settings: Settings) -> socket.socket:
 
 def _serve(settings: Settings, listening: socket.socket) -> int:
     from server.app import create_app
-    from server.connections import config
-    from server.serving import Server
+    from server.http.connections import config
+    from server.http.serving import Server
 
     scheme = "https" if settings.tls_certificate else "http"
     host, port = listening.getsockname()[:2]

@@ -14,7 +14,7 @@ from records import RecordSource, open_records
 
 if TYPE_CHECKING:
     from server.client import Client
-    from server.remote_records import RemoteRecords
+    from server.client.remote_records import RemoteRecords
 
 SERVER, TOKEN = "AUTOSCHED_SERVER", "AUTOSCHED_TOKEN"
 DEFAULT_SERVER = "http://127.0.0.1:8000"
@@ -70,7 +70,7 @@ def open_source(options: argparse.Namespace) -> RecordSource:
     service that does not answer."""
     if options.server is None:
         return open_records(options.db)
-    from server.remote_records import RemoteRecords
+    from server.client.remote_records import RemoteRecords
 
     client = client_of(options)
     client.probe()
@@ -81,7 +81,7 @@ def open_service(url: str) -> RemoteRecords:
     """The records of the service at `url`, with the token of the environment. Raises
     ServiceUnreachable at once for one that does not answer."""
     from server.client import Client
-    from server.remote_records import RemoteRecords
+    from server.client.remote_records import RemoteRecords
 
     client = Client(url, os.environ.get(TOKEN) or None)
     client.probe()

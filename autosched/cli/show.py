@@ -13,9 +13,9 @@ from autosched.cli.service import add_source, open_source
 from autosched.cli.show_model import MODEL_FORMS, show_model
 from autosched.errors import AutoschedError, WorkloadError
 from autosched.tuning.best import schedule_of
-from autosched.tuning.progress import format_seconds
+from autosched.tuning.report.progress import format_seconds
+from autosched.tuning.report.text import program_text
 from autosched.tuning.stored import stored_task, title_of
-from autosched.tuning.text import program_text
 from records import Record, Workload
 
 if TYPE_CHECKING:

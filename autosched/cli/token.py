@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from autosched.cli.common import DEFAULT_DB, at_least, positive_seconds
 
 if TYPE_CHECKING:
-    from records.submissions import Quota
-    from records.tokens import Token, Tokens
+    from records.operations.tokens import Token, Tokens
+    from records.queue.submissions import Quota
 
 _EPILOG = """\
 scopes, each of which contains those before it:
@@ -108,7 +108,7 @@ def _grace(text: str) -> float:
 def run(options: argparse.Namespace) -> int:
     """Do it and say what was done."""
     from records.opening import open_store
-    from records.tokens import Tokens
+    from records.operations.tokens import Tokens
 
     with open_store(options.db, make=options.action == "create") as store:
         tokens = Tokens(store)
@@ -134,7 +134,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _quota(options: argparse.Namespace) -> Quota:
-    from records.submissions import Quota
+    from records.queue.submissions import Quota
 
     return Quota(options.max_jobs, options.max_trials, options.max_device_seconds)
 

@@ -16,9 +16,9 @@ from autosched.cli.report import Report
 from autosched.cli.status import INTERRUPTED
 from autosched.errors import TuningError
 from autosched.tuning import TuningOptions
-from autosched.tuning.callbacks import JobInfo, MeasureCallback, keeper_of
+from autosched.tuning.callbacks import JobInfo, MeasureCallback, recorder_of
 from autosched.tuning.pools import LOCAL, PoolAddress, cluster_pool
-from autosched.tuning.text import check_mode_of
+from autosched.tuning.report.text import check_mode_of
 from measure.pool import Pool
 from records import Record, Workload
 from records.opening import is_store
@@ -142,7 +142,7 @@ def _tune(options: argparse.Namespace, address: PoolAddress, pool: Pool | str) -
         if options.json:
             raise TuningError("--json prints no program: leave out --as, or use autosched best")
         check_mode_of(task, options.form)  # before the run, not at its end
-    callbacks: list[MeasureCallback] = [keeper_of(options.db, options.resume)]
+    callbacks: list[MeasureCallback] = [recorder_of(options.db, options.resume)]
     if options.json:
         callbacks.append(JsonProgress())
     tuning = tuning_options(options, options.trials or 64, pool, callbacks)

@@ -8,9 +8,9 @@ import json
 from autosched.cli.model import read_model, show_progress
 from autosched.cli.tune import ends_in_order, interrupted, tuning_options
 from autosched.errors import TuningError, WorkloadError
-from autosched.tuning.model_tasks import extract_tasks
-from autosched.tuning.model_tuning import tune
 from autosched.tuning.pools import PoolAddress
+from autosched.tuning.run.model_tasks import extract_tasks
+from autosched.tuning.run.model_tuning import tune
 
 TRIALS = 64
 """For each kernel, where no number is given."""

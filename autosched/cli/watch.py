@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from autosched.cli.common import plain
 from autosched.cli.status import FAILED
-from autosched.tuning.progress import format_seconds
-from autosched.tuning.rounds_table import RoundsTable
+from autosched.tuning.report.progress import format_seconds
+from autosched.tuning.report.rounds_table import RoundsTable
 
 if TYPE_CHECKING:
     from rich.live import Live

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from autosched.cli.common import plain
 from autosched.cli.status import FAILED
-from autosched.tuning.progress import format_seconds
-from autosched.tuning.table import as_text
+from autosched.tuning.report.progress import format_seconds
+from autosched.tuning.report.table import as_text
 
 if TYPE_CHECKING:
     from server.client import Client

@@ -92,7 +92,7 @@ class Artifact:
     """An object file (relocatable, position independent) and its entry. Picklable.
 
     `prepare` holds, by the number of a parameter that takes a pre-transformed weight, the code that
-    makes it: its parameters are the weight and the argument (see `autosched.layout_rewrite`).
+    makes it: its parameters are the weight and the argument (see `lowering/layout_rewrite.py`).
     """
 
     code: bytes

@@ -7,8 +7,8 @@ from functools import cache
 from typing import TYPE_CHECKING, Literal
 
 from autosched.codegen.artifact import Artifact
-from autosched.layout_rewrite import LayoutRewriteOption, option_of, split
-from autosched.lowering import lower
+from autosched.lowering.layout_rewrite import LayoutRewriteOption, option_of, split
+from autosched.lowering.lower import lower
 from autosched.target import Target
 from autosched.tir.nodes import PrimFunc
 from autosched.version import __version__

@@ -17,7 +17,7 @@ from autosched.codegen.c_source import c_source
 from autosched.codegen.gpu.dialect import Dialect
 from autosched.codegen.gpu.kernel import Kernel, allocated_in, buffer_bytes, without_allocs
 from autosched.errors import BuildError, CodegenError
-from autosched.lowering import lower
+from autosched.lowering.lower import lower
 from autosched.tir.nodes import PrimFunc
 
 ALIGNMENT = 64

@@ -53,9 +53,9 @@ if TYPE_CHECKING:
     from autosched.graph.values import from_list as from_list
     from autosched.graph.values import to_list as to_list
     from autosched.tuning.graph import build as build
-    from autosched.tuning.model_result import TunedModel as TunedModel
-    from autosched.tuning.model_tasks import extract_tasks as extract_tasks
-    from autosched.tuning.model_tuning import tune as tune
+    from autosched.tuning.report.model_result import TunedModel as TunedModel
+    from autosched.tuning.run.model_tasks import extract_tasks as extract_tasks
+    from autosched.tuning.run.model_tuning import tune as tune
 
 _HOME = {
     "CSource": "autosched.graph.external_c",
@@ -66,7 +66,7 @@ _HOME = {
     "Strategy": "autosched.graph.strategies",
     "Function": "autosched.graph.ir",
     "Tagged": "autosched.graph.values",
-    "TunedModel": "autosched.tuning.model_result",
+    "TunedModel": "autosched.tuning.report.model_result",
     "Unsupported": "autosched.graph.errors",
     "build": "autosched.tuning.graph",
     "check": "autosched.graph.inference",
@@ -74,7 +74,7 @@ _HOME = {
     "constants": "autosched.graph.ir",
     "evaluate": "autosched.graph.evaluator",
     "external_codegen": "autosched.graph.external",
-    "extract_tasks": "autosched.tuning.model_tasks",
+    "extract_tasks": "autosched.tuning.run.model_tasks",
     "from_list": "autosched.graph.values",
     "from_onnx": "autosched.graph.onnx_import",
     "from_relay": "autosched.graph.relay_text",
@@ -92,7 +92,7 @@ _HOME = {
     "specialise": "autosched.graph.passes.partial_eval",
     "strategy": "autosched.graph.strategies",
     "to_list": "autosched.graph.values",
-    "tune": "autosched.tuning.model_tuning",
+    "tune": "autosched.tuning.run.model_tuning",
     "var": "autosched.graph.builder",
 }
 """Public name -> the module that defines it."""

@@ -51,7 +51,7 @@ def _version() -> str:
     """Versions of the tools, and the state of the sources that make code of programs."""
     from autosched.codegen.build import toolchain
 
-    return _sources(toolchain(), "codegen", "tir", "lowering.py", "layout_rewrite.py")
+    return _sources(toolchain(), "codegen", "tir", "lowering")
 
 
 @once

@@ -25,6 +25,9 @@ from autosched.graph.notes import Notes
 from autosched.graph.relations import Applies, Decides, Joins, Part, Relation
 from autosched.graph.types import (
     ANY,
+    Dtype,
+    Extent,
+    Extents,
     FuncType,
     Hole,
     TensorType,
@@ -44,7 +47,7 @@ class Scheme:
     """The type of a function of the module: general in `params` and its sizes, where `relations`
     hold."""
 
-    params: tuple[str, ...]
+    params: tuple[TypeVar, ...]
     type: FuncType
     relations: tuple[Relation, ...] = ()
 
@@ -56,7 +59,7 @@ class BodyChecker:
         self.graphs, self.notes, self.u = graphs, notes, Unifier()
         self.known: dict[str, Constructor] = constructors(graphs)
         self.schemes: dict[str, Scheme] = {
-            n: Scheme(c.data.params, c.type) for n, c in self.known.items()
+            n: Scheme(tuple(map(TypeVar, c.data.params)), c.type) for n, c in self.known.items()
         }
         self.pending: list[Relation] = []
         self.literals: dict[int, Hole] = {}
@@ -76,7 +79,9 @@ class BodyChecker:
             )
         for a, t in zip(f.body.results, results, strict=True):
             self.u.now = f
-            self.expect(a, t, f, f"{f.name}: the result", f"declared{self.notes.at(f)} is")
+            known = id(f) in self.notes.results or self.notes.source is None
+            because = f"declared{self.notes.at(f)} is" if known else "it is used as"
+            self.expect(a, t, f, f"{f.name}: the result", because)
 
     def body(self, body: Body) -> None:
         for b in body.bindings:
@@ -102,7 +107,7 @@ class BodyChecker:
             raise self.notes.error(
                 where,
                 f"{what}, {self.described(a)}, has the type {self.u.full(found)}; {because} "
-                f"{self.u.full(t)}",
+                f"{self.u.full(t)}{'; ' + str(e) if e.telling else ''}",
             ) from e
 
     def described(self, a: Atom | None) -> str:
@@ -117,9 +122,10 @@ class BodyChecker:
         if isinstance(a, Global):
             node = self.graphs.get(a.name)
             return f"the function {a.name}{self.notes.at(node)}" if node else a.name
+        at = self.notes.at(a)
         if isinstance(a, Const) and a.array is not None and a.array.size == 1:
-            return f"the number {a.array.reshape(-1)[0].item()}"
-        return "a constant"
+            return f"the number {a.array.reshape(-1)[0].item()}{at}"
+        return f"the constant{at}" if at else "a constant"
 
     def type_of(self, a: Atom) -> Type:
         """The type of an atom as far as it is known."""
@@ -131,9 +137,25 @@ class BodyChecker:
                 return a.type
             return self.literals.setdefault(id(a), Hole(literal[1]))
         t, relations = self.instance_of(a.name, (), a)
+        self.stated(a, t)
         self.pending += relations
         self.uses[id(a)] = (a, t)
         return t
+
+    def stated(self, a: Global, t: Type) -> None:
+        """A function of the module has the type that `name: type = function` states."""
+        if id(a) not in self.ascribed:
+            return
+        stated, place = self.ascribed[id(a)]
+        self.notes.put(stated, place)
+        try:
+            self.u.unify(t, stated)
+        except Mismatch as e:
+            raise self.notes.error(
+                stated,
+                f"the value, {self.described(a)}, has the type {self.u.full(t)}; stated is "
+                f"{stated}",
+            ) from e
 
     def open(self, v: Var) -> Type:
         """The type of a variable. Of a module that no text stands for, a tensor of which nothing is
@@ -158,25 +180,37 @@ class BodyChecker:
                 f"{name} has {len(scheme.params)} type parameters, found {len(given)} types",
             )
         types: dict[Type, Type] = {
-            TypeVar(p): given[n] if given else Hole() for n, p in enumerate(scheme.params)
+            p: given[n] if given else Hole(kind=p.kind) for n, p in enumerate(scheme.params)
         }
+        for p, t in zip(scheme.params, given, strict=False):
+            if _kind(t, p.kind) != p.kind:
+                raise self.notes.error(
+                    where, f"{p.name} of {name} is of kind {p.kind}; {t} is none"
+                )
+        wanted = {p.name: t for p, t in zip(scheme.params, given, strict=False)}
         for r in scheme.relations:
             for t in r.types():
                 for h in leaves(t):
                     if isinstance(h, Hole):
-                        types.setdefault(h, Hole(h.literal))
+                        types.setdefault(h, Hole(h.literal, h.kind))
         sizes: dict[SizeVar, object] = {}
-        for t in _tensors(scheme.type):
-            for n in t.shape or ():
+        everywhere = (scheme.type, *(t for r in scheme.relations for t in r.types()))
+        for shape in (s for t in everywhere for s in _shapes(t)):
+            for n in shape:
                 for v in () if isinstance(n, int) else n.variables():
-                    if v not in sizes:
+                    if v in sizes:
+                        continue
+                    chosen = wanted.get(v.name)
+                    if isinstance(chosen, Extents):
+                        sizes[v] = chosen.shape[0]
+                    else:
                         new = SizeVar(v.name)
                         self.u.open.add(new)
                         sizes[v] = Size.of(new)
         t = substituted(scheme.type, types, sizes) if types or sizes else scheme.type
         assert isinstance(t, FuncType)
         binding = where if isinstance(where, Binding) else None
-        return t, [r.copied(binding or r.binding, types) for r in scheme.relations]
+        return t, [r.copied(binding or r.binding, types, sizes) for r in scheme.relations]
 
     def binding(self, b: Binding) -> None:
         v = b.value
@@ -218,6 +252,7 @@ class BodyChecker:
             return
         if isinstance(v.callee, Global):
             t, relations = self.instance_of(v.callee.name, v.attr("types", ()), b)
+            self.stated(v.callee, t)
             self.arguments(b, v, t)
             for r in relations:
                 self.add(r)
@@ -325,5 +360,15 @@ class BodyChecker:
             self.pattern(x, f, b, None)
 
 
-def _tensors(t: Type) -> Iterator[TensorType]:
-    return (x for x in leaves(t) if isinstance(x, TensorType))
+def _shapes(t: Type) -> Iterator[tuple[Extent, ...]]:
+    """The shapes that stand in a type."""
+    return (x.shape for x in leaves(t) if isinstance(x, (TensorType, Extents)) and x.shape)
+
+
+def _kind(t: Type, kind: str) -> str:
+    """The kind of a type argument; a shape of one extent is also one of kind ShapeVar."""
+    if isinstance(t, TypeVar):
+        return t.kind
+    if isinstance(t, Extents):
+        return "ShapeVar" if kind == "ShapeVar" and len(t.shape) == 1 else "Shape"
+    return "BaseType" if isinstance(t, Dtype) else "Type"

@@ -72,9 +72,9 @@ def prepared(
         left = control(given, main_of(given))
         if left:
             raise Unsupported(
-                f"main has {left} that hangs on data, which is not compiled; graph.evaluate runs "
-                "it, and graph.specialise(module, known={...}) makes dataflow of lists whose "
-                "length is given"
+                f"main has {left}, which partial evaluation leaves and no build compiles; "
+                "graph.evaluate runs it, and graph.specialise(module, known={...}) makes dataflow "
+                "of lists whose length is given"
             )
     needed = reachable(given, ["main"]).graphs
     functions = {n: f for n, f in needed.items() if isinstance(f, Function)}
@@ -127,6 +127,11 @@ def compile_ready(
 def check_sizes(main: Function) -> None:
     """Raises Unsupported, naming the input and its sizes, where a size of an input is symbolic:
     the places of values in the workspace are fixed when a model is compiled."""
+    if main.attr("types"):
+        raise Unsupported(
+            f"main is general in {', '.join(main.attr('types'))}; a model is compiled for fixed "
+            "types: write the types of its parameters"
+        )
     for name, p in zip(_inputs(main), main.params, strict=True):
         if isinstance(p.type, TensorType) and p.type.shape is not None and not p.type.is_static:
             sizes = ", ".join(str(n) for n in p.type.shape if not isinstance(n, int))

@@ -29,8 +29,9 @@ def gradient(function: Function, wrt: Sequence[str] | None = None, seeds: bool =
     The only floating-point result has to have one element: the gradient is that of it. With
     `seeds`, a parameter `d_NAME` a floating-point result follows the others, and the gradients are
     those of the sum of all results times their seeds. Operators whose results are integers or
-    conditions pass nothing back. Raises Unsupported, naming the operator, for one that has no
-    adjoint: a recurrence, what NumPy computes, a branch, a call of another function.
+    conditions pass nothing back. A recurrent layer goes back through its steps one by one. Raises
+    Unsupported, naming the operator, for one that has no adjoint: what NumPy computes, a branch, a
+    loop, a call of another function (which `specialise` replaces by its body).
     """
     instance("the function", function, Function, "a graph function", WorkloadError)
     instance("seeds", seeds, bool, "True or False", WorkloadError)

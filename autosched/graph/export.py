@@ -171,8 +171,8 @@ def _kernels(used: Mapping[str, Kernel], target: Target) -> tuple[dict[str, str]
 def _ir(func: PrimFunc, target: Target, entry: str) -> str:
     """LLVM IR of a kernel whose weights are packed beforehand."""
     from autosched.codegen.llvm.generate import generate
-    from autosched.layout_rewrite import LayoutRewriteOption, option_of, split
-    from autosched.lowering import lower
+    from autosched.lowering.layout_rewrite import LayoutRewriteOption, option_of, split
+    from autosched.lowering.lower import lower
 
     if option_of(func) is LayoutRewriteOption.REWRITE_FOR_PRE_TRANSFORMED:
         func, _ = split(func)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import difflib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -29,8 +30,9 @@ from autosched.graph.ir import (
     tensor_type,
 )
 from autosched.graph.notes import Notes
-from autosched.graph.ops.registry import named, python_name
-from autosched.graph.types import FuncType, Hole, TensorType, Type
+from autosched.graph.ops.registry import OPERATORS, named, python_name
+from autosched.graph.relay_operators import OTHERS, PLAIN, RENAMED
+from autosched.graph.types import FuncType, Hole, TensorType, Type, TypeVar
 from autosched.script.limits import Budget
 from autosched.script.source import Place, Source
 
@@ -77,6 +79,10 @@ class ExpressionReader(AnnotationReader):
         self.constants = constants
         self.notes = Notes(source)
         self.globals: dict[str, int] = {}
+        self.type_params: dict[str, tuple[TypeVar, ...]] = {}
+        """Type parameters of functions of the module."""
+        self.partial: dict[str, int] = {}
+        """Names that one branch alone gives a value, with the line of the statement."""
         self.constructors: dict[str, int] = {}
         self.counts: dict[int, tuple[Var, int]] = {}
         """Variables that are functions of another number of results than one."""
@@ -113,31 +119,39 @@ class ExpressionReader(AnnotationReader):
         found = block.names.get(e.id)
         if found is not None:
             literal = self.notes.literals.get(id(found))
-            return found if literal is None else self.literal_const(literal[0].value, literal[1])
+            if literal is None:
+                return found
+            return self.literal_const(literal[0].value, literal[1], self.notes.place(found) or e)
         if self.constructors.get(e.id) == 0:
             return self.emit(block, Call(Global(e.id), ()), e, [hint or e.id.lower()])[0]
         if e.id in self.globals:
             return Global(e.id)
+        if e.id in self.partial:
+            raise self.error(
+                e, f"{e.id} has no value where another branch of the statement in line "
+                f"{self.partial[e.id]} is taken; give it one before that, or in every branch"
+            )  # fmt: skip
         raise self.error(e, f"{e.id} is not defined before this line")
 
     def number(self, e: ast.Constant, block: Block, hint: str) -> Atom:
         """A number, whose dtype is the one that its use asks for."""
         value = e.value
         if isinstance(value, bool):
-            return self.literal_const(np.asarray(value), "bool")
+            return self.literal_const(np.asarray(value), "bool", e)
         if isinstance(value, int):
             if not -(1 << 63) <= value < 1 << 63:
                 raise self.error(e, "an integer beyond 64 bits")
             small = -(1 << 31) <= value < 1 << 31
             array = np.asarray(value, "int32" if small else "int64")
-            return self.literal_const(array, "int" if small else "long")
+            return self.literal_const(array, "int" if small else "long", e)
         if isinstance(value, float):
-            return self.literal_const(np.asarray(value, "float64"), "float")
+            return self.literal_const(np.asarray(value, "float64"), "float", e)
         raise self.error(e, "expected a number; None stands only for an input that is left out")
 
-    def literal_const(self, array: Array, kind: str) -> Const:
+    def literal_const(self, array: Array, kind: str, place: Place) -> Const:
         """A constant whose dtype is open."""
         made = const(array.copy())
+        self.notes.put(made, place)
         self.notes.literals[id(made)] = (made, kind)
         return made
 
@@ -166,14 +180,27 @@ class ExpressionReader(AnnotationReader):
         return self.operate(names[type(e.op)], [self.expr(e.operand, block)], e, block, hint)
 
     def compare(self, e: ast.Compare, block: Block, hint: str) -> Atom:
-        """One comparison."""
-        op = COMPARED.get(type(e.ops[0]))
-        if len(e.ops) != 1 or op is None:
-            raise self.error(e, "expected one comparison: < <= > >= == or !=")
-        args = [self.expr(e.left, block), self.expr(e.comparators[0], block)]
-        found = self.operate(op, args, e, block, "" if isinstance(e.ops[0], ast.NotEq) else hint)
-        if isinstance(e.ops[0], ast.NotEq):
-            return self.operate("Not", [found], e, block, hint)
+        """A comparison; of several in a row the first that fails decides."""
+        left = self.expr(e.left, block)
+        last = len(e.ops) - 1
+        found, inner, open_ = left, block, []
+        for n, (sign, right) in enumerate(zip(e.ops, e.comparators, strict=True)):
+            op = COMPARED.get(type(sign))
+            if op is None:
+                raise self.error(e, "expected a comparison: < <= > >= == or !=")
+            other = self.expr(right, inner)
+            name = hint if last == 0 and not isinstance(sign, ast.NotEq) else ""
+            found = self.operate(op, [left, other], e, inner, name)
+            if isinstance(sign, ast.NotEq):
+                found = self.operate("Not", [found], e, inner, hint if last == 0 else "")
+            left = other
+            if n < last:
+                open_.append((inner, found))
+                inner = inner.inner()
+        for outer, decided in reversed(open_):
+            both = inner.body(found), Body((), (decided,))
+            (found,) = self.emit(outer, If(decided, *both), e, [hint or "both"])
+            inner = outer
         return found
 
     def boolean(self, e: ast.BoolOp, block: Block, hint: str) -> Atom:
@@ -199,6 +226,8 @@ class ExpressionReader(AnnotationReader):
         v = Var(hint or "fn", Hole())
         self.notes.put(v, e)
         inner = block.inner()
+        if hint and not (hint in inner.names or hint in self.globals or hint in self.constructors):
+            inner.names[hint] = v  # it may call itself
         params = self.parameters(e.args, inner)
         result = self.expr(e.body, inner)
         made = Function(v.name, params, inner.body(result))
@@ -250,6 +279,8 @@ class ExpressionReader(AnnotationReader):
             return self.written(e)
         if name == "G.data":
             return self.stored(e)
+        if name == "float" and "float" not in block.names:
+            return self.number(ast.copy_location(ast.Constant(self.literal(e)), e), block, hint)
         return self.call(e, block, [hint] if hint else [])[0]
 
     def call(self, e: ast.Call, block: Block, names: Sequence[str]) -> tuple[Var, ...]:
@@ -261,8 +292,7 @@ class ExpressionReader(AnnotationReader):
         types: tuple[tuple[str, Any], ...] = ()
         func = e.func
         if isinstance(func, ast.Subscript) and dotted(func.value) in self.globals:
-            given = func.slice.elts if isinstance(func.slice, ast.Tuple) else [func.slice]
-            types = (("types", tuple(map(self.type, given))),)
+            types = (("types", self.type_arguments(func)),)
             func = func.value
         if (
             isinstance(func, ast.Name)
@@ -270,6 +300,11 @@ class ExpressionReader(AnnotationReader):
             and func.id not in block.names
         ):
             callee: Atom = Global(func.id)
+        elif isinstance(func, ast.Attribute):
+            raise self.error(
+                func, f"there is no function {dotted(func) or func.attr}; operators are op.name(), "
+                "functions of the module and of the prelude have plain names"
+            )  # fmt: skip
         else:
             callee = self.expr(func, block)
         if isinstance(callee, Const):
@@ -278,15 +313,36 @@ class ExpressionReader(AnnotationReader):
         base = callee.name.lower() if isinstance(callee, Global) else f"{callee.name}_of"
         return self.emit(block, Call(callee, args, types), e, names or [base])
 
+    def type_arguments(self, func: ast.Subscript) -> tuple[Type, ...]:
+        """The types in brackets behind the name of a function, as its type parameters want them."""
+        name = dotted(func.value)
+        params = self.type_params.get(name, ())
+        several = isinstance(func.slice, ast.Tuple) and (
+            len(params) != 1 or params[0].kind == "Type"
+        )
+        given = func.slice.elts if several and isinstance(func.slice, ast.Tuple) else [func.slice]
+        if len(given) != len(params):
+            raise self.error(
+                func, f"{name} has {len(params)} type parameters, found {len(given)} types"
+            )
+        return tuple(self.argument(e, p) for e, p in zip(given, params, strict=True))
+
     def call_operator(self, e: ast.Call, block: Block, names: Sequence[str]) -> tuple[Var, ...]:
         """`op.name(values, attribute=literal)`."""
         row = named(dotted(e.func)[3:])
         if row is None:
-            raise self.error(e.func, f"there is no operator {dotted(e.func)}")
+            raise self.error(e.func, _no_operator(dotted(e.func)[3:]))
         args = [
             None if isinstance(a, ast.Constant) and a.value is None else self.expr(a, block)
             for a in e.args
         ]
+        for k in e.keywords:
+            if k.arg not in row.attributes and not isinstance(k.value, ast.Constant):
+                have = ", ".join(row.attributes) or "none"
+                raise self.error(
+                    k.value, f"{row.name} has no attribute {k.arg or '**'} (it has {have}); values "
+                    "are given by position"
+                )  # fmt: skip
         attrs = {k.arg or "": self.literal(k.value) for k in e.keywords}
         try:
             value = make_call(row.name, args, attrs)[0]
@@ -315,9 +371,12 @@ class ExpressionReader(AnnotationReader):
             array = np.asarray(values, dtype)
             if dtype is None and array.dtype.kind in "if":
                 array = array.astype("float32" if array.dtype.kind == "f" else "int32")
-            return const(array)
+            made = const(array)
+            self.notes.put(made, e)
+            return made
         except (AutoschedError, TypeError, ValueError, OverflowError) as error:
-            raise self.source.error(e, f"no array of dtype {dtype!r}: {error}") from error
+            what = f"no array of dtype {dtype!r}" if dtype is not None else "no array of numbers"
+            raise self.source.error(e, f"{what}: {error}") from error
 
     def stored(self, e: ast.Call) -> Const:
         """`G.data("digest", shape, "dtype")`."""
@@ -335,6 +394,19 @@ class ExpressionReader(AnnotationReader):
         if made.digest != digest or tensor_type(made) != t:
             raise self.error(e, f"the constant {digest} that is given is another array")
         return made
+
+
+def _no_operator(name: str) -> str:
+    """An error message for an operator that there is not, with the nearest."""
+    theirs = RENAMED[name][0] if name in RENAMED else PLAIN.get(name, OTHERS.get(name))
+    if theirs is None:
+        theirs = RENAMED.get(f"nn.{name}", [PLAIN.get(f"nn.{name}", "")])[0]
+    if theirs:
+        return f"there is no operator op.{name}; here it is op.{python_name(theirs)}"
+    every = [python_name(n) for n in OPERATORS]
+    near = difflib.get_close_matches(name.rsplit(".", 1)[-1], every, 3, 0.6)
+    listed = ", ".join(f"op.{n}" for n in near)
+    return f"there is no operator op.{name}" + (f"; there is {listed}" if near else "")
 
 
 _READERS: dict[type, Callable[..., Atom]] = {

@@ -6,6 +6,7 @@ the tensors that it returns.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -110,6 +111,9 @@ def inference(call: Call, outputs: int) -> Inference:
     for a in call.args:
         t = None if a is None else a.type if isinstance(a, (Var, Const)) else ANY
         types.append(t)
+    for t in types:
+        if t is not None and not isinstance(t, TensorType):
+            raise Unsupported(f"{call.callee} takes tensors, found a value of type {t}")
     dynamic = any(isinstance(t, TensorType) and t.shape is None for t in types)
     unknown = not is_normal(op, dict(call.attrs)) and any(
         n < len(call.args) and call.args[n] is not None for n in op.static
@@ -224,11 +228,26 @@ def define(
         raise Unsupported(f"{name} has no attribute {unknown[0]}")
     if "outputs" in op.attributes:
         given["outputs"] = outputs
+    if compute is None:
+        _check_inputs(op, len(inputs), given)
     made = definition(*inputs, **given)
     results = tuple(made) if isinstance(made, (tuple, list)) else (made,)
     if len(results) < outputs:
         raise Unsupported(f"{name} has {len(results)} results, expected {outputs}")
     return results[:outputs]
+
+
+def _check_inputs(op: Operator, found: int, attrs: Mapping[str, Any]) -> None:
+    """The number of inputs, and attributes that have no default."""
+    least, most = op.counts
+    if found < least or (most is not None and found > most):
+        wanted = f"{least} or more" if most is None else str(least)
+        wanted = f"{least} to {most}" if most not in (None, least) else wanted
+        raise Unsupported(f"{op.name} takes {wanted} values, found {found}")
+    empty = inspect.Parameter.empty
+    missing = [k for k, v in op.attributes.items() if v is empty and k not in attrs]
+    if missing:
+        raise Unsupported(f"{op.name} needs the attribute {missing[0]}")
 
 
 def prim_func_of(

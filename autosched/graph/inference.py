@@ -11,7 +11,7 @@ from dataclasses import replace
 from itertools import count
 
 from autosched.checks import instance
-from autosched.errors import ArgumentError
+from autosched.errors import ArgumentError, WorkloadError
 from autosched.graph.checking import BodyChecker, Scheme
 from autosched.graph.exhaustive import missing_cases
 from autosched.graph.ir import (
@@ -53,11 +53,14 @@ def completed(
     for name in given:
         f = graphs[name]
         if isinstance(f, Function):
-            checker.schemes[name] = Scheme(f.attr("types", ()), f.type)
+            checker.schemes[name] = Scheme(_params(f), f.type)
     functions = {n: f for n, f in graphs.items() if isinstance(f, Function) and n not in given}
     done: dict[str, GraphFunction] = {}
     for group in _groups(functions):
         done.update(checker.group({n: functions[n] for n in group}))
+    for a, _, _ in notes.ascribed:
+        if isinstance(a, Global):  # also where nothing uses it
+            checker.stated(a, checker.instance_of(a.name, (), a)[0])
     return {n: done.get(n, g) for n, g in graphs.items()}
 
 
@@ -68,6 +71,12 @@ class _Checker(BodyChecker):
 
     def group(self, functions: Mapping[str, Function]) -> dict[str, GraphFunction]:
         """Infer functions that call each other; the functions with their types."""
+        try:
+            return self._group(functions)
+        except WorkloadError as e:  # without a place
+            raise self.notes.error(self.u.now, str(e)) from e
+
+    def _group(self, functions: Mapping[str, Function]) -> dict[str, GraphFunction]:
         signatures: dict[str, FuncType] = {}
         for name, f in functions.items():
             _, declared = self.notes.results.get(id(f), (f, None))
@@ -76,7 +85,7 @@ class _Checker(BodyChecker):
             results = declared or tuple(Hole() for _ in f.body.results)
             signatures[name] = FuncType(tuple(p.type for p in f.params), results)
             written = not any(isinstance(x, Hole) for x in leaves(signatures[name]))
-            params = f.attr("types", ()) if written else ()
+            params = _params(f) if written else ()
             self.schemes[name] = Scheme(params, signatures[name])
         owned: dict[str, list[Relation]] = {}
         for name, f in functions.items():
@@ -118,7 +127,7 @@ class _Checker(BodyChecker):
         """What signatures leave open becomes type parameters; relations that wait for them are
         part of the function's type."""
         made = {}
-        taken = {x for f in functions.values() for x in f.attr("types", ())} | set(self.graphs)
+        taken = {x.name for f in functions.values() for x in _params(f)} | set(self.graphs)
         waiting = {
             self.u.resolve(t) for relations in owned.values() for r in relations for t in r.types()
         }
@@ -133,14 +142,15 @@ class _Checker(BodyChecker):
                 if isinstance(hole, Hole) and self.u.resolve(hole) is hole and not hole.literal:
                     fresh = next(x for x in _letters() if x not in taken)
                     taken.add(fresh)
-                    self.u.found[hole] = TypeVar(fresh)
+                    self.u.found[hole] = TypeVar(fresh, hole.kind)
             t = self.u.full(t)
             assert isinstance(t, FuncType)
-            used = {x.name for x in leaves(t) if isinstance(x, TypeVar)}
-            before = f.attr("types", ())
-            params = (*before, *sorted(used - set(before)))
+            used = {x for x in leaves(t) if isinstance(x, TypeVar)}
+            before = _params(f)
+            params = (*before, *sorted(used - set(before), key=lambda v: v.name))
             rest = tuple((k, v) for k, v in f.attrs if k != "types")
-            made[name] = replace(f, attrs=(*rest, ("types", params)) if params else rest)
+            types = tuple(v.declared for v in params)
+            made[name] = replace(f, attrs=(*rest, ("types", types)) if params else rest)
             full: dict[Type, Type] = {
                 h: self.u.full(h)
                 for r in owned[name]
@@ -148,7 +158,7 @@ class _Checker(BodyChecker):
                 for h in leaves(x)
                 if isinstance(h, Hole)
             }
-            kept = tuple(r.copied(r.binding, full) for r in owned[name])
+            kept = tuple(r.copied(r.binding, full, self.u.sizes) for r in owned[name])
             self.schemes[name] = Scheme(params, t, kept)
             for r in kept:
                 if not params:
@@ -175,6 +185,11 @@ class _Checker(BodyChecker):
                     f"the match of a value of type {full} has no case for {', '.join(missing)}",
                 )
         self.matches.clear()
+
+
+def _params(f: Function) -> tuple[TypeVar, ...]:
+    """The type parameters of a function."""
+    return tuple(map(TypeVar.read, f.attr("types", ())))
 
 
 def _declared(f: Function) -> tuple[Type, ...] | None:

@@ -77,7 +77,7 @@ def task_of(function: Function, implementation: Implementation | None = None) ->
     """The loop function of a primitive function as it is built and tuned: its weights are packed
     beforehand."""
     from autosched.graph.lowering import lower
-    from autosched.layout_rewrite import LayoutRewriteOption, with_option
+    from autosched.lowering.layout_rewrite import LayoutRewriteOption, with_option
 
     func = lower(function, implementation)
     return with_option(func, LayoutRewriteOption.REWRITE_FOR_PRE_TRANSFORMED)
@@ -169,7 +169,7 @@ class Selected:
 
 def select(function: Function, target: Target, choose: Choose | None = None) -> Selected:
     """The implementation with the least recorded time, else the one of the highest plevel."""
-    from autosched.dispatch import chosen
+    from autosched.building.dispatch import chosen
     from autosched.schedule import Schedule
 
     rows = alternatives(function, target)

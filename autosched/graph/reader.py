@@ -20,6 +20,7 @@ from autosched.graph.ir import (
     Array,
     Atom,
     Body,
+    Const,
     Function,
     If,
     Item,
@@ -27,7 +28,17 @@ from autosched.graph.ir import (
     Pattern,
     Var,
 )
-from autosched.graph.types import Hole, TensorType, Type
+from autosched.graph.retype import cast
+from autosched.graph.statements import (
+    ends,
+    given_names,
+    has_return,
+    is_docstring,
+    last_names,
+    last_reads,
+)
+from autosched.graph.types import KINDS, Hole, TensorType, Type, TypeVar
+from autosched.graph.unify import literal_fits
 from autosched.script.limits import Budget
 from autosched.script.source import Place, Source
 from autosched.tir.module import GraphFunction
@@ -49,6 +60,7 @@ class ModuleReader(ExpressionReader):
         """What is taken from the prelude."""
         self.data: dict[str, DataType] = {}
         self.nodes: dict[str, ast.FunctionDef | ast.ClassDef] = {}
+        self.last_read: dict[str, tuple[int, int]] = {}
         self.depth = 0
 
     # Definitions
@@ -66,7 +78,9 @@ class ModuleReader(ExpressionReader):
             if isinstance(f, DataType):
                 self.params[name] = len(f.params)
                 self.constructors.update({n: len(fields) for n, fields in f.constructors})
-        self.globals.update({n: 1 for n, f in found.items() if isinstance(f, Function)})
+            else:
+                self.globals[name] = 1
+                self.type_params[name] = tuple(map(TypeVar.read, f.attr("types", ())))
         self.globals.update(dict.fromkeys(self.constructors, 1))
 
     def declare(self, node: ast.FunctionDef | ast.ClassDef) -> None:
@@ -74,10 +88,12 @@ class ModuleReader(ExpressionReader):
         if node.name in self.nodes or node.name in self.given:
             raise self.error(node, f"two definitions are named {node.name}")
         self.nodes[node.name] = node
+        params = self.declared(node)
         if isinstance(node, ast.ClassDef):
-            self.params[node.name] = len(self.type_params(node))
+            self.params[node.name] = len(params)
         else:
             returns = node.returns
+            self.type_params[node.name] = params
             self.globals[node.name] = len(returns.elts) if isinstance(returns, ast.Tuple) else 1
 
     def finish(self) -> dict[str, GraphFunction]:
@@ -89,17 +105,22 @@ class ModuleReader(ExpressionReader):
         self.globals.update(dict.fromkeys(self.constructors, 1))
         for node in self.nodes.values():
             if isinstance(node, ast.FunctionDef):
-                self.type_vars = self.type_params(node)
+                self.type_vars = {v.name: v for v in self.type_params[node.name]}
+                self.last_read = last_reads(node)
                 graphs[node.name] = self.function(node, Block({}))
         ordered = {n: graphs[n] for n in (*self.given, *self.nodes)}
         return completed(ordered, self.notes, frozenset(self.given))
 
     def read_data(self, node: ast.ClassDef) -> DataType:
         """`@G.data("A") class List: …`, a line a constructor."""
-        params = self.type_vars = self.type_params(node)
+        declared = self.declared(node)
+        params = tuple(v.name for v in declared)
+        self.type_vars = {v.name: v for v in declared}
+        if any(v.kind != "Type" for v in declared):
+            raise self.error(node, "type parameters of a data type are types (kind Type)")
         rows: list[tuple[str, tuple[Type, ...]]] = []
         for s in node.body:
-            if isinstance(s, ast.Pass) or _is_docstring(s):
+            if isinstance(s, ast.Pass) or is_docstring(s):
                 continue
             if not isinstance(s, ast.AnnAssign) or not isinstance(s.target, ast.Name) or s.value:
                 raise self.error(s, "expected a constructor with the types of its fields: Nil: ()")
@@ -110,16 +131,23 @@ class ModuleReader(ExpressionReader):
             self.constructors[s.target.id] = len(rows[-1][1])
         return DataType(node.name, params, tuple(rows))
 
-    def type_params(self, node: ast.FunctionDef | ast.ClassDef) -> tuple[str, ...]:
-        """Type parameters, from the decorator: `@G.function("A, B")`."""
+    def declared(self, node: ast.FunctionDef | ast.ClassDef) -> tuple[TypeVar, ...]:
+        """Type parameters, from the decorator: `@G.function("A, s: Shape")`."""
         for d in node.decorator_list:
             if isinstance(d, ast.Call) and d.args:
                 text = self.literal(d.args[0])
-                names = tuple(x.strip() for x in str(text).split(","))
+                found = tuple(map(TypeVar.read, str(text).split(",")))
+                names = [v.name for v in found]
                 good = isinstance(text, str) and all(n.isidentifier() for n in names)
                 if len(d.args) > 1 or not good or len(set(names)) < len(names):
-                    raise self.error(d, 'expected names of type parameters, such as "A, B"')
-                return names
+                    raise self.error(
+                        d, 'expected names of type parameters, such as "A, B" or "A, s: Shape"'
+                    )
+                for v in found:
+                    if v.kind not in KINDS:
+                        have = ", ".join(KINDS)
+                        raise self.error(d, f"no kind is named {v.kind}; expected one of {have}")
+                return found
         return ()
 
     def attrs(self, node: ast.FunctionDef) -> tuple[tuple[str, Any], ...]:
@@ -132,7 +160,7 @@ class ModuleReader(ExpressionReader):
                 raise self.error(d, "expected the decorator @G.function")
             if isinstance(d, ast.Call):
                 found += [(k.arg or "", self.literal(k.value)) for k in d.keywords]
-        params = self.type_params(node)
+        params = tuple(v.declared for v in self.declared(node))
         return tuple([*found, ("types", params)] if params else found)
 
     def function(self, node: ast.FunctionDef, outer: Block) -> Function:
@@ -162,7 +190,7 @@ class ModuleReader(ExpressionReader):
                 if n + 1 < len(body):
                     raise self.error(body[n + 1], "nothing after `return` is reached")
                 return self.returned(s, block, count)
-            if isinstance(s, (ast.If, ast.Match)) and _has_return(s):
+            if isinstance(s, (ast.If, ast.Match)) and has_return(s):
                 return self.tail(s, body[n + 1 :], block, count)
             self.statement(s, block)
         raise self.error(body[-1] if body else place, "expected `return` as the last statement")
@@ -187,7 +215,7 @@ class ModuleReader(ExpressionReader):
     ) -> tuple[Atom, ...]:
         """`if` or `match` with returns: what follows it is the end of the branch that goes on."""
         branches = [s.body, s.orelse] if isinstance(s, ast.If) else [c.body for c in s.cases]
-        going_on = [b for b in branches if not _ends(b)]
+        going_on = [b for b in branches if not ends(b)]
         if rest and not going_on:
             raise self.error(rest[0], "nothing after this statement is reached")
         if len(going_on) > 1:
@@ -195,7 +223,7 @@ class ModuleReader(ExpressionReader):
         self.depth += 1
         if self.depth > DEEPEST:
             raise self.error(s, f"more than {DEEPEST} early returns nest; use a data type, or `or`")
-        whole = [b if _ends(b) else [*b, *rest] for b in branches]
+        whole = [b if ends(b) else [*b, *rest] for b in branches]
         names = [f"result{n}" for n in range(count)] if count > 1 else ["result"][:count]
         if isinstance(s, ast.If):
             self.budget.spend(s)
@@ -228,21 +256,32 @@ class ModuleReader(ExpressionReader):
             self.closure(s, block)
         elif isinstance(s, ast.If):
             condition = self.expr(s.test, block)
-            branches = [self.branch(b, block.inner(), s) for b in (s.body, s.orelse)]
-            value = If(condition, branches[0][0], branches[1][0])
-            self.several_named(s, value, [names for _, names in branches], block)
+            then, other = block.inner(), block.inner()
+            bodies, names = self.branches(s, [(s.body, then), (s.orelse, other)], block)
+            self.bind_results(s, If(condition, *bodies), names, block)
         elif isinstance(s, ast.Match):
             self.match(s, block)
         elif isinstance(s, ast.AnnAssign) and s.value is not None:
             self.stated(s, s.value, block)
         elif isinstance(s, ast.Assign) and len(s.targets) == 1:
             self.assign(s.targets[0], s.value, block)
-        elif not _is_docstring(s):
+        elif isinstance(s, ast.AugAssign) and isinstance(s.target, ast.Name):
+            read = ast.copy_location(ast.Name(s.target.id, ast.Load()), s.target)
+            value = ast.copy_location(ast.BinOp(read, s.op, s.value), s)
+            block.names[s.target.id] = self.expr(value, block, s.target.id)
+        elif isinstance(s, (ast.For, ast.While)):
+            raise self.error(
+                s, "there are no loops; write a function that calls itself, or a fold or map of "
+                "the prelude over a list"
+            )  # fmt: skip
+        elif isinstance(s, ast.Expr) and isinstance(s.value, ast.Call):
+            raise self.error(s, "nothing uses this value; give it a name, or leave it out")
+        elif not (is_docstring(s) or isinstance(s, ast.Pass)):
             raise self.error(s, "expected an assignment, if, match, a function, or return")
 
     def closure(self, s: ast.FunctionDef, block: Block) -> None:
         """A function inside another; it may call itself."""
-        if self.type_params(s):
+        if self.declared(s):
             raise self.error(s, "only functions of the module have type parameters")
         v = Var(s.name, Hole())
         self.notes.put(v, s)
@@ -255,6 +294,9 @@ class ModuleReader(ExpressionReader):
         """`name = value`, or `a, b = value` of as many results or parts."""
         if isinstance(target, ast.Name):
             block.names[target.id] = self.expr(value, block, target.id)
+            return
+        if isinstance(target, ast.Tuple) and any(isinstance(t, ast.Tuple) for t in target.elts):
+            self.nested(target, value, block)
             return
         names = self.names(target)
         if isinstance(value, ast.Tuple):
@@ -280,44 +322,72 @@ class ModuleReader(ExpressionReader):
             (atom,) = self.emit(block, binding.value, s, [name], [t])
         else:
             atom = self.expr(value, block, name)
-            self.notes.ascribed.append((atom, t, s))
+            if isinstance(atom, Const):
+                atom = self.stated_constant(atom, t, s)
+            else:
+                self.notes.ascribed.append((atom, t, s))
         block.names[name] = atom
 
-    def branch(
-        self, body: Sequence[ast.stmt], block: Block, place: ast.stmt
-    ) -> tuple[Body, list[str]]:
-        """Statements that end by giving values to names outside."""
-        last = body[-1] if body else None
-        if isinstance(last, ast.Pass) and len(body) == 1:
-            return block.body(), []
-        if not isinstance(last, ast.Assign) or len(last.targets) != 1:
-            raise self.error(place, "expected branches that all end with `names = values`")
-        for s in body:
-            self.statement(s, block)
-        names = self.names(last.targets[0])
-        return block.body(*(block.names[n] for n in names)), names
+    def stated_constant(self, c: Const, t: Type, s: ast.stmt) -> Const:
+        """A constant of a stated type; a number takes its dtype."""
+        literal = self.notes.literals.get(id(c))
+        if literal is None and t == c.type:
+            return c
+        one = t if isinstance(t, TensorType) and t.shape == () else None
+        if literal is None or one is None or not literal_fits(literal[1], one):
+            found = f"the number {c.value.item()}" if literal else f"a constant of type {c.type}"
+            raise self.error(s, f"the value is {found}; stated is {t}")
+        return cast(c, one.dtype)
+
+    def nested(self, target: ast.Tuple, value: ast.expr, block: Block) -> None:
+        """`(a, b), c = value`: all parts are read before any name is given one."""
+        if isinstance(value, ast.Tuple) and len(value.elts) == len(target.elts):
+            atoms = [self.expr(e, block) for e in value.elts]
+        else:
+            whole = self.expr(value, block)
+            several = range(len(target.elts))
+            atoms = [self.emit(block, Item(whole, k), target, ["item"])[0] for k in several]
+        for t, atom in zip(target.elts, atoms, strict=True):
+            if not isinstance(t, ast.Tuple):
+                block.names[self.names(t)[0]] = atom
+                continue
+            held = ast.copy_location(ast.Name("(value)", ast.Load()), t)
+            block.names[held.id] = atom
+            self.assign(t, held, block)
+            del block.names[held.id]
+
+    def branches(
+        self, s: ast.If | ast.Match, found: list[tuple[Sequence[ast.stmt], Block]], block: Block
+    ) -> tuple[list[Body], list[str]]:
+        """Branches, and the names that they give values: those that all of them end with, and
+        those that are read after the statement."""
+        for body, inner in found:
+            for x in body:
+                self.statement(x, inner)
+        last = [last_names(body) for body, _ in found]
+        names = list(last[0]) if all(n == last[0] for n in last) else []
+        given = dict.fromkeys(n for body, _ in found for n in given_names(body))
+        after = (s.end_lineno or s.lineno, s.end_col_offset or 0)
+        for n in given:
+            if n not in names and self.last_read.get(n, (0, 0)) > after:
+                if all(n in inner.names for _, inner in found):
+                    names.append(n)
+                else:
+                    self.partial[n] = s.lineno + self.source.first_line - 1
+        return [inner.body(*(inner.names[n] for n in names)) for _, inner in found], names
 
     def match(self, s: ast.Match, block: Block) -> None:
         value = self.expr(s.subject, block)
-        clauses: list[tuple[Pattern | Var | None, Body]] = []
-        found: list[list[str]] = []
-        for case in s.cases:
-            inner = block.inner()
-            pattern = self.clause(case, inner)
-            body, names = self.branch(case.body, inner, s)
-            found.append(names)
-            clauses.append((pattern, body))
-        self.several_named(s, Match(value, tuple(clauses)), found, block)
+        inner = [block.inner() for _ in s.cases]
+        patterns = [self.clause(c, b) for c, b in zip(s.cases, inner, strict=True)]
+        found = [(c.body, b) for c, b in zip(s.cases, inner, strict=True)]
+        bodies, names = self.branches(s, found, block)
+        clauses = tuple(zip(patterns, bodies, strict=True))
+        self.bind_results(s, Match(value, clauses), names, block)
 
-    def several_named(
-        self, s: ast.stmt, value: If | Match, found: list[list[str]], block: Block
-    ) -> None:
-        """Bind what branches give, under the names that they all give it."""
-        if any(names != found[0] for names in found):
-            raise self.error(
-                s, f"all branches must end by giving values to {', '.join(found[0]) or 'nothing'}"
-            )
-        block.names.update(zip(found[0], self.emit(block, value, s, found[0]), strict=True))
+    def bind_results(self, s: ast.stmt, value: If | Match, names: list[str], block: Block) -> None:
+        """Bind what branches give."""
+        block.names.update(zip(names, self.emit(block, value, s, names), strict=True))
 
     def names(self, target: ast.expr) -> list[str]:
         """Names that are assigned to."""
@@ -368,29 +438,3 @@ class ModuleReader(ExpressionReader):
         self.notes.put(v, place)
         block.names[name] = v
         return v
-
-
-def _has_return(s: ast.stmt) -> bool:
-    if isinstance(s, ast.Return):
-        return True
-    if isinstance(s, ast.If):
-        return any(map(_has_return, (*s.body, *s.orelse)))
-    return isinstance(s, ast.Match) and any(_has_return(x) for c in s.cases for x in c.body)
-
-
-def _ends(body: Sequence[ast.stmt]) -> bool:
-    """Whether statements end the function on every path."""
-    last = body[-1] if body else None
-    if isinstance(last, ast.If):
-        return _ends(last.body) and _ends(last.orelse)
-    if isinstance(last, ast.Match):
-        return all(_ends(c.body) for c in last.cases)
-    return isinstance(last, ast.Return)
-
-
-def _is_docstring(s: ast.stmt) -> bool:
-    return (
-        isinstance(s, ast.Expr)
-        and isinstance(s.value, ast.Constant)
-        and isinstance(s.value.value, str)
-    )

@@ -19,6 +19,7 @@ from autosched.graph.notes import Notes
 from autosched.graph.ops.registry import python_name
 from autosched.graph.types import (
     Hole,
+    OpenTensor,
     TensorType,
     TupleType,
     Type,
@@ -28,6 +29,10 @@ from autosched.graph.types import (
     substituted,
 )
 from autosched.graph.unify import LITERALS, Mismatch, Unifier, literal_fits
+from autosched.tir.size import SizeVar
+
+SHOWN = 4
+"""Arguments of an operator that errors describe."""
 
 
 class Context(Protocol):
@@ -57,9 +62,16 @@ class Relation(Protocol):
 
     def types(self) -> Sequence[Type]: ...
 
-    def copied(self, binding: Binding, types: Mapping[Type, Type]) -> Relation:
-        """The relation between other types, from another place."""
+    def copied(
+        self, binding: Binding, types: Mapping[Type, Type], sizes: Mapping[SizeVar, Any]
+    ) -> Relation:
+        """The relation between other types and sizes, from another place."""
         ...
+
+
+def _is_open(t: Type | None) -> bool:
+    """Whether a type hangs on what is to be found, or on a type parameter."""
+    return isinstance(t, (TypeVar, OpenTensor)) or (isinstance(t, Hole) and not t.literal)
 
 
 @dataclass
@@ -78,7 +90,7 @@ class Applies:
         known = [None if a is None else c.u.resolve(a) for a in self.args]
         higher = self.call.callee in HIGHER
         for n, t in enumerate(known):
-            if (isinstance(t, Hole) and not t.literal) or isinstance(t, TypeVar):
+            if _is_open(t):
                 return False
             if higher and t is not None:
                 known[n] = t = c.u.full(t)
@@ -91,10 +103,15 @@ class Applies:
                     f"{self.name}: argument {n + 1}, {what}, has the type {c.u.full(t)}; operators "
                     "take tensors",
                 )
+        numbers = [t for t in known if isinstance(t, Hole)]
+        plain = [t.literal for t in numbers if t.literal != "bool"]
+        widest = max(plain, key=list(LITERALS).index, default="bool")
         for n, t in enumerate(known):
             if isinstance(t, Hole):
                 fit = (x for x in known if isinstance(x, TensorType) and literal_fits(t.literal, x))
-                dtype = next((x.dtype for x in fit), LITERALS[t.literal])
+                alone = len(numbers) < len(known) or t.literal == "bool"
+                kind = t.literal if alone else widest
+                dtype = next((x.dtype for x in fit), LITERALS[kind])
                 known[n] = TensorType((), dtype)
                 c.u.unify(t, TensorType((), dtype))
         for t, found in zip(self.results, self._infer(c, known), strict=True):
@@ -117,8 +134,12 @@ class Applies:
 
     def _origins(self, c: Context) -> str:
         """Where the arguments are from."""
-        found = [c.described(a) for a in self.call.args if isinstance(a, Var)]
-        return f"; with {', '.join(found)}" if found else ""
+        found = [
+            f"{c.described(a)} of type {c.u.full(t)}"
+            for a, t in zip(self.call.args, self.args, strict=True)
+            if a is not None and t is not None
+        ]
+        return f"; with {', '.join(found[:SHOWN])}" if found else ""
 
     def _result(self, c: Context, t: Type, found: Type) -> None:
         stored = isinstance(t, TensorType) and isinstance(found, TensorType) and t.layout
@@ -137,9 +158,11 @@ class Applies:
     def force(self, c: Context, last: bool) -> bool:
         return False
 
-    def copied(self, binding: Binding, types: Mapping[Type, Type]) -> Relation:
-        args = tuple(None if a is None else substituted(a, types, {}) for a in self.args)
-        results = tuple(substituted(r, types, {}) for r in self.results)
+    def copied(
+        self, binding: Binding, types: Mapping[Type, Type], sizes: Mapping[SizeVar, Any]
+    ) -> Relation:
+        args = tuple(None if a is None else substituted(a, types, sizes) for a in self.args)
+        results = tuple(substituted(r, types, sizes) for r in self.results)
         return Applies(binding, self.call, args, results)
 
 
@@ -163,20 +186,20 @@ class Joins:
         if any(isinstance(t, Hole) and not t.literal for t in known):
             if not all(t is first for t in known):
                 return False
-            c.u.unify(first, self.result)
+            self._unify(c, first, self.result)
             return True
         tensors = [t for t in known if isinstance(t, TensorType)]
         if len(tensors) == len(known):
             dtypes = {t.dtype for t in tensors} - {""}
             if len(dtypes) == 1 and any(t != first for t in tensors):
-                self._unify(c, reduce(joined, known), self.result, 0)
+                self._unify(c, reduce(joined, known), self.result)
                 return True
-        for n, t in enumerate(known):
-            self._unify(c, t, first, n)
-        self._unify(c, first, self.result, 0)
+        for t in known:
+            self._unify(c, t, first, between=True)
+        self._unify(c, first, self.result)
         return True
 
-    def _unify(self, c: Context, t: Type, other: Type, n: int) -> None:
+    def _unify(self, c: Context, t: Type, other: Type, between: bool = False) -> None:
         try:
             c.u.unify(t, other)
         except Mismatch as e:
@@ -187,24 +210,29 @@ class Joins:
             raise c.notes.error(
                 self.binding,
                 f"the branches give {' and '.join(dict.fromkeys(texts))}; expected one type"
-                if n or not texts
+                if between
                 else f"the branches give {c.u.full(t)}, which is used as {c.u.full(other)}",
             ) from e
 
     def force(self, c: Context, last: bool) -> bool:
         """The branches that are known decide: the others call the function that is inferred."""
         if isinstance(c.u.resolve(self.result), Hole) or last:
-            for n, t in enumerate(self.branches):
+            for t in self.branches:
                 now = c.u.resolve(t)
                 open_ = isinstance(now, Hole) and not now.literal
                 if open_ == last and now is not c.u.resolve(self.result):
-                    self._unify(c, now, self.result, n)
+                    self._unify(c, now, self.result, between=True)
                     return True
         return False
 
-    def copied(self, binding: Binding, types: Mapping[Type, Type]) -> Relation:
-        branches = tuple(substituted(b, types, {}) for b in self.branches)
-        return Joins(binding, self.number, branches, substituted(self.result, types, {}))
+    def copied(
+        self, binding: Binding, types: Mapping[Type, Type], sizes: Mapping[SizeVar, Any]
+    ) -> Relation:
+        branches = tuple(substituted(b, types, sizes) for b in self.branches)
+        return Joins(binding, self.number, branches, substituted(self.result, types, sizes))
+
+
+_SLICED = "; parts of tensors are op.gather(x, n) and op.slice(…)"
 
 
 @dataclass
@@ -222,13 +250,13 @@ class Part:
 
     def fire(self, c: Context) -> bool:
         t = c.u.resolve(self.whole)
-        if (isinstance(t, Hole) and not t.literal) or isinstance(t, TypeVar):
+        if _is_open(t) and not isinstance(t, OpenTensor):
             return False
         if not isinstance(t, TupleType) or self.index >= len(t.fields):
             raise c.notes.error(
                 self.binding,
                 f"{c.described(self.atom)} has the type {c.u.full(t)}, which has no part "
-                f"{self.index}",
+                f"{self.index}{_SLICED if isinstance(t, TensorType) else ''}",
             )
         try:
             c.u.unify(t.fields[self.index], self.result)
@@ -243,8 +271,13 @@ class Part:
     def force(self, c: Context, last: bool) -> bool:
         return False
 
-    def copied(self, binding: Binding, types: Mapping[Type, Type]) -> Relation:
-        whole, result = substituted(self.whole, types, {}), substituted(self.result, types, {})
+    def copied(
+        self, binding: Binding, types: Mapping[Type, Type], sizes: Mapping[SizeVar, Any]
+    ) -> Relation:
+        whole, result = (
+            substituted(self.whole, types, sizes),
+            substituted(self.result, types, sizes),
+        )
         return Part(binding, self.atom, whole, self.index, result)
 
 
@@ -261,7 +294,7 @@ class Decides:
 
     def fire(self, c: Context) -> bool:
         t = c.u.resolve(self.type)
-        if isinstance(t, TypeVar) or (isinstance(t, Hole) and not t.literal):
+        if _is_open(t):
             return False
         one: Any = t if isinstance(t, TensorType) else None
         if isinstance(t, Hole) and t.literal == "bool":
@@ -282,5 +315,7 @@ class Decides:
             return True
         return False
 
-    def copied(self, binding: Binding, types: Mapping[Type, Type]) -> Relation:
-        return Decides(binding, self.atom, substituted(self.type, types, {}))
+    def copied(
+        self, binding: Binding, types: Mapping[Type, Type], sizes: Mapping[SizeVar, Any]
+    ) -> Relation:
+        return Decides(binding, self.atom, substituted(self.type, types, sizes))

@@ -19,6 +19,8 @@ PLAIN = {
     "nn.relu": "Relu", "where": "Where", "nn.batch_flatten": "Flatten", "nn.matmul": "MatMul",
 }  # fmt: skip
 """Operators without attributes, by the operator here."""
+OTHERS = {"nn.bias_add": "Add", "bias_add": "Add", "dense": "Gemm", "concatenate": "Concat"}
+"""Operators that errors in our own text translate."""
 RENAMED: dict[str, tuple[str, dict[str, str], dict[str, Any]]] = {
     "nn.dense": ("Gemm", {"units": "", "out_dtype": ""}, {"transB": 1}),
     "nn.softmax": ("Softmax", {"axis": "axis"}, {}),

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from autosched.graph.ir import (
-    Array,
     Atom,
     Binding,
     Body,
@@ -22,9 +21,8 @@ from autosched.graph.ir import (
     Var,
 )
 from autosched.graph.notes import Notes
-from autosched.graph.types import ANY, Hole, TensorType, Type, leaves, substituted
+from autosched.graph.types import ANY, Hole, OpenTensor, TensorType, Type, leaves, substituted
 from autosched.graph.unify import LITERALS, Unifier
-from autosched.tir import dtypes
 
 
 class Retyping:
@@ -45,6 +43,8 @@ class Retyping:
         if isinstance(t, TensorType) and not self.u.sizes:
             return t
         full = self.u.full(t)
+        if isinstance(full, OpenTensor) and any(isinstance(x, Hole) for x in leaves(full)):
+            return ANY
         rest: dict[Type, Type] = {
             h: TensorType((), LITERALS[h.literal]) if h.literal else ANY
             for h in leaves(full)
@@ -100,7 +100,7 @@ class Retyping:
         t = self.u.resolve(hole)
         kind = LITERALS[t.literal] if isinstance(t, Hole) else ""
         dtype = kind or (t.dtype if isinstance(t, TensorType) else a.type.dtype)
-        made = a if a.type.dtype == dtype else Const(TensorType((), dtype), _cast(a, dtype))
+        made = a if a.type.dtype == dtype else cast(a, dtype)
         self.known[id(a)] = made
         return made
 
@@ -128,7 +128,8 @@ class Retyping:
         return None if p is None else self.var(p)
 
 
-def _cast(a: Const, dtype: str) -> Array:
-    made = a.value.astype(dtypes.array_dtype(dtype))
+def cast(a: Const, dtype: str) -> Const:
+    """A number of another dtype."""
+    made = a.value.astype(dtype)
     made.flags.writeable = False
-    return made
+    return Const(TensorType((), dtype), made)

@@ -85,12 +85,57 @@ class FuncType:
 
 @dataclass(frozen=True)
 class TypeVar:
-    """A type parameter of a function or of a data type."""
+    """A type parameter of a function or of a data type. `kind`, one of KINDS, says what stands for
+    it in a call: a type, the shape of a tensor, one extent of a shape, or a dtype."""
+
+    name: str
+    kind: str = "Type"
+
+    @classmethod
+    def read(cls, text: str) -> TypeVar:
+        """From `A` or `s: Shape`, as decorators have them."""
+        name, _, kind = text.partition(":")
+        return cls(name.strip(), kind.strip() or "Type")
+
+    @property
+    def declared(self) -> str:
+        """As a decorator has it."""
+        return self.name if self.kind == "Type" else f"{self.name}: {self.kind}"
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True)
+class Extents:
+    """A shape by itself: what stands for a parameter of kind Shape, and with one extent for one of
+    kind ShapeVar."""
+
+    shape: tuple[Extent, ...]
+
+    def __str__(self) -> str:
+        return tuple_text(self.shape)
+
+
+@dataclass(frozen=True)
+class Dtype:
+    """A dtype by itself: what stands for a parameter of kind BaseType."""
 
     name: str
 
     def __str__(self) -> str:
-        return self.name
+        return f'"{self.name}"'
+
+
+@dataclass(frozen=True)
+class OpenTensor:
+    """A tensor whose shape or dtype is a type parameter, or is to be found."""
+
+    shape: Type
+    dtype: Type
+
+    def __str__(self) -> str:
+        return f"G.Tensor({self.shape}, {self.dtype})"
 
 
 @dataclass(frozen=True)
@@ -108,16 +153,20 @@ class DataRef:
 class Hole:
     """A type that inference has to find; none is left in a module that was read or checked.
 
-    `literal` is set for a number without a dtype in the text: "bool", "int" or "float".
+    `literal` is set for a number without a dtype in the text: "bool", "int" or "float". `kind` is
+    that of the type parameter that it stands for.
     """
 
     literal: str = ""
+    kind: str = "Type"
 
     def __str__(self) -> str:
         return f"a number ({self.literal})" if self.literal else "?"
 
 
-Type = Union[TensorType, TupleType, FuncType, TypeVar, DataRef, Hole]
+Type = Union[TensorType, TupleType, FuncType, TypeVar, DataRef, Hole, Extents, Dtype, OpenTensor]
+KINDS = ("Type", "Shape", "ShapeVar", "BaseType")
+"""Kinds of type parameters."""
 ANY = TensorType(None, "")
 """A tensor of which nothing is known before it is there."""
 
@@ -144,6 +193,8 @@ def parts(t: Type) -> tuple[Type, ...]:
         return t.fields
     if isinstance(t, FuncType):
         return (*t.params, *t.results)
+    if isinstance(t, OpenTensor):
+        return (t.shape, t.dtype)
     return t.args if isinstance(t, DataRef) else ()
 
 
@@ -154,7 +205,16 @@ def with_parts(t: Type, inside: Sequence[Type]) -> Type:
     if isinstance(t, FuncType):
         n = len(t.params)
         return FuncType(tuple(inside[:n]), tuple(inside[n:]))
+    if isinstance(t, OpenTensor):
+        return tensor_of(*inside)
     return DataRef(t.name, tuple(inside)) if isinstance(t, DataRef) else t
+
+
+def tensor_of(shape: Type, dtype: Type) -> Type:
+    """A tensor of a shape and a dtype, each by itself."""
+    if isinstance(shape, Extents) and isinstance(dtype, Dtype):
+        return TensorType(shape.shape, dtype.name)
+    return OpenTensor(shape, dtype)
 
 
 def substituted(t: Type, types: Mapping[Type, Type], sizes: Mapping[SizeVar, Any]) -> Type:
@@ -166,6 +226,8 @@ def substituted(t: Type, types: Mapping[Type, Type], sizes: Mapping[SizeVar, Any
             return t
         shape = tuple(n if isinstance(n, int) else n.substitute(sizes) for n in t.shape)
         return TensorType(shape, t.dtype, t.layout)
+    if isinstance(t, Extents):
+        return Extents(tuple(n if isinstance(n, int) else n.substitute(sizes) for n in t.shape))
     inside = parts(t)
     if not inside:
         return t
@@ -180,6 +242,8 @@ def alike(a: Type, b: Type) -> bool:
             b.dtype,
             b.layout,
         )
+    if isinstance(a, Extents) and isinstance(b, Extents):
+        return _by_name(a.shape) == _by_name(b.shape)
     xs, ys = parts(a), parts(b)
     if not xs or len(xs) != len(ys):
         return a == b

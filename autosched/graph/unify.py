@@ -6,13 +6,17 @@ from typing import Any
 
 from autosched.errors import WorkloadError
 from autosched.graph.types import (
+    Dtype,
+    Extents,
     FuncType,
     Hole,
+    OpenTensor,
     TensorType,
     Type,
     leaves,
     parts,
     substituted,
+    tensor_of,
     with_parts,
 )
 from autosched.tir import dtypes
@@ -25,7 +29,12 @@ LARGEST = 10_000
 
 
 class Mismatch(WorkloadError):
-    """Two types that cannot be equal; whoever asked says where they are from."""
+    """Two types that cannot be equal; whoever asked says where they are from. `telling`: the
+    message says what the two types do not show."""
+
+    def __init__(self, message: str, telling: bool = False) -> None:
+        super().__init__(message)
+        self.telling = telling
 
 
 class Unifier:
@@ -43,6 +52,8 @@ class Unifier:
         """The type that stands for `t` at its outermost level."""
         while isinstance(t, Hole) and t in self.found:
             t = self.found[t]
+        if isinstance(t, OpenTensor):
+            return tensor_of(self.resolve(t.shape), self.resolve(t.dtype))
         return t
 
     def full(self, t: Type) -> Type:
@@ -56,6 +67,8 @@ class Unifier:
             raise WorkloadError(f"a type has more than {LARGEST} types inside; use a data type")
         if isinstance(t, TensorType):
             return substituted(t, {}, self.sizes) if self.sizes and not t.is_static else t
+        if isinstance(t, Extents):
+            return substituted(t, {}, self.sizes) if self.sizes else t
         inside = parts(t)
         return with_parts(t, [self._full(x, left) for x in inside]) if inside else t
 
@@ -70,6 +83,12 @@ class Unifier:
             self._fill(b, a)
         elif isinstance(a, TensorType) and isinstance(b, TensorType):
             self._tensors(a, b)
+        elif isinstance(a, Extents) and isinstance(b, Extents):
+            self._shapes(a.shape, b.shape)
+        elif isinstance(a, OpenTensor) and isinstance(b, TensorType):
+            self._open_tensor(a, b)
+        elif isinstance(a, TensorType) and isinstance(b, OpenTensor):
+            self._open_tensor(b, a)
         else:
             xs, ys = parts(a), parts(b)
             alike = type(a) is type(b) and len(xs) == len(ys) and bool(xs)
@@ -84,23 +103,45 @@ class Unifier:
         if isinstance(t, Hole):
             if not t.literal or (hole.literal and _wider(hole.literal, t.literal)):
                 hole, t = t, hole
-            if hole.literal and "bool" in (hole.literal, t.literal):
+            kinds = {hole.literal, t.literal} - {""}
+            if len(kinds) == 2 and "bool" in kinds:
                 raise Mismatch("a truth value is no number")
+        elif hole.literal and isinstance(t, OpenTensor):
+            t = self._number(hole.literal, t)
         elif hole.literal:
             fits = isinstance(t, TensorType) and t.shape == () and literal_fits(hole.literal, t)
             if not fits:
                 raise Mismatch("a number is of another type")
         elif not isinstance(t, TensorType) and hole in set(leaves(self.full(t))):
-            raise Mismatch("the type would be inside of itself")
+            raise Mismatch("the type would be inside of itself", telling=True)
         self.found[hole] = t
         self.reason[hole] = self.now
 
     def _tensors(self, a: TensorType, b: TensorType) -> None:
         if a.shape is None or b.shape is None or a.dtype != b.dtype or a.layout != b.layout:
             raise Mismatch("tensors differ")
-        if len(a.shape) != len(b.shape):
+        self._shapes(a.shape, b.shape)
+
+    def _open_tensor(self, a: OpenTensor, b: TensorType) -> None:
+        """Shape and dtype of a tensor, each by itself."""
+        if b.shape is None or b.layout or not b.dtype:
+            raise Mismatch("tensors differ")
+        self.unify(a.shape, Extents(b.shape))
+        self.unify(a.dtype, Dtype(b.dtype))
+
+    def _number(self, literal: str, t: OpenTensor) -> TensorType:
+        """The type of a number as it is written, where any scalar may stand."""
+        dtype = self.resolve(t.dtype)
+        made = TensorType((), dtype.name if isinstance(dtype, Dtype) else LITERALS[literal])
+        if not literal_fits(literal, made):
+            raise Mismatch("a number is of another type")
+        self._open_tensor(t, made)
+        return made
+
+    def _shapes(self, a: tuple[Any, ...], b: tuple[Any, ...]) -> None:
+        if len(a) != len(b):
             raise Mismatch("ranks differ")
-        for m, n in zip(a.shape, b.shape, strict=True):
+        for m, n in zip(a, b, strict=True):
             self._extents(self._size(m), self._size(n))
 
     def _extents(self, m: Any, n: Any) -> None:
@@ -121,7 +162,7 @@ def literal_fits(kind: str, t: TensorType) -> bool:
     """Whether a number as it is written can be of a tensor's dtype."""
     if kind == "bool" or t.dtype == "bool":
         return kind == t.dtype
-    if not t.dtype:
+    if t.dtype in ("", "bfloat16"):  # which NumPy does not have
         return False
     return dtypes.is_float(t.dtype) or kind == "int" or (kind == "long" and "64" in t.dtype)
 

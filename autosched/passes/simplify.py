@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autosched import lowering
+from autosched.lowering import lower as lowering
 from autosched.passes.base import func_pass
 from autosched.tir import simplify as simplification
 from autosched.tir.nodes import PrimFunc

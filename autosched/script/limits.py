@@ -61,7 +61,8 @@ _REFUSED = {
     "yield": "scripts have no generators",
 }
 _GRAPH = re.compile(r"^\s*@G\.module", re.MULTILINE)
-"""Functions of the graph level may have function values in them."""
+_OF_GRAPHS = ("lambda", "elif")
+"""Words that functions of the graph level may have."""
 _CHAINED = 20
 """Prefix operators in a row."""
 
@@ -74,8 +75,9 @@ def scan(source: Source, limits: Limits) -> None:
         raise source.error_at(
             1, 0, f"the script has {count} characters; at most {limits.characters} are read"
         )
-    depth = chain = choices = 0
-    refused = {k: v for k, v in _REFUSED.items() if k != "lambda" or not _GRAPH.search(source.text)}
+    depth = chain = choices = tests = 0
+    allowed = _OF_GRAPHS if _GRAPH.search(source.text) else ()
+    refused = {k: v for k, v in _REFUSED.items() if k not in allowed}
     for found in _SCAN.finditer(source.text):
         kind, text = found.lastgroup, found.group()
         if kind == "comment":
@@ -102,6 +104,9 @@ def scan(source: Source, limits: Limits) -> None:
                 choices += 1
                 if choices > limits.depth:
                     raise _at(source, found, f"more than {limits.depth} choices in a statement")
+            tests = 0 if text == "def" else tests + (text == "elif")
+            if tests > limits.depth:
+                raise _at(source, found, f"more than {limits.depth} `elif` in a function")
         elif kind == "string":
             _check_string(source, found, text)
         elif kind == "number" and _RUN_ON.search(text):
@@ -113,7 +118,7 @@ def scan(source: Source, limits: Limits) -> None:
 
 _OTHER = {
     "\\": "a backslash outside of a string; lines continue inside brackets",
-    "**": "there is no operator **; expected T.pow(x, y)",
+    "**": "there is no operator **; expected T.pow(x, y), in graph functions op.pow(x, y)",
 }
 _RUN_ON = re.compile(r"and|else|for|if|in|is|or|not")
 _ESCAPE = re.compile(

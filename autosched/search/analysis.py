@@ -30,7 +30,7 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from autosched.layout_rewrite import LayoutRewriteOption, option_of, split
+from autosched.lowering.layout_rewrite import LayoutRewriteOption, option_of, split
 from autosched.search.footprint import (
     LINE,
     Floats,

@@ -34,7 +34,6 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from autosched.codegen.gpu.lookback import WINDOW
-from autosched.gpu_target import device_of, limits_of
 from autosched.schedule.annotate import STEPS
 from autosched.search.footprint import (
     Floats,
@@ -47,6 +46,7 @@ from autosched.search.footprint import (
 from autosched.search.gpu_issue import WARP, count_of, is_handed, issue_of, step_of
 from autosched.sketch.decisions import Mask
 from autosched.target import Target
+from autosched.target.gpu import device_of, limits_of
 from autosched.tir import dtypes
 from autosched.tir.annotations import DOUBLE_BUFFER, SINGLE_PASS
 from autosched.tir.nodes import Buffer, For, Node, kind_vars, sites

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from autosched.errors import TuningError
-from autosched.layout_rewrite import LayoutRewriteOption, option_of, transforms
+from autosched.lowering.layout_rewrite import LayoutRewriteOption, option_of, transforms
 from autosched.schedule import Schedule
 from autosched.sketch.analysis import elementwise_consumer
 from autosched.sketch.digits import separate_digits

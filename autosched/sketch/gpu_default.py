@@ -14,10 +14,10 @@ from collections.abc import Sequence
 from math import prod
 
 from autosched.errors import ScheduleError
-from autosched.gpu_target import limits_of
 from autosched.schedule import BlockRV, Decision, LoopRV, Schedule
 from autosched.sketch.analysis import analyse_blocks
 from autosched.target import Target
+from autosched.target.gpu import limits_of
 from autosched.tir.annotations import SINGLE_PASS
 from autosched.tir.nodes import PrimFunc, kind_vars, sites
 from autosched.tir.scatter import scatters

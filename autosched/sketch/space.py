@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from autosched.errors import TuningError
-from autosched.gpu_target import limits_of
 from autosched.sketch.decisions import (
     DecisionSpec,
     Mask,
@@ -27,6 +26,7 @@ from autosched.sketch.decisions import (
 )
 from autosched.sketch.gpu_decisions import sample_gpu_block
 from autosched.target import Target
+from autosched.target.gpu import limits_of
 from autosched.tir.affine import Int, IntArray
 from autosched.tir.nodes import PrimFunc
 

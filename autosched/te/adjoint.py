@@ -18,7 +18,16 @@ from autosched.te.inverse import inverse, moved, settled
 from autosched.te.prim_func import topological
 from autosched.te.reduction import prod as reduce_prod
 from autosched.te.reduction import sum as reduce_sum
-from autosched.te.tensor import ComputeOp, IterVar, PlaceholderOp, Tensor, TensorRead, reduce_axis
+from autosched.te.scan_adjoint import scan_adjoints
+from autosched.te.tensor import (
+    ComputeOp,
+    IterVar,
+    PlaceholderOp,
+    ScanOp,
+    Tensor,
+    TensorRead,
+    reduce_axis,
+)
 from autosched.tir import dtypes
 from autosched.tir import expr as ex
 from autosched.tir.expr import Expr, Var
@@ -29,16 +38,20 @@ Element = Callable[..., Expr]
 
 
 def adjoint(
-    outputs: Sequence[Tensor], given: Sequence[Element | None], wrt: Tensor
+    outputs: Sequence[Tensor],
+    given: Sequence[Element | None],
+    wrt: Tensor,
+    fixed: frozenset[int] = frozenset(),
 ) -> Tensor | None:
     """The adjoint of `wrt` where those of `outputs` are `given` (None: zero); None where it is
-    zero. `wrt` may be an input or a computation, which is then taken for an input.
+    zero. `wrt` may be an input or a computation, which is then taken for an input; so are the
+    operations whose ids are in `fixed`, which are held fast.
 
-    Raises TensorExprError for a recurrence, a reduction that is no sum, product, maximum or
-    minimum, and an operation without a derivative.
+    Raises TensorExprError for a recurrence over more than one step back, a reduction that is no
+    sum, product, maximum or minimum, and an operation without a derivative.
     """
     order = topological([t.op for t in outputs])
-    depends = _depending(order, wrt)
+    depends = _depending(order, wrt, fixed)
     every = [*outputs, *(t for op in order for t in op.input_tensors)]
     tensors = {(id(t.op), t.value_index): t for t in reversed(every)}
     parts: dict[tuple[int, int], list[Element]] = {}
@@ -51,8 +64,12 @@ def adjoint(
         found = [parts.pop((id(op), n), []) for n in range(_results(op))]
         if not any(found):
             continue
-        if not isinstance(op, ComputeOp):
-            raise TensorExprError(f"{op.name} is a recurrence (te.scan), which has no adjoint")
+        if isinstance(op, ScanOp):
+            for t, back in scan_adjoints(op, [_sum(g) if g else None for g in found], depends,
+                                         adjoint):  # fmt: skip
+                parts.setdefault((id(t.op), t.value_index), []).append(back)
+            continue
+        assert isinstance(op, ComputeOp)
         total = [_total(g, op) for g in found]
         results = [tensors.get((id(op), n)) for n in range(len(found))]
         for read, made in _reads(op, results, total, depends, wrt):
@@ -67,11 +84,11 @@ def _results(op: Any) -> int:
     return 1 if isinstance(op, PlaceholderOp) else int(op.num_outputs)
 
 
-def _depending(order: Sequence[Any], wrt: Tensor) -> set[int]:
-    """Ids of the operations that read `wrt`, directly or not, and of its own."""
+def _depending(order: Sequence[Any], wrt: Tensor, fixed: frozenset[int]) -> set[int]:
+    """Ids of the operations that read `wrt`, directly or not, and of its own; none of `fixed`."""
     found = {id(wrt.op)}
     for op in order:
-        if any(id(t.op) in found for t in op.input_tensors):
+        if id(op) not in fixed and any(id(t.op) in found for t in op.input_tensors):
             found.add(id(op))
     return found
 

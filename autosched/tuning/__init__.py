@@ -5,9 +5,9 @@ from __future__ import annotations
 from autosched.tuning.best import load_best_record
 from autosched.tuning.callbacks import MeasureCallback, RecordToFile, RecordToStore
 from autosched.tuning.options import TuningOptions
-from autosched.tuning.result import TuningResult
-from autosched.tuning.scheduler import SchedulerResult, TaskScheduler
-from autosched.tuning.scheduler_callbacks import LogEstimatedLatency, TaskSchedulerCallback
+from autosched.tuning.report.result import TuningResult
+from autosched.tuning.run.scheduler import SchedulerResult, TaskScheduler
+from autosched.tuning.run.scheduler_callbacks import LogEstimatedLatency, TaskSchedulerCallback
 from autosched.tuning.task import SearchTask
 from records import RecordReader
 

@@ -111,7 +111,7 @@ class RecordToStore(MeasureCallback):
 
     def on_start(self, workload: Workload, job: JobInfo) -> None:
         if job.resumed:
-            from records.again import RESUMED
+            from records.queue.resuming import RESUMED
 
             self.open().put_workload(workload)
             ended = self.open().job(job.id).state in ENDED
@@ -166,7 +166,7 @@ class RecordToStore(MeasureCallback):
     def patient_from(self, job: Job) -> int:
         """Trials that `job` had when it was resumed after an end; 0 where it never was. Of a job
         that was killed, which is no end, it is what it was before."""
-        from records.again import RESUMED
+        from records.queue.resuming import RESUMED
 
         if job.state in ENDED:
             return job.trials_done
@@ -188,13 +188,13 @@ class RecordToStore(MeasureCallback):
             self._store = None
 
 
-def keeper_of(where: str | os.PathLike[str], resume: bool) -> RecordToFile | RecordToStore:
+def recorder_of(where: str | os.PathLike[str], resume: bool) -> RecordToFile | RecordToStore:
     """What writes a run's records to a log or a store. Raises RecordError if it cannot, before
     anything is measured, and TuningError for a log to resume from."""
     if is_store(where):
-        keeper = RecordToStore(where)
-        keeper.open()
-        return keeper
+        recorder = RecordToStore(where)
+        recorder.open()
+        return recorder
     if resume:
         raise TuningError(
             f"resuming needs a store, and {where} is a log, which does not keep jobs; "

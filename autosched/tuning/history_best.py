@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from types import TracebackType
 
+from autosched.building.dispatch import choosing
 from autosched.checks import instance
-from autosched.dispatch import choosing
 from autosched.errors import TuningError
 from autosched.target import Target
 from autosched.tir.canonical import workload_key

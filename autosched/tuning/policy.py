@@ -18,7 +18,7 @@ from autosched.sketch.generate import generate_space
 from autosched.sketch.space import Candidate, Population, Space, Variant
 from autosched.sketch.state import State, Verdict
 from autosched.tuning.best import RecordsLike, check_records, opened
-from autosched.tuning.history import Reading
+from autosched.tuning.run.history import Reading
 from records import TRIAL
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Literal, Union
 from autosched.checks import instance, text
 from autosched.dag import ComputeDAG
 from autosched.errors import TuningError, WorkloadError
-from autosched.hardware import HardwareParams
-from autosched.layout_rewrite import LayoutRewriteOption, with_option
+from autosched.lowering.layout_rewrite import LayoutRewriteOption, with_option
 from autosched.target import Target
+from autosched.target.hardware import HardwareParams
 from autosched.tir.admit import admitted
 from autosched.tir.canonical import canonical_text
 from autosched.tir.canonical import workload_key as key_of
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from autosched.schedule import Schedule
     from autosched.sketch.space import Space
     from autosched.tuning.policies import SearchPolicy
-    from autosched.tuning.result import TuningResult
+    from autosched.tuning.report.result import TuningResult
     from records import Record
 
 PrintMode = Literal["schedule", "script", "llvm", "asm", "cuda", "opencl"]
@@ -176,7 +176,7 @@ class SearchTask:
         """
         from autosched.tuning.policies import policy_of
         from autosched.tuning.pools import pool_of
-        from autosched.tuning.session import Session
+        from autosched.tuning.run.session import Session
 
         options = checked(options)
         policy = policy_of(search_policy, self, options.seed)
@@ -200,7 +200,7 @@ class SearchTask:
         Raises RecordError if there is no valid record, TuningError on an unknown mode and on one
         that programs for the target do not have.
         """
-        from autosched.tuning.text import check_mode, program_text
+        from autosched.tuning.report.text import check_mode, program_text
 
         check_mode(print_mode)
         schedule, record = self._best(records)

@@ -12,6 +12,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from autosched.checks import instance, path_text, text
+from autosched.closing import Closing
 from autosched.codegen.build import toolchain
 from autosched.errors import MeasureError
 from autosched.integers import integer
@@ -19,7 +20,6 @@ from autosched.schedule import Trace
 from autosched.target import Target
 from autosched.tir.canonical import workload_key
 from autosched.tir.nodes import PrimFunc
-from measure.closing import Closing
 from measure.cluster.dispatch import Dispatcher, Limits
 from measure.cluster.driver import LOOK_SECONDS, Decided, Driver, NoEligibleDevice
 from measure.cluster.orders import Answer, Lost, Outcome, Send

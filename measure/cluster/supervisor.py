@@ -11,8 +11,8 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
+from autosched.closing import Closing
 from autosched.errors import MeasureError
-from measure.closing import Closing
 from measure.cluster.slot_process import CLAIMED, SlotOptions
 from measure.process.template_client import PASSED_ENV
 

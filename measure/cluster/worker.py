@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Any
 
 from autosched import te
+from autosched.closing import Closing
 from autosched.codegen.build import toolchain
 from autosched.errors import AutoschedError, MeasureError
 from autosched.schedule import Trace
@@ -24,7 +25,6 @@ from autosched.script import parse
 from autosched.target import Target, available_cores
 from autosched.tir.canonical import workload_key
 from autosched.tir.nodes import PrimFunc
-from measure.closing import Closing
 from measure.cluster.registry import Hello
 from measure.cluster.wire import (
     JsonDict,

@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from math import inf
 
 from autosched.checks import instance
+from autosched.closing import Closing
 from autosched.codegen.llvm.assemble import Level
 from autosched.errors import MeasureError
 from autosched.integers import integer
@@ -27,7 +28,6 @@ from autosched.sketch.reference import reference_schedule
 from autosched.target import Target, available_cores
 from autosched.tir.admit import admitted
 from autosched.tir.nodes import PrimFunc
-from measure.closing import Closing
 from measure.devices import Device, gpu_device, this_device
 from measure.local.build import Build, BuildProbe, BuildReply, LocalBuilder
 from measure.local.builders import Builders

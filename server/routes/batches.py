@@ -9,13 +9,14 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Response
 
 from records import Job as StoredJob
-from records import RecordError, batches
-from records.batches import Batch as StoredBatch
+from records import RecordError
+from records.queue import batches
+from records.queue.batches import Batch as StoredBatch
 from records.types import ENDED, PAUSED, PAUSING
-from server import submission
-from server.auth import Client, ClientOf
-from server.jobs import shown
-from server.paging import decode_cursor, encode_cursor
+from server.http.auth import Client, ClientOf
+from server.http.paging import decode_cursor, encode_cursor
+from server.jobs import submission
+from server.jobs.answers import shown
 from server.routes.common import Cursor, ModelRoute, answers, written
 from server.routes.jobs import IdempotencyKey
 from server.schemas import JOB_ID, Batch, BatchRequest, Page

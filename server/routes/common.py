@@ -11,7 +11,7 @@ from fastapi import Depends, Path, Query, Response
 from fastapi.routing import APIRoute
 from pydantic import BaseModel
 
-from server.problems import MEDIA_TYPE
+from server.http.problems import MEDIA_TYPE
 from server.schemas import JOB_ID, WORKLOAD_KEY, Problem
 from server.state import Service, ServiceOf
 

@@ -11,9 +11,9 @@ from fastapi.responses import StreamingResponse
 
 from records import Store
 from records.types import ENDED
-from server.auth import Authenticator
-from server.limits import EVENT_STREAM, wants_stream
-from server.problems import ProblemError
+from server.http.auth import Authenticator
+from server.http.limits import EVENT_STREAM, wants_stream
+from server.http.problems import ProblemError
 from server.routes.common import JobId, answers
 from server.schemas import Event, EventPage
 from server.state import ServiceOf

@@ -16,10 +16,10 @@ from fastapi.responses import StreamingResponse
 from starlette.datastructures import Headers
 
 from records import Filters, RecordError, Store, Workload, export_lines, import_jsonl
-from records.checks import Check
-from server.auth import ClientOf
-from server.examiner import Examiner
-from server.problems import ProblemError, refused
+from records.logs.checks import Check
+from server.http.auth import ClientOf
+from server.http.problems import ProblemError, refused
+from server.programs.pool import Examiner
 from server.routes.common import answers
 from server.routes.records import KindOf, StatusOf, Text
 from server.schemas import ImportReport
@@ -74,7 +74,7 @@ def export_records(
     )
     # What fails at once fails before the answer has begun.
     first = list(islice(chunks, 1))
-    headers = {"Content-Disposition": 'attachment; filename="records.jsonl"'}
+    headers = {"Content-Disposition": 'attachment; filename="records.logs.jsonl"'}
     return StreamingResponse(chain(first, chunks), media_type=LINES, headers=headers)
 
 

@@ -10,14 +10,14 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from records import Record
-from server.auth import client_of
-from server.etags import has, tagged
-from server.problems import ProblemError, refused
-from server.rendering import stem_of
+from server.http.auth import client_of
+from server.http.etags import has, tagged
+from server.http.problems import ProblemError, refused
+from server.programs.cache import Form, Made
+from server.programs.rendering import stem_of
 from server.routes.common import JobId, ModelRoute, RecordId, answers
 from server.schemas import Listing
 from server.state import Service, ServiceOf
-from server.texts import Form, Made
 
 router = APIRouter(prefix="/v1", tags=["records"], route_class=ModelRoute)
 

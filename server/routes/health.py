@@ -5,9 +5,9 @@ from __future__ import annotations
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from records.schema import REVISION
-from server import metrics
-from server.problems import unavailable
+from records.sql.schema import REVISION
+from server.http import metrics
+from server.http.problems import unavailable
 from server.routes.workers import list_workers
 from server.schemas import Health
 from server.state import ServiceOf

@@ -13,13 +13,13 @@ from pydantic import AfterValidator, AwareDatetime, BeforeValidator
 from records import Job as StoredJob
 from records import RecordError, StoreUnavailable
 from records.types import ENDED, PAUSED, PAUSING, PHASE, STATE
-from server import submission
-from server.auth import ClientOf
-from server.heartbeat import PROGRESS
-from server.jobs import held_to_bound, placed, shown
-from server.models import members, tasks_of, with_model
-from server.paging import decode_cursor, encode_cursor
-from server.problems import ProblemError
+from server.http.auth import ClientOf
+from server.http.paging import decode_cursor, encode_cursor
+from server.http.problems import ProblemError
+from server.jobs import submission
+from server.jobs.answers import held_to_bound, placed, shown
+from server.jobs.heartbeat import PROGRESS
+from server.jobs.model_times import members, tasks_of, with_model
 from server.routes.common import PRINTABLE, Cursor, JobId, Limit, ModelRoute, answers, written
 from server.schemas import (
     CancelReport,

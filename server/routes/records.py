@@ -13,10 +13,10 @@ from pydantic import Field
 from autosched.errors import TargetError
 from autosched.target import Target
 from records.types import shortened
-from server.auth import ClientOf
-from server.etags import tagged_json
-from server.paging import decode_id, encode_cursor
-from server.problems import refused
+from server.http.auth import ClientOf
+from server.http.etags import tagged_json
+from server.http.paging import decode_id, encode_cursor
+from server.http.problems import refused
 from server.routes.common import PRINTABLE, Cursor, Limit, ModelRoute, RecordId, answers
 from server.schemas import Kind, Measurement, Page, Record, RecordDetail, Status
 from server.state import Service, ServiceOf

@@ -6,8 +6,9 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path
 
-from records import Store, roofline
-from records.roofline import Reached, Traffic
+from records import Store
+from records.operations import roofline
+from records.operations.roofline import Reached, Traffic
 from server.routes.common import ModelRoute, answers
 from server.routes.records import Text
 from server.schemas import DeviceLimits, Limits, Roofline, RooflinePoint

@@ -7,11 +7,11 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import PlainTextResponse, Response
 
-from server.auth import client_of
-from server.etags import has, tagged
+from server.http.auth import client_of
+from server.http.etags import has, tagged
+from server.programs.cache import Form
 from server.routes.common import RecordId, answers
 from server.state import ServiceOf
-from server.texts import Form
 
 router = APIRouter(prefix="/v1/records/{record_id}", tags=["records"])
 

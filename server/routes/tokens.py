@@ -8,11 +8,11 @@ from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Path, Response
 
-from records.submissions import Quota
-from records.tokens import Token as StoredToken
-from records.tokens import Tokens
-from server.auth import Client, ClientOf
-from server.problems import refused
+from records.operations.tokens import Token as StoredToken
+from records.operations.tokens import Tokens
+from records.queue.submissions import Quota
+from server.http.auth import Client, ClientOf
+from server.http.problems import refused
 from server.routes.common import ModelRoute, answers, written
 from server.schemas import (
     MadeToken,

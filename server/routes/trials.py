@@ -13,11 +13,12 @@ from fastapi import APIRouter, Query
 from fastapi.responses import StreamingResponse
 from pydantic import Field
 
-from records import Job, Store, listing, roofline
-from records.listing import ListedTrial, Place, Sort
-from records.roofline import Bound
-from server.paging import decode_cursor, encode_cursor
-from server.problems import ProblemError
+from records import Job, Store
+from records.operations import listing, roofline
+from records.operations.listing import ListedTrial, Place, Sort
+from records.operations.roofline import Bound
+from server.http.paging import decode_cursor, encode_cursor
+from server.http.problems import ProblemError
 from server.routes.common import Cursor, JobId, Limit, ModelRoute, answers
 from server.routes.records import StatusOf
 from server.schemas import Page, Trial

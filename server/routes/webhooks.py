@@ -6,14 +6,14 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Response
 
-from records.tokens import ADMIN
-from records.webhooks import Webhooks
-from server.auth import Client, ClientOf
-from server.problems import refused
+from records.operations.tokens import ADMIN
+from records.queue.webhooks import Webhooks
+from server.http.auth import Client, ClientOf
+from server.http.problems import refused
+from server.jobs.webhooks import check_url
 from server.routes.common import ModelRoute, answers, written
 from server.schemas import Page, Webhook, WebhookRequest
 from server.state import Service, ServiceOf
-from server.webhooks import check_url
 
 router = APIRouter(prefix="/v1/webhooks", tags=["webhooks"], route_class=ModelRoute)
 

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 from fastapi import APIRouter
 
-from records.workers import WorkerLog
-from server.auth import Client, ClientOf
-from server.problems import refused
+from records.operations.workers import WorkerLog
+from server.http.auth import Client, ClientOf
+from server.http.problems import refused
 from server.routes.common import ModelRoute, answers
 from server.schemas import DrainRequest, Page, Worker
 from server.state import Service, ServiceOf

@@ -7,8 +7,8 @@ from itertools import islice
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
-from server.etags import tagged_json
-from server.paging import decode_cursor, encode_cursor
+from server.http.etags import tagged_json
+from server.http.paging import decode_cursor, encode_cursor
 from server.routes.common import Cursor, Limit, ModelRoute, WorkloadKey, answers
 from server.schemas import Page, Scope, Workload, WorkloadDetail
 from server.state import ServiceOf

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Self
 from pydantic import ConfigDict, Field, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
-from server.pools import NAME
+from server.pools.plan import NAME
 from server.schemas.base import DEVICE, JOB_ID, TARGET, WHOLE, Model, Request, Scopes, Whole
 
 

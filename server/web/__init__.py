@@ -29,8 +29,8 @@ def add_pages(app: FastAPI) -> None:
         workers,
         workloads,
     )
-    from server.web.glance import Glances
     from server.web.static_files import static_files
+    from server.web.summaries import Summaries
 
     shown = (
         *(
@@ -50,5 +50,5 @@ def add_pages(app: FastAPI) -> None:
     )
     for module in shown:
         app.include_router(module.router)
-    app.state.glances = Glances()
+    app.state.summaries = Summaries()
     app.mount("/static", static_files(), "static")

@@ -6,8 +6,8 @@ from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, RedirectResponse
 
 from records.types import ENDED
-from server.auth import ClientOf
-from server.models import tasks_of
+from server.http.auth import ClientOf
+from server.jobs.model_times import tasks_of
 from server.routes import batches as api
 from server.routes.batches import BatchId
 from server.routes.common import Cursor

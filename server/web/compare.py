@@ -13,8 +13,8 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse
 from markupsafe import Markup
 
-from server.auth import ClientOf
-from server.problems import ProblemError
+from server.http.auth import ClientOf
+from server.http.problems import ProblemError
 from server.routes import records as api
 from server.schemas import RecordDetail
 from server.state import ServiceOf

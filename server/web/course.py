@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from autosched.tuning.result import BASELINES
+from autosched.tuning.report.result import BASELINES
 from records import BASELINE, OK, STATUSES, Store
-from records.trials import TrialPoint
+from records.sql.trials import TrialPoint
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from urllib.parse import parse_qsl
 
 from fastapi import Depends, Request
 
-from server.problems import ProblemError
+from server.http.problems import ProblemError
 
 MEDIA_TYPE = "application/x-www-form-urlencoded"
 MOST_FIELDS = 100
@@ -17,7 +17,7 @@ MOST_FIELDS = 100
 async def read_form(request: Request) -> Mapping[str, str]:
     """The fields of the body; of one name the last. Raises ProblemError (415, 400).
 
-    A route that depends on this takes a body, by which the gate knows it (`server.routing`)."""
+    A route that depends on this takes a body, by which the gate knows it (`http/routing.py`)."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != MEDIA_TYPE:
         raise ProblemError(415, f"a form is sent as {MEDIA_TYPE}; found {kind or 'no type'!r}")

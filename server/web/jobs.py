@@ -10,12 +10,12 @@ from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse
 from pydantic import ValidationError
 
 from records import JOB_STATES, OK, Record, Store
-from records.trials import Tallied
-from server import submission
-from server.auth import ClientOf
-from server.jobs import shown
-from server.models import tasks_of
-from server.problems import ProblemError
+from records.sql.trials import Tallied
+from server.http.auth import ClientOf
+from server.http.problems import ProblemError
+from server.jobs import submission
+from server.jobs.answers import shown
+from server.jobs.model_times import tasks_of
 from server.routes import jobs as api
 from server.routes.common import Cursor, JobId
 from server.routes.files import kinds_of
@@ -23,9 +23,9 @@ from server.schemas import CancelRequest, CloneRequest, Job, JobState, ResumeReq
 from server.state import ServiceOf
 from server.web.course import Baseline, Course, baselines_of, growth
 from server.web.forms import FormOf, whole_number
-from server.web.glance import GlancesOf
 from server.web.plotly import GLOBAL_SHEET, library
 from server.web.render import page, seconds, title, words
+from server.web.summaries import SummariesOf
 
 router = APIRouter(include_in_schema=False)
 
@@ -124,7 +124,7 @@ async def clone(
 
 @router.get("/jobs/{job_id}")
 def job_page(
-    request: Request, service: ServiceOf, glances: GlancesOf, job_id: JobId, other: With = ""
+    request: Request, service: ServiceOf, summaries: SummariesOf, job_id: JobId, other: With = ""
 ) -> HTMLResponse:
     """One job; with `other`'s best in its plot."""
     store = service.store
@@ -132,8 +132,8 @@ def job_page(
     # Asked first: what happens from here on is told by the stream of events, which begins there.
     last_event = store.last_events([job_id]).get(job_id, 0)
     job = api.get_job(service, job_id)
-    glance = glances.of(store, job_id)
-    tallied, course = glance.tallied, glance.course
+    summary = summaries.of(store, job_id)
+    tallied, course = summary.tallied, summary.course
     best = store.get(tallied.best_id) if tallied.best_id else None
     baselines = baselines_of(store, job_id)
     rivals = [line for line in baselines if line.seconds]
@@ -173,7 +173,7 @@ def job_page(
 
 @router.get("/jobs/{job_id}/plot")
 def plot(
-    service: ServiceOf, glances: GlancesOf, job_id: JobId, after: AfterRecord = None
+    service: ServiceOf, summaries: SummariesOf, job_id: JobId, after: AfterRecord = None
 ) -> JSONResponse:
     """What the plot shows: a sample of the trials, all improvements, the baselines; or what came
     after a record that is shown."""
@@ -183,12 +183,12 @@ def plot(
         return JSONResponse(
             {**growth(store, job.id, after, POINTS), "baselines": _lines(store, job.id)}
         )
-    glance = glances.of(store, job_id)
-    firsts = [row.first_id for row in glance.tallied.statuses]
+    summary = summaries.of(store, job_id)
+    firsts = [row.first_id for row in summary.tallied.statuses]
     return JSONResponse(
         {
-            "trials": glance.tallied.trials,
-            **glance.course.points(store.sample(job_id, at_most=POINTS, always=firsts)),
+            "trials": summary.tallied.trials,
+            **summary.course.points(store.sample(job_id, at_most=POINTS, always=firsts)),
             "baselines": _lines(store, job_id),
         }
     )

@@ -1,7 +1,7 @@
 """Logging in: a token goes into a cookie that only this server gets.
 
 The cookie is HttpOnly and SameSite=Strict, and the gate refuses whatever another site sends
-(`server.security`), so the forms of pages carry no token of their own against forgery.
+(`server.http.security`), so the forms of pages carry no token of their own against forgery.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from starlette.datastructures import Headers
 
-from server.auth import COOKIE, Authenticator
-from server.problems import ProblemError
+from server.http.auth import COOKIE, Authenticator
+from server.http.problems import ProblemError
 from server.settings import Settings
 from server.web.forms import FormOf
 from server.web.render import render

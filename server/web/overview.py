@@ -5,8 +5,9 @@ from __future__ import annotations
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse
 
-from records import JOB_STATES, census
-from server.jobs import shown
+from records import JOB_STATES
+from records.operations import census
+from server.jobs.answers import shown
 from server.routes import jobs as api
 from server.routes.workers import list_devices
 from server.state import ServiceOf

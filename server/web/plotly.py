@@ -23,7 +23,7 @@ from pathlib import Path
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
-from server.problems import ProblemError
+from server.http.problems import ProblemError
 
 router = APIRouter(include_in_schema=False)
 

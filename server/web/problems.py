@@ -12,7 +12,7 @@ from urllib.parse import quote
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from server.problems import MEDIA_TYPE
+from server.http.problems import MEDIA_TYPE
 from server.web.render import render
 
 

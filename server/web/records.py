@@ -13,18 +13,18 @@ from fastapi.responses import HTMLResponse
 from markupsafe import Markup
 
 from records import OK
-from server.auth import Client, ClientOf
-from server.problems import ProblemError
+from server.http.auth import Client, ClientOf
+from server.http.problems import ProblemError
+from server.programs.cache import Form
 from server.routes import records as api
 from server.routes.common import RecordId
 from server.routes.files import kinds_of, listing_of
 from server.schemas import RecordDetail
 from server.state import Service, ServiceOf
-from server.texts import Form
 from server.web.course import baselines_of
-from server.web.glance import Glances, GlancesOf
 from server.web.highlight import highlighted
 from server.web.render import page, seconds
+from server.web.summaries import Summaries, SummariesOf
 
 router = APIRouter(include_in_schema=False)
 
@@ -67,20 +67,20 @@ async def record_page(
     request: Request,
     service: ServiceOf,
     client: ClientOf,
-    glances: GlancesOf,
+    summaries: SummariesOf,
     record_id: RecordId,
 ) -> HTMLResponse:
     """One record."""
-    found = await run_sync(_found, service, glances, record_id)
+    found = await run_sync(_found, service, summaries, record_id)
     forms = await _forms(service, client, found["record"])
     return await run_sync(lambda: page(request, "record.html", **found, forms=forms))
 
 
-def _found(service: Service, glances: Glances, record_id: int) -> dict[str, Any]:
+def _found(service: Service, summaries: Summaries, record_id: int) -> dict[str, Any]:
     """What the store has of a record."""
     record = api.get_record(service, record_id)
     baselines = baselines_of(service.store, record.job_id)
-    best = glances.of(service.store, record.job_id).tallied.best_id
+    best = summaries.of(service.store, record.job_id).tallied.best_id
     final = final_seconds(record)
     return {
         "record": record,

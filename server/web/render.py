@@ -13,7 +13,7 @@ from fastapi.responses import HTMLResponse
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from autosched.tuning.progress import format_seconds
+from autosched.tuning.report.progress import format_seconds
 from server.schemas import Job
 
 NOTHING = "–"

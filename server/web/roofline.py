@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, Response
 
-from server.problems import ProblemError
+from server.http.problems import ProblemError
 from server.routes import roofline as api
 from server.state import ServiceOf
 from server.web.figures.roof import roof

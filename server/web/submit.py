@@ -15,9 +15,9 @@ from pydantic import ValidationError
 
 from autosched.ops import OPERATORS
 from autosched.tir.dtypes import DTYPES
-from server import submission
-from server.auth import ClientOf
-from server.problems import ProblemError
+from server.http.auth import ClientOf
+from server.http.problems import ProblemError
+from server.jobs import submission
 from server.schemas import JobOptions, JobRequest
 from server.state import ServiceOf
 from server.web.forms import FormOf

@@ -11,9 +11,10 @@ from typing import Annotated, Any, get_args
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse, Response
 
-from records import OK, Job, Store, listing
-from records.listing import ListedTrial
-from server.problems import ProblemError
+from records import OK, Job, Store
+from records.operations import listing
+from records.operations.listing import ListedTrial
+from server.http.problems import ProblemError
 from server.routes import jobs as jobs_api
 from server.routes import trials as api
 from server.routes.common import Cursor, JobId
@@ -24,9 +25,9 @@ from server.web.course import baselines_of
 from server.web.figures.convergence import Shown, convergence
 from server.web.figures.decisions import Importance, importances, parallel
 from server.web.figures.svg import as_file
-from server.web.glance import Glances, GlancesOf
 from server.web.jobs import With
 from server.web.render import page, title
+from server.web.summaries import Summaries, SummariesOf
 
 router = APIRouter(include_in_schema=False)
 
@@ -109,12 +110,12 @@ def _variants(store: Store, job: Job, variant: int | None) -> Variants | None:
 def decisions_page(
     request: Request,
     service: ServiceOf,
-    glances: GlancesOf,
+    summaries: SummariesOf,
     job_id: JobId,
     variant: Variant = None,
 ) -> HTMLResponse:
     """Decisions against speed."""
-    statuses = glances.of(service.store, job_id).tallied.statuses
+    statuses = summaries.of(service.store, job_id).tallied.statuses
     job = service.store.job(job_id)
     found = _variants(service.store, job, variant)
     order, drawn = _drawn(found)
@@ -149,7 +150,7 @@ def decisions_figure(service: ServiceOf, job_id: JobId, variant: Variant = None)
 @router.get("/jobs/{job_id}/plot.svg")
 def plot_figure(
     service: ServiceOf,
-    glances: GlancesOf,
+    summaries: SummariesOf,
     job_id: JobId,
     first: TrialNumber = None,
     last: TrialNumber = None,
@@ -160,15 +161,15 @@ def plot_figure(
         raise ProblemError(422, f"expected trials in order, found {first} to {last}")
     store = service.store
     ids = [job_id, *([store.job_id(other)] if other else [])]
-    shown = [_shown(store, glances, one) for one in ids]
+    shown = [_shown(store, summaries, one) for one in ids]
     drawn = convergence(shown, baselines_of(store, job_id), first, last)
     return as_file(drawn, f"job-{job_id[:12]}-plot")
 
 
-def _shown(store: Store, glances: Glances, job_id: str) -> Shown:
-    glance = glances.of(store, job_id)
+def _shown(store: Store, summaries: Summaries, job_id: str) -> Shown:
+    summary = summaries.of(store, job_id)
     job = store.job(job_id)
     name = job.name or title(store.workload(job.workload_key))
-    firsts = [row.first_id for row in glance.tallied.statuses if row.status == OK]
+    firsts = [row.first_id for row in summary.tallied.statuses if row.status == OK]
     sampled = store.sample(job_id, at_most=SAMPLED, always=firsts)
-    return Shown(f"{name} [{job_id[:8]}]", sampled, glance.course.improvements)
+    return Shown(f"{name} [{job_id[:8]}]", sampled, summary.course.improvements)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, RedirectResponse
 
-from records.tokens import ADMIN
-from server.auth import ClientOf
-from server.problems import ProblemError
+from records.operations.tokens import ADMIN
+from server.http.auth import ClientOf
+from server.http.problems import ProblemError
 from server.routes import workers as api
 from server.state import ServiceOf
 from server.web.forms import FormOf

@@ -18,7 +18,7 @@ import pytest
 
 import autosched as at
 from autosched import ops, te
-from autosched.lowering import lower
+from autosched.lowering.lower import lower
 from autosched.schedule import Schedule
 from autosched.tir import interp
 from autosched.tir.verify import verify
@@ -235,7 +235,7 @@ def test_the_search_beats_random_sampling_and_a_genetic_search(
 
 def test_the_benchmark_of_the_records_hides_no_package() -> None:
     """A program's folder comes first, and there is a `records.py` in that of the benchmarks."""
-    code = "import records.schema; from records import Store; print(records.__file__)"
+    code = "import records.sql.schema; from records import Store; print(records.__file__)"
     done = subprocess.run(
         [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(BENCHMARKS)!r}); {code}"],
         capture_output=True,

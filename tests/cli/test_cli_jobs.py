@@ -19,7 +19,7 @@ from serving import serving
 
 import autosched as at
 from records import Store
-from records.tokens import Tokens
+from records.operations.tokens import Tokens
 from server.client import Client
 from server.settings import Settings
 
@@ -171,7 +171,7 @@ def test_a_server_that_is_not_there_is_told_of_at_once(
 ) -> None:
     """Watching does not wait a minute for a server to be started."""
     slept: list[float] = []
-    monkeypatch.setattr("server.client.time.sleep", slept.append)
+    monkeypatch.setattr("server.client.client.time.sleep", slept.append)
     for action in ("watch", "show", "cancel"):
         found = cli("jobs", action, "1" * 32, "--server", "http://127.0.0.1:9")
         assert found.status != 0

@@ -11,8 +11,8 @@ import pytest
 from cli_runner import Cli
 
 from records import RecordError, Store, StoreDamaged, StoreUnavailable, Workload
-from records.exchange import write_entries
-from records.lines import encode_line
+from records.logs.exchange import write_entries
+from records.logs.lines import encode_line
 
 WORKLOAD = encode_line(Workload(key="w0", name="m", script="def main(): ..."))
 

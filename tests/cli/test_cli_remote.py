@@ -98,7 +98,7 @@ def test_nobody_there_is_told_at_once(cli: Cli, command: tuple[str, ...]) -> Non
 
 def test_the_source_has_all_that_a_store_has(db: Path, url: str) -> None:
     from server.client import Client
-    from server.remote_records import RemoteRecords
+    from server.client.remote_records import RemoteRecords
 
     with RemoteRecords(Client(url)) as remote, Store(db) as store:
         records = list(store.records(limit=3))

@@ -12,7 +12,7 @@ from guarded import TARGETS, check
 from autosched import ops, te
 from autosched.codegen.build import generate_ir
 from autosched.errors import CodegenError
-from autosched.lowering import lower
+from autosched.lowering.lower import lower
 from autosched.schedule import Decision, Schedule
 from autosched.target import Target
 from autosched.tir.nodes import PrimFunc, loops_of

@@ -8,7 +8,7 @@ import pytest
 from autosched import te
 from autosched.codegen.build import build_artifact
 from autosched.codegen.llvm.inplace import hosts
-from autosched.lowering import lower
+from autosched.lowering.lower import lower
 from autosched.runtime.function import Function
 from autosched.schedule import Schedule
 from autosched.script import parse_func

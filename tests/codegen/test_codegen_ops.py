@@ -12,8 +12,8 @@ from guarded import TARGETS, arguments, check, compiled, need_halves
 
 from autosched import te
 from autosched.codegen.build import generate_ir
-from autosched.codegen.llvm import elementary
-from autosched.codegen.llvm.math import MAX_ULP
+from autosched.codegen.llvm.math import elementary
+from autosched.codegen.llvm.math.core import MAX_ULP
 from autosched.errors import CodegenError
 from autosched.schedule import Schedule
 from autosched.target import Target

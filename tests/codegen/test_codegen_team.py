@@ -18,7 +18,7 @@ from interleaved import Interleaved
 from autosched import te
 from autosched.codegen.build import Level, generate_ir
 from autosched.errors import AutoschedError, ScheduleError
-from autosched.lowering import lower
+from autosched.lowering.lower import lower
 from autosched.schedule import Schedule
 from autosched.script import parse
 from autosched.target import Target

@@ -13,7 +13,7 @@ from guarded import need_halves
 
 import autosched as at
 from autosched import te
-from autosched.codegen.llvm.elementary import MAX_ULP, OPERATIONS
+from autosched.codegen.llvm.math.elementary import MAX_ULP, OPERATIONS
 from autosched.schedule import Schedule
 from autosched.script import parse_func
 from autosched.target import Target

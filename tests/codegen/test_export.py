@@ -14,9 +14,9 @@ import pytest
 
 import autosched as at
 from autosched import te
+from autosched.building.build import BuiltModule
 from autosched.codegen.artifact import KernelInfo, Param
 from autosched.codegen.export.entries import arguments
-from autosched.driver import BuiltModule
 from autosched.errors import ArgumentError, BuildError
 from autosched.schedule import Schedule
 from autosched.script import parse_func

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from autosched.codegen.llvm.assemble import assembly, compile_ir
 from autosched.codegen.llvm.builder import Builder
-from autosched.codegen.llvm.math import MAX_ULP, emit
+from autosched.codegen.llvm.math.core import MAX_ULP, emit
 from autosched.codegen.llvm.types import literal, splat
 from autosched.errors import CodegenError
 from autosched.runtime.link import link

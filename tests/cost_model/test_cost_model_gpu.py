@@ -6,10 +6,10 @@ import pytest
 
 import autosched as at
 from autosched.codegen.gpu.lower import kernels_of
-from autosched.gpu_target import device_of, limits_of
-from autosched.lowering import lower
+from autosched.lowering.lower import lower
 from autosched.search.analysis import analyse
 from autosched.sketch.generate import generate_space
+from autosched.target.gpu import device_of, limits_of
 from autosched.workloads import prim_func_of
 from cost_model.roofline import roofline
 

@@ -60,7 +60,7 @@ def error(model: BoostedModel, space: Space, population: Population, truth: Floa
 
 
 def test_without_data_it_is_the_roofline(space: Space, population: Population) -> None:
-    scores = BoostedModel().predict(space, population)
+    scores = BoostedModel(pretrained=False).predict(space, population)
     assert scores.dtype == np.float32
     assert (scores <= np.log(1.3)).all()  # the roofline is seldom faster than the bound
     for part in evaluator_of(space).parts(population):
@@ -216,18 +216,27 @@ def test_a_model_fitted_to_one_task_says_so_when_asked_of_another(
         fitted.predict(other, asked)
 
 
-def test_files_of_the_first_version_load(
-    space: Space, population: Population, tmp_path: Path
+@pytest.mark.parametrize("version", [1, 2])
+def test_files_of_earlier_versions_load_without_pretrained_trees(
+    version: int, space: Space, population: Population, tmp_path: Path
 ) -> None:
     seconds = pretended(space, population)
-    model = BoostedModel(7).train(Dataset.of(space, population, seconds, "k"))
+    model = BoostedModel(7, pretrained=False).train(Dataset.of(space, population, seconds, "k"))
     model.save(tmp_path / "model")
     text = json.loads((tmp_path / "model.json").read_text())
-    for new in ("own", "corrected", "data"):
+    for new in ("pretrained",) if version == 2 else ("pretrained", "own", "corrected", "data"):
         del text[new]
-    (tmp_path / "model.json").write_text(json.dumps({**text, "format": 1}))
+    (tmp_path / "model.json").write_text(json.dumps({**text, "format": version}))
     found = BoostedModel().load(tmp_path / "model").predict(space, population)
     assert found.tobytes() == model.predict(space, population).tobytes()
+
+
+def test_a_file_on_top_of_other_pretrained_trees_is_refused(tmp_path: Path) -> None:
+    BoostedModel().save(tmp_path / "model")
+    text = json.loads((tmp_path / "model.json").read_text())
+    (tmp_path / "model.json").write_text(json.dumps({**text, "pretrained": "0" * 64}))
+    with pytest.raises(AutoschedError, match="other pretrained trees"):
+        BoostedModel().load(tmp_path / "model")
 
 
 def test_files_of_two_models_do_not_make_one(tmp_path: Path) -> None:
@@ -243,7 +252,7 @@ def test_files_of_two_models_do_not_make_one(tmp_path: Path) -> None:
 def test_files_of_another_version_are_refused(tmp_path: Path) -> None:
     BoostedModel().save(tmp_path / "model.json")
     text = json.loads((tmp_path / "model.json").read_text())
-    for key, value in (("format", 0), ("format", 3), ("format", []), ("features", ["other"])):
+    for key, value in (("format", 0), ("format", 4), ("format", []), ("features", ["other"])):
         (tmp_path / "model.json").write_text(json.dumps({**text, key: value}))
         with pytest.raises(AutoschedError, match="train"):
             BoostedModel().load(tmp_path / "model")

@@ -12,9 +12,9 @@ import autosched as at
 from autosched.codegen.cuda import compile_cuda
 from autosched.codegen.gpu.generate import GPUArtifact, generate
 from autosched.codegen.gpu.lower import Program, kernels_of
-from autosched.gpu_target import limits_of
-from autosched.lowering import lower
+from autosched.lowering.lower import lower
 from autosched.runtime.opencl import OpenCLFunction
+from autosched.target.gpu import limits_of
 from autosched.tir import dtypes, interp, whole
 from autosched.tir.nodes import PrimFunc, inputs_of, outputs_of
 

@@ -22,9 +22,9 @@ from autosched.errors import (
     ScheduleError,
     TargetError,
 )
-from autosched.gpu_target import MOST, THREADS, device_of, limits_of
 from autosched.runtime.opencl import default_queue
 from autosched.schedule import Schedule
+from autosched.target.gpu import MOST, THREADS, device_of, limits_of
 from autosched.tir import interp, whole
 from autosched.tir.nodes import PrimFunc
 

@@ -245,7 +245,10 @@ def test_sixteen_bits_between_quantisation_and_back(rng):
     weights = {"s": np.float32(1e-4), "z": np.uint16(40000)}
     nodes = [make_node("QuantizeLinear", ["x", "s", "z"], ["q"]),
              make_node("DequantizeLinear", ["q", "s", "z"], ["y"])]  # fmt: skip
-    proto = model(nodes, [info("x", [3, 5])], [info("y", [3, 5])], weights, opset=21)
+    outputs = [helper.make_tensor_value_info("q", TensorProto.UINT16, [3, 5]), info("y", [3, 5])]
+    proto = model(nodes, [info("x", [3, 5])], outputs, weights, opset=21)
     q = np.clip(np.rint(x / weights["s"]) + 40000, 0, 65535)
-    (found,) = run(proto, x)
+    between, found = run(proto, x)
+    assert between.dtype == np.uint16
+    np.testing.assert_array_equal(between, q)
     np.testing.assert_allclose(found, (q - 40000) * weights["s"], rtol=1e-6)

@@ -19,6 +19,15 @@ DATA = """
                 return Cons(f(x), map(f, rest))
             case Nil():
                 return Nil()
+    @G.function("s: Shape")
+    def both(x: G.Tensor(s, "float32"), y: G.Tensor(s, "float32")) -> G.Tensor(s, "float32"):
+        return x + y
+    @G.function("n: ShapeVar")
+    def rows(x: G.Tensor((n,), "float32")) -> G.Tensor((n,), "float32"):
+        return op.exp(x)
+    @G.function("s: Shape")
+    def doubled(x: G.Tensor(s, "float32")) -> G.Tensor(s, "float32"):
+        return op.concat(x, x, axis=0)
     @G.function
     def add1(x: G.Tensor((), "int32")) -> G.Tensor((), "int32"):
         return x + 1
@@ -77,8 +86,25 @@ BODIES = {
     "an attribute that there is not": "return op.relu(1.0, slope=2)",
     "arguments by name": "return add1(x=1)",
     "a loop": "for i in range(3):\n    x = i\nreturn 1",
+    "a number from another line": "a = 1.5\nreturn add1(a)",
+    "a stated type that a number has not": "x: int32 = 1.5\nreturn x",
+    "a stated type that a function has not": "f: G.Fn[[float32], int32] = add1\nreturn 1",
+    "a name that one branch gives": "if 1 == 1:\n    y = 1\nelse:\n    z = 2\nreturn y",
+    "an operator of another library": "return op.multiply(1, 2)",
+    "an operator that is nearly there": "return op.rellu(1.0)",
+    "too many inputs": "return op.add(1, 2, 3)",
+    "an input by name": "return op.relu(x=add1(1))",
+    "a function of another library": "return np.exp(1.0)",
+    "a value that nothing uses": "op.exp(1.0)\nreturn 1",
+    "tensors of two shapes for one": "return both(G.const([1.0]), G.const([1.0, 2.0]))",
+    "a shape argument that does not fit": "return rows[3](G.const([1.0, 2.0]))",
+    "a dtype for a shape": "return both['float32'](1.0, 1.0)",
+    "a result of another shape": "return doubled(G.const([1.0]))",
+    "a shape as a type": "x: s = 1\nreturn x",
+    "a name as a shape": "x: G.Tensor(n, 'float32') = add1(1)\nreturn x",
+    "a type that grows": "x = (1, 1)\n" + "x = (x, x)\n" * 20 + "return x",
 }  # fmt: skip
-"""The body of `main`, with List, map and add1 around."""
+"""The body of `main`, with what DATA has around."""
 
 
 def test_ill_typed_programs(golden):
@@ -90,7 +116,7 @@ def test_ill_typed_programs(golden):
             parse(text)
         texts.append(f"# {name}\n{e.value}\n")
     golden("ill_typed", "\n".join(texts))
-    assert len(texts) >= 46
+    assert len(texts) >= 60
 
 
 def test_declarations_that_are_refused():
@@ -108,6 +134,11 @@ def test_declarations_that_are_refused():
             "def f(x, x): return 1", "argument 'x' in function definition|two parameters"),
         ("@G.function\ndef f(*x): return 1", "expected plain parameters"),
         ("@G.function\ndef f(x): return f", "f: the result"),
+        ('@G.function("s: Size")\ndef f(x): return x', "no kind is named Size; expected"),
+        ('@G.function("s: Shape")\ndef f(x: s): return x', "declared as of kind Shape"),
+        ('@G.function("s")\ndef f(x: G.Tensor(s, "int8")): return x', "by @G.function..s: Shape"),
+        ('@G.function("n")\ndef f(x: G.Tensor((n,), "int8")): return x', "by @G.function..n: Sha"),
+        ('@G.data("s: Shape")\nclass T:\n    X: (A,)', "of a data type are types"),
     ]:  # fmt: skip
         lines = "\n".join(f"    {line}" for line in text.split("\n"))
         with pytest.raises(ScriptError, match=message):

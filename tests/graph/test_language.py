@@ -70,6 +70,42 @@ def main():
         "def main(): return identity[S](7)"),
     ("a captured constant", 22, "def main():\n c = 1\n f = lambda x, y: x + y + c\n"
         " return f(10, 11)"),
+    ("a lambda that calls itself", 120,
+        "def main():\n f = lambda n: 1 if n == 0 else n * f(n - 1)\n return f(5)"),
+    ("a lambda over the one before it", 3,
+        "def main():\n f = lambda n: n + 1\n f = lambda n: f(n) + 1\n return f(1)"),
+    ("elif, and comparisons in a row", (10, 20, 30), "def pick(n: S):\n if n == 0:\n  return 10\n"
+        " elif 0 < n < 5:\n  return 20\n else:\n  return 30\n"
+        "def main(): return (pick(0), pick(3), pick(5))"),
+    ("all that branches give and is read later", (5, 4, 8), "def main():\n x = 1\n y = 1\n"
+        " if x == 1:\n  x = 2\n  y = 3\n else:\n  y = 4\n z = 4\n if x == 7:\n  z = 5\n"
+        " x += 6\n return (2 + y, z, x)"),
+    ("branches inside branches", (2, 1), "def pick(x: S):\n if x < 2:\n  if x < 1:\n   y = 1\n"
+        "  else:\n   y = 2\n else:\n  y = 3\n return y\ndef main(): return (pick(1), pick(0))"),
+    ("a case that gives two", 3, "def main():\n match (1, 2):\n  case (a, b):\n   c = a\n   d = b\n"
+        " return c + d"),
+    ("names for parts of parts", 6, "def main():\n (a, b), c = (1, 2), 3\n return a + b + c"),
+    ("numbers of two kinds", (0.5, True), "def main(): return (2 - 1.5, 1 < 2.5)"),
+    ("stated numbers", (5.0, 6), "def main():\n x: float32 = 5\n y: int64 = 5\n return (x, y + 1)"),
+    ("truth values", True, "def main(): return True and False or True"),
+    ("a parameter for a shape", ([[2.0, 2.0]], [0.0], 6.0),
+        's: Shape::def dbl(x: G.Tensor(s, "float32")) -> G.Tensor(s, "float32"): return x * 2.0\n'
+        "def main(): return (dbl(G.const([[1.0, 1.0]])), dbl(G.const([0.0])), dbl(3.0))"),
+    ("parameters for shapes and dtypes", (3, [3.0], [4.0], 4), "s: Shape, d: BaseType::"
+        "def both(x: G.Tensor(s, d), y: G.Tensor(s, d)) -> G.Tensor(s, d): return x + y\n"
+        "def twice(x): return both(x, x)\n"
+        'def main(): return (both(1, 2), both[(1,), "float32"](G.const([1.0]), G.const([2.0])),'
+        " twice(G.const([2.0])), twice(2))"),
+    ("a parameter for a size", [2.0, 2.0, 2.0], 'n: ShapeVar, d: BaseType::'
+        "def rows(x: G.Tensor((n, 2), d)) -> G.Tensor((n,), d):\n"
+        " return op.reduce_sum(x, axes=(1,), keepdims=0)\n"
+        'def main(): return rows[3, "float32"](G.const([[1.0, 1.0], [1.0, 1.0], [1.0, 1.0]]))'),
+    ("a list of tensors of one shape", ([1.0, 2.0], 3),
+        "from prelude import foldl\ns: Shape, d: BaseType::"
+        "def total(xs: List[G.Tensor(s, d)], start: G.Tensor(s, d)) -> G.Tensor(s, d):\n"
+        " return foldl(lambda a, x: a + x, start, xs)\n"
+        "def main(): return (total(Cons(G.const([1.0, 2.0]), Nil), G.const([0.0, 0.0])),"
+        " total(Cons(1, Cons(2, Nil)), 0))"),
     (
         "ackermann",
         9,
@@ -362,6 +398,8 @@ def first(xs: List[{SCALAR}], t: G.Tuple[{SCALAR}, {SCALAR}], f: G.Fn[[{SCALAR}]
     assert graph.evaluate(mod, "first", xs, t, lambda x: x + 1) == 2
     for args, message in [
         ((xs, t), "takes 3 arguments, found 2"),
+        ((graph.to_list([1, 2.5]), t, abs), "xs is 2.5; expected a value of dtype int32"),
+        ((xs, (np.int64(1), 2), abs), "expected G.Tensor"),
         (([1], t, abs), "expected a value of List: graph.Tagged of Cons, Nil"),
         ((xs, (1,), abs), "expected a tuple of 2 values"),
         ((xs, t, 3), "expected a function"),
@@ -371,6 +409,40 @@ def first(xs: List[{SCALAR}], t: G.Tuple[{SCALAR}, {SCALAR}], f: G.Fn[[{SCALAR}]
     assert repr(graph.to_list(range(100_000))).endswith(")")
     with pytest.raises(ArgumentError, match="is no list"):
         graph.from_list(Tagged("Leaf"))
+
+
+def test_numbers_in_lists_have_the_dtype_of_the_list():
+    mod = module(
+        """
+from prelude import sum
+@G.function
+def main(xs: List[int32], n: int32) -> int32:
+    return sum(xs) + n
+"""
+    )
+    assert graph.evaluate(mod, "main", graph.to_list([1, 2, 3]), 4) == 10
+    flat = graph.specialise(mod, "main", {"xs": graph.to_list([1, 2, 3]), "n": 4})
+    assert graph.build(flat)()[0] == 10
+
+
+def test_general_functions_are_not_compiled():
+    mod = module('@G.function("s: Shape")\ndef main(x: G.Tensor(s, "int32")): return x + x')
+    assert graph.evaluate(mod, "main", np.ones((2, 1), "int32")).tolist() == [[2], [2]]
+    with pytest.raises(graph.Unsupported, match="main is general in s: Shape"):
+        graph.build(mod)
+
+
+def test_sizes_hold_in_what_waits_for_types():
+    """`n` stands in the type of x, the operator waits for the type of y."""
+    mod = module(
+        """
+@G.function
+def f(x: G.Tensor((n,), "float32"), y): return op.add(x, y)
+@G.function
+def main(): return (f(G.const([1.0, 2.0]), 1.0), f(G.const([1.0]), G.const([[1.0], [2.0]])))
+"""
+    )
+    assert value(graph.evaluate(mod)) == ([2.0, 3.0], [[2.0], [3.0]])
 
 
 def test_a_size_in_a_signature_fits_any_number():

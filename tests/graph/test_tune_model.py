@@ -18,8 +18,9 @@ from autosched.graph.compile import compile_ready, prepared
 from autosched.graph.kernels import Choice
 from autosched.graph.tasks import kernel_groups
 from autosched.target import Target
-from autosched.tuning import TuningOptions, model_check
-from autosched.tuning.model_tasks import model_tasks
+from autosched.tuning import TuningOptions
+from autosched.tuning.run import model_check
+from autosched.tuning.run.model_tasks import model_tasks
 from records import TRIAL
 from records.store import Store
 

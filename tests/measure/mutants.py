@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from autosched.errors import VerifyError
-from autosched.lowering import lower
+from autosched.lowering.lower import lower
 from autosched.schedule import Trace
 from autosched.tir import dtypes, interp
 from autosched.tir.affine import Affine

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from mutants import OUTSIDE, Mutant, effect, mistakes, results
 
-from autosched.lowering import lower
+from autosched.lowering.lower import lower
 from autosched.schedule import Trace
 from autosched.sketch.generate import generate_space
 from autosched.tir.nodes import PrimFunc

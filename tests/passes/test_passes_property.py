@@ -13,7 +13,7 @@ from schedule_fuzz import Choices, outputs, random_program, random_schedule
 
 from autosched import passes
 from autosched.errors import VerifyError
-from autosched.lowering import lower
+from autosched.lowering.lower import lower
 from autosched.tir.affine import Affine, digit
 from autosched.tir.expr import Expr, Slot, call, cast, const
 from autosched.tir.module import IRModule

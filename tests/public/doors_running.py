@@ -13,7 +13,7 @@ import autosched as at
 from autosched import ops, passes, te
 from autosched.script import ir_module, parse, parse_func, parse_module, prim_func
 from autosched.search.evolution import SearchParams
-from autosched.tuning.scheduler_callbacks import TaskSchedulerCallback
+from autosched.tuning.run.scheduler_callbacks import TaskSchedulerCallback
 
 # Programs -----------------------------------------------------------------------------------
 
@@ -254,7 +254,7 @@ def _history() -> at.ApplyHistoryBest:
 @cache
 def store() -> Any:
     from records import Store
-    from records.exchange import import_jsonl
+    from records.logs.exchange import import_jsonl
 
     found = Store("walk.db")
     import_jsonl(found, log())

@@ -157,7 +157,7 @@ def test_targets() -> None:
             assert at.Target.current() == host
         assert at.Target.current() == haswell
     assert at.Target.current() == host
-    from autosched.target_tags import TAGS
+    from autosched.target.tags import TAGS
 
     for tag, text in TAGS.items():
         assert at.Target(tag) == at.Target(text)

@@ -19,11 +19,11 @@ from records import (
     QuotaExceeded,
     RecordError,
     Store,
-    retention,
 )
-from records.schema import JobRow, database_time
-from records.submissions import Bounds, Quota, Spender
-from records.tokens import Tokens
+from records.operations import retention
+from records.operations.tokens import Tokens
+from records.queue.submissions import Bounds, Quota, Spender
+from records.sql.schema import JobRow, database_time
 
 DAY = 86400.0
 

@@ -19,14 +19,13 @@ from records import (
     QuotaExceeded,
     Store,
     SubmissionKey,
-    batches,
-    model_tasks,
     new_job_id,
 )
-from records.model_tasks import Part
-from records.schema import JobRow, database_time
-from records.submissions import Bounds, Quota, Spender, Submission
-from records.tokens import Tokens
+from records.operations.tokens import Tokens
+from records.queue import batches, model_tasks
+from records.queue.model_tasks import Part
+from records.queue.submissions import Bounds, Quota, Spender, Submission
+from records.sql.schema import JobRow, database_time
 
 
 def members(number: int, trials: int = 10, **values: object) -> list[Submission]:

@@ -19,9 +19,9 @@ from records import (
     Store,
     new_job_id,
 )
-from records.schema import JobRow, database_time
-from records.submissions import Quota, Spender, Submission
-from records.tokens import Tokens
+from records.operations.tokens import Tokens
+from records.queue.submissions import Quota, Spender, Submission
+from records.sql.schema import JobRow, database_time
 
 
 def submission(**values: object) -> Submission:

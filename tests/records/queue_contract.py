@@ -26,8 +26,8 @@ from records import (
     SubmissionKey,
     new_job_id,
 )
-from records.schema import JobRow, database_time
-from records.submissions import Bounds, Submission
+from records.queue.submissions import Bounds, Submission
+from records.sql.schema import JobRow, database_time
 
 
 def run_out(queue: JobQueue, lease: Lease) -> None:

@@ -29,10 +29,10 @@ from records import (
     Workload,
     export_jsonl,
     import_jsonl,
-    intake,
     new_job_id,
 )
 from records import store as store_module
+from records.logs import importing
 
 
 class StoreContract:
@@ -322,7 +322,7 @@ class StoreContract:
 
     def test_exports_while_a_log_is_imported(self, store, address, tmp_path, monkeypatch):
         """Each is a log that stands alone, of what was there: no half, nothing twice."""
-        monkeypatch.setattr(intake, "BATCH", 10)
+        monkeypatch.setattr(importing, "BATCH", 10)
         monkeypatch.setattr(store_module, "PAGE", 30)
         with with_job(Store(tmp_path / "there.db")) as there:
             stored = there.add_records([trial(n) for n in range(200)])
@@ -336,14 +336,14 @@ class StoreContract:
 
         exports = []
         with ThreadPoolExecutor(1) as pool:
-            importing = pool.submit(take)
+            imported = pool.submit(take)
             while True:
-                done = importing.done()
+                done = imported.done()
                 exports.append(tmp_path / f"{len(exports)}.jsonl")
                 export_jsonl(store, exports[-1])
                 if done:
                     break
-        assert importing.result() == ImportReport(new=200)
+        assert imported.result() == ImportReport(new=200)
         found = []
         for n, export in enumerate(exports):
             if export.stat().st_size:

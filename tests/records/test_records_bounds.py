@@ -8,7 +8,7 @@ import json
 from records_factory import WORKLOAD, failure, with_job
 
 from records import Store, import_jsonl
-from records.lines import encode_line
+from records.logs.lines import encode_line
 from records.types import ERROR_LENGTH, shortened
 
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from records_factory import baseline, failure, trial, with_job
 
-from records import JobQueue, Store, census
+from records import JobQueue, Store
+from records.operations import census
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

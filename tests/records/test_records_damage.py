@@ -32,7 +32,7 @@ from records import (
     read_jsonl,
     repair,
 )
-from records.lines import encode_line, logged
+from records.logs.lines import encode_line, logged
 
 TIME = datetime(2026, 5, 1, tzinfo=UTC)
 OTHER = Workload(key="w1", name="conv2d", script="def conv(): ...", args=[1, [2, 3]])
@@ -146,7 +146,7 @@ def test_damaged_logs_are_taken_line_by_line(store, logs):
 def test_what_the_database_refuses_costs_its_own_line_alone(store, monkeypatch):
     """A value that no check of lines foresees: longer than PostgreSQL's indexes hold, and in SQLite
     one that a trigger refuses."""
-    monkeypatch.setattr("records.lines._LONGEST", {})
+    monkeypatch.setattr("records.logs.lines._LONGEST", {})
     if store.name.startswith("sqlite"):
         with store._db.transaction(writes=True) as connection:
             connection.exec_driver_sql(
@@ -254,8 +254,9 @@ def test_distilling_a_log_holds_no_records(tmp_path):
 
 CHILD = """
 import sys
-from records import Store, import_jsonl, intake
-intake.BATCH = 20
+from records import Store, import_jsonl
+from records.logs import importing
+importing.BATCH = 20
 with Store(sys.argv[1]) as store, open(sys.argv[2], "rb") as log:
     print("begun", flush=True)
     import_jsonl(store, log)

@@ -36,14 +36,12 @@ from records import (
     export_jsonl,
     export_lines,
     import_jsonl,
-    import_report,
-    intake,
-    jsonl,
     merge,
     open_records,
     read_jsonl,
 )
-from records.lines import encode_line
+from records.logs import import_report, importing, jsonl
+from records.logs.lines import encode_line
 
 CONV = Workload(key="w1", name="conv2d", script="def conv(): ...")
 OTHER_JOB = "2" * 32
@@ -118,7 +116,7 @@ def test_an_export_overwrites_nothing(store, tmp_path):
 
 @pytest.mark.parametrize("batch", [1, 2, 500])
 def test_importing_again_changes_nothing(store, there, tmp_path, monkeypatch, batch):
-    monkeypatch.setattr(intake, "BATCH", batch)
+    monkeypatch.setattr(importing, "BATCH", batch)
     log = tmp_path / "log.jsonl"
     export_jsonl(store, log)
     assert import_jsonl(there, log) == ImportReport(new=4)

@@ -12,10 +12,10 @@ from records_factory import DEVICE, JOB, TARGET, trial, with_job
 from autosched.tuning import SearchTask
 from autosched.tuning.stored import checked, program_of
 from records import Measurement, Store, Workload, export_jsonl, import_jsonl, repair
-from records.leases import JobQueue
-from records.lines import encode_line, logged
-from records.submissions import Submission
-from records.taking import id_elsewhere
+from records.logs.import_batch import id_elsewhere
+from records.logs.lines import encode_line, logged
+from records.queue.leases import JobQueue
+from records.queue.submissions import Submission
 
 MATMUL = SearchTask("matmul", (8, 8, 8)).workload
 SOFTMAX = SearchTask("softmax", (8, 8)).workload

@@ -21,10 +21,10 @@ from records import (
     Record,
     RecordError,
     RecordReader,
-    jsonl,
     read_jsonl,
 )
-from records.lines import decode_line, encode_line, logged
+from records.logs import jsonl
+from records.logs.lines import decode_line, encode_line, logged
 from records.types import STATUSES, canonical_json
 
 

@@ -27,24 +27,13 @@ from repair_contract import RepairContract
 from store_contract import StoreContract
 from trials_contract import TrialsContract
 
-from records import (
-    JobQueue,
-    Lease,
-    LeaseLost,
-    Store,
-    StoreUnavailable,
-    Workload,
-    database,
-    frontier,
-    jobs,
-    lookup,
-    new_job_id,
-)
-from records.insertion import put
-from records.intake import take_in
-from records.leases import check_lease
-from records.submissions import Bounds, Entrance, Submission
-from records.traces import Traces
+from records import JobQueue, Lease, LeaseLost, Store, StoreUnavailable, Workload, new_job_id
+from records.logs.importing import import_entries
+from records.queue.leases import check_lease
+from records.queue.submissions import Bounds, Entrance, Submission
+from records.sql import database, frontier, jobs, lookup
+from records.sql.insertion import put
+from records.sql.traces import Traces
 
 
 class TestPostgresStore(
@@ -175,7 +164,9 @@ class TestPostgresStore(
                     assert all(isinstance(a, tuple) for a in JobQueue(mine).submit_many(made))
                     return 0
                 first, last = entries[: len(workloads)], entries[len(workloads) :]
-                report = take_in(mine, first[::-1] + last[::-1] if back else entries, "import")
+                report = import_entries(
+                    mine, first[::-1] + last[::-1] if back else entries, "import"
+                )
                 assert report.refused == []
                 return report.new
 

@@ -28,14 +28,9 @@ from sqlalchemy.schema import CreateIndex, CreateTable
 from store_contract import StoreContract
 from trials_contract import TrialsContract
 
-from records import (
-    RecordError,
-    Store,
-    StoreUnavailable,
-    database,
-    lookup,
-)
-from records.schema import Base
+from records import RecordError, Store, StoreUnavailable
+from records.sql import database, lookup
+from records.sql.schema import Base
 
 
 class TestSqliteStore(

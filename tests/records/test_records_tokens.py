@@ -11,9 +11,9 @@ from sqlalchemy import text, update
 
 from autosched.cli.main import main
 from records import NoRecord, RecordError, Store
-from records.schema import TokenRow, database_time
-from records.submissions import Quota
-from records.tokens import SCOPES, Token, Tokens
+from records.operations.tokens import SCOPES, Token, Tokens
+from records.queue.submissions import Quota
+from records.sql.schema import TokenRow, database_time
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

@@ -7,7 +7,7 @@ import pytest
 from records_factory import baseline, failure, trial
 
 from records import Job, Measurement, Record, RecordError, Workload
-from records.schema import JobRow, MeasurementRow, RecordRow, TraceRow, WorkloadRow
+from records.sql.schema import JobRow, MeasurementRow, RecordRow, TraceRow, WorkloadRow
 from records.types import storable_text
 
 

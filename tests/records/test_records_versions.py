@@ -19,18 +19,12 @@ from records_factory import DEVICE, JOB, KEY, TARGET, slots, trial
 from sqlalchemy import Connection, inspect, text
 
 from autosched.cli.main import main
-from records import (
-    JobQueue,
-    RecordError,
-    SchemaVersionError,
-    Store,
-    filesystem,
-    versions,
-)
-from records.database import Database, address
-from records.schema import REVISION, Base
-from records.submissions import Quota
-from records.tokens import Tokens
+from records import JobQueue, RecordError, SchemaVersionError, Store
+from records.operations.tokens import Tokens
+from records.queue.submissions import Quota
+from records.sql import filesystem, versions
+from records.sql.database import Database, address
+from records.sql.schema import REVISION, Base
 
 SCHEMAS = Path(__file__).parent / "schemas"
 MIGRATIONS = Path(versions.__file__).parent / "migrations"
@@ -169,8 +163,8 @@ def test_a_database_of_the_first_release_on_postgresql(cluster: Any) -> None:
 
 _STOPS_BEFORE_THE_COMMIT = """
 import sys
-from records import versions
-from records.database import Database, address
+from records.sql import versions
+from records.sql.database import Database, address
 upgrade = versions.upgrade
 def stops(*args):
     upgrade(*args)

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from records import JobQueue, Lease, NoRecord, RecordError, Store, Workload
-from records.submissions import Submission
-from records.webhooks import MOST_OF_CLIENT, Webhooks
+from records.queue.submissions import Submission
+from records.queue.webhooks import MOST_OF_CLIENT, Webhooks
 
 WORKLOAD = Workload(key="w", name="m", script="s")
 SECRET = "a secret of a client"

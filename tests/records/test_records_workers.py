@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from records import Store
-from records.workers import DAY_HOURS, Activity, WorkerLog
+from records.operations.workers import DAY_HOURS, Activity, WorkerLog
 
 NOON = 20_000 * 86400.0 + 12 * 3600
 

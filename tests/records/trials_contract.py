@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from records_factory import DEVICE, JOB, KEY, baseline, failure, trial
 
-from records import RecordError, Store, listing, roofline
-from records.roofline import DeviceLimits, Traffic, bound
+from records import RecordError, Store
+from records.operations import listing, roofline
+from records.operations.roofline import DeviceLimits, Traffic, bound
 
 LIMITS = DeviceLimits(device=DEVICE, flops=1e9, bytes_per_second=1e8, cache_bytes=1000)
 

@@ -7,7 +7,7 @@ import pytest
 
 import autosched as at
 from autosched.errors import ScheduleError
-from autosched.lowering import lower
+from autosched.lowering.lower import lower
 from autosched.schedule import Schedule
 from autosched.script import parse_func
 from autosched.tir import interp

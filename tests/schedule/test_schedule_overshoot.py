@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from schedule_programs import add_one
 
-from autosched.lowering import end_early, lower
+from autosched.lowering.lower import end_early, lower
 from autosched.schedule import Schedule
 from autosched.tir import interp
 from autosched.tir.nodes import loops_of

@@ -11,7 +11,7 @@ from scan_programs import PROGRAMS, cell, cumsum, fibonacci, matvec, two_states
 from schedule_fuzz import concurrent, outputs, random_schedule
 
 from autosched.errors import ScheduleError
-from autosched.lowering import lower
+from autosched.lowering.lower import lower
 from autosched.schedule import LoopRV, Schedule
 from autosched.script import parse
 from autosched.tir import verify as verifier

@@ -11,7 +11,7 @@ import pytest
 
 from autosched import te
 from autosched.errors import ScheduleError
-from autosched.lowering import lower
+from autosched.lowering.lower import lower
 from autosched.schedule import Decision, Schedule, Trace
 from autosched.script import parse
 from autosched.tir import interp, whole

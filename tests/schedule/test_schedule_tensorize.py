@@ -14,7 +14,7 @@ from tensor_programs import dot_matmul, tile
 from autosched.codegen.build import build_artifact
 from autosched.codegen.intrinsics import BF16, VNNI
 from autosched.errors import CodegenError, NotBatchable, ScheduleError
-from autosched.lowering import lower
+from autosched.lowering.lower import lower
 from autosched.schedule import Decision, Schedule
 from autosched.script import parse_func
 from autosched.target import Target

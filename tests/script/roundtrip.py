@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from autosched.errors import VerifyError
-from autosched.lowering import lower
+from autosched.lowering.lower import lower
 from autosched.schedule import Schedule
 from autosched.script import parse, parse_func
 from autosched.tir.canonical import program_hash

@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 
 from autosched import te
-from autosched.lowering import lower
+from autosched.lowering.lower import lower
 from autosched.ops import get
 from autosched.tir.nodes import PrimFunc
 

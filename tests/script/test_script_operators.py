@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from autosched.errors import ScriptError
-from autosched.lowering import lower
+from autosched.lowering.lower import lower
 from autosched.script import parse
 from autosched.sketch.default import default_schedule
 from autosched.target import Target

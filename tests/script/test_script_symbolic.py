@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from autosched.errors import ScriptError, VerifyError
-from autosched.lowering import lower
+from autosched.lowering.lower import lower
 from autosched.schedule import Schedule
 from autosched.script import parse, prim_func
 from autosched.script import tir as T

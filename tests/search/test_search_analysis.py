@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autosched.lowering import lower
+from autosched.lowering.lower import lower
 from autosched.search.analysis import Analysis, analyse
 from autosched.search.evaluate import Evaluator, evaluate_columns
 from autosched.search.footprint import Floats

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from server.app import create_app
-from server.routing import RouteTable
+from server.http.routing import RouteTable
 from server.settings import Settings
 
 UNKNOWN = {

@@ -6,7 +6,7 @@ from typing import Any
 
 import httpx
 
-from server.problems import KINDS
+from server.http.problems import KINDS
 from server.schemas import Problem
 
 

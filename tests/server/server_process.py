@@ -102,7 +102,9 @@ class ServerProcess:
 def runners_of(job_id: str) -> list[int]:
     """The processes that work on a job, whoever started them."""
     titles = {int(f.name): _title(f.name) for f in Path("/proc").iterdir() if f.name.isdigit()}
-    return [pid for pid, title in titles.items() if "server.runner" in title and job_id in title]
+    return [
+        pid for pid, title in titles.items() if "server.jobs.runner" in title and job_id in title
+    ]
 
 
 def _title(pid: int | str) -> str:

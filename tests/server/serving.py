@@ -11,8 +11,8 @@ from contextlib import contextmanager
 import httpx
 
 from server.app import create_app
-from server.connections import config
-from server.serving import Server
+from server.http.connections import config
+from server.http.serving import Server
 from server.settings import Settings
 
 EXAMINE_SECONDS = 100.0

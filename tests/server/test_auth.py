@@ -17,10 +17,10 @@ from serving import serving
 from starlette.datastructures import Headers
 
 from records import Store, StoreUnavailable
-from records.database import Database
-from records.tokens import ADMIN, READ, SCOPES, SUBMIT, Tokens
-from server import auth, events
-from server.problems import ProblemError
+from records.operations.tokens import ADMIN, READ, SCOPES, SUBMIT, Tokens
+from records.sql.database import Database
+from server.http import auth, event_streams
+from server.http.problems import ProblemError
 from server.settings import Settings
 
 
@@ -158,7 +158,7 @@ def test_revoking_is_noticed(guarded: Guarded, monkeypatch: pytest.MonkeyPatch) 
 def test_a_stream_ends_when_its_token_is_revoked(
     guarded: Guarded, monkeypatch: pytest.MonkeyPatch, known: bool
 ) -> None:
-    monkeypatch.setattr(events, "ALLOWED_SECONDS", 0.05)
+    monkeypatch.setattr(event_streams, "ALLOWED_SECONDS", 0.05)
     body = {"workload": {"name": "matmul", "args": [8, 8, 8]}}
     post = guarded.client.post("/v1/jobs", json=body, headers=bearer(guarded, SUBMIT))
     path = f"/v1/jobs/{post.raise_for_status().json()['id']}/events"  # which waits for ever

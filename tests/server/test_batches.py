@@ -13,8 +13,8 @@ from html_check import problems_of
 from serving import serving
 
 from records import Store
-from records.submissions import Quota
-from records.tokens import Tokens
+from records.operations.tokens import Tokens
+from records.queue.submissions import Quota
 from server.settings import Settings
 
 MATMUL = {"workload": {"name": "matmul", "args": [16, 16, 16]}, "weight": 2.0}

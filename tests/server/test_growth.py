@@ -19,10 +19,20 @@ from starlette.datastructures import Headers
 from starlette.types import Message, Scope
 from work import Name, check_linear, work
 
-from server import auth, compression, etags, limits, logs, paging, problems, routing, strict_json
 from server.app import create_app
-from server.problems import ProblemError
-from server.security import BrowserRules, host_of
+from server.http import (
+    auth,
+    compression,
+    etags,
+    limits,
+    logs,
+    paging,
+    problems,
+    routing,
+    strict_json,
+)
+from server.http.problems import ProblemError
+from server.http.security import BrowserRules, host_of
 from server.settings import Settings
 from server.web.problems import wants_html
 

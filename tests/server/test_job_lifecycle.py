@@ -18,8 +18,8 @@ from serving import serving
 
 from autosched.tuning import SearchTask
 from records import Store
-from records.submissions import Quota
-from records.tokens import Tokens
+from records.operations.tokens import Tokens
+from records.queue.submissions import Quota
 from server.settings import Settings
 
 SLOW = "replay:model?seconds=0.05"

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from server import limits
-from server.limits import RateLimiter, RequestBody, StreamLimiter
-from server.problems import ProblemError
-from server.strict_json import strict_json
+from server.http import limits
+from server.http.limits import RateLimiter, RequestBody, StreamLimiter
+from server.http.problems import ProblemError
+from server.http.strict_json import strict_json
 
 
 def parts(*bodies: bytes, then: float = 0.0) -> Callable[[], Awaitable[Any]]:

@@ -18,10 +18,10 @@ import pytest
 from script_fuzz import corpus, damaged
 
 from autosched.tuning import SearchTask
-from server import examiner
-from server.examine import WorkloadLimits, answer
-from server.examiner import Examiner, Turns
-from server.problems import ProblemError
+from server.http.problems import ProblemError
+from server.programs import pool as examiner
+from server.programs.pool import Examiner, Turns
+from server.programs.worker import WorkloadLimits, answer
 
 LIMITS = WorkloadLimits()
 

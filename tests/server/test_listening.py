@@ -16,9 +16,9 @@ from raw_http import all_of, problem_in
 from serving import serving
 from test_security import make_certificate
 
-from server import listening
-from server.listening import Door, Place, most_connections, network_of
-from server.security import Proxies
+from server.http import listening
+from server.http.listening import Door, Place, most_connections, network_of
+from server.http.security import Proxies
 from server.settings import Settings
 
 

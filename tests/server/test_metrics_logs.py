@@ -15,11 +15,11 @@ import pytest
 from serving import serving
 
 from records import Store
-from records.tokens import Tokens
-from server import logs
-from server.auth import COOKIE
+from records.operations.tokens import Tokens
+from server.http import logs
+from server.http.auth import COOKIE
+from server.jobs.supervisor import Supervisor
 from server.settings import Settings
-from server.supervisor import Supervisor
 
 JOB = {"workload": {"name": "matmul", "args": [8, 8, 8]}}
 

@@ -23,10 +23,10 @@ from serving import serving
 
 from autosched import graph
 from records import Store
-from records.submissions import Quota
-from records.tokens import Tokens
+from records.operations.tokens import Tokens
+from records.queue.submissions import Quota
 from server.client import Client
-from server.remote_records import RemoteRecords
+from server.client.remote_records import RemoteRecords
 from server.settings import Settings
 
 

@@ -18,7 +18,7 @@ from serving import serving
 
 from autosched.cli.main import _parser
 from records import JobQueue, Store, Workload
-from records.submissions import Submission
+from records.queue.submissions import Submission
 from server.settings import Settings
 
 ROOT = Path(__file__).parents[2]

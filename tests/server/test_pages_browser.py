@@ -20,8 +20,9 @@ from pages_data import Jobs
 from playwright.sync_api import Page, expect
 from serving import serving
 
-from records import JobQueue, Store, batches
-from records.submissions import Submission
+from records import JobQueue, Store
+from records.queue import batches
+from records.queue.submissions import Submission
 from server.settings import Settings
 
 pytestmark = pytest.mark.skipif(browsers.missing() is not None, reason=str(browsers.missing()))

@@ -15,8 +15,9 @@ from html_check import problems_of
 from pages_data import HOSTILE, MANY, TRIALS
 from serving import serving
 
-from records import Store, roofline
-from records.listing import ListedTrial
+from records import Store
+from records.operations import roofline
+from records.operations.listing import ListedTrial
 from server.settings import Settings
 from server.web.figures.decisions import explained, importances, parallel
 from server.web.figures.svg import Scale, element

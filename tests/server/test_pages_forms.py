@@ -12,7 +12,7 @@ from serving import serving
 
 from autosched.ops import OPERATORS
 from records import Store
-from records.tokens import Tokens
+from records.operations.tokens import Tokens
 from server.settings import Settings
 
 HTML = {"Accept": "text/html"}

@@ -26,10 +26,10 @@ from records import (
     Store,
     StoreUnavailable,
 )
-from records.database import Database
-from records.tokens import Tokens
-from server import problems
-from server.problems import KINDS, ProblemError, printable, problem_of
+from records.operations.tokens import Tokens
+from records.sql.database import Database
+from server.http import problems
+from server.http.problems import KINDS, ProblemError, printable, problem_of
 from server.settings import Settings
 
 API = [r for r in ROUTES if r.template.startswith("/v1/")]

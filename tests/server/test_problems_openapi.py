@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from every_route import ROUTES
 
-from server import auth
 from server.app import create_app
-from server.problems import MEDIA_TYPE
+from server.http import auth
+from server.http.problems import MEDIA_TYPE
 from server.settings import Settings
 
 DOCUMENT = create_app(Settings()).openapi()

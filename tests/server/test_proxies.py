@@ -10,9 +10,9 @@ from serving import serving
 from starlette.datastructures import Headers
 
 from records import Store
-from records.tokens import Tokens
-from server.problems import ProblemError
-from server.security import BrowserRules, host_of
+from records.operations.tokens import Tokens
+from server.http.problems import ProblemError
+from server.http.security import BrowserRules, host_of
 from server.settings import Settings, load
 
 ATTACKS = [

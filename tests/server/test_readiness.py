@@ -16,15 +16,16 @@ from raw_http import JOB
 from serving import serving
 
 from records import Job, JobQueue, Store, StoreDamaged, StoreUnavailable
-from records.turns import Scope
-from server import readiness, state
-from server.examine import WorkloadLimits
-from server.examiner import Examiner
-from server.problems import ProblemError, refused
-from server.readiness import Readiness
+from records.queue.fair_share import Scope
+from server import state
+from server.http.problems import ProblemError, refused
+from server.jobs.supervisor import Supervisor
+from server.programs.pool import Examiner
+from server.programs.worker import WorkloadLimits
 from server.settings import Settings
-from server.supervisor import Supervisor
-from server.writing import Writing
+from server.storage import readiness
+from server.storage.readiness import Readiness
+from server.storage.writing import Writing
 
 
 def settings(folder: Path, **more: Any) -> Settings:

@@ -9,7 +9,7 @@ from typing import Any
 import anyio.to_thread
 import pytest
 
-from server.reading import Reading
+from server.storage.reading import Reading
 
 
 class Shelf:

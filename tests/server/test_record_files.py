@@ -13,7 +13,7 @@ from html_check import problems_of
 from serving import serving
 
 from records import Store
-from server.rendering import stem_of
+from server.programs.rendering import stem_of
 from server.routes.files import kinds_of
 from server.settings import Settings
 

@@ -14,7 +14,7 @@ from problem_shape import check_problem
 from raw_http import JOB, problem_in, send, unbounded
 
 from autosched.tuning import SearchTask
-from records.lines import encode_line
+from records.logs.lines import encode_line
 
 MATMUL = SearchTask("matmul", (8, 8, 8)).workload
 SOFTMAX = SearchTask("softmax", (8, 8)).workload

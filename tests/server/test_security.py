@@ -24,7 +24,7 @@ from raw_http import JOB, send, unbounded
 from script_fuzz import corpus, damaged
 from serving import serving
 
-from server.security import HEADERS, host_of, is_loopback
+from server.http.security import HEADERS, host_of, is_loopback
 from server.settings import Settings
 
 JSON = {"Content-Type": "application/json"}

@@ -18,8 +18,8 @@ from server_process import submit
 from serving import serving
 
 from records import JobQueue, Lease, Store
-from server import events
-from server.connections import Connection, _acknowledged
+from server.http import event_streams
+from server.http.connections import Connection, _acknowledged
 from server.settings import Settings
 
 
@@ -119,9 +119,9 @@ def test_the_polling_twin_tells_the_same(client: httpx.Client, store: Store) -> 
 def test_a_stream_ends_with_the_server_while_it_asks_about_its_reader(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(events, "ALLOWED_SECONDS", 0.01)
+    monkeypatch.setattr(event_streams, "ALLOWED_SECONDS", 0.01)
     quiet: Any = SimpleNamespace(job_and_events=lambda *_, **__: (SimpleNamespace(state="x"), []))
-    hub = events.EventHub(quiet, 0.01)
+    hub = event_streams.EventHub(quiet, 0.01)
     asked = 0
 
     async def allowed() -> bool:

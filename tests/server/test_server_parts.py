@@ -15,18 +15,18 @@ from autosched.tuning import SearchTask
 from measure.cluster.registry import DeviceStatus, State
 from measure.devices import Device, this_device
 from records import Job, JobQueue, Lease, Store, StoreUnavailable
-from records.submissions import Submission
-from server import children
-from server.heartbeat import Heartbeat
-from server.keeper import Keeper
-from server.leaving import UNAVAILABLE, Exit, Why
-from server.readiness import Readiness
+from records.queue.submissions import Submission
+from server import subprocesses
+from server.jobs.heartbeat import Heartbeat
+from server.jobs.lease_writer import LeaseWriter
+from server.jobs.runner import Assignment
+from server.jobs.shutdown import UNAVAILABLE, Exit, Why
+from server.jobs.supervisor import Running, Supervisor
+from server.pools.workers import Workers
 from server.routes.jobs import thinned
-from server.runner import Assignment
 from server.settings import Settings
-from server.supervisor import Running, Supervisor
-from server.workers import Workers
-from server.writing import Writing
+from server.storage.readiness import Readiness
+from server.storage.writing import Writing
 
 
 def test_a_curve_is_thinned_evenly_and_keeps_its_ends() -> None:
@@ -66,7 +66,7 @@ class Work:
         self.heartbeat = Heartbeat(
             self.store, self.queue, self.lease, 30.0, cast(Exit, self.leaving), lambda: None
         )
-        self.keeper = Keeper(self.store, self.lease, self.heartbeat)
+        self.writer = LeaseWriter(self.store, self.lease, self.heartbeat)
 
 
 @pytest.fixture
@@ -127,46 +127,46 @@ def test_writing_waits_for_the_database_as_long_as_the_lease_lasts(work: Work) -
             raise StoreUnavailable("away")
         return "written"
 
-    assert work.keeper.patiently(write) == "written"
+    assert work.writer.patiently(write) == "written"
     work.heartbeat.lease_ends = time.monotonic()
     failures = iter([True])
     with pytest.raises(StoreUnavailable):
-        work.keeper.patiently(write)
+        work.writer.patiently(write)
 
 
 def test_the_time_of_earlier_runs_is_told_by_the_states(work: Work) -> None:
-    first = work.keeper.before()
+    first = work.writer.before()
     assert first.seconds == first.of_this_run  # since the claim, by the database's clock
     time.sleep(0.05)  # the database's clock may tell it by whole milliseconds
-    assert work.keeper.before().seconds >= first.seconds + 0.045
+    assert work.writer.before().seconds >= first.seconds + 0.045
     work.queue.park(work.lease)
-    spent = work.keeper.before()
+    spent = work.writer.before()
     assert (spent.seconds >= 0.045, spent.of_this_run) == (True, 0.0)
     time.sleep(0.05)
-    assert work.keeper.before() == spent  # waiting costs nothing
+    assert work.writer.before() == spent  # waiting costs nothing
     work.queue.claim("another", 30.0)
-    again = work.keeper.before()
+    again = work.writer.before()
     assert again.seconds - again.of_this_run == pytest.approx(spent.seconds)
     work.queue.finish(Lease(work.job.id, 2), "cancelled")
-    assert work.keeper.before().seconds > spent.seconds
-    assert work.keeper.before().trials == 0
-    paused = work.keeper.before()
+    assert work.writer.before().seconds > spent.seconds
+    assert work.writer.before().trials == 0
+    paused = work.writer.before()
     work.queue.resume(work.job.id)
     work.queue.pause(work.job.id)
     work.queue.resume(work.job.id)  # of a pause: no budget begins anew, where there was one
     assert paused.seconds > 0
-    assert work.keeper.before() == (0.0, 0.0, 0)
+    assert work.writer.before() == (0.0, 0.0, 0)
     work.queue.claim("a third", 30.0)
     time.sleep(0.05)
     work.queue.pause(work.job.id)
     work.queue.park(Lease(work.job.id, 3))
-    kept = work.keeper.before()
+    kept = work.writer.before()
     assert (kept.seconds >= 0.045, kept.of_this_run) == (True, 0.0)
     work.queue.resume(work.job.id)
-    assert work.keeper.before() == kept
+    assert work.writer.before() == kept
     work.queue.cancel(work.job.id)
     work.queue.resume(work.job.id)
-    assert work.keeper.before() == (0.0, 0.0, 0)
+    assert work.writer.before() == (0.0, 0.0, 0)
 
 
 def test_the_devices_of_a_cluster_are_its_own() -> None:
@@ -197,7 +197,7 @@ def test_a_process_that_leaves_when_its_job_goes_on_is_not_forgotten(
     started: list[Running] = []
     start = Running.start
     lingering = [sys.executable, "-c", "import time; time.sleep(600)"]
-    monkeypatch.setattr(children, "command", lambda *_: lingering)
+    monkeypatch.setattr(subprocesses, "command", lambda *_: lingering)
     monkeypatch.setattr(
         Running, "start", lambda assignment: started.append(start(assignment)) or started[-1]
     )

@@ -21,7 +21,7 @@ import pytest
 from serving import serving
 
 from records import Store
-from records.tokens import Tokens
+from records.operations.tokens import Tokens
 from server.app import create_app
 from server.settings import Settings
 

@@ -16,14 +16,14 @@ from autosched.target import Target
 from measure.cluster.registry import DeviceStatus, State
 from measure.devices import Device
 from records import JobQueue, Store, Workload
-from records.submissions import Submission
-from records.turns import Scope
-from server import pool_workers
-from server.devices import gpu_here, lacks
-from server.pools import PoolSettings
-from server.problems import ProblemError
+from records.queue.fair_share import Scope
+from records.queue.submissions import Submission
+from server.http.problems import ProblemError
+from server.pools import pool_workers
+from server.pools.plan import PoolSettings
+from server.pools.targets import gpu_here, lacks
+from server.pools.workers import Workers
 from server.settings import Settings
-from server.workers import Workers
 
 ZEN = "llvm -mcpu=znver5 -mtriple=x86_64-unknown-linux-gnu -num-cores=8"
 OLD = "llvm -mcpu=haswell -mtriple=x86_64-unknown-linux-gnu -num-cores=4"

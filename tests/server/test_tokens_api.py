@@ -11,7 +11,7 @@ from problem_shape import check_problem
 from serving import serving
 
 from records import Store
-from records.tokens import Tokens
+from records.operations.tokens import Tokens
 from server.client import Client, RequestRefused
 from server.settings import Settings
 

@@ -1,7 +1,7 @@
-"""The contract with uvicorn's private protocol, on which `server.connections` builds.
+"""The contract with uvicorn's private protocol, on which `server.http.connections` builds.
 
-Where one of these fails after an upgrade: read what uvicorn changed, adapt `server/connections.py`
-and `server/serving.py`, then raise the ceiling in pyproject.toml.
+Where one of these fails after an upgrade: read what uvicorn changed, adapt
+`server/http/connections.py` and `server/http/serving.py`, then raise the ceiling in pyproject.toml.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import uvicorn
 from uvicorn.protocols.http import httptools_impl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from server.connections import Connection
-from server.serving import Server
+from server.http.connections import Connection
+from server.http.serving import Server
 
 OVERRIDDEN = {
     "connection_made": ["transport"], "data_received": ["data"], "connection_lost": ["exc"],

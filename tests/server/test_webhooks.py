@@ -21,10 +21,10 @@ from server_process import submit, wait_for
 from serving import serving
 
 from records import Store
-from records.tokens import Tokens
-from server import webhooks
+from records.operations.tokens import Tokens
+from server.jobs import webhooks
+from server.jobs.webhooks import NotAllowed, Targets
 from server.settings import Settings
-from server.webhooks import NotAllowed, Targets
 
 SECRET = "correct-horse-battery"
 Seen = list[tuple[str, dict[str, str], bytes]]

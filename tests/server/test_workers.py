@@ -16,10 +16,10 @@ from autosched.cli.main import main
 from autosched.errors import MeasureError
 from measure.cluster.registry import DeviceStatus, State
 from records import Store
-from records.tokens import Tokens
-from records.workers import Activity, WorkerLog
-from server import pool_watch
-from server.pool_watch import PoolWatch, of_cluster, of_one
+from records.operations.tokens import Tokens
+from records.operations.workers import Activity, WorkerLog
+from server.jobs import pool_watch
+from server.jobs.pool_watch import PoolWatch, of_cluster, of_one
 from server.settings import Settings
 
 

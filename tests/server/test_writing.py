@@ -14,8 +14,8 @@ import pytest
 
 from autosched.tuning import SearchTask
 from records import JobQueue, KeyReused, Store, StoreUnavailable, SubmissionKey
-from records.submissions import Submission
-from server.writing import TOGETHER, WRITERS, Writing
+from records.queue.submissions import Submission
+from server.storage.writing import TOGETHER, WRITERS, Writing
 
 
 class SlowQueue(JobQueue):

@@ -27,8 +27,7 @@ from autosched.codegen.gpu.lookback import shared_bytes
 from autosched.codegen.gpu.lower import kernels_of
 from autosched.codegen.gpu.reduce import exchange_bytes
 from autosched.errors import CodegenError
-from autosched.gpu_target import limits_of
-from autosched.lowering import lower
+from autosched.lowering.lower import lower
 from autosched.ops import OPERATORS
 from autosched.schedule import Schedule
 from autosched.script.parser import parse
@@ -36,6 +35,7 @@ from autosched.search.analysis import analyse
 from autosched.search.evaluate import legal
 from autosched.sketch.generate import generate_space
 from autosched.sketch.space import Space
+from autosched.target.gpu import limits_of
 from autosched.tir.nodes import PrimFunc
 from autosched.workloads import prim_func_of
 from cost_model.evaluation import evaluator_of

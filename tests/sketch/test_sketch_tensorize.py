@@ -12,7 +12,7 @@ from autosched.codegen.build import build_artifact
 from autosched.codegen.llvm.listing import listing
 from autosched.graph import nn, op, passes
 from autosched.graph.lowering import lower as lower_group
-from autosched.lowering import lower
+from autosched.lowering.lower import lower
 from autosched.runtime.function import Function
 from autosched.search.evaluate import legal
 from autosched.sketch.default import default_schedule

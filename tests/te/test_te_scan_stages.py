@@ -10,7 +10,7 @@ import pytest
 import autosched as at
 from autosched import te
 from autosched.errors import ScheduleError
-from autosched.lowering import lower
+from autosched.lowering.lower import lower
 from autosched.tir import interp
 from autosched.tir.nodes import loops_of
 from autosched.tir.verify import verify

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import autosched as at
-from autosched.driver import BuiltFunction
+from autosched.building.build import BuiltFunction
 from autosched.errors import TuningError
-from autosched.layout_rewrite import LayoutRewriteOption
+from autosched.lowering.layout_rewrite import LayoutRewriteOption
 from records import RecordError
 
 TASK = at.SearchTask("matmul", (24, 20, 36))

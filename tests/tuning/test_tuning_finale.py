@@ -10,7 +10,7 @@ from tuning_doubles import FakePool
 
 import autosched as at
 from autosched.errors import TuningError
-from autosched.tuning.finale import remeasure
+from autosched.tuning.run.finalists import remeasure
 from measure.status import Distribution, Status
 from measure.timing.timing import Timing
 

@@ -9,7 +9,7 @@ import pytest
 from autosched.errors import AutoschedError
 from autosched.tuning import SearchTask
 from autosched.tuning.best import schedule_of
-from autosched.tuning.text import MODES, program_text
+from autosched.tuning.report.text import MODES, program_text
 from records import Record
 
 

@@ -12,8 +12,8 @@ import autosched as at
 from autosched import te
 from autosched.codegen.build import build_artifact
 from autosched.errors import ArgumentError, WorkloadError
-from autosched.layout_rewrite import OPTION, option_of, split, transforms, with_option
-from autosched.lowering import lower
+from autosched.lowering.layout_rewrite import OPTION, option_of, split, transforms, with_option
+from autosched.lowering.lower import lower
 from autosched.schedule import Schedule
 from autosched.search.analysis import analyse
 from autosched.sketch.default import default_schedule

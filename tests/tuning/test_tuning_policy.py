@@ -21,7 +21,7 @@ from autosched.tuning.callbacks import MeasureCallback
 from autosched.tuning.models import load_dataset
 from cost_model.dataset import Dataset
 from records import OK, TRIAL, Store
-from records.exchange import import_jsonl
+from records.logs.exchange import import_jsonl
 
 
 @pytest.fixture(scope="module")

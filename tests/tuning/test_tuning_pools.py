@@ -14,7 +14,7 @@ import autosched as at
 from autosched.errors import AutoschedError, TuningError
 from autosched.target import Target
 from autosched.tuning.pools import PoolAddress, pool_from
-from autosched.tuning.session import AHEAD
+from autosched.tuning.run.session import AHEAD
 from measure.local.pool import LocalPool
 from measure.pool import Pool
 from measure.replay import ReplayPool

@@ -13,8 +13,8 @@ import pytest
 from tuning_doubles import FakePool, Recorder
 
 import autosched as at
-from autosched.tuning.interrupt import interrupts_deferred
-from autosched.tuning.progress import Progress, format_seconds
+from autosched.tuning.report.progress import Progress, format_seconds
+from autosched.tuning.run.interrupt import interrupts_deferred
 from measure.status import Status
 
 

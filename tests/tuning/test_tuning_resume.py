@@ -17,7 +17,7 @@ from autosched.errors import TuningError
 from autosched.tir.nodes import PrimFunc
 from autosched.tuning import TuningResult
 from autosched.tuning.callbacks import MeasureCallback
-from autosched.tuning.progress import format_seconds
+from autosched.tuning.report.progress import format_seconds
 from measure.status import MeasureResult, Status
 from measure.timing.timing import Timing
 from records import OK, Record, RecordError, Store
@@ -341,7 +341,7 @@ class _SlowPool(FakePool):
 
 def test_a_time_budget_ends_at_a_rounds_end(monkeypatch: pytest.MonkeyPatch) -> None:
     task, recorder, pool = at.SearchTask("matmul_add", (48, 40, 56)), Recorder(), _SlowPool()
-    monkeypatch.setattr("autosched.tuning.session.time", pool)
+    monkeypatch.setattr("autosched.tuning.run.session.time", pool)
     result = tune(task, pool, 10_000, recorder, time_budget_s=350.0, num_measures_per_round=8)
     assert pool.calls == 4  # a baseline and three rounds
     assert result.trials == 24

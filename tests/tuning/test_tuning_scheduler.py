@@ -22,7 +22,7 @@ from autosched.tuning import (
     TuningOptions,
 )
 from autosched.tuning.policy import SketchPolicy
-from autosched.tuning.scheduler import SchedulerResult, TaskState, similarity_group
+from autosched.tuning.run.scheduler import SchedulerResult, TaskState, similarity_group
 from measure.status import Status
 from records.store import Store
 

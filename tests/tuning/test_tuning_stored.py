@@ -18,7 +18,7 @@ from autosched.tuning.best import (
 )
 from autosched.tuning.stored import program_of, stored_task
 from records import NoRecord, RecordError, RecordReader, Store
-from records.lines import decode_line, encode_line
+from records.logs.lines import decode_line, encode_line
 
 OPERATORS = [
     ("matmul_add", (8, 12, 16)),

@@ -8,7 +8,7 @@ import autosched as at
 from autosched.codegen.cuda import compile_cuda
 from autosched.errors import TuningError
 from autosched.sketch.default import default_schedule
-from autosched.tuning.text import program_text, source_mode
+from autosched.tuning.report.text import program_text, source_mode
 from records import Record
 
 GPUS = {"opencl": "opencl", "cuda": "cuda -arch=sm_90"}

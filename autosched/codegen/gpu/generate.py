@@ -8,9 +8,9 @@ from autosched.codegen.artifact import KernelInfo, Param
 from autosched.codegen.c_source import c_source
 from autosched.codegen.gpu.kernel import Kernel, Limits
 from autosched.codegen.gpu.lower import Program, kernels_of
-from autosched.gpu_target import WARP, limits_of
-from autosched.lowering import lower
+from autosched.lowering.lower import lower
 from autosched.target import Target
+from autosched.target.gpu import WARP, limits_of
 from autosched.tir.nodes import Buffer, PrimFunc, outputs_of
 
 

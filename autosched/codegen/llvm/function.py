@@ -7,16 +7,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from autosched.codegen.apart import apart
+from autosched.codegen.llvm.blocks.carry import Carry, carries
+from autosched.codegen.llvm.blocks.points import Points
+from autosched.codegen.llvm.blocks.tensor import TensorWriter, find_match
+from autosched.codegen.llvm.blocks.tile import Tile, TileWriter, find_tile
+from autosched.codegen.llvm.blocks.transpose import TransposeWriter, find_transposition
 from autosched.codegen.llvm.builder import Builder
-from autosched.codegen.llvm.carry import Carry, carries
 from autosched.codegen.llvm.index import Indexer, Lanes, chunks, lanes_of
 from autosched.codegen.llvm.memory import SLACK, Guard, Memory
 from autosched.codegen.llvm.phases import has_parallel
-from autosched.codegen.llvm.points import Points
 from autosched.codegen.llvm.scalar import Scalars
-from autosched.codegen.llvm.tensor import TensorWriter, find_match
-from autosched.codegen.llvm.tile import Tile, TileWriter, find_tile
-from autosched.codegen.llvm.transpose import TransposeWriter, find_transposition
 from autosched.codegen.llvm.trips import trip_count
 from autosched.codegen.llvm.types import Value
 from autosched.target import Target

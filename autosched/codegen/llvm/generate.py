@@ -9,6 +9,7 @@ from typing import Any
 
 from autosched.codegen.artifact import KernelInfo, Param, SizeParam
 from autosched.codegen.formula import Extent
+from autosched.codegen.llvm.blocks.tile import Tile
 from autosched.codegen.llvm.builder import Builder
 from autosched.codegen.llvm.function import FunctionWriter
 from autosched.codegen.llvm.index import Indexer
@@ -17,9 +18,8 @@ from autosched.codegen.llvm.outline import Outline
 from autosched.codegen.llvm.phases import chain_of
 from autosched.codegen.llvm.scratch import Scratch
 from autosched.codegen.llvm.team import TeamWriter, iterations, most_threads
-from autosched.codegen.llvm.tile import Tile
 from autosched.errors import CodegenError
-from autosched.lowering import end_early
+from autosched.lowering.lower import end_early
 from autosched.target import Target
 from autosched.tir.affine import Int
 from autosched.tir.expr import Var, walk
@@ -40,7 +40,7 @@ class Generated:
 
 
 def generate(func: PrimFunc, target: Target, entry: str = "autosched_kernel") -> Generated:
-    """LLVM IR of a lowered function (see `autosched.lowering`).
+    """LLVM IR of a lowered function (see `autosched.lowering.lower`).
 
     Raises CodegenError for what has no code here (thread bindings).
     """

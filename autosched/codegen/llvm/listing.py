@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from autosched.codegen.build import Level
 from autosched.codegen.llvm.assemble import assembly
 from autosched.codegen.llvm.generate import ModuleWriter, as_written
-from autosched.lowering import lower
+from autosched.lowering.lower import lower
 from autosched.target import Target
 from autosched.tir.nodes import PrimFunc
 from autosched.tir.printer import numbered

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from autosched.codegen.llvm import elementary
 from autosched.codegen.llvm.builder import Builder
 from autosched.codegen.llvm.index import Indexer
+from autosched.codegen.llvm.math import elementary
 from autosched.codegen.llvm.memory import ALWAYS, Guard
 from autosched.codegen.llvm.types import Value, literal, splat, suffix, type_of
 from autosched.errors import CodegenError

@@ -300,18 +300,6 @@ def _dynamic_lstm(old: Old) -> Upgraded:
     return Upgraded("LSTM", [x, *weights, b, lengths, h, c, peep], old.attrs)
 
 
-def _sixteen(old: Old) -> Upgraded | None:
-    """te has no uint16: such numbers are int32 between QuantizeLinear and DequantizeLinear."""
-    found = [isinstance(a, Const) and a.type.dtype == "uint16" for a in old.args]
-    if not any(found):
-        return None
-    args = [constant(a.value.astype(np.int32)) if wide and isinstance(a, Const) else a
-            for a, wide in zip(old.args, found, strict=True)]  # fmt: skip
-    if old.name.endswith("DequantizeLinear"):
-        return Upgraded("DequantizeLinear", args, old.attrs)
-    return Upgraded("QuantizeLinear", args, {**old.attrs, "output_dtype": "uint16"})
-
-
 def _qlinear_concat(old: Old) -> Upgraded:
     """Each part as it is meant, put together, and quantised."""
     scale, zero, *rest = old.args
@@ -325,8 +313,6 @@ RULES: dict[str, Callable[[Old], Upgraded | None]] = {
     **dict.fromkeys(("Add", "And", "Div", "Equal", "Greater", "Less", "Mul", "Or", "Pow", "Sub",
                      "Xor"), _aligned),
     **dict.fromkeys(("Softmax", "LogSoftmax", "Hardmax"), _flattened),
-    **dict.fromkeys((f"{domain}{name}" for domain in ("", "com.microsoft.")
-                     for name in ("QuantizeLinear", "DequantizeLinear")), _sixteen),
     "BatchNormalization": _batch_norm,
     "ConstantOfShape": _constant_of_shape,
     "Dropout": _dropout,

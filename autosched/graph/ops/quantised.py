@@ -66,10 +66,10 @@ def quantize_linear(
     saturate: int = 1,
     precision: int = 0,
 ) -> Any:
-    """round(x / scale) + zero point, halves to even, saturated; uint16 is stored as int32."""
+    """round(x / scale) + zero point, halves to even, saturated."""
     kind = output_dtype or (zero.dtype if zero is not None else "uint8")
     by, plus = _along(scale, x, axis, block_size), _along(zero, x, axis, block_size)
-    stored, low, high = _range_of(kind)
+    low, high = (float(bound(kind).value) for bound in (te.min_value, te.max_value))
 
     def element(*at: Any) -> Any:
         unit = by(at)
@@ -77,16 +77,9 @@ def quantize_linear(
         e = te.round(e if isinstance(unit, Const) and unit.value == 1 else e / unit)
         if zero is not None:
             e = e + te.cast(plus(at), x.dtype)
-        return te.cast(te.max(te.min(e, high), low), stored)
+        return te.cast(te.max(te.min(e, high), low), kind)
 
     return stage(x.shape, element, "quantize")
-
-
-def _range_of(kind: str) -> tuple[str, float, float]:
-    """The dtype in which a quantised one is stored, its least and its largest number."""
-    if kind == "uint16":
-        return "int32", 0.0, 65535.0
-    return kind, float(te.min_value(kind).value), float(te.max_value(kind).value)
 
 
 SUMS = {"MatMul": "autosched.MatMulSums", "Conv": "autosched.ConvSums"}

@@ -69,6 +69,14 @@ class Operator:
         keyword = inspect.Parameter.KEYWORD_ONLY
         return {n: p.default for n, p in self.parameters.items() if p.kind is keyword}
 
+    @cached_property
+    def counts(self) -> tuple[int, int | None]:
+        """The least and the greatest number of inputs; None: any."""
+        plain = [p for p in self.parameters.values() if p.kind is p.POSITIONAL_OR_KEYWORD]
+        several = any(p.kind is p.VAR_POSITIONAL for p in self.parameters.values())
+        least = sum(p.default is p.empty for p in plain)
+        return least, None if several else len(plain)
+
     @property
     def is_host(self) -> bool:
         """Whether it is computed between kernels only."""

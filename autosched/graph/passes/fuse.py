@@ -34,7 +34,7 @@ from autosched.graph.ir import (
 from autosched.graph.ops.registry import python_name
 from autosched.graph.types import TensorType
 from autosched.passes.base import Pass
-from autosched.tir.module import IRModule
+from autosched.tir.module import GraphFunction, IRModule
 
 MAX_OPERATORS = 32
 MAX_PARAMS = 12
@@ -366,9 +366,11 @@ def structure(function: Function) -> object:
 
 def _fuse(module: IRModule) -> IRModule:
     fuser = _Fuser({*module.functions, *module.graphs})
-    graphs = {}
+    graphs: dict[str, GraphFunction] = {}
     for name, f in module.graphs.items():
-        assert isinstance(f, Function)
+        if not isinstance(f, Function) or f.attr("types"):  # general functions have no kernels
+            graphs[name] = f
+            continue
         done = f.is_primitive or f.is_external
         fused = f if done else Function(name, f.params, fuser.body(f.body), f.attrs)
         graphs[name] = fused

@@ -7,6 +7,7 @@ from typing import Any
 
 from autosched.checks import mapping
 from autosched.errors import ArgumentError, WorkloadError
+from autosched.graph.arguments import Arguments, plain
 from autosched.graph.builder import Value as Built
 from autosched.graph.builder import const
 from autosched.graph.data import DataType, constructors
@@ -65,10 +66,12 @@ def specialise(
         if wrong not in names:
             raise ArgumentError(f"{name} has no parameter {wrong!r}; it has {', '.join(names)}")
     params: list[Var] = []
+    arguments = Arguments(constructors(module.graphs), _leaf)
     env = Env()
     for p in f.params:
         if p.name in given:
-            env.known[id(p)] = _known(p.name, given[p.name], params)
+            checked = arguments.value(p.name, p.type, given[p.name])
+            env.known[id(p)] = _known(p.name, checked, params)
         else:
             params.append(p)
     made = _Evaluator(module).top(f, env, params)
@@ -106,6 +109,11 @@ def _known(name: str, value: Any, params: list[Var]) -> Static:
     for constructor, parts in reversed(chain):
         made = Made(constructor, (*parts, made))
     return made
+
+
+def _leaf(name: str, t: Type, value: Any) -> Any:
+    """What is inside no tuple and no list: a new parameter, or a constant."""
+    return value if isinstance(value, Built) else plain(name, t, value)
 
 
 def _plain(name: str, value: Any, params: list[Var]) -> Static:
@@ -419,6 +427,8 @@ def control(module: IRModule, f: Function) -> str:
                 return {TupleExpr: "a tuple", Item: "a part of a tuple", Match: "a match"}[type(v)]
             if isinstance(v, Call) and not isinstance(v.callee, str):
                 callee = module.graphs.get(v.callee.name)
+                if callee is None and isinstance(v.callee, Global):
+                    return f"a value of a data type, made by {v.callee.name}"
                 kernel = isinstance(callee, Function) and (
                     callee.is_primitive or callee.is_external
                 )

@@ -16,7 +16,7 @@ from itertools import product
 from math import prod
 
 from autosched.errors import ScheduleError
-from autosched.layout_rewrite import LayoutRewriteOption, option_of
+from autosched.lowering.layout_rewrite import LayoutRewriteOption, option_of
 from autosched.schedule import BlockRV, Decision, LoopRV, Schedule
 from autosched.sketch.analysis import BlockInfo, axis_dim, elementwise_consumer, used_axes
 from autosched.sketch.decisions import DecisionSpec, TileSpec

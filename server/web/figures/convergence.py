@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from records.trials import TrialPoint
+from records.sql.trials import TrialPoint
 from server.web.course import Baseline, Improvement
 from server.web.figures.svg import (
     Scale,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from records.listing import ListedTrial
+from records.operations.listing import ListedTrial
 from server.web.figures.svg import Scale, around, element, figure, path
 from server.web.render import count, seconds
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from math import prod
 
-from autosched.gpu_target import limits_of
 from autosched.schedule import BlockRV, Decision, LoopRV, Schedule
 from autosched.sketch.analysis import BlockInfo
 from autosched.sketch.decisions import ChoiceSpec
@@ -17,6 +16,7 @@ from autosched.sketch.rules.constant import constant_axes
 from autosched.sketch.rules.default import row_group
 from autosched.sketch.rules.gpu.tiling import is_tiled
 from autosched.sketch.state import State, Verdict
+from autosched.target.gpu import limits_of
 from autosched.tir.scatter import scatters
 
 WARP = 32

@@ -9,12 +9,12 @@ one pass, whose tiles hand on what they come to.
 from __future__ import annotations
 
 from autosched.errors import ScheduleError
-from autosched.gpu_target import limits_of
 from autosched.schedule import Decision, Schedule
 from autosched.schedule.combining import does_combine
 from autosched.sketch.decisions import ChoiceSpec
 from autosched.sketch.gpu_default import MIN_TILES, schedule_nest
 from autosched.sketch.state import State, Verdict
+from autosched.target.gpu import limits_of
 from autosched.tir.nodes import kind_vars, sites
 
 CHUNKS = (32, 64, 16, 128)

@@ -8,11 +8,11 @@ from __future__ import annotations
 from math import prod
 
 from autosched.errors import ScheduleError
-from autosched.gpu_target import device_of, limits_of
 from autosched.sketch.analysis import BlockInfo
 from autosched.sketch.rules.default import axis_loops
 from autosched.sketch.rules.gpu.tiling import is_tiled
 from autosched.sketch.state import State, Verdict
+from autosched.target.gpu import device_of, limits_of
 from autosched.tir.nodes import Iter
 
 BLOCK = 4096

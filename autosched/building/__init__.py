@@ -1,0 +1,1 @@
+"""`lower` and `build`: from schedules and modules to functions that can be called."""

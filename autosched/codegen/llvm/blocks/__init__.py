@@ -1,0 +1,1 @@
+"""Blocks as LLVM IR: points, register tiles, tensor intrinsics, transposed copies."""

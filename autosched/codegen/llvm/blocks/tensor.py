@@ -1,0 +1,111 @@
+"""Writing tensor intrinsics: operands as vectors, the implementation in place of the loops."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from autosched.codegen.llvm.blocks.points import Points
+from autosched.codegen.llvm.memory import Guard
+from autosched.codegen.llvm.types import Value
+from autosched.errors import CodegenError, ScheduleError
+from autosched.target import Target
+from autosched.tir.intrin import KEY, Implementation, Match, TensorIntrin, elements, match
+from autosched.tir.nodes import Access, Buffer, For, Site, sites
+
+if TYPE_CHECKING:
+    from autosched.codegen.llvm.function import FunctionWriter
+
+_NAME = re.compile(r"%[\w.]+")
+
+
+def find_match(loop: For, blocks: dict[int, Site], target: Target) -> Match:
+    """The intrinsic that the nest from `loop` inwards is marked with.
+
+    Raises CodegenError if it is unknown, does something else, or needs what the target lacks.
+    """
+    below = next(sites(loop))
+    site = blocks[id(below.block)]
+    try:
+        intrin = TensorIntrin.get(str(loop.annotation(KEY)))
+        found = match(site, intrin)
+    except ScheduleError as e:
+        raise CodegenError(f"loop {loop.var.name} is marked as an intrinsic: {e}") from e
+    if not isinstance(intrin.implementation, Implementation):
+        raise CodegenError(
+            f"{intrin.name} is implemented by a function, which Schedule.tensorize puts in the "
+            f"place of the nest; loop {loop.var.name} is only marked with it"
+        )
+    if found.loops[0] is not below.loops[0]:
+        raise CodegenError(
+            f"{intrin.name} is a nest of {len(found.loops)} loops; loop {loop.var.name} is marked "
+            f"with it and holds {len(below.loops)}"
+        )
+    lacks = sorted(intrin.features - target.features)
+    if lacks:
+        raise CodegenError(
+            f"block {site.block.name} uses the tensor intrinsic {intrin.name}, which needs "
+            f"{', '.join(lacks)}; {target.mcpu} lacks it: build for a CPU that has it, or schedule "
+            "the block without tensorize"
+        )
+    return found
+
+
+class TensorWriter:
+    """Writes one marked nest at the current place of the loops around it."""
+
+    def __init__(self, f: FunctionWriter, points: Points, found: Match) -> None:
+        self.f, self.points, self.match = f, points, found
+        meaning = next(sites(found.intrin.meaning)).block
+        self.models: dict[str, Buffer] = {a.buffer.name: a.buffer for a in meaning.reads}
+        self.result = meaning.writes[0].buffer
+        self.lanes = elements(self.result)
+
+    def enter(self) -> None:
+        """Stand at the first point of the nest, where the operands start."""
+        for loop in self.match.loops:
+            self.f.index.env[loop.var] = 0
+
+    def leave(self) -> None:
+        """Forget the nest's loops."""
+        for loop in self.match.loops:
+            del self.f.index.env[loop.var]
+
+    def load(self, access: Access, lanes: int, guard: Guard) -> Value:
+        """`lanes` elements from the first one of an access on."""
+        return self.points.load_run(access, lanes, guard)
+
+    def load_result(self, guard: Guard) -> Value:
+        """What has been accumulated."""
+        return self.load(self.match.write, self.lanes, guard)
+
+    def call(self, old: Value | None, guard: Guard) -> Value:
+        """The implementation's result; `old` is what a reduction has accumulated."""
+        b = self.f.b
+        names = {
+            f"%{name}": self.load(access, elements(self.models[name]), guard).ref
+            for name, access in self.match.operands.items()
+        }
+        if old is not None:
+            names[f"%{self.result.name}"] = old.ref
+        code = self.match.intrin.implementation
+        assert isinstance(code, Implementation)  # find_match
+        b.declarations.update(code.declarations)
+        for name, text in code.lines:
+            names[name] = b.op(_NAME.sub(lambda m: names[m.group()], text))
+        return Value(names.get(code.result, code.result), self.result.dtype, self.lanes)
+
+    def store(self, value: Value) -> None:
+        """Write the result; the caller has branched on what must hold."""
+        access = self.match.write
+        offset = self.points.offset(access, Guard())
+        self.f.memory.store_run(access.buffer, offset, value)
+
+    def write(self, guard: Guard) -> None:
+        """The nest by itself, with no loops of the reduction around it in registers."""
+        self.points.enter()
+        old: Sequence[Value] = ()
+        if self.match.block.reducer is not None:
+            old = self.points.start([self.load_result(guard)])
+        self.store(self.call(old[0] if old else None, guard))

@@ -1,0 +1,1 @@
+"""What a service and its operators ask of a store besides records."""

@@ -1,0 +1,1 @@
+"""Jobs as a queue: submitted, claimed under leases, parked, resumed and ended."""

@@ -1,0 +1,1 @@
+"""Tuning jobs: taken in, run in processes of their own, watched, and answered."""

@@ -1,0 +1,1 @@
+"""The pools that a server measures on: their plan, their workers, their targets."""

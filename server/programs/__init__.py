@@ -1,0 +1,1 @@
+"""Text of programs, made in processes that examine what clients send."""

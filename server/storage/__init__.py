@@ -1,0 +1,1 @@
+"""How the server reads and writes its store, and whether it can."""
