@@ -95,8 +95,8 @@ class Boosting:
 
 class BoostedModel:
     """Scores in logarithms of shares. Deterministic: the same data, order and seed give the same
-    trees. Without `pretrained` trees it starts from the roofline alone. Raises MissingPackage where
-    XGBoost is missing: at once, not in the middle of a run."""
+    trees. Without `pretrained` trees it starts from the roofline alone.
+    Raises MissingPackage without XGBoost: at once, not in the middle of a run."""
 
     def __init__(
         self, seed: int = 0, boosting: Boosting | None = None, *, pretrained: bool = True

@@ -125,7 +125,8 @@ def shell(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
 def test_piping_into_head(tmp_path: Path) -> None:
     tune = f"{AUTOSCHED} tune {' '.join(WORKLOAD)} --trials 4 --db a.db --no-limits --quiet"
     done = shell(f"{tune} | head -1", tmp_path)
-    assert (done.stdout, own(done.stderr)) == ("A = PLACEHOLDER [12, 10]\n", "")
+    assert done.stdout.startswith("best       ")
+    assert (done.stdout.count("\n"), own(done.stderr)) == (1, "")
     assert stored(tmp_path)[0].state == "succeeded"  # only the report was not read
     best = f"{AUTOSCHED} best {' '.join(WORKLOAD)} --db a.db --as script"
     done = shell(f"{best} | true; echo ${{PIPESTATUS[0]}}", tmp_path)

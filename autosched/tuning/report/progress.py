@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from autosched.tuning.callbacks import JobInfo, MeasureCallback
 from autosched.tuning.report.rounds_table import RoundsTable
-from autosched.tuning.units import format_seconds as format_seconds
+from autosched.tuning.report.units import format_seconds as format_seconds
 from records import BASELINE, OK, Record, Workload
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from autosched.tuning.units import format_seconds
+from autosched.tuning.report.units import format_seconds
 from records import BASELINE_ROUND, OK
 
 if TYPE_CHECKING:
