@@ -196,7 +196,8 @@ class Direct(Buffers):
             )
         title = self.state.fresh(target.id)
         shape = tuple(number(n) for n in sizes if n is not None)
-        array = Array(title, shape, self.values.dtype(given["dtype"]))
+        dtype = self.values.dtype(given["dtype"]) if "dtype" in given else "float32"
+        array = Array(title, shape, dtype)
         self.state.names[target.id] = self.allocate(array, "global", Context())
         view = Reshaped(array, (len(data.elts),))
         for n, x in enumerate(data.elts):
@@ -343,7 +344,9 @@ class Direct(Buffers):
             return self._body([ast.copy_location(ast.Assign([bound], node), s), *s.body])
         if function in ("let", "LetStmt"):
             given = {k.arg: k.value for k in node.keywords}
-            value = node.args[-1] if node.args else given["value"]
+            value = node.args[-1] if node.args else given.get("value")
+            if value is None or not (bound or node.args or "var" in given):
+                raise self.state.error(s, "expected a name and a value")
             target = bound or given.get("var") or node.args[0]
             if not isinstance(target, ast.Name):
                 raise self.state.error(s, "expected a name for the value")
