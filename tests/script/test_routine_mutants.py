@@ -15,7 +15,22 @@ from autosched.script import parse
 from autosched.script.migrate import migrate
 
 TOKEN = re.compile(r"\n *|\w+|[^\w\s]| ")
-ODD = "0 -1 9223372036854775807 True x T () 's' 1.5 None lambda while if *".split()
+ODD = [
+    "0",
+    "-1",
+    "9223372036854775807",
+    "True",
+    "x",
+    "T",
+    "()",
+    "'s'",
+    "1.5",
+    "None",
+    "lambda",
+    "while",
+    "if",
+    "*",
+]
 
 
 def mutant(text: str, rng: random.Random) -> str:
@@ -47,7 +62,8 @@ def survey(count: int, seed: int) -> int:
                 made = [f.text for f in migrate(text).functions if not f.error] if n % 2 else [text]
             for new in made:
                 func = parse(new)
-                assert parse(func.script()).same(func), new
+                again = parse(func.script())
+                assert again.same(func), new  # type: ignore[arg-type]
                 read += 1
         except AutoschedError:
             continue
