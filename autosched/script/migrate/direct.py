@@ -309,7 +309,8 @@ class Direct(Placed):
 
     def _block(self, s: ast.With) -> list[ast.stmt]:
         """Axes are values, `T.where` a condition, `T.init` one on the reduction axes."""
-        active, names = set(self.state.active), dict(self.state.names)
+        # What the block allocates stays in the text's scope, so its names stay taken.
+        names = dict(self.state.names)
         lets: list[ast.stmt] = []
         first: list[ast.expr] = []
         where: list[ast.expr] = []
@@ -336,13 +337,12 @@ class Direct(Placed):
             heads = [n for n in rest if self._declares(n)]
             rest = [n for n in rest if n not in heads]
             out += self._body(heads)
-            body = self._scope(init)
             tests = [x for x in first if not isinstance(x, ast.Constant)]
+            body = self._scope(init) if tests else self._body(init)
             out += [ast.If(_all(tests), body, [])] if tests else body
         out += self._body(rest)
         if where:
             out = [ast.If(_all(where), out or [ast.Pass()], [])]
-        self.state.active = active
         self.state.names.clear()
         self.state.names.update(names)
         return [*lets, *out]
