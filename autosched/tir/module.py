@@ -67,7 +67,8 @@ class IRModule:
                 "IRModule: expected a mapping from names to functions, found "
                 f"{type(self.functions).__name__}; IRModule.of(f, g) takes functions"
             )
-        instance("graphs", self.graphs, Mapping, "a mapping from names to functions", ScheduleError)
+        for what, given in (("graphs", self.graphs), ("routines", self.routines)):
+            instance(what, given, Mapping, "a mapping from names to functions", ScheduleError)
         for name, func in self.functions.items():
             if not isinstance(func, PrimFunc):
                 raise ScheduleError(

@@ -133,6 +133,24 @@ def main(n: T.int32, x: T.float32, A: T.Buffer((16,), "float32")):
         if i >= 1 and A[i - 1] > 0.5 or i == n:
             A[i] = A[i] + T.undef(dtype="float32")
 """,
+    "buffers of one name in blocks beside each other": """
+@T.prim_func
+def main(A: T.Buffer((8, 4), "float32"), B: T.Buffer((8, 4), "float32")):
+    for i in range(8):
+        with T.block():
+            row = T.alloc_buffer((4,), "float32")
+            x: T.float32 = A[i, 0]
+            for j in range(4):
+                row[j] = A[i, j] + x
+            for j in range(4):
+                A[i, j] = row[3 - j]
+        with T.block():
+            row = T.alloc_buffer((4,), "float32")
+            x: T.float32 = A[i, 1]
+            for j in range(4):
+                row[j] = row[j] + A[i, j] * x
+                B[i, j] = row[j] + B[i, j]
+""",
     "threads in their own threads": """
 @T.prim_func
 def main(A: T.Buffer((32,), "float32"), B: T.Buffer((32,), "float32")):

@@ -9,7 +9,7 @@ from math import prod
 
 from autosched.script.migrate.ranges import difference
 from autosched.script.migrate.special import SPECIAL
-from autosched.script.migrate.spelling import MATCH_IGNORED, SCOPES, called
+from autosched.script.migrate.spelling import LEAST, MATCH_IGNORED, SCOPES, called
 from autosched.script.migrate.things import (
     INDEX,
     Array,
@@ -60,6 +60,7 @@ class Buffers:
         a = node.args
         if a.posonlyargs or a.kwonlyargs or a.defaults or a.vararg or a.kwarg:
             raise self.state.error(node, "expected plain parameters")
+        self._check_calls(node)
         self.seen_by_memory = _seen_by_memory(node)
         inside = _shape_names(node)
         for arg in a.args:
@@ -76,6 +77,21 @@ class Buffers:
             elif arg.arg not in inside or not isinstance(self.state.names.get(arg.arg), Value):
                 self.param(arg)
 
+    def _check_calls(self, node: ast.FunctionDef) -> None:
+        """Raise ScriptError for a call with too few arguments."""
+        for x in ast.walk(node):
+            function = called(x.func) if isinstance(x, ast.Call) else None
+            if not isinstance(x, ast.Call) or function is None:
+                continue
+            least = LEAST.get(function, 0)
+            if len(x.args) < least or any(isinstance(a, ast.Starred) for a in x.args):
+                raise self.state.error(x, f"T.{function} has {least} arguments by position")
+            extent = x.args[0] if function.startswith("axis.") and x.args else None
+            if isinstance(extent, (ast.Tuple, ast.List)) and len(extent.elts) != 2:
+                raise self.state.error(extent, "the range of an axis is a pair")
+            if function == "axis.remap" and len(x.args) != 2:
+                raise self.state.error(x, "T.axis.remap has kinds and loops")
+
     def param(self, arg: ast.arg) -> None:
         hint = arg.annotation
         title = self.state.fresh(arg.arg)
@@ -87,7 +103,7 @@ class Buffers:
             hint = ast.copy_location(ast.Call(hint.value, list(inside), []), hint)
             function = "Buffer"
         if function == "Buffer" and isinstance(hint, ast.Call):
-            array = self._described(title, hint, hint.args[0], hint.args[1:])
+            array = self._described(title, hint, self._shape_of(hint), hint.args[1:])
             self.state.names[arg.arg] = array
             self.params.append(ast.arg(title, self._type(array, self._scope_of(hint))))
         elif function == "handle" or (isinstance(hint, ast.Call) and function == "handle"):
@@ -218,13 +234,19 @@ class Buffers:
         self.sizes.append(title)
         self.head.append(ast.Assign([ast.Name(title, ast.Store())], call("int64"), lineno=0))
 
+    def _matched_shape(self, node: ast.Call) -> ast.expr:
+        given = {k.arg: k.value for k in node.keywords}
+        if len(node.args) < 2 and "shape" not in given:
+            raise self.state.error(node, "T.match_buffer needs a shape")
+        return node.args[1] if len(node.args) > 1 else given["shape"]
+
     def _match(self, target: str, node: ast.Call) -> None:
         given = {k.arg: k.value for k in node.keywords}
         handle = node.args[0] if node.args else given.get("param")
         thing = self.state.names.get(handle.id) if isinstance(handle, ast.Name) else None
         if isinstance(thing, Handle):
             title = self.state.fresh(target)
-            shape = node.args[1] if len(node.args) > 1 else given["shape"]
+            shape = self._matched_shape(node)
             array = self._described(title, node, shape, node.args[2:3])
             matched = call("match_buffer", name(self.params[thing.position].arg))
             matched.args += self._shaped(array)
@@ -267,8 +289,7 @@ class Buffers:
                 first = self.values.index(at)
                 extent.append(1)
             begin.append(first)
-        given = {k.arg: k.value for k in node.keywords}
-        shape = node.args[1] if len(node.args) > 1 else given["shape"]
+        shape = self._matched_shape(node)
         sizes = [self.values.index(n) for n in getattr(shape, "elts", [shape])]
         wanted = [number_of(n) for n in sizes]
         skipped = len(extent) - len(wanted)
@@ -357,7 +378,7 @@ class Buffers:
         self, s: ast.stmt, node: ast.Call, target: ast.expr | None, body: Sequence[ast.stmt]
     ) -> ast.For:
         self.is_launched = True
-        thread, extent = node.args
+        thread, extent = node.args[:2]
         if isinstance(thread, ast.Name) and thread.id in self.threads:
             target, thread = thread, self.threads[thread.id]
             if target.id in self.state.names:

@@ -9,21 +9,18 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping, Sequence
-from math import prod
 
-from autosched.script.migrate.buffers import Buffers
 from autosched.script.migrate.calls import Calls, Sibling
 from autosched.script.migrate.facts import kept_attributes, returned
 from autosched.script.migrate.parts import is_init
+from autosched.script.migrate.placed import Placed, stored
 from autosched.script.migrate.spelling import AXES, LOOPS, called
 from autosched.script.migrate.things import (
     FLOAT,
     INDEX,
     INT,
-    Array,
     Context,
     Note,
-    Reshaped,
     State,
     Thing,
     Value,
@@ -36,13 +33,11 @@ from autosched.script.migrate.threads import check_threads
 from autosched.script.source import Source
 from autosched.tir import dtypes
 
-MOST_CONSTANTS = 4096
-"""Numbers of one T.allocate_const."""
 _IDLE = ("reads", "writes", "block_attr", "sblock_attr", "assume", "tir.assume")
 """Calls that only describe."""
 
 
-class Direct(Buffers):
+class Direct(Placed):
     """Rewrites one function as a routine. `names` are what texts around it define, `siblings` the
     functions that it may call."""
 
@@ -58,8 +53,6 @@ class Direct(Buffers):
         self.title = node.name
         self.calls = Calls(self, self._body, siblings)
         self.values.is_routine = True
-        self.made: list[ast.stmt] = []
-        """Allocations that stand before the next statement."""
         self.begins: dict[str, ast.expr] = {}
         """Where loops of the new text begin, by name."""
 
@@ -85,13 +78,6 @@ class Direct(Buffers):
         if hasattr(new, "type_params"):
             new.type_params = []
         return new
-
-    def allocate(self, array: Array, scope: str, context: Context) -> Array:
-        """Declare an intermediate where it stands."""
-        made = call("alloc_buffer", *self._shaped(array))
-        self.made.append(ast.Assign([ast.Name(array.name, ast.Store())], made, lineno=0))
-        self.scopes[array.name] = scope
-        return array
 
     # -- statements
 
@@ -130,7 +116,7 @@ class Direct(Buffers):
             isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant)
         ):
             return []
-        if self.declaration(s, Context()) or self._constants(s):
+        if self.declaration(s, Context()) or self.constants(s):
             return []
         if isinstance(s, (ast.Assign, ast.AugAssign, ast.AnnAssign)):
             return self._assign(s)
@@ -162,7 +148,7 @@ class Direct(Buffers):
         else:
             value = self.values.of(s.value, e.dtype)
         self.state.spend(target, value)
-        return [_stored(e.node, value)]
+        return [stored(e.node, value)]
 
     def _let(self, target: str, node: ast.expr, given: ast.expr | None = None) -> list[ast.stmt]:
         """A name for a value: computed here, whatever is stored later."""
@@ -177,32 +163,6 @@ class Direct(Buffers):
         dtype = {INT: INDEX, FLOAT: "float32"}.get(e.dtype, e.dtype)
         self.state.names[target] = Value(name(title), dtype)
         return [ast.Assign([ast.Name(title, ast.Store())], e.node, lineno=0)]
-
-    def _constants(self, s: ast.stmt) -> bool:
-        """`T.allocate_const([...], dtype, shape)`: a buffer, and a store of each number."""
-        node = s.value if isinstance(s, ast.Assign) else None
-        if not isinstance(node, ast.Call) or called(node.func) != "allocate_const":
-            return False
-        assert isinstance(s, ast.Assign)
-        given = dict(zip(("data", "dtype", "extents"), node.args, strict=False))
-        given |= {str(k.arg): k.value for k in node.keywords}
-        data, target = given.get("data"), s.targets[0]
-        sizes = [number_of(self.values.index(n)) for n in getattr(given.get("extents"), "elts", [])]
-        if not isinstance(data, (ast.List, ast.Tuple)) or not isinstance(target, ast.Name):
-            raise self.state.error(node, "the numbers of T.allocate_const stand in a list")
-        if len(data.elts) > MOST_CONSTANTS or prod(n or 0 for n in sizes) != len(data.elts):
-            raise self.state.error(
-                node, f"expected the numbers of all elements, up to {MOST_CONSTANTS}"
-            )
-        title = self.state.fresh(target.id)
-        shape = tuple(number(n) for n in sizes if n is not None)
-        array = Array(title, shape, self.values.dtype(given["dtype"]))
-        self.state.names[target.id] = self.allocate(array, "global", Context())
-        view = Reshaped(array, (len(data.elts),))
-        for n, x in enumerate(data.elts):
-            at = self.values.element(node, view, (number(n),))
-            self.made.append(_stored(at.node, self.values.of(x, array.dtype)))
-        return True
 
     def _effect(self, s: ast.Expr) -> list[ast.stmt]:
         node = s.value
@@ -238,22 +198,13 @@ class Direct(Buffers):
                 self.head.append(ast.Expr(call("func_attr", kept)))
             return []
         if function == "store" and len(node.args) >= 3:
-            return self._flat_store(node)
+            return self.flat_store(node)
         if function == "attr":
             return []
         e = self.values.value(node)  # refuses what is opaque
         if called(getattr(e.node, "func", e.node)) == "call_extern":
             return [ast.Expr(call("evaluate", e.node))]
         return []
-
-    def _flat_store(self, node: ast.Call) -> list[ast.stmt]:
-        """`T.store(A.data, i, value)`: element i of the memory of A."""
-        e = self.values.flat_element(node, node.args[0], node.args[1])
-        stored = _stored(e.node, self.values.of(node.args[2], e.dtype))
-        if len(node.args) < 4:
-            return [stored]
-        test = self.values.condition(node.args[3])
-        return [stored] if isinstance(test, ast.Constant) else [ast.If(test, [stored], [])]
 
     # -- loops
 
@@ -343,7 +294,9 @@ class Direct(Buffers):
             return self._body([ast.copy_location(ast.Assign([bound], node), s), *s.body])
         if function in ("let", "LetStmt"):
             given = {k.arg: k.value for k in node.keywords}
-            value = node.args[-1] if node.args else given["value"]
+            value = node.args[-1] if node.args else given.get("value")
+            if value is None or not (bound or node.args or "var" in given):
+                raise self.state.error(s, "expected a name and a value")
             target = bound or given.get("var") or node.args[0]
             if not isinstance(target, ast.Name):
                 raise self.state.error(s, "expected a name for the value")
@@ -356,7 +309,8 @@ class Direct(Buffers):
 
     def _block(self, s: ast.With) -> list[ast.stmt]:
         """Axes are values, `T.where` a condition, `T.init` one on the reduction axes."""
-        active, names = set(self.state.active), dict(self.state.names)
+        # What the block allocates stays in the text's scope, so its names stay taken.
+        names = dict(self.state.names)
         lets: list[ast.stmt] = []
         first: list[ast.expr] = []
         where: list[ast.expr] = []
@@ -383,13 +337,12 @@ class Direct(Buffers):
             heads = [n for n in rest if self._declares(n)]
             rest = [n for n in rest if n not in heads]
             out += self._body(heads)
-            body = self._scope(init)
             tests = [x for x in first if not isinstance(x, ast.Constant)]
+            body = self._scope(init) if tests else self._body(init)
             out += [ast.If(_all(tests), body, [])] if tests else body
         out += self._body(rest)
         if where:
             out = [ast.If(_all(where), out or [ast.Pass()], [])]
-        self.state.active = active
         self.state.names.clear()
         self.state.names.update(names)
         return [*lets, *out]
@@ -453,12 +406,6 @@ class Direct(Buffers):
             if a is None or a != b:
                 first.append(ast.Compare(binding, [ast.Eq()], [begin]))
         return out
-
-
-def _stored(target: ast.expr, value: ast.expr) -> ast.Assign:
-    assert isinstance(target, ast.Subscript)
-    place = ast.Subscript(target.value, target.slice, ast.Store())
-    return ast.Assign([place], value, lineno=0)
 
 
 def _all(tests: Sequence[ast.expr]) -> ast.expr:

@@ -355,7 +355,9 @@ class Function(Buffers):
             return self.body([ast.copy_location(ast.Assign([bound], node), s), *s.body], c)
         if function in ("let", "LetStmt"):
             given = {k.arg: k.value for k in node.keywords}
-            value = node.args[-1] if node.args else given["value"]
+            value = node.args[-1] if node.args else given.get("value")
+            if value is None or not (bound or node.args or "var" in given):
+                raise self.state.error(s, "expected a name and a value")
             target = bound or given.get("var") or node.args[0]
             return self.body([ast.copy_location(ast.Assign([target], value), s), *s.body], c)
         if function == "launch_thread":

@@ -61,6 +61,17 @@ MATCH_IGNORED = ("align", "offset_factor", "elem_offset", "buffer_type", "axis_s
 when they are constants."""
 
 
+LEAST = {
+    "launch_thread": 2, "env_thread": 1, "where": 1, "block_attr": 1, "sblock_attr": 1,
+    "func_attr": 1, "preflattened_buffer": 1, "store": 3, "load": 3, "evaluate": 1,
+    "likely": 1, "infinity": 1, "min_value": 1, "max_value": 1, "isnan": 1, "fma": 3, "exp2": 1,
+    "truncmod": 2, "Mod": 2, "floordiv_": 1, "axis.remap": 2,
+    **dict.fromkeys(NOT, 1),
+    **{f"axis.{kind}": 2 for kind in AXES},
+}  # fmt: skip
+"""Functions, and how many arguments they have by position, at least."""
+
+
 def called(node: ast.expr) -> str | None:
     """`"axis.spatial"` for `T.axis.spatial`; None for what is no attribute of T."""
     parts: list[str] = []

@@ -234,7 +234,7 @@ class Values(Elements):
     def _call(self, node: ast.Call) -> Value:
         function = called(node.func)
         if function is None:
-            if isinstance(node.func, ast.Attribute) and node.func.attr == "astype":
+            if isinstance(node.func, ast.Attribute) and node.func.attr == "astype" and node.args:
                 return self._cast(node, node.func.value, node.args[0])
             plain = node.func.id if isinstance(node.func, ast.Name) else ""
             if plain in ("min", "max", "abs", "float", "int", "bool"):
@@ -275,9 +275,9 @@ class Values(Elements):
             return self._number(node, function, args)
         if function in FUNCTIONS:
             op = FUNCTIONS[function]
-            operands, dtype = self.unified(node, *map(self.value, args))
             if OPS[op].arity != len(args):
                 raise self.state.error(node, f"T.{function} takes {OPS[op].arity} arguments")
+            operands, dtype = self.unified(node, *map(self.value, args))
             if OPS[op].result == "float" and not is_real(dtype):
                 operands = [self.converted(node, self.value(x), "float32") for x in args]
                 dtype = "float32"
