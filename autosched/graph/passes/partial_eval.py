@@ -38,7 +38,7 @@ from autosched.graph.passes.static_values import Env, Fn, Made, Static, is_data,
 from autosched.graph.types import ANY, Hole, Type, TypeVar, leaves
 from autosched.graph.values import Tagged
 from autosched.passes.base import Pass
-from autosched.tir.module import IRModule
+from autosched.tir.module import GraphFunction, IRModule
 
 UNFOLDED = 20_000
 """Calls that are replaced by the bodies of their functions."""
@@ -80,10 +80,16 @@ def specialise(
 
 
 def _partially_evaluated(module: IRModule) -> IRModule:
-    names = [n for n, f in module.graphs.items() if isinstance(f, Function) and not f.attr("types")]
-    for name in ["main"] if "main" in names else names:
-        module = specialise(module, name)
-    return module
+    main = module.graphs.get("main")
+    if isinstance(main, Function) and not main.attr("types"):
+        return specialise(module)
+    made: dict[str, GraphFunction] = {}
+    for name, f in module.graphs.items():
+        plain = isinstance(f, Function) and not (f.is_primitive or f.is_external)
+        if plain and isinstance(f, Function) and not f.attr("types"):
+            f = _Evaluator(module).top(f, Env(), f.params)
+        made[name] = f
+    return IRModule(module.functions, completed(made, Notes(), frozenset()))
 
 
 partial_eval = Pass("partial_eval", _partially_evaluated)
