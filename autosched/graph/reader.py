@@ -47,6 +47,8 @@ from autosched.tir.module import GraphFunction
 CONSTANTS: Mapping[str, Array] = {}
 DEEPEST = 40
 """Early returns in a row: the text of the A-normal form nests as deep."""
+COPIES = 32
+"""Copies of what follows statements with early returns."""
 
 
 class ModuleReader(PatternReader):
@@ -65,7 +67,7 @@ class ModuleReader(PatternReader):
         """Statements around what is read, each with the number of those that are done."""
         self.node: ast.FunctionDef | None = None
         self.last_read: dict[str, tuple[int, int]] | None = None
-        self.depth = 0
+        self.depth, self.copies = 0, 1
 
     # Definitions
 
@@ -227,8 +229,13 @@ class ModuleReader(PatternReader):
         going_on = [b for b in branches if not ends(b)]
         if rest and not going_on:
             raise self.error(rest[0], "nothing after this statement is reached")
-        if len(going_on) > 1:
-            raise self.error(s, "more than one branch goes on; return in all of them but one")
+        # What follows is read once for each branch that goes on.
+        before, self.copies = self.copies, self.copies * max(len(going_on), 1)
+        if self.copies > COPIES:
+            raise self.error(
+                s, "more than one branch goes on, here and in what is around; return in all of "
+                "them but one, or make what follows a function"
+            )  # fmt: skip
         self.depth += 1
         if self.depth > DEEPEST:
             raise self.error(s, f"more than {DEEPEST} early returns nest; use a data type, or `or`")
@@ -248,6 +255,7 @@ class ModuleReader(PatternReader):
                 clauses.append((pattern, self.returning_body(body, inner, count, s)))
             made = self.emit(block, Match(value, tuple(clauses)), s, names)
         self.depth -= 1
+        self.copies = before
         return made
 
     def returning_body(
