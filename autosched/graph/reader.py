@@ -84,7 +84,7 @@ class ModuleReader(PatternReader):
             if isinstance(f, DataType):
                 self.params[name] = len(f.params)
                 self.constructors.update({n: len(fields) for n, fields in f.constructors})
-            else:
+            elif isinstance(f, Function):
                 self.globals[name] = 1
                 self.type_params[name] = tuple(map(TypeVar.read, f.attr("types", ())))
         self.globals.update(dict.fromkeys(self.constructors, 1))
@@ -376,7 +376,7 @@ class ModuleReader(PatternReader):
             del block.names[held.id]
 
     def branches(
-        self, s: ast.If | ast.Match, found: list[tuple[Sequence[ast.stmt], Block]], block: Block
+        self, s: ast.If | ast.Match, found: Sequence[tuple[Sequence[ast.stmt], Block]], block: Block
     ) -> tuple[list[Body], list[str]]:
         """Branches, and the names that they give values: those that all of them end with, and
         those that are read after the statement."""

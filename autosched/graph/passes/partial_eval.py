@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from autosched.checks import mapping
+from autosched.checks import instance, mapping, shown
 from autosched.errors import ArgumentError, WorkloadError
 from autosched.graph.arguments import Arguments, plain
 from autosched.graph.builder import Value as Built
@@ -57,10 +57,12 @@ def specialise(
     inside is a new parameter: `{"xs": to_list([var("x0", (1, 8)), var("x1", (1, 8))])}` makes a
     function of two arrays of one of a list. Raises ArgumentError for other names and values.
     """
-    f = module.graphs.get(name)
+    instance("the module to specialise", module, IRModule, "an IRModule", ArgumentError)
+    f = module.graphs.get(name) if isinstance(name, str) else None
     if not isinstance(f, Function):
-        raise WorkloadError(f"no graph function is named {name!r}; there are {', '.join(module)}")
-    given = mapping("known", known or {}, "values by names of parameters", ArgumentError)
+        have = ", ".join(module)
+        raise WorkloadError(f"no graph function is named {shown(name)}; there are {have}")
+    given = mapping("known", known, "values by names of parameters", ArgumentError)
     names = [p.name for p in f.params]
     for wrong in given:
         if wrong not in names:
