@@ -63,7 +63,9 @@ class Pattern:
             raise WorkloadError(
                 f"optional takes {shown(around)}; expected op(...) or a function of a pattern"
             )
-        return around(self) | self
+        made = around(self)
+        instance("what optional makes of a pattern", made, Pattern, "a pattern", WorkloadError)
+        return made | self
 
     def named(self, name: str) -> Pattern:
         """The same, whose value a match has under a name; of a name given twice both values are
@@ -79,7 +81,7 @@ class Pattern:
     def typed(self, shape: Sequence[Any] | None = None, dtype: str | None = None) -> Pattern:
         """The same with a condition on the type. In a shape, None stands for any extent, and `...`
         as the last one for any others."""
-        if dtype is not None and dtype not in dtypes.DTYPES:
+        if dtype is not None and not (isinstance(dtype, str) and dtype in dtypes.DTYPES):
             raise WorkloadError(f"dtype of a pattern is {shown(dtype)}; there is no such dtype")
         if shape is not None and not isinstance(shape, (list, tuple)):
             raise WorkloadError(f"shape of a pattern is {shown(shape)}; expected extents")
@@ -196,8 +198,13 @@ def op(name: str | Callable[[Call], object] | None = None) -> Operation:
     return Operation(row.name)
 
 
-def _plain(value: Any) -> Any:
-    return tuple(map(_plain, value)) if isinstance(value, (list, tuple)) else value
+def _plain(value: Any, depth: int = 0) -> Any:
+    """An attribute with tuples for lists."""
+    if not isinstance(value, (list, tuple)):
+        return value
+    if depth == DEEPEST:
+        raise WorkloadError(f"an attribute of a pattern nests more than {DEEPEST} deep")
+    return tuple(_plain(x, depth + 1) for x in value)
 
 
 def _checked(pattern: Pattern) -> Pattern:

@@ -14,7 +14,7 @@ from typing import Any
 from autosched.errors import WorkloadError
 from autosched.graph.annotations import dotted
 from autosched.graph.data import DataType
-from autosched.graph.expressions import Block, ExpressionReader
+from autosched.graph.expressions import Block
 from autosched.graph.inference import completed
 from autosched.graph.ir import (
     Array,
@@ -25,15 +25,16 @@ from autosched.graph.ir import (
     If,
     Item,
     Match,
-    Pattern,
     Var,
 )
+from autosched.graph.pattern_reader import PatternReader
 from autosched.graph.retype import cast
 from autosched.graph.statements import (
     ends,
     given_names,
     has_return,
     is_docstring,
+    is_live,
     last_names,
     last_reads,
 )
@@ -46,9 +47,11 @@ from autosched.tir.module import GraphFunction
 CONSTANTS: Mapping[str, Array] = {}
 DEEPEST = 40
 """Early returns in a row: the text of the A-normal form nests as deep."""
+COPIES = 32
+"""Copies of what follows statements with early returns."""
 
 
-class ModuleReader(ExpressionReader):
+class ModuleReader(PatternReader):
     """Reads the definitions of one module. `constants`: arrays by digest; what is not among them
     stays a digest."""
 
@@ -60,8 +63,11 @@ class ModuleReader(ExpressionReader):
         """What is taken from the prelude."""
         self.data: dict[str, DataType] = {}
         self.nodes: dict[str, ast.FunctionDef | ast.ClassDef] = {}
-        self.last_read: dict[str, tuple[int, int]] = {}
-        self.depth = 0
+        self.rests: list[tuple[Sequence[ast.stmt], int]] = []
+        """Statements around what is read, each with the number of those that are done."""
+        self.node: ast.FunctionDef | None = None
+        self.last_read: dict[str, tuple[int, int]] | None = None
+        self.depth, self.copies = 0, 1
 
     # Definitions
 
@@ -78,7 +84,7 @@ class ModuleReader(ExpressionReader):
             if isinstance(f, DataType):
                 self.params[name] = len(f.params)
                 self.constructors.update({n: len(fields) for n, fields in f.constructors})
-            else:
+            elif isinstance(f, Function):
                 self.globals[name] = 1
                 self.type_params[name] = tuple(map(TypeVar.read, f.attr("types", ())))
         self.globals.update(dict.fromkeys(self.constructors, 1))
@@ -106,7 +112,7 @@ class ModuleReader(ExpressionReader):
         for node in self.nodes.values():
             if isinstance(node, ast.FunctionDef):
                 self.type_vars = {v.name: v for v in self.type_params[node.name]}
-                self.last_read = last_reads(node)
+                self.node, self.last_read = node, None
                 graphs[node.name] = self.function(node, Block({}))
         ordered = {n: graphs[n] for n in (*self.given, *self.nodes)}
         return completed(ordered, self.notes, frozenset(self.given))
@@ -185,13 +191,18 @@ class ModuleReader(ExpressionReader):
         self, body: Sequence[ast.stmt], block: Block, count: int, place: Place
     ) -> tuple[Atom, ...]:
         """Read statements that end with `return`; what is returned."""
+        self.rests.append((body, 0))
         for n, s in enumerate(body):
+            self.rests[-1] = (body, n + 1)
             if isinstance(s, ast.Return):
+                self.rests.pop()
                 if n + 1 < len(body):
                     raise self.error(body[n + 1], "nothing after `return` is reached")
                 return self.returned(s, block, count)
             if isinstance(s, (ast.If, ast.Match)) and has_return(s):
-                return self.tail(s, body[n + 1 :], block, count)
+                found = self.tail(s, body[n + 1 :], block, count)
+                self.rests.pop()
+                return found
             self.statement(s, block)
         raise self.error(body[-1] if body else place, "expected `return` as the last statement")
 
@@ -218,8 +229,13 @@ class ModuleReader(ExpressionReader):
         going_on = [b for b in branches if not ends(b)]
         if rest and not going_on:
             raise self.error(rest[0], "nothing after this statement is reached")
-        if len(going_on) > 1:
-            raise self.error(s, "more than one branch goes on; return in all of them but one")
+        # What follows is read once for each branch that goes on.
+        before, self.copies = self.copies, self.copies * max(len(going_on), 1)
+        if self.copies > COPIES:
+            raise self.error(
+                s, "more than one branch goes on, here and in what is around; return in all of "
+                "them but one, or make what follows a function"
+            )  # fmt: skip
         self.depth += 1
         if self.depth > DEEPEST:
             raise self.error(s, f"more than {DEEPEST} early returns nest; use a data type, or `or`")
@@ -239,6 +255,7 @@ class ModuleReader(ExpressionReader):
                 clauses.append((pattern, self.returning_body(body, inner, count, s)))
             made = self.emit(block, Match(value, tuple(clauses)), s, names)
         self.depth -= 1
+        self.copies = before
         return made
 
     def returning_body(
@@ -288,7 +305,9 @@ class ModuleReader(ExpressionReader):
         if isinstance(s.returns, ast.Tuple):
             self.counts[id(v)] = (v, len(s.returns.elts))
         block.names[s.name] = v
+        outer, self.rests = self.rests, []
         self.bind_function(self.function(s, block), v, s, block)
+        self.rests = outer
 
     def assign(self, target: ast.expr, value: ast.expr, block: Block) -> None:
         """`name = value`, or `a, b = value` of as many results or parts."""
@@ -357,24 +376,34 @@ class ModuleReader(ExpressionReader):
             del block.names[held.id]
 
     def branches(
-        self, s: ast.If | ast.Match, found: list[tuple[Sequence[ast.stmt], Block]], block: Block
+        self, s: ast.If | ast.Match, found: Sequence[tuple[Sequence[ast.stmt], Block]], block: Block
     ) -> tuple[list[Body], list[str]]:
         """Branches, and the names that they give values: those that all of them end with, and
         those that are read after the statement."""
         for body, inner in found:
-            for x in body:
+            self.rests.append((body, 0))
+            for k, x in enumerate(body):
+                self.rests[-1] = (body, k + 1)
                 self.statement(x, inner)
+            self.rests.pop()
         last = [last_names(body) for body, _ in found]
         names = list(last[0]) if all(n == last[0] for n in last) else []
         given = dict.fromkeys(n for body, _ in found for n in given_names(body))
         after = (s.end_lineno or s.lineno, s.end_col_offset or 0)
         for n in given:
-            if n not in names and self.last_read.get(n, (0, 0)) > after:
+            if n not in names and self.read_after(n, after):
                 if all(n in inner.names for _, inner in found):
                     names.append(n)
                 else:
                     self.partial[n] = s.lineno + self.source.first_line - 1
         return [inner.body(*(inner.names[n] for n in names)) for _, inner in found], names
+
+    def read_after(self, name: str, place: tuple[int, int]) -> bool:
+        """Whether the value that a name has behind a place may be read."""
+        if self.last_read is None:
+            self.last_read = {} if self.node is None else last_reads(self.node)
+        later = self.last_read.get(name, (0, 0)) > place  # most temporaries are not
+        return later and is_live(name, self.rests)
 
     def match(self, s: ast.Match, block: Block) -> None:
         value = self.expr(s.subject, block)
@@ -396,45 +425,3 @@ class ModuleReader(ExpressionReader):
             if not isinstance(p, ast.Name):
                 raise self.error(p, "expected a name")
         return [p.id for p in parts if isinstance(p, ast.Name)]
-
-    # Patterns
-
-    def clause(self, case: ast.match_case, block: Block) -> Pattern | Var | None:
-        """The pattern of a case; its variables are names of the block."""
-        if case.guard is not None:
-            raise self.error(case.guard, "a case has no condition here")
-        return self.pattern(case.pattern, block, set())
-
-    def pattern(self, p: ast.pattern, block: Block, seen: set[str]) -> Pattern | Var | None:
-        place: Any = p  # patterns have places as expressions do
-        self.budget.spend(place)
-        if isinstance(p, ast.MatchAs) and p.pattern is None:
-            return None if p.name is None else self.captured(p.name, place, block, seen)
-        if isinstance(p, ast.MatchClass) and isinstance(p.cls, ast.Name) and not p.kwd_attrs:
-            name = p.cls.id
-            if name not in self.constructors:
-                have = ", ".join(self.constructors) or "none"
-                raise self.error(place, f"no constructor is named {name}; there are {have}")
-            if len(p.patterns) != self.constructors[name]:
-                fields = self.constructors[name]
-                raise self.error(
-                    place, f"{name} has {fields} fields, found {len(p.patterns)} patterns"
-                )
-            made = Pattern(name, tuple(self.pattern(x, block, seen) for x in p.patterns))
-        elif isinstance(p, ast.MatchSequence):
-            made = Pattern("", tuple(self.pattern(x, block, seen) for x in p.patterns))
-        else:
-            raise self.error(place, "expected patterns such as Cons(x, _), (a, b), x or _")
-        self.notes.put(made, place)
-        return made
-
-    def captured(self, name: str, place: Place, block: Block, seen: set[str]) -> Var:
-        if name in self.constructors:
-            raise self.error(place, f"{name} is a constructor; write {name}() in a pattern")
-        if name in seen:
-            raise self.error(place, f"a pattern has the variable {name} twice")
-        seen.add(name)
-        v = Var(name, Hole())
-        self.notes.put(v, place)
-        block.names[name] = v
-        return v

@@ -15,11 +15,19 @@ PLAIN = {
     "maximum": "Max", "minimum": "Min", "equal": "Equal", "less": "Less", "greater": "Greater",
     "less_equal": "LessOrEqual", "greater_equal": "GreaterOrEqual", "logical_and": "And",
     "logical_or": "Or", "logical_not": "Not", "negative": "Neg", "exp": "Exp", "log": "Log",
-    "sqrt": "Sqrt", "abs": "Abs", "tanh": "Tanh", "sigmoid": "Sigmoid", "erf": "Erf",
+    "sqrt": "Sqrt", "abs": "Abs", "floor": "Floor", "ceil": "Ceil", "round": "Round",
+    "sign": "Sign", "sin": "Sin", "cos": "Cos", "copy": "Identity", "mod": "Mod",
+    "nn.global_avg_pool2d": "GlobalAveragePool", "nn.global_max_pool2d": "GlobalMaxPool",
+    "nn.prelu": "PRelu", "tanh": "Tanh", "sigmoid": "Sigmoid", "erf": "Erf",
     "nn.relu": "Relu", "where": "Where", "nn.batch_flatten": "Flatten", "nn.matmul": "MatMul",
 }  # fmt: skip
 """Operators without attributes, by the operator here."""
-OTHERS = {"nn.bias_add": "Add", "bias_add": "Add", "dense": "Gemm", "concatenate": "Concat"}
+OTHERS = {
+    "nn.bias_add": "Add", "bias_add": "Add", "concatenate": "Concat", "nn.conv2d": "Conv",
+    "conv2d": "Conv", "nn.max_pool2d": "MaxPool", "nn.avg_pool2d": "AveragePool", "split": "Split",
+    "nn.batch_norm": "BatchNormalization", "nn.layer_norm": "LayerNormalization",
+    "expand_dims": "Unsqueeze",
+}  # fmt: skip
 """Operators that errors in our own text translate."""
 RENAMED: dict[str, tuple[str, dict[str, str], dict[str, Any]]] = {
     "nn.dense": ("Gemm", {"units": "", "out_dtype": ""}, {"transB": 1}),
@@ -28,13 +36,15 @@ RENAMED: dict[str, tuple[str, dict[str, str], dict[str, Any]]] = {
     "transpose": ("Transpose", {"axes": "perm"}, {}),
     "sum": ("ReduceSum", {"axis": "axes", "keepdims": "keepdims"}, {"keepdims": 0}),
     "mean": ("ReduceMean", {"axis": "axes", "keepdims": "keepdims"}, {"keepdims": 0}),
+    "max": ("ReduceMax", {"axis": "axes", "keepdims": "keepdims"}, {"keepdims": 0}),
+    "min": ("ReduceMin", {"axis": "axes", "keepdims": "keepdims"}, {"keepdims": 0}),
+    "prod": ("ReduceProd", {"axis": "axes", "keepdims": "keepdims"}, {"keepdims": 0}),
+    "argmax": ("ArgMax", {"axis": "axis", "keepdims": "keepdims"}, {"keepdims": 0}),
+    "squeeze": ("Squeeze", {"axis": "axes"}, {}),
+    "take": ("Gather", {"axis": "axis", "mode": ""}, {}),
+    "nn.leaky_relu": ("LeakyRelu", {"alpha": "alpha"}, {}),
+    "nn.log_softmax": ("LogSoftmax", {"axis": "axis"}, {}),
     "cast": ("Cast", {"dtype": "to"}, {}),
-    "nn.conv2d": (
-        "Conv",
-        {"strides": "strides", "padding": "pads", "dilation": "dilations", "groups": "group",
-         "kernel_size": "", "channels": "", "out_dtype": ""},
-        {},
-    ),
 }  # fmt: skip
 """Operators with attributes: the operator here, the names of attributes ("" is left out), and what
 is given besides."""

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import ast
+import difflib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from autosched.checks import text as checked_text
-from autosched.errors import ScriptError
+from autosched.errors import ScriptError, WorkloadError
 from autosched.graph.builder import const, make_call
 from autosched.graph.data import DataType
 from autosched.graph.expressions import Block
@@ -31,8 +32,9 @@ from autosched.graph.ir import (
     Value,
     Var,
 )
-from autosched.graph.notes import Notes
+from autosched.graph.relay_calls import SPECIAL
 from autosched.graph.relay_operators import LEVELS, PLAIN, RENAMED
+from autosched.graph.relay_tokens import Tokens
 from autosched.graph.types import DataRef, FuncType, Hole, TensorType, TupleType, Type, TypeVar
 from autosched.script.source import Source
 from autosched.tir import dtypes
@@ -42,12 +44,6 @@ MOST = 1 << 20
 """Characters of a text."""
 DEEPEST = 60
 """Brackets inside brackets."""
-TOKEN = re.compile(
-    r"""\s+|//[^\n]*|/\*.*?\*/|\#\[[^\]]*\]
-    |(?P<token>[%@][A-Za-z0-9_.]+|[A-Za-z_][A-Za-z0-9_.]*\??
-    |\d+\.?\d*(?:e[-+]?\d+)?(?:[fiu]\d*|h)?|->|=>|[<>=!]=|"[^"]*"|[-+*/<>=(){}\[\],;:.?])""",
-    re.VERBOSE | re.DOTALL,
-)
 
 
 def from_relay(text: str) -> IRModule:
@@ -62,69 +58,12 @@ def from_relay(text: str) -> IRModule:
         raise source.error_at(1, 0, "the text nests too deeply") from e
 
 
-class _Reader:
+class _Reader(Tokens):
     def __init__(self, source: Source) -> None:
-        self.source, self.notes = source, Notes(source)
-        self.tokens: list[tuple[str, int]] = []
-        at = 0
-        while at < len(source.text):
-            found = TOKEN.match(source.text, at)
-            if found is None:
-                raise self.error_at(at, "no such character in a program")
-            if found["token"]:
-                self.tokens.append((found["token"], at))
-            at = found.end()
-        self.tokens.append(("", max(at - 1, 0)))
-        self.at = self.depth = 0
+        super().__init__(source)
         self.data: dict[str, DataType] = {}
         self.fields: dict[str, int] = {}
         self.type_vars: tuple[str, ...] = ()
-
-    # Tokens
-
-    def error_at(self, at: int, message: str) -> ScriptError:
-        before = self.source.text[:at]
-        return self.source.error_at(before.count("\n") + 1, at - (before.rfind("\n") + 1), message)
-
-    def error(self, message: str) -> ScriptError:
-        return self.error_at(self.tokens[self.at][1], message)
-
-    def place(self) -> ast.expr:
-        """Where the reader stands, as notes have places."""
-        before = self.source.text[: self.tokens[self.at][1]]
-        column = len(before) - (before.rfind("\n") + 1)
-        return ast.Name("here", lineno=before.count("\n") + 1, col_offset=column)
-
-    @property
-    def next(self) -> str:
-        return self.tokens[self.at][0]
-
-    def take(self) -> str:
-        found = self.next
-        if not found:
-            raise self.error("the text ends here; expected more")
-        self.at += 1
-        return found
-
-    def accept(self, token: str) -> bool:
-        if self.next == token:
-            self.at += 1
-            return True
-        return False
-
-    def expect(self, token: str) -> None:
-        if not self.accept(token):
-            raise self.error(f"expected {token}, found {self.next or 'the end'}")
-
-    def several(self, end: str, read: Callable[[], Any]) -> list[Any]:
-        """Things with commas between them, up to `end`."""
-        found = []
-        while not self.accept(end):
-            found.append(read())
-            if not self.accept(","):
-                self.expect(end)
-                break
-        return found
 
     # Definitions
 
@@ -297,6 +236,9 @@ class _Reader:
             return self.emit(block, Item(found, int(index)), place, "item")
         if word.startswith("@"):
             return Global(word[1:].replace(".", "_"))
+        if word == "-" and not self.next[:1].isdigit():
+            value = make_call("Neg", [self.primary(block, "")], {})[0]
+            return self.emit(block, value, place, "neg")
         if word[0].isdigit() or word == "-":
             return self.number(word if word != "-" else "-" + self.take())
         if word in ("True", "False"):
@@ -314,6 +256,8 @@ class _Reader:
                 return Global(word)
             args = self.several(")", lambda: self.expression(block)) if self.accept("(") else []
             return self.emit(block, Call(Global(word), tuple(args)), place, word.lower())
+        if not (word[0].isalpha() or word[0] == "_"):
+            raise self.error_at(self.tokens[self.at - 1][1], f"expected a value, found {word}")
         return self.operator(word, block, place)
 
     def number(self, word: str) -> Const:
@@ -325,7 +269,10 @@ class _Reader:
             {"f": "float", "i": "int", "u": "uint"}[kind[0]] + kind[1:]
         )
         array: Any = np.asarray(float(found[1]) if "float" in kind else int(found[1]))
-        return const(array, self.dtype(kind))
+        dtype = self.dtype(kind)
+        if "int" in dtype and not np.iinfo(dtype).min <= array <= np.iinfo(dtype).max:
+            raise self.error(f"{word} is no value of {dtype}")
+        return const(array, dtype)
 
     def parenthesis(self, block: Block, place: ast.expr) -> Atom:
         """A tuple, or an expression in brackets."""
@@ -393,9 +340,8 @@ class _Reader:
 
     def operator(self, word: str, block: Block, place: ast.expr) -> Atom:
         start = self.tokens[self.at - 1][1]
-        if word not in PLAIN and word not in RENAMED:
-            have = ", ".join(sorted({*PLAIN, *RENAMED}))
-            raise self.error_at(start, f"the operator {word} has no translation; there are {have}")
+        if word not in PLAIN and word not in RENAMED and word not in SPECIAL:
+            raise self.error_at(start, _no_operator(word))
         self.expect("(")
         args: list[Atom] = []
         attrs: dict[str, Any] = {}
@@ -409,12 +355,34 @@ class _Reader:
             if not self.accept(","):
                 self.expect(")")
                 break
+        if word in SPECIAL:
+            return self.special(word, args, attrs, block, place, start)
         op, names, given = RENAMED.get(word, (PLAIN.get(word, ""), {}, {}))
         wrong = [k for k in attrs if k not in names]
         if wrong:
             raise self.error_at(start, f"the attribute {wrong[0]} of {word} is not read")
         value = make_call(op, args, {**given, **_renamed(attrs, names)})[0]
         return self.emit(block, value, place, op.lower())
+
+    def special(
+        self,
+        word: str,
+        args: Sequence[Atom],
+        attrs: Mapping[str, Any],
+        block: Block,
+        place: ast.expr,
+        start: int,
+    ) -> Atom:
+        """An operator that is translated by a function."""
+        known, translate = SPECIAL[word]
+        wrong = [k for k in attrs if k not in known.split()]
+        if wrong:
+            raise self.error_at(start, f"the attribute {wrong[0]} of {word} is not read")
+        try:
+            return translate(_Emitter(self, block, place), args, attrs)
+        except (WorkloadError, IndexError, KeyError, TypeError, ValueError) as e:
+            what = e if isinstance(e, WorkloadError) else "too few arguments or attributes"
+            raise self.error_at(start, f"{word}: {what}") from e
 
     def literal(self) -> Any:
         word = self.take()
@@ -425,6 +393,42 @@ class _Reader:
         if word.startswith('"'):
             return word[1:-1]
         return self.number(word if word != "-" else "-" + self.take()).value.item()
+
+
+def _no_operator(word: str) -> str:
+    """An error message for an operator that there is not."""
+    if word == "meta":
+        return "weights in meta are not in the text; make them parameters of the function"
+    every = sorted({*PLAIN, *RENAMED, *SPECIAL})
+    near = ", ".join(difflib.get_close_matches(word, every, 5, 0.5) or every)
+    return f"the operator {word} has no translation; there are {near}"
+
+
+class _Emitter:
+    """Binds what a translation makes."""
+
+    def __init__(self, reader: _Reader, block: Block, place: ast.expr) -> None:
+        self.reader, self.block, self.place = reader, block, place
+
+    def call(self, op: str, args: Sequence[Atom], results: int = 1, **attrs: Any) -> list[Atom]:
+        """The results of an operator."""
+        made = tuple(Var(op.lower(), Hole()) for _ in range(results))
+        binding = Binding(made, make_call(op, args, attrs)[0])
+        for thing in (*made, binding):
+            self.reader.notes.put(thing, self.place)
+        self.block.out.append(binding)
+        return list(made)
+
+    def together(self, parts: Sequence[Atom]) -> Atom:
+        """A tuple."""
+        return self.reader.emit(self.block, TupleExpr(tuple(parts)), self.place, "tuple")
+
+    def parts(self, a: Atom) -> Sequence[Atom]:
+        """The parts of a tuple that the text writes out."""
+        for b in reversed(self.block.out):
+            if b.vars == (a,) and isinstance(b.value, TupleExpr):
+                return b.value.items
+        raise WorkloadError("expected a tuple that is written out before it, in the same block")
 
 
 def _renamed(attrs: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:

@@ -53,15 +53,58 @@ def given_names(body: Sequence[ast.stmt]) -> Iterator[str]:
 def last_reads(node: ast.FunctionDef) -> dict[str, tuple[int, int]]:
     """Where each name is read last, by line and column."""
     found: dict[str, tuple[int, int]] = {}
-    for n in ast.walk(node):
-        at = (n.id, n.lineno, n.col_offset) if isinstance(n, ast.Name) else None
-        if isinstance(n, ast.AugAssign) and isinstance(n.target, ast.Name):
-            at = (n.target.id, n.lineno, n.col_offset)
-        elif isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load):
+    work: list[ast.AST] = [*node.body]
+    while work:
+        n = work.pop()
+        if isinstance(n, ast.Name):
+            if isinstance(n.ctx, ast.Load):
+                found[n.id] = max(found.get(n.id, (0, 0)), (n.lineno, n.col_offset))
             continue
-        if at is not None:
-            found[at[0]] = max(found.get(at[0], (0, 0)), at[1:])
+        if isinstance(n, ast.AugAssign) and isinstance(n.target, ast.Name):
+            at = (n.lineno, n.col_offset)
+            found[n.target.id] = max(found.get(n.target.id, (0, 0)), at)
+        for value in n.__dict__.values():
+            if isinstance(value, list):
+                work += [x for x in value if isinstance(x, ast.AST)]
+            elif isinstance(value, ast.AST):
+                work.append(value)
     return found
+
+
+def is_live(name: str, rests: Sequence[tuple[Sequence[ast.stmt], int]]) -> bool:
+    """Whether a name may be read before it is given another value. `rests`: the statements around,
+    outermost first, each with the number of the first that follows."""
+    for body, n in reversed(rests):
+        found = _outcome(name, body[n:])
+        if found:
+            return found == "read"
+    return False
+
+
+def _outcome(name: str, body: Sequence[ast.stmt]) -> str:
+    """What statements do with a name first: "read", or "set" on every path that goes on."""
+    for s in body:
+        if isinstance(s, (ast.If, ast.Match)):
+            if _reads(name, s.test if isinstance(s, ast.If) else s.subject):
+                return "read"
+            branches = [s.body, s.orelse] if isinstance(s, ast.If) else [c.body for c in s.cases]
+            found = [_outcome(name, b) for b in branches]
+            if "read" in found or all(found):
+                return "read" if "read" in found else "set"
+        elif isinstance(s, ast.FunctionDef) and s.name == name:
+            return "set"
+        elif _reads(name, s) or (isinstance(s, ast.AugAssign) and name in given_names([s])):
+            return "read"
+        elif isinstance(s, ast.Return) or name in given_names([s]):
+            return "set"
+    return ""
+
+
+def _reads(name: str, node: ast.AST) -> bool:
+    return any(
+        isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Load)
+        for n in ast.walk(node)
+    )
 
 
 def is_docstring(s: ast.stmt) -> bool:

@@ -176,9 +176,8 @@ def joined(a: Type, b: Type) -> Type:
     """The type of what is of one of two types: tensors of one dtype keep that."""
     if a == b:
         return a
-    tensors = isinstance(a, TensorType) and isinstance(b, TensorType)
-    if tensors and a.dtype == b.dtype and a.dtype:  # type: ignore[union-attr]
-        return TensorType(None, a.dtype)  # type: ignore[union-attr]
+    if isinstance(a, TensorType) and isinstance(b, TensorType) and a.dtype == b.dtype != "":
+        return TensorType(None, a.dtype)
     return ANY
 
 
@@ -244,7 +243,7 @@ def alike(a: Type, b: Type) -> bool:
             b.layout,
         )
     if isinstance(a, Extents) and isinstance(b, Extents):
-        return _by_name(a.shape) == _by_name(b.shape)
+        return bool(_by_name(a.shape) == _by_name(b.shape))
     xs, ys = parts(a), parts(b)
     if not xs or len(xs) != len(ys):
         return a == b

@@ -122,9 +122,10 @@ class _Backward:
         def element(*at: Expr) -> Any:
             axes = [reduce_axis((a.begin, a.begin + a.extent), a.name) for a in stage.reduce_axis]
             values: dict[Var, Expr] = dict(zip(stage.axis, at, strict=True))
-            values[stage.axis[0]] = ex.as_expr(self.steps, at[0].dtype) - at[0]
+            values[stage.axis[0]] = self.steps - at[0]
             values.update(zip(stage.reduce_axis, axes, strict=True))
             bodies = tuple(self.moved(e, stage, values, at[0]) for e in stage.body)
+            made: tuple[Expr, ...]
             if stage.reducer is not None:
                 made = make_reduce(stage.reducer, bodies, axes, at[0] > 0)
             else:

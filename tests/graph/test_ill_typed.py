@@ -81,7 +81,7 @@ BODIES = {
     "a value after return": "return 1\nreturn 2",
     "no return": "x = 1",
     "branches that both go on": "if 1 == 1:\n    if 1 == 2:\n        return 1\n    x = 2\n"
-        "else:\n    x = 1\nreturn x",
+        "else:\n    x = 1\n" * 6 + "return x",
     "an operator that there is not": "return op.squash(1.0)",
     "an attribute that there is not": "return op.relu(1.0, slope=2)",
     "arguments by name": "return add1(x=1)",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from autosched.checks import mapping
+from autosched.checks import instance, mapping, shown
 from autosched.errors import ArgumentError, WorkloadError
 from autosched.graph.arguments import Arguments, plain
 from autosched.graph.builder import Value as Built
@@ -38,7 +38,7 @@ from autosched.graph.passes.static_values import Env, Fn, Made, Static, is_data,
 from autosched.graph.types import ANY, Hole, Type, TypeVar, leaves
 from autosched.graph.values import Tagged
 from autosched.passes.base import Pass
-from autosched.tir.module import IRModule
+from autosched.tir.module import GraphFunction, IRModule
 
 UNFOLDED = 20_000
 """Calls that are replaced by the bodies of their functions."""
@@ -57,10 +57,12 @@ def specialise(
     inside is a new parameter: `{"xs": to_list([var("x0", (1, 8)), var("x1", (1, 8))])}` makes a
     function of two arrays of one of a list. Raises ArgumentError for other names and values.
     """
-    f = module.graphs.get(name)
+    instance("the module to specialise", module, IRModule, "an IRModule", ArgumentError)
+    f = module.graphs.get(name) if isinstance(name, str) else None
     if not isinstance(f, Function):
-        raise WorkloadError(f"no graph function is named {name!r}; there are {', '.join(module)}")
-    given = mapping("known", known or {}, "values by names of parameters", ArgumentError)
+        have = ", ".join(module)
+        raise WorkloadError(f"no graph function is named {shown(name)}; there are {have}")
+    given = mapping("known", known, "values by names of parameters", ArgumentError)
     names = [p.name for p in f.params]
     for wrong in given:
         if wrong not in names:
@@ -80,10 +82,16 @@ def specialise(
 
 
 def _partially_evaluated(module: IRModule) -> IRModule:
-    names = [n for n, f in module.graphs.items() if isinstance(f, Function) and not f.attr("types")]
-    for name in ["main"] if "main" in names else names:
-        module = specialise(module, name)
-    return module
+    main = module.graphs.get("main")
+    if isinstance(main, Function) and not main.attr("types"):
+        return specialise(module)
+    made: dict[str, GraphFunction] = {}
+    for name, f in module.graphs.items():
+        plain = isinstance(f, Function) and not (f.is_primitive or f.is_external)
+        if plain and isinstance(f, Function) and not f.attr("types"):
+            f = _Evaluator(module).top(f, Env(), f.params)
+        made[name] = f
+    return IRModule(module.functions, completed(made, Notes(), frozenset()))
 
 
 partial_eval = Pass("partial_eval", _partially_evaluated)
