@@ -14,6 +14,8 @@ import pytest
 
 DOCS = Path(__file__).parent.parent / "docs"
 PAGES = sorted(str(f.relative_to(DOCS)) for f in DOCS.rglob("*.md"))
+SLOW = ("models.md", "tutorial.md", "tutorial_scan.md")
+"""Pages that tune or compile models, 8 to 27 s of processor time each."""
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 CONTINUED = re.compile(r" \\\n *")
 
@@ -35,7 +37,9 @@ def run(file: Path) -> str:
     return file.name
 
 
-@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(p, marks=pytest.mark.long) if p in SLOW else p for p in PAGES]
+)
 def test_code_of_a_document_runs(
     name: str,
     tmp_path: Path,

@@ -136,6 +136,7 @@ def test_a_machine_that_cannot_run_the_target(cli: Cli, tmp_path: Path) -> None:
     assert "autosched tune: this machine cannot run llvm" in done.err
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("closed", ["1", "2"])
 def test_a_stream_closed_from_the_start(closed: str, tmp_path: Path) -> None:
     command = f'exec "$@" {closed}>&-'

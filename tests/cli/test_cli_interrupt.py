@@ -122,6 +122,7 @@ def shell(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.long
 def test_piping_into_head(tmp_path: Path) -> None:
     tune = f"{AUTOSCHED} tune {' '.join(WORKLOAD)} --trials 4 --db a.db --no-limits --quiet"
     done = shell(f"{tune} | head -1", tmp_path)
@@ -133,6 +134,7 @@ def test_piping_into_head(tmp_path: Path) -> None:
     assert (done.stdout, done.stderr) == ("141\n", "")
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full to stand for a full disk")
 def test_a_full_disk_is_one_message(tmp_path: Path) -> None:
     tune = f"{AUTOSCHED} tune {' '.join(WORKLOAD)} --trials 4 --db a.db --no-limits --quiet"

@@ -171,7 +171,7 @@ def test_a_server_that_is_not_there_is_told_of_at_once(
 ) -> None:
     """Watching does not wait a minute for a server to be started."""
     slept: list[float] = []
-    monkeypatch.setattr("server.client.client.time.sleep", slept.append)
+    monkeypatch.setattr("server.client.answers.time.sleep", slept.append)
     for action in ("watch", "show", "cancel"):
         found = cli("jobs", action, "1" * 32, "--server", "http://127.0.0.1:9")
         assert found.status != 0

@@ -180,6 +180,7 @@ def samples() -> list[PrimFunc]:
     return out
 
 
+@pytest.mark.long
 def test_same_program_same_code() -> None:
     """Twice here, and in processes with other hash seeds."""
     here = Path(__file__).parent

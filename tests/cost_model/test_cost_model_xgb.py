@@ -145,6 +145,7 @@ print(hashlib.sha256(scores.tobytes()).hexdigest())
 """
 
 
+@pytest.mark.long
 def test_another_process_learns_the_same() -> None:
     texts = {
         subprocess.run(

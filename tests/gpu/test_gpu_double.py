@@ -29,6 +29,7 @@ def test_a_step_waits_once_if_all_that_is_shared_alternates(doubled: str, expect
     assert kernel.shared_bytes == (2 + len(doubled)) * 1024
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("size", [(45, 50, 21), (64, 64, 16), (33, 40, 9)], ids=str)
 def test_tiles_that_overhang(size: tuple[int, int, int]) -> None:
     """Of odd sizes, and of two steps, whose number is the half itself."""

@@ -135,6 +135,7 @@ class M:
     assert e.value.line == 6
 
 
+@pytest.mark.long
 def test_a_chain_of_50000_operators_passes_every_pass():
     x = Var("x", TensorType((8,), "float32"))
     last, bindings = x, []

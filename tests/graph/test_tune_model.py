@@ -97,6 +97,7 @@ def test_without_records_the_run_itself_says_what_is_best(net):
     assert any("this run's best" in k.implementation for k in result.model.kernels)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("killed_after", [3, 12])
 def test_a_run_that_was_interrupted_goes_on_as_if_it_had_not_been(
     net, whole, tmp_path, killed_after

@@ -77,6 +77,7 @@ def test_cluster_workers_killed_in_the_middle_lose_nothing(cluster: Cluster) -> 
         assert {d.faults for d in of_label(pool, "kill")} <= {0, 1}
 
 
+@pytest.mark.long
 def test_cluster_silent_worker_is_given_up_and_comes_back(cluster: Cluster) -> None:
     with cluster.work("stop", "paced_engine", slots=2) as worker, cluster.pool("stop") as pool:
         job = pool.open_job(FUNC)
@@ -194,6 +195,7 @@ def test_cluster_word_that_a_batch_is_unwanted_reaches_who_is_there(cluster: Clu
             assert client.sync(tell, worker="tcp://127.0.0.1:9", batch="any") == "gone"
 
 
+@pytest.mark.long
 def test_cluster_slot_is_served_by_one_worker_only(cluster: Cluster) -> None:
     with cluster.work("claim", "quick_engine") as first:
         second = cluster.work("claim", "quick_engine", slots=2, wait=False)
@@ -206,6 +208,7 @@ def test_cluster_slot_is_served_by_one_worker_only(cluster: Cluster) -> None:
         assert first.popen.poll() is None
 
 
+@pytest.mark.long
 def test_cluster_slot_that_is_killed_leaves_no_folder(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

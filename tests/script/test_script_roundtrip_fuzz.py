@@ -54,6 +54,7 @@ def test_random_programs_and_traces(program: list[int], trace: list[int]) -> Non
     check_small(program, trace)
 
 
+@pytest.mark.long
 @QUICK
 @given(PROGRAMS, TILED)
 def test_random_tiled_programs(program: list[int], trace: list[list[int]]) -> None:

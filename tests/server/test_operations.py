@@ -16,7 +16,7 @@ import postgres
 import pytest
 from serving import serving
 
-from autosched.cli.main import _parser
+from autosched.cli.main import parser_of
 from records import JobQueue, Store, Workload
 from records.queue.submissions import Submission
 from server.settings import Settings
@@ -54,7 +54,7 @@ def commands() -> Iterator[tuple[str, list[str]]]:
 def test_every_command_and_option_exists(where: str, words: list[str]) -> None:
     if words == ["serve"]:
         return
-    options = _parser(words).parse_args(words)
+    options = parser_of(words).parse_args(words)
     assert options.command == words[0]
 
 

@@ -73,6 +73,7 @@ def test_some_candidates_fail_and_the_run_goes_on(tmp_path: Path) -> None:
     assert all("not this one" in (r.error or "") for r in trials if r.status != OK)
 
 
+@pytest.mark.long
 def test_every_fault_becomes_a_record_and_the_search_goes_on(tmp_path: Path) -> None:
     records = tune(
         tmp_path / "a.json", "tuning_builders:saboteur", 40, runner=at.LocalRunner(timeout=1.0)

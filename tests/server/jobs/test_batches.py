@@ -49,6 +49,7 @@ def wait(client: httpx.Client, batch_id: str, *states: str, trials: int = 0) -> 
         time.sleep(0.2)
 
 
+@pytest.mark.long
 def test_a_batch_spends_its_budget_exactly_and_is_listed(client: httpx.Client) -> None:
     answer = submit(client, 21, MATMUL, WIDE, name="net", tags=["night"],
                     headers={"Idempotency-Key": "one"})  # fmt: skip
@@ -77,6 +78,7 @@ def test_a_batch_spends_its_budget_exactly_and_is_listed(client: httpx.Client) -
         assert f'href="/batches/{made["id"]}"' in page.text or path.startswith("/batches/")
 
 
+@pytest.mark.long
 def test_a_batch_is_paused_and_goes_on_and_a_member_is_cancelled(client: httpx.Client) -> None:
     batch_id = submit(client, 60, MATMUL, WIDE).json()["id"]
     wait(client, batch_id, "running", trials=4)
@@ -103,6 +105,7 @@ def test_a_batch_is_paused_and_goes_on_and_a_member_is_cancelled(client: httpx.C
     assert len(places) == len(set(places))
 
 
+@pytest.mark.long
 def test_a_batch_that_is_over_early_says_why(client: httpx.Client) -> None:
     batch_id = submit(client, 5000, MATMUL, WIDE, options={"early_stopping": 8}).json()["id"]
     done = wait(client, batch_id, "succeeded", "failed")

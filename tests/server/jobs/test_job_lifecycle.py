@@ -86,6 +86,7 @@ def test_preparing_is_shown_as_phases(client: httpx.Client) -> None:
     assert done["phase"] is None
 
 
+@pytest.mark.long
 def test_preparing_that_takes_too_long_is_ended_with_the_reason(tmp_path: Path) -> None:
     with serving(settings(tmp_path, prepare_seconds=0.1)) as client:
         job = by_script(client, chain(60))
@@ -96,6 +97,7 @@ def test_preparing_that_takes_too_long_is_ended_with_the_reason(tmp_path: Path) 
         assert failed["trials_done"] == 0
 
 
+@pytest.mark.long
 def test_preparing_that_takes_too_much_memory_is_ended_with_the_reason(tmp_path: Path) -> None:
     with serving(settings(tmp_path, prepare_bytes=32 << 20)) as client:
         job = by_script(client, chain(60))
@@ -152,6 +154,7 @@ def test_a_killed_process_is_started_again(client: httpx.Client) -> None:
     assert reasons == ["submitted", "claimed", "killed", "claimed", "ended"]
 
 
+@pytest.mark.long
 def test_a_process_that_is_always_killed_fails_its_job_with_the_reason(tmp_path: Path) -> None:
     few = settings(tmp_path, retries=1, retry_seconds=0.1)
     with serving(few) as client:
@@ -341,6 +344,7 @@ def test_priorities_and_quotas_of_tokens(tmp_path: Path) -> None:
         assert ask(admin).status_code == 201
 
 
+@pytest.mark.long
 def test_a_run_ends_when_the_tokens_device_seconds_are_spent(tmp_path: Path) -> None:
     asked = settings(tmp_path, require_tokens=True)
     with Store(asked.db) as store:

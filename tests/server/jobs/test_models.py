@@ -85,6 +85,7 @@ def wait(client: httpx.Client, job_id: str, *states: str, trials: int = 0) -> di
         time.sleep(0.1)
 
 
+@pytest.mark.long
 def test_a_model_is_tuned_on_one_budget_for_the_build_at_its_owner(client: httpx.Client) -> None:
     answer = submit(client, 21, name="net", headers={"Idempotency-Key": "net"})
     assert answer.status_code == 201, answer.text
@@ -136,6 +137,7 @@ def test_a_model_is_tuned_on_one_budget_for_the_build_at_its_owner(client: httpx
             assert f'href="/jobs/{t["job_id"]}"' in page.text or path == own
 
 
+@pytest.mark.long
 def test_a_model_is_paused_resumed_and_cancelled_as_a_whole(client: httpx.Client) -> None:
     made = submit(client, 80, options={"seed": 1}).json()
     wait(client, made["id"], "running", trials=4)

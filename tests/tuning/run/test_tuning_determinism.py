@@ -6,6 +6,8 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 PROGRAM = """
 import os, sys
 os.sched_setaffinity(0, list(os.sched_getaffinity(0))[: int(sys.argv[1])])
@@ -38,6 +40,7 @@ def records(cores: int, **environment: str) -> list[str]:
     return done.stdout.splitlines()
 
 
+@pytest.mark.long
 def test_two_processes_measure_the_same() -> None:
     first = records(1, PYTHONHASHSEED="1", OPENBLAS_NUM_THREADS="1", OMP_NUM_THREADS="1")
     again = records(2, PYTHONHASHSEED="2", OPENBLAS_NUM_THREADS="2", OMP_NUM_THREADS="2")

@@ -150,6 +150,7 @@ def killed_again_and_again(folder: Path, phases: list[str], seed: int) -> None:
     assert ranked[0] == ranked[1]
 
 
+@pytest.mark.long
 def test_killed_at_the_start_among_the_trials_and_among_the_finalists(tmp_path: Path) -> None:
     killed_again_and_again(tmp_path, ["baselines", "trials", "finalists"], seed=1)
 

@@ -86,6 +86,7 @@ def test_rounds_keep_their_size_when_the_total_grows(task: at.SearchTask, tmp_pa
     assert {r.slot for r in trials_of(db)} == {0, 1, 2, 3}
 
 
+@pytest.mark.long
 def test_resuming_with_the_stores_own_records_preloaded_changes_no_proposal(
     task: at.SearchTask, tmp_path: Path
 ) -> None:

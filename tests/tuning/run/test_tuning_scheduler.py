@@ -101,6 +101,7 @@ class _Broken(FakePool):
         return super()._measure(job, trace, trial)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("opens", [False, True])
 def test_a_dead_task_gives_its_budget_back(opens: bool) -> None:
     scheduler = TaskScheduler(tasks(32, 64, 96))
@@ -126,6 +127,7 @@ def test_it_stops_without_gain_and_at_the_time_budget() -> None:
     assert late.trials <= 8
 
 
+@pytest.mark.long
 def test_a_resumed_run_spends_the_rest_and_chooses_as_one_run_would(tmp_path: Path) -> None:
     def run(trials: int, name: str, resume: bool) -> tuple[SchedulerResult, list[int]]:
         keep = RecordToStore(tmp_path / name)
@@ -226,6 +228,7 @@ def test_a_second_call_is_a_run_of_its_own() -> None:
     assert len({r.job_id for r in keep.records}) == 4
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["default", "sketch.random"])
 def test_policies_by_name_and_as_objects_search_alike(name: str) -> None:
     def tuned(policies: Any) -> list[list[Any]]:
@@ -343,6 +346,7 @@ def test_a_job_that_has_its_result_is_no_more_interrupted(tmp_path: Path) -> Non
     assert (first, second) == ({"succeeded"}, {"cancelled"})
 
 
+@pytest.mark.long
 def test_every_job_is_ended_before_receivers_are_closed(tmp_path: Path) -> None:
     class _FailsAtTheEnd(Recorder):
         def on_finish(self, job: Any, state: str, error: str | None) -> None:
@@ -378,6 +382,7 @@ def test_where_no_reference_can_be_computed_the_objective_is_not_asked() -> None
         scheduler.tune(options(pool=_Broken(32, opens=False)))
 
 
+@pytest.mark.long
 def test_an_objective_may_divide_by_the_time_of_a_dead_task() -> None:
     seen: list[list[float]] = []
 
