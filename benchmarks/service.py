@@ -7,7 +7,7 @@
    time, they do it with reading questions of which no two are the same, so that none share a read.
    In turns with the first part, for a quarter of the time and while the jobs go on, as many clients
    ask a second server, whose one route is empty: the ratio says what the service adds.
-2. 200 streams of events, half of which nobody reads, and the server's memory.
+2. 200 streams of events, half of them unread, and the server's memory.
 3. The trials a second of a job of the service against those of the command line, in turns.
 """
 

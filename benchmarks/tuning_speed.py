@@ -162,7 +162,7 @@ def _half_busy() -> None:
         end = time.perf_counter() + 0.005
         while time.perf_counter() < end:
             pass
-        time.sleep(0.005)
+        time.sleep(0.005)  # idle for as long as it was busy
 
 
 def geometric_mean(values: Sequence[float]) -> float:

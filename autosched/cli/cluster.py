@@ -167,7 +167,7 @@ def _devices(options: argparse.Namespace) -> int:
         end = time.monotonic() + options.wait
         found = pool.devices()
         while time.monotonic() < end and (not found or pool.settling):
-            time.sleep(0.1)
+            time.sleep(0.1)  # workers join one by one, until --wait is over
             found = pool.devices()
     now = time.monotonic()
     for d in found:

@@ -35,7 +35,7 @@ def watch_model(client: Client, job_id: str, as_json: bool) -> int:
             shown = line
         if all(t.state in ENDED for t in tasks.tasks):
             break
-        time.sleep(SECONDS)
+        time.sleep(SECONDS)  # until the tasks are asked for again
     if as_json:
         print(json.dumps({"event": "result", **tasks.model_dump(mode="json")}), flush=True)
     else:

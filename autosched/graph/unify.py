@@ -30,7 +30,7 @@ LARGEST = 10_000
 
 
 class Mismatch(WorkloadError):
-    """Two types that cannot be equal; whoever asked says where they are from. `telling`: the
+    """Two types that cannot be equal; the caller adds where each is from. `telling`: the
     message says what the two types do not show."""
 
     def __init__(self, message: str, telling: bool = False) -> None:

@@ -123,7 +123,11 @@ def _as_array(argument: Any, where: str) -> Array:
         return argument
     try:
         return np.asarray(memoryview(argument))
-    except (TypeError, ValueError, NotImplementedError) as e:
+    except (
+        TypeError,
+        ValueError,
+        NotImplementedError,
+    ) as e:  # no buffer, or of a format NumPy lacks
         found = foreign(argument, where)
         if found is None:
             raise ArgumentError(

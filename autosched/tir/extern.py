@@ -2,9 +2,9 @@
 
     register("scale", "float32", ("float32*", "float32", "int64"), "./libscale.so")
 
-makes `T.call_extern("scale", A, 2.0, 16)` a value in routines. A name that nobody has registered
-in this process is refused, so that a text from elsewhere calls nothing. What a C function does with
-a buffer is its own affair: no index of it is tested.
+makes `T.call_extern("scale", A, 2.0, 16)` a value in routines. A name that is not
+registered in this process is refused, so a text from elsewhere calls nothing. Accesses of the C
+function itself are not checked.
 """
 
 from __future__ import annotations

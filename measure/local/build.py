@@ -176,7 +176,7 @@ class Build(Request[BuildReply]):
             name = program_hash(scheduled)
         except MemoryError:
             raise
-        except Exception:
+        except Exception:  # of a candidate's trace, whatever it is: the record keeps it
             return BuildReply(Status.INSTANTIATION_ERROR, error=traceback.format_exc())
         try:
             if self.build_func == DEFAULT_BUILD_FUNC:

@@ -197,7 +197,7 @@ if __name__ == "__main__":
     # Daemon threads may be reading: they must not hold up, or break, the end of the interpreter.
     try:
         status = main()
-    except Exception:
+    except Exception:  # the supervisor reads why from the log, and that it crashed from the status
         traceback.print_exc()
         status = CRASHED
     sys.stdout.flush()

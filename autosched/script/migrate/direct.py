@@ -171,7 +171,7 @@ class Direct(Placed):
         if made is not None:
             return made
         if not isinstance(node, ast.Call) or function is None:
-            self.values.value(node)  # a value that nobody uses
+            self.values.value(node)  # an unused value
             return []
         if function in ("evaluate", "ret"):
             inner = returned(self.state, node)
