@@ -36,7 +36,7 @@ class Extern:
     name: str
     result: str
     args: tuple[str, ...]
-    library: str
+    file: str
 
     @property
     def returns(self) -> str:
@@ -98,9 +98,9 @@ def address(extern: Extern) -> int:
     known = _known.get(extern.name)
     if known is None or known.extern != extern:
         raise ArgumentError(
-            f"the C function {extern.name} of {extern.library} is not registered in this process; "
+            f"the C function {extern.name} of {extern.file} is not registered in this process; "
             f"autosched.tir.extern.register({extern.name!r}, {extern.result!r}, {extern.args!r}, "
-            f"{extern.library!r})"
+            f"{extern.file!r})"
         )
     return ctypes.cast(known.function, ctypes.c_void_p).value or 0
 

@@ -102,7 +102,7 @@ class Submission:
     pool: str | None = None
     parts: Sequence[Part] = ()
     """What it tunes of a model, whose tasks are the jobs of the batch."""
-    library: bool = False
+    from_library: bool = False
     """Whether the workload's name and arguments are those of the operator library, which go before
     any other name that it is stored under."""
 
@@ -224,7 +224,9 @@ class _Admission:
         self._entrance.check_quota(submission.spender, submission.trials_requested)
         workload = submission.workload
         if self._stored.get(workload.key) != workload:
-            workloads.put(self._connection, workload, examined=True, library=submission.library)
+            workloads.put(
+                self._connection, workload, examined=True, library=submission.from_library
+            )
             self._stored[workload.key] = workload
         self._entrance.add(submission.client)
         job_id = new_job_id()

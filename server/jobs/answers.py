@@ -78,7 +78,7 @@ def submitted(
     """
     # Asked before: when the jobs are stored nothing may fail any more.
     own = {s.workload.key: _title(s) for s in submissions}
-    library = {s.workload.key: _title(s) for s in submissions if s.library}
+    library = {s.workload.key: _title(s) for s in submissions if s.from_library}
     titles = own | store.titles(own) | library
     answers = queue.submit_many(submissions)
     taken = [found[0] for found in answers if isinstance(found, tuple)]

@@ -61,7 +61,7 @@ async def submit(
     return await service.writing.submit(
         Submission(
             workload=workload,
-            library=library,
+            from_library=library,
             name=name,
             tags=tuple(dict.fromkeys(request.tags)),
             spender=client.spender,
@@ -115,7 +115,7 @@ async def submit_batch(
         submissions.append(
             Submission(
                 workload=workload,
-                library=library,
+                from_library=library,
                 name=name,
                 tags=tuple(dict.fromkeys(request.tags)),
                 spender=client.spender,

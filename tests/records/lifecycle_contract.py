@@ -91,7 +91,7 @@ class LifecycleContract:
         queue.submit(submission(workload=unnamed))
         assert store.titles(["w7"])["w7"].name == "mine"
         library = replace(unnamed, name="matmul", args=[4, 4, 4])
-        queue.submit(submission(workload=library, library=True))
+        queue.submit(submission(workload=library, from_library=True))
         assert (store.workload("w7").name, store.workload("w7").args) == ("matmul", [4, 4, 4])
         # Nobody takes it away again.
         queue.submit(submission(workload=replace(unnamed, name="evil", args=[1])))
