@@ -101,7 +101,9 @@ class BodyChecker:
 
     def expect(self, a: Atom, t: Type, where: object, what: str, because: str) -> None:
         """Require the type of an atom."""
-        found = self.type_of(a)
+        self._equal(a, self.type_of(a), t, where, what, because)
+
+    def _equal(self, a: Atom, found: Type, t: Type, where: object, what: str, because: str) -> None:
         try:
             self.u.unify(found, t)
         except Mismatch as e:
@@ -149,14 +151,7 @@ class BodyChecker:
             return
         stated, place = self.ascribed[id(a)]
         self.notes.put(stated, place)
-        try:
-            self.u.unify(t, stated)
-        except Mismatch as e:
-            raise self.notes.error(
-                stated,
-                f"the value, {self.described(a)}, has the type {self.u.full(t)}; stated is "
-                f"{stated}",
-            ) from e
+        self._equal(a, t, stated, stated, "the value", "stated is")
 
     def open(self, v: Var) -> Type:
         """The type of a variable. Of a module that no text stands for, a tensor of which nothing is

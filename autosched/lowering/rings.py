@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from autosched.tir.affine import Affine, Digit, sometimes
@@ -61,13 +61,9 @@ def _rows(buffer: Buffer, n: int, writers: Sequence[Site], readers: Sequence[Sit
     rows = 1
     for site in writers:
         steps = kind_vars(site.block, "sequential")
-        for access in site.block.writes:
-            if access.buffer is not buffer:
-                continue
-            index = access.indices[n]
-            if not isinstance(index, Affine):
+        for form in _forms(site, site.block.writes, buffer, n):
+            if form is None:
                 return None
-            form = index.substitute(site.block.values(), site.extents())
             if not steps:
                 low, high = form.span(site.extents())
                 rows = max(rows, int(high) - int(low) + 1)
@@ -76,19 +72,28 @@ def _rows(buffer: Buffer, n: int, writers: Sequence[Site], readers: Sequence[Sit
             else:
                 return None
     for site in readers:
-        for access in site.block.reads:
-            if access.buffer is not buffer:
-                continue
-            index = access.indices[n]
-            if not isinstance(index, Affine):
+        for form in _forms(site, site.block.reads, buffer, n):
+            if form is None:
                 return None
-            form = index.substitute(site.block.values(), site.extents())
             for head in heads:
                 back = head - form
                 if not back.is_const() or int(back.const) < 0:
                     return None
                 rows = max(rows, int(back.const) + 1)
     return rows
+
+
+def _forms(
+    site: Site, accesses: Sequence[Access], buffer: Buffer, n: int
+) -> Iterator[Affine | None]:
+    """The indices of `buffer` in dimension n, of the site's loops; None where one is not affine."""
+    for access in accesses:
+        if access.buffer is buffer:
+            index = access.indices[n]
+            if isinstance(index, Affine):
+                yield index.substitute(site.block.values(), site.extents())
+            else:
+                yield None
 
 
 def _is_safe(

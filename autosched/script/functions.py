@@ -35,6 +35,8 @@ _STATEMENTS = (
 class FunctionReader:
     """Reads one function. `constants` are the numbers of the module around it."""
 
+    expressions: type[Expressions] = Expressions
+
     def __init__(
         self,
         source: Source,
@@ -44,7 +46,7 @@ class FunctionReader:
     ) -> None:
         self.source, self.budget, self.node = source, budget, node
         self.scope = Scope(source, constants)
-        self.exprs = Expressions(source, budget, self.scope)
+        self.exprs = self.expressions(source, budget, self.scope)
         self.params: list[Buffer | None] = []
         self.allocs: list[Buffer] = []
         self.attrs: dict[str, Any] = {}

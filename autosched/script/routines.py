@@ -6,10 +6,8 @@ import ast
 
 from autosched.script.exprs import Expressions, Load, called
 from autosched.script.functions import FunctionReader
-from autosched.script.limits import Budget
 from autosched.script.literals import Arguments, string
 from autosched.script.scope import Local
-from autosched.script.source import Source
 from autosched.tir import dtypes
 from autosched.tir.affine import Affine
 from autosched.tir.expr import Call, Const, Expr, Var, rewrite, walk
@@ -55,15 +53,7 @@ class _Expressions(Expressions):
 class RoutineReader(FunctionReader):
     """Reads one routine."""
 
-    def __init__(
-        self,
-        source: Source,
-        budget: Budget,
-        node: ast.FunctionDef,
-        constants: dict[str, int | float] | None = None,
-    ) -> None:
-        super().__init__(source, budget, node, constants)
-        self.exprs = _Expressions(source, budget, self.scope)
+    expressions = _Expressions
 
     def routine(self) -> Routine:
         """The routine."""

@@ -49,19 +49,14 @@ class Blocks(PartReader):
     def block(self, s: ast.With, node: ast.Call, c: Context) -> list[ast.stmt]:
         """The new text of `with T.block(...)`."""
         title = self._title(node)
-        active, names = set(self.state.active), dict(self.state.names)
-        is_leaf = self.is_leaf(s)
-        parts = self.parts(s, c, is_leaf)
-        if not parts.rest and not parts.init:
-            out: list[ast.stmt] = []
-        elif is_leaf and parts.axes:
-            out = self._leaf(s, title, parts, c)
-        else:
-            out = self._dissolved(s, title, parts, c)
-        self.state.active = active
-        self.state.names.clear()
-        self.state.names.update(names)
-        return out
+        with self.state.scope():
+            is_leaf = self.is_leaf(s)
+            parts = self.parts(s, c, is_leaf)
+            if not parts.rest and not parts.init:
+                return []
+            if is_leaf and parts.axes:
+                return self._leaf(s, title, parts, c)
+            return self._dissolved(s, title, parts, c)
 
     def _title(self, node: ast.Call) -> str:
         given = [*node.args, *(k.value for k in node.keywords if k.arg in ("name", "name_hint"))]
@@ -130,13 +125,7 @@ class Blocks(PartReader):
         target = s.targets[0] if isinstance(s, ast.Assign) else s.target
         if not isinstance(target, ast.Subscript) or s.value is None:
             raise self.state.error(s, "expected a store, A[i] = value")
-        e = self.values.value(target)
-        if isinstance(s, ast.AugAssign):
-            right = self.values.value(s.value)
-            found = self.values.operation(target, s.op, e, right)
-            value = self.values.converted(target, found, e.dtype)
-        else:
-            value = self.values.of(s.value, e.dtype)
+        e, value = self.values.assigned(target, s)
         if guard is not None:
             value = guarded(guard, e, value)
         self.state.spend(target, value)

@@ -9,7 +9,7 @@ from math import prod
 
 from autosched.script.migrate.ranges import difference
 from autosched.script.migrate.special import SPECIAL
-from autosched.script.migrate.spelling import LEAST, MATCH_IGNORED, SCOPES, called
+from autosched.script.migrate.spelling import LEAST, LOOPS, MATCH_IGNORED, SCOPES, called
 from autosched.script.migrate.things import (
     INDEX,
     Array,
@@ -54,6 +54,19 @@ class Buffers:
         """Names of T.env_thread and the axes that they stand for."""
         self.seen_by_memory: set[ast.Call] = set()
         """Allocations whose memory is accessed, so that their strides matter."""
+
+    def loop_of(self, s: ast.For) -> tuple[ast.Call, str]:
+        """The call that a loop runs over, and its name: "grid" or one of `LOOPS`. Raises
+        ScriptError where it is none of them."""
+        node = s.iter
+        function = called(node.func) if isinstance(node, ast.Call) else None
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            function = {"range": "serial"}.get(node.func.id)
+        if not isinstance(node, ast.Call) or function not in ("grid", *LOOPS):
+            raise self.state.error(s.iter, f"{ast.unparse(s.iter)[:60]} is no loop")
+        if s.orelse:
+            raise self.state.error(s.orelse[0], "a loop has no `else`")
+        return node, function
 
     def declare_params(self, node: ast.FunctionDef) -> None:
         """Read the parameters of a function."""

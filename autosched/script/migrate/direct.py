@@ -14,7 +14,7 @@ from autosched.script.migrate.calls import Calls, Sibling
 from autosched.script.migrate.facts import kept_attributes, returned
 from autosched.script.migrate.parts import is_init
 from autosched.script.migrate.placed import Placed, stored
-from autosched.script.migrate.spelling import AXES, LOOPS, called
+from autosched.script.migrate.spelling import AXES, called
 from autosched.script.migrate.things import (
     FLOAT,
     INDEX,
@@ -83,12 +83,8 @@ class Direct(Placed):
 
     def _scope(self, nodes: Sequence[ast.stmt]) -> list[ast.stmt]:
         """Statements in a scope of their own; `pass` where there are none."""
-        active, names = set(self.state.active), dict(self.state.names)
-        out = self._body(nodes)
-        self.state.active = active
-        self.state.names.clear()
-        self.state.names.update(names)
-        return out or [ast.Pass()]
+        with self.state.scope():
+            return self._body(nodes) or [ast.Pass()]
 
     def _body(self, nodes: Sequence[ast.stmt]) -> list[ast.stmt]:
         out: list[ast.stmt] = []
@@ -140,13 +136,7 @@ class Direct(Placed):
             return self._let(target.id, s.value, given)
         if not isinstance(target, ast.Subscript):
             raise self.state.error(s, "expected a store, A[i] = value")
-        e = self.values.value(target)
-        if isinstance(s, ast.AugAssign):
-            right = self.values.value(s.value)
-            found = self.values.operation(target, s.op, e, right)
-            value = self.values.converted(target, found, e.dtype)
-        else:
-            value = self.values.of(s.value, e.dtype)
+        e, value = self.values.assigned(target, s)
         self.state.spend(target, value)
         return [stored(e.node, value)]
 
@@ -209,15 +199,10 @@ class Direct(Placed):
     # -- loops
 
     def _for(self, s: ast.For) -> list[ast.stmt]:
-        node = s.iter
-        function = called(node.func) if isinstance(node, ast.Call) else None
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-            function = {"range": "serial"}.get(node.func.id)
-        if not isinstance(node, ast.Call) or not (function == "grid" or function in LOOPS):
-            raise self.state.error(s.iter, f"{ast.unparse(s.iter)[:60]} is no loop")
-        if s.orelse:
-            raise self.state.error(s.orelse[0], "a loop has no `else`")
-        active, names = set(self.state.active), dict(self.state.names)
+        with self.state.scope():
+            return self._loops(s, *self.loop_of(s))
+
+    def _loops(self, s: ast.For, node: ast.Call, function: str) -> list[ast.stmt]:
         thread = ""
         if function == "grid":
             targets = s.target.elts if isinstance(s.target, ast.Tuple) else [s.target]
@@ -243,9 +228,6 @@ class Direct(Placed):
         for loop in reversed(made):
             loop.body = body
             body = [loop]
-        self.state.active = active
-        self.state.names.clear()
-        self.state.names.update(names)
         return body
 
     def _note_extent(self, title: str, args: Sequence[ast.expr]) -> None:

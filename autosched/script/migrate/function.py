@@ -209,24 +209,14 @@ class Function(Buffers):
     # -- loops
 
     def _for(self, s: ast.For, c: Context) -> list[ast.stmt]:
-        node = s.iter
-        function = called(node.func) if isinstance(node, ast.Call) else None
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-            function = {"range": "serial"}.get(node.func.id)
-        if not isinstance(node, ast.Call) or not (function == "grid" or function in LOOPS):
-            raise self.state.error(s.iter, f"{ast.unparse(s.iter)[:60]} is no loop")
-        if s.orelse:
-            raise self.state.error(s.orelse[0], "a loop has no `else`")
-        active, names = set(self.state.active), dict(self.state.names)
-        self.fors.append(s)
-        if function == "grid":
-            out = self._grid(s, node, c)
-        else:
-            out = self._single(s, node, LOOPS[function or ""], c)
-        self.fors.pop()
-        self.state.active = active
-        self.state.names.clear()
-        self.state.names.update(names)
+        node, function = self.loop_of(s)
+        with self.state.scope():
+            self.fors.append(s)
+            if function == "grid":
+                out = self._grid(s, node, c)
+            else:
+                out = self._single(s, node, LOOPS[function], c)
+            self.fors.pop()
         return out
 
     def _grid(self, s: ast.For, node: ast.Call, c: Context) -> list[ast.stmt]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Union
 
@@ -146,6 +147,17 @@ class State:
             found = f"{name}_{n}"
         self.active.add(found)
         return found
+
+    @contextmanager
+    def scope(self) -> Iterator[None]:
+        """Names that the body gives are gone after it."""
+        active, names = set(self.active), dict(self.names)
+        try:
+            yield
+        finally:
+            self.active = active
+            self.names.clear()
+            self.names.update(names)
 
     def block(self, name: str) -> str:
         """A name for a block that no other has."""

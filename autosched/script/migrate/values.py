@@ -79,6 +79,17 @@ class Values(Elements):
             return ast.Constant(bool(number_of(e.node)))
         return ast.Compare(e.node, [ast.NotEq()], [number(0)])
 
+    def assigned(
+        self, target: ast.Subscript, s: ast.Assign | ast.AugAssign | ast.AnnAssign
+    ) -> tuple[Value, ast.expr]:
+        """The element that a statement stores to, and what it stores, of the element's dtype."""
+        assert s.value is not None
+        e = self.value(target)
+        if not isinstance(s, ast.AugAssign):
+            return e, self.of(s.value, e.dtype)
+        found = self.operation(target, s.op, e, self.value(s.value))
+        return e, self.converted(target, found, e.dtype)
+
     def converted(self, place: ast.expr, e: Value, dtype: str) -> ast.expr:
         """`e` as one of `dtype`."""
         if e.dtype == dtype or (e.dtype == INDEX and dtype == "int64"):
