@@ -17,7 +17,9 @@ from functools import cache
 from types import CodeType, FunctionType, ModuleType
 
 import pytest
-from verify_illegal import ILLEGAL, LEGAL, Illegal
+from verify_illegal import ILLEGAL
+from verify_legal import LEGAL
+from verify_parts import Illegal
 
 import autosched.tir
 from autosched import te
