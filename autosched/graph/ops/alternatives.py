@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -166,6 +167,22 @@ def gemm_rows(
     return stage((rows, columns), element, "gemm", axes=("i", "j"))
 
 
+def _winograd_gains(data: Input, weight: Input) -> bool:
+    """Whether Winograd's form is the faster one untuned (`docs/lab/graph-speed-2026-11.md`).
+
+    It saves 3/4 of the products, in proportion to CI * CO; its transforms cost in proportion to
+    CI + CO; and its weights, four times as large, are read once whatever the number of tiles.
+    float16 loses too many bits in the transforms.
+    """
+    (images, depth, *spatial), filters = data.shape, weight.shape[0]
+    sizes = (images, depth, filters, *spatial)
+    if data.dtype not in ("float32", "float64") or not all(isinstance(n, int) for n in sizes):
+        return False
+    tiles = images * math.prod(-(-n // TILE) for n in spatial)
+    channels = depth * filters / (depth + filters)
+    return tiles >= 9 and channels >= (10 if tiles >= 49 else 24)
+
+
 @strategy("Conv")
 def conv_strategy(s: Strategy, attrs: Any, inputs: Sequence[Input | None], target: Target) -> None:
     """Directly; by Winograd's transform; 1 x 1 as a product."""
@@ -179,8 +196,7 @@ def conv_strategy(s: Strategy, attrs: Any, inputs: Sequence[Input | None], targe
     s.add(
         conv_winograd,
         name="conv.winograd",
-        # It gains where there are many channels, and is less exact: only if it is recorded.
-        plevel=8,
+        plevel=15 if _winograd_gains(data, weight) else 8,
         when=ones and attrs.kernel_shape == (3, 3) and weight.constant,
         prepare={1: winograd_weights},
     )
