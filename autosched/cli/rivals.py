@@ -39,15 +39,21 @@ rng = np.random.default_rng(0)
 a = [rng.standard_normal(s).astype(d) for s, d in {arrays!r}]
 def call():
     {call}
-for line in sys.stdin:
+def least(call, seconds):
     call()
-    best = float("inf")
-    for _ in range(int(line)):
-        start = time.perf_counter(); call(); best = min(best, time.perf_counter() - start)
-    print(best, flush=True)
+    best, end = float("inf"), time.perf_counter() + seconds
+    while True:
+        start = time.perf_counter(); call(); now = time.perf_counter()
+        best = min(best, now - start)
+        if now > end:
+            return best
+for line in sys.stdin:
+    print(least(call, float(line)), flush=True)
 """
-ROUNDS = 6
-CALLS = 10
+ROUNDS = 4
+TURN_S = 0.03
+BLAS_IDLE_S = 0.05
+"""OpenBLAS's workers keep spinning for some 25 ms and would slow down what is timed next."""
 
 
 @dataclass(frozen=True)
@@ -110,15 +116,23 @@ def numpy_over(
         assert child.stdin is not None
         assert child.stdout is not None
         for _ in range(ROUNDS):
-            child.stdin.write(f"{CALLS}\n")
+            child.stdin.write(f"{TURN_S}\n")
             child.stdin.flush()
             theirs = min(theirs, float(child.stdout.readline()))
-            # BLAS workers keep spinning for a while and would slow down what is timed next.
-            time.sleep(0.2)
-            function(*arrays)
-            for _ in range(CALLS):
-                start = time.perf_counter()
-                function(*arrays)
-                ours = min(ours, time.perf_counter() - start)
+            time.sleep(BLAS_IDLE_S)
+            ours = min(ours, _least(lambda: function(*arrays)))
         child.stdin.close()
     return theirs / ours
+
+
+def _least(call: Callable[[], object]) -> float:
+    """The least seconds of a call over a turn, after one call that is not timed."""
+    call()
+    best, end = float("inf"), time.perf_counter() + TURN_S
+    while True:
+        start = time.perf_counter()
+        call()
+        now = time.perf_counter()
+        best = min(best, now - start)
+        if now > end:
+            return best
