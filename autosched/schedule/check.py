@@ -16,7 +16,16 @@ from autosched.schedule.population import candidate_node
 from autosched.tir.affine import Affine, Digit, Extents, Int, always, sometimes
 from autosched.tir.apart import Condition
 from autosched.tir.expr import Var
-from autosched.tir.nodes import Access, Block, Buffer, For, Node, PrimFunc, loops_of
+from autosched.tir.nodes import (
+    Access,
+    Block,
+    Buffer,
+    For,
+    Node,
+    Predicate,
+    PrimFunc,
+    loops_of,
+)
 from autosched.tir.printer import format_node
 from autosched.tir.region import Region, access_region
 from autosched.tir.size_atoms import Unknown
@@ -143,7 +152,11 @@ def _may_hold_digits(index: Affine, values: dict[Var, Affine]) -> bool:
 
 
 def required(
-    access: Access, values: dict[Var, Affine], extents: Extents, inner: Collection[Var]
+    access: Access,
+    values: dict[Var, Affine],
+    extents: Extents,
+    inner: Collection[Var],
+    predicates: Sequence[Predicate] = (),
 ) -> Region:
     """Region of an access while the loops `inner` run; NotBatchable where it has no array form."""
     for index in access.indices:
@@ -154,7 +167,7 @@ def required(
                 f"the region of {access.buffer.name} depends on (x // d) % m with different d or m "
                 f"in the candidates; schedule them one at a time"
             )
-    return access_region(access, values, extents, inner)
+    return access_region(access, values, extents, inner, predicates)
 
 
 def accesses(block: Block, buffer: Buffer) -> bool:

@@ -353,4 +353,5 @@ def _apart(reader: Site, read: Access, writer: Site, write: Access, node: For) -
 
 def _region(site: Site, access: Access, node: For) -> Region:
     n = next(k for k, x in enumerate(site.loops) if x is node)
-    return required(access, site.block.values(), site.extents(), loop_vars(site.loops[n + 1 :]))
+    inner = loop_vars(site.loops[n + 1 :])
+    return required(access, site.block.values(), site.extents(), inner, site.block.predicates)

@@ -27,6 +27,7 @@ from autosched.tir.affine import (
 from autosched.tir.digits import digits_apart
 from autosched.tir.expr import Var
 from autosched.tir.nodes import Access, For, Site
+from autosched.tir.region import guarded_span
 from autosched.tir.size import Size
 from autosched.tir.size_atoms import Undecided
 
@@ -152,7 +153,7 @@ def iterations_apart(site: Site, loop: For) -> Condition:
     for form in forms:
         if any(isinstance(a, Digit) and a.base.uses([loop.var]) for a, _ in form.terms):
             continue
-        low, high = form.split(inside[1:])[1].span(extents)
+        low, high = guarded_span(form.split(inside[1:])[1], block.predicates, extents)
         step = form.coefficient(loop.var)
         try:
             ok = ok | (imax(step, -step) > high - low)

@@ -8,6 +8,7 @@ everything over `Int`: the footprints of a population come from here too.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +20,7 @@ from autosched.tir.nodes import (
     Access,
     Buffer,
     For,
+    Predicate,
     PrimFunc,
     Site,
     kind_vars,
@@ -41,9 +43,16 @@ Region = tuple[Interval, ...]
 
 
 def access_region(
-    access: Access, values: dict[Var, Affine], extents: Extents, inner: Collection[Var]
+    access: Access,
+    values: dict[Var, Affine],
+    extents: Extents,
+    inner: Collection[Var],
+    predicates: Sequence[Predicate] = (),
 ) -> Region:
-    """Region of one access while the loops `inner` run; `values` binds the block's axes."""
+    """Region of one access while the loops `inner` run; `values` binds the block's axes.
+
+    Of the block's `predicates` those count that bound what an index adds over these loops.
+    """
     out = []
     for n, index in enumerate(access.indices):
         whole = Interval(Affine(0), access.buffer.shape[n])
@@ -51,9 +60,23 @@ def access_region(
             out.append(whole)
             continue
         outside, inside = index.substitute(values, extents).split(inner)
-        low, high = inside.span(extents)
+        low, high = guarded_span(inside, predicates, extents)
         out.append(_clipped(outside + low, high - low + 1, access.buffer.shape[n], extents))
     return tuple(out)
+
+
+def guarded_span(
+    form: Affine, predicates: Sequence[Predicate], extents: Extents
+) -> tuple[Int, Int]:
+    """The least and the greatest value of a form, of points where the predicates hold. Those count
+    that speak of the form's own variables alone, and that known sizes decide."""
+    low, high = form.span(extents)
+    own = set(form.variables())
+    for p in predicates:
+        if own.issuperset(p.form.variables()):
+            with suppress(Undecided):
+                high = imin(high, (form - p.form).span(extents)[1] + p.bound - 1)
+    return low, high
 
 
 def _clipped(start: Affine, width: Int, size: Int, extents: Extents) -> Interval:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from schedule_programs import padded_conv
 
-from autosched import te
+from autosched import build, te
 from autosched.errors import ScheduleError
 from autosched.schedule import LoopRV, Schedule, kinds
 from autosched.tir.affine import Affine
@@ -31,6 +32,24 @@ def test_parallel_is_checked_again_when_blocks_move() -> None:
     late = schedule.get_block("late")
     with pytest.raises(ScheduleError, match="it cannot be parallel"):
         schedule.cache_read(late, 0)
+
+
+@pytest.mark.parametrize("lanes", [16, 24, 40, 64])
+def test_guards_bound_what_a_parallel_iteration_touches(lanes: int) -> None:
+    """Tiles of 40 elements in lanes that do not divide them overlap no neighbour."""
+    a = te.placeholder((440,), name="A")
+    first = te.compute((440,), lambda i: a[i] * 2.0, name="first")
+    second = te.compute((440,), lambda i: first[i] + 1.0, name="second")
+    s = Schedule(te.create_prim_func([a, second]))
+    tile, _ = s.split(loops(s, "first")[0], [None, 40])
+    s.reverse_compute_at(s.get_block("second"), tile)
+    _, inner = s.split(loops(s, "second")[-1], [None, lanes])
+    s.parallel(tile)
+    s.vectorize(inner)
+    x = np.arange(440, dtype="float32")
+    y = np.empty_like(x)
+    build(s)(x, y)
+    np.testing.assert_array_equal(y, x * 2 + 1)
 
 
 def _with_late_reader(func: PrimFunc) -> PrimFunc:

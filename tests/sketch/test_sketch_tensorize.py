@@ -151,7 +151,7 @@ def convolution(size: int, ci: int, co: int, window: int, **attrs):
 def test_convolutions(sizes, attrs, rng):
     module, func = convolution(*sizes, **attrs)
     schedule = default_schedule(func, HOST)
-    assert "dot_8x4_u8s8s32_avx2" in schedule.mod.script()
+    assert "_u8s8s32_" in schedule.mod.script()
     model = graph.build(module)
     size, ci = sizes[:2]
     x = numbers(rng, "uint8", (1, ci, size, size))

@@ -14,6 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
+from autosched.errors import ScheduleError
 from autosched.schedule import Decision, LoopRV, Schedule
 from autosched.sketch.analysis import BlockInfo, axis_dim, elementwise_consumer, used_axes
 from autosched.sketch.decisions import DecisionSpec, TileSpec
@@ -73,9 +74,15 @@ class LaneTiling:
         consumer = elementwise_consumer(info, blocks)
         if consumer is not None:
             copy = schedule.get_block(consumer.name)
-            schedule.reverse_compute_at(copy, inner)
-            schedule.vectorize(schedule.get_loops(copy)[-1])
-            handled.append(consumer.name)
+            try:
+                schedule.reverse_compute_at(copy, inner)
+            except ScheduleError:
+                # Tiles of an axis of groups may overlap in the result; then the consumer is a nest
+                # of its own, for the rules that follow.
+                choice += ".apart"
+            else:
+                schedule.vectorize(schedule.get_loops(copy)[-1])
+                handled.append(consumer.name)
         for loops in panels:
             if len(loops) > 1:
                 schedule.parallel(loops[0])
