@@ -196,3 +196,29 @@ def test_of_many_views_in_a_row_some_are_stored(rng):
     # 41 views, exp, 109 views: four are stored, exp and the last are results.
     assert len(model.kernels) == 41 // MAX_VIEWS + 1 + 109 // MAX_VIEWS + 1
     np.testing.assert_allclose(model(data)[0], want, rtol=1e-6)
+
+
+def test_layouts_go_through_transpositions_and_end_at_products() -> None:
+    """Of a convolution, its channels turned last for a product, and turned back for another one."""
+    rng = np.random.default_rng(0)
+    constant = lambda *shape: graph.const(rng.standard_normal(shape).astype("float32"))  # noqa: E731
+    x = graph.var("x", (1, 8, 6, 7), "float32")
+    first = op.conv(x, constant(8, 1, 3, 3), pads=(1, 1, 1, 1), group=8)
+    turned = op.layer_normalization(
+        op.transpose(first, perm=(0, 2, 3, 1)), constant(8), constant(8), axis=-1
+    )
+    wide = op.matmul(turned, constant(8, 24))
+    back = op.transpose(op.matmul(op.relu(wide), constant(24, 8)), perm=(0, 3, 1, 2))
+    last = op.conv(op.add(back, first), constant(5, 8, 3, 3))
+    module = graph.module(main=graph.function([x], last))
+    ready = passes.layout(passes.fuse(module))
+    by_rank = {
+        t.stored
+        for f in ready.graphs.values()
+        if f.is_primitive
+        for v in f.body.results
+        for t in [v.type]
+    }
+    assert by_rank == {(1, 6, 7, 8), (1, 6, 7, 24), (1, 5, 4, 5)}
+    (found,) = graph.build(module)(value := rng.standard_normal((1, 8, 6, 7)).astype("float32"))
+    np.testing.assert_allclose(found, graph.evaluate(module, "main", value), rtol=1e-3, atol=1e-3)

@@ -2,9 +2,16 @@
 
 A value's layout is a permutation in its type, so no transposition is ever an operator: a kernel
 reads and writes its arguments as they lie. What the caller gives and gets keeps its layout.
+
+The result of a kernel lies as its operators leave it: channels last behind a convolution, rows last
+behind a product, and through a Transpose in the order that makes it a copy. Where they leave it
+open, it lies as the convolutions want it that read it.
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from autosched.graph.ir import (
     Binding,
@@ -24,6 +31,11 @@ from autosched.graph.types import TensorType
 from autosched.passes.base import Pass
 from autosched.tir.module import IRModule
 
+Layout = tuple[int, ...]
+_PRODUCTS = frozenset({"MatMul", "Gemm", "autosched.MatMulSums"})
+"""Operators whose result has its rows last, however the operands lie."""
+_REARRANGED = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Einsum"})
+"""Operators whose result has other axes than its operand."""
 _WEIGHTS = {"Conv": (1, 0), "ConvTranspose": (0, 1), "autosched.ConvSums": (1, 0)}
 """Operator -> the order of the axes of its weight behind the window: depth, filters."""
 
@@ -82,28 +94,19 @@ class _Layouts:
                 bindings.append(Binding(b.vars, self.inside(b.value)))
                 continue
             assert isinstance(b.value, Call)
-            moved = any(id(a) in last and id(a) in wanted for a in b.value.args)
-            variables = []
-            for v in b.vars:
-                t = v.type
-                follows = id(v) in wanted or (moved and keeps_rank(f))
-                if (
-                    follows
-                    and id(v) not in fixed
-                    and len(b.vars) == 1
-                    and isinstance(t, TensorType)
-                    and t.shape is not None
-                    and 3 <= len(t.shape) <= 5
-                ):
-                    wanted.add(id(v))
-                    new = Var(v.name, TensorType(t.shape, t.dtype, channels_last(len(t.shape))))
-                    last[id(v)] = new
-                    variables.append(new)
-                else:
-                    variables.append(v)
             args = tuple(a if a is None else last.get(id(a), a) for a in b.value.args)
-            name = self.specialised(f, args, tuple(variables))
-            bindings.append(Binding(tuple(variables), Call(Global(name), args, b.value.attrs)))
+            variables = b.vars
+            if len(variables) == 1 and id(variables[0]) not in fixed:
+                v = variables[0]
+                order = left_by(f, args)
+                if order is None and id(v) in wanted:
+                    order = channels_last(_rank(v))
+                if order and 3 <= _rank(v) <= 5 and order != tuple(range(_rank(v))):
+                    assert isinstance(v.type, TensorType)
+                    last[id(v)] = Var(v.name, replace(v.type, layout=order))
+                    variables = (last[id(v)],)
+            name = self.specialised(f, args, variables)
+            bindings.append(Binding(variables, Call(Global(name), args, b.value.attrs)))
         results = tuple(last.get(id(a), a) for a in body.results)
         return Body(tuple(bindings), results)
 
@@ -164,11 +167,46 @@ class _Layouts:
         return t
 
 
-def keeps_rank(f: Function) -> bool:
-    """Whether all of a function's tensors of many elements have one rank."""
-    values = [*f.params, *(v for b in f.body.bindings for v in b.vars)]
-    shapes = [v.type.shape for v in values if isinstance(v.type, TensorType) and v.type.shape]
-    return len({len(s) for s in shapes if sum(n != 1 for n in s) > 1}) == 1
+def left_by(f: Function, args: Sequence[object]) -> Layout | None:
+    """The layout in which a function's only result lies as its operators compute it, given how the
+    arguments lie; None where they leave it open."""
+    known: dict[int, Layout] = {}
+    for p, a in zip(f.params, args, strict=True):
+        if isinstance(a, Var) and isinstance(a.type, TensorType) and a.type.layout:
+            known[id(p)] = a.type.layout
+    for b in f.body.bindings:
+        assert isinstance(b.value, Call)
+        found = _computed(b.value, b.vars[0], known)
+        if found is not None:
+            known[id(b.vars[0])] = found
+    return known.get(id(f.body.results[0]))
+
+
+def _computed(call: Call, result: Var, known: Mapping[int, Layout]) -> Layout | None:
+    rank = _rank(result)
+    if call.callee in _PRODUCTS:
+        return tuple(range(rank))
+    if call.callee in _REARRANGED or rank < 3:
+        return None
+    if isinstance(call.callee, str) and OPERATORS[call.callee].spatial:
+        return channels_last(rank)
+    given = [known[id(a)] for a in call.args if id(a) in known and _rank(a) == rank]
+    if not given:
+        return None
+    # A value that was moved counts before one that lies as it stands.
+    order = max(given, key=lambda g: g != tuple(range(rank)))
+    if call.callee != "Transpose":
+        return order
+    turned = list(dict(call.attrs).get("perm") or reversed(range(rank)))
+    return tuple(turned.index(axis) for axis in order)
+
+
+def _rank(a: object) -> int:
+    """The rank of a value, 0 where it is not known."""
+    t = a.type if isinstance(a, (Var, Const)) else None
+    if not isinstance(t, TensorType) or t.shape is None:
+        return 0
+    return len(t.shape)
 
 
 layout = Pass("layout", lambda module: _Layouts(module).run(module))
