@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from autosched.codegen.llvm.builder import Builder
+from autosched.codegen.llvm.convert import cast
 from autosched.codegen.llvm.index import Indexer
 from autosched.codegen.llvm.math import elementary
 from autosched.codegen.llvm.memory import ALWAYS, Guard
@@ -176,7 +177,7 @@ class Scalars:
             return Value(self.b.op(text), dtype, lanes)
 
         if op == "cast":
-            return self._cast(a, dtype)
+            return cast(self.b, a, dtype)
         if op == "select":
             if x[0] in ("true", "false"):
                 return args[1] if x[0] == "true" else args[2]
@@ -210,8 +211,8 @@ class Scalars:
             return Value(self._extreme(op, args, lanes), dtype, lanes)
         if op in ("floordiv", "floormod"):
             if dtype == "float16":  # as NumPy, in float32
-                wide = self._float(op, [self._cast(v, "float32") for v in args], "float32", lanes)
-                return self._cast(wide, dtype)
+                wide = self._float(op, [cast(self.b, v, "float32") for v in args], "float32", lanes)
+                return cast(self.b, wide, dtype)
             return Value(self._float_division(op, args, lanes), dtype, lanes)
         if op in elementary.BRANCHING and lanes > 1:
             x = [self._real(v) for v in args]
@@ -385,96 +386,6 @@ class Scalars:
             )
         return o(f"select {c} {bad}, {t} {special}, {t} {result}")
 
-    def _cast(self, a: Value, dtype: str) -> Value:
-        source, lanes = a.dtype, a.lanes
-        if source == dtype:
-            return a
-        if source == "bfloat16":
-            return self._from_bfloat16(a)
-        if dtype == "bfloat16":
-            return self._to_bfloat16(a)
-        to = type_of(dtype, lanes)
-        if not a.ref.startswith(("%", "<")) and lanes == 1:
-            folded = _cast_literal(a, dtype)
-            if folded is not None:
-                return folded
-
-        def done(word: str) -> Value:
-            return Value(self.b.op(f"{word} {a.type} {a.ref} to {to}"), dtype, lanes)
-
-        from_float, to_float = dtypes.is_float(source), dtypes.is_float(dtype)
-        unsigned = source in ("bool", *dtypes.UNSIGNED)
-        if dtype == "bool":
-            if from_float:
-                return Value(self.b.op(f"fcmp une {a.type} {a.ref}, zeroinitializer"), dtype, lanes)
-            return Value(self.b.op(f"icmp ne {a.type} {a.ref}, zeroinitializer"), dtype, lanes)
-        if source == "float64" and dtype == "float16":
-            return self._cast(self._odd_float32(a), dtype)
-        if from_float and to_float:
-            return done("fpext" if dtypes.itemsize(dtype) > dtypes.itemsize(source) else "fptrunc")
-        if to_float:
-            return done("uitofp" if unsigned else "sitofp")
-        if from_float:
-            word = "fptoui" if dtype in dtypes.UNSIGNED else "fptosi"
-            name = f"llvm.{word}.sat.{suffix(dtype, lanes)}.{suffix(source, lanes)}"
-            self.b.declare(name, f"{to} @{name}({a.type})")
-            return Value(self.b.op(f"call {to} @{name}({a.type} {a.ref})"), dtype, lanes)
-        bits_from = 1 if source == "bool" else 8 * dtypes.itemsize(source)
-        bits_to = 8 * dtypes.itemsize(dtype)
-        if bits_from == bits_to:
-            return Value(a.ref, dtype, lanes)
-        if bits_to < bits_from:
-            return done("trunc")
-        return done("zext" if unsigned else "sext")
-
-    def _from_bfloat16(self, a: Value) -> Value:
-        """bfloat16 to float32: the upper half."""
-        single, bits = type_of("float32", a.lanes), type_of("int32", a.lanes)
-        wide = self.b.op(f"zext {a.type} {a.ref} to {bits}")
-        wide = self.b.op(f"shl {bits} {wide}, {splat('16', 'int32', a.lanes)}")
-        return Value(self.b.op(f"bitcast {bits} {wide} to {single}"), "float32", a.lanes)
-
-    def _to_bfloat16(self, a: Value) -> Value:
-        """float32 to bfloat16: rounded to nearest, ties to even; NaN made quiet."""
-        bits, o = type_of("int32", a.lanes), self.b.op
-
-        def k(n: int) -> str:
-            return splat(str(n), "int32", a.lanes)
-
-        pattern = o(f"bitcast {a.type} {a.ref} to {bits}")
-        high = o(f"lshr {bits} {pattern}, {k(16)}")
-        bias = o(f"add {bits} {o(f'and {bits} {high}, {k(1)}')}, {k(0x7FFF)}")
-        rounded = o(f"lshr {bits} {o(f'add {bits} {pattern}, {bias}')}, {k(16)}")
-        quiet = o(f"or {bits} {high}, {k(0x40)}")
-        nan = o(f"fcmp uno {a.type} {a.ref}, {a.ref}")
-        c = "i1" if a.lanes == 1 else f"<{a.lanes} x i1>"
-        chosen = o(f"select {c} {nan}, {bits} {quiet}, {bits} {rounded}")
-        narrow = o(f"trunc {bits} {chosen} to {type_of('bfloat16', a.lanes)}")
-        return Value(narrow, "bfloat16", a.lanes)
-
-    def _odd_float32(self, a: Value) -> Value:
-        """float64 to float32, rounded to the neighbour with an odd significand where inexact, so
-        that rounding the result again to float16 gives what rounding once would. (Few processors
-        convert in one step, and the function that does is not in every C runtime.)"""
-        t, single, bits = a.type, type_of("float32", a.lanes), type_of("int32", a.lanes)
-        c = "i1" if a.lanes == 1 else f"<{a.lanes} x i1>"
-        o = self.b.op
-
-        def k(n: int) -> str:
-            return splat(str(n), "int32", a.lanes)
-
-        near = o(f"fptrunc {t} {a.ref} to {single}")
-        back = o(f"fpext {single} {near} to {t}")
-        name = f"llvm.fabs.{suffix('float64', a.lanes)}"
-        self.b.declare(name, f"{t} @{name}({t})")
-        sizes = [o(f"call {t} @{name}({t} {x})") for x in (back, a.ref)]
-        away = o(f"fcmp ogt {t} {sizes[0]}, {sizes[1]}")
-        inexact = o(f"fcmp one {t} {back}, {a.ref}")
-        pattern = o(f"bitcast {single} {near} to {bits}")
-        cut = o(f"select {c} {away}, {bits} {o(f'sub {bits} {pattern}, {k(1)}')}, {bits} {pattern}")
-        odd = o(f"select {c} {inexact}, {bits} {o(f'or {bits} {cut}, {k(1)}')}, {bits} {cut}")
-        return Value(o(f"bitcast {bits} {odd} to {single}"), "float32", a.lanes)
-
 
 def _is_zero(e: Expr) -> bool:
     return isinstance(e, Const) and repr(e.value) in ("0", "0.0", "False")
@@ -482,9 +393,3 @@ def _is_zero(e: Expr) -> bool:
 
 def _has_slot(e: Expr) -> bool:
     return isinstance(e, Slot) or (isinstance(e, Call) and any(_has_slot(a) for a in e.args))
-
-
-def _cast_literal(a: Value, dtype: str) -> Value | None:
-    if dtypes.is_int(a.dtype) and dtypes.is_float(dtype):
-        return Value(literal(float(int(a.ref)), dtype), dtype)
-    return None
