@@ -153,8 +153,16 @@ def values(dtype: str, reducer: str) -> np.ndarray[Any, Any]:
     return random_array(rng, (N, K), dtype)
 
 
-@pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("dtype", dtypes.ARITHMETIC)
+COMBINATIONS = [
+    (target, dtype)
+    for target in TARGETS
+    for dtype in dtypes.ARITHMETIC
+    if (dtype not in dtypes.UNSIGNED[1:] if target == TARGETS[0] else dtype in ("float32", "int8"))
+]
+"""Every dtype here, but of the unsigned ones the narrowest; two of them on older processors."""
+
+
+@pytest.mark.parametrize(("target", "dtype"), COMBINATIONS)
 @pytest.mark.parametrize("form", FORMS, ids=lambda f: f.__name__)
 def test_known_reducers(form: Callable[..., None], dtype: str, target: str) -> None:
     need_halves(target, dtype)
