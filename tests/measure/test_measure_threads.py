@@ -63,13 +63,14 @@ def test_a_thread_that_has_ended_waits_for_nothing_more() -> None:
 
 
 def test_threads_of_an_urgent_child_have_a_core_each(template: Template) -> None:
+    ours = os.nice(0)  # which whoever runs the tests may have lowered
     usual = Child(template, Limits())
-    assert usual.call(calling("measure_doubles:cores_of_threads"), timeout=60).value[0] == 0
+    assert usual.call(calling("measure_doubles:cores_of_threads"), timeout=60).value[0] == ours
     usual.kill()
     urgent = Child(template, Limits(urgent=True))
     priority, cores = urgent.call(calling("measure_doubles:cores_of_threads"), timeout=60).value
     urgent.kill()
-    if priority == 0:
+    if priority == ours:
         pytest.skip("this user may not raise a priority")
     assert priority == -20
     mine = sorted(os.sched_getaffinity(0))
