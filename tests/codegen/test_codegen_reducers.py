@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from guarded import TARGETS, check, need_halves, random_array
+from guarded import MANY, TARGETS, check, need_halves, random_array
 
 from autosched import te
 from autosched.ops.rows import first_largest
@@ -191,7 +191,7 @@ def test_user_defined_reducers(form: Callable[..., None], dtype: str) -> None:
         check(scheduled(func, form), func, [values(dtype, "gauss")])
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@MANY
 @pytest.mark.parametrize("types", [("int32", "float32"), ("int64", "float32"), ("int32", "int8")])
 @pytest.mark.parametrize("form", FORMS, ids=lambda f: f.__name__)
 def test_argmax(form: Callable[..., None], types: tuple[str, str], target: str) -> None:
