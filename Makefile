@@ -21,6 +21,9 @@ IN_TURN := --dist worksteal
 # Long tests one by one to whoever is free, the longest of them first (tests/conftest.py).
 IN_ORDER := --dist load --maxschedchunk 1
 
+# Written bytecode halves what processes of tests take to start, whatever the surroundings ask for.
+export PYTHONDONTWRITEBYTECODE :=
+
 .PHONY: setup test test-long test-oldest fuzz lint format docs tune bench bench-gpu bench-setup metaschedule-setup clean
 
 setup: $(STAMP)

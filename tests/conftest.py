@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 from collections.abc import Callable, Generator
 from pathlib import Path
 
 import bounded
 import pytest
+import pytest_rerunfailures
 import pytest_timeout
 from hypothesis import HealthCheck, settings
 
@@ -35,7 +37,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_configure(config: pytest.Config) -> None:
+    # Processes of xdist ask for the reruns so far right after a message without an answer, which
+    # Nagle's algorithm holds up for 40 ms at each test that may run again.
+    db = getattr(config, "failures_db", None)
+    if isinstance(db, pytest_rerunfailures.SocketDB):
+        db.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     bounded.capture = config.pluginmanager.getplugin("capturemanager")
     # A shell's background jobs ignore Ctrl-C, those of nohup a hangup, and so would all that tests
     # start and interrupt.

@@ -36,6 +36,11 @@ if HOST.arch == "x86_64":
     for _cpu in ("x86-64-v3", "x86-64"):
         if not Target(f"llvm -mcpu={_cpu}").missing_here():
             TARGETS.append(f"llvm -mcpu={_cpu}")
+MANY = pytest.mark.parametrize(
+    "target",
+    [pytest.param(t, marks=[pytest.mark.long] if t in TARGETS[2:] else []) for t in TARGETS],
+)
+"""For a test of many cases: those of the oldest processors are for the long suite."""
 GRACE = 15
 """Seconds after which the parent ends a child that its alarm did not end."""
 

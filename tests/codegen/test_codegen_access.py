@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from guarded import TARGETS, check
+from guarded import MANY, TARGETS, check
 
 from autosched import ops, te
 from autosched.codegen.build import generate_ir
@@ -47,7 +47,7 @@ A: dict[str, Callable[..., Any]] = {
 }
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@MANY
 @pytest.mark.parametrize("name", A)
 def test_accesses(name: str, target: str) -> None:
     """One matrix read in every pattern, by scalars, vectors, copies and as a reduced operand."""
@@ -101,7 +101,7 @@ def forms_of(func: PrimFunc, name: str) -> list[Schedule]:
     return out
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@MANY
 @pytest.mark.parametrize("stride", [2, 3, 4, 5])
 @pytest.mark.parametrize(("lanes", "dtype"), [(64, "int32"), (2, "int32"), (4, "int64")])
 def test_every_few_elements(lanes: int, dtype: str, stride: int, target: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from guarded import HOST, TARGETS, arguments, compiled, same, story
+from guarded import HOST, MANY, TARGETS, arguments, compiled, same, story
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -91,7 +91,7 @@ def carries(func: PrimFunc) -> bool:
     )
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@MANY
 @pytest.mark.parametrize("body", BODIES)
 def test_every_form(body: str, target: str) -> None:
     for dtype in ("float32", "int8"):

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from guarded import TARGETS, arguments, check, compiled, need_halves
+from guarded import MANY, TARGETS, arguments, check, compiled, need_halves
 
 from autosched import te
 from autosched.codegen.build import generate_ir
@@ -101,7 +101,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@MANY
 @pytest.mark.parametrize(("op", "dtype"), CASES)
 def test_operation(op: str, dtype: str, target: str) -> None:
     need_halves(target, dtype)
@@ -112,7 +112,7 @@ def test_operation(op: str, dtype: str, target: str) -> None:
     elementwise(lambda *x: ex.call(op, *x), inputs, target, **tolerance_of(op, dtype))
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@MANY
 @pytest.mark.parametrize("dtype", dtypes_of(dtypes.ARITHMETIC))
 @pytest.mark.parametrize("op", ["select", "if_then_else"])
 def test_choice(op: str, dtype: str, target: str) -> None:
@@ -157,7 +157,7 @@ def convertible(source: str, dtype: str) -> Array:
     return values
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@MANY
 @pytest.mark.parametrize("dtype", dtypes_of(dtypes.ARITHMETIC))
 @pytest.mark.parametrize("source", dtypes_of(dtypes.ARITHMETIC))
 def test_cast(source: str, dtype: str, target: str) -> None:

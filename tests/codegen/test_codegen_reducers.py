@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from guarded import TARGETS, check, need_halves, random_array
+from guarded import MANY, TARGETS, check, need_halves, random_array
 
 from autosched import te
 from autosched.ops.rows import first_largest
@@ -153,8 +153,16 @@ def values(dtype: str, reducer: str) -> np.ndarray[Any, Any]:
     return random_array(rng, (N, K), dtype)
 
 
-@pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("dtype", dtypes.ARITHMETIC)
+COMBINATIONS = [
+    (target, dtype)
+    for target in TARGETS
+    for dtype in dtypes.ARITHMETIC
+    if (dtype not in dtypes.UNSIGNED[1:] if target == TARGETS[0] else dtype in ("float32", "int8"))
+]
+"""Every dtype here, but of the unsigned ones the narrowest; two of them on older processors."""
+
+
+@pytest.mark.parametrize(("target", "dtype"), COMBINATIONS)
 @pytest.mark.parametrize("form", FORMS, ids=lambda f: f.__name__)
 def test_known_reducers(form: Callable[..., None], dtype: str, target: str) -> None:
     need_halves(target, dtype)
@@ -183,7 +191,7 @@ def test_user_defined_reducers(form: Callable[..., None], dtype: str) -> None:
         check(scheduled(func, form), func, [values(dtype, "gauss")])
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@MANY
 @pytest.mark.parametrize("types", [("int32", "float32"), ("int64", "float32"), ("int32", "int8")])
 @pytest.mark.parametrize("form", FORMS, ids=lambda f: f.__name__)
 def test_argmax(form: Callable[..., None], types: tuple[str, str], target: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from guarded import HOST, TARGETS, Target, check
+from guarded import HOST, MANY, Target, check
 
 from autosched import te
 from autosched.schedule import Schedule
@@ -57,7 +57,7 @@ def around(size: int) -> list[int]:
     return sorted({1, 2, size - 1, size, size + 1, 2 * size - 1, 2 * size, 2 * size + 1} - {0})
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@MANY
 @pytest.mark.parametrize("m", around(Target("llvm").vector_bytes // 4) + [3, 5, 47])
 def test_lanes(m: int, target: str) -> None:
     """The vectorised axis of a tile, one and two vectors wide."""
@@ -68,7 +68,7 @@ def test_lanes(m: int, target: str) -> None:
             check(tiled(func, 3, cols, 2, pack=pack), func, target=target)
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@MANY
 @pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 7, 8, 9, 13])
 def test_rows(n: int, target: str) -> None:
     """The unrolled axis of a tile: rows that overhang read a valid row and are not stored."""
@@ -77,7 +77,7 @@ def test_rows(n: int, target: str) -> None:
         check(tiled(func, rows, 16, 2), func, target=target)
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@MANY
 @pytest.mark.parametrize("k", [1, 2, 3, 4, 5, 7, 8, 9, 11])
 def test_depth(k: int, target: str) -> None:
     """The reduction axis: copies and a remainder, or a shorter trip."""

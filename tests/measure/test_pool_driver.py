@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -292,6 +293,6 @@ def test_driver_asks_large_pools_for_fewer_messages() -> None:
         with pool_of(played) as pool:
             job = pool.open_job(FUNC)
             while sum(d.state == "ready" for d in pool.devices()) < count:
-                pass
+                time.sleep(0.01)
             pool.measure(job, candidates(FUNC, 1))
     assert asked == [0.5, 1.4]

@@ -76,20 +76,21 @@ def test_dtypes(dtype: str) -> None:
 
 @pytest.mark.parametrize("op", [o for o in ex.OPS if o != "cast"])
 def test_operations(op: str) -> None:
-    """Alone, and in every place of every other one, so that brackets stand where they must."""
+    """Alone, and in every place of each one with a symbol and of a call, so that brackets stand
+    where they must."""
     row = ex.OPS[op]
     bools = op in ("and", "or", "not")
     dtype = "bool" if bools else "float64" if row.result == "float" else "int32"
     kinds = ["bool", "int8", "int8"] if op in ("select", "if_then_else") else [dtype] * row.arity
-    inputs = [te.placeholder((4, 3), name=f"A{n}", dtype=t) for n, t in enumerate(kinds)]
+    inputs = [te.placeholder((4,), name=f"A{n}", dtype=t) for n, t in enumerate(kinds)]
     makers = [lambda e: e]
     for outer, other in ex.OPS.items():
-        if outer != "cast":
+        if other.symbol or outer in ("not", "max"):
             makers += [partial(_nested, outer, other.arity, n) for n in range(other.arity)]
     outputs = []
     for n, make in enumerate(makers):
-        body = lambda i, j: make(ex.call(op, *(a[i, j] for a in inputs)))  # noqa: B023, E731
-        outputs.append(te.compute((4, 3), body, name=f"out{n}"))
+        body = lambda i: make(ex.call(op, *(a[i] for a in inputs)))  # noqa: B023, E731
+        outputs.append(te.compute((4,), body, name=f"out{n}"))
     check(te.create_prim_func([*inputs, *outputs]))
 
 

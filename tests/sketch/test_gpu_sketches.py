@@ -184,7 +184,7 @@ LARGE: dict[str, tuple[int, ...]] = {
 @pytest.mark.parametrize("target", [OPENCL, CUDA], ids=["opencl", "cuda"])
 def test_a_population_is_its_candidates(name: str, target: at.Target) -> None:
     space = generate_space(prim_func_of(name, (*LARGE[name],)), target)
-    population = space.sample(np.random.default_rng(0), 24)
+    population = space.sample(np.random.default_rng(0), 12)
     ok = legal(space, population)
     for variant, rows in population.groups():
         columns = space.decisions(variant, population, rows)

@@ -36,7 +36,7 @@ from autosched.tir.nodes import outputs_of
 from autosched.workloads import prim_func_of
 
 TARGET = Target("llvm -num-cores=2")
-FEW, CANDIDATES = 3, 16
+FEW, CANDIDATES = 2, 16
 
 
 def row_argmax(x: Array) -> tuple[Array, Array]:

@@ -177,7 +177,7 @@ def test_every_structure_computes_what_the_program_says(program: str) -> None:
     want = run(func, arrays)
     space = generate_space(func, TARGET)
     drawn = space.sample(np.random.default_rng(0), 64)
-    firsts = [int(np.flatnonzero(drawn.variant == v)[0]) for v, _ in drawn.groups()][:6]
+    firsts = [int(np.flatnonzero(drawn.variant == v)[0]) for v, _ in drawn.groups()][:4]
     schedules = [default_schedule(func, TARGET)]
     schedules += [space.schedule(*space.candidate(drawn, row)) for row in firsts]
     for schedule in schedules:

@@ -111,17 +111,13 @@ def test_things_that_are_not_there(
 
 
 @pytest.mark.parametrize("route", [r for r in API if r.method == "POST"], ids=name)
-@pytest.mark.parametrize(
-    "body",
-    [b"", b"{", b"[]", b"null", b"1", b'"a"', b"\xff\xfe", b"\0", b'{"unknown": 1}', b"{}" * 2],
-)
-def test_bodies_that_do_not_fit(
-    client: httpx.Client, admin: dict[str, str], route: Route, body: bytes
-) -> None:
+def test_bodies_that_do_not_fit(client: httpx.Client, admin: dict[str, str], route: Route) -> None:
     headers = {"Content-Type": "application/json", **admin}
-    answer = ask(client, route, content=body, headers=headers)
-    if answer.status_code >= 400:
-        check_problem(answer, 400, 404, 409, 415, 422)
+    whole = (b"", b"[]", b"null", b"1", b'"a"', b'{"unknown": 1}')
+    for body in (*whole, b"{", b"{}{}", b"\xff\xfe", b"\0"):
+        answer = ask(client, route, content=body, headers=headers)
+        if answer.status_code >= 400:
+            check_problem(answer, 400, 404, 409, 415, 422)
 
 
 @pytest.mark.parametrize("route", TAKING, ids=name)
