@@ -180,7 +180,7 @@ def _winograd_gains(data: Input, weight: Input) -> bool:
         return False
     tiles = images * math.prod(-(-n // TILE) for n in spatial)
     channels = depth * filters / (depth + filters)
-    return tiles >= 9 and channels >= (10 if tiles >= 49 else 24)
+    return bool(tiles >= 9 and channels >= (10 if tiles >= 49 else 24))
 
 
 @strategy("Conv")
