@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 CONVERGED = 5e-4
 """Of the objective: a round that promises less is not measured."""
+DOUBT = 0.07
+"""Of a task's time, which its finalists may take off when they are measured again."""
 GAIN = 0.002
 """Of a task's time: a round that brought less brought nothing."""
 REACHED = 0.97
@@ -42,6 +44,27 @@ class Promises:
             hoped[n] -= hope(state, bound)
             out.append((now - self.objective(hoped)) / now if state.dead is None else 0.0)
         return out
+
+    def next(self, states: Sequence[TaskState], left: int, all_begin: bool) -> int | None:
+        """The task whose round promises most, if that is enough and trials are `left`; before that
+        one that has not begun and promises enough, or any if none has begun, or with `all_begin`.
+        """
+        promised = self.all(states)
+        order = sorted(range(len(states)), key=lambda n: (-promised[n], n))
+        alive = [n for n in order if states[n].dead is None]
+        new = [n for n in alive if states[n].session is None]
+        if new and (all_begin or promised[new[0]] >= CONVERGED or len(new) == len(states)):
+            return new[0]
+        begun = [n for n in alive if states[n].session is not None]
+        return begun[0] if begun and left > 0 and promised[begun[0]] >= CONVERGED else None
+
+    def counts(self, n: int, states: Sequence[TaskState]) -> bool:
+        """Whether the objective may depend on task `n`: it does not where another implementation of
+        its kernel is clearly faster."""
+        times = [s.seconds for s in states]
+        hoped = times.copy()
+        hoped[n] *= 1 - DOUBT
+        return self.objective(hoped) != self.objective(times)
 
     def pass_over(self, states: Sequence[TaskState]) -> None:
         """Say of the tasks that have not begun, and promise nothing, that they get no rounds."""

@@ -38,8 +38,6 @@ STEP = 1e-4
 """Relative step of the numerical derivative of an objective."""
 LISTED = 3
 """Tasks named of those that were never begun."""
-DOUBT = 0.07
-"""Of a task's time, which its finalists may take off when they are measured again."""
 PATIENCE = 5
 """Rounds more than the others of its group that a task gets before it may be found dissimilar."""
 
@@ -75,9 +73,8 @@ class TaskScheduler:
         early_stopping_task: a task without gain in so many trials gets no more.
         estimates: seconds that each task is taken to need until it is measured, so that the
             objective is known from the start.
-        bounds: seconds that no program of each task goes below, for "gradient" and with estimates
-            that were measured. Then baselines of all tasks come first, but of those that cannot
-            gain, and the run ends when no round promises a gain (`autosched.tuning.run.promise`).
+        bounds: seconds that no program of each task goes below, beside measured estimates: rounds
+            are given by `autosched.tuning.run.promise`, until none promises a gain.
         callbacks: are told before and after each round.
 
     Raises TuningError on wrong arguments.
@@ -295,7 +292,7 @@ class TaskScheduler:
         if behind:
             return behind[0]
         if self.promises is not None:
-            return self._promising(self.promises.all(self.states), left)
+            return self.promises.next(self.states, left, self._resumed)
         if left <= 0:
             return next((n for n in alive if self.states[n].session is None), None)
         fewest = min(alive, key=lambda n: (self.states[n].rounds, n))
@@ -303,17 +300,6 @@ class TaskScheduler:
             return fewest
         gradients = self.gradients()
         return min(alive, key=lambda n: (gradients[n], n))
-
-    def _promising(self, promised: Sequence[float], left: int) -> int | None:
-        """The task whose round promises most: one of those that have not begun if one of them
-        promises enough, or none has begun."""
-        order = sorted(range(len(promised)), key=lambda n: (-promised[n], n))
-        alive = [n for n in order if self.states[n].dead is None]
-        new = [n for n in alive if self.states[n].session is None]
-        if new and (self._resumed or promised[new[0]] >= CONVERGED or len(new) == len(self.states)):
-            return new[0]
-        old = next((n for n in alive if self.states[n].session is not None), None)
-        return old if left > 0 and old is not None and promised[old] >= CONVERGED else None
 
     def _why_over(self) -> str:
         if self.promises is None or all(s.dead is not None for s in self.states):
@@ -414,25 +400,19 @@ class TaskScheduler:
                 table.finished(state)
         if len(waiting) > LISTED:
             table.note(f"{len(waiting) - LISTED} more tasks of which nothing was measured")
-        for state in self.states:
+        for n, state in enumerate(self.states):
             if state.result is not None or state.session is None or not state.history:
                 continue  # complete before, or never begun
             try:
-                state.result = state.session.finish(self._counts(state))
+                state.result = state.session.finish(
+                    self.promises is None or self.promises.counts(n, self.states)
+                )
             except AutoschedError as e:
                 state.dead = str(e).splitlines()[0]
             table.finished(state)
         if all(s.result is None for s in self.states):
             reasons = "\n".join(f"  {s.task.title}: {s.dead}" for s in self.states)
             raise TuningError(f"no task has a right program:\n{reasons}")
-
-    def _counts(self, state: TaskState) -> bool:
-        """Whether the objective may depend on the task's time, where its bound is known: not where
-        another implementation of a kernel is clearly faster."""
-        if self.promises is None:
-            return True
-        times = [s.seconds * (1 - DOUBT if s is state else 1) for s in self.states]
-        return self.objective(times) != self.objective([s.seconds for s in self.states])
 
     def _stop(self, state: str, error: str | None) -> None:
         """End every job, whatever a receiver raises at the end of one. What has its result has

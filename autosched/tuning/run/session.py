@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
@@ -31,7 +31,7 @@ from autosched.tuning.report.result import (
     decided,
     result_of,
 )
-from autosched.tuning.run.finalists import remeasure
+from autosched.tuning.run.finalists import remeasure, why_nothing
 from autosched.tuning.run.history import Reading
 from autosched.tuning.run.interrupt import interrupts_deferred
 from autosched.tuning.run.resume import SUCCEEDED, start_of
@@ -69,7 +69,7 @@ class Session:
         self.task, self.options, self.pool = task, options, pool
         self._given = policy
         if isinstance(policy, SketchPolicy):
-            self._check(policy)
+            _check(self.task, policy)
         self.policy: SketchPolicy
         self.callbacks: list[MeasureCallback] = list(options.measure_callbacks)
         self.records: dict[tuple[int, int], Record] = {}
@@ -169,18 +169,11 @@ class Session:
         with self.clock.phase("proposing"):
             given = self._given() if callable(self._given) else self._given
             self.policy = given or SketchPolicy(self.task, seed=self.options.seed)
-            self._check(self.policy)
+            _check(self.task, self.policy)
             self.space = self.policy.space
             self.reading = Reading(self.space)
             self.records = {k: self.reading.shared(r) for k, r in self.records.items()}
             self._learn(self.records.values())
-
-    def _check(self, policy: SketchPolicy) -> None:
-        if policy.task.workload_key != self.task.workload_key:
-            raise TuningError(
-                f"the search policy is for {policy.task.title}, and the task is {self.task.title}; "
-                "make one for this task: SketchPolicy(task, ...)"
-            )
 
     def _make_search(self) -> None:
         model = CheckedModel(self.policy.cost_model, self._clock_training)
@@ -443,7 +436,7 @@ class Session:
         valid = [r for r in self.records.values() if r.status == OK and r.seconds is not None]
         trials = self.trials()
         if not valid or (trials and not any(r.status == OK for r in trials)):
-            raise TuningError(self._why_nothing())
+            raise TuningError(why_nothing(self.task.title, self.records.values()))
         return sorted(valid, key=lambda r: r.seconds or 0.0)
 
     def _finish(self, pool: Pool, handle: JobHandle, valid: list[Record]) -> TuningResult:
@@ -500,16 +493,6 @@ class Session:
         )
         self._tell(lambda callback: callback.on_measurements(record, [measurement]))
 
-    def _why_nothing(self) -> str:
-        trials = self.trials() or list(self.records.values())
-        counts = ", ".join(f"{n} {s}" for s, n in Counter(r.status for r in trials).most_common())
-        first = next((r.error for r in trials if r.error), "none recorded")
-        what = "candidate" if self.trials() else "baseline"
-        return (
-            f"no {what} of {self.task.title} gave a right result in {len(trials)}: {counts}\n"
-            f"first error: {first}"
-        )
-
     def _clock_training(self, seconds: float) -> None:
         if threading.current_thread().name.startswith(AHEAD):
             return  # nobody waits for it
@@ -518,3 +501,11 @@ class Session:
 
 def _seconds_of(fraction: float | None, seconds: float | None) -> float | None:
     return None if fraction is None or seconds is None else fraction * seconds
+
+
+def _check(task: SearchTask, policy: SketchPolicy) -> None:
+    if policy.task.workload_key != task.workload_key:
+        raise TuningError(
+            f"the search policy is for {policy.task.title}, and the task is {task.title}; "
+            "make one for this task: SketchPolicy(task, ...)"
+        )
