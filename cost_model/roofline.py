@@ -8,6 +8,7 @@ the shorter ones added since overlap is never perfect (Williams, Waterman and Pa
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,7 +20,7 @@ from autosched.sketch.analysis import cost
 from autosched.target import Target
 from autosched.target.gpu import device_of
 from autosched.tir import dtypes
-from autosched.tir.nodes import PrimFunc, sites
+from autosched.tir.nodes import CONSTANT_AXES, PrimFunc, sites
 from cost_model.gpu_roofline import gpu_roofline
 
 
@@ -132,6 +133,27 @@ def block_cycles(
     spilled = np.maximum(stats.live - registers, 0.0) if facts.is_reduction else floats(0.0)
     once = stats.entries * (machine.entry * stats.accumulators + machine.loop)
     return stats.iterations * (bound + machine.spill * spilled) + once
+
+
+def least_seconds(func: PrimFunc, target: Target, flops: float) -> float:
+    """Seconds that no schedule for a CPU goes below, for a measured peak of float32 multiply-adds
+    in FLOP/s, two each: one operation for each point of a reduction, and arguments moved once, as
+    fast as from L1 where the last cache holds them.
+
+    Transforms by constant matrices, whose terms are mostly zeros, count as nothing, so that the
+    bound is loose for Winograd's form. `bound_seconds` is in the units of the cost model instead.
+    """
+    machine = machine_of(target)
+    points = 0.0
+    for block in (site.block for site in sites(func)):
+        if block.reducer is not None and block.annotation(CONSTANT_AXES) is None:
+            # Dot products of narrow types take several multiply-adds for each element.
+            sizes = (dtypes.itemsize(a.buffer.dtype) for a in (*block.reads, *block.writes))
+            points += math.prod(int(axis.extent) for axis in block.iters) * min(sizes) / 4
+    size = sum(math.prod(map(int, b.shape)) * dtypes.itemsize(b.dtype) for b in func.params)
+    cached = size <= 0.8 * target.l3_bytes
+    rate = machine.l1_fill * target.num_cores if cached else 2 * machine.memory
+    return max(2 * points / flops, size / rate)
 
 
 def bound_seconds(func: PrimFunc, target: Target) -> float:

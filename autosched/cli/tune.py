@@ -37,8 +37,10 @@ examples:
 Every measurement is in the records as soon as it is made. Ctrl-C ends a run at any time; with
 --resume, and a store for --db, the next one goes on where it stopped.
 
-A model's trials are spread over its kernels, where its time falls fastest; kernels below half a per
-cent of that time keep their default schedule. At the end the whole model is timed, tuned and
+A model's trials are spread over its kernels, where its time may fall most: each kernel is held
+against the peak of this machine, and what is near it gets none. A run ends when no further round
+promises 0.05 % of the model's time; kernels below half a per cent of it keep their default
+schedule. At the end the whole model is timed, tuned and
 untuned in alternation, and kernels that are slower inside it fall back. `autosched compile
 MODEL.onnx` with the same --db takes the best of the records.
 """
@@ -55,7 +57,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--trials",
         type=positive,
         metavar="N",
-        help="candidates to measure (default: 64; of a model 64 for each kernel)",
+        help="candidates to measure; of a model the total over all kernels (default: 64; of a "
+        "model 64 for each kernel, most of which are left when no kernel promises more)",
     )
     parser.add_argument(
         "--seed",

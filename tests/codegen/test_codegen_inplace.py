@@ -79,6 +79,21 @@ def test_what_may_not_stand_in_a_result() -> None:
     assert hosted(softmax()) == {"out"}
 
 
+@pytest.mark.parametrize(("columns", "stands"), [(6, False), (8, True), (24, False), (48, True)])
+def test_rows_of_masked_vectors_stay_apart(columns: int, stands: bool) -> None:
+    a = te.placeholder((200, columns), name="A")
+    e = te.compute((200, columns), lambda i, j: te.exp(a[i, j]), name="e")
+    out = te.compute((200, columns), lambda i, j: e[i, j] + 1.0, name="out")
+    s = Schedule(te.create_prim_func([a, out]))
+    for name in ("e", "out"):
+        s.vectorize(s.get_loops(s.get_block(name))[-1])
+    assert hosted(s.func) == ({"out"} if stands else set())
+    x = np.linspace(-1, 1, 200 * columns, dtype=np.float32).reshape(200, columns)
+    y = np.zeros_like(x)
+    Function(build_artifact(s.func, TARGET))(x, y)
+    np.testing.assert_allclose(y, np.exp(x) + 1, rtol=1e-5)
+
+
 def test_a_window_or_another_order_stays_apart() -> None:
     """The result's last reader must be the only one there, at the same element."""
     a = te.placeholder((8, 8), name="A")

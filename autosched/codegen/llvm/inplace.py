@@ -7,10 +7,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from autosched.codegen.llvm.phases import has_parallel
+from autosched.tir import dtypes
 from autosched.tir.affine import Affine, always, same_int
 from autosched.tir.apart import injective
 from autosched.tir.expr import Var
 from autosched.tir.nodes import Access, Block, Buffer, For, Node, PrimFunc, Site, sites, strides
+
+LINE = 64
+"""Bytes of a cache line."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +49,7 @@ def hosts(func: PrimFunc) -> dict[int, Access]:
         target = last.writes[0].buffer
         alone = id(target) in params and len(users[id(target)]) == 1
         site = users[id(target)][0]
-        if alone and target.dtype == buffer.dtype and target.shape:
+        if alone and target.dtype == buffer.dtype and target.shape and not _is_masked(site):
             place = _place(buffer, site, home)
             if place is not None and all(place.buffer is not x.buffer for x in found.values()):
                 found[id(buffer)] = place
@@ -64,6 +68,17 @@ def _is_shared(home: _Home) -> bool:
     """Whether functions of their own get the buffer and the result as two arguments, which they
     take to be apart."""
     return any(isinstance(n, For) and (n.kind == "parallel" or has_parallel(n)) for n in home.body)
+
+
+def _is_masked(site: Site) -> bool:
+    """Whether all vectors may have lanes that are left out: neither a power of two of elements nor
+    whole cache lines, the widest vectors that there are. Where the next vector's elements are read
+    as the last one's are written beside them, each read waits for the store in the cache."""
+    loop = site.loops[-1] if site.loops else None
+    if loop is None or loop.kind != "vectorized" or not isinstance(loop.extent, int):
+        return False
+    size = loop.extent * dtypes.itemsize(site.block.writes[0].buffer.dtype)
+    return loop.extent & (loop.extent - 1) != 0 and size % LINE != 0
 
 
 def _last_user(buffer: Buffer, home: _Home) -> Block | None:

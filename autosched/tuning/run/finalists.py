@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from measure.status import Status
-from records import OK
+from records import OK, TRIAL, Record
 
 if TYPE_CHECKING:
     from autosched.schedule import Trace
@@ -38,3 +39,16 @@ def _first_right(timings: Sequence[Distribution]) -> Distribution:
     if kept.status in (Status.DEVICE_LOST, Status.RUN_TIMEOUT):
         return next((t for t in timings if t.status == OK), kept)
     return kept
+
+
+def why_nothing(title: str, records: Iterable[Record]) -> str:
+    """Why none of a task's records gave a right result."""
+    found = list(records)
+    candidates = [r for r in found if r.kind == TRIAL]
+    trials = candidates or found
+    counts = ", ".join(f"{n} {s}" for s, n in Counter(r.status for r in trials).most_common())
+    first = next((r.error for r in trials if r.error), "none recorded")
+    what = "candidate" if candidates else "baseline"
+    return (
+        f"no {what} of {title} gave a right result in {len(trials)}: {counts}\nfirst error: {first}"
+    )

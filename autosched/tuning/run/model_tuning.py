@@ -16,6 +16,7 @@ from autosched.graph.kernels import Artifacts, Choice, Choose, Progress
 from autosched.graph.model import CompiledModel
 from autosched.graph.tasks import KernelGroup, kernel_groups
 from autosched.target import Target
+from autosched.target.machine import fma_peak
 from autosched.tir.canonical import workload_key
 from autosched.tir.module import IRModule
 from autosched.tir.nodes import PrimFunc
@@ -76,8 +77,13 @@ def tune(
                 (seconds,) = kernel_seconds([untuned], given)
         recorded = _recorded(options, groups, where, pool)
         plan = model_tasks(groups, seconds, where, frozenset(recorded))
+        bounds = None if given is None or where.is_gpu else _bounds(plan, where)
         scheduler = TaskScheduler(
-            plan.tasks, plan.weights, objective_func=plan.objective, estimates=plan.estimates
+            plan.tasks,
+            plan.weights,
+            objective_func=plan.objective,
+            estimates=plan.estimates,
+            bounds=bounds,
         )
         transfer = Transfer(lambda: scheduler.states, options.seed, recorded)
         found = scheduler.tune(replace(options, pool=pool, builder=None, runner=None), transfer)
@@ -100,6 +106,15 @@ def alone() -> Iterator[None]:
     """Nobody else of autosched times or builds here meanwhile."""
     with SlotLock().timing():
         yield
+
+
+def _bounds(plan: ModelTasks, target: Target) -> list[float]:
+    """Seconds below which no schedule of each task goes on this machine."""
+    from cost_model.roofline import least_seconds
+
+    with alone():
+        peak = fma_peak(target, target.num_cores)
+    return [least_seconds(t.prim_func, target, peak) for t in plan.tasks]
 
 
 def _inputs(model: CompiledModel, given: Sequence[Any] | None) -> list[Any] | None:

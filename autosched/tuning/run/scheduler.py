@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal, get_args
 
 from autosched.checks import choice, listed, number, shown
@@ -23,6 +24,7 @@ from autosched.tuning.policies import PolicyFor, SearchPolicies, policies_of
 from autosched.tuning.pools import pool_of
 from autosched.tuning.report.result import TuningResult
 from autosched.tuning.report.table import Table
+from autosched.tuning.run.promise import CONVERGED, Promises
 from autosched.tuning.run.resume import SUCCEEDED
 from autosched.tuning.run.scheduler_callbacks import TaskSchedulerCallback
 from autosched.tuning.run.session import Session
@@ -71,6 +73,8 @@ class TaskScheduler:
         early_stopping_task: a task without gain in so many trials gets no more.
         estimates: seconds that each task is taken to need until it is measured, so that the
             objective is known from the start.
+        bounds: seconds that no program of each task goes below, beside measured estimates: rounds
+            are given by `autosched.tuning.run.promise`, until none promises a gain.
         callbacks: are told before and after each round.
 
     Raises TuningError on wrong arguments.
@@ -88,6 +92,7 @@ class TaskScheduler:
         backward_window_size: int = 3,
         early_stopping_task: int | None = None,
         estimates: Sequence[float] | None = None,
+        bounds: Sequence[float] | None = None,
         callbacks: Sequence[TaskSchedulerCallback] = (),
     ) -> None:
         listed("tasks", tasks, SearchTask, "SearchTask", TuningError)
@@ -119,17 +124,7 @@ class TaskScheduler:
         if early_stopping_task is not None:
             patience = "early_stopping_task"
             early_stopping_task = integer(patience, early_stopping_task, 1, TuningError)
-        known = [math.inf] * len(tasks) if estimates is None else estimates
-        guessed = (
-            [number("a task's estimate", e, TuningError) for e in known]
-            if isinstance(known, Iterable)
-            else []
-        )
-        if len(guessed) != len(tasks) or not all(e > 0 for e in guessed):
-            raise TuningError(
-                f"expected {len(tasks)} estimates > 0 in seconds, one a task; found "
-                f"{shown(estimates)}"
-            )
+        guessed = _positive("estimates", estimates, len(tasks))
         if not 0 <= alpha <= 1 or beta <= 0:
             raise TuningError(f"expected 0 <= alpha <= 1 and beta > 0; found {alpha} and {beta}")
         expected = "TaskSchedulerCallback (receivers of records are measure_callbacks)"
@@ -141,6 +136,7 @@ class TaskScheduler:
             )
         self.callbacks = tuple(callbacks)
         self._policy_for: PolicyFor
+        self._resumed = False
         self.strategy, self.alpha, self.beta = strategy, alpha, beta
         self.window, self.patience = window, early_stopping_task
         self.states = [
@@ -150,6 +146,10 @@ class TaskScheduler:
         self._objective: Objective = objective_func or (
             lambda seconds: sum(w * s for w, s in zip(weights, seconds, strict=True))
         )
+        if bounds is not None and estimates is None:
+            raise TuningError("bounds are given without estimates, which they are held against")
+        least = _positive("bounds", bounds, len(tasks))
+        self.promises = None if bounds is None else Promises(least, self.objective)
 
     def objective(self, seconds: Sequence[float]) -> float:
         """The objective's value. Raises TuningError where that is no number, or there is none."""
@@ -184,6 +184,7 @@ class TaskScheduler:
             TaskState(s.task, s.weight, s.group, estimate=s.estimate) for s in self.states
         ]
         self._policy_for = policies_of(search_policy, tasks, options.seed)
+        self._resumed = options.resume
         started = time.perf_counter()
         table = Table(self.states, options.verbose, self.shares)
         with pool_of(options, self.states[0].task.target) as pool:
@@ -233,7 +234,8 @@ class TaskScheduler:
             left = options.num_measure_trials - self.trials()
             chosen = self._next(left)
             if chosen is None:
-                table.note("no task has anything left to measure")
+                if left > 0:
+                    table.note(self._why_over())
                 return
             before = self.trials()
             for callback in self.callbacks:
@@ -255,11 +257,12 @@ class TaskScheduler:
     def _round(self, state: TaskState, own: TuningOptions, left: int, table: Table) -> None:
         """One more round of a task; whatever is wrong with it stays its own."""
         assert own.pool is not None and not isinstance(own.pool, str)  # noqa: PT018
+        begins = self.promises is not None and state.session is None
         try:
             if state.session is None:
-                policy = self._policy_for(state.task)
+                policy = partial(self._policy_for, state.task)
                 state.session = Session(state.task, own, own.pool, policy)
-                known = state.session.start()
+                known = state.session.start(search=self.promises is None)
                 if state.session.notice is not None:
                     table.note(f"{state.task.title}: {state.session.notice}")
                 state.history.append(math.inf)
@@ -267,8 +270,8 @@ class TaskScheduler:
                     state.result, state.dead = known, "its job is complete"
                     state.history.append(known.best_seconds)
                     return
-            if left <= 0 and not state.session.round_is_known():
-                return  # a resumed task whose share is spent
+            if (begins or left <= 0) and not state.session.round_is_known():
+                return  # a resumed task whose share is spent, or all others' baselines come first
             if not state.session.step(left):
                 state.dead = state.session.over or "its job has all its trials"
         except AutoschedError as e:
@@ -288,6 +291,8 @@ class TaskScheduler:
         behind = [n for n in alive if self._is_behind(self.states[n])]
         if behind:
             return behind[0]
+        if self.promises is not None:
+            return self.promises.next(self.states, left, self._resumed)
         if left <= 0:
             return next((n for n in alive if self.states[n].session is None), None)
         fewest = min(alive, key=lambda n: (self.states[n].rounds, n))
@@ -295,6 +300,11 @@ class TaskScheduler:
             return fewest
         gradients = self.gradients()
         return min(alive, key=lambda n: (gradients[n], n))
+
+    def _why_over(self) -> str:
+        if self.promises is None or all(s.dead is not None for s in self.states):
+            return "no task has anything left to measure"
+        return f"no further round promises {CONVERGED:.2%} of the objective"
 
     def _is_behind(self, state: TaskState) -> bool:
         """Whether a resumed task has rounds that were measured before and not yet gone through."""
@@ -379,18 +389,24 @@ class TaskScheduler:
 
     def _finish(self, table: Table) -> None:
         """Every task's finalists are measured again."""
-        waiting = [s for s in self.states if s.session is None or not s.history]
+        if self.promises is not None:
+            self.promises.pass_over(self.states)
+        waiting = [
+            s for s in self.states if (not s.history if s.session is not None else s.dead is None)
+        ]
         for n, state in enumerate(waiting):
             state.dead = state.dead or "its turn never came"
             if n < LISTED:
                 table.finished(state)
         if len(waiting) > LISTED:
             table.note(f"{len(waiting) - LISTED} more tasks of which nothing was measured")
-        for state in self.states:
+        for n, state in enumerate(self.states):
             if state.result is not None or state.session is None or not state.history:
                 continue  # complete before, or never begun
             try:
-                state.result = state.session.finish()
+                state.result = state.session.finish(
+                    self.promises is None or self.promises.counts(n, self.states)
+                )
             except AutoschedError as e:
                 state.dead = str(e).splitlines()[0]
             table.finished(state)
@@ -421,3 +437,16 @@ class TaskScheduler:
             trials=self.trials(),
             elapsed_s=elapsed,
         )
+
+
+def _positive(name: str, given: Sequence[float] | None, n: int) -> list[float]:
+    """`n` seconds > 0, infinite where none are given."""
+    known = [math.inf] * n if given is None else given
+    found = (
+        [number(f"each of {name}", x, TuningError) for x in known]
+        if isinstance(known, Iterable)
+        else []
+    )
+    if len(found) != n or not all(x > 0 for x in found):
+        raise TuningError(f"expected {n} {name} > 0 in seconds, one a task; found {shown(given)}")
+    return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
@@ -31,7 +31,7 @@ from autosched.tuning.report.result import (
     decided,
     result_of,
 )
-from autosched.tuning.run.finalists import remeasure
+from autosched.tuning.run.finalists import remeasure, why_nothing
 from autosched.tuning.run.history import Reading
 from autosched.tuning.run.interrupt import interrupts_deferred
 from autosched.tuning.run.resume import SUCCEEDED, start_of
@@ -54,8 +54,9 @@ AHEAD = "autosched-propose"
 class Session:
     """One task's share of a tuning run on a pool: started, a round at a time, and finished.
 
-    Every `start` is followed by one `stop`, however the run ends; `run` does all of it. Raises
-    TuningError if `policy` is for another workload.
+    Every `start` is followed by one `stop`, however the run ends; `run` does all of it. A function
+    for `policy` is asked when the search begins. Raises TuningError if `policy` is for another
+    workload.
     """
 
     def __init__(
@@ -63,15 +64,12 @@ class Session:
         task: SearchTask,
         options: TuningOptions,
         pool: Pool,
-        policy: SketchPolicy | None = None,
+        policy: SketchPolicy | Callable[[], SketchPolicy] | None = None,
     ) -> None:
-        if policy is not None and policy.task.workload_key != task.workload_key:
-            raise TuningError(
-                f"the search policy is for {policy.task.title}, and the task is {task.title}; make "
-                "one for this task: SketchPolicy(task, ...)"
-            )
         self.task, self.options, self.pool = task, options, pool
         self._given = policy
+        if isinstance(policy, SketchPolicy):
+            _check(self.task, policy)
         self.policy: SketchPolicy
         self.callbacks: list[MeasureCallback] = list(options.measure_callbacks)
         self.records: dict[tuple[int, int], Record] = {}
@@ -123,8 +121,9 @@ class Session:
                 close_at_end(stack, self.options.measure_callbacks)
                 self.stop(state, error)
 
-    def start(self) -> TuningResult | None:
-        """Take over what is recorded, tell the callbacks, and measure the baselines.
+    def start(self, search: bool = True) -> TuningResult | None:
+        """Take over what is recorded, tell the callbacks, and measure the baselines. Without
+        `search` the space is made when the first round needs it.
 
         Returns the recorded result of a job that is complete already.
         """
@@ -142,13 +141,8 @@ class Session:
         # A run that was killed among its finalists has measured some of them again, and not all.
         if best is not None and begin.ended and len(self.trials()) >= self.job.trials:
             return self._result(best)
-        self._enter("space")
-        with self.clock.phase("proposing"):
-            self.policy = self._given or SketchPolicy(self.task, seed=self.options.seed)
-            self.space = self.policy.space
-            self.reading = Reading(self.space)
-            self.records = {k: self.reading.shared(r) for k, r in self.records.items()}
-            self._learn(self.records.values())
+        if search or self.trials():
+            self._make_space()
         self.progress = Progress(self.task, self.job, self.options.verbose)
         self.progress.known(self.records.values())
         self.notice = begin.note
@@ -166,11 +160,26 @@ class Session:
             self._handle = self.pool.open_job(self.task.prim_func, self.options.seed)
         self._enter("baselines")
         self._baselines(self.pool, self._handle)
+        if search or self.trials():
+            self._make_search()
+        return None
+
+    def _make_space(self) -> None:
+        self._enter("space")
+        with self.clock.phase("proposing"):
+            given = self._given() if callable(self._given) else self._given
+            self.policy = given or SketchPolicy(self.task, seed=self.options.seed)
+            _check(self.task, self.policy)
+            self.space = self.policy.space
+            self.reading = Reading(self.space)
+            self.records = {k: self.reading.shared(r) for k, r in self.records.items()}
+            self._learn(self.records.values())
+
+    def _make_search(self) -> None:
         model = CheckedModel(self.policy.cost_model, self._clock_training)
         self.search = self.policy.search(self.options.seed, self.job.round_size, model)
         self.preloaded = self.policy.preloaded(self.job.id, self.job.device)
         self._enter("searching")
-        return None
 
     def step(self, limit: int) -> bool:
         """Propose and measure one round of at most `limit` candidates; False if there is none."""
@@ -184,6 +193,9 @@ class Session:
         if self.round_is_known():
             self.round += 1
             return True
+        if not hasattr(self, "search"):
+            self._make_space()
+            self._make_search()
         size = min(left, limit, self.job.round_size)
         proposed = self._proposals()[:size]
         if not proposed:
@@ -234,11 +246,16 @@ class Session:
         """Whether every candidate of the next round has been measured before."""
         return all((self.round, slot) in self.records for slot in range(self.job.round_size))
 
-    def finish(self) -> TuningResult:
-        """Measure the finalists again and decide. Raises TuningError if there are none."""
+    def finish(self, again: bool = True) -> TuningResult:
+        """Measure the finalists again and decide; not `again`, or without a trial, decide by what
+        is known. Raises TuningError if there are none."""
         assert self._handle is not None
-        self._enter("finalists")
-        result = self._finish(self.pool, self._handle)
+        valid = self._valid()
+        if again and self.trials():
+            self._enter("finalists")
+            result = self._finish(self.pool, self._handle, valid)
+        else:
+            result = self._result(valid[0])
         if result.best.kind == BASELINE:
             self._notice(f"no gain over the {BASELINES[result.best.slot]}")
         self.progress.result(result)
@@ -304,8 +321,10 @@ class Session:
         return [self.measured[k] for k in sorted(self.measured) if k[0] <= round_ - 2]
 
     def _learn(self, records: Iterable[Record]) -> None:
-        found = self.reading.measured(r for r in records if r.kind == TRIAL)
-        self.measured.update(((m.round, m.slot), m) for m in found)
+        trials = [r for r in records if r.kind == TRIAL]
+        if trials:
+            found = self.reading.measured(trials)
+            self.measured.update(((m.round, m.slot), m) for m in found)
 
     def _note_strangers(self) -> None:
         """Say so where a resumed job has trials that this version of the space does not have."""
@@ -412,12 +431,16 @@ class Session:
 
     # The end --------------------------------------------------------------------------------
 
-    def _finish(self, pool: Pool, handle: JobHandle) -> TuningResult:
+    def _valid(self) -> list[Record]:
+        """What gave a right result, the fastest first."""
         valid = [r for r in self.records.values() if r.status == OK and r.seconds is not None]
         trials = self.trials()
         if not valid or (trials and not any(r.status == OK for r in trials)):
-            raise TuningError(self._why_nothing())
-        valid.sort(key=lambda r: r.seconds or 0.0)
+            raise TuningError(why_nothing(self.task.title, self.records.values()))
+        return sorted(valid, key=lambda r: r.seconds or 0.0)
+
+    def _finish(self, pool: Pool, handle: JobHandle, valid: list[Record]) -> TuningResult:
+        finalists = valid[: self.options.finalists]
         finalists = valid[: self.options.finalists]
         baseline = self.records[BASELINE_ROUND, DEFAULT]
         if baseline.status == OK and baseline not in finalists:
@@ -470,16 +493,6 @@ class Session:
         )
         self._tell(lambda callback: callback.on_measurements(record, [measurement]))
 
-    def _why_nothing(self) -> str:
-        trials = self.trials() or list(self.records.values())
-        counts = ", ".join(f"{n} {s}" for s, n in Counter(r.status for r in trials).most_common())
-        first = next((r.error for r in trials if r.error), "none recorded")
-        what = "candidate" if self.trials() else "baseline"
-        return (
-            f"no {what} of {self.task.title} gave a right result in {len(trials)}: {counts}\n"
-            f"first error: {first}"
-        )
-
     def _clock_training(self, seconds: float) -> None:
         if threading.current_thread().name.startswith(AHEAD):
             return  # nobody waits for it
@@ -488,3 +501,11 @@ class Session:
 
 def _seconds_of(fraction: float | None, seconds: float | None) -> float | None:
     return None if fraction is None or seconds is None else fraction * seconds
+
+
+def _check(task: SearchTask, policy: SketchPolicy) -> None:
+    if policy.task.workload_key != task.workload_key:
+        raise TuningError(
+            f"the search policy is for {policy.task.title}, and the task is {task.title}; "
+            "make one for this task: SketchPolicy(task, ...)"
+        )

@@ -20,7 +20,7 @@ class Transfer:
     learned from all that was measured of the other tasks until then.
 
     `states` gives the scheduler's states. `recorded`: records of the jobs that are resumed, by
-    workload. A resumed task's model learns from what was measured before its own first record, so
+    workload. A resumed task's model learns from what was measured before its own first trial, so
     that it proposes what the first run would have.
     """
 
@@ -35,7 +35,7 @@ class Transfer:
     def __call__(self, task: SearchTask) -> SketchPolicy:
         """The policy of a task of the scheduler."""
         own = self.recorded.get(task.workload_key, ())
-        begin = min((r.created_at for r in own), default=None)
+        begin = min((r.created_at for r in own if r.kind == TRIAL), default=None)
         trials: list[Record] = []
         programs = {}
         for state in self.states():
