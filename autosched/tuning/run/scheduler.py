@@ -271,7 +271,7 @@ class TaskScheduler:
                     state.history.append(known.best_seconds)
                     return
             if (begins or left <= 0) and not state.session.round_is_known():
-                return  # a resumed task whose share is spent, or all others' baselines come first
+                return  # a resumed task whose share is spent, or others' baselines come first
             if not state.session.step(left):
                 state.dead = state.session.over or "its job has all its trials"
         except AutoschedError as e:
@@ -404,9 +404,8 @@ class TaskScheduler:
             if state.result is not None or state.session is None or not state.history:
                 continue  # complete before, or never begun
             try:
-                state.result = state.session.finish(
-                    self.promises is None or self.promises.counts(n, self.states)
-                )
+                again = self.promises is None or self.promises.counts(n, self.states)
+                state.result = state.session.finish(again)
             except AutoschedError as e:
                 state.dead = str(e).splitlines()[0]
             table.finished(state)

@@ -78,15 +78,16 @@ def test_hope_falls_with_rounds_and_with_those_that_brought_nothing() -> None:
     state = TaskState(task, 1.0, similarity_group(task), estimate=1e-5)
     assert math.isclose(hope(state, 4e-6), 6e-6)
     assert hope(state, 9.8e-6) == 0.0
+    begun: Any = object()
     found = []
     for history in ([1e-5, 8e-6], [1e-5, 8e-6, 8e-6], [1e-5, 8e-6, 8e-6, 8e-6]):
-        state = _State(task, 1.0, similarity_group(task), object(), history)
+        state = _State(task, 1.0, similarity_group(task), begun, history)
         found.append(hope(state, 4e-6))
     assert found == pytest.approx([4e-6 / 2, 4e-6 / 3 / 2, 4e-6 / 4 / 4])
 
 
 class _State(TaskState):
-    baseline = math.inf  # type: ignore[assignment]
+    baseline = math.inf
 
 
 def test_bounds_need_estimates_and_one_for_each_task() -> None:
