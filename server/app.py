@@ -73,7 +73,8 @@ def create_app(settings: Settings) -> FastAPI:
     app.add_middleware(Compression, minimum_size=1000, compresslevel=4)
     app.add_middleware(HeadRequests)
     for module in ROUTES:
-        app.include_router(module.router)
+        # The routes themselves: including a router makes each of them anew for each application.
+        app.router.routes.extend(module.router.routes)
     add_pages(app)
     return app
 

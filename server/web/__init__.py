@@ -49,6 +49,6 @@ def add_pages(app: FastAPI) -> None:
         *(tokens, login, plotly),
     )
     for module in shown:
-        app.include_router(module.router)
+        app.router.routes.extend(module.router.routes)
     app.state.summaries = Summaries()
     app.mount("/static", static_files(), "static")
