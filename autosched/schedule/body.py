@@ -46,11 +46,7 @@ def same_index(a: Index, b: Index) -> bool:
 
 def to_expr(index: Index) -> Expr:
     """An index as an expression. Raises NotBatchable for a form that differs by candidate."""
-    if isinstance(index, Expr):
-        return index
-    if has_arrays(index):
-        raise NotBatchable("an index that differs by candidate has no place in an expression")
-    return index.to_expr()
+    return index if isinstance(index, Expr) else index.to_expr()
 
 
 def value_expr(form: Affine) -> Expr:

@@ -18,6 +18,7 @@ from typing import Any, Union
 import numpy as np
 import numpy.typing as npt
 
+from autosched.errors import NotBatchable
 from autosched.tir import expr as ex
 from autosched.tir.expr import Expr, Var, as_arithmetic
 from autosched.tir.size import Size, below_zero, exact_quotient
@@ -259,7 +260,8 @@ class Affine:
         return out
 
     def to_expr(self) -> Expr:
-        """As an int64 expression, in the order of the terms; not for forms of a population."""
+        """As an int64 expression, in the order of the terms. Raises NotBatchable where a number
+        differs by candidate."""
         total: Expr | None = None
         for atom, c in self.terms:
             e: Expr = atom if isinstance(atom, Var) else _digit_expr(atom)
@@ -308,7 +310,8 @@ def _number(value: Int) -> Expr:
     """A number as an expression."""
     if isinstance(value, Size):
         return value.to_expr()
-    assert isinstance(value, (int, np.integer)), "a population has no expressions"
+    if isinstance(value, np.ndarray):
+        raise NotBatchable("a number that differs by candidate has no place in an expression")
     return ex.const(int(value))
 
 

@@ -503,6 +503,18 @@ def test_a_condition_that_some_candidates_break() -> None:
         schedule.rfactor(lanes)
 
 
+def test_padding_of_an_extent_that_differs_by_candidate() -> None:
+    """The zeros' condition names the extent, which no expression of a population can."""
+    schedule = Schedule(matmul_add(6, 6, 6), {"d": np.array([2, 3, 4])})
+    block = schedule.get_block("matmul")
+    schedule.cache_read(
+        block, 0, scope="local", layout=[[1, Decision("d")], 0, [1, 1, Decision("d")]]
+    )
+    unpacked = schedule.cache_read(block, 0, scope="local")
+    with pytest.raises(NotBatchable, match="differs by candidate"):
+        schedule.pad_axis(schedule.get_loops(unpacked)[0], 5)
+
+
 def test_an_axis_in_the_body_may_be_an_array() -> None:
     """argmax names its axis in the body; its partial results read what differs by candidate."""
     factors = np.array([2, 3])
