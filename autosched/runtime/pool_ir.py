@@ -3,11 +3,14 @@
 POOL = """
 ; state, barriers passed (of a team), pthread, padding
 %slot = type { i32, i32, i64, [48 x i8] }
-; lock, workers started, the counter that hands out pieces, then the loop: body, context, extent,
-; chunk, and how floats are computed. A chunk of 0 is a team: the extent counts its threads.
-%pool = type { i32, i32, [56 x i8], i64, [56 x i8], ptr, ptr, i64, i64, i32, [28 x i8] }
+; the next iteration of a thread's share that nobody has taken, where the share ends, padding
+%part = type { i64, i64, [48 x i8] }
+; lock, workers started, padding, then the loop: body, context, threads, chunk, and how floats are
+; computed. A chunk of 0 is a team.
+%pool = type { i32, i32, [56 x i8], ptr, ptr, i64, i64, i32, [28 x i8] }
 
 @slots = internal global [@MAX@ x %slot] zeroinitializer, align 64
+@parts = internal global [@MAX@ x %part] zeroinitializer, align 64
 @pool = internal global %pool zeroinitializer, align 64
 @autosched_parallel_spin_ns = global i64 @SPIN@, align 8
 
@@ -66,33 +69,83 @@ zero:
   ret i32 0
 }
 
-; Take pieces of the current loop until there are none left; or a thread's part in a team. Bodies
-; find the stack at the end of a page: see `call_ir`.
+; The pieces of a thread's own share of the current loop, then what is left of the others'; or its
+; part in a team. The same thread gets the same share of each loop, so what it wrote in one loop it
+; finds in its cache in the next. Bodies find the stack at the end of a page: see `call_ir`.
 define internal void @work(i32 %thread) noinline {
 entry:
   %page = alloca i64, align 4096
   store volatile i64 0, ptr %page
-  %body = load ptr, ptr getelementptr (%pool, ptr @pool, i32 0, i32 5)
-  %context = load ptr, ptr getelementptr (%pool, ptr @pool, i32 0, i32 6)
-  %extent = load i64, ptr getelementptr (%pool, ptr @pool, i32 0, i32 7)
-  %chunk = load i64, ptr getelementptr (%pool, ptr @pool, i32 0, i32 8)
-  %team = icmp eq i64 %chunk, 0
-  br i1 %team, label %part, label %take
-part:
+  %body = load ptr, ptr getelementptr (%pool, ptr @pool, i32 0, i32 3)
+  %context = load ptr, ptr getelementptr (%pool, ptr @pool, i32 0, i32 4)
+  %threads = load i64, ptr getelementptr (%pool, ptr @pool, i32 0, i32 5)
+  %chunk = load i64, ptr getelementptr (%pool, ptr @pool, i32 0, i32 6)
   %rank = zext i32 %thread to i64
-  notail call void %body(ptr %context, i64 %rank, i64 %extent, i32 %thread)
+  %team = icmp eq i64 %chunk, 0
+  br i1 %team, label %whole, label %share
+whole:
+  notail call void %body(ptr %context, i64 %rank, i64 %threads, i32 %thread)
   ret void
-take:
-  %begin = atomicrmw add ptr getelementptr (%pool, ptr @pool, i32 0, i32 3), i64 %chunk monotonic
-  %more = icmp slt i64 %begin, %extent
-  br i1 %more, label %run, label %done
+share:
+  %n = phi i64 [ 0, %entry ], [ %n1, %other ]
+  %far = add i64 %rank, %n
+  %over = icmp uge i64 %far, %threads
+  %wrapped = sub i64 %far, %threads
+  %owner = select i1 %over, i64 %wrapped, i64 %far
+  %next = getelementptr %part, ptr @parts, i64 %owner
+  %last = getelementptr %part, ptr @parts, i64 %owner, i32 1
+  %end = load i64, ptr %last
+  br label %look
+look:
+  %seen = load atomic i64, ptr %next monotonic, align 8
+  %open = icmp slt i64 %seen, %end
+  br i1 %open, label %try, label %other
+try:
+  %begin = atomicrmw add ptr %next, i64 %chunk monotonic
+  %left = sub i64 %end, %begin
+  %some = icmp sgt i64 %left, 0
+  br i1 %some, label %run, label %other
 run:
-  %left = sub i64 %extent, %begin
   %short = icmp slt i64 %left, %chunk
   %step = select i1 %short, i64 %left, i64 %chunk
-  %end = add i64 %begin, %step
-  call void %body(ptr %context, i64 %begin, i64 %end, i32 %thread)
-  br label %take
+  %to = add i64 %begin, %step
+  call void %body(ptr %context, i64 %begin, i64 %to, i32 %thread)
+  br label %look
+other:
+  %n1 = add i64 %n, 1
+  %more = icmp ult i64 %n1, %threads
+  br i1 %more, label %share, label %done
+done:
+  ret void
+}
+
+; Divide a loop among threads: a range of pieces each, as many pieces as the others' but for one.
+define internal void @divide(i64 %extent, i64 %chunk, i64 %threads) {
+entry:
+  %e1 = sub i64 %extent, 1
+  %full = udiv i64 %e1, %chunk
+  %pieces = add i64 %full, 1
+  %each = udiv i64 %pieces, %threads
+  %over = urem i64 %pieces, %threads
+  br label %next
+next:
+  %n = phi i64 [ 0, %entry ], [ %n1, %next ]
+  %begin = phi i64 [ 0, %entry ], [ %end, %next ]
+  %long = icmp ult i64 %n, %over
+  %one = zext i1 %long to i64
+  %count = add i64 %each, %one
+  %size = mul i64 %count, %chunk
+  %left = sub i64 %extent, %begin
+  %short = icmp slt i64 %left, %size
+  %range = select i1 %short, i64 %left, i64 %size
+  %end = add i64 %begin, %range
+  %first = getelementptr %part, ptr @parts, i64 %n
+  %last = getelementptr %part, ptr @parts, i64 %n, i32 1
+  store atomic i64 %begin, ptr %first monotonic, align 8
+  store i64 %end, ptr %last
+  %n1 = add i64 %n, 1
+  %more = icmp ult i64 %n1, %threads
+  br i1 %more, label %next, label %done
 done:
   ret void
 }
@@ -153,7 +206,7 @@ take:
   br i1 %got, label %go, label %wait
 go:
   ; A worker rounds as the caller does, and has denormals if the caller has them.
-  %mode = load i32, ptr getelementptr (%pool, ptr @pool, i32 0, i32 9)
+  %mode = load i32, ptr getelementptr (%pool, ptr @pool, i32 0, i32 7)
   %mine = call i32 @float_mode()
   %alike = icmp eq i32 %mode, %mine
   br i1 %alike, label %run, label %adopt
@@ -219,22 +272,23 @@ go:
   %have = phi i32 [ %started, %ready ], [ %grown, %spawn ]
   %less = icmp ult i32 %have, %want
   %workers = select i1 %less, i32 %have, i32 %want
-  store ptr %body, ptr getelementptr (%pool, ptr @pool, i32 0, i32 5)
-  store ptr %context, ptr getelementptr (%pool, ptr @pool, i32 0, i32 6)
+  store ptr %body, ptr getelementptr (%pool, ptr @pool, i32 0, i32 3)
+  store ptr %context, ptr getelementptr (%pool, ptr @pool, i32 0, i32 4)
   %mode = call i32 @float_mode()
-  store i32 %mode, ptr getelementptr (%pool, ptr @pool, i32 0, i32 9)
+  store i32 %mode, ptr getelementptr (%pool, ptr @pool, i32 0, i32 7)
   %whole = add i32 %workers, 1
+  %count = zext i32 %whole to i64
   %team = icmp eq i64 %chunk, 0
-  br i1 %team, label %gather, label %describe
+  br i1 %team, label %gather, label %divide
 gather:
   call void @gather(i32 %whole)
   br label %describe
+divide:
+  call void @divide(i64 %extent, i64 %chunk, i64 %count)
+  br label %describe
 describe:
-  %count = zext i32 %whole to i64
-  %size = select i1 %team, i64 %count, i64 %extent
-  store i64 %size, ptr getelementptr (%pool, ptr @pool, i32 0, i32 7)
-  store i64 %chunk, ptr getelementptr (%pool, ptr @pool, i32 0, i32 8)
-  store atomic i64 0, ptr getelementptr (%pool, ptr @pool, i32 0, i32 3) monotonic, align 8
+  store i64 %count, ptr getelementptr (%pool, ptr @pool, i32 0, i32 5)
+  store i64 %chunk, ptr getelementptr (%pool, ptr @pool, i32 0, i32 6)
   br label %post
 post:
   %w = phi i32 [ 1, %describe ], [ %w1, %posted ]

@@ -181,6 +181,19 @@ def test_thread_numbers_are_below_the_count() -> None:
         assert len(seen) > 1, "no worker took part"
 
 
+def test_each_thread_begins_with_a_share_of_its_own() -> None:
+    """What a thread wrote in one loop it finds in its cache in the next. A late worker's share
+    others finish, so this is seen only where all come in time."""
+    wanted = np.repeat([0, 1], 20)
+    end = time.monotonic() + 100
+    while time.monotonic() < end:
+        context = np.full(40, -1, np.int32)
+        run("who", context, 40, 1, 2)
+        if (context == wanted).all():
+            return
+    pytest.fail(f"no loop was cut in two halves; the last one was {context.tolist()}")
+
+
 def test_nested_loops_run_under_the_number_of_their_thread() -> None:
     def nested() -> set[int]:
         context = np.zeros((40, 16), np.int32)
