@@ -439,12 +439,12 @@ def test_integer_abs(dtype: str, lanes: int) -> None:
     np.testing.assert_array_equal(compiled("abs", dtype, lanes, "llvm")(x), np.abs(x))
 
 
-def test_exp_is_a_dozen_instructions_with_avx512() -> None:
+def test_exp_is_fifteen_instructions_with_avx512() -> None:
     target = Target("llvm -mcpu=znver5 -mtriple=x86_64-unknown-linux-gnu")
     text = assembly(source("exp", "float32", 16, target, 1), target)
     lines = [line for line in text.splitlines() if "zmm" in line]
     work = [line for line in lines if "broadcast" not in line and "vmov" not in line]
-    assert 10 <= len(work) <= 12
+    assert 12 <= len(work) <= 15
     assert "call" not in text
 
 

@@ -42,6 +42,11 @@ class Format:
         return (1 << (self.bits - self.fraction - 2)) - 1
 
     @property
+    def least_exponent(self) -> int:
+        """The least float above zero is 2 to minus this."""
+        return self.bias + self.fraction - 1
+
+    @property
     def magic(self) -> float:
         """1.5 * 2^fraction: adding it rounds to an integer, found in the low bits."""
         return 1.5 * 2.0**self.fraction
