@@ -25,6 +25,9 @@ from autosched.tir.nodes import Access, Iter
 
 PARALLEL_COST = 16384.0
 """Cost (in additions) under which a group is not worth starting threads for."""
+APART_COST = 4 * PARALLEL_COST
+"""Cost from which the blocks of fewer rows than cores run in parallel, one after the other: each
+starts the threads."""
 PIECES = (4096, 8192, 16384, 2048)
 """Bytes of a long row that are computed, then reduced, while they are in the first cache."""
 WINDOW = 4
@@ -54,7 +57,8 @@ class DefaultRule:
         if len(group) > 1 and count < state.target.num_cores and row > state.target.l1_bytes:
             apart = schedule_group(state, blocks, [block], own_rows(root), False)
             apart = replace(apart, choices=(*apart.choices, f"{block}.apart"))
-            return [apart, plain] if row > state.target.l2_bytes else [plain, apart]
+            worth = _cost(blocks, group) >= APART_COST
+            return [apart, plain] if worth else [plain, apart]
         stored = sum(_bytes(a) for a in root.block.writes)
         if root.is_output and root.is_injective and stored > 2 * state.target.l2_bytes:
             streamed = schedule_group(state, blocks, group, rows, True)
@@ -91,8 +95,7 @@ def schedule_group(
         for reduction in reductions:
             schedule.reverse_compute_at(schedule.get_block(reduction), around)
             own[reduction] = _own_loops(schedule, blocks[reduction])
-    cost = sum(int(blocks[n].points) * max(blocks[n].cost, 1.0) for n in group)
-    parallel = cost >= PARALLEL_COST and state.target.num_cores > 1
+    parallel = _cost(blocks, group) >= PARALLEL_COST and state.target.num_cores > 1
     count = prod(int(a.extent) for a in info.spatial[:rows])
     for name in group:
         member = blocks[name]
@@ -111,6 +114,11 @@ def schedule_group(
         schedule.annotate(root, "streaming", True)
         choice = f"{group[0]}.streaming"
     return state.advance(schedule, tuple(group), tuple(specs), choice)
+
+
+def _cost(blocks: dict[str, BlockInfo], group: list[str]) -> float:
+    """What a group costs, in additions."""
+    return sum(int(blocks[n].points) * max(blocks[n].cost, 1.0) for n in group)
 
 
 def _own_loops(schedule: Schedule, info: BlockInfo) -> tuple[LoopRV, ...]:
