@@ -143,6 +143,32 @@ def test_a_scale_after_a_concatenation_of_four(rng):
 DOMAINS = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
 
 
+@pytest.mark.parametrize(("channels", "groups"), [(12, 3), (8, 4), (6, 1)])
+@pytest.mark.parametrize("spatial", [(5,), (4, 3)])
+def test_group_normalisation_as_exporters_write_it(channels, groups, spatial, rng):
+    """Instance normalisation between two reshapes is one kernel, channels last behind a
+    convolution."""
+    shape = (2, channels, *spatial)
+    weight = rng.standard_normal((channels, channels, *[1] * len(spatial))).astype("f4")
+    scale, offset = rng.standard_normal((2, groups)).astype("f4")
+    proto = model(
+        [make_node("Conv", ["x", "w"], ["c"]), make_node("Reshape", ["c", "to"], ["g"]),
+         make_node("InstanceNormalization", ["g", "s", "b"], ["n"], epsilon=1e-3),
+         make_node("Reshape", ["n", "back"], ["y"])],
+        [info("x", shape)], [info("y", shape)],
+        {"w": weight, "s": scale, "b": offset, "to": np.array([0, groups, -1]),
+         "back": np.array(shape)},
+    )  # fmt: skip
+    x = rng.standard_normal(shape).astype("f4")
+    made = graph.build(graph.from_onnx(proto))
+    assert [k.name for k in made.kernels] == ["conv", "group_normalization"]
+    c = np.einsum("oi,ni...->no...", weight.reshape(channels, channels), x)
+    g = c.reshape(2, groups, -1).astype("f8")
+    n = (g - g.mean(-1, keepdims=True)) / np.sqrt(g.var(-1, keepdims=True) + 1e-3)
+    want = (n * scale[:, None] + offset[:, None]).reshape(shape)
+    np.testing.assert_allclose(made(x)[0], want, rtol=1e-4, atol=1e-4)
+
+
 def microsoft(op, inputs, outputs=1, **attrs):
     """The results of one operator of onnxruntime, whose inputs are constants but the first."""
     names = [f"i{n}" if a is not None else "" for n, a in enumerate(inputs)]

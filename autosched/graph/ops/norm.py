@@ -10,7 +10,6 @@ from autosched.graph.errors import Unsupported
 from autosched.graph.ops.reduce import REDUCTIONS, Reduction, best_index, reduced
 from autosched.graph.ops.registry import Operator, add, operator
 from autosched.graph.ops.tensors import TensorLike, broadcast, count, normal_axis, stage
-from autosched.graph.ops.views import reshaped
 
 
 def _at(indices: Sequence[Any], over: Sequence[int]) -> list[Any]:
@@ -209,7 +208,7 @@ def rms_normalization(
     return stage(x.shape, element, "rms_norm")
 
 
-@operator("InstanceNormalization", spatial=True)
+@operator("InstanceNormalization")
 def instance_normalization(
     x: TensorLike, scale: TensorLike, offset: TensorLike, *, epsilon: float = 1e-5
 ) -> Any:
@@ -222,7 +221,7 @@ def instance_normalization(
     )
 
 
-@operator("GroupNormalization")
+@operator("GroupNormalization", spatial=True)
 def group_normalization(
     x: TensorLike,
     scale: TensorLike,
@@ -232,15 +231,40 @@ def group_normalization(
     epsilon: float = 1e-5,
     stash_type: int = 1,
 ) -> Any:
-    """Normalised over groups of channels with their positions; scaled by channel."""
-    n, c, *spatial = x.shape
-    grouped = reshaped(x, [n, num_groups, c // num_groups, *spatial])
-    out = reshaped(
-        normalized(grouped, tuple(range(2, len(grouped.shape))), epsilon, "normalized"), x.shape
+    """Normalised over groups of channels with their positions; scaled by channel.
+
+    Sums are taken by channel, then by group, so that the inner loops run over memory as it lies,
+    whichever axis is last.
+    """
+    channels = x.shape[1]
+    each = channels // num_groups
+    per_group = scale.shape[0] == num_groups and num_groups != channels
+    over = tuple(range(2, len(x.shape)))
+    n = each * count([x.shape[d] for d in over])
+
+    def by_group(sums: Any, name: str) -> Any:
+        """For each channel the sum over its group."""
+
+        def element(*at: Any) -> Any:
+            k = te.reduce_axis((0, each), name="k")
+            image, channel, *rest = at
+            return te.sum(sums(image, channel // each * each + k, *rest), axis=k)
+
+        return stage(sums.shape, element, name) if each > 1 else sums
+
+    sums = by_group(reduced(x, over, True, Reduction(), "sum"), "sums")
+    centred = stage(x.shape, lambda *at: x(*at) - sums(*_at(at, over)) * (1 / n), "centred")
+    squares = by_group(
+        reduced(centred, over, True, Reduction(before=lambda e: e * e), "square"), "squares"
     )
-    each = c // num_groups if scale.shape[0] == num_groups and num_groups != c else 1
-    return stage(
-        x.shape,
-        lambda n, c, *at: out(n, c, *at) * scale(c // each) + offset(c // each),
-        "group_norm",
+    factor = stage(
+        squares.shape,
+        lambda *at: te.rsqrt(squares(*at) * (1 / n) + te.const(epsilon, x.dtype)),
+        "factor",
     )
+
+    def scaled(*at: Any) -> Any:
+        by = at[1] // each if per_group else at[1]
+        return centred(*at) * factor(*_at(at, over)) * scale(by) + offset(by)
+
+    return stage(x.shape, scaled, "group_norm")

@@ -1,8 +1,9 @@
 """simplify: what the numbers of constants make unnecessary.
 
 Batch normalisation is a multiplication and an addition; where they, or others by channel, follow a
-convolution that nothing else reads, they go into its weight and bias. Operators that change
-nothing go.
+convolution that nothing else reads, they go into its weight and bias. Instance normalisation of
+channels that were reshaped into groups, and back, is group normalisation, as exporters write it.
+Operators that change nothing go.
 """
 
 from __future__ import annotations
@@ -42,6 +43,8 @@ def simplify(body: Body) -> Body:
             done = _into_convolution(value, maker, readers)
             if done is not None:
                 value = done
+            elif (grouped := _group_normalization(value, b.vars[0], maker, readers)) is not None:
+                value = grouped
             elif value.callee == "BatchNormalization":
                 value = _scaled(now, b, value)
         made = Binding(b.vars, value)
@@ -67,6 +70,44 @@ def _unchanged(call: Call, result: Var) -> Atom | None:
         # x + 0 is x but for the sign of a zero.
         return first if is_neutral else None
     return None
+
+
+def _group_normalization(
+    call: Call, result: Var, maker: dict[int, Binding], readers: dict[int, int]
+) -> Call | None:
+    """Group normalisation, of a Reshape that undoes one before an instance normalisation."""
+    norm = _only(call.args[0], maker, readers) if call.callee == "Reshape" else None
+    if norm is None or norm.callee != "InstanceNormalization":
+        return None
+    into = _only(norm.args[0], maker, readers)
+    scales = norm.args[1:]
+    if into is None or into.callee != "Reshape" or not all(isinstance(s, Const) for s in scales):
+        return None
+    x, grouped = into.args[0], norm.args[0]
+    assert isinstance(grouped, Var)
+    old, new = (a.type if isinstance(a, Var) else None for a in (x, grouped))
+    if not isinstance(old, TensorType) or not isinstance(new, TensorType) or old != result.type:
+        return None
+    if old.shape is None or new.shape is None or len(old.shape) < 3:
+        return None
+    channels, groups = old.shape[1], new.shape[1]
+    if not isinstance(channels, int) or not isinstance(groups, int) or channels % groups:
+        return None
+    if old.shape[0] != new.shape[0]:
+        return None
+    each = [
+        const(np.repeat(np.asarray(s.value), channels // groups))
+        for s in scales
+        if isinstance(s, Const) and s.array is not None
+    ]
+    attrs = (("num_groups", groups), ("epsilon", norm.attr("epsilon", 1e-5)))
+    return Call("GroupNormalization", (x, *each), attrs) if len(each) == 2 else None
+
+
+def _only(a: Atom | None, maker: dict[int, Binding], readers: dict[int, int]) -> Call | None:
+    """The operator of which one other reads the result."""
+    made = maker.get(id(a)) if a is not None and readers.get(id(a)) == 1 else None
+    return made.value if made is not None and isinstance(made.value, Call) else None
 
 
 def _affine(call: Call) -> tuple[Atom, Array | None, Array | None] | None:
