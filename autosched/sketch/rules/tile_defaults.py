@@ -131,6 +131,14 @@ def shares_dimension(info: BlockInfo, vector: Iter) -> bool:
     return any(a is not vector and extent_of(a) > 1 and last.uses((a.var,)) for a in info.spatial)
 
 
+def register_tiles(info: BlockInfo, target: Target) -> int:
+    """Register tiles of a cache tile along an axis of rows: more where the rows are one axis, as
+    a product's are, and the second cache holds what so many read. Weights that no cache holds are
+    then read once for twice as many rows."""
+    axes = [a for a in info.spatial if a is not info.vector_axis and is_reused(info, a)]
+    return 16 if sum(extent_of(a) > 1 for a in axes) == 1 and target.l2_bytes >= 1 << 20 else 8
+
+
 def without_tail(extent: int, lanes: int) -> tuple[int, int, int]:
     """Default factors whose cache tiles end where the axis does: register tiles of up to four
     vectors with the fewest lanes left empty, near two vectors."""

@@ -30,6 +30,7 @@ from autosched.sketch.rules.tile_defaults import (
     is_reused,
     is_streamed,
     lanes_of,
+    register_tiles,
     shared_groups,
     shares_dimension,
     tiles_around,
@@ -193,6 +194,7 @@ def tile_specs(info: BlockInfo, target: Target) -> tuple[DecisionSpec, ...]:
     rows = default_rows(info, target, lanes)
     streamed = is_streamed(info, target)
     taps = default_copies(info)
+    down = register_tiles(info, target)
     if streamed:
         taps = {id(info.reduce[-1].var): min(STREAMS, extent_of(info.reduce[-1]))}
     for axis in info.block.iters:
@@ -226,7 +228,7 @@ def tile_specs(info: BlockInfo, target: Target) -> tuple[DecisionSpec, ...]:
         elif not is_reused(info, axis):
             found.append(TileSpec(info.name, name, levels[:2], extent, "outer", 1, (1, 1)))
         else:
-            default = tiles_around(extent, rows.get(id(axis.var), 1), 8)
+            default = tiles_around(extent, rows.get(id(axis.var), 1), down)
             found.append(TileSpec(info.name, name, levels, extent, "rows", 1, default))
     return enough_tasks(found, target.num_cores if streamed else 4 * target.num_cores)
 
