@@ -10,14 +10,27 @@ from collections.abc import Iterator
 
 from autosched.errors import ScheduleError
 from autosched.schedule import Schedule
+from autosched.sketch.analysis import BlockInfo, analyse_blocks
+from autosched.sketch.rules.inline import worth_inlining
 from autosched.tir.affine import Affine, Digit
-from autosched.tir.expr import Var
+from autosched.tir.expr import Slot, Var
 from autosched.tir.nodes import Block, sites
 
 
 def separate_digits(schedule: Schedule) -> None:
-    """Split every axis that some access takes apart, where a primitive allows it."""
+    """Split every axis that some access takes apart, where a primitive allows it.
+
+    What only moves elements first goes into what reads them, and that into its readers where it is
+    cheap: a block whose axes are split is not inlined any more.
+    """
+    moved = False
     for name in [s.block.name for s in sites(schedule.func)]:
+        info = analyse_blocks(schedule.func)[name]
+        apart = _next_split(info.block, set()) is not None
+        if apart and (moved or _moves(info)) and _inline(schedule, info):
+            moved = True
+            continue
+        moved = False
         refused: set[tuple[int, int]] = set()
         while True:
             block = schedule.get_block(name)
@@ -28,6 +41,37 @@ def separate_digits(schedule: Schedule) -> None:
                 schedule.split_axis(block, *found)
             except ScheduleError:
                 refused.add(found)
+
+
+def _moves(info: BlockInfo) -> bool:
+    return all(isinstance(body, Slot) for body in info.block.body)
+
+
+def _inline(schedule: Schedule, info: BlockInfo) -> bool:
+    """Inline a block into those that read it, where they compute elements too."""
+    blocks = analyse_blocks(schedule.func)
+    if not all(_in_vectors(blocks[c], info) for c in info.consumers):
+        return False
+    if not worth_inlining(info.name, blocks):
+        return False
+    try:
+        schedule.compute_inline(schedule.get_block(info.name))
+    except ScheduleError:
+        return False
+    return True
+
+
+def _in_vectors(reader: BlockInfo, info: BlockInfo) -> bool:
+    """Whether an elementwise reader runs along what lies side by side in `info`: elements from
+    elsewhere are rearranged by themselves."""
+    vector = reader.vector_axis
+    written = info.block.writes[0].buffer
+    last = [a.indices[-1] for a in reader.block.reads if a.buffer is written]
+    return (
+        reader.is_injective
+        and vector is not None
+        and all(isinstance(i, Affine) and i.single_var() is vector.var for i in last)
+    )
 
 
 def _next_split(block: Block, refused: set[tuple[int, int]]) -> tuple[int, int] | None:

@@ -11,12 +11,14 @@ from autosched.sketch.rules.recurrence import Recurrence
 from autosched.sketch.rules.rfactor import AddRfactor
 from autosched.sketch.rules.tensorize import Tensorize
 from autosched.sketch.rules.tiling import MultiLevelTiling
+from autosched.sketch.rules.transformed import TransformedRows
 from autosched.sketch.state import Rule
 
 INLINE_RULES: tuple[Rule, ...] = (AlwaysInline(),)
 """Walked first, so that the others see the program without its cheap intermediates."""
 CPU_RULES: tuple[Rule, ...] = (
     Recurrence(),
+    TransformedRows(),
     ConstantMatrices(),
     AddRfactor(),
     Tensorize(),

@@ -50,11 +50,7 @@ class ConstantMatrices:
     def apply(self, state: State, block: str) -> list[State]:
         """One sketch, the constant matrices inlined."""
         schedule = state.fork()
-        blocks = state.blocks()
-        for name in blocks[block].producers:
-            matrix = blocks[name]
-            if matrix.is_injective and not matrix.block.reads and matrix.consumers == (block,):
-                schedule.compute_inline(schedule.get_block(name))
+        inline_matrices(schedule, state.blocks(), block)
         info = state.advance(schedule).blocks()[block]
         specs = self.specs(info)
         state.declare(schedule, specs)
@@ -70,6 +66,14 @@ class ConstantMatrices:
     ) -> LoopRV:
         """Split and order the loops; the one that the nest stands at."""
         return _tile(schedule, info, specs, state.target)
+
+
+def inline_matrices(schedule: Schedule, blocks: dict[str, BlockInfo], block: str) -> None:
+    """Inline the constant matrices that only `block` reads."""
+    for name in blocks[block].producers:
+        matrix = blocks[name]
+        if matrix.is_injective and not matrix.block.reads and matrix.consumers == (block,):
+            schedule.compute_inline(schedule.get_block(name))
 
 
 def constant_axes(info: BlockInfo) -> list[Iter]:
