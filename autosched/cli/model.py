@@ -54,9 +54,9 @@ def add_denormals(parser: argparse.ArgumentParser) -> None:
 def add_precision(parser: argparse.ArgumentParser) -> None:
     """--precision."""
     parser.add_argument(
-        "--precision", choices=("float32", "bfloat16"), default="float32",
-        help="of a model: what operands of float32 products with constant weights are rounded to "
-        "(default: %(default)s)",
+        "--precision", choices=("float32", "bfloat16", "int8"), default="float32",
+        help="of a model: what operands of float32 products with constant weights are rounded to; "
+        "int8: of those only whose weights the file stores in 8 bits (default: %(default)s)",
     )  # fmt: skip
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from autosched import te
 from autosched.graph.ops.conv import convolved, window_of
 from autosched.graph.ops.linear import matmul
+from autosched.graph.ops.reduce import Reduction, reduced
 from autosched.graph.ops.registry import operator
 from autosched.graph.ops.tensors import (
     TensorLike,
@@ -124,6 +125,40 @@ def conv_sums(
     window = window_of(x, w, group, kernel_shape, strides, dilations, pads, auto_pad)
     around = te.const(0, x.dtype) if fill is None else fill(*(0 for _ in fill.shape))
     return convolved(x, w, group, window, around, _total(x))
+
+
+ROWS = "autosched.QuantizeRows"
+"""What the pass `int8` makes of the other operand of products with weights of 8 bits."""
+ROW_STEPS, ROW_ZERO = 127, 128
+"""Of a row: the steps up to its largest magnitude, and the byte that stands for 0."""
+
+
+@operator(ROWS)
+def quantize_rows(x: TensorLike) -> Any:
+    """Rows (..., K) as uint8 with the scale of each (..., 1), and the sums of each row's numbers.
+
+    scale = max |x| / 127 and byte = round(x / scale) + 128, halves to even: bytes are 1 to 255, a
+    row of zeros is 128 everywhere. Scales of rows with NaN or infinity are so themselves. The sums
+    (..., 1) are int32, of the bytes less 128.
+    """
+    over = (len(x.shape) - 1,)
+    top = reduced(x, over, True, Reduction(te.max, before=te.abs), "top")
+    zero, one = te.const(0, x.dtype), te.const(1, x.dtype)
+
+    def inverse(*at: Any) -> Any:
+        t = top(*at)
+        return te.select(t == zero, zero, te.const(ROW_STEPS, x.dtype) / te.select(t == zero, one, t))
+
+    by = stage(top.shape, inverse, "steps")
+    scale = stage(top.shape, lambda *at: top(*at) * (1 / ROW_STEPS), "scale")
+
+    def element(*at: Any) -> Any:
+        e = te.round(x(*at) * by(*at[:-1], 0)) + float(ROW_ZERO)
+        return te.cast(te.max(te.min(e, 255.0), 0.0), "uint8")
+
+    rows = stage(x.shape, element, "bytes")
+    whole = Reduction(before=lambda e: te.cast(e, "int32") - ROW_ZERO)
+    return rows, scale, reduced(rows, over, True, whole, "sums")
 
 
 def _total(x: TensorLike) -> str:

@@ -1,0 +1,221 @@
+"""int8: products whose weights the file stores as 8 bits are sums of integers, where a caller asks.
+
+A weight-only quantised model stores (w - zw) * sw and multiplies floats. With this pass the other
+operand is rounded to 8 bits as well, each row by a scale of its own, which is computed as the model
+runs; x is about (u - 128) * sx:
+
+    sum x * (w - zw) * sw  =  (sum u * w  -  128 * sum w  -  zw * sum (u - 128)) * sx * sw
+
+Weights that the file stores as floats stay as they are: rounding those is `graph.quantise`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+
+from autosched.graph.ir import Array, Atom, Binding, Body, Call, Const, Function, bodies, tensor_type
+from autosched.graph.ops.quantised import ROW_ZERO, ROWS, SUMS
+from autosched.graph.passes.bodies import body_pass
+from autosched.graph.passes.emitting import Emitter
+from autosched.passes.base import Pass
+from autosched.tir.module import IRModule
+
+LONGEST = 1 << 16
+"""Terms of a sum of products of bytes that int32 holds."""
+ATTRIBUTE = "int8"
+"""Of main: how many products took the form, and how many there are."""
+
+
+class Stored(NamedTuple):
+    """A constant as the file stores it: (values - zero) * scale, which broadcast over the values.
+    `real` is whether it has been made float."""
+
+    values: Array
+    zero: Array
+    scale: Array
+    real: bool = True
+
+
+class Weight(NamedTuple):
+    """A matrix (K, N) of int8, with a zero point (None: all are 0) and a scale a column."""
+
+    values: Array
+    zero: Array | None
+    scale: Array
+
+
+@body_pass("int8")
+def _int8(body: Body) -> Body:
+    """rewrite:
+    f = op.cast(w, to="float32")                          u, sx = op.autosched_quantize_rows(x)
+    c = op.matmul(x, op.mul(f, sw))                ->     s = op.autosched_matmul_sums(u, w)
+                                                          f = op.cast(op.add(s, n), to="float32")
+                                                          c = op.mul(op.mul(f, sx), sw)
+    """
+    out = _Rewriter()
+    for b in body.bindings:
+        value = out.value(b.value)
+        product = isinstance(value, Call) and value.callee in ("MatMul", "Gemm")
+        made = out.product(value) if product and isinstance(value, Call) else None
+        if made is None:
+            out.keep(Binding(b.vars, value))
+        else:
+            out.name(b.vars[0], made)
+    return out.body(body.results)
+
+
+def _apply(module: IRModule) -> IRModule:
+    changed = _int8(module)
+    main = changed.graphs.get("main")
+    if not isinstance(main, Function):
+        return changed
+    before, after = (_products(m) for m in (module, changed))
+    attrs = {**dict(main.attrs), ATTRIBUTE: (before - after, before)}
+    made = Function(main.name, main.params, main.body, tuple(sorted(attrs.items())))
+    return changed.with_function("main", made)
+
+
+int8 = Pass("int8", _apply)
+"""The pass: `MatMul` and `Gemm` of a float32 operand by a matrix that is stored as int8 or uint8."""
+
+
+def _products(module: IRModule) -> int:
+    """Products of matrices that the module's functions have."""
+    functions = (f for f in module.graphs.values() if isinstance(f, Function))
+    return sum(_in(f.body.bindings) for f in functions)
+
+
+def _in(bindings: Iterable[Binding]) -> int:
+    found = 0
+    for b in bindings:
+        found += isinstance(b.value, Call) and b.value.callee in ("MatMul", "Gemm")
+        found += sum(_in(inner.bindings) for inner in bodies(b.value))
+    return found
+
+
+class _Rewriter(Emitter):
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows: dict[tuple[int, bool], tuple[Atom, ...]] = {}
+
+    def product(self, call: Call) -> Atom | None:
+        """What stands for a product; None where it stays."""
+        data, kernel, bias = (*call.args, None)[:3]
+        if data is None or isinstance(data, Const) or not _is_float(data):
+            return None
+        turned = bool(call.attr("transB", 0))
+        if call.attr("transA", 0) or (bias is not None and call.attr("beta", 1.0) != 1):
+            return None
+        weight = _by_column(self.stored(kernel), turned)
+        if weight is None:
+            return None
+        real = self.scaled(data, weight, call.attr("alpha", 1.0))
+        return real if bias is None else self.emit("Add", real, bias)
+
+    def scaled(self, data: Atom, weight: Weight, alpha: float) -> Atom:
+        """The product of rows, rounded to bytes, by a weight."""
+        key = id(data), weight.zero is not None
+        if key not in self.rows:
+            self.rows[key] = self.emit_several(2 if weight.zero is None else 3, ROWS, data)
+        rows, scale, *totals = self.rows[key]
+        sums = self.emit(SUMS["MatMul"], rows, weight.values)
+        less = -ROW_ZERO * weight.values.sum(0, dtype=np.int64)
+        sums = self.emit("Add", sums, less.astype(np.int32))
+        if weight.zero is not None:
+            sums = self.emit("Sub", sums, self.emit("Mul", totals[0], weight.zero.astype(np.int32)))
+        real = self.emit("Mul", self.emit("Cast", sums, to="float32"), scale)
+        return self.emit("Mul", real, (weight.scale * alpha).astype(np.float32))
+
+    def stored(self, a: Atom | None) -> Stored | None:
+        """A constant of 8 bits, as integers, however the file makes floats of it."""
+        if isinstance(a, Const):
+            known = a.array is not None and a.type.dtype in ("int8", "uint8")
+            return Stored(a.value, np.zeros((), np.int64), np.ones(()), False) if known else None
+        call = self.maker.get(id(a))
+        if not isinstance(call, Call) or not isinstance(call.callee, str):
+            return None
+        rule = _RULES.get(call.callee)
+        if rule is not None:
+            return rule(self, call)
+        if call.callee == "Mul" and isinstance(call.args[0], Const):
+            call = Call("Mul", (call.args[1], call.args[0]), call.attrs)
+        return _affine(self.stored(call.args[0]), call) if call.callee in _AFFINE else None
+
+    def cast(self, call: Call) -> Stored | None:
+        found = self.stored(call.args[0])
+        return found._replace(real=True) if found and call.attr("to") == "float32" else None
+
+    def transposed(self, call: Call) -> Stored | None:
+        found = self.stored(call.args[0])
+        if found is None:
+            return None
+        order = call.attr("perm") or tuple(range(found.values.ndim))[::-1]
+        zero, scale = (np.broadcast_to(a, found.values.shape) for a in (found.zero, found.scale))
+        return Stored(*(a.transpose(order) for a in (found.values, zero, scale)), found.real)
+
+    def dequantised(self, call: Call) -> Stored | None:
+        """The constant of a DequantizeLinear whose scale is one, or one an index of an axis."""
+        found = self.stored(call.args[0])
+        parts = [_array(a) for a in call.args[1:]]
+        if found is None or found.real or any(p is None for p in parts):
+            return None
+        if call.attr("block_size", 0) or parts[0] is None or parts[0].dtype != np.float32:
+            return None
+        wide = [1] * found.values.ndim
+        if any(p is not None and p.size > 1 for p in parts):
+            wide[call.attr("axis", 1)] = -1
+        scale, *zero = (p.reshape(wide) for p in parts if p is not None)
+        less = zero[0].astype(np.int64) if zero else found.zero
+        return Stored(found.values, less, scale.astype(np.float64))
+
+
+_RULES = {
+    "Cast": _Rewriter.cast,
+    "Transpose": _Rewriter.transposed,
+    "DequantizeLinear": _Rewriter.dequantised,
+}
+_AFFINE = ("Mul", "Div", "Sub")
+
+
+def _affine(found: Stored | None, call: Call) -> Stored | None:
+    """A constant scaled, or less whole numbers that are its zero point."""
+    other = _array(call.args[1])
+    if found is None or not found.real or other is None or other.dtype != np.float32:
+        return None
+    if np.broadcast_shapes(other.shape, found.values.shape) != found.values.shape:
+        return None
+    if call.callee == "Sub":
+        whole = np.array_equal(other, np.rint(other)) and np.all(np.abs(other) <= 255)
+        plain = bool(np.all(found.scale == 1) and np.all(found.zero == 0))
+        return found._replace(zero=other.astype(np.int64)) if whole and plain else None
+    wide = other.astype(np.float64)
+    return found._replace(scale=found.scale * wide if call.callee == "Mul" else found.scale / wide)
+
+
+def _by_column(found: Stored | None, turned: bool) -> Weight | None:
+    """A stored matrix as a right operand; None where its scale or zero point is not by column."""
+    if found is None or not found.real or found.values.ndim != 2:
+        return None
+    parts: list[Array] = [
+        np.broadcast_to(a, found.values.shape) for a in (found.zero, found.scale)
+    ]
+    values = found.values.T if turned else found.values
+    zero, scale = (a.T if turned else a for a in parts)
+    if values.shape[0] > LONGEST or not all(np.all(a == a[:1]) for a in (zero, scale)):
+        return None
+    shift = 128 if values.dtype == np.uint8 else 0
+    less = zero[0] - shift
+    stored = np.ascontiguousarray((values.astype(np.int16) - shift).astype(np.int8))
+    return Weight(stored, less if less.any() else None, scale[0])
+
+
+def _array(a: Atom | None) -> Array | None:
+    return a.array if isinstance(a, Const) else None
+
+
+def _is_float(a: Atom) -> bool:
+    t = tensor_type(a)
+    return t.is_static and t.dtype == "float32" and len(t.known) >= 2
