@@ -92,6 +92,10 @@ def build_model(path: str, options: argparse.Namespace) -> CompiledModel:
     if not path.endswith(".onnx"):
         from autosched.graph.saved import load
 
+        if options.precision != "float32":
+            raise WorkloadError(
+                f"--precision {options.precision} is for ONNX files; {path} is compiled already"
+            )
         return load(path, options.threads, options.flush_denormals or None)
     return build_module(read_model(path, options), options)
 
@@ -110,7 +114,7 @@ def build_module(module: IRModule, options: argparse.Namespace) -> CompiledModel
             records = stack.enter_context(open_service(options.db))
         elif url or Path(options.db).is_file():
             records = options.db
-        return build(
+        model = build(
             module,
             options.target,
             records,
@@ -121,6 +125,21 @@ def build_module(module: IRModule, options: argparse.Namespace) -> CompiledModel
             flush_denormals=options.flush_denormals,
             precision=options.precision,
         )
+    if options.precision == "int8":
+        _say_int8(model)
+    return model
+
+
+def _say_int8(model: CompiledModel) -> None:
+    """A line on standard error that says what --precision int8 came to."""
+    from autosched.graph.passes.int8 import int8_products
+
+    assert model.module is not None  # it has just been compiled
+    taken, whole = int8_products(model.module)
+    left = (
+        "" if taken == whole else "; the weights of the others are no 8 bits by column in the file"
+    )
+    print(f"int8: {taken} of the model's {whole} products of matrices{left}", file=sys.stderr)
 
 
 def show_progress(name: str, done: int, count: int) -> None:

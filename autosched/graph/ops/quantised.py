@@ -129,36 +129,36 @@ def conv_sums(
 
 ROWS = "autosched.QuantizeRows"
 """What the pass `int8` makes of the other operand of products with weights of 8 bits."""
-ROW_STEPS, ROW_ZERO = 127, 128
-"""Of a row: the steps up to its largest magnitude, and the byte that stands for 0."""
+ROW_STEPS = 255
+"""Of a row: the steps from its least element to its largest."""
 
 
 @operator(ROWS)
 def quantize_rows(x: TensorLike) -> Any:
-    """Rows (..., K) as uint8 with the scale of each (..., 1), and the sums of each row's numbers.
+    """Rows (..., K) as uint8, with the scale and the least element of each (..., 1), and the sums
+    (..., 1) of each row's bytes as int32.
 
-    scale = max |x| / 127 and byte = round(x / scale) + 128, halves to even: bytes are 1 to 255, a
-    row of zeros is 128 everywhere. Scales of rows with NaN or infinity are so themselves. The sums
-    (..., 1) are int32, of the bytes less 128.
+    scale = (max x - min x) / 255 and byte = round((x - min x) / scale), halves to even; 0 in a row
+    of equal elements. An element is about byte * scale + min x, to half a scale. Where a row has
+    NaN or infinity, its scale or its least element is no finite number either.
     """
     over = (len(x.shape) - 1,)
-    top = reduced(x, over, True, Reduction(te.max, before=te.abs), "top")
-    zero, one = te.const(0, x.dtype), te.const(1, x.dtype)
-
-    def inverse(*at: Any) -> Any:
-        t = top(*at)
-        return te.select(t == zero, zero, te.const(ROW_STEPS, x.dtype) / te.select(t == zero, one, t))
-
-    by = stage(top.shape, inverse, "steps")
-    scale = stage(top.shape, lambda *at: top(*at) * (1 / ROW_STEPS), "scale")
+    low, high = (
+        reduced(x, over, True, Reduction(combine), name)
+        for combine, name in ((te.min, "low"), (te.max, "high"))
+    )
+    scale = stage(low.shape, lambda *at: (high(*at) - low(*at)) * (1 / ROW_STEPS), "scale")
 
     def element(*at: Any) -> Any:
-        e = te.round(x(*at) * by(*at[:-1], 0)) + float(ROW_ZERO)
-        return te.cast(te.max(te.min(e, 255.0), 0.0), "uint8")
+        row = (*at[:-1], 0)
+        zero, one = te.const(0, x.dtype), te.const(1, x.dtype)
+        unit = scale(*row)
+        e = te.round((x(*at) - low(*row)) * te.select(unit > zero, one / unit, zero))
+        return te.cast(te.max(te.min(e, float(ROW_STEPS)), 0.0), "uint8")
 
     rows = stage(x.shape, element, "bytes")
-    whole = Reduction(before=lambda e: te.cast(e, "int32") - ROW_ZERO)
-    return rows, scale, reduced(rows, over, True, whole, "sums")
+    whole = Reduction(before=lambda e: te.cast(e, "int32"))
+    return rows, scale, low, reduced(rows, over, True, whole, "sums")
 
 
 def _total(x: TensorLike) -> str:

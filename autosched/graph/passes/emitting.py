@@ -56,7 +56,9 @@ class Emitter(Renaming):
 
 
 def _call(name: str, args: Sequence[Any], attrs: dict[str, Any]) -> Call:
-    given = [constant(np.asarray(a)) if isinstance(a, (np.ndarray, np.generic)) else a for a in args]
+    given = [
+        constant(np.asarray(a)) if isinstance(a, (np.ndarray, np.generic)) else a for a in args
+    ]
     while given and given[-1] is None:
         given.pop()
     return make_call(name, given, attrs)[0]

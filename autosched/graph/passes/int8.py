@@ -1,10 +1,10 @@
 """int8: products whose weights the file stores as 8 bits are sums of integers, where a caller asks.
 
 A weight-only quantised model stores (w - zw) * sw and multiplies floats. With this pass the other
-operand is rounded to 8 bits as well, each row by a scale of its own, which is computed as the model
-runs; x is about (u - 128) * sx:
+operand is rounded to 8 bits as well, each row between its least and its largest element, which are
+computed as the model runs; x is about u * sx + m, where m is the least one:
 
-    sum x * (w - zw) * sw  =  (sum u * w  -  128 * sum w  -  zw * sum (u - 128)) * sx * sw
+    sum x * (w - zw) * sw  =  ((sum u * w  -  zw * sum u) * sx  +  m * sum (w - zw)) * sw
 
 Weights that the file stores as floats stay as they are: rounding those is `graph.quantise`'s.
 """
@@ -16,8 +16,19 @@ from typing import NamedTuple
 
 import numpy as np
 
-from autosched.graph.ir import Array, Atom, Binding, Body, Call, Const, Function, bodies, tensor_type
-from autosched.graph.ops.quantised import ROW_ZERO, ROWS, SUMS
+from autosched.errors import WorkloadError
+from autosched.graph.ir import (
+    Array,
+    Atom,
+    Binding,
+    Body,
+    Call,
+    Const,
+    Function,
+    bodies,
+    tensor_type,
+)
+from autosched.graph.ops.quantised import ROWS, SUMS
 from autosched.graph.passes.bodies import body_pass
 from autosched.graph.passes.emitting import Emitter
 from autosched.passes.base import Pass
@@ -50,10 +61,10 @@ class Weight(NamedTuple):
 @body_pass("int8")
 def _int8(body: Body) -> Body:
     """rewrite:
-    f = op.cast(w, to="float32")                          u, sx = op.autosched_quantize_rows(x)
-    c = op.matmul(x, op.mul(f, sw))                ->     s = op.autosched_matmul_sums(u, w)
-                                                          f = op.cast(op.add(s, n), to="float32")
-                                                          c = op.mul(op.mul(f, sx), sw)
+    f = op.cast(w, to="float32")                  u, sx, m = op.autosched_quantize_rows(x)
+    c = op.matmul(x, op.mul(f, sw))        ->     s = op.autosched_matmul_sums(u, w)
+                                                  f = op.mul(op.cast(s, to="float32"), sx)
+                                                  c = op.mul(op.add(f, op.mul(m, n)), sw)
     """
     out = _Rewriter()
     for b in body.bindings:
@@ -79,7 +90,20 @@ def _apply(module: IRModule) -> IRModule:
 
 
 int8 = Pass("int8", _apply)
-"""The pass: `MatMul` and `Gemm` of a float32 operand by a matrix that is stored as int8 or uint8."""
+"""The pass: `MatMul` and `Gemm` of a float32 operand by a matrix that is stored in 8 bits."""
+
+
+def int8_products(module: IRModule) -> tuple[int, int]:
+    """Of a module that was prepared with precision="int8": how many products of matrices took the
+    form, and how many there are. Raises WorkloadError for another module."""
+    main = module.graphs.get("main") if isinstance(module, IRModule) else None
+    found = main.attr(ATTRIBUTE) if isinstance(main, Function) else None
+    if found is None:
+        raise WorkloadError(
+            'int8_products takes the module of a model built with precision="int8": model.module'
+        )
+    taken, whole = found
+    return int(taken), int(whole)
 
 
 def _products(module: IRModule) -> int:
@@ -117,16 +141,18 @@ class _Rewriter(Emitter):
 
     def scaled(self, data: Atom, weight: Weight, alpha: float) -> Atom:
         """The product of rows, rounded to bytes, by a weight."""
-        key = id(data), weight.zero is not None
+        zero = weight.zero
+        key = id(data), zero is not None
         if key not in self.rows:
-            self.rows[key] = self.emit_several(2 if weight.zero is None else 3, ROWS, data)
-        rows, scale, *totals = self.rows[key]
+            self.rows[key] = self.emit_several(3 if zero is None else 4, ROWS, data)
+        rows, scale, low, *totals = self.rows[key]
         sums = self.emit(SUMS["MatMul"], rows, weight.values)
-        less = -ROW_ZERO * weight.values.sum(0, dtype=np.int64)
-        sums = self.emit("Add", sums, less.astype(np.int32))
-        if weight.zero is not None:
-            sums = self.emit("Sub", sums, self.emit("Mul", totals[0], weight.zero.astype(np.int32)))
+        ones = weight.values.sum(0, dtype=np.int64)
+        if zero is not None:
+            sums = self.emit("Sub", sums, self.emit("Mul", totals[0], zero.astype(np.int32)))
+            ones = ones - len(weight.values) * zero
         real = self.emit("Mul", self.emit("Cast", sums, to="float32"), scale)
+        real = self.emit("Add", real, self.emit("Mul", low, ones.astype(np.float32)))
         return self.emit("Mul", real, (weight.scale * alpha).astype(np.float32))
 
     def stored(self, a: Atom | None) -> Stored | None:
@@ -154,7 +180,8 @@ class _Rewriter(Emitter):
             return None
         order = call.attr("perm") or tuple(range(found.values.ndim))[::-1]
         zero, scale = (np.broadcast_to(a, found.values.shape) for a in (found.zero, found.scale))
-        return Stored(*(a.transpose(order) for a in (found.values, zero, scale)), found.real)
+        values = found.values.transpose(order)
+        return Stored(values, zero.transpose(order), scale.transpose(order), found.real)
 
     def dequantised(self, call: Call) -> Stored | None:
         """The constant of a DequantizeLinear whose scale is one, or one an index of an axis."""
@@ -199,11 +226,10 @@ def _by_column(found: Stored | None, turned: bool) -> Weight | None:
     """A stored matrix as a right operand; None where its scale or zero point is not by column."""
     if found is None or not found.real or found.values.ndim != 2:
         return None
-    parts: list[Array] = [
-        np.broadcast_to(a, found.values.shape) for a in (found.zero, found.scale)
-    ]
-    values = found.values.T if turned else found.values
-    zero, scale = (a.T if turned else a for a in parts)
+    zero, scale = (np.broadcast_to(a, found.values.shape) for a in (found.zero, found.scale))
+    values = found.values
+    if turned:
+        values, zero, scale = values.T, zero.T, scale.T
     if values.shape[0] > LONGEST or not all(np.all(a == a[:1]) for a in (zero, scale)):
         return None
     shift = 128 if values.dtype == np.uint8 else 0

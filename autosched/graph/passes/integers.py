@@ -11,14 +11,14 @@ column. What is dequantised and is no such operand stays, for the float operator
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from autosched.graph.fold import evaluated
-from autosched.graph.ir import Array, Atom, Binding, Body, Call, Const, Var, tensor_type
+from autosched.graph.ir import Array, Atom, Binding, Body, Call, Const, tensor_type
 from autosched.graph.ops.quantised import SUMS
 from autosched.graph.passes.bodies import Renaming, body_pass
 from autosched.graph.passes.emitting import Emitter, all_known

@@ -13,7 +13,7 @@ from autosched.graph.types import TensorType
 from autosched.tir import dtypes
 
 PRECISIONS = ("float32", "bfloat16", "int8")
-"""What products of float32 may be computed in. Sums of bfloat16 are float32, those of int8 int32."""
+"""What products of float32 may be computed in: sums of bfloat16 are float32, of int8 int32."""
 
 
 @body_pass("bfloat16")
