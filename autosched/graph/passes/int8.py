@@ -61,8 +61,9 @@ class Weight(NamedTuple):
 @body_pass("int8")
 def _int8(body: Body) -> Body:
     """rewrite:
-    f = op.cast(w, to="float32")                  u, sx, m = op.autosched_quantize_rows(x)
-    c = op.matmul(x, op.mul(f, sw))        ->     s = op.autosched_matmul_sums(u, w)
+    f = op.cast(w, to="float32")                  u, r = op.autosched_quantize_rows(x)
+    c = op.matmul(x, op.mul(f, sw))        ->     sx, m = r[..., :1], r[..., 1:]
+                                                  s = op.autosched_matmul_sums(u, w)
                                                   f = op.mul(op.cast(s, to="float32"), sx)
                                                   c = op.mul(op.add(f, op.mul(m, n)), sw)
     """
@@ -144,8 +145,11 @@ class _Rewriter(Emitter):
         zero = weight.zero
         key = id(data), zero is not None
         if key not in self.rows:
-            self.rows[key] = self.emit_several(3 if zero is None else 4, ROWS, data)
-        rows, scale, low, *totals = self.rows[key]
+            self.rows[key] = self.emit_several(2 if zero is None else 3, ROWS, data)
+        rows, steps, *totals = self.rows[key]
+        scale, low = (
+            self.emit("Slice", steps, starts=(n,), ends=(n + 1,), axes=(-1,)) for n in (0, 1)
+        )
         sums = self.emit(SUMS["MatMul"], rows, weight.values)
         ones = weight.values.sum(0, dtype=np.int64)
         if zero is not None:
