@@ -136,10 +136,8 @@ def _say_int8(model: CompiledModel) -> None:
 
     assert model.module is not None  # it has just been compiled
     taken, whole = int8_products(model.module)
-    left = (
-        "" if taken == whole else "; the weights of the others are no 8 bits by column in the file"
-    )
-    print(f"int8: {taken} of the model's {whole} products of matrices{left}", file=sys.stderr)
+    left = "" if taken == whole else "; the others have no weight of 8 bits with scales by column"
+    print(f"int8: {taken} of {whole} products of float matrices{left}", file=sys.stderr)
 
 
 def show_progress(name: str, done: int, count: int) -> None:

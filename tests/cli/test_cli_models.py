@@ -52,10 +52,12 @@ def test_int8_says_how_many_products_it_took(cli: Cli, tmp_path, monkeypatch) ->
     x = rng.standard_normal((3, 16)).astype("f4")
     np.save("x.npy", x)
     want = x @ (weights["q"] * weights["s"]) @ weights["v"]
-    said = "int8: 1 of the model's 2 products of matrices; the weights of the others are no 8 bits "
+    said = (
+        "int8: 1 of 2 products of float matrices; the others have no weight of 8 bits with scales"
+    )
     for word in (("compile", "-o", "m"), ("run", "--input", "x=x.npy", "--output", "y.npz")):
         done = cli(word[0], "m.onnx", "--precision", "int8", *word[1:])
-        assert (done.status, done.err) == (0, f"{said}by column in the file\n")
+        assert (done.status, done.err) == (0, f"{said} by column\n")
     error = np.abs(np.load("y.npz")["y"] - want).max()
     assert 1e-5 < error / np.abs(want).max() < 0.02
     assert cli("run", "m.onnx", "--input", "x=x.npy", "--output", "y.npz").err == ""

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from graph_models import info, model
 from onnx import helper
+from quantised_models import CASES, Builder
 from test_graph_integers import operators
 
 from autosched import graph
@@ -172,6 +173,19 @@ def test_other_products_stay(rng):
     built = graph.build(rowwise, precision="int8")
     assert graph.int8_products(built.module) == (0, 2)
     np.testing.assert_array_equal(built(x)[0], graph.build(rowwise)(x)[0])
+
+
+def test_operands_that_the_file_quantises_are_left_to_it(rng):
+    """Products of QDQ models are the integer ones that they are anyway."""
+    for n, case in enumerate(CASES):
+        if case.op in ("MatMul", "Gemm") and case.form == "qdq" and case.fixed:
+            proto, inputs = Builder(case, n).made()
+            module = graph.from_onnx(proto)
+            built = graph.build(module, precision="int8")
+            assert graph.int8_products(built.module) == (0, 0)
+            np.testing.assert_array_equal(built.run(inputs)[0], graph.build(module).run(inputs)[0])
+            return
+    pytest.fail("no case of such a product is left")
 
 
 def test_rows_are_rounded_once_and_kernels_have_their_epilogues(rng):

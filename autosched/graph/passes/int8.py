@@ -11,7 +11,7 @@ Weights that the file stores as floats stay as they are: rounding those is `grap
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -25,7 +25,6 @@ from autosched.graph.ir import (
     Call,
     Const,
     Function,
-    bodies,
     tensor_type,
 )
 from autosched.graph.ops.quantised import ROWS, SUMS
@@ -37,7 +36,7 @@ from autosched.tir.module import IRModule
 LONGEST = 1 << 16
 """Terms of a sum of products of bytes that int32 holds."""
 ATTRIBUTE = "int8"
-"""Of main: how many products took the form, and how many there are."""
+"""Of main: how many products took the form, and how many there are of floats."""
 
 
 class Stored(NamedTuple):
@@ -58,8 +57,15 @@ class Weight(NamedTuple):
     scale: Array
 
 
-@body_pass("int8")
-def _int8(body: Body) -> Body:
+@dataclass
+class _Count:
+    """Products of matrices that took the form, and all whose operands are floats."""
+
+    taken: int = 0
+    whole: int = 0
+
+
+def _changed(body: Body, count: _Count) -> Body:
     """rewrite:
     f = op.cast(w, to="float32")                  u, r = op.autosched_quantize_rows(x)
     c = op.matmul(x, op.mul(f, sw))        ->     sx, m = r[..., :1], r[..., 1:]
@@ -70,8 +76,11 @@ def _int8(body: Body) -> Body:
     out = _Rewriter()
     for b in body.bindings:
         value = out.value(b.value)
-        product = isinstance(value, Call) and value.callee in ("MatMul", "Gemm")
-        made = out.product(value) if product and isinstance(value, Call) else None
+        made = None
+        if isinstance(value, Call) and out.is_product(value):
+            made = out.product(value)
+            count.whole += 1
+            count.taken += made is not None
         if made is None:
             out.keep(Binding(b.vars, value))
         else:
@@ -80,12 +89,12 @@ def _int8(body: Body) -> Body:
 
 
 def _apply(module: IRModule) -> IRModule:
-    changed = _int8(module)
+    count = _Count()
+    changed = body_pass("int8")(lambda body: _changed(body, count))(module)
     main = changed.graphs.get("main")
     if not isinstance(main, Function):
         return changed
-    before, after = (_products(m) for m in (module, changed))
-    attrs = {**dict(main.attrs), ATTRIBUTE: (before - after, before)}
+    attrs = {**dict(main.attrs), ATTRIBUTE: (count.taken, count.whole)}
     made = Function(main.name, main.params, main.body, tuple(sorted(attrs.items())))
     return changed.with_function("main", made)
 
@@ -96,7 +105,7 @@ int8 = Pass("int8", _apply)
 
 def int8_products(module: IRModule) -> tuple[int, int]:
     """Of a module that was prepared with precision="int8": how many products of matrices took the
-    form, and how many there are. Raises WorkloadError for another module."""
+    form, and how many there were of floats. Raises WorkloadError for another module."""
     main = module.graphs.get("main") if isinstance(module, IRModule) else None
     found = main.attr(ATTRIBUTE) if isinstance(main, Function) else None
     if found is None:
@@ -107,24 +116,17 @@ def int8_products(module: IRModule) -> tuple[int, int]:
     return int(taken), int(whole)
 
 
-def _products(module: IRModule) -> int:
-    """Products of matrices that the module's functions have."""
-    functions = (f for f in module.graphs.values() if isinstance(f, Function))
-    return sum(_in(f.body.bindings) for f in functions)
-
-
-def _in(bindings: Iterable[Binding]) -> int:
-    found = 0
-    for b in bindings:
-        found += isinstance(b.value, Call) and b.value.callee in ("MatMul", "Gemm")
-        found += sum(_in(inner.bindings) for inner in bodies(b.value))
-    return found
-
-
 class _Rewriter(Emitter):
     def __init__(self) -> None:
         super().__init__()
         self.rows: dict[tuple[int, bool], tuple[Atom, ...]] = {}
+
+    def is_product(self, call: Call) -> bool:
+        """Whether a call is a product of matrices of floats. Where the other operand has been
+        quantised by the file it is one of integers already, which the pass `integers` makes."""
+        data = self.maker.get(id(call.args[0])) if call.callee in ("MatMul", "Gemm") else None
+        quantised = isinstance(data, Call) and data.callee == "DequantizeLinear"
+        return call.callee in ("MatMul", "Gemm") and not quantised
 
     def product(self, call: Call) -> Atom | None:
         """What stands for a product; None where it stays."""
