@@ -1,13 +1,13 @@
 """Whole ONNX models beside onnxruntime and OpenVINO, untuned or from records.
 
-    python benchmarks/models.py FOLDER|MODEL.onnx ... [--threads 2 1] [--db URL]
+    python benchmarks/models.py FOLDER|MODEL.onnx ... [--threads 2 1] [--db URL] [--precision int8]
 
 `MODEL.npz` beside a model holds its inputs as `in_NAME`; without it, inputs are drawn at random for
 models whose sizes are all fixed. Each model is compiled once a number of threads; its outputs are
 compared with onnxruntime's (where the engines differ among themselves, with either's; for a model
-with quantised operators, in parts of the largest value); then all sides are timed in turns, each
-engine in a process that is stopped outside its turns. A side's time is the minimum over all turns,
-a ratio that of the faster engine over ours.
+with quantised operators, and with --precision, in parts of the largest value); then all sides are
+timed in turns, each engine in a process that is stopped outside its turns. A side's time is the
+minimum over all turns, a ratio that of the faster engine over ours.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ import onnx
 from peer_client import PEER_PYTHON, ROOT, OtherLoad, Peer, PeerError, close
 
 from autosched import graph
+from autosched.graph.passes.precision import PRECISIONS
 
 SERVER = ROOT / "benchmarks" / "peers" / "serve_model.py"
 ENGINES = ("ort", "openvino")
@@ -34,7 +35,8 @@ QUANTISED = ("Quantize", "Quant", "QLinear", "Integer")
 UNTUNED_MEAN, UNTUNED_LEAST = 0.95, 0.7
 RELATIVE, ABSOLUTE = 1e-3, 1e-4
 STEPS = 0.02
-"""Of the largest value: how far outputs of quantised models may lie apart."""
+"""Of the largest value: how far outputs of quantised models, and those of products in less than
+float32, may lie apart."""
 Array = np.ndarray[Any, Any]
 
 
@@ -44,6 +46,9 @@ def main() -> int:
     parser.add_argument("models", nargs="+", metavar="FOLDER|MODEL.onnx")
     parser.add_argument("--threads", type=int, nargs="+", default=[2, 1])
     parser.add_argument("--db", help="records to take tuned kernels from")
+    parser.add_argument(
+        "--precision", choices=PRECISIONS, default="float32", help="of our products"
+    )
     parser.add_argument("--rounds", type=int, default=12)
     parser.add_argument("--seconds", type=float, default=0.3, help="of a side's turn, at least")
     parser.add_argument("--python", default=str(PEER_PYTHON), help="interpreter with the engines")
@@ -98,11 +103,17 @@ def _compile_and_check(
 ) -> dict[str, Any]:
     start = time.perf_counter()
     module = graph.from_onnx(str(path), shapes={k: v.shape for k, v in feeds.items()})
-    compiled = graph.build(module, target=f"llvm -num-cores={threads}", records=options.db)
+    compiled = graph.build(
+        module,
+        target=f"llvm -num-cores={threads}",
+        records=options.db,
+        precision=options.precision,
+    )
     took = time.perf_counter() - start
     arrays = [feeds[i.name] for i in compiled.inputs]
     found = compiled(*arrays)
-    oracle, error = _compared(found, folder, row["quantised"])
+    rounded = row["quantised"] or options.precision != "float32"
+    oracle, error = _compared(found, folder, rounded)
     return {
         "call": lambda: compiled(*arrays),
         "compile_s": took,

@@ -54,9 +54,9 @@ def add_denormals(parser: argparse.ArgumentParser) -> None:
 def add_precision(parser: argparse.ArgumentParser) -> None:
     """--precision."""
     parser.add_argument(
-        "--precision", choices=("float32", "bfloat16"), default="float32",
-        help="of a model: what operands of float32 products with constant weights are rounded to "
-        "(default: %(default)s)",
+        "--precision", choices=("float32", "bfloat16", "int8"), default="float32",
+        help="of a model: what operands of float32 products with constant weights are rounded to; "
+        "int8: of those only whose weights the file stores in 8 bits (default: %(default)s)",
     )  # fmt: skip
 
 
@@ -92,6 +92,10 @@ def build_model(path: str, options: argparse.Namespace) -> CompiledModel:
     if not path.endswith(".onnx"):
         from autosched.graph.saved import load
 
+        if options.precision != "float32":
+            raise WorkloadError(
+                f"--precision {options.precision} is for ONNX files; {path} is compiled already"
+            )
         return load(path, options.threads, options.flush_denormals or None)
     return build_module(read_model(path, options), options)
 
@@ -110,7 +114,7 @@ def build_module(module: IRModule, options: argparse.Namespace) -> CompiledModel
             records = stack.enter_context(open_service(options.db))
         elif url or Path(options.db).is_file():
             records = options.db
-        return build(
+        model = build(
             module,
             options.target,
             records,
@@ -121,6 +125,19 @@ def build_module(module: IRModule, options: argparse.Namespace) -> CompiledModel
             flush_denormals=options.flush_denormals,
             precision=options.precision,
         )
+    if options.precision == "int8":
+        _say_int8(model)
+    return model
+
+
+def _say_int8(model: CompiledModel) -> None:
+    """A line on standard error that says what --precision int8 came to."""
+    from autosched.graph.passes.int8 import int8_products
+
+    assert model.module is not None  # it has just been compiled
+    taken, whole = int8_products(model.module)
+    left = "" if taken == whole else "; the others have no weight of 8 bits with scales by column"
+    print(f"int8: {taken} of {whole} products of float matrices{left}", file=sys.stderr)
 
 
 def show_progress(name: str, done: int, count: int) -> None:

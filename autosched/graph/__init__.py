@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from autosched.graph.onnx_import import from_onnx as from_onnx
     from autosched.graph.onnx_import.skeleton import from_skeleton as from_skeleton
     from autosched.graph.onnx_import.skeleton import skeleton as skeleton
+    from autosched.graph.passes.int8 import int8_products as int8_products
     from autosched.graph.passes.partial_eval import specialise as specialise
     from autosched.graph.quantisation import QuantisedModel as QuantisedModel
     from autosched.graph.quantisation import quantise as quantise
@@ -80,6 +81,7 @@ _HOME = {
     "from_relay": "autosched.graph.relay_text",
     "from_skeleton": "autosched.graph.onnx_import.skeleton",
     "function": "autosched.graph.builder",
+    "int8_products": "autosched.graph.passes.int8",
     "load": "autosched.graph.saved",
     "gradient": "autosched.graph.differentiate",
     "lower": "autosched.graph.lowering",

@@ -57,7 +57,8 @@ def prepared(
     module: IRModule, params: Mapping[str, Any] | None = None, precision: str = "float32"
 ) -> IRModule:
     """The module as its kernels are compiled and tuned: inputs bound, passes run. `precision`:
-    "float32", or "bfloat16" for products of float32 with constant weights.
+    "float32", "bfloat16" for products of float32 with constant weights, or "int8" for products of
+    float32 with weights that are stored in 8 bits: their other operands are rounded to 8 bits too.
 
     A functional program is evaluated as far as it goes. Raises Unsupported where calls of functions
     or matches are left, and where a size of an input is symbolic; ArgumentError for another

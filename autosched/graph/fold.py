@@ -35,6 +35,18 @@ def constant(array: Array) -> Const:
     return Const(type_of_array(kept), kept)
 
 
+def is_weight(call: Call) -> bool:
+    """Whether a call makes floats of a matrix of bytes: a weight that the pass `int8` may take as
+    it is stored."""
+    given = call.args[0] if call.callee == "Cast" and call.args else None
+    return (
+        isinstance(given, Const)
+        and given.type.dtype in ("int8", "uint8")
+        and len(given.type.known) == 2
+        and str(call.attr("to")).startswith("float")
+    )
+
+
 def folded(call: Call, outputs: int, limit: int = SMALL) -> tuple[Const, ...] | None:
     """The results of a call of constants; None where it depends on more, or is larger than
     `limit` elements. Raises Unsupported, naming the operator."""

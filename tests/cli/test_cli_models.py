@@ -36,6 +36,37 @@ def test_compile_and_run(cli: Cli, net, tmp_path) -> None:
     assert len(list((tmp_path / "autosched.db.kernels").iterdir())) == 4
 
 
+def test_int8_says_how_many_products_it_took(cli: Cli, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(3)
+    weights = {
+        "q": rng.integers(-128, 128, (16, 8)).astype("i1"), "s": np.full((1, 8), 0.01, "f4"),
+        "v": rng.standard_normal((8, 4)).astype("f4"),
+    }  # fmt: skip
+    nodes = [
+        helper.make_node("Cast", ["q"], ["f"], to=1), helper.make_node("Mul", ["f", "s"], ["w"]),
+        helper.make_node("MatMul", ["x", "w"], ["h"]),
+        helper.make_node("MatMul", ["h", "v"], ["y"]),
+    ]  # fmt: skip
+    onnx.save(model(nodes, [info("x", [3, 16])], [info("y", [3, 4])], weights), "m.onnx")
+    x = rng.standard_normal((3, 16)).astype("f4")
+    np.save("x.npy", x)
+    want = x @ (weights["q"] * weights["s"]) @ weights["v"]
+    said = (
+        "int8: 1 of 2 products of float matrices; the others have no weight of 8 bits with scales"
+    )
+    for word in (("compile", "-o", "m"), ("run", "--input", "x=x.npy", "--output", "y.npz")):
+        done = cli(word[0], "m.onnx", "--precision", "int8", *word[1:])
+        assert (done.status, done.err) == (0, f"{said} by column\n")
+    error = np.abs(np.load("y.npz")["y"] - want).max()
+    assert 1e-5 < error / np.abs(want).max() < 0.02
+    assert cli("run", "m.onnx", "--input", "x=x.npy", "--output", "y.npz").err == ""
+    np.testing.assert_allclose(np.load("y.npz")["y"], want, rtol=1e-4, atol=1e-4)
+    done = cli("run", "m", "--precision", "int8", "--input", "x=x.npy")
+    assert done.status != 0
+    assert "m is compiled already" in done.err
+
+
 def test_quantise(cli: Cli, net) -> None:
     x = np.random.default_rng(0).standard_normal((4, 3, 12, 12)).astype("f4")
     np.savez("x.npz", x=x)

@@ -13,7 +13,7 @@ import numpy as np
 
 from autosched.graph.builder import make_call
 from autosched.graph.errors import Unsupported
-from autosched.graph.fold import constant, folded
+from autosched.graph.fold import constant, folded, is_weight
 from autosched.graph.infer import infer
 from autosched.graph.ir import Atom, Binding, Call, Var
 from autosched.graph.onnx_import.files import BOUNDS, Bounds
@@ -70,7 +70,7 @@ class Scope:
             given.pop()
         call, _ = make_call(name, given, attrs)
         try:
-            done = folded(call, len(names))
+            done = None if is_weight(call) else folded(call, len(names))
             return self.bind(call, names) if done is None else done
         except Unsupported as e:
             raise Unfit(str(e)) from e

@@ -8,6 +8,7 @@ from typing import Any
 from autosched import te
 from autosched.graph.ops.conv import convolved, window_of
 from autosched.graph.ops.linear import matmul
+from autosched.graph.ops.reduce import Reduction, reduced
 from autosched.graph.ops.registry import operator
 from autosched.graph.ops.tensors import (
     TensorLike,
@@ -124,6 +125,50 @@ def conv_sums(
     window = window_of(x, w, group, kernel_shape, strides, dilations, pads, auto_pad)
     around = te.const(0, x.dtype) if fill is None else fill(*(0 for _ in fill.shape))
     return convolved(x, w, group, window, around, _total(x))
+
+
+ROWS = "autosched.QuantizeRows"
+"""What the pass `int8` makes of the other operand of products with weights of 8 bits."""
+ROW_STEPS = 255
+"""Of a row: the steps from its least element to its largest."""
+
+
+@operator(ROWS)
+def quantize_rows(x: TensorLike) -> Any:
+    """Rows (..., K) as uint8, with the scale and the least element of each (..., 2), and the sums
+    (..., 1) of each row's bytes as int32.
+
+    scale = (max x - min x) / 255 and byte = round((x - min x) / scale), halves to even; 0 in a row
+    of equal elements. An element is about byte * scale + min x, to half a scale. Where a row has
+    NaN or infinity, its scale or its least element is no finite number either.
+    """
+    *rows, terms = x.shape
+    zero, one = te.const(0, x.dtype), te.const(1, x.dtype)
+
+    def end(*at: Any) -> Any:
+        # Both in one stage, which the others follow from row by row: max x, and max -x.
+        *row, which = at
+        k = te.reduce_axis((0, terms), name="k")
+        e = x(*row, k)
+        return te.max(te.select(which == 0, e, -e), axis=k)
+
+    ends = stage((*rows, 2), end, "ends")
+
+    def scale(*row: Any) -> Any:
+        return (ends(*row, 0) + ends(*row, 1)) * (1 / ROW_STEPS)
+
+    def element(*at: Any) -> Any:
+        *row, _ = at
+        unit = scale(*row)
+        e = te.round((x(*at) + ends(*row, 1)) * te.select(unit > zero, one / unit, zero))
+        return te.cast(te.max(te.min(e, float(ROW_STEPS)), 0.0), "uint8")
+
+    made = stage(x.shape, element, "bytes")
+    steps = stage(
+        (*rows, 2), lambda *at: te.select(at[-1] == 0, scale(*at[:-1]), -ends(*at[:-1], 1)), "steps"
+    )
+    whole = Reduction(before=lambda e: te.cast(e, "int32"))
+    return made, steps, reduced(made, (len(rows),), True, whole, "sums")
 
 
 def _total(x: TensorLike) -> str:

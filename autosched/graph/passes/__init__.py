@@ -5,6 +5,7 @@ from __future__ import annotations
 from autosched.graph.passes.branches import branches
 from autosched.graph.passes.clean import common_subexpressions, dead_code, fold
 from autosched.graph.passes.fuse import fuse
+from autosched.graph.passes.int8 import int8
 from autosched.graph.passes.integers import integers
 from autosched.graph.passes.layout import layout
 from autosched.graph.passes.partial_eval import partial_eval
@@ -20,6 +21,7 @@ __all__ = [
     "dead_code",
     "fold",
     "fuse",
+    "int8",
     "integers",
     "layout",
     "optimise",
@@ -44,7 +46,9 @@ PIPELINE = (
 
 def optimise(module: IRModule, precision: str = "float32") -> IRModule:
     """The module as its kernels are compiled; with the precision "bfloat16" products are those of
-    the pass `bfloat16`."""
+    the pass `bfloat16`, with "int8" those of weights of 8 bits are those of the pass `int8`."""
+    if precision == "int8":  # before constants are folded: what the file stores is still there
+        module = int8(module)
     for one in PIPELINE:
         if one is fuse and precision == "bfloat16":
             module = bfloat16(module)

@@ -11,18 +11,17 @@ column. What is dequantised and is no such operand stays, for the float operator
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from autosched.graph.builder import make_call
-from autosched.graph.fold import constant, evaluated
-from autosched.graph.infer import infer
-from autosched.graph.ir import Array, Atom, Binding, Body, Call, Const, Var, tensor_type
+from autosched.graph.fold import evaluated
+from autosched.graph.ir import Array, Atom, Binding, Body, Call, Const, tensor_type
 from autosched.graph.ops.quantised import SUMS
 from autosched.graph.passes.bodies import Renaming, body_pass
+from autosched.graph.passes.emitting import Emitter, all_known
 
 _BYTES = ("int8", "uint8")
 _WHOLE = "MatMulInteger"
@@ -45,9 +44,7 @@ def integers(body: Body) -> Body:
             if made is not None:
                 out.name(b.vars[0], made)
                 continue
-        for v in b.vars:
-            out.maker[id(v)] = value
-        out.out.append(Binding(b.vars, value))
+        out.keep(Binding(b.vars, value))
     return _without_constants(out.body(body.results))
 
 
@@ -57,15 +54,11 @@ def _without_constants(body: Body) -> Body:
     for b in body.bindings:
         value = now.value(b.value)
         given = value.args if isinstance(value, Call) else ()
-        if isinstance(value, Call) and value.callee == "DequantizeLinear" and _all_known(given):
+        if isinstance(value, Call) and value.callee == "DequantizeLinear" and all_known(given):
             now.known[id(b.vars[0])] = evaluated(value, 1)[0]
         else:
             now.out.append(Binding(b.vars, value))
     return now.body(body.results)
-
-
-def _all_known(args: Sequence[Atom | None]) -> bool:
-    return all(a is None or (isinstance(a, Const) and a.array is not None) for a in args)
 
 
 class Quantised(NamedTuple):
@@ -87,36 +80,8 @@ class Weight:
     scale: Array
 
 
-class _Rewriter(Renaming):
-    """Bindings written anew; operators are emitted by name."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.maker: dict[int, Any] = {}
-
-    def emit(self, name: str, *args: Any, **attrs: Any) -> Atom:
-        """The result of an operator: a constant where all it takes is."""
-        given = [
-            constant(np.asarray(a)) if isinstance(a, (np.ndarray, np.generic)) else a for a in args
-        ]
-        while given and given[-1] is None:
-            given.pop()
-        call, _ = make_call(name, given, attrs)
-        if _all_known(call.args):
-            return evaluated(call, 1)[0]
-        v = Var(name.rsplit(".", 1)[-1].lower(), infer(call, 1)[0])
-        self.maker[id(v)] = call
-        self.out.append(Binding((v,), call))
-        return v
-
-    def name(self, var: Var, atom: Atom) -> None:
-        """Let what has been emitted stand for a variable: under the variable, if it is the last."""
-        if self.out and self.out[-1].vars[0] is atom and isinstance(self.out[-1].value, Call):
-            last = self.out.pop()
-            self.maker[id(var)] = last.value
-            self.out.append(Binding((var,), last.value))
-        else:
-            self.known[id(var)] = atom
+class _Rewriter(Emitter):
+    """Knows operands that are quantised."""
 
     def quantised(self, a: Atom | None) -> Quantised | None:
         """What an operand is dequantised from, if it is bytes with a scale of float32."""

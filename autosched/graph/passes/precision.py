@@ -12,8 +12,8 @@ from autosched.graph.passes.bodies import Renaming, body_pass
 from autosched.graph.types import TensorType
 from autosched.tir import dtypes
 
-PRECISIONS = ("float32", "bfloat16")
-"""What products of float32 may be computed in; sums are float32 always."""
+PRECISIONS = ("float32", "bfloat16", "int8")
+"""What products of float32 may be computed in: sums of bfloat16 are float32, of int8 int32."""
 
 
 @body_pass("bfloat16")

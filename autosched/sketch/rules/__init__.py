@@ -7,6 +7,7 @@ from autosched.sketch.rules.default import DefaultRule
 from autosched.sketch.rules.inline import AlwaysInline
 from autosched.sketch.rules.lanes import LaneTiling
 from autosched.sketch.rules.location import ComputeLocation
+from autosched.sketch.rules.outputs import RowOutputs
 from autosched.sketch.rules.recurrence import Recurrence
 from autosched.sketch.rules.rfactor import AddRfactor
 from autosched.sketch.rules.tensorize import Tensorize
@@ -25,6 +26,7 @@ CPU_RULES: tuple[Rule, ...] = (
     LaneTiling(),
     MultiLevelTiling(),
     ComputeLocation(),
+    RowOutputs(),
     DefaultRule(),
 )
 """Walked second. Every block is placed by the first rule that applies to it and skips the rest."""

@@ -82,7 +82,7 @@ def schedule_group(
     outer = [by_axis[id(a)] for a in info.spatial[:rows]]
     for name in group[1:]:
         schedule.compute_at(schedule.get_block(name), outer[-1])
-    own = {name: _own_loops(schedule, blocks[name]) for name in group}
+    own = {name: own_loops(schedule, blocks[name]) for name in group}
     for name in group[1:]:
         piece = piece_spec(blocks[name], blocks, rows, state.target)
         if piece is None:
@@ -94,14 +94,14 @@ def schedule_group(
         own[name] = (*own[name][:-1], inside)
         for reduction in reductions:
             schedule.reverse_compute_at(schedule.get_block(reduction), around)
-            own[reduction] = _own_loops(schedule, blocks[reduction])
+            own[reduction] = own_loops(schedule, blocks[reduction])
     parallel = _cost(blocks, group) >= PARALLEL_COST and state.target.num_cores > 1
     count = prod(int(a.extent) for a in info.spatial[:rows])
     for name in group:
         member = blocks[name]
         mine = row_specs(member, rows, state.target)
         state.declare(schedule, mine)
-        lanes = _lanes(member, state.target)
+        lanes = vector_lanes(member, state.target)
         tasks = schedule_member(schedule, member, own[name], rows, lanes, mine)
         if name == group[0] and len(group) == 1 and parallel and count < 4 * state.target.num_cores:
             outer = [*outer, *tasks]
@@ -121,7 +121,7 @@ def _cost(blocks: dict[str, BlockInfo], group: list[str]) -> float:
     return sum(int(blocks[n].points) * max(blocks[n].cost, 1.0) for n in group)
 
 
-def _own_loops(schedule: Schedule, info: BlockInfo) -> tuple[LoopRV, ...]:
+def own_loops(schedule: Schedule, info: BlockInfo) -> tuple[LoopRV, ...]:
     """The innermost loops of a block, one an axis."""
     return schedule.get_loops(schedule.get_block(info.name))[-len(info.block.iters) :]
 
@@ -197,8 +197,8 @@ def row_group(
             continue
         if not info.consumers or not set(info.consumers) <= set(group) or not info.writes_identity:
             continue
-        leading = min(_leading(info, blocks[c], shared[c]) for c in info.consumers)
-        if root.is_injective or _vectors_spatial(root):
+        leading = min(leading_axes(info, blocks[c], shared[c]) for c in info.consumers)
+        if root.is_injective or vectors_spatial(root):
             leading = min(leading, len(root.spatial) - 1)
         if leading < 1:
             continue
@@ -211,12 +211,12 @@ def row_group(
 def own_rows(root: BlockInfo) -> int:
     """Row axes of a block by itself: all that do not run in vectors, if they come first."""
     alone = root.spatial
-    if _vectors_spatial(root):
+    if vectors_spatial(root):
         alone = tuple(a for a in root.spatial if a is not root.vector_axis)
     return len(alone) if root.spatial[: len(alone)] == alone else 0
 
 
-def _leading(info: BlockInfo, consumer: BlockInfo, limit: int) -> int:
+def leading_axes(info: BlockInfo, consumer: BlockInfo, limit: int) -> int:
     """Leading axes of `info` that index the same leading axes of `consumer` in all its reads."""
     written = {id(a.buffer) for a in info.block.writes}
     best = min(limit, len(info.spatial))
@@ -232,7 +232,7 @@ def _leading(info: BlockInfo, consumer: BlockInfo, limit: int) -> int:
     return best
 
 
-def _vectors_spatial(info: BlockInfo) -> bool:
+def vectors_spatial(info: BlockInfo) -> bool:
     """Whether the vector axis is spatial: always, unless a reduction runs over contiguous data."""
     return info.vector_axis is not None and lane_axis(info) is None
 
@@ -261,14 +261,14 @@ def is_contiguous(access: Access, axis: Iter) -> bool:
     return isinstance(last, Affine) and last.coefficient(axis.var) == 1 and not elsewhere
 
 
-def _lanes(info: BlockInfo, target: Target) -> int:
+def vector_lanes(info: BlockInfo, target: Target) -> int:
     return max(target.vector_bytes // dtypes.itemsize(info.block.writes[0].buffer.dtype), 1)
 
 
 def row_specs(info: BlockInfo, rows: int, target: Target) -> tuple[DecisionSpec, ...]:
     """Decisions of one block of a group: the width of its vectors, or the accumulators of its
     reduction."""
-    lanes = _lanes(info, target)
+    lanes = vector_lanes(info, target)
     lane = lane_axis(info)
     if lane is not None:
         extent = int(lane.extent)

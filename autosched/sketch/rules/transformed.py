@@ -18,7 +18,7 @@ from autosched.schedule import BlockRV, Decision, LoopRV, Schedule
 from autosched.sketch.analysis import BlockInfo
 from autosched.sketch.decisions import TileSpec
 from autosched.sketch.rules.constant import constant_axes, inline_matrices
-from autosched.sketch.rules.default import axis_loops
+from autosched.sketch.rules.default import axis_loops, own_loops
 from autosched.sketch.rules.tile_defaults import default_rows, extent_of, lanes_of
 from autosched.sketch.rules.tiling import pack, packable, place_panel, prepared_weights
 from autosched.sketch.state import State, TiledNest, Verdict
@@ -185,8 +185,7 @@ def _outer(
 
 def _own(schedule: Schedule, info: BlockInfo) -> dict[int, LoopRV]:
     """Id of an axis -> its loop, inside what the block is computed at."""
-    loops = schedule.get_loops(schedule.get_block(info.name))[-len(info.block.iters) :]
-    return dict(zip(map(id, info.block.iters), loops, strict=True))
+    return dict(zip(map(id, info.block.iters), own_loops(schedule, info), strict=True))
 
 
 def _written_out(schedule: Schedule, info: BlockInfo, target: Target) -> None:
