@@ -19,6 +19,7 @@ from autosched.codegen.gpu.kernel import Kernel, allocated_in, buffer_bytes, wit
 from autosched.errors import BuildError, CodegenError
 from autosched.lowering.lower import lower
 from autosched.tir.nodes import PrimFunc
+from autosched.tir.opaque import refuse_opaque
 
 ALIGNMENT = 64
 COMPILER = "cc"
@@ -145,6 +146,7 @@ def source_of(func: PrimFunc) -> Source:
     """
     if func.sizes:
         raise CodegenError(f"{func.name} has symbolic sizes; C source is made for fixed ones")
+    refuse_opaque(func, "C source")
     low = lower(func)
     inner = [*low.allocs, *(b for node in low.body for b in allocated_in(node))]
     offsets, size = [], 0

@@ -24,6 +24,7 @@ from autosched.schedule import (
     reduction,
     scan,
 )
+from autosched.schedule.across import require_still
 from autosched.schedule.compute import compute_at
 from autosched.schedule.handles import (
     RV,
@@ -166,6 +167,7 @@ class Schedule:
 
     @func.setter
     def func(self, new: PrimFunc) -> None:
+        require_still(self._func, new)
         self._func = derived(new, self._func)
 
     @property

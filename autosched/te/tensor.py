@@ -15,6 +15,7 @@ from autosched.tir import expr as ex
 from autosched.tir.affine import always, sometimes
 from autosched.tir.expr import Expr, ExprLike, Var
 from autosched.tir.nodes import Reducer
+from autosched.tir.routine import Routine
 from autosched.tir.size import Size, size_of
 from autosched.tir.size_atoms import SizeVar
 
@@ -230,7 +231,39 @@ class ScanOp(_Kept):
         return [*self.init, *self.update]
 
 
-Operation = Union[PlaceholderOp, ComputeOp, ScanOp]
+@dataclass(frozen=True, eq=False)
+class ExternOp(_Kept):
+    """A computation that a routine does, made by te.extern: its parameters are `inputs`, then the
+    outputs of `shapes` and `dtypes`."""
+
+    name: str
+    inputs: tuple[Tensor, ...]
+    shapes: tuple[tuple[Extent, ...], ...]
+    dtypes: tuple[str, ...]
+    routine: Routine
+    attrs: Mapping[str, Any]
+    tag: str = ""
+    auto_named: bool = False
+
+    axis: tuple[IterVar, ...] = ()
+    reduce_axis: tuple[IterVar, ...] = ()
+
+    @property
+    def num_outputs(self) -> int:
+        """How many tensors it computes."""
+        return len(self.shapes)
+
+    def result(self, index: int) -> tuple[tuple[Extent, ...], str]:
+        """Shape and dtype of an output."""
+        return self.shapes[index], self.dtypes[index]
+
+    @property
+    def input_tensors(self) -> list[Tensor]:
+        """The inputs."""
+        return list(self.inputs)
+
+
+Operation = Union[PlaceholderOp, ComputeOp, ScanOp, ExternOp]
 
 
 class Tensor(ex.Operators):

@@ -8,7 +8,7 @@ have not been scheduled.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
@@ -27,6 +27,7 @@ from autosched.tir.nodes import (
     PrimFunc,
     buffers_of,
 )
+from autosched.tir.opaque import opaque_of, starts_as_zero
 from autosched.tir.operations import OPS
 from autosched.tir.printer import Names, format_access
 from autosched.tir.shapes import told
@@ -176,6 +177,8 @@ class _Machine(Evaluator):
 
     def block(self, block: Block, loops: tuple[For, ...]) -> Thunk:
         """Executes a block at the point that its loops stand at."""
+        if opaque_of(block) is not None:
+            return opaque(block, self.memory)
         _check_types(block)
         env = self.env
         where = _Where(block, loops, env)
@@ -283,6 +286,23 @@ class _Machine(Evaluator):
             return total
 
         return value
+
+
+def opaque(block: Block, memory: Mapping[int, Array]) -> Thunk:
+    """Executes an opaque block on `memory`, which maps buffers (by id) to arrays."""
+    from autosched.tir.run_routine import run_routine
+
+    found = opaque_of(block)
+    assert found is not None
+    arrays = [memory[id(b)] for b in found.buffers]
+    zeroed = [memory[id(b)] for b in starts_as_zero(block)]
+
+    def execute() -> None:
+        for array in zeroed:
+            array.fill(0)
+        run_routine(found.routine, arrays)
+
+    return execute
 
 
 def _select(condition: Any, yes: Any, no: Any) -> Any:

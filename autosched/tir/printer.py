@@ -293,6 +293,11 @@ class _Script:
 
     def block(self, block: Block, depth: int) -> None:
         self.begins[id(block)] = len(self.lines) + 1
+        from autosched.tir.opaque import opaque_of
+
+        if opaque_of(block) is not None:
+            self.opaque(block, depth)
+            return
         self.emit(depth, f"with T.block({quote(block.name)}):")
         depth += 1
         for it, binding in zip(block.iters, block.bindings, strict=True):
@@ -307,6 +312,24 @@ class _Script:
         if block.annotations:
             self.emit(depth, f"T.block_attr({format_literal(dict(block.annotations))})")
         self.statements(block, depth)
+
+    def opaque(self, block: Block, depth: int) -> None:
+        """An opaque block: the whole buffers that it reads and writes, and its statements."""
+        from autosched.tir.opaque import opaque_of
+        from autosched.tir.routine import print_statements
+
+        found = opaque_of(block)
+        assert found is not None
+        self.emit(depth, f"with T.opaque({quote(block.name)}):")
+        for what, part in (("reads", block.reads), ("writes", block.writes)):
+            if part:
+                names = ", ".join(self.names.of(a.buffer) for a in part)
+                self.emit(depth + 1, f"T.{what}({names})")
+        if block.annotations:
+            self.emit(depth + 1, f"T.block_attr({format_literal(dict(block.annotations))})")
+        for p, b in zip(found.routine.params, found.buffers, strict=True):
+            self.names.by_id[id(p)] = self.names.of(b)
+        print_statements(found.routine, self.names, self.lines, depth + 1)
 
     def statements(self, block: Block, depth: int) -> None:
         targets = [format_access(a, self.names, block.reads) for a in block.writes]

@@ -16,6 +16,7 @@ from autosched.tir.admit import admitted
 from autosched.tir.canonical import canonical_text
 from autosched.tir.canonical import workload_key as key_of
 from autosched.tir.nodes import Buffer, PrimFunc
+from autosched.tir.opaque import opaque_blocks
 from autosched.tuning.best import RecordsLike, best_schedule
 from autosched.tuning.options import TuningOptions, checked
 from records import Workload
@@ -107,6 +108,12 @@ class SearchTask:
                 "choice of them: tune for representative sizes, prim_func="
                 f"func.specialize({', '.join(f'{n}=1024' for n in names)}), and apply the "
                 "primitives found to the function for all sizes"
+            )
+        for block in opaque_blocks(self.prim_func):
+            raise WorkloadError(
+                f"{self.name} has the opaque block {block.name}, of which no candidate is known; "
+                "tune what stands before and after it as functions of their own, and apply the "
+                "primitives found by Schedule"
             )
         if layout_rewrite_option is not None:
             kind = f"one of {', '.join(map(str, LayoutRewriteOption))}"
