@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 from autosched.building.build import function_of
 from autosched.codegen.c import prologue, source_of
 from autosched.codegen.export.entries import symbol
-from autosched.errors import ArgumentError
+from autosched.errors import ArgumentError, CodegenError
 from autosched.tir.admit import derived
 from autosched.tir.module import IRModule
-from autosched.tir.nodes import PrimFunc, outputs_of
+from autosched.tir.nodes import PrimFunc, loops_of, outputs_of
 
 if TYPE_CHECKING:
     from autosched.building.build import Buildable
@@ -41,6 +41,12 @@ def c_source(
             f"the module has the functions {', '.join(program)}; c_source takes one of them"
         )
     func = function_of(program, args, name)
+    for loop in loops_of(func):
+        if loop.kind == "thread":
+            raise CodegenError(
+                f"loop {loop.var.name} is bound to {loop.thread}, which C does not have; schedule "
+                "for a CPU"
+            )
     called = symbol(func.name, "kernel", "")
     made = source_of(derived(replace(func, name=called), func))
     parts = [_comment(func, called), prologue(), *(f"{h}\n" for h in made.helpers)]

@@ -163,5 +163,5 @@ def test_a_gpu_schedule_has_none() -> None:
     sch = at.Schedule(plain())
     (i,) = sch.get_loops("b")
     sch.bind(i, "threadIdx.x")
-    with pytest.raises(CodegenError):
+    with pytest.raises(CodegenError, match=r"bound to threadIdx\.x, which C does not have"):
         at.c_source(sch)
