@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple, Self, Union
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, Union
 
 from autosched.checks import mapping, shown
 from autosched.errors import TensorExprError
@@ -15,9 +15,11 @@ from autosched.tir import expr as ex
 from autosched.tir.affine import always, sometimes
 from autosched.tir.expr import Expr, ExprLike, Var
 from autosched.tir.nodes import Reducer
-from autosched.tir.routine import Routine
 from autosched.tir.size import Size, size_of
 from autosched.tir.size_atoms import SizeVar
+
+if TYPE_CHECKING:
+    from autosched.te.extern import ExternOp
 
 AxisKind = Literal["spatial", "reduce", "sequential"]
 
@@ -104,7 +106,7 @@ def check_shape(shape: Any, what: str) -> tuple[Extent, ...]:
     return tuple(positive(n, f"dimension {d} of {what}") for d, n in enumerate(shape))
 
 
-class _Kept:
+class Kept:
     """An operation: told by identity and never changed, so a copy is itself; a pickle is another
     one, and so are the axes and tensors in it."""
 
@@ -128,7 +130,7 @@ def _unpickled(kind: type[Any], given: dict[str, Any]) -> Any:
 
 
 @dataclass(frozen=True, eq=False)
-class PlaceholderOp(_Kept):
+class PlaceholderOp(Kept):
     """The origin of an input."""
 
     name: str
@@ -151,7 +153,7 @@ class PlaceholderOp(_Kept):
 
 
 @dataclass(frozen=True, eq=False)
-class ComputeOp(_Kept):
+class ComputeOp(Kept):
     """A computation: element `body[n]` of output n at the point `axis`, or, with a reducer, the
     combination of `body` over `reduce_axis`."""
 
@@ -190,7 +192,7 @@ class ComputeOp(_Kept):
 
 
 @dataclass(frozen=True, eq=False)
-class ScanOp(_Kept):
+class ScanOp(Kept):
     """A recurrence over the first axis, made by te.scan: step t of state n is element t of
     `update[n]`, for t in the domain of `scan_axis`; the steps before it are those of `init[n]`.
 
@@ -231,39 +233,7 @@ class ScanOp(_Kept):
         return [*self.init, *self.update]
 
 
-@dataclass(frozen=True, eq=False)
-class ExternOp(_Kept):
-    """A computation that a routine does, made by te.extern: its parameters are `inputs`, then the
-    outputs of `shapes` and `dtypes`."""
-
-    name: str
-    inputs: tuple[Tensor, ...]
-    shapes: tuple[tuple[Extent, ...], ...]
-    dtypes: tuple[str, ...]
-    routine: Routine
-    attrs: Mapping[str, Any]
-    tag: str = ""
-    auto_named: bool = False
-
-    axis: tuple[IterVar, ...] = ()
-    reduce_axis: tuple[IterVar, ...] = ()
-
-    @property
-    def num_outputs(self) -> int:
-        """How many tensors it computes."""
-        return len(self.shapes)
-
-    def result(self, index: int) -> tuple[tuple[Extent, ...], str]:
-        """Shape and dtype of an output."""
-        return self.shapes[index], self.dtypes[index]
-
-    @property
-    def input_tensors(self) -> list[Tensor]:
-        """The inputs."""
-        return list(self.inputs)
-
-
-Operation = Union[PlaceholderOp, ComputeOp, ScanOp, ExternOp]
+Operation = Union[PlaceholderOp, ComputeOp, ScanOp, "ExternOp"]
 
 
 class Tensor(ex.Operators):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -214,6 +216,14 @@ def wrong(**given: Any) -> None:
 def test_what_means_nothing_says_why(given: dict[str, Any], message: str) -> None:
     with pytest.raises(TensorExprError, match=message):
         wrong(**given)
+
+
+def test_copies_and_pickles_compute_the_same() -> None:
+    a, _, d = program()
+    func = te.create_prim_func([a, d])
+    other_a, other_d = pickle.loads(pickle.dumps((a, d)))
+    assert te.create_prim_func([other_a, other_d]).same(func)
+    assert copy.copy(te.create_schedule(d)).replay([a, d]).func.same(func)
 
 
 def test_no_gradient_passes_through_it() -> None:
