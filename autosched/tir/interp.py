@@ -8,7 +8,7 @@ have not been scheduled.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
@@ -26,8 +26,8 @@ from autosched.tir.nodes import (
     Node,
     PrimFunc,
     buffers_of,
+    foreign,
 )
-from autosched.tir.opaque import opaque_of, starts_as_zero
 from autosched.tir.operations import OPS
 from autosched.tir.printer import Names, format_access
 from autosched.tir.shapes import told
@@ -177,8 +177,9 @@ class _Machine(Evaluator):
 
     def block(self, block: Block, loops: tuple[For, ...]) -> Thunk:
         """Executes a block at the point that its loops stand at."""
-        if opaque_of(block) is not None:
-            return opaque(block, self.memory)
+        value = foreign(block)
+        if value is not None:
+            return lambda: value.run(block, self.memory)
         _check_types(block)
         env = self.env
         where = _Where(block, loops, env)
@@ -286,23 +287,6 @@ class _Machine(Evaluator):
             return total
 
         return value
-
-
-def opaque(block: Block, memory: Mapping[int, Array]) -> Thunk:
-    """Executes an opaque block on `memory`, which maps buffers (by id) to arrays."""
-    from autosched.tir.run_routine import run_routine
-
-    found = opaque_of(block)
-    assert found is not None
-    arrays = [memory[id(b)] for b in found.buffers]
-    zeroed = [memory[id(b)] for b in starts_as_zero(block)]
-
-    def execute() -> None:
-        for array in zeroed:
-            array.fill(0)
-        run_routine(found.routine, arrays)
-
-    return execute
 
 
 def _select(condition: Any, yes: Any, no: Any) -> Any:

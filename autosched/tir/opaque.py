@@ -11,7 +11,7 @@ nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import Any
@@ -24,12 +24,15 @@ from autosched.tir.nodes import (
     Annotations,
     Block,
     Buffer,
+    Foreign,
     Node,
     PrimFunc,
     buffers_of,
+    foreign,
     sites,
 )
-from autosched.tir.routine import Routine
+from autosched.tir.printer import Names
+from autosched.tir.routine import Routine, print_statements
 
 
 @dataclass(frozen=True, eq=False, repr=False, slots=True)
@@ -43,16 +46,29 @@ class Whole(Expr):
 
 
 @dataclass(frozen=True, eq=False, repr=False, slots=True)
-class Opaque(Expr):
+class Opaque(Foreign):
     """What a routine leaves in a buffer. `buffers` are its arguments, buffers of the function."""
 
     routine: Routine
     buffers: tuple[Buffer, ...]
-    dtype: str
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Opaque:
         """Of a function that is copied, the buffers are others."""
-        return Opaque(self.routine, deepcopy(self.buffers, memo), self.dtype)
+        return Opaque(self.dtype, self.routine, deepcopy(self.buffers, memo))
+
+    def text(self, names: Names, depth: int) -> list[str]:
+        """The routine's statements, over the function's buffers."""
+        for p, b in zip(self.routine.params, self.buffers, strict=True):
+            names.by_id[id(p)] = names.of(b)
+        return print_statements(self.routine, names, depth)
+
+    def run(self, block: Block, memory: Mapping[int, Any]) -> None:
+        """Run the routine, by the interpreter."""
+        from autosched.tir.run_routine import run_routine
+
+        for b in starts_as_zero(block):
+            memory[id(b)].fill(0)
+        run_routine(self.routine, [memory[id(b)] for b in self.buffers])
 
     def __repr__(self) -> str:
         return f"{self.routine.name}({', '.join(b.name for b in self.buffers)})"
@@ -70,13 +86,13 @@ def opaque_block(
     read, written = (
         tuple(Access(b, tuple(Whole() for _ in b.shape)) for b in part) for part in (reads, writes)
     )
-    body = tuple(Opaque(routine, tuple(buffers), b.dtype) for b in writes)
+    body = tuple(Opaque(b.dtype, routine, tuple(buffers)) for b in writes)
     return Block(routine.name, (), (), (), read, written, body, annotations=annotations)
 
 
 def opaque_of(node: Node) -> Opaque | None:
     """What an opaque block runs; None for every other block, and for loops."""
-    value = node.body[0] if isinstance(node, Block) and node.body else None
+    value = foreign(node)
     return value if isinstance(value, Opaque) else None
 
 

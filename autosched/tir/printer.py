@@ -21,6 +21,7 @@ from autosched.tir.nodes import (
     Element,
     ExternCall,
     For,
+    Foreign,
     Index,
     Iter,
     Node,
@@ -28,6 +29,7 @@ from autosched.tir.nodes import (
     Predicate,
     PrimFunc,
     Reducer,
+    foreign,
 )
 from autosched.tir.operations import OPS
 from autosched.tir.reducers import KNOWN, known_name
@@ -293,10 +295,9 @@ class _Script:
 
     def block(self, block: Block, depth: int) -> None:
         self.begins[id(block)] = len(self.lines) + 1
-        from autosched.tir.opaque import opaque_of
-
-        if opaque_of(block) is not None:
-            self.opaque(block, depth)
+        value = foreign(block)
+        if value is not None:
+            self.opaque(block, value, depth)
             return
         self.emit(depth, f"with T.block({quote(block.name)}):")
         depth += 1
@@ -313,13 +314,8 @@ class _Script:
             self.emit(depth, f"T.block_attr({format_literal(dict(block.annotations))})")
         self.statements(block, depth)
 
-    def opaque(self, block: Block, depth: int) -> None:
+    def opaque(self, block: Block, value: Foreign, depth: int) -> None:
         """An opaque block: the whole buffers that it reads and writes, and its statements."""
-        from autosched.tir.opaque import opaque_of
-        from autosched.tir.routine import print_statements
-
-        found = opaque_of(block)
-        assert found is not None
         self.emit(depth, f"with T.opaque({quote(block.name)}):")
         for what, part in (("reads", block.reads), ("writes", block.writes)):
             if part:
@@ -327,9 +323,7 @@ class _Script:
                 self.emit(depth + 1, f"T.{what}({names})")
         if block.annotations:
             self.emit(depth + 1, f"T.block_attr({format_literal(dict(block.annotations))})")
-        for p, b in zip(found.routine.params, found.buffers, strict=True):
-            self.names.by_id[id(p)] = self.names.of(b)
-        print_statements(found.routine, self.names, self.lines, depth + 1)
+        self.lines += value.text(self.names, depth + 1)
 
     def statements(self, block: Block, depth: int) -> None:
         targets = [format_access(a, self.names, block.reads) for a in block.writes]

@@ -174,11 +174,11 @@ def numbered_text(func: Routine) -> str:
     return _Text(_Numbered()).routine(replace(func, name="r"))
 
 
-def print_statements(func: Routine, names: Names, lines: list[str], depth: int) -> None:
-    """Add the statements of a routine to a text, in which its parameters have names already."""
+def print_statements(func: Routine, names: Names, depth: int) -> list[str]:
+    """Lines of the statements of a routine, whose parameters have names already."""
     text = _Text(names)
-    text.lines = lines
     text.body(func.body, depth)
+    return text.lines
 
 
 class _Numbered(Names):
