@@ -8,7 +8,7 @@ s = te.create_schedule(C.op)
 """
 
 from autosched.te.compute import compute
-from autosched.te.extern import ExternOp, call_extern, extern
+from autosched.te.extern import call_extern, extern
 from autosched.te.intrinsics import (
     abs,
     acos,
@@ -89,6 +89,7 @@ from autosched.te.stage.stage import Stage
 from autosched.te.stage.thread import ThreadAxis, thread_axis
 from autosched.te.tensor import (
     ComputeOp,
+    ExternOp,
     IterVar,
     PlaceholderOp,
     ScanOp,

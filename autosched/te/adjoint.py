@@ -14,7 +14,6 @@ from typing import Any
 from autosched.errors import TensorExprError
 from autosched.te.compute import compute
 from autosched.te.derivative import derivative
-from autosched.te.extern import ExternOp
 from autosched.te.inverse import inverse, moved, settled
 from autosched.te.prim_func import topological
 from autosched.te.reduction import prod as reduce_prod
@@ -22,6 +21,7 @@ from autosched.te.reduction import sum as reduce_sum
 from autosched.te.scan_adjoint import scan_adjoints
 from autosched.te.tensor import (
     ComputeOp,
+    ExternOp,
     IterVar,
     PlaceholderOp,
     ScanOp,

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
 from autosched.checks import shown
 from autosched.errors import TensorExprError
 from autosched.te.tensor import (
-    Extent,
-    IterVar,
-    Kept,
+    ExternOp,
     Tensor,
     check_name,
     check_shape,
@@ -24,38 +22,6 @@ from autosched.tir.extern import found
 from autosched.tir.nodes import Block, Buffer, ExternCall, Pointer
 from autosched.tir.opaque import opaque_block
 from autosched.tir.routine import Evaluate, Routine
-
-
-@dataclass(frozen=True, eq=False)
-class ExternOp(Kept):
-    """A computation that a routine does, made by te.extern: its parameters are `inputs`, then the
-    outputs of `shapes` and `dtypes`."""
-
-    name: str
-    inputs: tuple[Tensor, ...]
-    shapes: tuple[tuple[Extent, ...], ...]
-    dtypes: tuple[str, ...]
-    routine: Routine
-    attrs: Mapping[str, Any]
-    tag: str = ""
-    auto_named: bool = False
-
-    axis: tuple[IterVar, ...] = ()
-    reduce_axis: tuple[IterVar, ...] = ()
-
-    @property
-    def num_outputs(self) -> int:
-        """How many tensors it computes."""
-        return len(self.shapes)
-
-    def result(self, index: int) -> tuple[tuple[Extent, ...], str]:
-        """Shape and dtype of an output."""
-        return self.shapes[index], self.dtypes[index]
-
-    @property
-    def input_tensors(self) -> list[Tensor]:
-        """The inputs."""
-        return list(self.inputs)
 
 
 def extern(

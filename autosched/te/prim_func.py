@@ -11,10 +11,11 @@ from typing import Any
 
 from autosched.errors import TensorExprError
 from autosched.te.compute import compute
-from autosched.te.extern import ExternOp, extern_block
+from autosched.te.extern import extern_block
 from autosched.te.scan_func import Scans, Step
 from autosched.te.tensor import (
     ComputeOp,
+    ExternOp,
     IterVar,
     Operation,
     PlaceholderOp,

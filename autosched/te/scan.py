@@ -7,11 +7,11 @@ from types import MappingProxyType
 from typing import Any
 
 from autosched.errors import TensorExprError
-from autosched.te.extern import ExternOp
 from autosched.te.prim_func import topological
 from autosched.te.tensor import (
     ComputeOp,
     Extent,
+    ExternOp,
     IterVar,
     PlaceholderOp,
     ScanOp,

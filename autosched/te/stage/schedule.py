@@ -12,13 +12,13 @@ from autosched.errors import ScheduleError
 from autosched.integers import as_int, integer
 from autosched.schedule import Schedule
 from autosched.schedule.place import unique_name
-from autosched.te.extern import ExternOp
 from autosched.te.prim_func import topological
 from autosched.te.stage import dataflow
 from autosched.te.stage.nest import LoopCall, Reorder
 from autosched.te.stage.stage import Stage, check_scope
 from autosched.te.tensor import (
     ComputeOp,
+    ExternOp,
     IterVar,
     Operation,
     PlaceholderOp,
