@@ -271,19 +271,8 @@ class FunctionReader:
         return body
 
     def _opaque(self, s: ast.With, depth: int) -> Block:
-        """A routine over the function's buffers; see `script/opaque.py`."""
-        from autosched.script.opaque import OpaqueReader
-
-        self._count(s)
-        if depth or self.conditions:
-            raise self.error(
-                s.items[0].context_expr,
-                "an opaque block stands beside the loop nests, not in a loop or an `if`",
-            )
-        reader = OpaqueReader(self.source, self.budget, self.node)
-        block = reader.block(s, self.scope)
-        self.source.remember(block, s)
-        return block
+        """An opaque block, which the readers of whole programs know (`script/opaque.py`)."""
+        raise self.error(s.items[0].context_expr, "expected T.block(name)")
 
     def _count(self, s: ast.With) -> None:
         self.blocks += 1

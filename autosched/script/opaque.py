@@ -7,6 +7,7 @@ from typing import Any
 
 from autosched.script.blocks import with_call
 from autosched.script.exprs import called
+from autosched.script.functions import FunctionReader
 from autosched.script.literals import Arguments, dictionary, string
 from autosched.script.routines import RoutineReader
 from autosched.script.scope import Scope
@@ -65,3 +66,20 @@ class OpaqueReader(RoutineReader):
         args.positional = []
         args.done()
         return True
+
+
+class ProgramReader(FunctionReader):
+    """Reads one function, opaque blocks included."""
+
+    def _opaque(self, s: ast.With, depth: int) -> Block:
+        """A routine over the function's buffers."""
+        self._count(s)
+        if depth or self.conditions:
+            raise self.error(
+                s.items[0].context_expr,
+                "an opaque block stands beside the loop nests, not in a loop or an `if`",
+            )
+        reader = OpaqueReader(self.source, self.budget, self.node)
+        block = reader.block(s, self.scope)
+        self.source.remember(block, s)
+        return block
