@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
-from autosched.checks import shown
+from autosched.checks import mapping, shown
 from autosched.errors import TensorExprError
 from autosched.te.tensor import (
     ExternOp,
@@ -63,7 +64,8 @@ def extern(
     names = [label if not many else f"{label}_v{n}" for n in range(len(shapes))]
     outs = [Buffer(n, s, d) for n, s, d in zip(names, shapes, kinds, strict=True)]
     routine = _routine(fcompute, ins, outs, label)
-    notes = MappingProxyType(dict(attrs or {}))
+    kept = mapping(f"attrs of extern {label}", attrs, "a mapping from texts", TensorExprError)
+    notes = MappingProxyType(dict(kept))
     op = ExternOp(label, given, shapes, kinds, routine, notes, tag, name is None)
     tensors = tuple(
         Tensor(n, s, d, op, k) for k, (n, s, d) in enumerate(zip(names, shapes, kinds, strict=True))
@@ -121,7 +123,9 @@ def _dtypes(dtype: Any, inputs: Sequence[Tensor], count: int, label: str) -> tup
             )
         dtype = kinds.pop()
     found_dtypes = tuple(dtype) if isinstance(dtype, (list, tuple)) else (dtype,) * count
-    if len(found_dtypes) != count or not all(d in dtypes.DTYPES for d in found_dtypes):
+    if len(found_dtypes) != count or not all(
+        isinstance(d, str) and d in dtypes.DTYPES for d in found_dtypes
+    ):
         raise TensorExprError(
             f"the dtype of extern {label} is {shown(dtype)}; expected one, or one for each of its "
             f"{count} tensors, of {', '.join(dtypes.DTYPES)}"
@@ -136,6 +140,13 @@ def _routine(fcompute: Any, ins: list[Buffer], outs: list[Buffer], label: str) -
             raise TensorExprError(
                 f"extern {label} expects a function of lists of buffers, found {fcompute!r}"
             )
+        try:
+            inspect.signature(fcompute).bind(ins, outs)
+        except (TypeError, ValueError) as e:
+            raise TensorExprError(
+                f"extern {label} expects a function of two lists of buffers, the inputs and the "
+                f"outputs; found {shown(fcompute)}: {e}"
+            ) from e
         fcompute = fcompute(ins, outs)
     if isinstance(fcompute, Routine):
         wanted = [(b.shape, b.dtype) for b in (*ins, *outs)]
