@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from autosched import te as te
     from autosched.building.build import build as build
     from autosched.building.build import lower as lower
+    from autosched.building.c_source import c_source as c_source
     from autosched.errors import AutoschedError as AutoschedError
     from autosched.lowering.layout_rewrite import LayoutRewriteOption as LayoutRewriteOption
     from autosched.schedule import Schedule as Schedule
@@ -73,6 +74,7 @@ _HOME = {
     "TuningOptions": "autosched.tuning",
     "XGBModel": "autosched.tuning.models",
     "build": "autosched.building.build",
+    "c_source": "autosched.building.c_source",
     "load_best_record": "autosched.tuning",
     "lower": "autosched.building.build",
     "register_workload": "autosched.workloads",

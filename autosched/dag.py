@@ -33,6 +33,7 @@ from autosched.tir.nodes import (
     outputs_of,
     sites,
 )
+from autosched.tir.opaque import opaque_blocks
 from autosched.tir.operations import OPS
 from autosched.tir.scatter import deciding
 
@@ -130,6 +131,11 @@ class ComputeDAG:
 
             func = create_prim_func(func)
         assert isinstance(func, PrimFunc)
+        for block in opaque_blocks(func):
+            raise ScheduleError(
+                f"{func.name} has the opaque block {block.name}, of which it is not known what it "
+                "computes; there is no DAG and no space of such a function"
+            )
         self.func = func
         self.blocks: tuple[Block, ...] = tuple(s.block for s in sites(func))
         self.index: dict[str, int] = block_index(func)

@@ -11,6 +11,7 @@ from autosched.lowering.layout_rewrite import LayoutRewriteOption, option_of, sp
 from autosched.lowering.lower import lower
 from autosched.target import Target
 from autosched.tir.nodes import PrimFunc
+from autosched.tir.opaque import has_opaque
 from autosched.version import __version__
 
 if TYPE_CHECKING:
@@ -23,6 +24,10 @@ def generate_ir(func: PrimFunc, target: Target) -> Generated:
     """LLVM IR of a scheduled function. Raises CodegenError."""
     from autosched.codegen.llvm.generate import generate
 
+    if has_opaque(func):
+        from autosched.codegen.llvm.pieces import generate_pieces
+
+        return generate_pieces(func, target)
     return generate(lower(func), target)
 
 

@@ -16,9 +16,11 @@ from pathlib import Path
 from autosched.codegen.c_source import c_source
 from autosched.codegen.gpu.dialect import Dialect
 from autosched.codegen.gpu.kernel import Kernel, allocated_in, buffer_bytes, without_allocs
+from autosched.codegen.gpu.reduce import decompose
 from autosched.errors import BuildError, CodegenError
 from autosched.lowering.lower import lower
 from autosched.tir.nodes import PrimFunc
+from autosched.tir.opaque import refuse_opaque
 
 ALIGNMENT = 64
 COMPILER = "cc"
@@ -145,6 +147,7 @@ def source_of(func: PrimFunc) -> Source:
     """
     if func.sizes:
         raise CodegenError(f"{func.name} has symbolic sizes; C source is made for fixed ones")
+    refuse_opaque(func, "C source")
     low = lower(func)
     inner = [*low.allocs, *(b for node in low.body for b in allocated_in(node))]
     offsets, size = [], 0
@@ -154,7 +157,7 @@ def source_of(func: PrimFunc) -> Source:
     params = (*low.params, *inner)
     body = tuple(map(without_allocs, low.body))
     name = f"{func.name}_body"
-    text = c_source([Kernel(name, body, {}, params)], C, 1)
+    text = c_source([decompose(Kernel(name, body, {}, params))], C, 1)
     at = text.index(f"void {name}(")
     helpers = tuple(h for h in re.split(r"(?m)^(?=static inline )", text[:at].strip()) if h)
     kinds = [C.stored_type(b.dtype) for b in params]

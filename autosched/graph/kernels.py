@@ -13,6 +13,7 @@ from autosched.errors import AutoschedError, BuildError
 from autosched.graph.cache import KernelCache
 from autosched.runtime.function import Function as Linked
 from autosched.target import Target
+from autosched.tir.opaque import refuse_opaque
 
 if TYPE_CHECKING:
     from autosched.graph.ir import Function
@@ -186,6 +187,7 @@ def select(function: Function, target: Target, choose: Choose | None = None) -> 
     if recorded:
         return min(recorded, key=lambda s: s.seconds or float("inf"))
     func, key, taken = first.func, first.key, first.implementation
+    refuse_opaque(func, "a kernel of a graph")
     name = "" if taken is None else f"{taken.name} (plevel {taken.plevel}): "
     best = chosen(func, target)
     if best is not func:

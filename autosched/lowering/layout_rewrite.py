@@ -14,6 +14,7 @@ from enum import IntEnum
 from autosched.errors import WorkloadError
 from autosched.tir.admit import derived
 from autosched.tir.nodes import Access, Block, Buffer, For, PrimFunc, map_func, sites
+from autosched.tir.opaque import has_opaque
 
 OPTION = "layout_rewrite"
 """Function attribute: the number of the option that the function is tuned and built under."""
@@ -63,8 +64,11 @@ def transforms(func: PrimFunc) -> list[Transform]:
     """The stages that can leave a scheduled function, in program order.
 
     Such a stage stands at the root, reads a layout-free parameter and nothing else, and is the only
-    one to read it, and the only one to write its result, which is an intermediate.
+    one to read it, and the only one to write its result, which is an intermediate. A function with
+    opaque blocks has none.
     """
+    if has_opaque(func):
+        return []
     free = set(func.attr("layout_free", ()))
     params = {id(b): b for b in func.params}
     readers: dict[int, int] = {}

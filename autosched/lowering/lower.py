@@ -27,6 +27,7 @@ from autosched.tir.nodes import (
     loops_of,
     sites,
 )
+from autosched.tir.opaque import has_opaque, joined, pieces
 from autosched.tir.region import Region, home, shared_by, touched
 from autosched.tir.simplify import drop_unit_loops, simplify_forms
 from autosched.tir.size import Size
@@ -34,7 +35,8 @@ from autosched.tir.size_atoms import Undecided
 
 
 def lower(func: PrimFunc) -> PrimFunc:
-    """The lowered form of a scheduled program; see docs/design/loop_ir.md. Idempotent.
+    """The lowered form of a scheduled program; see docs/design/loop_ir.md. Idempotent. What stands
+    between two opaque blocks is lowered by itself.
 
     Raises CodegenError for a population.
     """
@@ -43,6 +45,9 @@ def lower(func: PrimFunc) -> PrimFunc:
             raise CodegenError(
                 f"loop {loop.var.name} has no single extent: a population cannot be lowered"
             )
+    if has_opaque(func):
+        parts = pieces(func)
+        return joined(func, [lower(p) if isinstance(p, PrimFunc) else p for p in parts])
     func = drop_unit_loops(end_early(unroll_steps(func), "parallel"))
     return _place_buffers(simplify_forms(func))
 

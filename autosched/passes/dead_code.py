@@ -6,6 +6,8 @@ from dataclasses import replace
 
 from autosched.passes.base import func_pass
 from autosched.tir.nodes import Access, Block, Buffer, Node, PrimFunc, sites
+from autosched.tir.opaque import opaque_of
+from autosched.tir.routine import externs
 from autosched.tir.simplify import prune_reads
 
 
@@ -41,6 +43,9 @@ def _live_buffers(func: PrimFunc) -> set[int]:
 def _kept(block: Block, live: set[int]) -> Block | None:
     """The block with the results that are live; None if there is none."""
     keep = [n for n, a in enumerate(block.writes) if id(a.buffer) in live]
+    found = opaque_of(block)
+    if found is not None and (keep or externs(found.routine)):
+        return block  # it runs whole, and a C function may do more than write
     if not keep:
         return None
     if len(keep) == len(block.writes) or block.is_reduction:

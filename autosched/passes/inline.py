@@ -8,6 +8,7 @@ from autosched.schedule.inline import compute_inline
 from autosched.sketch.analysis import analyse_blocks
 from autosched.sketch.rules.inline import worth_inlining
 from autosched.tir.nodes import PrimFunc, loops_of
+from autosched.tir.opaque import has_opaque, rejoined
 
 
 @func_pass("inline")
@@ -29,6 +30,10 @@ def inline(func: PrimFunc) -> PrimFunc:
             f"{func.name} has been lowered: its intermediates have their places, outside which "
             "nothing may read them; inline before lower"
         )
+    return rejoined(func, _inlined) if has_opaque(func) else _inlined(func)
+
+
+def _inlined(func: PrimFunc) -> PrimFunc:
     refused: set[str] = set()
     while True:
         blocks = analyse_blocks(func)

@@ -6,6 +6,7 @@ from autosched.lowering import lower as lowering
 from autosched.passes.base import func_pass
 from autosched.tir import simplify as simplification
 from autosched.tir.nodes import PrimFunc
+from autosched.tir.opaque import has_opaque, rejoined
 
 
 @func_pass("simplify")
@@ -19,6 +20,8 @@ def simplify(func: PrimFunc) -> PrimFunc:
                 vi = spatial(4, i + j)                      B[vi] = A[vi]
                 B[vi] = A[vi] if vi >= 0 else 0
     """
+    if has_opaque(func):
+        return rejoined(func, simplification.simplify)
     return simplification.simplify(func)
 
 

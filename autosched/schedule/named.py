@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any, TypeVar
 
+from autosched.schedule.across import require_schedulable
 from autosched.schedule.handles import BlockRV
 
 _T = TypeVar("_T", bound=type)
@@ -15,7 +16,8 @@ _BLOCKS = ("block", "place")
 
 def blocks_by_name(cls: _T) -> _T:
     """Let the methods of a class take the name of a block as their first argument: it stands for
-    `get_block(name)`, which is a step of the trace of its own."""
+    `get_block(name)`, which is a step of the trace of its own. Of an opaque block, those that
+    schedule it are refused."""
     for name, method in list(vars(cls).items()):
         if name.startswith("_") or not inspect.isfunction(method):
             continue
@@ -32,11 +34,15 @@ def _resolving(method: Callable[..., Any], first: str) -> Callable[..., Any]:
         others = kwargs.get("consumers", ())
         named = isinstance(others, (list, tuple)) and any(isinstance(x, str) for x in others)
         if not isinstance(given, str) and not named:
+            if self.has_opaque and isinstance(given, BlockRV):
+                require_schedulable(self.get(given), method.__name__)
             return method(self, *args, **kwargs)
         before = len(self._steps)
         try:
             if isinstance(given, str):
                 handle: BlockRV = self.get_block(given)
+                if self.has_opaque:
+                    require_schedulable(self.get(handle), method.__name__)
                 args, kwargs = (
                     ((handle, *args[1:]), kwargs) if args else (args, {**kwargs, first: handle})
                 )

@@ -24,6 +24,7 @@ from autosched.schedule import (
     reduction,
     scan,
 )
+from autosched.schedule.across import require_still
 from autosched.schedule.compute import compute_at
 from autosched.schedule.handles import (
     RV,
@@ -56,6 +57,7 @@ from autosched.tir.annotations import DOUBLE_BUFFER_SCOPE
 from autosched.tir.expr import Var
 from autosched.tir.module import IRModule
 from autosched.tir.nodes import Block, For, PrimFunc, path_to, site_of
+from autosched.tir.opaque import has_opaque
 
 _H = TypeVar("_H", BlockRV, LoopRV)
 
@@ -156,6 +158,8 @@ class Schedule:
             None if seed is None else integer("the seed of a Schedule", seed, 0, ScheduleError)
         )
         """What makes the choices of `sample_perfect_tile` and its like."""
+        self.has_opaque = has_opaque(self._func)
+        """Whether there are blocks across which nothing moves. No primitive makes one."""
         self._steps: list[Step] = []
         self._things: dict[RV, str | Var] = {}
 
@@ -166,6 +170,8 @@ class Schedule:
 
     @func.setter
     def func(self, new: PrimFunc) -> None:
+        if self.has_opaque:
+            require_still(self._func, new)
         self._func = derived(new, self._func)
 
     @property

@@ -6,7 +6,7 @@ import ast
 from typing import Any
 
 from autosched.errors import ScriptError
-from autosched.script.blocks import BlockReader, predicates
+from autosched.script.blocks import BlockReader, predicates, with_call
 from autosched.script.exprs import Expressions, called
 from autosched.script.limits import Budget
 from autosched.script.literals import Arguments, dictionary, dtype, literal, string
@@ -187,7 +187,11 @@ class FunctionReader:
             if isinstance(s, ast.For):
                 out.append(self._loop(s, depth))
             elif isinstance(s, ast.With):
-                out.append(self._block(s))
+                call = with_call(s)
+                if call is not None and called(call.func) == "opaque":
+                    out.append(self._opaque(s, depth))
+                else:
+                    out.append(self._block(s))
             elif isinstance(s, ast.If):
                 out += self._if(s, depth)
             elif not self._declaration(s, loop, depth == 0) and not self._is_idle(s, n):
@@ -266,12 +270,19 @@ class FunctionReader:
         self.conditions = before
         return body
 
-    def _block(self, s: ast.With) -> Block:
+    def _opaque(self, s: ast.With, depth: int) -> Block:
+        """An opaque block, which the readers of whole programs know (`script/opaque.py`)."""
+        raise self.error(s.items[0].context_expr, "expected T.block(name)")
+
+    def _count(self, s: ast.With) -> None:
         self.blocks += 1
         if self.blocks > self.budget.limits.blocks:
             raise self.error(
                 s.items[0].context_expr, f"more than {self.budget.limits.blocks} blocks"
             )
+
+    def _block(self, s: ast.With) -> Block:
+        self._count(s)
         block = BlockReader(self.exprs, s, self.extents, self.conditions).read()
         self.source.remember(block, s)
         return block

@@ -15,8 +15,8 @@ import numpy as np
 
 from autosched.checks import instance
 from autosched.errors import ScriptError
-from autosched.script.functions import FunctionReader
 from autosched.script.limits import LIMITS, Budget, Limits, scan
+from autosched.script.opaque import ProgramReader
 from autosched.script.routines import RoutineReader
 from autosched.script.source import Source
 from autosched.tir.admit import admitted
@@ -129,7 +129,7 @@ def prim_func(func: Union[Callable[..., Any], PrimFunc]) -> PrimFunc:
         return func
     source, node = _decorated_source(func, "prim_func")
     try:
-        found = FunctionReader(source, Budget(source, LIMITS), node, _constants(func)).read()
+        found = ProgramReader(source, Budget(source, LIMITS), node, _constants(func)).read()
         admitted(found, source.places)
     except RecursionError as e:
         raise ScriptError(f"{func.__name__} nests too deeply to be read") from e
@@ -249,7 +249,7 @@ def _add(source: Source, budget: Budget, s: ast.FunctionDef, read: dict[str, Pro
     if is_routine:
         read[s.name] = RoutineReader(source, budget, s).routine()
     else:
-        read[s.name] = FunctionReader(source, budget, s).read()
+        read[s.name] = ProgramReader(source, budget, s).read()
 
 
 def _decorated(source: Source, s: ast.FunctionDef | ast.ClassDef, names: tuple[str, ...]) -> None:

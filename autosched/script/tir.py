@@ -168,6 +168,12 @@ def writes(*elements: Any) -> None:
     _parsed("writes")
 
 
+def opaque(name: str) -> Any:
+    """`with T.opaque(name):` statements of a routine over whole buffers, which T.reads and
+    T.writes list by name."""
+    _parsed("opaque")
+
+
 def block_attr(attrs: dict[str, Any]) -> None:
     """Annotations of the block."""
     _parsed("block_attr")

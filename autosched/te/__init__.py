@@ -8,6 +8,7 @@ s = te.create_schedule(C.op)
 """
 
 from autosched.te.compute import compute
+from autosched.te.extern import call_extern, extern
 from autosched.te.intrinsics import (
     abs,
     acos,
@@ -88,6 +89,7 @@ from autosched.te.stage.stage import Stage
 from autosched.te.stage.thread import ThreadAxis, thread_axis
 from autosched.te.tensor import (
     ComputeOp,
+    ExternOp,
     IterVar,
     PlaceholderOp,
     ScanOp,
@@ -100,6 +102,7 @@ from autosched.te.tensor import (
 
 __all__ = [
     "ComputeOp",
+    "ExternOp",
     "IterVar",
     "PlaceholderOp",
     "Reduce",
@@ -123,6 +126,7 @@ __all__ = [
     "bitwise_not",
     "bitwise_or",
     "bitwise_xor",
+    "call_extern",
     "cast",
     "ceil",
     "ceildiv",
@@ -142,6 +146,7 @@ __all__ = [
     "exp2",
     "exp10",
     "expm1",
+    "extern",
     "fabs",
     "floor",
     "floordiv",

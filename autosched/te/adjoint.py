@@ -21,6 +21,7 @@ from autosched.te.reduction import sum as reduce_sum
 from autosched.te.scan_adjoint import scan_adjoints
 from autosched.te.tensor import (
     ComputeOp,
+    ExternOp,
     IterVar,
     PlaceholderOp,
     ScanOp,
@@ -69,6 +70,10 @@ def adjoint(
                                          adjoint):  # fmt: skip
                 parts.setdefault((id(t.op), t.value_index), []).append(back)
             continue
+        if isinstance(op, ExternOp):
+            raise TensorExprError(
+                f"the gradient passes through the extern {op.name}, of which no derivative is known"
+            )
         assert isinstance(op, ComputeOp)
         total = [_total(g, op) for g in found]
         results = [tensors.get((id(op), n)) for n in range(len(found))]

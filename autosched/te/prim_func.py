@@ -11,9 +11,11 @@ from typing import Any
 
 from autosched.errors import TensorExprError
 from autosched.te.compute import compute
+from autosched.te.extern import extern_block
 from autosched.te.scan_func import Scans, Step
 from autosched.te.tensor import (
     ComputeOp,
+    ExternOp,
     IterVar,
     Operation,
     PlaceholderOp,
@@ -51,7 +53,9 @@ def create_prim_func(tensors: Sequence[Tensor], name: str = "main") -> PrimFunc:
     return translate(tensors, name)[0]
 
 
-def translate(tensors: Sequence[Tensor], name: str) -> tuple[PrimFunc, dict[ComputeOp, str]]:
+def translate(
+    tensors: Sequence[Tensor], name: str
+) -> tuple[PrimFunc, dict[ComputeOp | ExternOp, str]]:
     """What `create_prim_func` makes, and the name of each computation's block."""
     check_name(name, "a function")
     params = _check_params(tensors)
@@ -80,7 +84,8 @@ def translate(tensors: Sequence[Tensor], name: str) -> tuple[PrimFunc, dict[Comp
     axes = {names.labels[id(op)]: op for op in ops if isinstance(op, ComputeOp)}
     _check_names(func)
     admitted(func, refusal=lambda found: _refused(found, axes))
-    return func, {op: names.labels[id(op)] for op in ops if isinstance(op, ComputeOp)}
+    made = (op for op in ops if isinstance(op, (ComputeOp, ExternOp)))
+    return func, {op: names.labels[id(op)] for op in made}
 
 
 def _check_names(func: PrimFunc) -> None:
@@ -227,14 +232,25 @@ class _Nests:
         self.names, self.scans, self.buffers = names, scans, buffers
         self.outputs: dict[int, dict[int, Buffer]] = {}
         for t in tensors:
-            if isinstance(t.op, ComputeOp):
+            if isinstance(t.op, (ComputeOp, ExternOp)):
                 self.outputs.setdefault(id(t.op), {})[t.value_index] = buffers[id(t)]
 
-    def of(self, op: ComputeOp | ScanOp) -> list[Node]:
+    def of(self, op: ComputeOp | ScanOp | ExternOp) -> list[Node]:
         """The nests of `op`; none of a stage, which stands in its scan's."""
+        if isinstance(op, ExternOp):
+            return [self._extern(op)]
         if isinstance(op, ScanOp):
             return self._scan(op)
         return [] if id(op) in self.scans.stages else [self._nest(op, None)]
+
+    def _extern(self, op: ExternOp) -> Block:
+        label = self.names.labels[id(op)]
+        outs = dict(self.outputs.get(id(op), {}))
+        for n in range(op.num_outputs):
+            if n not in outs:
+                outs[n] = Buffer(self.names.fresh(f"{label}_v{n}"), *op.result(n))
+        ins = [self.buffers[id(t)] for t in op.inputs]
+        return extern_block(op, label, ins, [outs[n] for n in range(op.num_outputs)])
 
     def _scan(self, scan: ScanOp) -> list[Node]:
         out: list[Node] = []
@@ -386,7 +402,7 @@ def _annotations(op: ComputeOp) -> Annotations:
 
 def _attrs(ops: Sequence[Operation], params: Sequence[Tensor], name: str) -> Annotations:
     attrs: dict[str, Any] = {}
-    computed = [op for op in ops if isinstance(op, ComputeOp)]
+    computed = [op for op in ops if isinstance(op, (ComputeOp, ExternOp))]
     if all("FLOP" in op.attrs for op in computed):
         attrs["FLOP"] = sum(op.attrs["FLOP"] for op in computed)
     free: list[str] = []

@@ -11,6 +11,7 @@ from autosched.te.prim_func import topological
 from autosched.te.tensor import (
     ComputeOp,
     Extent,
+    ExternOp,
     IterVar,
     PlaceholderOp,
     ScanOp,
@@ -188,6 +189,11 @@ def _stages(
             raise TensorExprError(
                 f"a step of scan {label} holds the scan {op.name}, which depends on a state; scans "
                 "do not nest: give its states to the outer scan"
+            )
+        if isinstance(op, ExternOp):
+            raise TensorExprError(
+                f"a step of scan {label} holds the extern {op.name}, which depends on a state; a "
+                "routine runs before or after a scan, or does all of it"
             )
         assert isinstance(op, ComputeOp)  # an input depends on nothing
         inside.add(id(op))

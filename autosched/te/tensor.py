@@ -5,105 +5,28 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple, Self, Union
+from typing import Any, Self, Union
 
 from autosched.checks import mapping, shown
 from autosched.errors import TensorExprError
 from autosched.integers import as_int, plain
+from autosched.te.axes import AxisKind as AxisKind
+from autosched.te.axes import Extent as Extent
+from autosched.te.axes import IterVar as IterVar
+from autosched.te.axes import Range as Range
+from autosched.te.axes import check_shape as check_shape
+from autosched.te.axes import positive as positive
 from autosched.tir import dtypes
 from autosched.tir import expr as ex
-from autosched.tir.affine import always, sometimes
-from autosched.tir.expr import Expr, ExprLike, Var
+from autosched.tir.affine import sometimes
+from autosched.tir.expr import Expr, ExprLike
 from autosched.tir.nodes import Reducer
-from autosched.tir.size import Size, size_of
+from autosched.tir.routine import Routine
+from autosched.tir.size import Size
 from autosched.tir.size_atoms import SizeVar
 
-AxisKind = Literal["spatial", "reduce", "sequential"]
 
-
-Extent = Union[int, Size]
-"""A number of elements: constant, or an expression of symbolic sizes."""
-
-
-class Range(NamedTuple):
-    """The integers `min`, …, `min + extent - 1`."""
-
-    min: int
-    extent: Extent
-
-
-@dataclass(frozen=True, eq=False, repr=False, slots=True)
-class IterVar(Var):
-    """An axis: an int64 variable over [begin, begin + extent). Usable in expressions as it is.
-
-    `owner` is the name of the compute that a spatial axis belongs to.
-    """
-
-    begin: int = 0
-    extent: Extent = 1
-    kind: AxisKind = "spatial"
-    owner: str = ""
-    auto_named: bool = False
-
-    @property
-    def var(self) -> Var:
-        """The variable: the axis itself."""
-        return self
-
-    @property
-    def dom(self) -> Range:
-        """The values it takes."""
-        return Range(self.begin, self.extent)
-
-
-def positive(value: Any, what: str) -> Extent:
-    """`value` as a positive Python int, or a Size that is positive for all values of its variables.
-
-    Raises TensorExprError, naming `what`, otherwise.
-    """
-    if isinstance(value, ex.Const) and value.dtype != "bool":
-        value = value.value
-    if isinstance(value, Expr):
-        found = size_of(value)
-        if found is None:
-            raise TensorExprError(
-                f"{what} is the expression {value!r}; expected an int, or sums, products and "
-                "quotients (// an int) of sizes made by te.var(name)"
-            )
-        value = found
-    if isinstance(value, Size):
-        if not always(value >= 1):
-            raise TensorExprError(
-                f"{what} is {value}, which is not positive for all sizes from 1 up; sizes are at "
-                "least 1: write an expression such as n + 1 that keeps it positive"
-            )
-        return value
-    found = as_int(value)
-    if found is None or found <= 0:
-        raise TensorExprError(f"{what} is {value!r}; expected a positive int")
-    return found
-
-
-MOST_DIMENSIONS = 64
-"""Of a tensor: NumPy's arrays have no more. With the reduction axes, a nest is as deep as what a
-script may hold."""
-
-
-def check_shape(shape: Any, what: str) -> tuple[Extent, ...]:
-    """`shape` (an int or a size, or a sequence of them) as a tuple of positive extents."""
-    if isinstance(shape, (Expr, Size)) or as_int(shape) is not None:
-        shape = (shape,)
-    if not isinstance(shape, (tuple, list)):
-        raise TensorExprError(f"shape of {what} is {shape!r}; expected a tuple of ints")
-    if len(shape) > MOST_DIMENSIONS:
-        raise TensorExprError(
-            f"{what} has {len(shape)} dimensions; expected at most {MOST_DIMENSIONS}, as many as "
-            "an array has"
-        )
-    return tuple(positive(n, f"dimension {d} of {what}") for d, n in enumerate(shape))
-
-
-class _Kept:
+class Kept:
     """An operation: told by identity and never changed, so a copy is itself; a pickle is another
     one, and so are the axes and tensors in it."""
 
@@ -127,7 +50,7 @@ def _unpickled(kind: type[Any], given: dict[str, Any]) -> Any:
 
 
 @dataclass(frozen=True, eq=False)
-class PlaceholderOp(_Kept):
+class PlaceholderOp(Kept):
     """The origin of an input."""
 
     name: str
@@ -150,7 +73,7 @@ class PlaceholderOp(_Kept):
 
 
 @dataclass(frozen=True, eq=False)
-class ComputeOp(_Kept):
+class ComputeOp(Kept):
     """A computation: element `body[n]` of output n at the point `axis`, or, with a reducer, the
     combination of `body` over `reduce_axis`."""
 
@@ -189,7 +112,7 @@ class ComputeOp(_Kept):
 
 
 @dataclass(frozen=True, eq=False)
-class ScanOp(_Kept):
+class ScanOp(Kept):
     """A recurrence over the first axis, made by te.scan: step t of state n is element t of
     `update[n]`, for t in the domain of `scan_axis`; the steps before it are those of `init[n]`.
 
@@ -230,7 +153,39 @@ class ScanOp(_Kept):
         return [*self.init, *self.update]
 
 
-Operation = Union[PlaceholderOp, ComputeOp, ScanOp]
+@dataclass(frozen=True, eq=False)
+class ExternOp(Kept):
+    """A computation that a routine does, made by te.extern: its parameters are `inputs`, then the
+    outputs of `shapes` and `dtypes`."""
+
+    name: str
+    inputs: tuple[Tensor, ...]
+    shapes: tuple[tuple[Extent, ...], ...]
+    dtypes: tuple[str, ...]
+    routine: Routine
+    attrs: Mapping[str, Any]
+    tag: str = ""
+    auto_named: bool = False
+
+    axis: tuple[IterVar, ...] = ()
+    reduce_axis: tuple[IterVar, ...] = ()
+
+    @property
+    def num_outputs(self) -> int:
+        """How many tensors it computes."""
+        return len(self.shapes)
+
+    def result(self, index: int) -> tuple[tuple[Extent, ...], str]:
+        """Shape and dtype of an output."""
+        return self.shapes[index], self.dtypes[index]
+
+    @property
+    def input_tensors(self) -> list[Tensor]:
+        """The inputs."""
+        return list(self.inputs)
+
+
+Operation = Union[PlaceholderOp, ComputeOp, ScanOp, ExternOp]
 
 
 class Tensor(ex.Operators):

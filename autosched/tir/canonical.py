@@ -33,6 +33,8 @@ from autosched.tir.nodes import (
     outputs_of,
     sites,
 )
+from autosched.tir.opaque import Opaque, Whole
+from autosched.tir.routine import numbered_text
 from autosched.tir.size import Quotient, Size
 from autosched.tir.size_atoms import SizeVar
 
@@ -335,6 +337,11 @@ class _Text:
             return f"{e.value!r}:{e.dtype}"
         if isinstance(e, Slot):
             return f"s{e.index}"
+        if isinstance(e, Whole):
+            return ":"
+        if isinstance(e, Opaque):
+            given = ", ".join(self.buffer(b) for b in e.buffers)
+            return f"opaque({given}) {_digest(numbered_text(e.routine))}"
         if not isinstance(e, Call):
             raise VerifyError(f"{type(e).__name__} may not stand in a block's body: {e!r}")
         if e.dtype == "int64":

@@ -30,8 +30,10 @@ from autosched.tir.nodes import (
     PrimFunc,
     Reducer,
 )
+from autosched.tir.opaque import Opaque, Whole
 from autosched.tir.printer import function_name
 from autosched.tir.reducers import known_name
+from autosched.tir.routine import numbered_text
 from autosched.tir.size import Size
 
 
@@ -212,6 +214,11 @@ def _key(e: Index, block: Block, numbers: dict[int, int]) -> Hashable:
         return _slot(e.index, block, numbers)
     if isinstance(e, Call):
         return (e.op, e.dtype, *(_key(x, block, numbers) for x in e.args))
+    if isinstance(e, Whole):
+        return ("whole",)
+    if isinstance(e, Opaque):
+        buffers = (numbers.get(id(b), b.name) for b in e.buffers)
+        return ("opaque", numbered_text(e.routine), *buffers)
     return ("other", type(e).__name__, id(e))
 
 

@@ -26,6 +26,7 @@ from autosched.tir.nodes import (
     Node,
     PrimFunc,
     buffers_of,
+    foreign,
 )
 from autosched.tir.operations import OPS
 from autosched.tir.printer import Names, format_access
@@ -176,6 +177,9 @@ class _Machine(Evaluator):
 
     def block(self, block: Block, loops: tuple[For, ...]) -> Thunk:
         """Executes a block at the point that its loops stand at."""
+        value = foreign(block)
+        if value is not None:
+            return lambda: value.run(block, self.memory)
         _check_types(block)
         env = self.env
         where = _Where(block, loops, env)

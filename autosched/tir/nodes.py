@@ -108,6 +108,22 @@ class ExternCall(Expr):
     dtype: str
 
 
+@dataclass(frozen=True, eq=False, repr=False, slots=True)
+class Foreign(Expr):
+    """The value of a block that does something else than compute an expression: it says itself how
+    it prints and runs (`tir/opaque.py`)."""
+
+    dtype: str
+
+    def text(self, names: Any, depth: int) -> list[str]:
+        """Lines of its statements, `depth` deep; `names` are the printer's."""
+        raise NotImplementedError
+
+    def run(self, block: Block, memory: Mapping[int, Any]) -> None:
+        """Do what `block` does on `memory`, which maps buffers (by id) to arrays."""
+        raise NotImplementedError
+
+
 @dataclass(frozen=True, eq=False, slots=True)
 class Iter:
     """An axis of a block: the variable runs over [0, extent)."""
@@ -174,6 +190,12 @@ class Block:
     def annotation(self, key: str, default: Any = None) -> Any:
         """Value of an annotation."""
         return dict(self.annotations).get(key, default)
+
+
+def foreign(node: Node) -> Foreign | None:
+    """What a block does, where that is no expression; None for every other block, and loops."""
+    value = node.body[0] if isinstance(node, Block) and node.body else None
+    return value if isinstance(value, Foreign) else None
 
 
 def chained(outer: For, inner: For) -> bool:

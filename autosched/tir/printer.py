@@ -21,6 +21,7 @@ from autosched.tir.nodes import (
     Element,
     ExternCall,
     For,
+    Foreign,
     Index,
     Iter,
     Node,
@@ -28,6 +29,7 @@ from autosched.tir.nodes import (
     Predicate,
     PrimFunc,
     Reducer,
+    foreign,
 )
 from autosched.tir.operations import OPS
 from autosched.tir.reducers import KNOWN, known_name
@@ -293,6 +295,10 @@ class _Script:
 
     def block(self, block: Block, depth: int) -> None:
         self.begins[id(block)] = len(self.lines) + 1
+        value = foreign(block)
+        if value is not None:
+            self.opaque(block, value, depth)
+            return
         self.emit(depth, f"with T.block({quote(block.name)}):")
         depth += 1
         for it, binding in zip(block.iters, block.bindings, strict=True):
@@ -307,6 +313,17 @@ class _Script:
         if block.annotations:
             self.emit(depth, f"T.block_attr({format_literal(dict(block.annotations))})")
         self.statements(block, depth)
+
+    def opaque(self, block: Block, value: Foreign, depth: int) -> None:
+        """An opaque block: the whole buffers that it reads and writes, and its statements."""
+        self.emit(depth, f"with T.opaque({quote(block.name)}):")
+        for what, part in (("reads", block.reads), ("writes", block.writes)):
+            if part:
+                names = ", ".join(self.names.of(a.buffer) for a in part)
+                self.emit(depth + 1, f"T.{what}({names})")
+        if block.annotations:
+            self.emit(depth + 1, f"T.block_attr({format_literal(dict(block.annotations))})")
+        self.lines += value.text(self.names, depth + 1)
 
     def statements(self, block: Block, depth: int) -> None:
         targets = [format_access(a, self.names, block.reads) for a in block.writes]

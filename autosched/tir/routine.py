@@ -104,8 +104,7 @@ class Routine:
     def same(self, other: Routine) -> bool:
         """Whether both are structurally equal: the names of variables do not count."""
         instance("same: the other", other, Routine, "a Routine", ScheduleError)
-        first, second = (_Text(_Numbered()).routine(replace(r, name="r")) for r in (self, other))
-        return first == second
+        return numbered_text(self) == numbered_text(other)
 
     def attr(self, key: str, default: Any = None) -> Any:
         """Value of an attribute."""
@@ -168,6 +167,18 @@ def in_every_size(shape: Sequence[Int], sizes: Mapping[SizeVar, Int]) -> tuple[i
     """A shape with its symbolic sizes given."""
     out = (n.substitute(sizes) if isinstance(n, Size) else n for n in shape)
     return tuple(int(n) for n in out)
+
+
+def numbered_text(func: Routine) -> str:
+    """The text that all routines share which are `func` but for names."""
+    return _Text(_Numbered()).routine(replace(func, name="r"))
+
+
+def print_statements(func: Routine, names: Names, depth: int) -> list[str]:
+    """Lines of the statements of a routine, whose parameters have names already."""
+    text = _Text(names)
+    text.body(func.body, depth)
+    return text.lines
 
 
 class _Numbered(Names):

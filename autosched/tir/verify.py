@@ -23,7 +23,9 @@ from autosched.tir import (
 from autosched.tir import verify_form as form
 from autosched.tir.faults import Fault, Places, Rule, report
 from autosched.tir.nodes import PrimFunc
+from autosched.tir.opaque import opaque_blocks, pieces
 from autosched.tir.plain import is_plain
+from autosched.tir.verify_opaque import OPAQUE
 
 RULES: tuple[tuple[Rule, ...], ...] = (
     (
@@ -72,7 +74,19 @@ def verify(func: PrimFunc, places: Places = MappingProxyType({})) -> None:
 
 
 def faults(func: PrimFunc) -> list[tuple[Rule, Fault]]:
-    """What breaks a rule, with the rule; all of the first group that finds something."""
+    """What breaks a rule, with the rule; all of the first group that finds something. Of a function
+    with opaque blocks, the nests between them are functions of their own."""
+    if opaque_blocks(func):
+        found = [(rule, fault) for rule in OPAQUE[:1] for fault in rule.check(func)]
+        parts = [] if found else [p for p in pieces(func) if isinstance(p, PrimFunc)]
+        # A piece may compute nothing that is used; the whole has an opaque block, which does.
+        found += [
+            (rule, fault)
+            for part in parts
+            for rule, fault in faults(part)
+            if rule.name != "outputs" or fault.node is not None
+        ]
+        return found or [(rule, fault) for rule in OPAQUE[1:] for fault in rule.check(func)]
     for group in RULES:
         # Few rules of the last group can be broken by programs that are not scheduled yet.
         rules = [r for r in group if r.name in OF_PLAIN] if _only_plain(group, func) else group

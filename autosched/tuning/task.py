@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, Union
 
-from autosched.checks import instance, text
+from autosched.checks import instance, shown, text
 from autosched.dag import ComputeDAG
 from autosched.errors import TuningError, WorkloadError
 from autosched.lowering.layout_rewrite import LayoutRewriteOption, with_option
@@ -16,6 +17,7 @@ from autosched.tir.admit import admitted
 from autosched.tir.canonical import canonical_text
 from autosched.tir.canonical import workload_key as key_of
 from autosched.tir.nodes import Buffer, PrimFunc
+from autosched.tir.opaque import opaque_blocks
 from autosched.tuning.best import RecordsLike, best_schedule
 from autosched.tuning.options import TuningOptions, checked
 from records import Workload
@@ -39,6 +41,8 @@ class SearchTask:
 
     Give `func` with `args`, `prim_func`, the `compute_dag` of one, or the `workload_key` of a task
     made before in this process; beside one of the others, a key says which workload it must be.
+    A key of the predecessor, `'["matmul", 128, 128, 128]'`, names a registered workload or an
+    operator.
     `func` is a function that returns tensors, a name under which one was registered, a name of the
     operator library, or "file.py:function". `target` is a Target or its text (default:
     `Target.current()`); "llvm" is this machine, its features recorded, and `hardware_params` are
@@ -82,6 +86,7 @@ class SearchTask:
         self.args: tuple[Any, ...] | None = None
         if workload_key is not None and func is None and prim_func is None:
             self.func, self.args, self.name, self.prim_func = _of_key(workload_key, args)
+            workload_key = None if workload_key.startswith("[") else workload_key
         elif func is not None and prim_func is None:
             self.func, self.args = get_workload(func), check_args(args)
             self.name = workload_name(func)
@@ -107,6 +112,12 @@ class SearchTask:
                 "choice of them: tune for representative sizes, prim_func="
                 f"func.specialize({', '.join(f'{n}=1024' for n in names)}), and apply the "
                 "primitives found to the function for all sizes"
+            )
+        for block in opaque_blocks(self.prim_func):
+            raise WorkloadError(
+                f"{self.name} has the opaque block {block.name}, of which no candidate is known; "
+                "tune what stands before and after it as functions of their own, and apply the "
+                "primitives found by Schedule"
             )
         if layout_rewrite_option is not None:
             kind = f"one of {', '.join(map(str, LayoutRewriteOption))}"
@@ -221,9 +232,29 @@ def _of_key(key: str, args: Sequence[Any]) -> _Source:
 
     if check_args(args):
         raise WorkloadError("args go with func; a workload_key says them already")
+    if key not in _made and key.startswith("["):
+        return _of_name(key)
     if key not in _made:
         raise WorkloadError(
             f"no task with the workload key {key!r} was made in this process; give func with args, "
             "or prim_func. For a workload of a store: autosched.tuning.stored.stored_task"
         )
     return _made[key]
+
+
+def _of_name(key: str) -> _Source:
+    """What a key of the predecessor means, a name with arguments as JSON: the workload that is
+    registered under the name, or the operator of the library. Raises WorkloadError."""
+    from autosched.workloads import check_args, get_workload, prim_func_of
+
+    try:
+        found = json.loads(key)
+    except (ValueError, RecursionError) as e:
+        raise WorkloadError(f"the workload key {shown(key)} is no JSON: {e}") from e
+    name, given = found[0] if found else None, found[1:]
+    if not isinstance(name, str) or ":" in name:
+        raise WorkloadError(
+            f'the workload key {shown(key)} names no workload; expected ["name", arguments…]'
+        )
+    args = check_args(given)
+    return get_workload(name), args, name, prim_func_of(name, args)

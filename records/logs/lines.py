@@ -20,6 +20,7 @@ from datetime import UTC, datetime
 from typing import Any, NoReturn
 
 from records.errors import RecordError
+from records.logs.predecessor import command_of, is_line
 from records.types import (
     KINDS,
     OK,
@@ -129,10 +130,11 @@ def decode_line(line: bytes) -> Entry:
     except (ValueError, RecursionError) as e:
         raise RecordError(f"not JSON: {str(e)[:100]}") from e
     if not isinstance(data, dict) or "kind" not in data or "v" not in data:
-        if isinstance(data, dict) and {"i", "r"} <= data.keys():
+        if is_line(data):
+            command = command_of(data)
             raise RecordError(
                 "a line of TVM's auto_scheduler, whose steps are not those of this package: tune "
-                "the workload again"
+                f"the workload again{'' if command is None else f', {command}'}"
             )
         raise RecordError("not a line of a log of records: no keys 'v' and 'kind'")
     if data["v"] != VERSION:

@@ -80,6 +80,13 @@ def element() -> Any:
 
 door("te.placeholder")(lambda: (te.placeholder, (4,), "float32", "A"))
 door("te.compute")(lambda: (te.compute, (4,), lambda i: i * 2, "D", "tag", {}, None))
+door("te.call_extern")(lambda: (te.call_extern, "none", A0, 1))
+door("te.extern")(
+    lambda: (te.extern, (4,), [A0], lambda ins, outs: None, "D", "float32", "tag", {})
+)
+door("te.extern, what the function returns")(
+    lambda: (lambda x: te.extern((4,), [A0], lambda ins, outs: x), None)
+)
 door("te.compute, what the function returns")(
     lambda: (lambda value: te.compute((4,), lambda i: value, "D"), 1.0)
 )

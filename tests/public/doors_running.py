@@ -96,6 +96,7 @@ def arrays() -> tuple[Any, Any]:
 
 
 door("lower")(lambda: (at.lower, FUNC, [A0, C0]))
+door("c_source")(lambda: (at.c_source, FUNC, [A0, C0]))
 door("build")(lambda: (at.build, FUNC, [A0, C0], "llvm", kw(compile_only=True, level="search")))
 door("build, of stages")(lambda: (at.lower, te.create_schedule(C0.op), [A0, C0]))
 door("built function")(lambda: (built(), *arrays()))

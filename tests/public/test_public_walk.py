@@ -28,7 +28,7 @@ SHORTEST = 10
 NOT_CALLED = {
     # Errors, options in an enum, and what a library hands out.
     "AutoschedError", "LayoutRewriteOption", "te.Tensor", "te.IterVar", "te.Reduce", "te.ScanOp",
-    "te.ComputeOp", "te.PlaceholderOp", "te.TensorRead", "te.ThreadAxis", "te.Stage",
+    "te.ComputeOp", "te.PlaceholderOp", "te.TensorRead", "te.ThreadAxis", "te.Stage", "te.ExternOp",
     "ops.Operator", "te.StageSchedule", "ops.OPERATORS", "TensorIntrin",
     "IRModule.script", "PrimFunc.script",
     # Without arguments.

@@ -349,6 +349,8 @@ def _merge(sch: Schedule, c: Choices) -> None:
     start = c.next(len(names))
     chosen = names[start : start + 2 + c.next(2)]
     depth = c.next(3)
+    if not all(sch.get_loops(b) for b in chosen):
+        raise ScheduleError("no loops")
     sch.merge(*(sch.get_loops(b)[min(depth, len(sch.get_loops(b)) - 1)] for b in chosen))
 
 

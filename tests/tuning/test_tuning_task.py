@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -183,3 +184,33 @@ def test_hardware_params_replace_what_a_target_leaves_open() -> None:
         at.SearchTask(
             "softmax", (8, 16), target=target, hardware_params=at.HardwareParams(None, 64)
         )
+
+
+def test_a_plain_key_of_the_predecessor_names_a_workload() -> None:
+    by_name = at.SearchTask(func="matmul", args=(32, 16, 8), target="llvm")
+    for key in ('["matmul", 32, 16, 8]', '[ "matmul", 32, 16, 8, "float32"]'):
+        task = at.SearchTask(workload_key=key, target="llvm")
+        assert task.workload_key == by_name.workload_key
+        assert (task.name, task.args) == ("matmul", tuple(json.loads(key)[1:]))
+
+
+@pytest.mark.parametrize(
+    ("key", "text"),
+    [
+        ('["no_such", 1]', "no workload named 'no_such'"),
+        ("[1, 2]", "names no workload"),
+        ("[]", "names no workload"),
+        ("[1", "is no JSON"),
+        ('["file.py:function", 1]', "names no workload"),  # a key runs no file's code
+        ('["0123456789abcdef0123456789abcdef", 1, 2]', "no workload named '0123"),
+        ('["matmul", {"a": 1}]', "is a dict"),
+    ],
+)
+def test_a_key_of_the_predecessor_that_names_nothing_is_refused(key: str, text: str) -> None:
+    with pytest.raises(WorkloadError, match=text):
+        at.SearchTask(workload_key=key, target="llvm")
+
+
+def test_beside_a_function_a_key_is_the_one_here() -> None:
+    with pytest.raises(WorkloadError, match="is workload"):
+        at.SearchTask("matmul", (32, 16, 8), workload_key='["matmul", 9, 9, 9]', target="llvm")

@@ -12,6 +12,7 @@ from autosched.lowering.lower import lower
 from autosched.target import Target
 from autosched.target.gpu import WARP, limits_of
 from autosched.tir.nodes import Buffer, PrimFunc, outputs_of
+from autosched.tir.opaque import refuse_opaque
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,7 @@ def _printed(func: PrimFunc, limits: Limits, language: str) -> tuple[Program, st
     from autosched.codegen.cuda import CUDA
     from autosched.codegen.opencl import OPENCL
 
+    refuse_opaque(func, f"{language} code")
     program = kernels_of(lower(func), limits)
     dialect = CUDA if language == "cuda" else OPENCL
     return program, c_source(program.kernels, dialect, limits.warp)

@@ -24,6 +24,7 @@ from autosched.target import Target
 from autosched.tir.affine import Int
 from autosched.tir.expr import Var, walk
 from autosched.tir.nodes import Block, Buffer, For, Node, PrimFunc, Site, outputs_of, sites
+from autosched.tir.opaque import refuse_opaque
 from autosched.tir.printer import Names, format_expr
 from autosched.tir.shapes import solve, unsolved_message
 from autosched.tir.size import Size
@@ -102,6 +103,7 @@ class ModuleWriter:
         self.hosts = hosts(func)
         """Where scratch buffers (by id) stand that take no memory of their own."""
         self.blocks: dict[int, Site] = {id(s.block): s for s in sites(func)}
+        refuse_opaque(func, "this code")
         for site in self.blocks.values():
             for loop in site.loops:
                 if loop.kind == "thread":

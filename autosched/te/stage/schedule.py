@@ -16,7 +16,15 @@ from autosched.te.prim_func import topological
 from autosched.te.stage import dataflow
 from autosched.te.stage.nest import LoopCall, Reorder
 from autosched.te.stage.stage import Stage, check_scope
-from autosched.te.tensor import ComputeOp, IterVar, Operation, PlaceholderOp, ScanOp, Tensor
+from autosched.te.tensor import (
+    ComputeOp,
+    ExternOp,
+    IterVar,
+    Operation,
+    PlaceholderOp,
+    ScanOp,
+    Tensor,
+)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -55,6 +63,7 @@ class RFactor:
 
 
 Edit = Union[CacheRead, CacheWrite, RFactor]
+_OPERATIONS = (PlaceholderOp, ComputeOp, ScanOp, ExternOp)
 
 
 class StageSchedule:
@@ -89,7 +98,7 @@ class StageSchedule:
     def __getitem__(self, key: Tensor | Operation) -> Stage:
         """The stage of a tensor or of an operation. Raises ScheduleError if it has none."""
         op = key.op if isinstance(key, Tensor) else key
-        stage = self._of.get(op) if isinstance(op, (PlaceholderOp, ComputeOp, ScanOp)) else None
+        stage = self._of.get(op) if isinstance(op, _OPERATIONS) else None
         if stage is None:
             have = ", ".join(s.name for s in self.stages)
             found = key.name if isinstance(key, Tensor) else shown(key)
@@ -178,6 +187,8 @@ class StageSchedule:
                 f"{what}: {tensor.name} is a state, whose steps are written while they are read"
             )
         for s in stages:
+            if isinstance(s.op, ExternOp):
+                raise ScheduleError(f"{what}: {s.name} is an extern, which runs as it is written")
             if not self._reads(s, source, tensor.value_index):
                 have = ", ".join(r.name for r in self.readers(source)) or "nothing"
                 raise ScheduleError(
@@ -309,6 +320,10 @@ class StageSchedule:
             raise ScheduleError(
                 f"s.{method}({stage.name}): {stage.name} is a scan, whose update computes it"
             )
+        if isinstance(stage.op, ExternOp):
+            raise ScheduleError(
+                f"s.{method}({stage.name}): {stage.name} is an extern, which runs as it is written"
+            )
         return stage
 
 
@@ -325,7 +340,7 @@ def create_schedule(
         raise ScheduleError("create_schedule: expected at least one operation")
     given = [t.op if isinstance(t, Tensor) else t for t in given]
     for op in given:
-        if not isinstance(op, (ComputeOp, ScanOp)):
+        if not isinstance(op, (ComputeOp, ScanOp, ExternOp)):
             found = f"the input {op.name}" if isinstance(op, PlaceholderOp) else repr(op)
             raise ScheduleError(
                 f"create_schedule: expected an operation that computes, found {found}"

@@ -1,0 +1,167 @@
+"""C source of scheduled programs: it compiles alone, without warnings, and computes the same."""
+
+from __future__ import annotations
+
+import ctypes
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from bounded import Budget
+from hypothesis import given, note
+from opaque_programs import prefix
+from schedule_fuzz import outputs, random_program, random_schedule
+from test_schedule_property import PROGRAMS, QUICK, TRACES
+
+import autosched as at
+from autosched import te
+from autosched.errors import ArgumentError, CodegenError
+from autosched.script import parse, parse_func
+from autosched.tir.interp import run
+from autosched.tir.nodes import PrimFunc, inputs_of
+
+RANDOM = Budget(60)
+ALIGNMENT = 64
+
+
+def compiled(text: str, name: str, folder: Path) -> Callable[..., None]:
+    """The function `name` of a C source, which compiles by itself and without a warning."""
+    file, library = folder / f"{name}.c", folder / f"{name}.so"
+    file.write_text(text)
+    strict = ["-std=c11", "-O1", "-Wall", "-Wno-unused-function", "-Werror", "-ffp-contract=off"]
+    subprocess.run(["cc", *strict, "-shared", "-fPIC", str(file), "-o", str(library), "-lm"],
+                   check=True)  # fmt: skip
+    function = ctypes.CDLL(str(library))[name]
+    size = next(int(x.split()[2]) for x in text.splitlines() if x.startswith("#define "))
+    memory = np.full(size + ALIGNMENT, 0xA5, np.uint8)
+    start = -memory.ctypes.data % ALIGNMENT
+
+    def call(*arrays: np.ndarray) -> None:
+        pointers = [ctypes.c_void_p(a.ctypes.data) for a in arrays]
+        function(*pointers, ctypes.c_void_p(memory.ctypes.data + start))
+        assert (memory[start + size :] == 0xA5).all(), "written beyond the workspace"
+
+    return call
+
+
+def check(program: list[int], trace: list[int], folder: Path) -> None:
+    func = random_program(program)
+    schedule = random_schedule(func, trace)
+    text = at.c_source(schedule)
+    note(f"{schedule.func.script()}\n{text}")
+    rng = np.random.default_rng(len(trace))
+    inputs = {b.name for b in inputs_of(func)}
+    arrays = []
+    for b in func.params:
+        shape = tuple(int(n) for n in b.shape)
+        full = rng.integers(-4, 5, shape) if b.name in inputs else np.full(shape, 10**15)
+        arrays.append(np.ascontiguousarray(full.astype(b.dtype)))
+    place = folder / str(len(list(folder.iterdir())))
+    place.mkdir()
+    compiled(text, "kernel", place)(*arrays)
+    found = [x for x, b in zip(arrays, func.params, strict=True) if b.name not in inputs]
+    for x, y in zip(found, outputs(func, func, len(trace)), strict=True):
+        assert np.array_equal(x, y), "the results differ"
+
+
+def test_random_schedules(tmp_path_factory: pytest.TempPathFactory) -> None:
+    folder = tmp_path_factory.mktemp("c")
+
+    @QUICK
+    @given(PROGRAMS, TRACES)
+    def every(program: list[int], trace: list[int]) -> None:
+        RANDOM.run(check, program, trace, folder)
+
+    every()
+
+
+def test_a_schedule_of_the_stage_view(tmp_path: Path) -> None:
+    a, b = te.placeholder((20, 30), name="A"), te.placeholder((30, 40), name="B")
+    k = te.reduce_axis((0, 30), name="k")
+    c = te.compute((20, 40), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), name="C")
+    d = te.compute((20, 40), lambda i, j: te.exp(c[i, j] * 0.1), name="D")
+    s = te.create_schedule(d)
+    x, y = d.op.axis
+    xo, xi = s[d].split(x, factor=3)
+    yo, yi = s[d].split(y, factor=16)
+    s[d].reorder(xo, yo, xi, yi)
+    s[d].parallel(xo)
+    s[d].vectorize(yi)
+    s[c].compute_at(s[d], yo)
+    text = at.c_source(s, [a, b, d], name="product")
+    assert "p2: D, float32[20, 40], written" in text
+    assert "#pragma" not in text
+    rng = np.random.default_rng(0)
+    given_a, given_b = rng.random((20, 30), np.float32), rng.random((30, 40), np.float32)
+    out, expected = np.empty((2, 20, 40), np.float32)
+    compiled(text, "product", tmp_path)(given_a, given_b, out)
+    at.build(s, [a, b, d], "llvm")(given_a, given_b, expected)
+    np.testing.assert_allclose(out, expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "dtype", ["float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8"]
+)
+def test_dtypes(dtype: str, tmp_path: Path) -> None:
+    a = te.placeholder((50,), dtype, "a")
+    b = te.compute((50,), lambda i: a[i] * 3 - 1, name="b")
+    func = te.create_prim_func([a, b], name=f"of_{dtype}")
+    x = (np.arange(50) - 20).astype(dtype)
+    y, expected = np.empty((2, 50), dtype)
+    compiled(at.c_source(func), func.name, tmp_path)(x, y)
+    run(func, [x, expected])
+    np.testing.assert_array_equal(y, expected)
+
+
+def plain(dtype: str = "float32", name: str = "f") -> PrimFunc:
+    return parse_func(f"""
+@T.prim_func
+def {name}(x: T.Buffer((4,), "{dtype}"), y: T.Buffer((4,), "{dtype}")):
+    for i in range(4):
+        with T.block("b"):
+            vi = T.axis.spatial(4, i)
+            y[vi] = x[vi]
+""")
+
+
+def opaque() -> PrimFunc:
+    a = te.placeholder((4, 4), "int64", "a")
+    return te.create_prim_func([a, te.extern((4, 4), [a], prefix(4, 4), name="o")])
+
+
+@pytest.mark.parametrize(
+    ("program", "kind", "message"),
+    [
+        (lambda: plain("uint32"), CodegenError, "C has no type for uint32"),
+        (lambda: plain(name="double_"), None, ""),
+        (lambda: plain(name="printf"), ArgumentError, "cannot be a function's name"),
+        (lambda: at.IRModule.of(plain(), plain(name="g")), ArgumentError, "the functions f, g"),
+        (lambda: te.create_prim_func(_symbolic()), CodegenError, "has symbolic sizes"),
+        (opaque, CodegenError, "C source has no form of it"),
+        (lambda: parse("@T.routine\ndef r(x: T.Buffer((4,))):\n    pass\n"), ArgumentError, "is a"),
+    ],
+)
+def test_what_has_no_c_source_says_why(
+    program: Callable[[], Any], kind: type[Exception] | None, message: str
+) -> None:
+    if kind is None:
+        assert "void double_(" in at.c_source(program())
+        return
+    with pytest.raises(kind, match=message):
+        at.c_source(program())
+
+
+def _symbolic() -> list[Any]:
+    a = te.placeholder((te.var("n"),), name="a")
+    return [a, te.compute(a.shape, lambda i: a[i] + 1.0, name="b")]
+
+
+def test_a_gpu_schedule_has_none() -> None:
+    sch = at.Schedule(plain())
+    (i,) = sch.get_loops("b")
+    sch.bind(i, "threadIdx.x")
+    with pytest.raises(CodegenError, match=r"bound to threadIdx\.x, which C does not have"):
+        at.c_source(sch)
