@@ -112,13 +112,6 @@ class BuildReply:
     seconds: float = 0.0
 
 
-@dataclass(frozen=True)
-class Probe:
-    """The clock probe, built."""
-
-    code: Code
-
-
 def build(
     func: PrimFunc,
     trace: Trace | None,
@@ -165,8 +158,6 @@ class Build(Request[BuildReply]):
     build_func: str = DEFAULT_BUILD_FUNC
     where: GPU | None = None
 
-    reply = BuildReply
-
     def answer(self, fds: Sequence[int]) -> BuildReply:
         trace, target = self.trace, self.target
         began = time.perf_counter()
@@ -196,7 +187,7 @@ class Build(Request[BuildReply]):
 
 
 @dataclass(frozen=True)
-class BuildProbe(Request[Probe]):
+class BuildProbe(Request[Code]):
     """Build the clock probe, of a processor for up to `threads` threads. Raises BuildError."""
 
     target: Target
@@ -204,15 +195,13 @@ class BuildProbe(Request[Probe]):
     where: GPU | None = None
     info: QueueInfo | None = None
 
-    reply = Probe
-
-    def answer(self, fds: Sequence[int]) -> Probe:
+    def answer(self, fds: Sequence[int]) -> Code:
         if self.where is None or self.info is None:
-            return Probe(build_clock_probe(self.target, self.threads))
+            return build_clock_probe(self.target, self.threads)
         from measure.timing.gpu_clock_probe import gpu_clock_probe
 
         made = gpu_clock_probe(self.target, self.where.kind, self.info)
-        return Probe(compiled(made, self.target, self.where))
+        return compiled(made, self.target, self.where)
 
 
 def as_artifact(made: Any, func: PrimFunc, target: Target, build_func: str) -> Code:

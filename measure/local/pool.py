@@ -357,7 +357,7 @@ class LocalPool(Closing):
         built = self._builders.children[0].ask(request, PROBE_TIMEOUT)
         if built.value is None:
             raise MeasureError(f"the clock probe cannot be built: {built.text}")
-        return built.value.code
+        return built.value
 
     @contextmanager
     def _consistent(self) -> Iterator[None]:

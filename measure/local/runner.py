@@ -19,9 +19,9 @@ from autosched.codegen.artifact import Artifact, KernelInfo, Param
 from autosched.errors import BuildError, DeviceError
 from autosched.tir import dtypes
 from measure.local.build import code_key
-from measure.machine.kernel import Kernel, param_bytes
-from measure.machine.open_machine import machine
-from measure.machine.protocol import GPU, Arguments, Code, Machine, Runnable, Waiting
+from measure.machine.kernel import Kernel, Processor
+from measure.machine.protocol import GPU, Code, Machine, Runnable
+from measure.machine.threads import Threads
 from measure.process.process_state import MODES, changes, state
 from measure.process.protocol import Last, Request
 from measure.status import Status
@@ -30,7 +30,7 @@ from measure.timing.plan import TimingPlan
 from measure.timing.timing import Timing
 from measure.verify.independent import Examined, check
 from measure.verify.inputs import InputSpec, Recipe, fill, quality
-from measure.verify.verification import Guarded, Tolerance, same_bytes
+from measure.verify.verification import Buffers, Guarded, Tolerance, param_bytes, same_bytes
 
 Array = npt.NDArray[Any]
 PAGE = 4096
@@ -133,13 +133,13 @@ class _Runner:
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
         self._key = ""
-        self._arguments: Arguments | None = None
+        self._arguments: Buffers | None = None
         self._kernels: OrderedDict[tuple[str, KernelInfo, int], Runnable] = OrderedDict()
         self._place = 0
         self._clocks: dict[int, Runnable] = {}
         self.threads = machine.threads
 
-    def arguments(self, job: JobSpec, fd: int) -> Arguments:
+    def arguments(self, job: JobSpec, fd: int) -> Buffers:
         """The job's arguments; those of the job before are given up."""
         if self._arguments is None or self._key != job.key:
             self._kernels.clear()
@@ -201,7 +201,7 @@ class _Runner:
         )
 
 
-def _settle(clock: Runnable, nominal: float, threads: Waiting) -> None:
+def _settle(clock: Runnable, nominal: float, threads: Threads) -> None:
     """Run new threads until the system has given each a core of its own, if it does so soon."""
     end = time.monotonic() + SETTLE_SECONDS
     clock.call(2)
@@ -212,7 +212,11 @@ def _settle(clock: Runnable, nominal: float, threads: Waiting) -> None:
 
 @cache
 def _runner(where: GPU | None) -> _Runner:
-    return _Runner(machine(where))
+    if where is None:
+        return _Runner(Processor())
+    from measure.machine.gpu import GPUMachine, open_gpu
+
+    return _Runner(GPUMachine(open_gpu(where)))
 
 
 @dataclass(frozen=True)
@@ -222,8 +226,6 @@ class MakeReference(Request[ReferenceReply]):
     job: JobSpec
     artifact: Artifact
     recipe: Recipe
-
-    reply = ReferenceReply
 
     def answer(self, fds: Sequence[int]) -> ReferenceReply:
         job = self.job
@@ -261,8 +263,6 @@ class Examine(Request[Examined]):
     job: JobSpec
     func_pickle: bytes
 
-    reply = Examined
-
     def answer(self, fds: Sequence[int]) -> Examined:
         arrays = views(self.job, fds[0], writable=True)
         return check(pickle.loads(self.func_pickle), arrays, self.job.tolerance)
@@ -278,8 +278,6 @@ class Run(Request[RunReply]):
     plan: TimingPlan
     probes: Probes
     best_seconds: float | None
-
-    reply = RunReply
 
     def answer(self, fds: Sequence[int]) -> RunReply | Last[RunReply]:
         try:
@@ -335,8 +333,6 @@ class Sample(Request[RunReply]):
     probes: Probes
     place: int = 0
 
-    reply = RunReply
-
     def answer(self, fds: Sequence[int]) -> RunReply | Last[RunReply]:
         job, artifact = self.job, self.artifact
         threads = self.probes.threads_of(artifact)
@@ -363,8 +359,6 @@ class OpenGPU(Request[float]):
     probes: Probes
     where: GPU
 
-    reply = float
-
     def answer(self, fds: Sequence[int]) -> float:
         return _runner(self.where).clock(self.probes.artifact, 1, self.probes.nominal(1))()
 
@@ -380,8 +374,6 @@ class TimeClock(Request[tuple[float, ...]]):
     threads: int
     serial: float
     where: GPU | None = None
-
-    reply = tuple
 
     def answer(self, fds: Sequence[int]) -> tuple[float, ...]:
         clock = _runner(self.where).clock(self.artifact, self.threads, self.serial)
@@ -399,7 +391,7 @@ class TimeClock(Request[tuple[float, ...]]):
 
 
 def _verified_call(
-    kernel: Runnable, arguments: Arguments, machine: Machine, probe: Code
+    kernel: Runnable, arguments: Buffers, machine: Machine, probe: Code
 ) -> tuple[float, Status, str]:
     """(seconds, status, error) of a first call, on poisoned outputs, workspace and stack."""
     arguments.reset()

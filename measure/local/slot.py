@@ -165,10 +165,9 @@ class Slot:
             from measure.machine.gpu import DescribeGPU
 
             asked = self.child.ask(DescribeGPU(self.where), OPEN_TIMEOUT)
-            if asked.value is None or asked.value.info is None:
-                why = asked.text if asked.value is None else asked.value.error
-                raise MeasureError(f"no GPU can be used here: {why}")
-            self._info = asked.value.info
+            if not isinstance(asked.value, QueueInfo):
+                raise MeasureError(f"no GPU can be used here: {asked.value or asked.text}")
+            self._info = asked.value
         return self._info
 
     def building(self) -> AbstractContextManager[float]:

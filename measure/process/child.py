@@ -86,7 +86,7 @@ class Child:
         self._pauses = 0
         self._ready = False
         self._busy = False
-        self._reply: type = object
+        self._reply: tuple[type, ...] = ()
         self._resting = False
         self._unborn = ""
         self._ooms = 0
@@ -257,7 +257,7 @@ class Child:
         except pickle.UnpicklingError as e:
             return self._end("crash", f"the child sent a reply that cannot be read: {e}")
         if kind in ("value", "last") and not isinstance(value, self._reply):
-            found, wanted = type(value).__name__, self._reply.__name__
+            found, wanted = type(value).__name__, " or ".join(t.__name__ for t in self._reply)
             return self._end("crash", f"the child answered {found}; expected {wanted}")
         self._busy = False
         self._first_resident = self._first_resident or resident
