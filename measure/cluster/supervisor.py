@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from autosched.closing import Closing
 from autosched.errors import MeasureError
 from measure.cluster.slot_process import CLAIMED, SlotOptions
-from measure.process.template_client import PASSED_ENV
+from measure.process.template_client import environment
 
 LOOK_SECONDS = 0.1
 FIRST_PAUSE = 0.5
@@ -123,12 +123,10 @@ class Supervisor(Closing):
 
 def _start(options: SlotOptions) -> subprocess.Popen[bytes]:
     # No secrets, no thread variables, no settings of Dask: what a slot does depends on its options.
-    env = {k: v for k, v in os.environ.items() if k in PASSED_ENV or k.startswith("LC_")}
-    env["PYTHONPATH"] = os.pathsep.join(p or os.getcwd() for p in sys.path)
     command = [sys.executable, "-P", "-m", "measure.cluster.slot_process", str(os.getpid())]
     return subprocess.Popen(
         [*command, options.to_json()],
-        env=env,
+        env=environment(),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         start_new_session=True,  # Ctrl-C is for the supervisor, which then ends them in order

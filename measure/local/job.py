@@ -135,17 +135,17 @@ def _make_reference(job: Job, slot: Slot, artifact: Artifact) -> None:
     recipes = recipes_of(job.func)
     for place, job.recipe in enumerate(recipes):
         reply = slot.make_reference(job, artifact)
-        if reply.error:
-            errors.append(f"with {job.recipe.name} inputs: {reply.error}")
-        elif reply.quality == (1.0, 1.0):
+        if isinstance(reply, str):
+            errors.append(f"with {job.recipe.name} inputs: {reply}")
+        elif reply == (1.0, 1.0):
             return
         else:
-            tried.append((reply.quality, -place))
+            tried.append((reply, -place))
     if not tried:
         found = "\n".join(errors)
         raise MeasureError(f"the reference of {job.func.name} does not run:\n{found}")
     # None is perfect: some programs give infinities, or one value, whatever goes in.
     job.recipe = recipes[-max(tried)[1]]
     reply = slot.make_reference(job, artifact)
-    if reply.error:
-        raise MeasureError(f"the reference of {job.func.name} runs only at times: {reply.error}")
+    if isinstance(reply, str):
+        raise MeasureError(f"the reference of {job.func.name} runs only at times: {reply}")

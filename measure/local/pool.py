@@ -309,11 +309,6 @@ class LocalPool(Closing):
         work = [Build(job.func_pickle, t, self.target, level, name, where) for t in traces]
         return self._build(work, cancel)
 
-    def noise(self) -> float:
-        """The machine's unrest now, a fraction: see `Slot.noise`."""
-        with self._consistent():
-            return self._slot.noise()
-
     def close(self) -> None:
         """See `Pool.close`."""
         for job in self._jobs:

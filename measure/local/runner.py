@@ -24,7 +24,7 @@ from measure.machine.protocol import GPU, Code, Machine, Runnable
 from measure.machine.threads import Threads
 from measure.process.process_state import MODES, changes, state
 from measure.process.protocol import Last, Request
-from measure.status import Status
+from measure.status import MeasureResult, Status
 from measure.timing.block import MAX_DRIFT, take_block
 from measure.timing.plan import TimingPlan
 from measure.timing.timing import Timing
@@ -106,25 +106,6 @@ class Probes:
     def nominal(self, threads: int) -> float:
         """The time on `threads` threads."""
         return self.serial if threads == 1 else self.parallel
-
-
-@dataclass(frozen=True)
-class RunReply:
-    """What became of one candidate in the runner; `verify_seconds` went into comparing."""
-
-    status: Status
-    error: str = ""
-    timing: Timing | None = None
-    verify_seconds: float = 0.0
-
-
-@dataclass(frozen=True)
-class ReferenceReply:
-    """How good a recipe's inputs were, and the seconds of the run; or an error."""
-
-    quality: tuple[float, float] = (0.0, 0.0)
-    seconds: float = 0.0
-    error: str = ""
 
 
 class _Runner:
@@ -220,14 +201,15 @@ def _runner(where: GPU | None) -> _Runner:
 
 
 @dataclass(frozen=True)
-class MakeReference(Request[ReferenceReply]):
-    """Fill the job's memory: inputs by `recipe`, outputs by the untransformed program."""
+class MakeReference(Request[tuple[float, float] | str]):
+    """Fill the job's memory: inputs by `recipe`, outputs by the untransformed program. The answer
+    is how good the inputs were (`quality`), or what went wrong."""
 
     job: JobSpec
     artifact: Artifact
     recipe: Recipe
 
-    def answer(self, fds: Sequence[int]) -> ReferenceReply:
+    def answer(self, fds: Sequence[int]) -> tuple[float, float] | str:
         job = self.job
         values = views(job, fds[0], writable=True)
         places = [n for n, p in enumerate(job.params) if not p.written]
@@ -241,10 +223,10 @@ class MakeReference(Request[ReferenceReply]):
                 guarded.array(param.shape, param.dtype)[...] = value
         kernel = Kernel(self.artifact, memory, job.threads)
         kernel.workspace.poison()
-        seconds = kernel.call()
+        kernel.call()
         broken = [text for m in (*memory, kernel.workspace) if (text := m.broken())]
         if broken:
-            return ReferenceReply(error="\n".join(broken))
+            return "\n".join(broken)
         outputs = []
         for guarded, value, param in zip(memory, values, job.params, strict=True):
             array = guarded.array(param.shape, param.dtype)
@@ -252,8 +234,8 @@ class MakeReference(Request[ReferenceReply]):
                 value[...] = array
                 outputs.append(array)
             elif not same_bytes(array, value):
-                return ReferenceReply(error=f"input {param.name} was changed")
-        return ReferenceReply(quality(outputs), seconds)
+                return f"input {param.name} was changed"
+        return quality(outputs)
 
 
 @dataclass(frozen=True)
@@ -269,7 +251,7 @@ class Examine(Request[Examined]):
 
 
 @dataclass(frozen=True)
-class Run(Request[RunReply]):
+class Run(Request[MeasureResult]):
     """Load a candidate, verify its first call, take a block, verify the last call. The process's
     last answer, if the candidate left it changed."""
 
@@ -279,20 +261,20 @@ class Run(Request[RunReply]):
     probes: Probes
     best_seconds: float | None
 
-    def answer(self, fds: Sequence[int]) -> RunReply | Last[RunReply]:
+    def answer(self, fds: Sequence[int]) -> MeasureResult | Last[MeasureResult]:
         try:
             return self._answer(fds[0])
         except DeviceError as e:
             return _failed(e)
 
-    def _answer(self, fd: int) -> RunReply | Last[RunReply]:
+    def _answer(self, fd: int) -> MeasureResult | Last[MeasureResult]:
         job, artifact, probes = self.job, self.artifact, self.probes
         runner = _runner(job.where)
         arguments = runner.arguments(job, fd)
         try:
             kernel = runner.kernel(artifact, job, fd)
         except BuildError as e:
-            return RunReply(Status.RUNTIME_ERROR, f"the code cannot be linked: {e}")
+            return MeasureResult(Status.RUNTIME_ERROR, f"the code cannot be linked: {e}")
         threads = probes.threads_of(artifact)
         runner.clock(probes.artifact, threads, probes.nominal(threads))
         before = _state(job, threads)
@@ -300,19 +282,19 @@ class Run(Request[RunReply]):
         first, status, text = _verified_call(kernel, arguments, runner.machine, probes.artifact)
         verified = time.perf_counter() - began - first
         if status is not Status.OK:
-            return RunReply(status, text, verify_seconds=verified)
+            return MeasureResult(status, text, verify_seconds=verified)
         found = runner.block(kernel, artifact, first, self.plan, probes, self.best_seconds)
         began = time.perf_counter()
         status, text = arguments.check(kernel.workspace)
         verified += time.perf_counter() - began
         if status is not Status.OK:
             text = f"the first call was right, a later one was not:\n{text}"
-            return RunReply(status, text, verify_seconds=verified)
+            return MeasureResult(status, text, verify_seconds=verified)
         now = _state(job, threads)
         if before.get(MODES) != now.get(MODES):
             text = f"who calls it goes on with another {changes(before, now)}"
-            return RunReply(Status.RUNTIME_ERROR, text, verify_seconds=verified)
-        reply = RunReply(Status.OK, timing=found, verify_seconds=verified)
+            return MeasureResult(Status.RUNTIME_ERROR, text, verify_seconds=verified)
+        reply = MeasureResult(Status.OK, timing=found, verify_seconds=verified)
         return reply if before == now else Last(reply)
 
 
@@ -322,7 +304,7 @@ def _state(job: JobSpec, threads: int) -> dict[str, str]:
 
 
 @dataclass(frozen=True)
-class Sample(Request[RunReply]):
+class Sample(Request[MeasureResult]):
     """Another block of a verified candidate that takes about so many `seconds`, with the arguments
     in that `place` in memory; or what the device says went wrong."""
 
@@ -333,7 +315,7 @@ class Sample(Request[RunReply]):
     probes: Probes
     place: int = 0
 
-    def answer(self, fds: Sequence[int]) -> RunReply | Last[RunReply]:
+    def answer(self, fds: Sequence[int]) -> MeasureResult | Last[MeasureResult]:
         job, artifact = self.job, self.artifact
         threads = self.probes.threads_of(artifact)
         try:
@@ -344,12 +326,12 @@ class Sample(Request[RunReply]):
             found = runner.block(kernel, artifact, self.seconds, self.plan, self.probes, None)
         except DeviceError as e:
             return _failed(e)
-        reply = RunReply(Status.OK, timing=found)
+        reply = MeasureResult(Status.OK, timing=found)
         return reply if before == _state(job, threads) else Last(reply)
 
 
-def _failed(error: DeviceError) -> RunReply:
-    return RunReply(Status.DEVICE_LOST if error.lost else Status.RUNTIME_ERROR, str(error))
+def _failed(error: DeviceError) -> MeasureResult:
+    return MeasureResult(Status.DEVICE_LOST if error.lost else Status.RUNTIME_ERROR, str(error))
 
 
 @dataclass(frozen=True)

@@ -23,9 +23,7 @@ from measure.local.runner import (
     MakeReference,
     OpenGPU,
     Probes,
-    ReferenceReply,
     Run,
-    RunReply,
     Sample,
     TimeClock,
 )
@@ -37,7 +35,7 @@ from measure.process.template_client import Limits, Template
 from measure.status import MeasureResult, Status
 from measure.timing.block import MAX_DRIFT
 from measure.timing.plan import TimingPlan
-from measure.timing.timing import Timing, relative_range
+from measure.timing.timing import Timing
 from measure.verify.independent import Examined
 
 R = TypeVar("R")
@@ -193,16 +191,8 @@ class Slot:
             self._probes = Probes(probe, self.threads, serial, parallel)
         return self._probes
 
-    def noise(self) -> float:
-        """The machine's unrest now: interquartile range of the clock probe over its minimum."""
-        probes = self.probes()
-        with self._waited(self._slot_lock().timing()):
-            return relative_range(
-                self._clock_samples(probes.artifact, probes.threads, probes.parallel)
-            )
-
-    def make_reference(self, job: Job, artifact: Artifact) -> ReferenceReply:
-        """Fill the job's memory by running `artifact`; failures are the reply's `error`."""
+    def make_reference(self, job: Job, artifact: Artifact) -> tuple[float, float] | str:
+        """Fill the job's memory by running `artifact`: how good its inputs were, or an error."""
         with self._waited(self._cpu_lock().timing()):
             outcome = self._host.ask(
                 MakeReference(job.spec, artifact, job.recipe),
@@ -211,7 +201,7 @@ class Slot:
             )
         # Its writable view of the memory goes with the process, whatever still refers to it.
         self._host.kill()
-        return outcome.value or ReferenceReply(error=outcome.text)
+        return outcome.value or outcome.text
 
     def examine(self, job: Job) -> Examined:
         """Have the interpreter recompute the reference in the job's memory. Raises MeasureError
@@ -339,7 +329,7 @@ class Slot:
             if unready is not None:
                 return unready, waited
             outcome = self.child.call(request, seconds, (job.fd,))
-            if isinstance(outcome.value, RunReply):
+            if isinstance(outcome.value, MeasureResult):
                 self.clock.move(outcome.value.verify_seconds, "verifying")
         return outcome, waited
 
@@ -391,7 +381,7 @@ class Slot:
         return gpu_slot(self.where) if given == CPU else given
 
 
-def _result(result: MeasureResult, outcome: Outcome[RunReply]) -> MeasureResult:
+def _result(result: MeasureResult, outcome: Outcome[MeasureResult]) -> MeasureResult:
     """`result` with what the runner child did."""
     reply = outcome.value
     if reply is None:
@@ -405,7 +395,7 @@ def _result(result: MeasureResult, outcome: Outcome[RunReply]) -> MeasureResult:
     )
 
 
-def _is_lost(outcome: Outcome[RunReply]) -> bool:
+def _is_lost(outcome: Outcome[MeasureResult]) -> bool:
     """Whether the device went away, or the process did, for no fault of the candidate."""
     gone = outcome.value is not None and outcome.value.status is Status.DEVICE_LOST
     return gone or outcome.kind == "lost"
