@@ -9,7 +9,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from math import inf, prod
+from itertools import accumulate
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -64,16 +65,16 @@ class JobSpec:
     @property
     def offsets(self) -> tuple[int, ...]:
         """Where each argument starts in the memory file, in bytes; pages of their own."""
-        starts, place = [], 0
-        for param in self.params:
-            starts.append(place)
-            place += -(-param_bytes(param) // PAGE) * PAGE
-        return tuple(starts)
+        return tuple(accumulate(self._paged[:-1], initial=0))
 
     @property
     def size(self) -> int:
         """Bytes of the memory file."""
-        return max(PAGE, sum(-(-param_bytes(p) // PAGE) * PAGE for p in self.params))
+        return max(PAGE, sum(self._paged))
+
+    @property
+    def _paged(self) -> list[int]:
+        return [-(-param_bytes(p) // PAGE) * PAGE for p in self.params]
 
     @property
     def places(self) -> int:
@@ -388,12 +389,7 @@ def views(job: JobSpec, fd: int, writable: bool) -> Sequence[Array]:
     flags = mmap.MAP_SHARED if writable else mmap.MAP_PRIVATE
     prot = mmap.PROT_READ | mmap.PROT_WRITE if writable else mmap.PROT_READ
     memory = mmap.mmap(fd, job.size, flags=flags, prot=prot)
-    views = []
-    for param, offset in zip(job.params, job.offsets, strict=True):
-        count = prod(param.shape)
-        views.append(
-            np.frombuffer(memory, dtypes.array_dtype(param.dtype), count, offset).reshape(
-                param.shape
-            )
-        )
-    return views
+    return [
+        np.ndarray(p.shape, dtypes.array_dtype(p.dtype), memory, offset)
+        for p, offset in zip(job.params, job.offsets, strict=True)
+    ]
