@@ -11,12 +11,12 @@ from __future__ import annotations
 import contextlib
 import os
 import pickle
-import select
 import signal
 import socket
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
 
@@ -109,11 +109,10 @@ class Child:
                 made.enter_context(ours)
                 with theirs:
                     output, faults = (kept(os.memfd_create(n)) for n in ("output", "faults"))
-                    fds = theirs.fileno(), output, faults
-                    pid = self.template.fork(fds, self.limits)
-                made.callback(self._reap, pid, self.template.pid)
-                pidfd = kept(os.pidfd_open(pid))
-                self._ooms = _oom_kills()
+                    pid = self.template.fork((theirs.fileno(), output, faults), self.limits)
+                    made.callback(self._reap, pid, self.template.pid)
+                    pidfd = kept(os.pidfd_open(pid))
+                    self._ooms = _oom_kills()
             except OSError as e:  # no descriptors left, no memory
                 raise NotStarted(f"no measuring process can be started: {e}") from e
             self._held = made.pop_all()
@@ -257,9 +256,7 @@ class Child:
 
     def _dies_soon(self) -> bool:
         """A dying process closes its descriptors first: give it the time to be seen dead."""
-        poll = select.poll()
-        poll.register(self._pidfd, select.POLLIN)
-        return bool(poll.poll(DYING_SECONDS * 1000))
+        return bool(wait([self._pidfd], DYING_SECONDS))
 
     def _is_stopped(self) -> bool:
         try:
@@ -323,19 +320,11 @@ def wait_any(children: Sequence[Child]) -> list[tuple[Child, Outcome[Any]]]:
 
 def _poll(busy: Sequence[Child]) -> dict[int, tuple[bool, bool]]:
     """(readable, died) of each child, by id, once something happened or a deadline has passed."""
-    poll = select.poll()
-    for child in busy:
-        if child._unborn:
-            continue
-        assert child._sock is not None
-        poll.register(child._sock, select.POLLIN)
-        poll.register(child._pidfd, select.POLLIN)
     left = min(c._deadline for c in busy) - time.monotonic()
-    events = {fd for fd, _ in poll.poll(max(0.0, left) * 1000 + 1)}
-    return {
-        id(c): (c._sock is not None and c._sock.fileno() in events, c._pidfd in events)
-        for c in busy
-    }
+    begun = [c for c in busy if not c._unborn]
+    ends = [what for c in begun for what in (c._sock, c._pidfd) if what is not None]
+    ready = wait(ends, max(0.0, left))
+    return {id(c): (c._sock in ready, c._pidfd in ready) for c in busy}
 
 
 def _tail(fd: int, size: int) -> str:
