@@ -92,8 +92,7 @@ class Driver:
         """Every device that was seen, as of now."""
         if self._call is None:
             self.step(0.0)
-        with self._lock:
-            return self._registry.listing()
+        return self.snapshot()
 
     def snapshot(self) -> tuple[DeviceStatus, ...]:
         """Every device as it was last known; from any thread."""

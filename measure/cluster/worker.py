@@ -270,8 +270,7 @@ class _Reporter:
 
     def __init__(self, post: Post, batch: int, every: float) -> None:
         self._post, self._batch, self._every = post, batch, every
-        self._answers: list[tuple[int, JsonDict]] = []
-        self._unfit: list[tuple[int, str]] = []
+        self._held = _nothing()
         self._lock = threading.Lock()
         self._over = threading.Event()
         self._said = 0.0
@@ -290,27 +289,30 @@ class _Reporter:
     def answer(self, item: int, value: JsonDict) -> None:
         """An item's answer."""
         with self._lock:
-            self._answers.append((item, value))
+            self._held["answers"].append((item, value))
 
     def unfit(self, item: int, why: str) -> None:
         """An item's failure that is the device's."""
         with self._lock:
-            self._unfit.append((item, why))
+            self._held["unfit"].append((item, why))
 
     def message(self, more: JsonDict) -> None:
         """Post at once."""
         self._said = time.monotonic()
-        self._post({"batch": self._batch, "answers": [], "unfit": [], "hello": None} | more)
+        self._post({"batch": self._batch, "hello": None} | _nothing() | more)
 
     def _flush(self) -> None:
         with self._lock:
-            answers, self._answers = self._answers, []
-            unfit, self._unfit = self._unfit, []
-        if answers or unfit:
-            self.message({"answers": answers, "unfit": unfit})
+            found, self._held = self._held, _nothing()
+        if any(found.values()):
+            self.message(found)
 
     def _beat(self) -> None:
         while not self._over.wait(min(self._every, BEAT_SECONDS)):
             self._flush()
             if time.monotonic() - self._said >= BEAT_SECONDS:
                 self.message({})
+
+
+def _nothing() -> dict[str, list[tuple[int, Any]]]:
+    return {"answers": [], "unfit": []}
