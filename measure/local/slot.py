@@ -14,9 +14,8 @@ from autosched.codegen.artifact import Artifact
 from autosched.errors import MeasureError
 from autosched.integers import settle
 from autosched.runtime.queue import QueueInfo
-from measure.local.build import BuildReply
-from measure.local.checks import check_times
-from measure.local.job import Job
+from measure.local.build import BuildReply, check_times
+from measure.local.job import Job, machine_memory
 from measure.local.lock import SlotLock
 from measure.local.runner import (
     Examine,
@@ -194,29 +193,26 @@ class Slot:
     def make_reference(self, job: Job, artifact: Artifact) -> tuple[float, float] | str:
         """Fill the job's memory by running `artifact`: how good its inputs were, or an error."""
         with self._waited(self._cpu_lock().timing()):
-            outcome = self._host.ask(
-                MakeReference(job.spec, artifact, job.recipe),
-                self.options.reference_timeout + job.handling_seconds,
-                (job.fd,),
-            )
-        # Its writable view of the memory goes with the process, whatever still refers to it.
-        self._host.kill()
+            outcome = self._on_host(job, MakeReference(job.spec, artifact, job.recipe))
         return outcome.value or outcome.text
 
     def examine(self, job: Job) -> Examined:
         """Have the interpreter recompute the reference in the job's memory. Raises MeasureError
         where that comes to no end."""
-        outcome = self._host.ask(
-            Examine(job.spec, job.func_pickle),
-            self.options.reference_timeout + job.handling_seconds,
-            (job.fd,),
-        )
-        self._host.kill()  # with its writable view, as above
+        outcome = self._on_host(job, Examine(job.spec, job.func_pickle))
         if outcome.value is not None:
             return outcome.value
         raise MeasureError(
             f"the interpreter cannot check the reference of {job.func.name}: {outcome.text}"
         )
+
+    def _on_host(self, job: Job, request: Request[R]) -> Outcome[R]:
+        """Ask for what writes to the job's memory."""
+        seconds = self.options.reference_timeout + job.handling_seconds
+        outcome = self._host.ask(request, seconds, (job.fd,))
+        # Its writable view of the memory goes with the process, whatever still refers to it.
+        self._host.kill()
+        return outcome
 
     def run(
         self,
@@ -425,15 +421,12 @@ def _limits(options: LocalRunner, where: GPU | None) -> Limits:
     can be used by mistake.
     """
     if where is None:
-        return Limits(options.memory_bytes or _three_quarters(), PRINTED_BYTES, 0, urgent=True)
+        return Limits(
+            options.memory_bytes or machine_memory() * 3 // 4, PRINTED_BYTES, 0, urgent=True
+        )
     env: tuple[tuple[str, str], ...] = ()
     if where.kind == "cuda":
         # Kernels are loaded when they are given to the device, not within their first, timed call.
         visible = _visible(where.index or 0)
         env = (("CUDA_VISIBLE_DEVICES", visible), ("CUDA_MODULE_LOADING", "EAGER"))
     return Limits(options.memory_bytes or 0, urgent=True, env=env)
-
-
-def _three_quarters() -> int:
-    """Of the machine's memory, in bytes."""
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") * 3 // 4
