@@ -67,8 +67,6 @@ class TakeStretch(Request[Stretch]):
     number: int
     place: int
 
-    reply = tuple
-
     def answer(self, fds: Sequence[int]) -> Stretch:
         runner, threads = _runner(self.job.where), self.probes.threads_of(self.artifact)
         kernel = runner.kernel(self.artifact, self.job, fds[0], self.place)

@@ -74,11 +74,7 @@ def _first_processor(text: str) -> dict[str, str]:
 def _caches(folder: Path) -> tuple[str, ...]:
     found = []
     for entry in sorted(folder.glob("index*")):
-        kind = (entry / "type").read_text().strip()
+        kind, level, size = ((entry / n).read_text().strip() for n in ("type", "level", "size"))
         if kind != "Instruction":
-            level, size = (
-                (entry / "level").read_text().strip(),
-                (entry / "size").read_text().strip(),
-            )
             found.append(f"L{level}{'d' if kind == 'Data' else ''} {size}")
     return tuple(found)

@@ -66,16 +66,8 @@ class MeasureResult(_Timed):
     """One measurement of one candidate. Times are in seconds.
 
     `timing` is None unless the status is `ok`; its parts can be read here as well, `runs` being 0
-    and `samples` empty where there is none. `seconds` is the estimate for one call: the lower
-    quartile of the candidate's sample blocks, each without the drift of the clock (see
-    `measure.timing.block`, `measure.timing.sampler`); `raw_seconds` is the minimum of all samples
-    as read from the clock. `spread` is the interquartile range of the samples as a fraction of
-    that. `noise` is the machine's unrest, as a fraction: the larger of what is known of the least
-    disturbed block (the clock probe's interquartile range; how long even the best sample waited for
-    a core, or how much slower a shared core was; 0.2 where the host had put the cores under
-    different caches) and how far two times of equal programs lie apart, nine times in ten, by the
-    last candidates. Differences below it say nothing. `runs` counts the timed calls; `samples` are
-    seconds a call, of all blocks, drift not cancelled.
+    and `samples` empty where there is none. Its `noise` is at least the pool's noise figure: how
+    far two times of equal programs lie apart, nine times in ten, by the last candidates.
 
     `build_seconds`, `queue_seconds` (waiting for the device) and `run_wall_seconds` (all that the
     runner did: linking, verifying, timing; of which `verify_seconds`) are separate clocks.

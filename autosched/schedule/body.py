@@ -11,6 +11,7 @@ from autosched.errors import NotBatchable, ScheduleError
 from autosched.tir import expr as ex
 from autosched.tir.affine import Affine, Digit, Extents, Int, is_zero
 from autosched.tir.expr import Call, Expr, Slot, Var
+from autosched.tir.height import MAX_HEIGHT, height, size
 from autosched.tir.nodes import Access, Block, Buffer, Index
 
 Inline = Callable[[tuple[Index, ...]], Expr]
@@ -176,10 +177,10 @@ def rewrite_block(
     writes = tuple(rewriter.access(a) for a in block.writes)
     body = tuple(rewriter.expr(e) for e in block.body)
     for e in body:
-        if ex.height(e) > ex.MAX_HEIGHT:
+        if height(e) > MAX_HEIGHT:
             raise ScheduleError(
-                f"the expression of {block.name} would nest {ex.height(e)} deep; at most "
-                f"{ex.MAX_HEIGHT} levels are taken"
+                f"the expression of {block.name} would nest {height(e)} deep; at most "
+                f"{MAX_HEIGHT} levels are taken"
             )
     return tuple(reads.accesses), writes, body
 
@@ -189,12 +190,12 @@ def merged_size(producer: Block, consumer: Block) -> tuple[int, int]:
     in place of its results."""
     values = {id(a.buffer): body for a, body in zip(producer.writes, producer.body, strict=True)}
     put = {n: values[id(a.buffer)] for n, a in enumerate(consumer.reads) if id(a.buffer) in values}
-    nodes = sum(map(ex.size, consumer.body))
+    nodes = sum(map(size, consumer.body))
     for body in consumer.body:
         for e in ex.walk(body):
             if isinstance(e, Slot) and e.index in put:
-                nodes += ex.size(put[e.index])
-    levels = max(map(ex.height, consumer.body)) + max(map(ex.height, put.values()), default=0)
+                nodes += size(put[e.index])
+    levels = max(map(height, consumer.body)) + max(map(height, put.values()), default=0)
     return nodes, levels
 
 

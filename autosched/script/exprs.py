@@ -20,6 +20,7 @@ from autosched.script.source import Place, Source
 from autosched.tir import dtypes
 from autosched.tir import expr as ex
 from autosched.tir.affine import Affine, Atom, Digit, Int, always
+from autosched.tir.clamped import clamp_index, wrap_index
 from autosched.tir.expr import Call, Const, Expr, Var
 from autosched.tir.forms import read_form
 from autosched.tir.nodes import Buffer, Index
@@ -57,7 +58,7 @@ _COMPARE: dict[type[ast.cmpop], str] = {
 _OPERATORS = ", ".join(row.symbol for row in OPS.values() if row.symbol)
 INTRINSICS = frozenset(OPS) - {"cast", "and", "or", "not"}
 """Operations that are called as T.name."""
-_INDICES = {"clamp_index": ex.clamp_index, "wrap_index": ex.wrap_index}
+_INDICES = {"clamp_index": clamp_index, "wrap_index": wrap_index}
 """Names for expressions that keep an index inside."""
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from autosched.errors import ScriptError
 from autosched.script.source import Place, Source
-from autosched.tir.expr import MAX_HEIGHT
+from autosched.tir.height import MAX_HEIGHT
 
 
 @dataclass(frozen=True)

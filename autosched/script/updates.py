@@ -14,6 +14,7 @@ from autosched.script.scope import Bound
 from autosched.script.source import Place
 from autosched.tir import expr as ex
 from autosched.tir.expr import Call, Const, Expr, Var, walk
+from autosched.tir.height import height
 from autosched.tir.nodes import Reducer
 from autosched.tir.reducers import KNOWN, check_identity, known_name, known_reducer
 
@@ -154,7 +155,7 @@ class Updates:
 
     def _check_height(self, place: Place, value: Expr) -> None:
         limit = self.exprs.budget.limits.height
-        if ex.height(value) > limit:
+        if height(value) > limit:
             raise self.error(place, f"expressions nest more than {limit} deep by their names")
 
     def _stored(self, s: Store) -> Expr:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from autosched.checks import shown
 from autosched.errors import TensorExprError
 from autosched.integers import as_int
-from autosched.tir import dtypes
+from autosched.tir import clamped, dtypes
 from autosched.tir import expr as ex
 from autosched.tir.expr import Const, Expr, ExprLike, Scalar
 
@@ -136,13 +136,13 @@ pow = power
 def clamp_index(index: ExprLike, extent: ExprLike) -> Expr:
     """An index that data decide, kept inside a dimension of `extent`: `index`, or the nearest of 0
     to `extent` - 1. NumPy's `take(mode="clip")`."""
-    return ex.clamp_index(index, extent)
+    return clamped.clamp_index(index, extent)
 
 
 def wrap_index(index: ExprLike, extent: ExprLike) -> Expr:
     """An index that data decide, kept inside a dimension of `extent`: `index % extent`, so that -1
     is the last element, as in ONNX's Gather. NumPy's `take(mode="wrap")`."""
-    return ex.wrap_index(index, extent)
+    return clamped.wrap_index(index, extent)
 
 
 def floordiv(x: ExprLike, y: ExprLike) -> Expr:

@@ -29,6 +29,7 @@ from autosched.tir.admit import admitted
 from autosched.tir.affine import Affine, Int, from_expr, is_zero
 from autosched.tir.expr import Expr, Slot, Var
 from autosched.tir.faults import Fault, Rule
+from autosched.tir.height import MAX_HEIGHT, height
 from autosched.tir.nodes import Access, Annotations, Block, Buffer, For, Index, Iter, Node, PrimFunc
 
 
@@ -286,10 +287,10 @@ class _Nests:
             bindings.append(Affine.of(loop))
             values[a] = inner + a.begin
         for e in op.body:
-            if ex.height(e) > ex.MAX_HEIGHT:
+            if height(e) > MAX_HEIGHT:
                 raise TensorExprError(
-                    f"the expression of {label} nests {ex.height(e)} deep; at most "
-                    f"{ex.MAX_HEIGHT} levels are taken, so sum long lists in several "
+                    f"the expression of {label} nests {height(e)} deep; at most "
+                    f"{MAX_HEIGHT} levels are taken, so sum long lists in several "
                     "computations, or by te.sum"
                 )
         extents = {i.var: i.extent for i in iters}

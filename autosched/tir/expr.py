@@ -7,7 +7,7 @@ compare by identity; `same` compares structure. Operators build calls, `a < b` i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Self, Union
 
@@ -21,6 +21,12 @@ from autosched.tir.promote import promoted
 
 Scalar = Union[int, float, bool]
 ExprLike = Union["Operators", int, float, bool]
+Operator = Callable[["Operators", ExprLike], "Expr"]
+
+
+def _operator(op: str) -> tuple[Operator, Operator]:
+    """The methods of an operator of Python's, from the left and from the right."""
+    return lambda a, b: binary(op, a, b), lambda a, b: binary(op, b, a)
 
 
 class Operators:
@@ -35,83 +41,19 @@ class Operators:
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         return self
 
-    def __add__(self, other: ExprLike) -> Expr:
-        return binary("add", self, other)
-
-    def __radd__(self, other: ExprLike) -> Expr:
-        return binary("add", other, self)
-
-    def __sub__(self, other: ExprLike) -> Expr:
-        return binary("sub", self, other)
-
-    def __rsub__(self, other: ExprLike) -> Expr:
-        return binary("sub", other, self)
-
-    def __mul__(self, other: ExprLike) -> Expr:
-        return binary("mul", self, other)
-
-    def __rmul__(self, other: ExprLike) -> Expr:
-        return binary("mul", other, self)
-
-    def __truediv__(self, other: ExprLike) -> Expr:
-        return binary("div", self, other)
-
-    def __rtruediv__(self, other: ExprLike) -> Expr:
-        return binary("div", other, self)
-
-    def __floordiv__(self, other: ExprLike) -> Expr:
-        return binary("floordiv", self, other)
-
-    def __rfloordiv__(self, other: ExprLike) -> Expr:
-        return binary("floordiv", other, self)
-
-    def __mod__(self, other: ExprLike) -> Expr:
-        return binary("floormod", self, other)
-
-    def __rmod__(self, other: ExprLike) -> Expr:
-        return binary("floormod", other, self)
-
-    def __and__(self, other: ExprLike) -> Expr:
-        return binary("bitwise_and", self, other)
-
-    def __rand__(self, other: ExprLike) -> Expr:
-        return binary("bitwise_and", other, self)
-
-    def __or__(self, other: ExprLike) -> Expr:
-        return binary("bitwise_or", self, other)
-
-    def __ror__(self, other: ExprLike) -> Expr:
-        return binary("bitwise_or", other, self)
-
-    def __xor__(self, other: ExprLike) -> Expr:
-        return binary("bitwise_xor", self, other)
-
-    def __rxor__(self, other: ExprLike) -> Expr:
-        return binary("bitwise_xor", other, self)
-
-    def __lshift__(self, other: ExprLike) -> Expr:
-        return binary("shift_left", self, other)
-
-    def __rlshift__(self, other: ExprLike) -> Expr:
-        return binary("shift_left", other, self)
-
-    def __rshift__(self, other: ExprLike) -> Expr:
-        return binary("shift_right", self, other)
-
-    def __rrshift__(self, other: ExprLike) -> Expr:
-        return binary("shift_right", other, self)
-
-    def __lt__(self, other: ExprLike) -> Expr:
-        return binary("lt", self, other)
-
-    def __le__(self, other: ExprLike) -> Expr:
-        return binary("le", self, other)
-
-    def __gt__(self, other: ExprLike) -> Expr:
-        return binary("gt", self, other)
-
-    def __ge__(self, other: ExprLike) -> Expr:
-        return binary("ge", self, other)
+    __add__, __radd__ = _operator("add")
+    __sub__, __rsub__ = _operator("sub")
+    __mul__, __rmul__ = _operator("mul")
+    __truediv__, __rtruediv__ = _operator("div")
+    __floordiv__, __rfloordiv__ = _operator("floordiv")
+    __mod__, __rmod__ = _operator("floormod")
+    __and__, __rand__ = _operator("bitwise_and")
+    __or__, __ror__ = _operator("bitwise_or")
+    __xor__, __rxor__ = _operator("bitwise_xor")
+    __lshift__, __rlshift__ = _operator("shift_left")
+    __rshift__, __rrshift__ = _operator("shift_right")
+    __lt__, __gt__ = _operator("lt")[0], _operator("gt")[0]
+    __le__, __ge__ = _operator("le")[0], _operator("ge")[0]
 
     def __neg__(self) -> Expr:
         return unary("neg", self)
@@ -241,13 +183,8 @@ def const(value: Scalar | np.generic, dtype: str | None = None) -> Const:
     if not isinstance(number, (bool, int, float)):
         raise TensorExprError(f"a constant is {shown(value)}; expected a number")
     if dtype is None:
-        dtype = (
-            "bool"
-            if isinstance(number, bool)
-            else "int64"
-            if isinstance(number, int)
-            else "float32"
-        )
+        kinds = {bool: "bool", int: "int64", float: "float32"}
+        dtype = next(name for kind, name in kinds.items() if isinstance(number, kind))
     dtypes.check(dtype, "a constant")
     if dtypes.is_float(dtype):
         return Const(_float(number), dtype)
@@ -354,28 +291,6 @@ def _power(x: ExprLike, y: ExprLike) -> Expr:
     return total
 
 
-def clamp_index(index: ExprLike, extent: ExprLike) -> Expr:
-    """`index`, or the nearest to it of 0 to `extent` - 1; an index into a dimension of `extent`."""
-    i, n = _index("clamp_index", index, extent)
-    return binary("max", binary("min", i, n - 1), 0)
-
-
-def wrap_index(index: ExprLike, extent: ExprLike) -> Expr:
-    """`index % extent`: from -`extent` to -1 it counts from the end of a dimension of `extent`."""
-    i, n = _index("wrap_index", index, extent)
-    return i % n
-
-
-def _index(what: str, index: ExprLike, extent: ExprLike) -> tuple[Expr, Expr]:
-    i, n = as_expr(index, dtypes.INDEX), as_expr(extent, dtypes.INDEX)
-    for name, e in (("index", i), ("extent", n)):
-        if not dtypes.is_int(e.dtype):
-            raise TensorExprError(f"{what}: the {name} is {e.dtype}; expected an integer")
-    if isinstance(n, Const) and int(n.value) < 1:
-        raise TensorExprError(f"{what}: the extent is {n.value}; expected an integer from 1 up")
-    return cast(i, dtypes.INDEX), cast(n, dtypes.INDEX)
-
-
 def call(op: str, *args: Expr, dtype: str | None = None) -> Expr:
     """Call of `op`, type-checked and folded where all arguments are constants of integer type."""
     if op in ON_BOOL and args[0].dtype == "bool":
@@ -399,12 +314,8 @@ def call(op: str, *args: Expr, dtype: str | None = None) -> Expr:
     if op in ("and", "or", "not") and args[0].dtype != "bool":
         raise TensorExprError(f"operand of {op} has dtype {args[0].dtype}; expected bool")
     if row.result == "float" and not dtypes.is_float(args[0].dtype):
-        hint = (
-            "; use // for integer division"
-            if op == "div"
-            else "; convert it with .astype('float32')"
-        )
-        raise TensorExprError(f"{op} is not defined on {args[0].dtype}{hint}")
+        hint = {"div": "use // for integer division"}.get(op, "convert it with .astype('float32')")
+        raise TensorExprError(f"{op} is not defined on {args[0].dtype}; {hint}")
     if row.result == "int" and not dtypes.is_int(args[0].dtype):
         raise TensorExprError(
             f"{row.symbol or op} is not defined on {args[0].dtype}; expected integers, or for "
@@ -412,13 +323,7 @@ def call(op: str, *args: Expr, dtype: str | None = None) -> Expr:
         )
     if op in ("neg", "abs") and args[0].dtype == "bool":
         raise TensorExprError(f"{op} is not defined on bool")
-    result = {
-        "same": args[0].dtype,
-        "float": args[0].dtype,
-        "int": args[0].dtype,
-        "bool": "bool",
-        "second": operands[0].dtype,
-    }.get(row.result, dtype)
+    result = "bool" if row.result == "bool" else dtype if op == "cast" else operands[0].dtype
     assert result is not None
     folded = _fold(op, args, result)
     return folded if folded is not None else Call(op, tuple(args), result)
@@ -463,18 +368,14 @@ def _fold(op: str, args: tuple[Expr, ...], dtype: str) -> Expr | None:
             value = OPS[op].numpy(np.array(a.value), np.array(b.value)).item()
             return Const(value, dtype)
         if a.dtype == dtypes.INDEX and isinstance(b, Const):
-            if b.value == 0 and op in ("add", "sub"):
+            if (op, b.value) in (("add", 0), ("sub", 0), ("mul", 1), ("floordiv", 1)):
                 return a
-            if b.value == 1 and op in ("mul", "floordiv"):
-                return a
-            if (b.value == 0 and op == "mul") or (b.value == 1 and op == "floormod"):
+            if (op, b.value) in (("mul", 0), ("floormod", 1)):
                 return Const(0, dtype)
         if a.dtype == dtypes.INDEX and isinstance(a, Const):
-            if a.value == 0 and op == "add":
+            if (op, a.value) in (("add", 0), ("mul", 1)):
                 return b
-            if a.value == 1 and op == "mul":
-                return b
-            if a.value == 0 and op == "mul":
+            if (op, a.value) == ("mul", 0):
                 return Const(0, dtype)
         if op in ("and", "or"):
             for x, y in ((a, b), (b, a)):
@@ -523,35 +424,6 @@ def walk(expr: Expr) -> Iterator[Expr]:
         stack += reversed(children(e))
 
 
-MAX_HEIGHT = 200
-"""Of an expression: what reads, proves, prints and compiles expressions recurses into them."""
-
-
-def height(expr: Expr) -> int:
-    """Nodes on the longest way down; 1 for a leaf."""
-    return _counted(expr, lambda below: max(below, default=0))
-
-
-def size(expr: Expr) -> int:
-    """Nodes, each counted as often as it is used."""
-    return _counted(expr, sum)
-
-
-def _counted(expr: Expr, together: Callable[[Iterable[int]], int]) -> int:
-    """1 more than what the figures of those below a node come to, without recursion."""
-    known: dict[int, int] = {}
-    stack = [expr]
-    while stack:
-        e = stack[-1]
-        below = [x for x in children(e) if id(x) not in known]
-        if below:
-            stack += below
-        else:
-            known[id(e)] = 1 + together(known[id(x)] for x in children(e))
-            stack.pop()
-    return known[id(expr)]
-
-
 def rewrite(expr: Expr, leaf: Callable[[Expr], Expr | None]) -> Expr:
     """Rebuild `expr`, replacing every node for which `leaf` returns something, outermost first."""
     replaced = leaf(expr)
@@ -561,11 +433,9 @@ def rewrite(expr: Expr, leaf: Callable[[Expr], Expr | None]) -> Expr:
         args = tuple(rewrite(x, leaf) for x in expr.args)
         if all(x is y for x, y in zip(args, expr.args, strict=True)):
             return expr
-        return (
-            call(expr.op, *args, dtype=expr.dtype)
-            if expr.op != "cast"
-            else Call("cast", args, expr.dtype)
-        )
+        if expr.op == "cast":
+            return Call("cast", args, expr.dtype)
+        return call(expr.op, *args, dtype=expr.dtype)
     return expr
 
 

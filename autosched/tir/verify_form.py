@@ -9,9 +9,10 @@ from autosched.errors import TensorExprError
 from autosched.tir import dtypes
 from autosched.tir.affine import Affine, Int, always
 from autosched.tir.annotations import annotation_fault, is_flop
-from autosched.tir.expr import MAX_HEIGHT, Call, Const, Expr, Slot, Var, call, height, walk
+from autosched.tir.expr import Call, Const, Expr, Slot, Var, call, walk
 from autosched.tir.faults import READS, WHERE, WRITES, Fault
 from autosched.tir.form_parts import blocks, forms, is_plain, is_size
+from autosched.tir.height import MAX_HEIGHT, height
 from autosched.tir.intrin import KEY as TENSORIZED
 from autosched.tir.nodes import (
     LOOP_KINDS,

@@ -58,8 +58,6 @@ class Dispatcher:
         self._batches = 0
         self._look_again = -math.inf
 
-    # The call -------------------------------------------------------------------------------
-
     def begin(self, count: int, alike: bool = True) -> None:
         """Start a call of `count` items; what is left of the one before is nobody's any more.
 
@@ -106,8 +104,6 @@ class Dispatcher:
         out, self._decided = self._decided, []
         return out
 
-    # What happens ---------------------------------------------------------------------------
-
     def roster(self, seen: Mapping[str, Sighting], now: float) -> None:
         """The scheduler's listing of workers."""
         for name, why in self.registry.sight(seen, now).items():
@@ -133,7 +129,7 @@ class Dispatcher:
         """The worker lives and has this batch in work."""
         flight = self._flights.get(batch)
         if flight is not None:
-            self.registry.heard(flight.name, now)
+            self.registry[flight.name].last_seen = now
             flight.heard_at = now
             if not flight.started:
                 flight.started, flight.moved_at = True, now
@@ -161,7 +157,7 @@ class Dispatcher:
             counted += 1
             self._decide(item, Answer(value, name, call.attempts.get(item, 0)))
         self.counters.answers += counted
-        self.registry.answered(name, counted if call.alike else 0)
+        self.registry[name].trials += counted if call.alike else 0
         self.counters.dropped += len(found) - counted
         self.counters.late += counted if batch in self._given_up else 0
 
@@ -213,7 +209,7 @@ class Dispatcher:
         if flight.leaving:
             self._put_back(flight, "its device is drained", blame=False)
         if flight.size:
-            self.registry.worked(flight.name, max(0.0, now - flight.since))
+            self.registry[flight.name].busy_seconds += max(0.0, now - flight.since)
         if flight.size and not flight.void and well:
             size = flight.size - len(flight.items) if self._call.alike else 0
             self.registry.did(flight.name, size, max(0.0, now - flight.since))
@@ -223,8 +219,6 @@ class Dispatcher:
                 self._want_next(following[0])
         else:
             self.registry.working(flight.name, busy=False)
-
-    # What to do -----------------------------------------------------------------------------
 
     def commands(self, now: float) -> list[Command]:
         """Everything that is to be sent now."""
@@ -359,8 +353,6 @@ class Dispatcher:
             return f"no answer for {now - flight.moved_at:.0f} s, though its worker lives"
         return ""
 
-    # Losing and finding -----------------------------------------------------------------------
-
     def _wanted(self, batch: int) -> Flight | None:
         """The batch, None if its answers do not count."""
         flight = self._flights.get(batch) or self._given_up.get(batch)
@@ -373,7 +365,8 @@ class Dispatcher:
         name = lost.name
         flights = [*self._on[name]]
         self.registry.fault(name, why, now)
-        self.registry.worked(name, max(0.0, now - flights[0].since) if flights[0].size else 0.0)
+        if flights[0].size:
+            self.registry[name].busy_seconds += max(0.0, now - flights[0].since)
         for flight in flights:
             if flight is not lost:
                 self._unwanted(flight)

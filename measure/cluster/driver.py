@@ -92,8 +92,7 @@ class Driver:
         """Every device that was seen, as of now."""
         if self._call is None:
             self.step(0.0)
-        with self._lock:
-            return self._registry.listing()
+        return self.snapshot()
 
     def snapshot(self) -> tuple[DeviceStatus, ...]:
         """Every device as it was last known; from any thread."""
@@ -164,8 +163,6 @@ class Driver:
             self._thread.join()
         self._thread = self._call = None
 
-    # In the call's own thread -----------------------------------------------------------------
-
     def _drive(self, call: _Call) -> None:
         try:
             try:
@@ -198,8 +195,6 @@ class Driver:
                     f"no device of the pool could work for {now - able:.0f} s; "
                     f"{left} of {call.count} are left\n{self._registry.describe()}"
                 )
-
-    # What the dispatcher wants, and what it is told ---------------------------------------------
 
     def _carry_out(self) -> None:
         for command in self._dispatcher.commands(time.monotonic()):

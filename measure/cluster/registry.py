@@ -144,8 +144,6 @@ class Registry:
             self._by_state[state][device.name] = None
             device.state = state
 
-    # What happens to devices ---------------------------------------------------------------
-
     def sight(self, seen: Mapping[str, Sighting], now: float) -> dict[str, str]:
         """Take in the scheduler's listing; devices whose worker is gone or is another, and why."""
         lost: dict[str, str] = {}
@@ -226,18 +224,6 @@ class Registry:
         if device.state in (State.READY, State.BUSY):
             self._move(device, State.BUSY if busy else self._able(name))
 
-    def heard(self, name: str, now: float) -> None:
-        """A message came."""
-        self._all[name].last_seen = now
-
-    def answered(self, name: str, count: int) -> None:
-        """It has measured so many candidates."""
-        self._all[name].trials += count
-
-    def worked(self, name: str, seconds: float) -> None:
-        """It was at work for so long, whatever came of it."""
-        self._all[name].busy_seconds += seconds
-
     def did(self, name: str, count: int, seconds: float) -> None:
         """A batch went well: `count` candidates in `seconds`. Earlier faults are forgiven."""
         device = self._all[name]
@@ -268,8 +254,6 @@ class Registry:
         due = [*self._by_state[State.JOINING]]
         due += [n for n in self._by_state[State.QUARANTINED] if self._all[n].rest_until <= now]
         return [n for n in due if now - self._all[n].last_seen <= silence]
-
-    # The choice -----------------------------------------------------------------------------
 
     def choose(self) -> Device:
         """The device that is measured on, from now on the only kind that gets work.

@@ -11,7 +11,6 @@ import contextlib
 import fcntl
 import json
 import os
-import re
 import signal
 import sys
 from collections.abc import Iterator
@@ -36,7 +35,7 @@ from measure.cluster.settings import (
 )
 from measure.cluster.wire import explained
 from measure.cluster.worker import Service
-from measure.local.lock import runtime_folder
+from measure.local.lock import at_once, open_lock, runtime_folder
 from measure.process.containment import PR_SET_PDEATHSIG, prctl
 from measure.process.folders import private_folder
 from measure.process.protocol import resolve
@@ -95,19 +94,14 @@ class Extension:
 @contextlib.contextmanager
 def claimed(slot: str) -> Iterator[None]:
     """Hold a slot of this host. Raises MeasureError if another worker has it."""
-    folder = runtime_folder()
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    path = folder / f"claim-{re.sub(r'[^A-Za-z0-9_.-]', '_', slot)}.lock"
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    fd = open_lock(runtime_folder(), f"claim-{slot}.lock")
     try:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as e:
+        if not at_once(fd, fcntl.LOCK_EX):
             owner = os.pread(fd, 20, 0).decode(errors="replace").strip() or "unknown"
             raise MeasureError(
                 f"the slot {slot} of this machine has a worker already (process {owner}); "
                 "end that one, or leave this slot to it"
-            ) from e
+            )
         os.ftruncate(fd, 0)
         os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
         yield
@@ -182,22 +176,16 @@ def main(argv: list[str]) -> int:
         os.sched_setaffinity(0, options.cores)
     try:
         engine: Any = resolve(options.engine)
-        with claimed(options.slot), _service(engine, options) as service, _dask():
+        with (
+            claimed(options.slot),
+            Service(engine, options.slot, Target(options.target)) as service,
+            dask.config.set(SETTINGS),
+        ):
             asyncio.run(_serve(options, service))
     except MeasureError as e:
         _say(options, str(e))
         return CLAIMED
     return 0
-
-
-def _service(engine: Any, options: SlotOptions) -> Service:
-    return Service(engine, options.slot, Target(options.target))
-
-
-@contextlib.contextmanager
-def _dask() -> Iterator[None]:
-    with dask.config.set(SETTINGS):
-        yield
 
 
 if __name__ == "__main__":

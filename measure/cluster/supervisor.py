@@ -9,12 +9,12 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from autosched.closing import Closing
 from autosched.errors import MeasureError
 from measure.cluster.slot_process import CLAIMED, SlotOptions
-from measure.process.template_client import PASSED_ENV
+from measure.process.template_client import environment
 
 LOOK_SECONDS = 0.1
 FIRST_PAUSE = 0.5
@@ -41,25 +41,21 @@ def slots_of_cpu(common: SlotOptions, count: int) -> list[SlotOptions]:
     size = len(cores) // count
     parts = [tuple(cores[n * size : (n + 1) * size]) for n in range(count)]
     # The lock of "cpu/0-1" excludes the whole's timing too: see measure.local.lock.
-    slots = [f"cpu/{'-'.join(map(str, part))}" for part in parts]
-    return [
-        replace(common, name=f"{common.label}@{common.name}:{slot}", slot=slot, cores=part)
-        for slot, part in zip(slots, parts, strict=True)
-    ]
+    return [_slot(common, f"cpu/{'-'.join(map(str, part))}", part) for part in parts]
 
 
 def slots_of_gpus(common: SlotOptions, kind: str, devices: Sequence[int]) -> list[SlotOptions]:
     """One slot a GPU: of OpenCL or CUDA, by their numbers."""
-    slots = [f"{kind}/{n}" for n in devices]
-    return [
-        replace(common, name=f"{common.label}@{common.name}:{slot}", slot=slot) for slot in slots
-    ]
+    return [_slot(common, f"{kind}/{n}") for n in devices]
 
 
 def slots_of_engine(common: SlotOptions, count: int) -> list[SlotOptions]:
     """`count` slots of a user's engine, which knows itself what they stand for."""
-    names = [f"{common.label}@{common.name}:{n}" for n in range(count)]
-    return [replace(common, name=name, slot=name) for name in names]
+    return [replace(s, slot=s.name) for s in (_slot(common, str(n)) for n in range(count))]
+
+
+def _slot(common: SlotOptions, slot: str, cores: tuple[int, ...] = ()) -> SlotOptions:
+    return replace(common, name=f"{common.label}@{common.name}:{slot}", slot=slot, cores=cores)
 
 
 @dataclass
@@ -68,7 +64,7 @@ class _Slot:
     process: subprocess.Popen[bytes] | None = None
     started: float = 0.0
     pause: float = FIRST_PAUSE
-    due: float = field(default=0.0)
+    due: float = 0.0
 
 
 class Supervisor(Closing):
@@ -123,12 +119,10 @@ class Supervisor(Closing):
 
 def _start(options: SlotOptions) -> subprocess.Popen[bytes]:
     # No secrets, no thread variables, no settings of Dask: what a slot does depends on its options.
-    env = {k: v for k, v in os.environ.items() if k in PASSED_ENV or k.startswith("LC_")}
-    env["PYTHONPATH"] = os.pathsep.join(p or os.getcwd() for p in sys.path)
     command = [sys.executable, "-P", "-m", "measure.cluster.slot_process", str(os.getpid())]
     return subprocess.Popen(
         [*command, options.to_json()],
-        env=env,
+        env=environment(),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         start_new_session=True,  # Ctrl-C is for the supervisor, which then ends them in order

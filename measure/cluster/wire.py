@@ -6,7 +6,7 @@ checked field by field; the first thing that is not as agreed makes a `WireError
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from autosched.errors import AutoschedError, MeasureError, ScheduleError, TargetError
@@ -37,12 +37,12 @@ class WireError(MeasureError):
 
 def encode_result(result: MeasureResult) -> JsonDict:
     """A result as JSON values; errors longer than LONGEST_ERROR lose their middle."""
-    return _encoded_timed(result, _TIMED | {"samples"})
+    return _encoded(result, *_TIMED, "samples")
 
 
 def encode_distribution(timing: Distribution) -> JsonDict:
     """A finalist's timings as JSON values."""
-    return _encoded_timed(timing, _TIMED | {"rounds"})
+    return _encoded(timing, *_TIMED, "rounds")
 
 
 def encode_hello(hello: Hello) -> JsonDict:
@@ -50,15 +50,11 @@ def encode_hello(hello: Hello) -> JsonDict:
     return {**_encoded(hello), "device": _encoded(hello.device), "protocol": PROTOCOL}
 
 
-def _encoded(value: Any) -> JsonDict:
-    return {k: list(v) if type(v) is tuple else v for k, v in vars(value).items()}
-
-
-def _encoded_timed(value: MeasureResult | Distribution, parts: Iterable[str]) -> JsonDict:
-    """With the parts of its timing in its place."""
-    out = _encoded(value) | {name: getattr(value, name) for name in parts}
-    del out["timing"]
-    out["status"], out["error"] = str(value.status), shortened(value.error)
+def _encoded(value: Any, *timed: str) -> JsonDict:
+    """Its fields, with these parts of its timing in that one's place."""
+    out = {k: getattr(value, k) for k in (*vars(value), *timed) if k != "timing"}
+    if timed:
+        out |= {"status": str(value.status), "error": shortened(value.error)}
     return {k: list(v) if type(v) is tuple else v for k, v in out.items()}
 
 
@@ -70,9 +66,6 @@ def shortened(error: str) -> str:
         return error
     half = LONGEST_ERROR // 2 - 32
     return f"{error[:half]}\n[… {len(error) - 2 * half} characters …]\n{error[-half:]}"
-
-
-# Checks of one value --------------------------------------------------------------------------
 
 
 def _text(limit: int) -> Callable[[Any], bool]:

@@ -12,8 +12,6 @@ import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from types import TracebackType
 from typing import Any
 
 from autosched import te
@@ -102,12 +100,6 @@ def canary() -> PrimFunc:
     return te.create_prim_func([a, b, c])
 
 
-@dataclass(frozen=True)
-class _Open:
-    func: PrimFunc
-    handle: Any
-
-
 class Service(Closing):
     """A slot at work for pools elsewhere. A context manager; see the module.
 
@@ -121,8 +113,8 @@ class Service(Closing):
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"autosched-{slot}")
         self._pool: Pool | None = None
         self._target = ""
-        self._jobs: OrderedDict[str, _Open] = OrderedDict()
-        self._canary: _Open | None = None
+        self._jobs: OrderedDict[str, Any] = OrderedDict()
+        self._canary: Any = None
         self._lock = threading.Lock()
         self._running: tuple[str, threading.Event] | None = None
         self._stopped: deque[str] = deque(maxlen=FORGOTTEN)
@@ -152,8 +144,6 @@ class Service(Closing):
         self.stop_all()
         self._thread.submit(self._close_pool).result()
         self._thread.shutdown()
-
-    # In the slot's own thread -----------------------------------------------------------------
 
     def _serve(self, request: JsonDict, post: Post) -> None:
         batch = str(request["key"])
@@ -185,7 +175,7 @@ class Service(Closing):
         # The canary first: what fails afterwards is the workload's own doing.
         self._run_canary(pool)
         try:
-            handle = self._job(pool, request["job"]).handle
+            handle = self._job(pool, request["job"])
         except MeasureError as e:
             reporter.answer(0, {"error": explained(e)})
             return
@@ -206,7 +196,7 @@ class Service(Closing):
                 elif result.status is not Status.CANCELLED or not cancel.is_set():
                     reporter.answer(items[place], encode_result(result))
 
-        pool.measure(job.handle, traces, request["best_seconds"], on_results, cancel)
+        pool.measure(job, traces, request["best_seconds"], on_results, cancel)
         if held:
             self._judge(pool, held, reporter)
 
@@ -230,7 +220,7 @@ class Service(Closing):
         pool = self._pool_for(request["job"]["target"])
         job = self._job(pool, request["job"])
         traces = [Trace.from_json(text) for text in request["traces"]]
-        timings = pool.remeasure(job.handle, traces, request["rounds"], cancel)
+        timings = pool.remeasure(job, traces, request["rounds"], cancel)
         reporter.answer(0, {"timings": [encode_distribution(t) for t in timings]})
 
     def _pool_for(self, target: str) -> Pool:
@@ -240,7 +230,7 @@ class Service(Closing):
             self._pool, self._target = self._engine(Target(target), self.slot), target
         return self._pool
 
-    def _job(self, pool: Pool, job: JsonDict) -> _Open:
+    def _job(self, pool: Pool, job: JsonDict) -> Any:
         """The open job, opened if it is not; the last few are kept. Raises MeasureError."""
         found = self._jobs.get(job["key"])
         if found is None:
@@ -251,25 +241,23 @@ class Service(Closing):
                     "run the same version of autosched on both sides"
                 )
             while len(self._jobs) >= OPEN_JOBS:
-                self._jobs.popitem(last=False)[1].handle.close()
-            found = self._jobs[job["key"]] = _Open(func, pool.open_job(func, job["seed"]))
+                self._jobs.popitem(last=False)[1].close()
+            found = self._jobs[job["key"]] = pool.open_job(func, job["seed"])
         self._jobs.move_to_end(job["key"])
         return found
 
     def _run_canary(self, pool: Pool) -> float:
         """Seconds of the canary. Raises MeasureError if it does not run, or not right."""
         if self._canary is None:
-            func = canary()
-            self._canary = _Open(func, pool.open_job(func, 0))
-        handle = self._canary.handle
-        (result,) = pool.measure(handle, [handle.baseline_trace])
+            self._canary = pool.open_job(canary(), 0)
+        (result,) = pool.measure(self._canary, [self._canary.baseline_trace])
         if result.seconds is None or not math.isfinite(result.seconds):
             raise MeasureError(f"the canary kernel is {result.status}: {result.error}")
         return result.seconds
 
     def _close_pool(self) -> None:
         for job in (*self._jobs.values(), *filter(None, [self._canary])):
-            job.handle.close()
+            job.close()
         self._jobs.clear()
         self._canary = None
         if self._pool is not None:
@@ -282,8 +270,7 @@ class _Reporter:
 
     def __init__(self, post: Post, batch: int, every: float) -> None:
         self._post, self._batch, self._every = post, batch, every
-        self._answers: list[tuple[int, JsonDict]] = []
-        self._unfit: list[tuple[int, str]] = []
+        self._held = _nothing()
         self._lock = threading.Lock()
         self._over = threading.Event()
         self._said = 0.0
@@ -294,12 +281,7 @@ class _Reporter:
         self._beats.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._over.set()
         self._beats.join()
         self._flush()
@@ -307,27 +289,30 @@ class _Reporter:
     def answer(self, item: int, value: JsonDict) -> None:
         """An item's answer."""
         with self._lock:
-            self._answers.append((item, value))
+            self._held["answers"].append((item, value))
 
     def unfit(self, item: int, why: str) -> None:
         """An item's failure that is the device's."""
         with self._lock:
-            self._unfit.append((item, why))
+            self._held["unfit"].append((item, why))
 
     def message(self, more: JsonDict) -> None:
         """Post at once."""
         self._said = time.monotonic()
-        self._post({"batch": self._batch, "answers": [], "unfit": [], "hello": None} | more)
+        self._post({"batch": self._batch, "hello": None} | _nothing() | more)
 
     def _flush(self) -> None:
         with self._lock:
-            answers, self._answers = self._answers, []
-            unfit, self._unfit = self._unfit, []
-        if answers or unfit:
-            self.message({"answers": answers, "unfit": unfit})
+            found, self._held = self._held, _nothing()
+        if any(found.values()):
+            self.message(found)
 
     def _beat(self) -> None:
         while not self._over.wait(min(self._every, BEAT_SECONDS)):
             self._flush()
             if time.monotonic() - self._said >= BEAT_SECONDS:
                 self.message({})
+
+
+def _nothing() -> dict[str, list[tuple[int, Any]]]:
+    return {"answers": [], "unfit": []}

@@ -15,6 +15,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from numbers import Real
 from types import FunctionType
 from typing import Any
 
@@ -35,7 +36,6 @@ from autosched.target import Target
 from autosched.tir.admit import admitted
 from autosched.tir.canonical import program_hash
 from autosched.tir.nodes import PrimFunc, outputs_of
-from measure.local.checks import check_times
 from measure.machine.kernel import poison_stack
 from measure.machine.protocol import GPU, Code
 from measure.process import process_state
@@ -45,6 +45,21 @@ from measure.status import Status
 from measure.timing.clock_probe import build_clock_probe
 
 DEFAULT_BUILD_FUNC = "measure.local.build:build"
+MOST_SECONDS = 1e6
+"""Eleven days: the system waits for no more than 2**31 milliseconds."""
+
+
+def check_times(options: Any, *names: str, zero: bool = False) -> None:
+    """Raise MeasureError if these are no numbers above zero, or from `zero` up, and finite."""
+    for name in names:
+        value = getattr(options, name)
+        is_number = isinstance(value, Real) and not isinstance(value, bool)
+        # NaN is neither above nor below anything.
+        if not (is_number and value <= MOST_SECONDS and (value > 0 or (zero and value == 0))):
+            bound = "from 0" if zero else "above 0"
+            raise MeasureError(
+                f"{name} is {value!r}; expected a number {bound}, at most {MOST_SECONDS:g}"
+            )
 
 
 @dataclass(frozen=True)
@@ -74,12 +89,7 @@ class LocalBuilder:
     @property
     def is_default(self) -> bool:
         """Whether candidates are built by `measure.local.build.build`, which knows levels."""
-        return self.builder_name == DEFAULT_BUILD_FUNC
-
-    @property
-    def builder_name(self) -> str:
-        """`build_func` as "module:function"."""
-        return str(self.build_func)
+        return self.build_func == DEFAULT_BUILD_FUNC
 
 
 def _build_func(given: object) -> str:
@@ -110,13 +120,6 @@ class BuildReply:
     error: str = ""
     program_hash: str = ""
     seconds: float = 0.0
-
-
-@dataclass(frozen=True)
-class Probe:
-    """The clock probe, built."""
-
-    code: Code
 
 
 def build(
@@ -165,8 +168,6 @@ class Build(Request[BuildReply]):
     build_func: str = DEFAULT_BUILD_FUNC
     where: GPU | None = None
 
-    reply = BuildReply
-
     def answer(self, fds: Sequence[int]) -> BuildReply:
         trace, target = self.trace, self.target
         began = time.perf_counter()
@@ -196,7 +197,7 @@ class Build(Request[BuildReply]):
 
 
 @dataclass(frozen=True)
-class BuildProbe(Request[Probe]):
+class BuildProbe(Request[Code]):
     """Build the clock probe, of a processor for up to `threads` threads. Raises BuildError."""
 
     target: Target
@@ -204,15 +205,13 @@ class BuildProbe(Request[Probe]):
     where: GPU | None = None
     info: QueueInfo | None = None
 
-    reply = Probe
-
-    def answer(self, fds: Sequence[int]) -> Probe:
+    def answer(self, fds: Sequence[int]) -> Code:
         if self.where is None or self.info is None:
-            return Probe(build_clock_probe(self.target, self.threads))
+            return build_clock_probe(self.target, self.threads)
         from measure.timing.gpu_clock_probe import gpu_clock_probe
 
         made = gpu_clock_probe(self.target, self.where.kind, self.info)
-        return Probe(compiled(made, self.target, self.where))
+        return compiled(made, self.target, self.where)
 
 
 def as_artifact(made: Any, func: PrimFunc, target: Target, build_func: str) -> Code:

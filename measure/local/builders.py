@@ -37,7 +37,7 @@ class Builders:
         # needs no device, but opens one that it sees, which takes long and more than the limit.
         limits = Limits(
             memory_bytes=0 if target.kind == "opencl" else options.memory_bytes,
-            imports=() if options.is_default else (options.builder_name.partition(":")[0],),
+            imports=() if options.is_default else (str(options.build_func).partition(":")[0],),
             env=(("CUDA_VISIBLE_DEVICES", ""),) if target.kind == "cuda" else (),
         )
         self.children = [Child(template, limits) for _ in range(count)]

@@ -52,6 +52,11 @@ class Job:
             self.fd = -1
 
 
+def machine_memory() -> int:
+    """This machine's memory, in bytes."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
 def prepare(job: Job, slot: Slot, reference: BuildReply, baseline: BuildReply) -> None:
     """Make inputs that mean something and the reference, and time the baseline.
 
@@ -76,17 +81,15 @@ def prepare(job: Job, slot: Slot, reference: BuildReply, baseline: BuildReply) -
         threads=slot.host_threads,
         where=slot.where,
     )
-    if slot.where is not None and job.spec.size > slot.gpu().memory_bytes:
-        raise MeasureError(
-            f"the arrays of {job.func.name} take {job.spec.size / 2**30:.4g} GiB, and "
-            f"{slot.gpu().model} has {slot.gpu().memory_bytes / 2**30:.4g} GiB; tune a smaller size"
-        )
-    there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    if job.spec.size > there:
-        raise MeasureError(
-            f"the arrays of {job.func.name} take {job.spec.size / 2**30:.4g} GiB, and this machine "
-            f"has {there / 2**30:.4g} GiB of memory; tune a smaller size"
-        )
+    rooms = [("this machine", machine_memory())]
+    if slot.where is not None:
+        rooms = [(slot.gpu().model, slot.gpu().memory_bytes), *rooms]
+    for name, there in rooms:
+        if job.spec.size > there:
+            raise MeasureError(
+                f"the arrays of {job.func.name} take {job.spec.size / 2**30:.4g} GiB, and {name} "
+                f"has {there / 2**30:.4g} GiB of memory; tune a smaller size"
+            )
     try:
         job.fd = os.memfd_create(f"autosched-{job.key}", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     except OSError as e:  # no descriptors left
@@ -135,17 +138,17 @@ def _make_reference(job: Job, slot: Slot, artifact: Artifact) -> None:
     recipes = recipes_of(job.func)
     for place, job.recipe in enumerate(recipes):
         reply = slot.make_reference(job, artifact)
-        if reply.error:
-            errors.append(f"with {job.recipe.name} inputs: {reply.error}")
-        elif reply.quality == (1.0, 1.0):
+        if isinstance(reply, str):
+            errors.append(f"with {job.recipe.name} inputs: {reply}")
+        elif reply == (1.0, 1.0):
             return
         else:
-            tried.append((reply.quality, -place))
+            tried.append((reply, -place))
     if not tried:
         found = "\n".join(errors)
         raise MeasureError(f"the reference of {job.func.name} does not run:\n{found}")
     # None is perfect: some programs give infinities, or one value, whatever goes in.
     job.recipe = recipes[-max(tried)[1]]
     reply = slot.make_reference(job, artifact)
-    if reply.error:
-        raise MeasureError(f"the reference of {job.func.name} runs only at times: {reply.error}")
+    if isinstance(reply, str):
+        raise MeasureError(f"the reference of {job.func.name} runs only at times: {reply}")

@@ -12,6 +12,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from autosched.errors import MeasureError
@@ -35,28 +36,22 @@ class SlotLock:
 
     def __init__(self, slot: str = "cpu", folder: Path | None = None) -> None:
         self.folder = Path(folder) if folder else runtime_folder()
-        name = f"slot-{re.sub(r'[^A-Za-z0-9_.-]', '_', slot)}"
-        self.path = self.folder / f"{name}.lock"
+        self.path = _path(self.folder, f"slot-{slot}.lock")
         try:
-            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._fd = _open(self.path)
-            self._turn = _open(self.folder / f"{name}.turn")
+            self._fd = open_lock(self.folder, f"slot-{slot}.lock")
+            self._turn = open_lock(self.folder, f"slot-{slot}.turn")
         except OSError as e:
             raise MeasureError(f"there can be no lock of {slot} in {self.folder}: {e}") from e
         whole, part, _ = slot.rpartition("/")
         self._whole = SlotLock(whole, folder) if part else None
 
-    @contextlib.contextmanager
-    def timing(self) -> Iterator[float]:
+    def timing(self) -> AbstractContextManager[float]:
         """Hold the slot alone; gives the seconds waited."""
-        with self._held(fcntl.LOCK_EX) as waited:
-            yield waited
+        return self._held(fcntl.LOCK_EX)
 
-    @contextlib.contextmanager
-    def building(self) -> Iterator[float]:
+    def building(self) -> AbstractContextManager[float]:
         """Keep others from timing; gives the seconds waited."""
-        with self._held(fcntl.LOCK_SH) as waited:
-            yield waited
+        return self._held(fcntl.LOCK_SH)
 
     @contextlib.contextmanager
     def _held(self, kind: int) -> Iterator[float]:
@@ -72,7 +67,7 @@ class SlotLock:
         notice = threading.Timer(NOTICE_SECONDS, self._say_who)
         notice.daemon = True
         try:
-            if not _try(self._turn, fcntl.LOCK_EX) or not _try(self._fd, kind):
+            if not at_once(self._turn, fcntl.LOCK_EX) or not at_once(self._fd, kind):
                 notice.start()
                 fcntl.flock(self._turn, fcntl.LOCK_EX)
                 fcntl.flock(self._fd, kind)
@@ -106,11 +101,18 @@ class SlotLock:
         self._fd = self._turn = -1
 
 
-def _open(path: Path) -> int:
-    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+def _path(folder: Path, name: str) -> Path:
+    return folder / re.sub(r"[^A-Za-z0-9_.-]", "_", name)
 
 
-def _try(fd: int, kind: int) -> bool:
+def open_lock(folder: Path, name: str) -> int:
+    """A file that a lock is held by, made where it is not there; `name` may hold anything."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+    return os.open(_path(folder, name), flags, 0o600)
+
+
+def at_once(fd: int, kind: int) -> bool:
     """Whether a lock was to be had at once."""
     try:
         fcntl.flock(fd, kind | fcntl.LOCK_NB)

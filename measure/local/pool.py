@@ -160,6 +160,7 @@ class LocalPool(Closing):
         cancel: threading.Event | None = None,
     ) -> list[MeasureResult]:
         """See `Pool.measure`."""
+        cancel = cancel or threading.Event()
         results: dict[int, MeasureResult] = {}
         size = GROUP * len(self._builders.children)
         best = inf if best_seconds is None else best_seconds
@@ -180,7 +181,7 @@ class LocalPool(Closing):
         traces: Sequence[Trace],
         group: range,
         sampler: Sampler,
-        cancel: threading.Event | None,
+        cancel: threading.Event,
     ) -> Iterator[tuple[int, MeasureResult]]:
         """Build a group and verify its members, a block each, and sample on until the sampler is
         through, or the job is cancelled. Each result comes as soon as it is settled."""
@@ -195,7 +196,7 @@ class LocalPool(Closing):
             candidate.result = replace(candidate.result, started_at=started, finished_at=finished)
             open_ones[place] = candidate
             yield from self._settled(open_ones, sampler)
-        while not _is_set(cancel) and (wanted := sampler.next()) is not None:
+        while not cancel.is_set() and (wanted := sampler.next()) is not None:
             self._next_block(job, open_ones[wanted], sampler)
             yield from self._settled(open_ones, sampler)
         for place in list(open_ones):
@@ -208,11 +209,11 @@ class LocalPool(Closing):
         place: int,
         reply: BuildReply,
         sampler: Sampler,
-        cancel: threading.Event | None,
+        cancel: threading.Event,
     ) -> _Candidate:
         """Verify and time a candidate that was built."""
         best = sampler.best_seconds
-        if reply.artifact is not None and _is_set(cancel):
+        if reply.artifact is not None and cancel.is_set():
             error = "cancelled before it was timed"
             reply = replace(reply, status=Status.CANCELLED, artifact=None, error=error)
         result = self._slot.run(job, reply, None if best == inf else best)
@@ -269,6 +270,7 @@ class LocalPool(Closing):
         cancel: threading.Event | None = None,
     ) -> list[Distribution]:
         """See `Pool.remeasure`."""
+        cancel = cancel or threading.Event()
         level: Level = "full" if self.builder.is_default else "search"
         sampler, blocks = Sampler(plan.final(rounds)), 0
         with self._consistent():
@@ -276,12 +278,12 @@ class LocalPool(Closing):
                 self._first_block(job, place, reply, sampler, cancel)
                 for place, reply in enumerate(self.build(job, traces, level, cancel))
             ]
-            while not _is_set(cancel) and (place := sampler.next()) is not None:
+            while not cancel.is_set() and (place := sampler.next()) is not None:
                 # Where in memory the arguments lie makes each program faster or slower by itself.
                 buffers = blocks // len(candidates) % job.spec.places
                 self._next_block(job, candidates[place], sampler, buffers)
                 blocks += 1
-        return [self._distribution(c, sampler, level, _is_set(cancel)) for c in candidates]
+        return [self._distribution(c, sampler, level, cancel.is_set()) for c in candidates]
 
     def _distribution(
         self, candidate: _Candidate, sampler: Sampler, level: Level, cancelled: bool
@@ -305,14 +307,9 @@ class LocalPool(Closing):
         cancel: threading.Event | None = None,
     ) -> list[BuildReply]:
         """Candidates of a job built, on all builders at once, and not run."""
-        name, where = self.builder.builder_name, self._slot.where
+        name, where = str(self.builder.build_func), self._slot.where
         work = [Build(job.func_pickle, t, self.target, level, name, where) for t in traces]
         return self._build(work, cancel)
-
-    def noise(self) -> float:
-        """The machine's unrest now, a fraction: see `Slot.noise`."""
-        with self._consistent():
-            return self._slot.noise()
 
     def close(self) -> None:
         """See `Pool.close`."""
@@ -357,7 +354,7 @@ class LocalPool(Closing):
         built = self._builders.children[0].ask(request, PROBE_TIMEOUT)
         if built.value is None:
             raise MeasureError(f"the clock probe cannot be built: {built.text}")
-        return built.value.code
+        return built.value
 
     @contextmanager
     def _consistent(self) -> Iterator[None]:
@@ -369,10 +366,6 @@ class LocalPool(Closing):
                 if child.busy:
                     child.kill()
             raise
-
-
-def _is_set(cancel: threading.Event | None) -> bool:
-    return cancel is not None and cancel.is_set()
 
 
 def runs(built_for: str, device: str) -> bool:

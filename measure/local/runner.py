@@ -9,7 +9,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from math import inf, prod
+from itertools import accumulate
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -19,18 +20,18 @@ from autosched.codegen.artifact import Artifact, KernelInfo, Param
 from autosched.errors import BuildError, DeviceError
 from autosched.tir import dtypes
 from measure.local.build import code_key
-from measure.machine.kernel import Kernel, param_bytes
-from measure.machine.open_machine import machine
-from measure.machine.protocol import GPU, Arguments, Code, Machine, Runnable, Waiting
+from measure.machine.kernel import Kernel, Processor
+from measure.machine.protocol import GPU, Code, Machine, Runnable
+from measure.machine.threads import Threads
 from measure.process.process_state import MODES, changes, state
 from measure.process.protocol import Last, Request
-from measure.status import Status
+from measure.status import MeasureResult, Status
 from measure.timing.block import MAX_DRIFT, take_block
 from measure.timing.plan import TimingPlan
 from measure.timing.timing import Timing
 from measure.verify.independent import Examined, check
 from measure.verify.inputs import InputSpec, Recipe, fill, quality
-from measure.verify.verification import Guarded, Tolerance, same_bytes
+from measure.verify.verification import Buffers, Guarded, Tolerance, param_bytes, same_bytes
 
 Array = npt.NDArray[Any]
 PAGE = 4096
@@ -64,16 +65,16 @@ class JobSpec:
     @property
     def offsets(self) -> tuple[int, ...]:
         """Where each argument starts in the memory file, in bytes; pages of their own."""
-        starts, place = [], 0
-        for param in self.params:
-            starts.append(place)
-            place += -(-param_bytes(param) // PAGE) * PAGE
-        return tuple(starts)
+        return tuple(accumulate(self._paged[:-1], initial=0))
 
     @property
     def size(self) -> int:
         """Bytes of the memory file."""
-        return max(PAGE, sum(-(-param_bytes(p) // PAGE) * PAGE for p in self.params))
+        return max(PAGE, sum(self._paged))
+
+    @property
+    def _paged(self) -> list[int]:
+        return [-(-param_bytes(p) // PAGE) * PAGE for p in self.params]
 
     @property
     def places(self) -> int:
@@ -108,38 +109,19 @@ class Probes:
         return self.serial if threads == 1 else self.parallel
 
 
-@dataclass(frozen=True)
-class RunReply:
-    """What became of one candidate in the runner; `verify_seconds` went into comparing."""
-
-    status: Status
-    error: str = ""
-    timing: Timing | None = None
-    verify_seconds: float = 0.0
-
-
-@dataclass(frozen=True)
-class ReferenceReply:
-    """How good a recipe's inputs were, and the seconds of the run; or an error."""
-
-    quality: tuple[float, float] = (0.0, 0.0)
-    seconds: float = 0.0
-    error: str = ""
-
-
 class _Runner:
     """The state of a runner child: the machine, the job at hand, loaded kernels, clock probes."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
         self._key = ""
-        self._arguments: Arguments | None = None
+        self._arguments: Buffers | None = None
         self._kernels: OrderedDict[tuple[str, KernelInfo, int], Runnable] = OrderedDict()
         self._place = 0
         self._clocks: dict[int, Runnable] = {}
         self.threads = machine.threads
 
-    def arguments(self, job: JobSpec, fd: int) -> Arguments:
+    def arguments(self, job: JobSpec, fd: int) -> Buffers:
         """The job's arguments; those of the job before are given up."""
         if self._arguments is None or self._key != job.key:
             self._kernels.clear()
@@ -201,7 +183,7 @@ class _Runner:
         )
 
 
-def _settle(clock: Runnable, nominal: float, threads: Waiting) -> None:
+def _settle(clock: Runnable, nominal: float, threads: Threads) -> None:
     """Run new threads until the system has given each a core of its own, if it does so soon."""
     end = time.monotonic() + SETTLE_SECONDS
     clock.call(2)
@@ -212,20 +194,23 @@ def _settle(clock: Runnable, nominal: float, threads: Waiting) -> None:
 
 @cache
 def _runner(where: GPU | None) -> _Runner:
-    return _Runner(machine(where))
+    if where is None:
+        return _Runner(Processor())
+    from measure.machine.gpu import GPUMachine, open_gpu
+
+    return _Runner(GPUMachine(open_gpu(where)))
 
 
 @dataclass(frozen=True)
-class MakeReference(Request[ReferenceReply]):
-    """Fill the job's memory: inputs by `recipe`, outputs by the untransformed program."""
+class MakeReference(Request[tuple[float, float] | str]):
+    """Fill the job's memory: inputs by `recipe`, outputs by the untransformed program. The answer
+    is how good the inputs were (`quality`), or what went wrong."""
 
     job: JobSpec
     artifact: Artifact
     recipe: Recipe
 
-    reply = ReferenceReply
-
-    def answer(self, fds: Sequence[int]) -> ReferenceReply:
+    def answer(self, fds: Sequence[int]) -> tuple[float, float] | str:
         job = self.job
         values = views(job, fds[0], writable=True)
         places = [n for n, p in enumerate(job.params) if not p.written]
@@ -239,10 +224,10 @@ class MakeReference(Request[ReferenceReply]):
                 guarded.array(param.shape, param.dtype)[...] = value
         kernel = Kernel(self.artifact, memory, job.threads)
         kernel.workspace.poison()
-        seconds = kernel.call()
+        kernel.call()
         broken = [text for m in (*memory, kernel.workspace) if (text := m.broken())]
         if broken:
-            return ReferenceReply(error="\n".join(broken))
+            return "\n".join(broken)
         outputs = []
         for guarded, value, param in zip(memory, values, job.params, strict=True):
             array = guarded.array(param.shape, param.dtype)
@@ -250,8 +235,8 @@ class MakeReference(Request[ReferenceReply]):
                 value[...] = array
                 outputs.append(array)
             elif not same_bytes(array, value):
-                return ReferenceReply(error=f"input {param.name} was changed")
-        return ReferenceReply(quality(outputs), seconds)
+                return f"input {param.name} was changed"
+        return quality(outputs)
 
 
 @dataclass(frozen=True)
@@ -261,15 +246,13 @@ class Examine(Request[Examined]):
     job: JobSpec
     func_pickle: bytes
 
-    reply = Examined
-
     def answer(self, fds: Sequence[int]) -> Examined:
         arrays = views(self.job, fds[0], writable=True)
         return check(pickle.loads(self.func_pickle), arrays, self.job.tolerance)
 
 
 @dataclass(frozen=True)
-class Run(Request[RunReply]):
+class Run(Request[MeasureResult]):
     """Load a candidate, verify its first call, take a block, verify the last call. The process's
     last answer, if the candidate left it changed."""
 
@@ -279,22 +262,20 @@ class Run(Request[RunReply]):
     probes: Probes
     best_seconds: float | None
 
-    reply = RunReply
-
-    def answer(self, fds: Sequence[int]) -> RunReply | Last[RunReply]:
+    def answer(self, fds: Sequence[int]) -> MeasureResult | Last[MeasureResult]:
         try:
             return self._answer(fds[0])
         except DeviceError as e:
             return _failed(e)
 
-    def _answer(self, fd: int) -> RunReply | Last[RunReply]:
+    def _answer(self, fd: int) -> MeasureResult | Last[MeasureResult]:
         job, artifact, probes = self.job, self.artifact, self.probes
         runner = _runner(job.where)
         arguments = runner.arguments(job, fd)
         try:
             kernel = runner.kernel(artifact, job, fd)
         except BuildError as e:
-            return RunReply(Status.RUNTIME_ERROR, f"the code cannot be linked: {e}")
+            return MeasureResult(Status.RUNTIME_ERROR, f"the code cannot be linked: {e}")
         threads = probes.threads_of(artifact)
         runner.clock(probes.artifact, threads, probes.nominal(threads))
         before = _state(job, threads)
@@ -302,19 +283,19 @@ class Run(Request[RunReply]):
         first, status, text = _verified_call(kernel, arguments, runner.machine, probes.artifact)
         verified = time.perf_counter() - began - first
         if status is not Status.OK:
-            return RunReply(status, text, verify_seconds=verified)
+            return MeasureResult(status, text, verify_seconds=verified)
         found = runner.block(kernel, artifact, first, self.plan, probes, self.best_seconds)
         began = time.perf_counter()
         status, text = arguments.check(kernel.workspace)
         verified += time.perf_counter() - began
         if status is not Status.OK:
             text = f"the first call was right, a later one was not:\n{text}"
-            return RunReply(status, text, verify_seconds=verified)
+            return MeasureResult(status, text, verify_seconds=verified)
         now = _state(job, threads)
         if before.get(MODES) != now.get(MODES):
             text = f"who calls it goes on with another {changes(before, now)}"
-            return RunReply(Status.RUNTIME_ERROR, text, verify_seconds=verified)
-        reply = RunReply(Status.OK, timing=found, verify_seconds=verified)
+            return MeasureResult(Status.RUNTIME_ERROR, text, verify_seconds=verified)
+        reply = MeasureResult(Status.OK, timing=found, verify_seconds=verified)
         return reply if before == now else Last(reply)
 
 
@@ -324,7 +305,7 @@ def _state(job: JobSpec, threads: int) -> dict[str, str]:
 
 
 @dataclass(frozen=True)
-class Sample(Request[RunReply]):
+class Sample(Request[MeasureResult]):
     """Another block of a verified candidate that takes about so many `seconds`, with the arguments
     in that `place` in memory; or what the device says went wrong."""
 
@@ -335,9 +316,7 @@ class Sample(Request[RunReply]):
     probes: Probes
     place: int = 0
 
-    reply = RunReply
-
-    def answer(self, fds: Sequence[int]) -> RunReply | Last[RunReply]:
+    def answer(self, fds: Sequence[int]) -> MeasureResult | Last[MeasureResult]:
         job, artifact = self.job, self.artifact
         threads = self.probes.threads_of(artifact)
         try:
@@ -348,12 +327,12 @@ class Sample(Request[RunReply]):
             found = runner.block(kernel, artifact, self.seconds, self.plan, self.probes, None)
         except DeviceError as e:
             return _failed(e)
-        reply = RunReply(Status.OK, timing=found)
+        reply = MeasureResult(Status.OK, timing=found)
         return reply if before == _state(job, threads) else Last(reply)
 
 
-def _failed(error: DeviceError) -> RunReply:
-    return RunReply(Status.DEVICE_LOST if error.lost else Status.RUNTIME_ERROR, str(error))
+def _failed(error: DeviceError) -> MeasureResult:
+    return MeasureResult(Status.DEVICE_LOST if error.lost else Status.RUNTIME_ERROR, str(error))
 
 
 @dataclass(frozen=True)
@@ -362,8 +341,6 @@ class OpenGPU(Request[float]):
 
     probes: Probes
     where: GPU
-
-    reply = float
 
     def answer(self, fds: Sequence[int]) -> float:
         return _runner(self.where).clock(self.probes.artifact, 1, self.probes.nominal(1))()
@@ -381,8 +358,6 @@ class TimeClock(Request[tuple[float, ...]]):
     serial: float
     where: GPU | None = None
 
-    reply = tuple
-
     def answer(self, fds: Sequence[int]) -> tuple[float, ...]:
         clock = _runner(self.where).clock(self.artifact, self.threads, self.serial)
         times: list[float] = []
@@ -399,7 +374,7 @@ class TimeClock(Request[tuple[float, ...]]):
 
 
 def _verified_call(
-    kernel: Runnable, arguments: Arguments, machine: Machine, probe: Code
+    kernel: Runnable, arguments: Buffers, machine: Machine, probe: Code
 ) -> tuple[float, Status, str]:
     """(seconds, status, error) of a first call, on poisoned outputs, workspace and stack."""
     arguments.reset()
@@ -414,12 +389,7 @@ def views(job: JobSpec, fd: int, writable: bool) -> Sequence[Array]:
     flags = mmap.MAP_SHARED if writable else mmap.MAP_PRIVATE
     prot = mmap.PROT_READ | mmap.PROT_WRITE if writable else mmap.PROT_READ
     memory = mmap.mmap(fd, job.size, flags=flags, prot=prot)
-    views = []
-    for param, offset in zip(job.params, job.offsets, strict=True):
-        count = prod(param.shape)
-        views.append(
-            np.frombuffer(memory, dtypes.array_dtype(param.dtype), count, offset).reshape(
-                param.shape
-            )
-        )
-    return views
+    return [
+        np.ndarray(p.shape, dtypes.array_dtype(p.dtype), memory, offset)
+        for p, offset in zip(job.params, job.offsets, strict=True)
+    ]

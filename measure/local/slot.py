@@ -14,18 +14,15 @@ from autosched.codegen.artifact import Artifact
 from autosched.errors import MeasureError
 from autosched.integers import settle
 from autosched.runtime.queue import QueueInfo
-from measure.local.build import BuildReply
-from measure.local.checks import check_times
-from measure.local.job import Job
+from measure.local.build import BuildReply, check_times
+from measure.local.job import Job, machine_memory
 from measure.local.lock import SlotLock
 from measure.local.runner import (
     Examine,
     MakeReference,
     OpenGPU,
     Probes,
-    ReferenceReply,
     Run,
-    RunReply,
     Sample,
     TimeClock,
 )
@@ -37,7 +34,7 @@ from measure.process.template_client import Limits, Template
 from measure.status import MeasureResult, Status
 from measure.timing.block import MAX_DRIFT
 from measure.timing.plan import TimingPlan
-from measure.timing.timing import Timing, relative_range
+from measure.timing.timing import Timing
 from measure.verify.independent import Examined
 
 R = TypeVar("R")
@@ -165,10 +162,9 @@ class Slot:
             from measure.machine.gpu import DescribeGPU
 
             asked = self.child.ask(DescribeGPU(self.where), OPEN_TIMEOUT)
-            if asked.value is None or asked.value.info is None:
-                why = asked.text if asked.value is None else asked.value.error
-                raise MeasureError(f"no GPU can be used here: {why}")
-            self._info = asked.value.info
+            if not isinstance(asked.value, QueueInfo):
+                raise MeasureError(f"no GPU can be used here: {asked.value or asked.text}")
+            self._info = asked.value
         return self._info
 
     def building(self) -> AbstractContextManager[float]:
@@ -194,40 +190,29 @@ class Slot:
             self._probes = Probes(probe, self.threads, serial, parallel)
         return self._probes
 
-    def noise(self) -> float:
-        """The machine's unrest now: interquartile range of the clock probe over its minimum."""
-        probes = self.probes()
-        with self._waited(self._slot_lock().timing()):
-            return relative_range(
-                self._clock_samples(probes.artifact, probes.threads, probes.parallel)
-            )
-
-    def make_reference(self, job: Job, artifact: Artifact) -> ReferenceReply:
-        """Fill the job's memory by running `artifact`; failures are the reply's `error`."""
+    def make_reference(self, job: Job, artifact: Artifact) -> tuple[float, float] | str:
+        """Fill the job's memory by running `artifact`: how good its inputs were, or an error."""
         with self._waited(self._cpu_lock().timing()):
-            outcome = self._host.ask(
-                MakeReference(job.spec, artifact, job.recipe),
-                self.options.reference_timeout + job.handling_seconds,
-                (job.fd,),
-            )
-        # Its writable view of the memory goes with the process, whatever still refers to it.
-        self._host.kill()
-        return outcome.value or ReferenceReply(error=outcome.text)
+            outcome = self._on_host(job, MakeReference(job.spec, artifact, job.recipe))
+        return outcome.value or outcome.text
 
     def examine(self, job: Job) -> Examined:
         """Have the interpreter recompute the reference in the job's memory. Raises MeasureError
         where that comes to no end."""
-        outcome = self._host.ask(
-            Examine(job.spec, job.func_pickle),
-            self.options.reference_timeout + job.handling_seconds,
-            (job.fd,),
-        )
-        self._host.kill()  # with its writable view, as above
+        outcome = self._on_host(job, Examine(job.spec, job.func_pickle))
         if outcome.value is not None:
             return outcome.value
         raise MeasureError(
             f"the interpreter cannot check the reference of {job.func.name}: {outcome.text}"
         )
+
+    def _on_host(self, job: Job, request: Request[R]) -> Outcome[R]:
+        """Ask for what writes to the job's memory."""
+        seconds = self.options.reference_timeout + job.handling_seconds
+        outcome = self._host.ask(request, seconds, (job.fd,))
+        # Its writable view of the memory goes with the process, whatever still refers to it.
+        self._host.kill()
+        return outcome
 
     def run(
         self,
@@ -340,7 +325,7 @@ class Slot:
             if unready is not None:
                 return unready, waited
             outcome = self.child.call(request, seconds, (job.fd,))
-            if isinstance(outcome.value, RunReply):
+            if isinstance(outcome.value, MeasureResult):
                 self.clock.move(outcome.value.verify_seconds, "verifying")
         return outcome, waited
 
@@ -392,7 +377,7 @@ class Slot:
         return gpu_slot(self.where) if given == CPU else given
 
 
-def _result(result: MeasureResult, outcome: Outcome[RunReply]) -> MeasureResult:
+def _result(result: MeasureResult, outcome: Outcome[MeasureResult]) -> MeasureResult:
     """`result` with what the runner child did."""
     reply = outcome.value
     if reply is None:
@@ -406,7 +391,7 @@ def _result(result: MeasureResult, outcome: Outcome[RunReply]) -> MeasureResult:
     )
 
 
-def _is_lost(outcome: Outcome[RunReply]) -> bool:
+def _is_lost(outcome: Outcome[MeasureResult]) -> bool:
     """Whether the device went away, or the process did, for no fault of the candidate."""
     gone = outcome.value is not None and outcome.value.status is Status.DEVICE_LOST
     return gone or outcome.kind == "lost"
@@ -436,15 +421,12 @@ def _limits(options: LocalRunner, where: GPU | None) -> Limits:
     can be used by mistake.
     """
     if where is None:
-        return Limits(options.memory_bytes or _three_quarters(), PRINTED_BYTES, 0, urgent=True)
+        return Limits(
+            options.memory_bytes or machine_memory() * 3 // 4, PRINTED_BYTES, 0, urgent=True
+        )
     env: tuple[tuple[str, str], ...] = ()
     if where.kind == "cuda":
         # Kernels are loaded when they are given to the device, not within their first, timed call.
         visible = _visible(where.index or 0)
         env = (("CUDA_VISIBLE_DEVICES", visible), ("CUDA_MODULE_LOADING", "EAGER"))
     return Limits(options.memory_bytes or 0, urgent=True, env=env)
-
-
-def _three_quarters() -> int:
-    """Of the machine's memory, in bytes."""
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") * 3 // 4

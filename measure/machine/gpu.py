@@ -18,7 +18,7 @@ from autosched.runtime.queue import Queue, QueueInfo
 from autosched.tir import dtypes
 from measure.machine.gpu_compare import Comparison
 from measure.machine.gpu_memory import DeviceBuffers, DeviceGuarded
-from measure.machine.protocol import GPU, Waiting
+from measure.machine.protocol import GPU
 from measure.machine.threads import Threads
 from measure.process.protocol import Request
 from measure.timing.gpu_clock_probe import poisoning
@@ -27,14 +27,6 @@ from measure.verify.verification import Tolerance
 Array = npt.NDArray[Any]
 POISON_SECONDS = 0.25
 """How long blocks run until each thread of a processor had one: busy ones wake after some 10 ms."""
-
-
-@dataclass(frozen=True)
-class GPUReply:
-    """A device that can be used, or why it cannot."""
-
-    info: QueueInfo | None = None
-    error: str = ""
 
 
 def open_gpu(where: GPU) -> Queue:
@@ -52,52 +44,43 @@ def open_gpu(where: GPU) -> Queue:
 
 
 @dataclass(frozen=True)
-class DescribeGPU(Request[GPUReply]):
+class DescribeGPU(Request[QueueInfo | str]):
     """What the device is, or why it cannot be used; for a child, since drivers start threads."""
 
     where: GPU
 
-    reply = GPUReply
-
-    def answer(self, fds: Sequence[int]) -> GPUReply:
+    def answer(self, fds: Sequence[int]) -> QueueInfo | str:
         where = self.where
         try:
-            return GPUReply(open_gpu(where).info)
+            return open_gpu(where).info
         except (BuildError, DeviceError) as e:
-            named = str(e) if where.index is None else f"{where.kind} device {where.index}: {e}"
-            return GPUReply(error=named)
+            return str(e) if where.index is None else f"{where.kind} device {where.index}: {e}"
 
 
 class ListGPUs(Request[tuple[tuple[str, QueueInfo | str], ...]]):
     """Every device of this machine as a slot, "cuda/0", and what it is, or why it cannot be used;
     a kind alone, "cuda", where it has none. For a child, as DescribeGPU."""
 
-    reply = tuple
-
     def answer(self, fds: Sequence[int]) -> tuple[tuple[str, QueueInfo | str], ...]:
-        return _gpus_here()
+        from autosched.runtime import cuda, detect, opencl
 
-
-def _gpus_here() -> tuple[tuple[str, QueueInfo | str], ...]:
-    from autosched.runtime import cuda, detect, opencl
-
-    found: list[tuple[str, QueueInfo | str]] = []
-    openers: tuple[tuple[str, Callable[[], int], Callable[[int], Queue]], ...] = (
-        ("cuda", detect.device_count, cuda.open_cuda),
-        ("opencl", opencl.device_count, opencl.open_queue),
-    )
-    for kind, count, opened in openers:
-        try:
-            number = count()
-        except (BuildError, DeviceError) as e:
-            found.append((kind, str(e)))
-            continue
-        for index in range(number):
+        found: list[tuple[str, QueueInfo | str]] = []
+        openers: tuple[tuple[str, Callable[[], int], Callable[[int], Queue]], ...] = (
+            ("cuda", detect.device_count, cuda.open_cuda),
+            ("opencl", opencl.device_count, opencl.open_queue),
+        )
+        for kind, count, opened in openers:
             try:
-                found.append((f"{kind}/{index}", opened(index).info))
+                number = count()
             except (BuildError, DeviceError) as e:
-                found.append((f"{kind}/{index}", str(e)))
-    return tuple(found)
+                found.append((kind, str(e)))
+                continue
+            for index in range(number):
+                try:
+                    found.append((f"{kind}/{index}", opened(index).info))
+                except (BuildError, DeviceError) as e:
+                    found.append((f"{kind}/{index}", str(e)))
+        return tuple(found)
 
 
 class GPUMachine:
@@ -106,7 +89,7 @@ class GPUMachine:
     def __init__(self, queue: Queue) -> None:
         self.queue = queue
         # Kernels of a device that is this machine's processor wait for cores as any code does.
-        self.threads: Waiting = Threads(own=False) if queue.info.is_cpu else Undisturbed()
+        self.threads = Threads(own=False, watched=queue.info.is_cpu)
         self._flush: Callable[[], None] | None = None
         self._poison: tuple[DeviceKernel, DeviceGuarded] | None = None
         self._comparison: Comparison | None = None
@@ -165,17 +148,6 @@ class GPUMachine:
         if self._flush is None:
             self._flush = self.queue.flusher()
         self._flush()
-
-
-class Undisturbed:
-    """What other work on this machine does to a GPU of its own: nothing."""
-
-    def follow(self) -> None:
-        """There are no threads to be followed."""
-
-    def waited(self) -> float:
-        """No time."""
-        return 0.0
 
 
 class Workspaces:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,14 @@ from autosched.codegen.artifact import Param
 from autosched.runtime.queue import Memory, Queue
 from autosched.tir import dtypes
 from measure.machine.gpu_compare import Comparison
-from measure.machine.kernel import param_bytes
-from measure.verify.verification import Buffers, Expected, Tolerance, canary, damage, same_bytes
+from measure.verify.verification import (
+    Buffers,
+    Tolerance,
+    canary,
+    damage,
+    param_bytes,
+    same_bytes,
+)
 
 Array = npt.NDArray[Any]
 ZONE_BYTES = 64 << 10
@@ -91,15 +98,9 @@ class DeviceBuffers(Buffers):
         tolerance: Tolerance,
         comparison: Comparison | None = None,
     ) -> None:
-        self.params = tuple(params)
-        self.values = tuple(values)
-        self.memory = [DeviceGuarded(queue, p.name, param_bytes(p)) for p in params]
+        super().__init__(params, values, tolerance, partial(DeviceGuarded, queue))
         self._queue, self._comparison = queue, comparison
         self._host: dict[int, Array] = {}
-        self.expected = {
-            n: Expected(p, values[n], tolerance) for n, p in enumerate(params) if p.written
-        }
-        self._dirty = True
         self._wanted = self._copies()
 
     def _copies(self) -> dict[int, Memory]:

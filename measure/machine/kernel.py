@@ -5,17 +5,16 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from functools import cache
-from math import prod
 from typing import Any
 
-from autosched.codegen.artifact import Artifact, Param
+from autosched.codegen.artifact import Artifact
 from autosched.codegen.llvm.assemble import compile_ir
 from autosched.runtime import parallel
 from autosched.runtime.call import time_calls, workspace_bytes
 from autosched.runtime.link import Library, link
 from autosched.target import Target
-from autosched.tir import dtypes
-from measure.verify.verification import Guarded
+from measure.machine.threads import Threads
+from measure.verify.verification import Buffers, Guarded, param_bytes
 
 STACK_BYTES = 256 << 10
 _POISONER = f"""
@@ -85,6 +84,14 @@ def _stack_poisoner() -> tuple[Library, Any]:
     return library, ctypes.CFUNCTYPE(None)(library["poison_stack"])
 
 
-def param_bytes(param: Param) -> int:
-    """Bytes of an argument."""
-    return int(prod(param.shape)) * dtypes.itemsize(param.dtype)
+class Processor:
+    """This machine's processor; see `protocol.Machine`."""
+
+    buffers, kernel, scratch = Buffers, Kernel, Guarded
+
+    def __init__(self) -> None:
+        self.threads = Threads()
+
+    def poison(self, probe: Artifact) -> None:
+        """The stack."""
+        poison_stack()

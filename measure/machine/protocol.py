@@ -10,8 +10,8 @@ import numpy.typing as npt
 
 from autosched.codegen.artifact import Artifact, Param
 from autosched.codegen.gpu.generate import GPUArtifact
-from measure.status import Status
-from measure.verify.verification import Checked, Tolerance
+from measure.machine.threads import Threads
+from measure.verify.verification import Buffers, Checked, Tolerance
 
 Array = npt.NDArray[Any]
 Code = Artifact | GPUArtifact
@@ -39,54 +39,17 @@ class Runnable(Protocol):
         ...
 
 
-class Arguments(Protocol):
-    """A job's arguments where kernels find them; see `verification.Buffers`."""
-
-    @property
-    def memory(self) -> Sequence[Any]:
-        """One a parameter."""
-        ...
-
-    def at(self, place: int) -> Sequence[Any]:
-        """The same in another place; `memory` itself in place 0."""
-        ...
-
-    def reset(self) -> None:
-        """Inputs as they were, outputs poisoned."""
-        ...
-
-    def fill(self) -> None:
-        """`reset`, where this memory has not held the inputs yet."""
-        ...
-
-    def check(self, workspace: Checked) -> tuple[Status, str]:
-        """Whether a run left everything as it should be."""
-        ...
-
-
-class Waiting(Protocol):
-    """How long other work kept this process from its cores."""
-
-    def follow(self) -> None:
-        """Take in threads that were started meanwhile."""
-        ...
-
-    def waited(self) -> float:
-        """Seconds so far."""
-        ...
-
-
 class Machine(Protocol):
     """Where candidates run."""
 
     @property
-    def threads(self) -> Waiting:
+    def threads(self) -> Threads:
         """What is known of the time that this process had to wait."""
         ...
 
     def buffers(
         self, params: Sequence[Param], values: Sequence[Array], tolerance: Tolerance
-    ) -> Arguments:
+    ) -> Buffers:
         """A job's arguments. Raises MemoryError."""
         ...
 

@@ -21,10 +21,12 @@ class Threads:
     core that it may use gives each a core of its own, since the system may else queue a worker
     behind its caller for milliseconds while other cores do less urgent work. With fewer threads, or
     without that priority, they stay free to go where a core is idle. So do those that a library
-    has started and places itself, which are all that there are if they are not our `own`.
+    has started and places itself, which are all that there are if they are not our `own`. What runs
+    on a device of its own waits for no core, and no thread is `watched`.
     """
 
-    def __init__(self, own: bool = True) -> None:
+    def __init__(self, own: bool = True, watched: bool = True) -> None:
+        self._watched = watched
         self._cores = sorted(os.sched_getaffinity(0))
         self._pin = own and os.getpriority(os.PRIO_PROCESS, 0) < 0
         self._counts: dict[str, int] = {}
@@ -34,6 +36,8 @@ class Threads:
 
     def follow(self) -> None:
         """Take in threads that were started meanwhile, and leave out those that ended."""
+        if not self._watched:
+            return
         now = set(os.listdir(_TASKS)) - self._strangers
         for name in set(self._counts) - now:
             os.close(self._counts.pop(name))
@@ -72,8 +76,6 @@ def counted() -> bool:
 
 class Granted(Request[dict[str, bool]]):
     """What the system lets a process have; asked in a child, since it takes all of it."""
-
-    reply = dict
 
     def answer(self, fds: Sequence[int]) -> dict[str, bool]:
         return {

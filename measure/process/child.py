@@ -11,12 +11,12 @@ from __future__ import annotations
 import contextlib
 import os
 import pickle
-import select
 import signal
 import socket
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
 
@@ -74,7 +74,9 @@ class Child:
         self.starts = 0
         self.pid: int | None = None
         self._sock: socket.socket | None = None
-        self._template_pid: int | None = None
+        self._held = contextlib.ExitStack()
+        """What goes with the process: its descriptors, and itself."""
+        self._status: int | None = None
         self._pidfd = -1
         self._output = -1
         self._faults = -1
@@ -85,45 +87,40 @@ class Child:
         self._began = 0.0
         self._pauses = 0
         self._ready = False
-        self._busy = False
-        self._reply: type = object
+        self.busy = False
+        """Whether a request is under way."""
+        self._reply: tuple[type, ...] = ()
         self._resting = False
         self._unborn = ""
         self._ooms = 0
-
-    @property
-    def busy(self) -> bool:
-        """Whether a request is under way."""
-        return self._busy
 
     def start(self) -> None:
         """Start the process if there is none. Raises NotStarted, and MeasureError."""
         if self.pid is not None:
             return
         with contextlib.ExitStack() as made:
+
+            def kept(fd: int) -> int:
+                made.callback(os.close, fd)
+                return fd
+
             try:
-                ours, theirs = map(made.enter_context, socket.socketpair())
-                output, faults = self._memory_file(made), self._memory_file(made)
-                pid = self.template.fork((theirs.fileno(), output, faults), self.limits)
-                made.callback(self._reap, pid, self.template.pid)
-                pidfd = os.pidfd_open(pid)
-                made.callback(os.close, pidfd)
-                self._ooms = _oom_kills()
+                ours, theirs = socket.socketpair()
+                made.enter_context(ours)
+                with theirs:
+                    output, faults = (kept(os.memfd_create(n)) for n in ("output", "faults"))
+                    pid = self.template.fork((theirs.fileno(), output, faults), self.limits)
+                    made.callback(self._reap, pid, self.template.pid)
+                    pidfd = kept(os.pidfd_open(pid))
+                    self._ooms = _oom_kills()
             except OSError as e:  # no descriptors left, no memory
                 raise NotStarted(f"no measuring process can be started: {e}") from e
-            made.pop_all()
-        theirs.close()
+            self._held = made.pop_all()
         self._sock, self._output, self._faults, self._pidfd = ours, output, faults, pidfd
-        self.pid, self._template_pid = pid, self.template.pid
+        self.pid = pid
         self._first_resident = 0
         self._ready = self._resting = False
         self.starts += 1
-
-    @staticmethod
-    def _memory_file(made: contextlib.ExitStack) -> int:
-        fd = os.memfd_create("output")
-        made.callback(os.close, fd)
-        return fd
 
     def call(self, request: Request[R], timeout: float, fds: Sequence[int] = ()) -> Outcome[R]:
         """Have the child answer and wait; `timeout` in seconds."""
@@ -141,14 +138,14 @@ class Child:
     def send(self, request: Request[Any], timeout: float, fds: Sequence[int] = ()) -> None:
         """Begin a call; `wait_any` gives its outcome. The clock of `timeout` starts when the child
         is ready, and again if this process, or all of the machine, stood still as it ran out."""
-        if self._busy:
+        if self.busy:
             raise MeasureError("this child is at work already")
         self._unborn = ""
         try:
             self.start()
         except (NotStarted, TemplateLost) as e:
             # No fault of the call: an outcome like any other, and the next call tries again.
-            self._busy, self._unborn = True, str(e)
+            self.busy, self._unborn = True, str(e)
             self._began = self._deadline = time.monotonic()
             return
         assert self._sock is not None
@@ -156,11 +153,9 @@ class Child:
             self._resting = False
             self._signal(signal.SIGCONT)
         os.ftruncate(self._output, 0)
-        os.lseek(
-            self._output, 0, os.SEEK_SET
-        )  # shared with the child: it writes from the start again
+        os.lseek(self._output, 0, os.SEEK_SET)  # the child's too: it writes from the start again
         self._buffer.clear()
-        self._busy, self._reply = True, request.reply
+        self.busy, self._reply = True, request.reply
         self._began = time.monotonic()
         self._timeout, self._pauses = timeout, 0
         self._deadline = self._began + timeout + (0.0 if self._ready else START_SECONDS)
@@ -172,7 +167,7 @@ class Child:
 
     def rest(self) -> None:
         """Let nothing run in the process until the next call, threads that were left included."""
-        if self.pid is not None and not self._busy:
+        if self.pid is not None and not self.busy:
             self._resting = True
             self._signal(signal.SIGSTOP)
 
@@ -184,28 +179,20 @@ class Child:
         """End the process and all that it started; its wait status, None if that is not known."""
         if self.pid is None:
             return None
-        pid, self.pid, self._busy = self.pid, None, False
-        try:
-            return self._reap(pid, self._template_pid)
-        finally:
-            assert self._sock is not None
-            self._sock.close()
-            for fd in (self._pidfd, self._output, self._faults):
-                os.close(fd)
+        self.pid, self.busy, self._status = None, False, None
+        self._held.close()
+        return self._status
 
-    def _reap(self, pid: int, template_pid: int | None) -> int | None:
-        """The wait status of a child, which is ended; None if that is not known."""
-        if self.template.pid != template_pid:
-            return None  # it died with the template before, and this one does not know it
-        try:
-            return self.template.reap(pid)
-        except TemplateLost:
-            return None
+    def _reap(self, pid: int, template_pid: int | None) -> None:
+        # One that died with the template before is not known to this one.
+        if self.template.pid == template_pid:
+            with contextlib.suppress(TemplateLost):
+                self._status = self.template.reap(pid)
 
     def _advance(self, readable: bool, died: bool) -> Outcome[Any] | None:
         """The outcome if there is one by now."""
         if self._unborn:
-            self._busy = False
+            self.busy = False
             return Outcome("lost", text=self._unborn)
         closed = self._receive() if readable or died else False
         size = protocol.HEADER.size
@@ -222,7 +209,7 @@ class Child:
             if len(self._buffer) >= size + length:
                 return self._finish(bytes(self._buffer[size : size + length]))
         if died or closed:
-            return self._crashed(died or self._dies_soon())
+            return self._end("crash", "" if died or self._dies_soon() else "closed its connection")
         late = (now := time.monotonic()) - self._deadline
         if late > LATE_SECONDS and self._pauses < MOST_PAUSES:
             self._pauses += 1
@@ -257,9 +244,9 @@ class Child:
         except pickle.UnpicklingError as e:
             return self._end("crash", f"the child sent a reply that cannot be read: {e}")
         if kind in ("value", "last") and not isinstance(value, self._reply):
-            found, wanted = type(value).__name__, self._reply.__name__
+            found, wanted = type(value).__name__, " or ".join(t.__name__ for t in self._reply)
             return self._end("crash", f"the child answered {found}; expected {wanted}")
-        self._busy = False
+        self.busy = False
         self._first_resident = self._first_resident or resident
         if kind == "last" or resident - self._first_resident > self.grow_bytes:
             self.kill()
@@ -269,9 +256,7 @@ class Child:
 
     def _dies_soon(self) -> bool:
         """A dying process closes its descriptors first: give it the time to be seen dead."""
-        poll = select.poll()
-        poll.register(self._pidfd, select.POLLIN)
-        return bool(poll.poll(DYING_SECONDS * 1000))
+        return bool(wait([self._pidfd], DYING_SECONDS))
 
     def _is_stopped(self) -> bool:
         try:
@@ -279,11 +264,6 @@ class Child:
         except OSError:  # it has ended, or there is no descriptor left to look
             return False
         return state in ("T", "t")
-
-    def _crashed(self, died: bool) -> Outcome[Any]:
-        if not died:
-            return self._end("crash", "closed its connection")
-        return self._end("crash", "")
 
     def _end(self, kind: OutcomeKind, text: str) -> Outcome[Any]:
         """Kill the child and tell the whole story."""
@@ -340,19 +320,11 @@ def wait_any(children: Sequence[Child]) -> list[tuple[Child, Outcome[Any]]]:
 
 def _poll(busy: Sequence[Child]) -> dict[int, tuple[bool, bool]]:
     """(readable, died) of each child, by id, once something happened or a deadline has passed."""
-    poll = select.poll()
-    for child in busy:
-        if child._unborn:
-            continue
-        assert child._sock is not None
-        poll.register(child._sock, select.POLLIN)
-        poll.register(child._pidfd, select.POLLIN)
     left = min(c._deadline for c in busy) - time.monotonic()
-    events = {fd for fd, _ in poll.poll(max(0.0, left) * 1000 + 1)}
-    return {
-        id(c): (c._sock is not None and c._sock.fileno() in events, c._pidfd in events)
-        for c in busy
-    }
+    begun = [c for c in busy if not c._unborn]
+    ends = [what for c in begun for what in (c._sock, c._pidfd) if what is not None]
+    ready = wait(ends, max(0.0, left))
+    return {id(c): (c._sock in ready, c._pidfd in ready) for c in busy}
 
 
 def _tail(fd: int, size: int) -> str:

@@ -19,7 +19,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Generic, TypeVar
+from types import UnionType
+from typing import Any, ClassVar, Generic, TypeVar, get_args, get_origin
 
 from autosched.errors import MeasureError
 
@@ -61,9 +62,14 @@ class Last(Generic[R]):
 
 class Request(ABC, Generic[R]):
     """What a child is asked; subclasses are frozen dataclasses at the top of a module, whose fields
-    are the arguments. `reply`: the type of the answer, which is checked where it arrives."""
+    are the arguments. `reply`: the types of the answer, which is checked where it arrives."""
 
-    reply: ClassVar[type]
+    reply: ClassVar[tuple[type, ...]]
+
+    def __init_subclass__(cls) -> None:
+        (answer,) = get_args(cls.__orig_bases__[0])  # type: ignore[attr-defined]
+        kinds = get_args(answer) if isinstance(answer, UnionType) else (answer,)
+        cls.reply = tuple(object if k is Any else get_origin(k) or k for k in kinds)
 
     @abstractmethod
     def answer(self, fds: Sequence[int]) -> R | Last[R]:

@@ -19,12 +19,12 @@ import importlib
 import json
 import os
 import resource
-import select
 import shutil
 import signal
 import socket
 import sys
 import tempfile
+from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
@@ -65,13 +65,7 @@ def _serve(
     own: tuple[int, ...],
 ) -> None:
     """Answer requests; `own` are the descriptors that no child may have."""
-    poll = select.poll()
-    poll.register(control, select.POLLIN)
-    poll.register(watch, select.POLLIN)
-    while True:
-        ready = dict(poll.poll())
-        if watch in ready:
-            return
+    while watch not in wait([control, watch]):
         packet, fds, _, _ = socket.recv_fds(control, 1 << 20, 8)
         if not packet:
             return

@@ -24,8 +24,7 @@ PATH HOME USER LOGNAME LANG LANGUAGE TZ TMPDIR LD_LIBRARY_PATH VIRTUAL_ENV XDG_C
 PYTHONHASHSEED PYTHONHOME PYTHONDONTWRITEBYTECODE PYTHONPYCACHEPREFIX CUDA_VISIBLE_DEVICES CUDA_HOME
 CUDA_DEVICE_ORDER OCL_ICD_VENDORS OCL_ICD_FILENAMES
 """
-PASSED_ENV = frozenset(_PASSED.split())
-ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 START_SECONDS = 60.0
 REQUEST_SECONDS = 15.0
 END_SECONDS = 5.0
@@ -85,34 +84,33 @@ class Template:
         Raises NotStarted, and MeasureError if it cannot do its work.
         """
         with self._lock:
-            self._start()
-
-    def _start(self) -> None:
-        if self._process is not None and self._process.poll() is None:
-            return
-        self.close()
-        if not hasattr(os, "pidfd_open") or not hasattr(os, "memfd_create"):
-            raise MeasureError("measuring needs Linux 5.4 or later (pidfd_open, memfd_create)")
-        sweep()
-        try:
-            self._folder, self._owner = own_folder()
-            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-            with theirs:
-                self._process = _spawn(theirs, self._owner, self._environment())
-        except OSError as e:
+            if self._process is not None and self._process.poll() is None:
+                return
             self.close()
-            raise NotStarted(f"no measuring process can be started: {e}") from e
-        self._control = ours
-        hello = {"folder": str(self._folder), "preload": self.preload, "warm": self.warm}
-        ours.settimeout(START_SECONDS)
-        starting = self._process
-        try:
-            self._request(hello)
-        except TemplateLost as e:
-            if -starting.returncode in FROM_OUTSIDE:
-                raise NotStarted(f"the measuring process was ended as it started: {e}") from e
-            raise MeasureError(f"the measuring process could not start: {e}") from e
-        ours.settimeout(REQUEST_SECONDS)
+            if not hasattr(os, "pidfd_open") or not hasattr(os, "memfd_create"):
+                raise MeasureError("measuring needs Linux 5.4 or later (pidfd_open, memfd_create)")
+            sweep()
+            try:
+                self._folder, self._owner = own_folder()
+                ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+                with theirs:
+                    self._process = _spawn(
+                        theirs, self._owner, environment(self.pass_env) | ONE_THREAD
+                    )
+            except OSError as e:
+                self.close()
+                raise NotStarted(f"no measuring process can be started: {e}") from e
+            self._control = ours
+            hello = {"folder": str(self._folder), "preload": self.preload, "warm": self.warm}
+            ours.settimeout(START_SECONDS)
+            starting = self._process
+            try:
+                self._request(hello)
+            except TemplateLost as e:
+                if -starting.returncode in FROM_OUTSIDE:
+                    raise NotStarted(f"the measuring process was ended as it started: {e}") from e
+                raise MeasureError(f"the measuring process could not start: {e}") from e
+            ours.settimeout(REQUEST_SECONDS)
 
     def fork(self, fds: tuple[int, int, int], limits: Limits) -> int:
         """A new child's process id. `fds`: its socket, its output, its fault file.
@@ -172,28 +170,21 @@ class Template:
             raise TemplateLost("the template process ended")
         return json.loads(reply)  # type: ignore[no-any-return]
 
-    def _environment(self) -> dict[str, str]:
-        wanted = PASSED_ENV | set(self.pass_env)
-        env = {k: v for k, v in os.environ.items() if k in wanted or k.startswith("LC_")}
-        # Whatever this process can import the children can, however it was started.
-        env["PYTHONPATH"] = os.pathsep.join(p or os.getcwd() for p in sys.path)
-        return {**env, **dict.fromkeys(ONE_THREAD, "1")}
+
+def environment(more: Sequence[str] = ()) -> dict[str, str]:
+    """Of a process that we start; `more`: what it is passed beyond the usual."""
+    wanted = {*_PASSED.split(), *more}
+    env = {k: v for k, v in os.environ.items() if k in wanted or k.startswith("LC_")}
+    # Whatever this process can import the children can, however it was started.
+    return env | {"PYTHONPATH": os.pathsep.join(p or os.getcwd() for p in sys.path)}
 
 
 def _spawn(control: socket.socket, owner: int, env: dict[str, str]) -> subprocess.Popen[bytes]:
     """Start the template, in a session of its own; it holds the mark on its folder as well."""
     fd = control.fileno()
-    command = [
-        sys.executable,
-        "-P",
-        "-m",
-        "measure.process.template",
-        str(os.getpid()),
-        str(fd),
-        str(owner),
-    ]
+    command = [sys.executable, "-P", "-m", "measure.process.template"]
     return subprocess.Popen(
-        command,
+        [*command, str(os.getpid()), str(fd), str(owner)],
         pass_fds=(fd, owner),
         env=env,
         stdin=subprocess.DEVNULL,

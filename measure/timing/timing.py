@@ -17,11 +17,12 @@ DISTURBED = 0.05
 class Timing:
     """What a kernel takes, by one block of samples or by several. Times are in seconds a call.
 
-    `seconds`: the estimate, without the drift of the clock. `raw_seconds`: the fastest sample.
-    `spread`: interquartile range of the samples over the fastest. `noise`: a fraction below which a
-    difference says nothing. `runs`: timed calls; `samples`: each as read from the clock. `blocks`:
-    the estimate of each block alone, disturbed ones last. `error`: standard error of `seconds` as a
-    fraction, None where a single block counts.
+    `seconds`: the estimate, the lower quartile of the blocks, each without the drift of the clock.
+    `raw_seconds`: the fastest sample as read from the clock, `samples` all of them. `spread`: their
+    interquartile range over the fastest. `noise`: a fraction below which a difference says nothing;
+    of a block, the clock probe's interquartile range, or how long even the best sample waited for a
+    core. `runs`: timed calls. `blocks`: the estimate of each block alone, disturbed ones last.
+    `error`: standard error of `seconds` as a fraction, None where a single block counts.
     `clock_seconds`: the fastest run of the clock probe meanwhile.
     """
 

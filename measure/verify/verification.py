@@ -17,7 +17,7 @@ Infinities and NaN must stand where they stand in the reference.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from math import prod, sqrt
@@ -263,18 +263,24 @@ def _root_mean_square(values: Array) -> float:
     return sqrt(total / flat.size) if flat.size else 0.0
 
 
+def param_bytes(param: Param) -> int:
+    """Bytes of an argument."""
+    return int(prod(param.shape)) * dtypes.itemsize(param.dtype)
+
+
 class Buffers:
     """All arguments of a kernel in guarded memory, inputs filled in, outputs poisoned on demand."""
 
     def __init__(
-        self, params: Sequence[Param], values: Sequence[Array], tolerance: Tolerance
+        self,
+        params: Sequence[Param],
+        values: Sequence[Array],
+        tolerance: Tolerance,
+        guarded: Callable[[str, int], Any] = Guarded,
     ) -> None:
         self.params = tuple(params)
         self.values = tuple(values)
-        self.memory: list[Any] = [
-            Guarded(p.name, prod(p.shape) * dtypes.itemsize(p.dtype)) for p in params
-        ]
-        self.arrays = [m.array(p.shape, p.dtype) for m, p in zip(self.memory, params, strict=True)]
+        self.memory = [guarded(p.name, param_bytes(p)) for p in params]
         self.expected = {
             n: Expected(p, values[n], tolerance) for n, p in enumerate(params) if p.written
         }
@@ -296,11 +302,11 @@ class Buffers:
 
     def reset(self) -> None:
         """Inputs as they were, outputs poisoned, guards armed."""
-        for n, array in enumerate(self.arrays):
+        for n in range(len(self.params)):
             if n in self.expected:
-                self.expected[n].poison(array)
+                self.expected[n].poison(self.array(n))
             elif self._dirty:
-                array[...] = self.values[n]
+                self.array(n)[...] = self.values[n]
             if self._dirty:
                 self.memory[n].arm()
         self._dirty = False
@@ -312,7 +318,7 @@ class Buffers:
 
     def array(self, n: int) -> Array:
         """Argument number `n` as it is now."""
-        found: Array = self.arrays[n]
+        found: Array = self.memory[n].array(self.params[n].shape, self.params[n].dtype)
         return found
 
     def mismatch(self, n: int) -> str:

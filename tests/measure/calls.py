@@ -14,8 +14,6 @@ class _Call(Request[Any]):
     function: str
     args: tuple[Any, ...]
 
-    reply = object
-
     def answer(self, fds: Sequence[int]) -> Any:
         return resolve(self.function)(*self.args)
 

@@ -146,13 +146,13 @@ def test_buffers_are_restored_after_a_fault() -> None:
     buffers.reset()
     assert buffers.check(scratch)[0] is Status.WRONG_RESULT
     buffers.reset()
-    buffers.arrays[1][:] = buffers.arrays[0] * 2
+    buffers.array(1)[:] = buffers.array(0) * 2
     assert buffers.check(scratch) == (Status.OK, "")
-    buffers.arrays[0][3] = -1
+    buffers.array(0)[3] = -1
     assert buffers.check(scratch) == (Status.WRONG_RESULT, "input a was changed")
     buffers.reset()
-    assert buffers.arrays[0][3] == 3
-    assert np.isnan(buffers.arrays[1]).all()
+    assert buffers.array(0)[3] == 3
+    assert np.isnan(buffers.array(1)).all()
 
 
 def test_buffers_lie_in_more_than_one_place() -> None:

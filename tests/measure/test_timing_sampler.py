@@ -19,7 +19,7 @@ from measure.local.runner import Probes
 from measure.local.slot import LocalRunner, Slot
 from measure.process.child import Outcome, OutcomeKind
 from measure.process.template_client import Template
-from measure.status import Status
+from measure.status import MeasureResult, Status
 from measure.timing.block import estimate
 from measure.timing.plan import SEARCH, StopRule, TimingPlan, final
 from measure.timing.sampler import BETWEEN_RUN_INFLATION, Noise, Sampler
@@ -161,7 +161,7 @@ class Shared:
         kind = self.kinds.pop(0)
         if kind == "crash":
             self.pid = None
-        reply = runner.RunReply(Status.OK, timing=block(1.0)) if kind == "value" else None
+        reply = MeasureResult(Status.OK, timing=block(1.0)) if kind == "value" else None
         return Outcome(kind, reply, kind, wall_seconds=0.25)
 
     def kill(self) -> None:

@@ -12,6 +12,7 @@ from autosched.errors import TensorExprError
 from autosched.tir import expr as ex
 from autosched.tir.affine import Affine
 from autosched.tir.expr import Call, Const, Expr, Slot, Var
+from autosched.tir.height import MAX_HEIGHT
 from autosched.tir.nodes import (
     Access,
     Buffer,
@@ -241,7 +242,7 @@ def test_expressions(body, message):
 
 def test_expressions_nest_so_deep_only():
     body: Expr = Slot(0, "float32")
-    for _ in range(ex.MAX_HEIGHT):
+    for _ in range(MAX_HEIGHT):
         body = Call("neg", (body,), "float32")
     fails(Copy().with_block(body=(body,)), "expressions: block 'copy': the body nests more than")
 

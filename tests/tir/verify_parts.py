@@ -11,6 +11,7 @@ from autosched.script import parse_func
 from autosched.tir import expr as ex
 from autosched.tir.affine import Affine
 from autosched.tir.expr import Call, Const, Expr, Slot, Var
+from autosched.tir.height import MAX_HEIGHT
 from autosched.tir.nodes import Access, Buffer, For, Iter, PrimFunc, Reducer
 from autosched.tir.size import Size
 from autosched.tir.size_atoms import SizeVar
@@ -83,7 +84,7 @@ def of_copy(change: Callable[[Copy], PrimFunc]) -> Callable[[], PrimFunc]:
 
 def deep(p: Copy) -> PrimFunc:
     body: Expr = Slot(0, "float32")
-    for _ in range(ex.MAX_HEIGHT):
+    for _ in range(MAX_HEIGHT):
         body = Call("neg", (body,), "float32")
     return p.with_block(body=(body,))
 

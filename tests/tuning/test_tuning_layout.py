@@ -21,8 +21,8 @@ from autosched.target import Target
 from autosched.te import create_prim_func
 from autosched.tir.nodes import PrimFunc, sites
 from autosched.workloads import prim_func_of
-from measure.machine.kernel import Kernel, param_bytes
-from measure.verify.verification import Guarded
+from measure.machine.kernel import Kernel
+from measure.verify.verification import Guarded, param_bytes
 from records import OK, TRIAL, open_records
 
 NO, INSERT, PRE = at.LayoutRewriteOption

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from autosched.schedule.body import MAX_NODES, merged_size
 from autosched.sketch.analysis import BlockInfo, used_axes
 from autosched.sketch.state import State, Verdict
-from autosched.tir.expr import MAX_HEIGHT, children
+from autosched.tir.expr import children
+from autosched.tir.height import MAX_HEIGHT
 
 RECOMPUTED = 24.0
 """Cost of all that a point recomputes, up to which a cheap intermediate is not stored. Each step of

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from autosched.errors import TuningError
 from measure.status import Status
 from records import OK, TRIAL, Record
 
@@ -39,6 +41,19 @@ def _first_right(timings: Sequence[Distribution]) -> Distribution:
     if kept.status in (Status.DEVICE_LOST, Status.RUN_TIMEOUT):
         return next((t for t in timings if t.status == OK), kept)
     return kept
+
+
+def best_of_lost(
+    finalists: Sequence[Record], timings: Sequence[Distribution]
+) -> tuple[Record, str]:
+    """The fastest trial of those that were lost with their device, as nothing is known against it,
+    and why it has to be taken. Raises TuningError if there is none."""
+    lost = [r for r, t in zip(finalists, timings, strict=True) if t.status is Status.DEVICE_LOST]
+    why = f"{timings[0].status}: {timings[0].error}"
+    text = f"none of the {len(finalists)} finalists could be measured again: {why}"
+    if not lost:
+        raise TuningError(text)
+    return min(lost, key=lambda r: r.seconds or math.inf), text
 
 
 def why_nothing(title: str, records: Iterable[Record]) -> str:

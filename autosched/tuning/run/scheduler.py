@@ -223,8 +223,6 @@ class TaskScheduler:
             return options.num_measures_per_round
         return max(4, min(64, options.num_measure_trials // (8 * len(self.states))))
 
-    # Rounds ---------------------------------------------------------------------------------
-
     def _spend(
         self, own: TuningOptions, options: TuningOptions, started: float, table: Table
     ) -> None:
@@ -384,8 +382,6 @@ class TaskScheduler:
         ]
         least = min((x for x in known if math.isfinite(x)), default=math.inf)
         return [x if math.isfinite(x) else least for x in known]
-
-    # The end --------------------------------------------------------------------------------
 
     def _finish(self, table: Table) -> None:
         """Every task's finalists are measured again."""

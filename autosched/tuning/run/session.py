@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import threading
 import time
 from collections import defaultdict
@@ -31,13 +30,13 @@ from autosched.tuning.report.result import (
     decided,
     result_of,
 )
-from autosched.tuning.run.finalists import remeasure, why_nothing
+from autosched.tuning.run.finalists import best_of_lost, remeasure
 from autosched.tuning.run.history import Reading
 from autosched.tuning.run.interrupt import interrupts_deferred
+from autosched.tuning.run.recorded import Recorded
 from autosched.tuning.run.resume import SUCCEEDED, start_of
 from measure.phases import PhaseClock
 from measure.pool import measures_elsewhere
-from measure.status import Status
 from records import BASELINE, BASELINE_ROUND, OK, TRIAL, Measurement, Record
 
 if TYPE_CHECKING:
@@ -72,7 +71,7 @@ class Session:
             _check(self.task, policy)
         self.policy: SketchPolicy
         self.callbacks: list[MeasureCallback] = list(options.measure_callbacks)
-        self.records: dict[tuple[int, int], Record] = {}
+        self.records = Recorded()
         self.measured: dict[tuple[int, int], Measured] = {}
         """What the search may learn from, by round and slot."""
         # A pool that has a clock counts on it what it builds, runs and waits for.
@@ -136,12 +135,12 @@ class Session:
         )
         self.job = begin.job
         self.patient_from = max(self.patient_from, begin.patient_from)
-        self.records = {(r.round, r.slot): r for r in begin.records}
+        self.records = Recorded.of(begin.records)
         best = decided(self.records.values())
         # A run that was killed among its finalists has measured some of them again, and not all.
-        if best is not None and begin.ended and len(self.trials()) >= self.job.trials:
+        if best is not None and begin.ended and len(self.records.trials()) >= self.job.trials:
             return self._result(best)
-        if search or self.trials():
+        if search or self.records.trials():
             self._make_space()
         self.progress = Progress(self.task, self.job, self.options.verbose)
         self.progress.known(self.records.values())
@@ -160,7 +159,7 @@ class Session:
             self._handle = self.pool.open_job(self.task.prim_func, self.options.seed)
         self._enter("baselines")
         self._baselines(self.pool, self._handle)
-        if search or self.trials():
+        if search or self.records.trials():
             self._make_search()
         return None
 
@@ -172,7 +171,7 @@ class Session:
             _check(self.task, self.policy)
             self.space = self.policy.space
             self.reading = Reading(self.space)
-            self.records = {k: self.reading.shared(r) for k, r in self.records.items()}
+            self.records = Recorded.of(map(self.reading.shared, self.records.values()))
             self._learn(self.records.values())
 
     def _make_search(self) -> None:
@@ -183,13 +182,14 @@ class Session:
 
     def step(self, limit: int) -> bool:
         """Propose and measure one round of at most `limit` candidates; False if there is none."""
-        left = self.job.trials - self._count(before=self.round)
+        left = self.job.trials - self.records.count(before=self.round)
         if left <= 0:
             return False
         if self._out_of_time():
             return self._over("time budget reached")
-        if self._stale():
-            return self._over(f"no better program in {self.options.early_stopping} trials")
+        patience = self.options.early_stopping
+        if patience is not None and self.records.stale(self.patient_from) >= patience:
+            return self._over(f"no better program in {patience} trials")
         if self.round_is_known():
             self.round += 1
             return True
@@ -210,7 +210,7 @@ class Session:
     def _over(self, why: str) -> bool:
         self.over = why
         self.progress.note(why)
-        trials = self._count(before=self.round)
+        trials = self.records.count(before=self.round)
         self._notice(f"{why}: {trials} of {self.job.trials} trials were measured")
         return False
 
@@ -242,6 +242,10 @@ class Session:
     def _known(self, round_: int) -> list[Measured]:
         return [*self.preloaded, *self._history(round_)]
 
+    def best_trial_seconds(self) -> float:
+        """The fastest trial of the rounds gone through; infinite if none was right."""
+        return self.records.best_trial_seconds(before=self.round)
+
     def round_is_known(self) -> bool:
         """Whether every candidate of the next round has been measured before."""
         return all((self.round, slot) in self.records for slot in range(self.job.round_size))
@@ -250,8 +254,8 @@ class Session:
         """Measure the finalists again and decide; not `again`, or without a trial, decide by what
         is known. Raises TuningError if there are none."""
         assert self._handle is not None
-        valid = self._valid()
-        if again and self.trials():
+        valid = self.records.valid(self.task.title)
+        if again and self.records.trials():
             self._enter("finalists")
             result = self._finish(self.pool, self._handle, valid)
         else:
@@ -273,48 +277,9 @@ class Session:
                 handle, self._handle = self._handle, None
                 handle.close()
 
-    # Rounds ---------------------------------------------------------------------------------
-
-    def _count(self, before: int) -> int:
-        return sum(1 for r, _ in self.records if 0 <= r < before)
-
-    def trials(self) -> list[Record]:
-        """The job's trials so far, in any order."""
-        return [r for r in self.records.values() if r.kind == TRIAL]
-
-    def best_trial_seconds(self) -> float:
-        """The fastest trial of the rounds gone through; infinite if none was right."""
-        found = (r for r in self.trials() if r.round < self.round and r.status == OK)
-        return min((r.seconds for r in found if r.seconds is not None), default=math.inf)
-
-    def baseline_seconds(self) -> float:
-        """The faster baseline so far; infinite if none was right."""
-        found = (r for r in self.records.values() if r.kind == BASELINE and r.status == OK)
-        return min((r.seconds for r in found if r.seconds is not None), default=math.inf)
-
-    def best_seconds(self) -> float | None:
-        """The fastest time so far, of a trial or a baseline."""
-        times = [
-            r.seconds for r in self.records.values() if r.status == OK and r.seconds is not None
-        ]
-        return min(times, default=None)
-
     def _out_of_time(self) -> bool:
         budget = self.options.time_budget_s
         return budget is not None and time.perf_counter() - self.started >= budget
-
-    def _stale(self) -> bool:
-        patience = self.options.early_stopping
-        if patience is None:
-            return False
-        trials = [self.records[k] for k in sorted(self.records) if k[0] >= 0]
-        best, since = float("inf"), 0
-        for number, r in enumerate(trials):
-            if r.status == OK and r.seconds is not None and r.seconds < best:
-                best, since = r.seconds, 0
-            elif number >= self.patient_from:
-                since += 1
-        return since >= patience
 
     def _history(self, round_: int) -> list[Measured]:
         """What round `round_` may know: the rounds up to the last but one, in slot order."""
@@ -328,14 +293,12 @@ class Session:
 
     def _note_strangers(self) -> None:
         """Say so where a resumed job has trials that this version of the space does not have."""
-        outside = len(self.trials()) - len(self.measured)
+        outside = len(self.records.trials()) - len(self.measured)
         if outside:
             self.progress.note(
                 f"{outside} recorded trials are not in the space of this version; "
                 "the search learns nothing from them"
             )
-
-    # Measuring ------------------------------------------------------------------------------
 
     def _baselines(self, pool: Pool, handle: JobHandle) -> None:
         """Measure the baselines that are not recorded yet."""
@@ -371,7 +334,7 @@ class Session:
                 self._keep(records)
 
         with self.clock.phase("measuring"):
-            pool.measure(handle, traces, self.best_seconds(), on_results)
+            pool.measure(handle, traces, self.records.best_seconds(), on_results)
 
     def _record(
         self,
@@ -411,7 +374,7 @@ class Session:
 
     def _keep(self, records: Sequence[Record]) -> None:
         """Hand over what came together: a store commits it as one."""
-        self.records.update(((r.round, r.slot), r) for r in records)
+        self.records |= Recorded.of(records)
         self._learn(records)
         self._tell(lambda callback: callback.on_records(records))
 
@@ -429,18 +392,7 @@ class Session:
                 errors[0].add_note(f"then also: {type(other).__name__}: {other}")
             raise errors[0]
 
-    # The end --------------------------------------------------------------------------------
-
-    def _valid(self) -> list[Record]:
-        """What gave a right result, the fastest first."""
-        valid = [r for r in self.records.values() if r.status == OK and r.seconds is not None]
-        trials = self.trials()
-        if not valid or (trials and not any(r.status == OK for r in trials)):
-            raise TuningError(why_nothing(self.task.title, self.records.values()))
-        return sorted(valid, key=lambda r: r.seconds or 0.0)
-
     def _finish(self, pool: Pool, handle: JobHandle, valid: list[Record]) -> TuningResult:
-        finalists = valid[: self.options.finalists]
         finalists = valid[: self.options.finalists]
         baseline = self.records[BASELINE_ROUND, DEFAULT]
         if baseline.status == OK and baseline not in finalists:
@@ -455,24 +407,11 @@ class Session:
                 self._remeasured(record, timing)
                 final.append(replace(record, remeasured_seconds=timing.seconds))
         if not final:
-            return self._result(self._best_of_lost(finalists, timings))
-        self.records |= {(r.round, r.slot): r for r in final}
+            best, why = best_of_lost(finalists, timings)
+            self.progress.note(f"{why}\nwhat was best as a trial is taken, with the trial's time")
+            return self._result(best)
+        self.records |= Recorded.of(final)
         return self._result(min(final, key=lambda r: r.remeasured_seconds or 0.0))
-
-    def _best_of_lost(self, finalists: Sequence[Record], timings: Sequence[Distribution]) -> Record:
-        """The fastest trial of those that were lost with their device: nothing is known against it.
-
-        Raises TuningError if there is none.
-        """
-        lost = [
-            r for r, t in zip(finalists, timings, strict=True) if t.status is Status.DEVICE_LOST
-        ]
-        why = f"{timings[0].status}: {timings[0].error}"
-        text = f"none of the {len(finalists)} finalists could be measured again: {why}"
-        if not lost:
-            raise TuningError(text)
-        self.progress.note(f"{text}\nwhat was best as a trial is taken, with the trial's time")
-        return min(lost, key=lambda r: r.seconds or math.inf)
 
     def _result(self, best: Record) -> TuningResult:
         flop = float(self.task.compute_dag.flop_ct)

@@ -38,7 +38,7 @@ class TaskState:
     @property
     def trials(self) -> int:
         """Candidates measured."""
-        return len(self.session.trials()) if self.session is not None else 0
+        return len(self.session.records.trials()) if self.session is not None else 0
 
     @property
     def best(self) -> float:
@@ -48,7 +48,7 @@ class TaskState:
     @property
     def baseline(self) -> float:
         """Time of its faster baseline in seconds; infinite where none was measured."""
-        return math.inf if self.session is None else self.session.baseline_seconds()
+        return math.inf if self.session is None else self.session.records.baseline_seconds()
 
     @property
     def default(self) -> float:

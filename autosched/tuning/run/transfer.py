@@ -42,7 +42,8 @@ class Transfer:
             key = state.task.workload_key
             if state.task is task:
                 continue
-            known = self.recorded.get(key, ()) if state.session is None else state.session.trials()
+            session = state.session
+            known = self.recorded.get(key, ()) if session is None else session.records.trials()
             found = [
                 r for r in known if r.kind == TRIAL and (begin is None or r.created_at < begin)
             ]
