@@ -10,6 +10,7 @@ from onnx.helper import make_node
 
 from autosched import graph, te
 from autosched.graph.ops.resize import _axis, _index, _nearest
+from autosched.tir import dtypes
 from autosched.tir.whole import reference
 
 
@@ -252,3 +253,41 @@ def test_sixteen_bits_between_quantisation_and_back(rng):
     assert between.dtype == np.uint16
     np.testing.assert_array_equal(between, q)
     np.testing.assert_allclose(found, (q - 40000) * weights["s"], rtol=1e-6)
+
+
+def test_bfloat16_is_read_as_float32(rng):
+    """Weights exactly, a Cast rounds, results are float32. Two products of a feed-forward layer."""
+    bf16 = TensorProto.BFLOAT16
+
+    def rounded(a):
+        return dtypes.to_float32(dtypes.from_float32(a))
+
+    w, v = (rounded(rng.standard_normal(s)) for s in ((6, 8), (8, 3)))
+    nodes = [
+        helper.make_node("Cast", ["x"], ["b"], to=bf16),
+        helper.make_node("MatMul", ["b", "w"], ["h"]),
+        helper.make_node("Relu", ["h"], ["r"]),
+        helper.make_node("MatMul", ["r", "v"], ["p"]),
+        helper.make_node("Add", ["p", "y"], ["o"]),
+    ]
+    weights = [helper.make_tensor(n, bf16, a.shape, a.ravel()) for n, a in (("w", w), ("v", v))]
+    infos = [
+        helper.make_tensor_value_info("x", TensorProto.FLOAT, [4, 6]),
+        helper.make_tensor_value_info("y", bf16, [4, 3]),
+        helper.make_tensor_value_info("o", bf16, [4, 3]),
+    ]
+    proto = helper.make_model(helper.make_graph(nodes, "g", infos[:2], infos[2:], weights))
+    x, y = (rng.standard_normal(s).astype("f4") for s in ((4, 6), (4, 3)))
+    want = np.maximum(rounded(x) @ w, 0) @ v + y
+    mod = graph.from_onnx(proto)
+    (got,) = graph.build(mod)(x, y)
+    assert got.dtype == np.float32
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(graph.evaluate(mod, "main", x, y), want, rtol=1e-5, atol=1e-5)
+    bare = graph.from_skeleton(graph.skeleton(proto, {}))
+    assert _keys(bare)
+    assert _keys(bare) == _keys(mod)
+
+
+def _keys(mod):
+    return [t.workload_key for t in graph.extract_tasks(mod)[0]]
