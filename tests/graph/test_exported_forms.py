@@ -291,3 +291,39 @@ def test_bfloat16_is_read_as_float32(rng):
 
 def _keys(mod):
     return [t.workload_key for t in graph.extract_tasks(mod)[0]]
+
+
+def test_positions_written_into_constants_are_constants(rng):
+    """Two ScatterND into a table of positions, as of a relative attention, and the places of a
+    mask: all that is computed of them is known, and no operator runs in NumPy."""
+    weights = {
+        "table": np.zeros((3, 3), "i8"),
+        "row": np.array([[0]]),
+        "ones": np.ones((1, 3), "i8"),
+        "corner": np.array([[2, 1]]),
+        "two": np.array([2]),
+        "mask": np.array([True, False, True, True]),
+    }
+    nodes = [
+        make_node("ScatterND", ["table", "row", "ones"], ["a"]),
+        make_node("ScatterND", ["a", "corner", "two"], ["b"]),
+        make_node("Gather", ["x", "b"], ["y"], axis=0),
+        make_node("NonZero", ["mask"], ["n"]),
+        make_node("Gather", ["x", "n"], ["z"], axis=0),
+    ]
+    proto = model(nodes, [info("x", [4])], [info("y", [3, 3]), info("z", None)], weights)
+    built = graph.build(graph.from_onnx(proto))
+    assert built.host_operators == ()
+    x = rng.standard_normal(4).astype("f4")
+    y, z = built(x)
+    np.testing.assert_array_equal(y, x[[[1, 1, 1], [0, 0, 0], [0, 2, 0]]])
+    np.testing.assert_array_equal(z, x[[[0, 2, 3]]])
+
+
+def test_large_constants_are_not_written_while_a_file_is_read():
+    many = 20_000
+    weights = {"at": np.array([[1]]), "one": np.array([1.0], "f4"), "t": np.zeros(many, "f4")}
+    nodes = [make_node("ScatterND", ["t", "at", "one"], ["y"])]
+    proto = model(nodes, [info("x", [1])], [info("y", [many])], weights)
+    (b,) = graph.from_onnx(proto)["main"].body.bindings
+    assert b.value.callee == "ScatterND"
