@@ -327,3 +327,22 @@ def test_large_constants_are_not_written_while_a_file_is_read():
     proto = model(nodes, [info("x", [1])], [info("y", [many])], weights)
     (b,) = graph.from_onnx(proto)["main"].body.bindings
     assert b.value.callee == "ScatterND"
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_product_over_zero_is_infinite(rng):
+    """The quotient is not put into the weights: what is 0 there would be NaN."""
+    w = np.array([[0, 1], [1, 1]], "f4")
+    nodes = [make_node("MatMul", ["x", "w"], ["h"]), make_node("Div", ["h", "zero"], ["y"])]
+    weights = {"w": w, "zero": np.zeros((), "f4")}
+    proto = model(nodes, [info("x", [1, 2])], [info("y", [1, 2])], weights)
+    (y,) = graph.build(graph.from_onnx(proto))(np.array([[1, 2]], "f4"))
+    np.testing.assert_array_equal(y, np.full((1, 2), np.inf, "f4"))
+
+
+def test_products_of_integers_are_divided_as_integers():
+    nodes = [make_node("MatMul", ["x", "w"], ["h"]), make_node("Div", ["h", "two"], ["y"])]
+    weights = {"w": np.array([[1, 3], [2, 5]]), "two": np.array(2)}
+    proto = model(nodes, [info("x", [1, 2], "int64")], [info("y", [1, 2], "int64")], weights)
+    (y,) = graph.build(graph.from_onnx(proto))(np.array([[1, 1]]))
+    np.testing.assert_array_equal(y, [[1, 4]])
