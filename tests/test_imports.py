@@ -128,6 +128,7 @@ CLOSING: dict[str, dict[str, str]] = {
         "autosched.graph.onnx_import.functions": "autosched.graph.onnx_import.reader",
         "autosched.graph.onnx_import.loops": "autosched.graph.onnx_import.reader",
         "autosched.graph.onnx_import.packed": "autosched.graph.onnx_import.upgrade",
+        "autosched.graph.onnx_import.sequences": "autosched.graph.onnx_import.reader",
         "autosched.graph.onnx_import.subgraphs": "autosched.graph.onnx_import.reader",
         "autosched.graph.repeat": "autosched.graph.executor",
         "autosched.graph.values": "autosched.graph.machine",

@@ -266,7 +266,8 @@ class Closure:
 
 def checked(name: str, value: Any, shape: tuple[int, ...] | None, dtype: str) -> Array:
     """An input of a call as an array: C-contiguous, aligned and of this machine's byte order,
-    copied where it is not. Raises ArgumentError saying what was expected."""
+    copied where it is not. A model of bfloat16 takes it as well as float32. Raises ArgumentError
+    saying what was expected."""
     array: Array = value
     if not isinstance(value, np.ndarray):
         try:
@@ -276,6 +277,8 @@ def checked(name: str, value: Any, shape: tuple[int, ...] | None, dtype: str) ->
                 f"input {name} is a {type(value).__name__} that is no array: {e}; expected an "
                 f"array of shape {shape} and dtype {dtype}"
             ) from e
+    if array.dtype.name == "bfloat16" and dtype == "float32":
+        array = array.astype("float32")  # exact
     if array.shape != shape or array.dtype.name != dtype:
         raise ArgumentError(
             f"input {name} has shape {array.shape} and dtype {array.dtype.name}; expected "

@@ -27,6 +27,12 @@ TINY = 64
 KEPT = frozenset({"DequantizeLinear"})
 """What stays for the pass `integers`, which needs the integers, and computes what it leaves."""
 
+BOUNDED = frozenset({
+    "BitCast", "BitShift", "Compress", "NonZero", "ReverseSequence", "Scatter", "ScatterElements",
+    "ScatterND", "TopK", "Unique",
+})  # fmt: skip
+"""Host operators whose results are about as large as their arguments, whatever these say."""
+
 
 def constant(array: Array) -> Const:
     """A constant of the graph; nothing writes into it any more."""
@@ -55,6 +61,8 @@ def folded(call: Call, outputs: int, limit: int = SMALL) -> tuple[Const, ...] | 
         return None
     op = ops.find(call.callee)
     known = [a is None or (isinstance(a, Const) and a.array is not None) for a in call.args]
+    if call.callee in BOUNDED and op.compute is None and all(known):
+        return _on_host(call, outputs, limit)
     if op.compute is None or split_static(op, call.args, dict(call.attrs)) is None:
         return None
     if any(isinstance(a, Const) and a.array is not None and is_text(a.array) for a in call.args):
@@ -73,6 +81,20 @@ def folded(call: Call, outputs: int, limit: int = SMALL) -> tuple[Const, ...] | 
         return _evaluated(call.callee, arrays, call.attrs, outputs)
     keys = tuple(None if a is None else (a.dtype.str, a.shape, a.tobytes()) for a in arrays)
     return _again(call.callee, keys, call.attrs, outputs)
+
+
+def _on_host(call: Call, outputs: int, limit: int) -> tuple[Const, ...] | None:
+    """The results of a host operator of constants, None for large ones: exporters write positions
+    by ScatterND, and what follows NonZero has a shape only when that is known."""
+    arrays = [_array(a) for a in call.args]
+    if sum(0 if a is None else a.size for a in arrays) > limit:
+        return None
+    if any(a is not None and is_text(a) for a in arrays):
+        return None
+    static = [t for t in inference(call, outputs).types if t.is_static]
+    if any(t.elements > limit for t in static):
+        return None
+    return _evaluated(str(call.callee), arrays, call.attrs, outputs)
 
 
 def evaluated(call: Call, outputs: int) -> tuple[Const, ...]:

@@ -10,6 +10,7 @@ from onnx.helper import make_node
 
 from autosched import graph, te
 from autosched.graph.ops.resize import _axis, _index, _nearest
+from autosched.tir import dtypes
 from autosched.tir.whole import reference
 
 
@@ -278,3 +279,96 @@ def test_sixteen_bits_between_quantisation_and_back(rng):
     assert between.dtype == np.uint16
     np.testing.assert_array_equal(between, q)
     np.testing.assert_allclose(found, (q - 40000) * weights["s"], rtol=1e-6)
+
+
+def test_bfloat16_is_read_as_float32(rng):
+    """Weights exactly, a Cast rounds, results are float32. Two products of a feed-forward layer."""
+    bf16 = TensorProto.BFLOAT16
+
+    def rounded(a):
+        return dtypes.to_float32(dtypes.from_float32(a))
+
+    w, v = (rounded(rng.standard_normal(s)) for s in ((6, 8), (8, 3)))
+    nodes = [
+        helper.make_node("Cast", ["x"], ["b"], to=bf16),
+        helper.make_node("MatMul", ["b", "w"], ["h"]),
+        helper.make_node("Relu", ["h"], ["r"]),
+        helper.make_node("MatMul", ["r", "v"], ["p"]),
+        helper.make_node("Add", ["p", "y"], ["o"]),
+    ]
+    weights = [helper.make_tensor(n, bf16, a.shape, a.ravel()) for n, a in (("w", w), ("v", v))]
+    infos = [
+        helper.make_tensor_value_info("x", TensorProto.FLOAT, [4, 6]),
+        helper.make_tensor_value_info("y", bf16, [4, 3]),
+        helper.make_tensor_value_info("o", bf16, [4, 3]),
+    ]
+    proto = helper.make_model(helper.make_graph(nodes, "g", infos[:2], infos[2:], weights))
+    x, y = (rng.standard_normal(s).astype("f4") for s in ((4, 6), (4, 3)))
+    want = np.maximum(rounded(x) @ w, 0) @ v + y
+    mod = graph.from_onnx(proto)
+    (got,) = graph.build(mod)(x, y)
+    assert got.dtype == np.float32
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(graph.evaluate(mod, "main", x, y), want, rtol=1e-5, atol=1e-5)
+    bare = graph.from_skeleton(graph.skeleton(proto, {}))
+    assert _keys(bare)
+    assert _keys(bare) == _keys(mod)
+
+
+def _keys(mod):
+    return [t.workload_key for t in graph.extract_tasks(mod)[0]]
+
+
+def test_positions_written_into_constants_are_constants(rng):
+    """Two ScatterND into a table of positions, as of a relative attention, and the places of a
+    mask: all that is computed of them is known, and no operator runs in NumPy."""
+    weights = {
+        "table": np.zeros((3, 3), "i8"),
+        "row": np.array([[0]]),
+        "ones": np.ones((1, 3), "i8"),
+        "corner": np.array([[2, 1]]),
+        "two": np.array([2]),
+        "mask": np.array([True, False, True, True]),
+    }
+    nodes = [
+        make_node("ScatterND", ["table", "row", "ones"], ["a"]),
+        make_node("ScatterND", ["a", "corner", "two"], ["b"]),
+        make_node("Gather", ["x", "b"], ["y"], axis=0),
+        make_node("NonZero", ["mask"], ["n"]),
+        make_node("Gather", ["x", "n"], ["z"], axis=0),
+    ]
+    proto = model(nodes, [info("x", [4])], [info("y", [3, 3]), info("z", None)], weights)
+    built = graph.build(graph.from_onnx(proto))
+    assert built.host_operators == ()
+    x = rng.standard_normal(4).astype("f4")
+    y, z = built(x)
+    np.testing.assert_array_equal(y, x[[[1, 1, 1], [0, 0, 0], [0, 2, 0]]])
+    np.testing.assert_array_equal(z, x[[[0, 2, 3]]])
+
+
+def test_large_constants_are_not_written_while_a_file_is_read():
+    many = 20_000
+    weights = {"at": np.array([[1]]), "one": np.array([1.0], "f4"), "t": np.zeros(many, "f4")}
+    nodes = [make_node("ScatterND", ["t", "at", "one"], ["y"])]
+    proto = model(nodes, [info("x", [1])], [info("y", [many])], weights)
+    (b,) = graph.from_onnx(proto)["main"].body.bindings
+    assert b.value.callee == "ScatterND"
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_product_over_zero_is_infinite(rng):
+    """The quotient is not put into the weights: what is 0 there would be NaN."""
+    w = np.array([[0, 1], [1, 1]], "f4")
+    nodes = [make_node("MatMul", ["x", "w"], ["h"]), make_node("Div", ["h", "zero"], ["y"])]
+    weights = {"w": w, "zero": np.zeros((), "f4")}
+    proto = model(nodes, [info("x", [1, 2])], [info("y", [1, 2])], weights)
+    (y,) = graph.build(graph.from_onnx(proto))(np.array([[1, 2]], "f4"))
+    np.testing.assert_array_equal(y, np.full((1, 2), np.inf, "f4"))
+
+
+def test_products_of_integers_are_divided_as_integers():
+    nodes = [make_node("MatMul", ["x", "w"], ["h"]), make_node("Div", ["h", "two"], ["y"])]
+    weights = {"w": np.array([[1, 3], [2, 5]]), "two": np.array(2)}
+    proto = model(nodes, [info("x", [1, 2], "int64")], [info("y", [1, 2], "int64")], weights)
+    (y,) = graph.build(graph.from_onnx(proto))(np.array([[1, 1]]))
+    np.testing.assert_array_equal(y, [[1, 4]])

@@ -9,7 +9,8 @@ sizes, numbers of nodes and depth are checked, and nothing is read from outside 
     tensors     attributes, arrays, external data, types of inputs
     scope       names of a graph, bindings of its calls, the order of its nodes
     reader      graphs and nodes
-    subgraphs   If, Loop, Scan
+    subgraphs   If; loops: Loop, Scan
+    sequences   sequences and optional values, element by element
     functions   function bodies: the file's, ONNX's, and those of onnxruntime's operators
     upgrade     operators of old opsets in today's form
     packed      weights of four bits

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from autosched.graph.errors import Unsupported
-from autosched.graph.ir import Atom, tensor_type
+from autosched.graph.ir import tensor_type
 from autosched.graph.onnx_import import microsoft
-from autosched.graph.onnx_import.scope import Scope
+from autosched.graph.onnx_import.scope import Listed, Scope, Value
 from autosched.graph.onnx_import.tensors import type_proto
 
 if TYPE_CHECKING:
@@ -37,11 +37,11 @@ def check_opset(found: Opsets) -> None:
 def inlined(
     reader: Reader,
     node: onnx.NodeProto,
-    args: Sequence[Atom | None],
+    args: Sequence[Value | None],
     names: Sequence[str],
     scope: Scope,
     depth: int,
-) -> Sequence[Atom | None]:
+) -> Sequence[Value | None]:
     """The results of a function body; None for those that it does not compute."""
     body = _body(reader, node, args, scope)
     if body is None:
@@ -69,7 +69,7 @@ def inlined(
     defaults = {**_defaults(node, scope), **{a.name: a for a in body.attribute_proto}}
     for n, one in enumerate(body.node):
         reader.node(_bound(one, {**defaults, **given}), n, inner, depth + 1)
-    out: list[Atom | None] = []
+    out: list[Value | None] = []
     for name, wanted in zip(body.output, names, strict=False):
         atom = inner.find(name)
         if atom is None and wanted:
@@ -79,9 +79,9 @@ def inlined(
 
 
 def _body(
-    reader: Reader, node: onnx.NodeProto, args: Sequence[Atom | None], scope: Scope
+    reader: Reader, node: onnx.NodeProto, args: Sequence[Value | None], scope: Scope
 ) -> onnx.FunctionProto | None:
-    from onnx import FunctionProto, TypeProto, defs
+    from onnx import FunctionProto, defs
 
     own = reader.functions.get((node.domain, node.op_type))
     if own is not None or node.domain == microsoft.DOMAIN:
@@ -95,13 +95,27 @@ def _body(
         found: FunctionProto = schema.function_body
         return found
     if schema.has_context_dependent_function:
-        types = [TypeProto() if a is None else type_proto(tensor_type(a)) for a in args]
+        types = [_type(a) for a in args]
         text = schema.get_context_dependent_function(
             node.SerializeToString(), [t.SerializeToString() for t in types]
         )
         made: FunctionProto = FunctionProto.FromString(text)
         return made
     return None
+
+
+def _type(value: Value | None) -> onnx.TypeProto:
+    """The type of an argument as ONNX writes it."""
+    from onnx import TypeProto, helper
+
+    if value is None:
+        return TypeProto()
+    if isinstance(value, Listed):
+        if not value.items:
+            raise Unsupported("the type of a sequence without elements is not known")
+        made: TypeProto = helper.make_sequence_type_proto(type_proto(tensor_type(value.items[0])))
+        return made
+    return type_proto(tensor_type(value))
 
 
 def _bound(node: onnx.NodeProto, attributes: Mapping[str, onnx.AttributeProto]) -> onnx.NodeProto:

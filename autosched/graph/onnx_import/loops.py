@@ -22,7 +22,15 @@ from autosched.graph.ir import (
     tensor_type,
     type_of,
 )
-from autosched.graph.onnx_import.scope import Scope, identifier, operator_name
+from autosched.graph.onnx_import.scope import (
+    Listed,
+    Scope,
+    Value,
+    identifier,
+    operator_name,
+    tensors,
+)
+from autosched.graph.onnx_import.upgrade import upgraded
 from autosched.graph.types import ANY, TensorType, Type
 
 if TYPE_CHECKING:
@@ -31,22 +39,29 @@ if TYPE_CHECKING:
     from autosched.graph.onnx_import.reader import Reader
 
 Args = Sequence["Atom | None"]
+Given = Sequence["Value | None"]
 
 
 def repeated(
     reader: Reader,
     node: onnx.NodeProto,
-    args: Args,
+    given: Given,
     names: Sequence[str],
     scope: Scope,
     depth: int,
-) -> Sequence[Atom]:
+) -> Sequence[Value]:
     """Loop and Scan: a closure, and the operator that calls it over and over."""
     name = operator_name(node)
     graph = next((a.g for a in node.attribute if a.name == "body"), None)
     if graph is None:
         raise Unsupported("the attribute body is missing")
     attrs = {a.name: reader.tensors.attribute(a) for a in node.attribute if a.name != "body"}
+    if name == "Loop" and any(isinstance(a, Listed) for a in given[2:]):
+        turns = _known_turns(given)
+        if turns is None:
+            raise Unsupported("it carries a sequence, and how often it runs is not known")
+        return _unrolled(reader, graph, given, turns, None, scope, depth)
+    args = tensors(given)
     if name == "Loop":
         count, go = TensorType((), "int64"), TensorType((), "bool")
         types: list[Type] = [count, go, *map(_present, args[2:])]
@@ -67,7 +82,7 @@ def repeated(
             v = Var(identifier(info.name), t)
             inner.define(info.name, v, "an input of its body")
             params.append(v)
-        results = reader.body(graph, inner, depth + 1)
+        results = tuple(a for a in tensors(reader.body(graph, inner, depth + 1)) if a is not None)
         # A state whose type changes from turn to turn has none that is known.
         states = len(args) - 2 if name == "Loop" else len(args) - int(attrs["num_scan_inputs"])
         after = results[1 if name == "Loop" else 0 :][:states]
@@ -124,12 +139,9 @@ MOST_TURNS, MOST_BINDINGS = 8, 128
 def _turns(args: Args, closure: Function, bindings: Sequence[Binding]) -> int | None:
     """How often a Loop runs, where that is known and what it computes may stand in line: no turn,
     or a few with a condition that stays true."""
-    count, go = [*args, None, None][:2]
-    if isinstance(go, Const) and not bool(go.value.any()):
-        return 0
-    if not isinstance(count, Const):
+    turns, go = _known_turns(args), [*args, None, None][1]
+    if turns is None:
         return None
-    turns = max(int(count.value.reshape(-1)[0]), 0)
     ends = closure.body.results[0]
     stays = (isinstance(ends, Const) and bool(ends.value.any())) or ends is closure.params[1]
     known = go is None or isinstance(go, Const)
@@ -137,40 +149,68 @@ def _turns(args: Args, closure: Function, bindings: Sequence[Binding]) -> int | 
     return turns if turns == 0 or (stays and known and small) else None
 
 
+def _known_turns(args: Given) -> int | None:
+    """How often a Loop runs at most, where that is known."""
+    count, go = [*args, None, None][:2]
+    if isinstance(go, Const) and not bool(go.value.any()):
+        return 0
+    return max(int(count.value.reshape(-1)[0]), 0) if isinstance(count, Const) else None
+
+
 def _unrolled(
     reader: Reader,
     graph: onnx.GraphProto,
-    args: Args,
+    args: Given,
     turns: int,
-    closure: Function,
+    closure: Function | None,
     scope: Scope,
     depth: int,
-) -> Sequence[Atom]:
-    """The results of a Loop, its turns one after the other."""
+) -> Sequence[Value]:
+    """The results of a Loop, its turns one after the other; `closure` is one turn where there is a
+    type for each state."""
     states = list(args[2:])
     if any(a is None for a in states):
         raise Unsupported("a state has no initial value")
-    scanned: list[list[Atom]] = [[] for _ in closure.body.results[1 + len(states) :]]
+    scanned: list[list[Atom]] = [[] for _ in graph.output[1 + len(states) :]]
     for n in range(turns):
         inner = reader.inner(graph, scope)
         first = [constant(np.asarray(n, np.int64)), constant(np.asarray(True))]
         for info, a in zip(graph.input, [*first, *states], strict=True):
             assert a is not None
             inner.define(info.name, a, "an input of its body")
-        results = reader.body(graph, inner, depth + 1)
+        go, *results = reader.body(graph, inner, depth + 1)
         scope.bindings += inner.bindings
-        states = list(results[1 : 1 + len(states)])
-        for into, a in zip(scanned, results[1 + len(states) :], strict=True):
-            (row,) = scope.emit("Unsqueeze", [a, constant(np.array([0], np.int64))], {})
-            into.append(row)
+        rows = tensors(results[len(states) :])
+        states = [*results[: len(states)]]
+        for into, row in zip(scanned, rows, strict=True):
+            assert row is not None
+            into += scope.emit("Unsqueeze", [row, constant(np.array([0], np.int64))], {})
+        if not isinstance(go, Const):
+            raise Unsupported("it carries a sequence, and when it ends is known only as it runs")
+        if not go.value.any():
+            break
     out = [a for a in states if a is not None]
-    for rows, part in zip(scanned, _parts(closure.body.results[1 + len(states) :]), strict=True):
+    parts = () if closure is None else _parts(closure.body.results[1 + len(states) :])
+    return [*out, *_stacked(scope, scanned, parts)]
+
+
+def _stacked(
+    scope: Scope,
+    scanned: Sequence[list[Atom]],
+    parts: Sequence[tuple[tuple[int, ...] | None, str]],
+) -> Sequence[Atom]:
+    """What the turns give, one upon the other; `parts` are shape and dtype of one."""
+    out: list[Atom] = []
+    for n, rows in enumerate(scanned):
         if not rows:
-            shape, dtype = part
+            shape, dtype = parts[n] if parts else (None, "")
             if shape is None:
                 raise Unsupported("it has no turn, and the shape of what it scans is not known")
             rows.append(constant(np.empty((0, *shape), dtype)))
-        out += scope.emit("Concat", rows, {"axis": 0}) if len(rows) > 1 else rows
+        if len(rows) > 1:
+            call = upgraded(scope, "Concat", rows, {"axis": 0}, 1)
+            rows = [*scope.emit(call.name, call.args, call.attrs)]
+        out += rows
     return out
 
 

@@ -13,9 +13,18 @@ from autosched.graph import ops
 from autosched.graph.errors import Unsupported
 from autosched.graph.fold import constant
 from autosched.graph.ir import Atom, Body, Const, Function, Var
-from autosched.graph.onnx_import import functions, subgraphs
+from autosched.graph.onnx_import import functions, sequences, subgraphs
 from autosched.graph.onnx_import.files import MALFORMED, Bounds
-from autosched.graph.onnx_import.scope import Scope, identifier, operator_name, ordered, title
+from autosched.graph.onnx_import.scope import (
+    Listed,
+    Scope,
+    Value,
+    identifier,
+    operator_name,
+    ordered,
+    tensors,
+    title,
+)
 from autosched.graph.onnx_import.tensors import Tensors, input_type
 from autosched.graph.onnx_import.upgrade import upgraded
 
@@ -52,11 +61,19 @@ class Reader:
             atom = constant(np.empty([int(n) for n in t.known], t.dtype)) if empty else v
             scope.define(info.name, atom, "an input")
             params.append(v)
-        results = self.body(graph, scope, 0)
+        results = self.results_of(graph, scope)
         names = tuple(o.name for o in graph.output)
         body = Body(tuple(scope.bindings), results)
         inputs = ("inputs", tuple(names_in))
         return Function("main", tuple(params), body, (inputs, ("outputs", names)))
+
+    def results_of(self, graph: onnx.GraphProto, scope: Scope) -> tuple[Atom, ...]:
+        """The results of the model. Raises Unsupported for one that is no tensor."""
+        results = self.body(graph, scope, 0)
+        for info, value in zip(graph.output, results, strict=True):
+            if isinstance(value, Listed):
+                raise Unsupported(f"the output {info.name!r} is a sequence; expected a tensor")
+        return tuple(a for a in tensors(results) if a is not None)
 
     def initializers(self, graph: onnx.GraphProto, scope: Scope) -> None:
         """Define the constants of a graph."""
@@ -72,7 +89,7 @@ class Reader:
         self.initializers(graph, inner)
         return inner
 
-    def body(self, graph: onnx.GraphProto, scope: Scope, depth: int) -> tuple[Atom, ...]:
+    def body(self, graph: onnx.GraphProto, scope: Scope, depth: int) -> tuple[Value, ...]:
         """The results of a graph, whose nodes are bound in `scope`."""
         if depth > self.bounds.depth:
             raise Unsupported(f"graphs nest more than {self.bounds.depth} deep")
@@ -86,13 +103,17 @@ class Reader:
             out.append(atom)
         return tuple(out)
 
-    def node(self, node: onnx.NodeProto, n: int, scope: Scope, depth: int) -> None:
-        """Bind the results of a node. Raises Unsupported naming it."""
-        self.nodes += 1
+    def count(self, nodes: int) -> None:
+        """Raises Unsupported where these nodes are more than are read."""
+        self.nodes += nodes
         if self.nodes > self.bounds.nodes:
             raise Unsupported(f"the model has more than {self.bounds.nodes} nodes")
+
+    def node(self, node: onnx.NodeProto, n: int, scope: Scope, depth: int) -> None:
+        """Bind the results of a node. Raises Unsupported naming it."""
+        self.count(1)
         where = title(node, n)
-        args: list[Atom | None] = []
+        args: list[Value | None] = []
         for name in node.input:
             atom = scope.find(name) if name else None
             if name and atom is None and name not in scope.absent:
@@ -117,19 +138,25 @@ class Reader:
     def results(
         self,
         node: onnx.NodeProto,
-        args: list[Atom | None],
+        args: list[Value | None],
         names: Sequence[str],
         scope: Scope,
         depth: int,
-    ) -> Sequence[Atom | None]:
+    ) -> Sequence[Value | None]:
         """The results of a node under their names; None for those that nothing computes."""
         name = operator_name(node)
         if name == "Constant":
             return [self.constant(node)]
         if name in subgraphs.READ:
             return subgraphs.READ[name](self, node, args, names, scope, depth)
+        if name in sequences.RULES:
+            return sequences.read(self, node, args, scope)
+        if name == "Identity" and isinstance(args[0], Listed):
+            return args
+        if any(isinstance(a, Listed) for a in args) and name not in ops.OPERATORS:
+            return functions.inlined(self, node, args, names, scope, depth)
         attrs = {a.name: self.tensors.attribute(a) for a in node.attribute}
-        call = upgraded(scope, name, args, attrs, len(names))
+        call = upgraded(scope, name, tensors(args), attrs, len(names))
         if call.name == "Identity" and call.args[0] is not None:
             return [call.args[0], *call.more]
         if call.name not in ops.OPERATORS:

@@ -7,7 +7,7 @@ import keyword
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Union
 
 import numpy as np
 
@@ -28,19 +28,42 @@ class Unfit(Unsupported):
     """A call of an operator that there is, on arguments that it does not take."""
 
 
+@dataclass(frozen=True, eq=False)
+class Listed:
+    """A sequence by its elements; or an optional value that is `absent`."""
+
+    items: tuple[Atom, ...]
+    absent: bool = False
+
+
+Value = Union[Atom, Listed]
+"""What a name of a file stands for."""
+
+
+def tensors(values: Sequence[Value | None]) -> list[Atom | None]:
+    """Arguments or results that must be tensors. Raises Unsupported for a sequence."""
+    out: list[Atom | None] = []
+    for n, v in enumerate(values):
+        if isinstance(v, Listed):
+            kind = "an absent optional value" if v.absent else f"a sequence of {len(v.items)}"
+            raise Unsupported(f"value {n} is {kind}; expected a tensor")
+        out.append(v)
+    return out
+
+
 @dataclass
 class Scope:
     """Names of one graph: what they stand for, and where those around it are looked up. `absent`
     are inputs of a function that its call leaves out."""
 
     bounds: Bounds = BOUNDS
-    values: dict[str, Atom] = field(default_factory=dict)
+    values: dict[str, Value] = field(default_factory=dict)
     outer: Scope | None = None
     bindings: list[Binding] = field(default_factory=list)
     opsets: Mapping[str, int] = field(default_factory=dict)
     absent: frozenset[str] = frozenset()
 
-    def find(self, name: str) -> Atom | None:
+    def find(self, name: str) -> Value | None:
         """What a name stands for, here or around."""
         scope: Scope | None = self
         while scope is not None:
@@ -49,7 +72,7 @@ class Scope:
             scope = scope.outer
         return None
 
-    def define(self, name: str, atom: Atom, what: str) -> None:
+    def define(self, name: str, atom: Value, what: str) -> None:
         """Give a value its name. Raises Unsupported where there is one."""
         if not name or name in self.values:
             raise Unsupported(f"{what}: the name {name!r} is defined twice" if name else

@@ -190,8 +190,10 @@ def _strip(
     numbers: dict[tuple[str, tuple[int, ...], bytes], int],
 ) -> None:
     """Give a bare tensor its contents, or the number of these."""
-    from onnx import numpy_helper
+    from onnx import TensorProto, numpy_helper
 
+    if copy.data_type == TensorProto.BFLOAT16:  # it is read as float32
+        copy.data_type = TensorProto.FLOAT
     if _stays(array):
         full = numpy_helper.from_array(array, copy.name)
         full.data_type = copy.data_type

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from autosched.graph.errors import Unsupported
-from autosched.graph.ir import Atom, Binding, Body, Call, Const, If, Var, type_of
-from autosched.graph.onnx_import.loops import Args, repeated
-from autosched.graph.onnx_import.scope import Scope, Unfit, identifier
+from autosched.graph.ir import Binding, Body, Call, Const, If, Var, type_of
+from autosched.graph.onnx_import.loops import Given, repeated
+from autosched.graph.onnx_import.scope import Scope, Unfit, Value, identifier, tensors
 from autosched.graph.types import TensorType, joined
 
 if TYPE_CHECKING:
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 def branch(
     reader: Reader,
     node: onnx.NodeProto,
-    args: Args,
+    given: Given,
     names: Sequence[str],
     scope: Scope,
     depth: int,
-) -> Sequence[Atom]:
+) -> Sequence[Value]:
     """If: the branch taken where the condition is known."""
-    graphs = {a.name: a.g for a in node.attribute}
+    graphs, args = {a.name: a.g for a in node.attribute}, tensors(given)
     if len(args) != 1 or args[0] is None or not {"then_branch", "else_branch"} <= graphs.keys():
         raise Unsupported("expected a condition and the attributes then_branch and else_branch")
     condition = args[0]
@@ -63,7 +63,8 @@ def _branch(
     results = reader.body(graph, inner, depth + 1)
     if len(results) != len(names):
         raise Unsupported(f"attribute {key} has {len(results)} results; the node has {len(names)}")
-    return Body(tuple(inner.bindings), results)
+    atoms = tuple(a for a in tensors(results) if a is not None)
+    return Body(tuple(inner.bindings), atoms)
 
 
 def _refused(branch: Body | Unfit, other: Body | Unfit) -> Body:
@@ -83,7 +84,7 @@ def _refused(branch: Body | Unfit, other: Body | Unfit) -> Body:
     return Body((Binding(results, call),), results)
 
 
-READ: dict[str, Callable[..., Sequence[Atom]]] = {
+READ: dict[str, Callable[..., Sequence[Value]]] = {
     "If": branch, "Loop": repeated, "Scan": repeated
 }  # fmt: skip
 """Operators with graphs inside."""

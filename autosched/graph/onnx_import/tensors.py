@@ -66,6 +66,8 @@ class Tensors:
             raise Unsupported(f"{where} cannot be read: {type(e).__name__}: {e}") from e
         if array.dtype.name in ("int4", "uint4"):  # as bytes: te has no halves of them
             array = array.astype(array.dtype.name.replace("4", "8"))
+        if array.dtype.name == "bfloat16":
+            array = array.astype(np.float32)
         if array.dtype.name not in READ and not is_text(array):
             raise Unsupported(f"{where} has the element type {array.dtype.name}")
         return array
@@ -147,10 +149,11 @@ def input_type(
 
 
 def dtype_name(number: int | str, where: str) -> str:
-    """The dtype that a number of ONNX's, or its name in the first opsets, stands for. Raises
-    Unsupported."""
+    """The dtype that a number of ONNX's, or its name in the first opsets, stands for; of bfloat16
+    float32, which has all its values. Raises Unsupported."""
     name = number.lower() if isinstance(number, str) else _element_types().get(number, "")
-    found = {"float": "float32", "double": "float64"}.get(name, name)
+    wider = {"float": "float32", "double": "float64", "bfloat16": "float32"}
+    found = wider.get(name, name)
     if found not in dtypes.ARITHMETIC:
         raise Unsupported(
             f"{where} has the element type {found or number}, which is not supported; there are "

@@ -17,6 +17,9 @@ from autosched.graph.onnx_import.scope import Scope
 from autosched.graph.onnx_import.tensors import dtype_name
 from autosched.graph.spec import frozen
 
+BFLOAT16 = 16
+"""ONNX's number of the element type."""
+
 Args = Sequence["Atom | None"]
 Attrs = dict[str, Any]
 
@@ -71,12 +74,15 @@ class Old(NamedTuple):
 
 def upgraded(scope: Scope, name: str, args: Args, attrs: Attrs, outputs: int) -> Upgraded:
     """A call of the scope's opset in today's form. Raises Unsupported."""
+    rounds = name == "Cast" and attrs.get("to") in (BFLOAT16, "BFLOAT16")
     for key in ("to", "dtype", "output_dtype"):
         if isinstance(attrs.get(key), (int, str)):
             attrs[key] = dtype_name(attrs[key], f"attribute {key}") if attrs[key] else None
     old = Old(scope, name, args, attrs, scope.opsets.get("", 1), outputs)
     row = RULES.get(name)
     found = None if row is None else row(old)
+    if rounds:  # its values are kept as float32
+        found = Upgraded(name, args, attrs, lambda y: old.one("RoundBfloat16", [y]))
     if found is None:
         found = Upgraded(name, old.args, attrs)
     return found._replace(attrs={k: frozen(v) for k, v in found.attrs.items()})

@@ -227,6 +227,12 @@ def cast_like(x: TensorLike, like: TensorLike, *, saturate: int = 1, round_mode:
     return pointwise("cast", lambda e: _converted(e, like.dtype), x)
 
 
+@operator("RoundBfloat16")
+def round_bfloat16(x: TensorLike) -> Any:
+    """float32 values rounded to those that bfloat16 has; not ONNX's: a Cast to bfloat16."""
+    return pointwise("round", lambda e: te.cast(te.cast(e, "bfloat16"), "float32"), x)
+
+
 def _converted(e: Expr, to: str) -> Expr:
     return e != te.const(0, e.dtype) if to == "bool" and e.dtype != "bool" else te.cast(e, to)
 

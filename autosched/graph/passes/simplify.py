@@ -136,7 +136,10 @@ def _affine(call: Call) -> tuple[Atom, Array | None, Array | None] | None:
         return None
     if call.callee in ("Add", "Sub"):
         return a, None, values if call.callee == "Add" else -values
-    return a, values if call.callee == "Mul" else 1 / values, None
+    if call.callee == "Mul":
+        return a, values, None
+    # A quotient by 0 stays one: weights times infinity are NaN where they are 0.
+    return (a, 1 / values, None) if np.all(values) else None
 
 
 def _by_channel(c: Const, x: Var) -> Array | None:
