@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 import pytest
 from graph_models import info, model, node_model
@@ -310,6 +311,10 @@ def test_bfloat16_is_read_as_float32(rng):
     assert got.dtype == np.float32
     np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose(graph.evaluate(mod, "main", x, y), want, rtol=1e-5, atol=1e-5)
+    half = y.astype(ml_dtypes.bfloat16)  # as other libraries hold such arrays
+    np.testing.assert_allclose(
+        graph.build(mod)(x, half)[0], graph.build(mod)(x, half.astype("f4"))[0]
+    )
     bare = graph.from_skeleton(graph.skeleton(proto, {}))
     assert _keys(bare)
     assert _keys(bare) == _keys(mod)
