@@ -92,6 +92,30 @@ def test_every_variant_convolves(h: int, w: int, ci: int, co: int) -> None:
         np.testing.assert_allclose(out, want, rtol=1e-3, atol=1e-3, err_msg=str(schedule.trace))
 
 
+@pytest.mark.parametrize(("h", "w", "ci", "co"), [(96, 64, 16, 24), (84, 92, 20, 16)])
+def test_rows_of_tiles_beside_the_cache(h: int, w: int, ci: int, co: int) -> None:
+    """All stages in one nest, so that a row's intermediates are small; the same results."""
+    target = Target("llvm -mcpu=x86-64-v3 -num-cores=2")
+    space = generate_space(prim_func_of("winograd_conv2d", (h, w, ci, co, 1)), target)
+    fused = [n for n, v in enumerate(space.variants) if v.name.startswith("bgemm.rows")]
+    assert fused[0] == 0
+    assert len(fused) < len(space.variants)  # the stages by themselves are there too
+    rng = np.random.default_rng(0)
+    data = rng.standard_normal((h, w, ci), dtype=np.float32)
+    weight = rng.standard_normal((3, 3, ci, co), dtype=np.float32)
+    padded = np.pad(data, ((1, 1), (1, 1), (0, 0)))
+    want = sum(padded[y : y + h, x : x + w] @ weight[y, x] for y in range(3) for x in range(3))
+    drawn = space.sample(rng, 200)
+    rows = [int(np.flatnonzero(drawn.variant == v)[0]) for v in fused if (drawn.variant == v).any()]
+    schedules = [space.schedule(*space.candidate(drawn, row)) for row in rows]
+    for schedule in (default_schedule(space.func, target), *schedules):
+        root = site_of(schedule.func, "bgemm").loops[0]
+        assert all(site_of(schedule.func, b).loops[0] is root for b in ("data_pack", "inverse"))
+        out = np.full((h, w, co), np.nan, dtype=np.float32)
+        Function(build_artifact(schedule.func, target))(data, winograd_weight(weight), out)
+        np.testing.assert_allclose(out, want, rtol=1e-3, atol=1e-3, err_msg=str(schedule.trace))
+
+
 def test_factors_in_any_order() -> None:
     func = left_multiplied(("i", "k"))
     (variant,) = generate_space(func, TARGET).variants
