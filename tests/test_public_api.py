@@ -23,7 +23,7 @@ TOP = words(
     """
     ApplyHistoryBest AutoschedError ClusterPool HardwareParams IRModule LocalBuilder LocalPool
     LocalRunner auto_scheduler
-    PreloadCustomSketchRule PreloadMeasuredStates RandomModel RecordReader RecordToFile
+    PreloadCustomSketchRule PreloadMeasuredStates RandomModel RecordReader RecordToFile c_source
     RecordToStore Schedule
     SearchTask SketchPolicy Target graph TaskScheduler TensorIntrin TuningOptions XGBModel build
     LayoutRewriteOption load_best_record lower ops passes register_workload te

@@ -128,11 +128,13 @@ RECURRENT = [
         (1, 2, 2), (1, 6)], {"hidden_size": 2}, 3),
 ]  # fmt: skip
 """With biases, sequences of several lengths, states to begin with and peepholes."""
+CONVERTED = {"RoundBfloat16"}
+"""Whose steps differences see, and which pass on what comes back, as conversions do."""
 DISCRETE = {
     # Integers or conditions on one side: nothing is passed back.
     "And", "ArgMax", "ArgMin", "ConstantOfShape", "ConvInteger", "DequantizeLinear", "Equal",
     "EyeLike", "Greater", "GreaterOrEqual", "IsInf", "IsNaN", "Less", "LessOrEqual",
-    "autosched.ConvSums", "autosched.MatMulSums",
+    "autosched.ConvSums", "autosched.MatMulSums", "autosched.QuantizeRows",
     "MatMulInteger", "Not", "OneHot", "Or", "QLinearConv", "QLinearMatMul", "QuantizeLinear",
     "Range", "Shape", "Size", "Xor",
 }  # fmt: skip
@@ -184,7 +186,7 @@ def compare(f, arrays, rng):
 
 def test_every_operator_is_here():
     host = {n for n, row in OPERATORS.items() if row.is_host} - CASES.keys()
-    every = [*CASES, *FLAT, *DISCRETE, *host]
+    every = [*CASES, *FLAT, *CONVERTED, *DISCRETE, *host]
     assert sorted(every) == sorted(OPERATORS)
 
 
