@@ -46,14 +46,6 @@ def test_one_loop_over_rows(sizes):
     check(func, schedule.func, np.random.default_rng(0))
 
 
-def test_small_rows_are_shared_out_once():
-    """Each thread has one half of them; those of large ones are handed out as threads come."""
-    assert "'chunk': 32" in default_schedule(range_of_rows(64, 384), HOST).mod.script()
-    assert "'chunk'" not in default_schedule(range_of_rows(4096, 384), HOST).mod.script()
-    alone = default_schedule(range_of_rows(64, 384), Target("llvm -num-cores=1"))
-    assert "parallel" not in alone.mod.script()
-
-
 def test_random_candidates_compute_the_same():
     func = range_of_rows(33, 70)
     space = generate_space(func, HOST)

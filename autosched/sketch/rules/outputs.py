@@ -26,10 +26,6 @@ from autosched.sketch.rules.default import (
 from autosched.sketch.state import State, Verdict
 from autosched.tir.nodes import Iter
 
-STATIC_COST = 1 << 20
-"""Cost (in additions) up to which each thread gets one share of the rows: less than its rows take
-is lost to a thread that comes late, and what the kernel before it wrote is in its own cache."""
-
 FEW = 4
 """Results of a row up to which a reduction that reads its operands for several of them, as products
 do, is one of rows."""
@@ -116,7 +112,4 @@ def _followed(state: State, group: list[str], rows: int) -> State:
     if cost >= PARALLEL_COST and target.num_cores > 1:
         for loop in outer:
             schedule.parallel(loop)
-        if cost <= STATIC_COST:
-            count = _results(first.spatial[:rows])
-            schedule.annotate(outer[0], "chunk", -(-count // target.num_cores))
     return state.advance(schedule, tuple(group), tuple(specs), f"{group[0]}.rows")
