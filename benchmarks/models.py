@@ -32,6 +32,8 @@ from autosched.graph.passes.precision import PRECISIONS
 SERVER = ROOT / "benchmarks" / "peers" / "serve_model.py"
 ENGINES = ("ort", "openvino")
 QUANTISED = ("Quantize", "Quant", "QLinear", "Integer")
+BYTES = (onnx.TensorProto.INT8, onnx.TensorProto.UINT8)
+"""Types of the weights of models that are no float models, whatever they compute in."""
 UNTUNED_MEAN, UNTUNED_LEAST = 0.95, 0.7
 RELATIVE, ABSOLUTE = 1e-3, 1e-4
 STEPS = 0.02
@@ -71,6 +73,9 @@ def compare(path: Path, threads: int, options: argparse.Namespace) -> dict[str, 
             model = onnx.load(path)
             feeds = _feeds(path, model)
             row["quantised"] = any(any(w in n.op_type for w in QUANTISED) for n in model.graph.node)
+            row["of_bytes"] = any(
+                w.data_type in BYTES and len(w.dims) > 1 for w in model.graph.initializer
+            )
             peers = _open(path, feeds, threads, Path(folder), options.python)
         except (ValueError, PeerError) as e:
             return _failed(row, e)
@@ -257,7 +262,11 @@ def _bars(found: Sequence[dict[str, Any]], threads: int) -> list[dict[str, Any]]
     case = f"{len(rows)} models, {threads} thread{'s' * (threads > 1)}"
     equal = f"{len(rows) - len(wrong)} equal; not: {', '.join(wrong) or 'none'}"
     bars = [common.bar(case, "all equal to onnxruntime", equal, not wrong)]
-    ratios = {r["model"]: r["ratio"] for r in rows if "error" not in r and not r["quantised"]}
+    ratios = {
+        r["model"]: r["ratio"]
+        for r in rows
+        if "error" not in r and not r["quantised"] and not r["of_bytes"]
+    }
     if ratios:
         mean = math.exp(sum(map(math.log, ratios.values())) / len(ratios))
         least = min(ratios, key=ratios.__getitem__)
