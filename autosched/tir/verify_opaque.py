@@ -23,8 +23,10 @@ def opaque(func: PrimFunc) -> Iterator[Fault]:
     beside = {id(node) for node in func.body}
     for block in opaque_blocks(func):
         says = f"opaque block {block.name!r}"
-        if id(block) not in beside or block.predicates:
+        if id(block) not in beside:
             yield Fault(block, f"{says} stands in a loop; expected it beside the loop nests")
+        if block.predicates:
+            yield Fault(block, f"{says} has a predicate; expected that it always runs")
         if func.sizes:
             yield Fault(block, f"{says} stands in a function of symbolic sizes; specialize it")
         found = opaque_of(block)

@@ -17,8 +17,9 @@ from functools import cache
 from types import CodeType, FunctionType, ModuleType
 
 import pytest
-from verify_illegal import ILLEGAL
-from verify_legal import LEGAL
+from verify_illegal import ILLEGAL as WITHOUT_OPAQUE
+from verify_legal import LEGAL as LEGAL_WITHOUT_OPAQUE
+from verify_opaque_programs import ILLEGAL_OPAQUE, LEGAL_OPAQUE
 from verify_parts import Illegal
 
 import autosched.tir
@@ -26,13 +27,21 @@ from autosched import te
 from autosched.errors import AutoschedError
 from autosched.ops import matmul, softmax
 from autosched.tir import verify_races
+from autosched.tir.faults import Fault, Rule
 from autosched.tir.nodes import PrimFunc
+from autosched.tir.opaque import opaque_blocks, pieces
 from autosched.tir.plain import is_plain
 from autosched.tir.size_atoms import Undecided
-from autosched.tir.verify import OF_PLAIN, RULES
+from autosched.tir.verify import OF_PLAIN, RULES, faults
+from autosched.tir.verify_opaque import OPAQUE
 
-GROUP = {rule.name: n for n, group in enumerate(RULES) for rule in group}
+ILLEGAL = (*WITHOUT_OPAQUE, *ILLEGAL_OPAQUE)
+LEGAL = (*LEGAL_WITHOUT_OPAQUE, *LEGAL_OPAQUE)
+EVERY = (*OPAQUE, *(rule for group in RULES for rule in group))
+PLACED, CROSSING = OPAQUE
 LAST = len(RULES) - 1
+GROUP = {rule.name: n for n, group in enumerate(RULES) for rule in group}
+GROUP |= {PLACED.name: -1, CROSSING.name: len(RULES)}
 BREAKS = (
     ArithmeticError,
     AttributeError,
@@ -48,11 +57,26 @@ Outcome = tuple[tuple[str, str], ...]
 
 def outcome(func: PrimFunc, without: str = "") -> Outcome:
     """(rule, message) of each fault, of the first group that finds something."""
-    for group in RULES:
-        found = [(r.name, x.message) for r in group if r.name != without for x in r.check(func)]
-        if found:
-            return tuple(found)
-    return ()
+    return tuple((rule.name, fault.message) for rule, fault in _faults(func, without))
+
+
+def _faults(func: PrimFunc, without: str) -> list[tuple[Rule, Fault]]:
+    """As `verify.faults`, with one rule left out, and with all the others of plain programs too."""
+    if opaque_blocks(func):
+        found = _broken(func, (PLACED,), without)
+        nests = [] if found else [p for p in pieces(func) if isinstance(p, PrimFunc)]
+        found += [
+            (rule, fault)
+            for part in nests
+            for rule, fault in _faults(part, without)
+            if rule.name != "outputs" or fault.node is not None
+        ]
+        return found or _broken(func, (CROSSING,), without)
+    return next((x for x in (_broken(func, group, without) for group in RULES) if x), [])
+
+
+def _broken(func: PrimFunc, rules: tuple[Rule, ...], without: str) -> list[tuple[Rule, Fault]]:
+    return [(r, fault) for r in rules if r.name != without for fault in r.check(func)]
 
 
 @cache
@@ -75,7 +99,7 @@ def test_one_rule_alone_refuses(n: int) -> None:
     try:
         rest = outcome(func, illegal.rule)
     except BREAKS:
-        if GROUP[illegal.rule] == LAST:
+        if GROUP[illegal.rule] >= LAST:
             raise
         return
     later = {rule for rule, _ in rest} - illegal.also
@@ -85,6 +109,18 @@ def test_one_rule_alone_refuses(n: int) -> None:
 @pytest.mark.parametrize("n", range(len(LEGAL)))
 def test_the_programs_beside_them_are_legal(n: int) -> None:
     assert outcome(LEGAL[n]()) == ()
+
+
+@pytest.mark.parametrize("n", range(len(ILLEGAL)))
+def test_verify_says_the_same(n: int) -> None:
+    """The outcomes here are those of the verifier itself."""
+    said = tuple((rule.name, fault.message) for rule, fault in faults(made(n)))
+    assert said == outcome(made(n))
+
+
+@pytest.mark.parametrize("n", range(len(LEGAL)))
+def test_verify_accepts_the_programs_beside_them(n: int) -> None:
+    assert faults(LEGAL[n]()) == []
 
 
 @pytest.mark.parametrize("n", range(len(ILLEGAL)))
@@ -205,6 +241,8 @@ def _bodies(node: ast.AST) -> Iterator[list[ast.stmt]]:
             for s in found:
                 if not isinstance(s, (ast.FunctionDef, ast.ClassDef)):
                     yield from _bodies(s)
+    for handler in getattr(node, "handlers", ()):
+        yield from _bodies(handler)
 
 
 def _answer(node: ast.FunctionDef, answer: bool) -> None:
@@ -238,7 +276,7 @@ ALL = [m for m in mutants() if m.name not in EQUIVALENT]
 def test_mutants_reach_every_rule() -> None:
     names = {m.function for m in ALL}
     assert len(ALL) > 100
-    assert all(rule.check in names for group in RULES for rule in group)
+    assert all(rule.check in names for rule in EVERY)
 
 
 @cache
@@ -270,7 +308,7 @@ def legal() -> tuple[PrimFunc, ...]:
 def _order(mutant: Mutant) -> list[int]:
     """The illegal programs, those first whose rules stand in the module of the mutant."""
     module = mutant.function.__module__
-    near = {r.name for group in RULES for r in group if r.check.__module__ == module}
+    near = {r.name for r in EVERY if r.check.__module__ == module}
     return sorted(range(len(ILLEGAL)), key=lambda n: ILLEGAL[n].rule not in near)
 
 
