@@ -25,31 +25,34 @@ def separate_digits(schedule: Schedule) -> None:
     """
     moved = False
     for name in [s.block.name for s in sites(schedule.func)]:
-        info = analyse_blocks(schedule.func)[name]
-        apart = _next_split(info.block, set()) is not None
-        if apart and (moved or _moves(info)) and _inline(schedule, info):
-            moved = True
+        block = schedule.get(schedule.get_block(name))
+        apart = _next_split(block, set()) is not None
+        moved = apart and (moved or _moves(block)) and _inline(schedule, name)
+        if moved:
             continue
-        moved = False
         refused: set[tuple[int, int]] = set()
         while True:
-            block = schedule.get_block(name)
-            found = _next_split(schedule.get(block), refused)
+            handle = schedule.get_block(name)
+            found = _next_split(schedule.get(handle), refused)
             if found is None:
                 break
             try:
-                schedule.split_axis(block, *found)
+                schedule.split_axis(handle, *found)
             except ScheduleError:
                 refused.add(found)
 
 
-def _moves(info: BlockInfo) -> bool:
-    return all(isinstance(body, Slot) for body in info.block.body)
+def _moves(block: Block) -> bool:
+    return all(isinstance(body, Slot) for body in block.body)
 
 
-def _inline(schedule: Schedule, info: BlockInfo) -> bool:
+def _inline(schedule: Schedule, name: str) -> bool:
     """Inline a block into those that read it, where they compute elements too."""
     blocks = analyse_blocks(schedule.func)
+    info = blocks[name]
+    vector = info.vector_axis
+    if vector is None or any(_divisors(info.block, vector.var)):
+        return False  # the readers' vectors would be as short
     if not all(_in_vectors(blocks[c], info) for c in info.consumers):
         return False
     if not worth_inlining(info.name, blocks):
