@@ -119,7 +119,7 @@ def numpy_over(
             child.stdin.write(f"{TURN_S}\n")
             child.stdin.flush()
             theirs = min(theirs, float(child.stdout.readline()))
-            time.sleep(BLAS_IDLE_S)
+            time.sleep(BLAS_IDLE_S)  # the child's BLAS threads spin that long after a call
             ours = min(ours, _least(lambda: function(*arrays)))
         child.stdin.close()
     return theirs / ours

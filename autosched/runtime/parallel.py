@@ -4,7 +4,7 @@
 `body(context, begin, end, thread)` over pieces of [0, extent). Each thread begins with a range of
 its own, the same in each loop of that extent, and helps the others when it is through, by their
 atomic counters (affinity scheduling: Markatos and LeBlanc, IEEE TPDS 5(4), 1994): caches stay warm
-from loop to loop, and nobody waits for a thread that is late. The caller is thread 0; worker w has
+from loop to loop, and a thread that is late delays no loop. The caller is thread 0; worker w has
 a mailbox of its own:
 
     0 idle --post--> 1 posted --worker--> 2 running --worker--> 0 idle

@@ -3,7 +3,7 @@
 POOL = """
 ; state, barriers passed (of a team), pthread, padding
 %slot = type { i32, i32, i64, [48 x i8] }
-; the next iteration of a thread's share that nobody has taken, where the share ends, padding
+; a thread's share of the loop: its first iteration not yet taken, its end, padding
 %part = type { i64, i64, [48 x i8] }
 ; lock, workers started, padding, then the loop: body, context, threads, chunk, and how floats are
 ; computed. A chunk of 0 is a team.

@@ -50,8 +50,9 @@ def _resolving(method: Callable[..., Any], first: str) -> Callable[..., Any]:
                 found = [self.get_block(x) if isinstance(x, str) else x for x in others]
                 kwargs = {**kwargs, "consumers": found}
             return method(self, *args, **kwargs)
-        except Exception:
-            del self._steps[before:]  # a step that is refused leaves no mark
+        except BaseException:
+            # Whatever ends a primitive, Ctrl-C too, the trace has only the steps that were done.
+            del self._steps[before:]
             raise
 
     return call

@@ -110,8 +110,9 @@ class ExternCall(Expr):
 
 @dataclass(frozen=True, eq=False, repr=False, slots=True)
 class Foreign(Expr):
-    """The value of a block that does something else than compute an expression: it says itself how
-    it prints and runs (`tir/opaque.py`)."""
+    """The value of a block that does something else than compute an expression; a subclass defines
+    how it prints and runs (`tir/opaque.py`). Abstract by NotImplementedError: with `abc` each
+    isinstance of the passes, which ask every block, would go through Python."""
 
     dtype: str
 

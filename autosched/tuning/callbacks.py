@@ -163,7 +163,7 @@ class RecordToStore(MeasureCallback):
         self._ids.update({r.key: r.id for r in records})
         return job, records
 
-    def patient_from(self, job: Job) -> int:
+    def early_stopping_from(self, job: Job) -> int:
         """Trials that `job` had when it was resumed after an end; 0 where it never was. Of a job
         that was killed, which is no end, it is what it was before."""
         from records.queue.resuming import RESUMED

@@ -324,7 +324,7 @@ def _prepare_sqlite(connection: sqlite3.Connection, entry: ConnectionPoolEntry) 
         except sqlite3.OperationalError as e:
             if "locked" not in str(e) or time.monotonic() > deadline:
                 raise
-        time.sleep(0.01)
+        time.sleep(0.01)  # another process sets the mode; SQLite's own timeout does not cover this
 
 
 def _note_use(connection: Any, entry: ConnectionPoolEntry) -> None:

@@ -128,7 +128,7 @@ def _tune(assignment: Assignment, store: Store, writer: LeaseWriter, heartbeat: 
         heartbeat.watch = watch_of(pool, assignment, store, [writer])
         session = Session(task, replace(options, pool=pool), pool)
         session.started = started
-        session.patient_from = before.trials
+        session.early_stopping_from = before.trials
         session.run()
 
 

@@ -319,7 +319,7 @@ class Supervisor:
             for running in list(self._running.values()):
                 if running.ended() is not None:
                     self._give_back(running)
-            time.sleep(0.02)
+            time.sleep(0.02)  # processes are polled: one wait for many of them
         for running in list(self._running.values()):
             running.kill()
             running.process.wait()

@@ -323,7 +323,7 @@ def test_blocks_of_few_long_rows_run_apart() -> None:
     assert rows[0] == apart  # threads share the row
     assert () in rows
     alone = default_schedule(prim_func_of("softmax", (1, 100_000)), Target("llvm -num-cores=1"))
-    assert len(alone.func.body) == 1  # nobody to share it with
+    assert len(alone.func.body) == 1  # one thread: no reason to run the blocks apart
     assert choices(prim_func_of("softmax", (64, 100_000)))[0][:1] != ("softmax.apart",)
 
 

@@ -25,7 +25,7 @@ class Start:
     job: JobInfo
     records: Sequence[Record] = field(default_factory=tuple)
     ended: bool = False
-    patient_from: int = 0
+    early_stopping_from: int = 0
     note: str | None = None
 
 
@@ -72,8 +72,8 @@ def start_of(
     # Rounds of another size would be other rounds.
     size = int(known.options.get("round_size", job.round_size))
     resumed = replace(job, id=known.id, round_size=size, resumed=True)
-    patient_from = stores[0].patient_from(known)
-    return Start(resumed, records, known.state == SUCCEEDED, patient_from)
+    early_stopping_from = stores[0].early_stopping_from(known)
+    return Start(resumed, records, known.state == SUCCEEDED, early_stopping_from)
 
 
 def _nothing(store: RecordToStore, workload_key: str, job: JobInfo) -> str:

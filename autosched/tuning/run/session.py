@@ -80,7 +80,7 @@ class Session:
         self._spent_before = self.clock.spent()
         self.device_seconds: defaultdict[str, float] = defaultdict(float)
         self.started = time.perf_counter()
-        self.patient_from = 0
+        self.early_stopping_from = 0
         """Trials before it do not count for early stopping: the job had ended, and was resumed."""
         self.round = 0
         self.notice: str | None = None
@@ -134,7 +134,7 @@ class Session:
             str(self.pool.device.fingerprint),
         )
         self.job = begin.job
-        self.patient_from = max(self.patient_from, begin.patient_from)
+        self.early_stopping_from = max(self.early_stopping_from, begin.early_stopping_from)
         self.records = Recorded.of(begin.records)
         best = decided(self.records.values())
         # A run that was killed among its finalists has measured some of them again, and not all.
@@ -187,9 +187,9 @@ class Session:
             return False
         if self._out_of_time():
             return self._over("time budget reached")
-        patience = self.options.early_stopping
-        if patience is not None and self.records.stale(self.patient_from) >= patience:
-            return self._over(f"no better program in {patience} trials")
+        stop_after = self.options.early_stopping
+        if stop_after is not None and self.records.stale(self.early_stopping_from) >= stop_after:
+            return self._over(f"no better program in {stop_after} trials")
         if self.round_is_known():
             self.round += 1
             return True
@@ -434,7 +434,7 @@ class Session:
 
     def _clock_training(self, seconds: float) -> None:
         if threading.current_thread().name.startswith(AHEAD):
-            return  # nobody waits for it
+            return  # it overlaps the measuring, so it takes no wall time of its own
         self.clock.move(seconds, "training")
 
 
