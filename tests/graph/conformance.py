@@ -12,6 +12,7 @@ import argparse
 import collections
 import re
 import sys
+import textwrap
 import warnings
 from pathlib import Path
 
@@ -154,7 +155,7 @@ def table(rows):
     for operator, tests in sorted(by.items()):
         why = sorted({_short(r[4]) for r in tests if r[3] != "passed"})
         good = sum(r[3] == "passed" for r in tests)
-        reasons = "; ".join(why).replace("|", "\\|")
+        reasons = textwrap.shorten("; ".join(why), 70, placeholder=" …").replace("|", "\\|")
         lines.append(f"| {operator} | {good} | {len(tests)} | {reasons} |")
     return "\n".join(lines) + "\n"
 
