@@ -20,6 +20,8 @@ DEFAULT_COPIES = 9
 SHARED_COST = 2
 """Rows of a register tile that cost as much as the loads of the vectors which its rows share."""
 
+FEW_ROWS = 256
+"""Results an element of the weights up to which it matters that they come from memory."""
 
 FEW = 8
 """Results an element up to which an operand is read as if for one."""
@@ -131,12 +133,26 @@ def shares_dimension(info: BlockInfo, vector: Iter) -> bool:
     return any(a is not vector and extent_of(a) > 1 and last.uses((a.var,)) for a in info.spatial)
 
 
+def has_one_axis_of_rows(info: BlockInfo) -> bool:
+    """Whether the rows are one axis, as those of a product are."""
+    return sum(extent_of(a) > 1 for a in _rows(info)) == 1
+
+
+def reads_panels(info: BlockInfo) -> bool:
+    """Whether the rows pass over one panel of weights after the other, while the next one is
+    prefetched: in a product, and where the weights are read for few results."""
+    return has_one_axis_of_rows(info) or prod(extent_of(a) for a in _rows(info)) <= FEW_ROWS
+
+
+def _rows(info: BlockInfo) -> list[Iter]:
+    return [a for a in info.spatial if a is not info.vector_axis and is_reused(info, a)]
+
+
 def register_tiles(info: BlockInfo, target: Target) -> int:
-    """Register tiles of a cache tile along an axis of rows: more where the rows are one axis, as
-    a product's are, and the second cache holds what so many read. Weights that no cache holds are
-    then read once for twice as many rows."""
-    axes = [a for a in info.spatial if a is not info.vector_axis and is_reused(info, a)]
-    return 16 if sum(extent_of(a) > 1 for a in axes) == 1 and target.l2_bytes >= 1 << 20 else 8
+    """Register tiles of a cache tile along an axis of rows: more where the rows are one axis and
+    the second cache holds what so many read. Weights that no cache holds are then read once for
+    twice as many rows."""
+    return 16 if has_one_axis_of_rows(info) and target.l2_bytes >= 1 << 20 else 8
 
 
 def without_tail(extent: int, lanes: int) -> tuple[int, int, int]:

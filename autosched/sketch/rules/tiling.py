@@ -30,6 +30,7 @@ from autosched.sketch.rules.tile_defaults import (
     is_reused,
     is_streamed,
     lanes_of,
+    reads_panels,
     register_tiles,
     shared_groups,
     shares_dimension,
@@ -45,6 +46,8 @@ from autosched.tir.nodes import Access, Iter, PrimFunc
 
 PACK_PARALLEL_TAIL = 2
 """Innermost loops of a packing block that one task runs."""
+DEPTH = 1024
+"""Terms that are added to a result in one go where panels are read; half as many elsewhere."""
 STREAMS = 16
 """Rows of an operand that is read once which the default schedule reads side by side. With fewer
 each result is loaded and stored too often, with one every step is on another page."""
@@ -195,6 +198,7 @@ def tile_specs(info: BlockInfo, target: Target) -> tuple[DecisionSpec, ...]:
     streamed = is_streamed(info, target)
     taps = default_copies(info)
     down = register_tiles(info, target)
+    panels = reads_panels(info)
     if streamed:
         taps = {id(info.reduce[-1].var): min(STREAMS, extent_of(info.reduce[-1]))}
     for axis in info.block.iters:
@@ -202,7 +206,7 @@ def tile_specs(info: BlockInfo, target: Target) -> tuple[DecisionSpec, ...]:
         label = f"{info.name}.{name}"
         if axis.kind == "reduce":
             copies = taps.get(id(axis.var), 1)
-            block = 1 if streamed else min(-(-extent // copies), 512)
+            block = 1 if streamed else min(-(-extent // copies), DEPTH if panels else DEPTH // 2)
             default: tuple[int, ...] = (block, copies)
             pair = (f"{label}.1", f"{label}.2")
             found.append(TileSpec(info.name, name, pair, extent, "reduce", 1, default))
@@ -220,7 +224,7 @@ def tile_specs(info: BlockInfo, target: Target) -> tuple[DecisionSpec, ...]:
             vectors = -(-extent // lanes)
             # Two vectors; three where they leave none over.
             inner = min(3 * lanes if vectors % 6 == 3 else 2 * lanes, extent)
-            tiles = -(-extent // inner // target.num_cores) if streamed else 4
+            tiles = -(-extent // inner // target.num_cores) if streamed else 1 if panels else 4
             default = tiles_around(extent, inner, max(tiles, 1))
             if extent % prod(default) and shares_dimension(info, vector):
                 default = without_tail(extent, lanes)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from autosched.codegen.llvm.blocks.copies import Copies
 from autosched.codegen.llvm.blocks.find_tile import Tile
 from autosched.codegen.llvm.blocks.padding import Edge, Gate, gates
+from autosched.codegen.llvm.blocks.prefetch import Prefetch, find_prefetches
 from autosched.codegen.llvm.blocks.tensor import TensorWriter
 from autosched.codegen.llvm.index import Lanes, chunks, lanes_of
 from autosched.codegen.llvm.memory import Guard
@@ -56,6 +57,7 @@ class TileWriter:
         self.copies = Copies(f, self.points)
         self.accumulators: dict[tuple[int, ...], list[list[str]]] = {}
         self.turn: dict[tuple[int, ...], int] = {}
+        self.prefetches: list[Prefetch] = []
 
     def write(self) -> None:
         """Write the tile at the current place, unless all of it overhangs."""
@@ -82,6 +84,8 @@ class TileWriter:
             self.tensor.enter()
         first = self.points.at_start()
         places = list(self._places())
+        if len(places) >= CHAINS:
+            self.prefetches = find_prefetches(f, self.tile)
         partial = self._partials(len(places))
         for key, lanes in places:
             self._go_to(key, lanes)
@@ -181,6 +185,9 @@ class TileWriter:
         loop = self.tile.loops[level]
 
         def inside() -> None:
+            for prefetch in self.prefetches:
+                if prefetch.loop is loop:
+                    prefetch.write(f)
             self._loops(level + 1)
 
         if loop.kind == "serial":

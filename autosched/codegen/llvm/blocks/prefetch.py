@@ -1,0 +1,160 @@
+"""Prefetching what a register tile reads next.
+
+A product reads one panel of packed weights for every few rows, from the second cache, while the
+panel after it lies in memory: the first pass over a panel then waits for every line. Each pass over
+the present panel asks for its share of the bytes that follow it. Prefetching changes no result and
+never faults, so nothing of it stands in the program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import TYPE_CHECKING
+
+from autosched.codegen.llvm.blocks.find_tile import Tile
+from autosched.codegen.llvm.index import Linear
+from autosched.tir import dtypes
+from autosched.tir.affine import Affine
+from autosched.tir.expr import Var
+from autosched.tir.nodes import Access, Buffer, For, strides
+from autosched.tir.size import Size
+
+if TYPE_CHECKING:
+    from autosched.codegen.llvm.function import FunctionWriter
+
+LINE = 64
+"""Bytes of a cache line."""
+MOST_PASSES = 256
+"""Passes over a panel up to which its first one is worth hiding."""
+LEAST_PANEL = 4096
+"""Bytes of a panel from which the next one is worth asking for."""
+MOST_LINES = 4
+"""Lines that one iteration of the reduction may ask for."""
+
+
+@dataclass(frozen=True)
+class Prefetch:
+    """What each iteration of the reduction loop `loop` asks for."""
+
+    loop: For
+    buffer: Buffer
+    offset: Affine
+    """Bytes from the buffer's start, over the loops around."""
+    lines: int
+
+    def write(self, f: FunctionWriter) -> None:
+        """Write the requests at the current place, inside `loop`."""
+        f.b.declare("llvm.prefetch.p0", "void @llvm.prefetch.p0(ptr, i32, i32, i32)")
+        place = f.index.linear(self.offset)
+        for n in range(self.lines):
+            at = f.index.scalar(Linear(place.const + n * LINE, place.terms))
+            start = f.memory.pointers[id(self.buffer)]
+            pointer = f.b.op(f"getelementptr i8, ptr {start}, i64 {at}")
+            # Read, into the second cache, as data.
+            f.b.do(f"call void @llvm.prefetch.p0(ptr {pointer}, i32 0, i32 2, i32 1)")
+
+
+def find_prefetches(f: FunctionWriter, tile: Tile) -> list[Prefetch]:
+    """The panels that a register tile reads again and again, and that are followed by the next."""
+    serial = [x for x in tile.loops if x.kind == "serial"]
+    if not serial:
+        return []
+    site, points = f.blocks[id(tile.block)], f.points(tile.block)
+    own = {id(x) for x in tile.loops}
+    around = [x for x in site.loops if id(x) not in own]
+    most = f.target.l2_bytes // 4  # with the next one half of the cache
+    out = []
+    for access in tile.block.reads:
+        flat = _flat(points.over_loops(access))
+        found = None if flat is None else _of(tile, around, serial[-1], access, flat, most)
+        if found is not None:
+            out.append(found)
+    return out
+
+
+def _of(
+    tile: Tile, around: Sequence[For], loop: For, access: Access, flat: Affine, most: int
+) -> Prefetch | None:
+    """What `access` has of a panel of at most `most` bytes, which is read again."""
+    size = dtypes.itemsize(access.buffer.dtype)
+    inside, passes = _split(around, flat)
+    again = prod(int(x.extent) for x in passes)
+    panel = [x for x in (*inside, *tile.loops) if flat.uses([x.var])]
+    if not 1 < again <= MOST_PASSES or loop not in panel:
+        return None
+    elements = _contiguous(panel, flat, tile.loops[-1])
+    if elements is None or not LEAST_PANEL <= elements * size <= most:
+        return None
+    outside, _ = flat.split({x.var for x in panel})
+    if outside.uses([x.var for x in passes]):
+        return None
+    # A pass asks for 1/again of the next panel, at that share of its own speed.
+    offset = outside * size + elements * size
+    share = -(-elements * size // again)
+    for x in reversed(passes):
+        offset = offset + Affine.of(x.var) * share
+        share *= int(x.extent)
+    unrolled = tile.loops[tile.loops.index(loop) + 1 :]
+    for x in panel:
+        if x not in unrolled:
+            offset = offset + Affine.of(x.var) * -(-int(flat.coefficient(x.var)) * size // again)
+    lines = -(-int(flat.coefficient(loop.var)) * size // again) // LINE + 1
+    return Prefetch(loop, access.buffer, offset, lines) if lines <= MOST_LINES else None
+
+
+def _flat(access: Access) -> Affine | None:
+    """The element's number in its buffer, None where it is not affine with known strides."""
+    out = Affine()
+    for index, step in zip(
+        access.indices, strides(access.buffer.shape, access.buffer.align), strict=True
+    ):
+        if not isinstance(index, Affine) or isinstance(step, Size):
+            return None
+        out = out + index * step
+    return out
+
+
+def _split(around: Sequence[For], flat: Affine) -> tuple[list[For], list[For]]:
+    """Of the loops around a tile: those of one pass over the panel, and those that repeat it."""
+    inside: list[For] = []
+    passes: list[For] = []
+    for x in reversed(around):
+        if isinstance(x.extent, Size) or x.kind not in ("serial", "unrolled"):
+            break
+        if int(x.extent) == 1:
+            continue
+        if not flat.uses([x.var]):
+            passes.insert(0, x)
+        elif passes:
+            break
+        else:
+            inside.append(x)
+    return inside, passes
+
+
+def _contiguous(panel: Sequence[For], flat: Affine, vector: For) -> int | None:
+    """The elements of a panel whose loops pass over one stretch of memory, vectors along it."""
+    if vector.kind != "vectorized" or vector not in panel:
+        return None
+    steps = []
+    for x in panel:
+        step = _plain(flat, x.var)
+        if step is None or isinstance(x.extent, Size):
+            return None
+        steps.append((step, int(x.extent), x))
+    steps.sort(key=lambda s: s[0])
+    done = 1
+    for step, extent, _ in steps:
+        if step != done:
+            return None
+        done *= extent
+    return done if steps[0][2] is vector else None
+
+
+def _plain(form: Affine, var: Var) -> int | None:
+    """The coefficient of a variable that stands in a form once, outside digits."""
+    step = form.coefficient(var)
+    once = sum(v is var for v in form.variables()) == 1
+    return int(step) if once and not isinstance(step, Size) else None
