@@ -18,8 +18,9 @@ import numpy as np
 import autosched as at
 from autosched.sketch.space import Population
 from autosched.target import available_cores
+from cost_model.boosting import Boosting
 from cost_model.dataset import Dataset
-from cost_model.xgb import BoostedModel, Boosting
+from cost_model.xgb import BoostedModel
 
 WORKLOADS = {
     "gmm1024": ("matmul", (1024, 1024, 1024), 100_000),

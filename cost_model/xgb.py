@@ -22,7 +22,7 @@ import json
 import os
 import zlib
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -39,6 +39,7 @@ from autosched.search.evaluate import Part
 from autosched.search.model import HasSpace, Scores, Seconds, check_asked
 from autosched.sketch.space import Population, Space
 from autosched.tir.affine import IntArray
+from cost_model.boosting import Boosting, Forest, held_out_of, telling
 from cost_model.correction import Correction, fit_correction
 from cost_model.dataset import Dataset, Floats, log_share
 from cost_model.evaluation import RAW, evaluator_of, summary
@@ -52,7 +53,6 @@ if TYPE_CHECKING:
     import xgboost
 
 T = TypeVar("T")
-MANY_TASKS = 5
 DECISIONS = 0.5
 """Distance in feature space of two candidates one of whose tile factors is twice the other's."""
 _UNREADABLE = (BadZipFile, zlib.error, EOFError, RuntimeError)
@@ -60,37 +60,6 @@ _UNREADABLE = (BadZipFile, zlib.error, EOFError, RuntimeError)
 FORMAT = 3
 """Version of the files that `save` writes. Those of the first, which had only what was learned of
 many tasks, and of the second, which knew no pretrained trees, load as such."""
-
-
-@dataclass(frozen=True)
-class Forest:
-    """How trees are grown: at most so many, each so deep, `rate` of what they say, leaves of at
-    least the weight `smallest`."""
-
-    trees: int
-    depth: int
-    rate: float
-    smallest: float
-
-
-@dataclass(frozen=True)
-class Boosting:
-    """How a model learns: `shared` trees from data sets, `own` ones from a task's measurements.
-
-    Fewer are grown where the part `held_out`, of data sets of `split` candidates and more, stopped
-    improving for `patience` trees. `weight` is that of a candidate with a share of nothing; the
-    best of a task weighs 1. Of a task's own measurements no more than `kept` count (see `telling`).
-    """
-
-    shared: Forest = Forest(96, 4, 0.05, 24.0)
-    own: Forest = Forest(32, 3, 0.15, 8.0)
-    bins: int = 64
-    enough: int = 32
-    kept: int = 512
-    split: int = 128
-    held_out: float = 0.2
-    patience: int = 16
-    weight: float = 0.25
 
 
 class BoostedModel:
@@ -241,7 +210,7 @@ class BoostedModel:
         """Trees for what the prior gets wrong, grown on all of the data: as many as were best for a
         part of it that others, grown without it, were held against."""
         b = self.boosting
-        held = _held_out(data, b, np.random.default_rng(self.seed))
+        held = held_out_of(data, b, np.random.default_rng(self.seed))
         trees = forest.trees
         if held.any():
             watched = Pack.of(data.take(held), b.weight)
@@ -371,31 +340,6 @@ def _seconds(given: object, n: int) -> Seconds:
     if found.shape != (n,) or not np.all(found > 0):
         raise AutoschedError(f"seconds is {shown(given)}; {expected}, all above 0")
     return found
-
-
-def telling(seconds: Seconds, most: int) -> IntArray:
-    """Rows, in order, of the measurements that say most of a task, all of them up to `most`: the
-    best quarter, the latest quarter, and an even choice of the others. So learning costs no more
-    in a long run than in a short one."""
-    n = len(seconds)
-    if n <= most:
-        return np.arange(n)
-    best = np.argsort(seconds, kind="stable")[: most // 4]
-    kept = np.union1d(best, np.arange(n - most // 4, n))
-    rest = np.setdiff1d(np.arange(n), kept)
-    even = rest[np.linspace(0, len(rest) - 1, most - len(kept)).astype(np.int64)]
-    return np.union1d(kept, even)
-
-
-def _held_out(data: Dataset, boosting: Boosting, rng: np.random.Generator) -> npt.NDArray[np.bool_]:
-    """Which candidates (P,) are held out: whole tasks where there are many, since what is learned
-    of some is for others; none of small data sets."""
-    if len(data) < boosting.split:
-        return np.zeros(len(data), dtype=np.bool_)
-    if len(data.tasks) < MANY_TASKS:
-        return rng.random(len(data)) < boosting.held_out
-    count = max(1, round(len(data.tasks) * boosting.held_out))
-    return np.isin(data.task, rng.permutation(len(data.tasks))[:count])
 
 
 def _said(trees: xgboost.Booster, rows: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:

@@ -24,17 +24,9 @@ from autosched.schedule.compute import written_axes
 from autosched.schedule.kinds import check_kinds
 from autosched.schedule.place import Guard, full, guards_of, nest
 from autosched.tir import expr as ex
-from autosched.tir.affine import (
-    Affine,
-    Extents,
-    Int,
-    always,
-    ceildiv,
-    digit,
-    from_expr,
-    same_int,
-)
+from autosched.tir.affine import Affine, Extents, Int, always, ceildiv, digit, same_int
 from autosched.tir.expr import Expr, Var
+from autosched.tir.from_expr import from_expr
 from autosched.tir.nodes import (
     Access,
     Block,

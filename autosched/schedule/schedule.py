@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from random import Random
-from typing import Any, TypeVar, overload
+from typing import Any, overload
 
 import numpy as np
 
-from autosched.checks import instance, mapping, number, shown
-from autosched.errors import NotBatchable, ScheduleError
-from autosched.integers import as_int, integer, plain
+from autosched.checks import instance, number, shown
+from autosched.errors import ScheduleError
+from autosched.integers import integer, plain
 from autosched.schedule import annotate as _annotate
 from autosched.schedule import (
     axes,
@@ -24,19 +24,15 @@ from autosched.schedule import (
     reduction,
     scan,
 )
-from autosched.schedule.across import require_still
 from autosched.schedule.compute import compute_at
 from autosched.schedule.handles import (
-    RV,
     BlockRV,
     Factor,
     LoopRV,
     as_data,
     index_of,
-    is_numbers,
     mapped,
     text_of,
-    written_slot,
 )
 from autosched.schedule.layout import (
     IndexMap,
@@ -47,62 +43,20 @@ from autosched.schedule.layout import (
 )
 from autosched.schedule.named import blocks_by_name
 from autosched.schedule.pad_axis import pad_axis
-from autosched.schedule.population import candidate, has_digits
+from autosched.schedule.population import candidate
+from autosched.schedule.recorder import Recorder
+from autosched.schedule.replay import replay
 from autosched.schedule.reverse import reverse_compute_at
 from autosched.schedule.tensorize import tensorize
-from autosched.schedule.trace import RETURN_TUPLES, Decision, Ref, Step, Trace, step_text
-from autosched.tir.admit import admitted, derived
+from autosched.schedule.trace import Trace
 from autosched.tir.affine import Int
 from autosched.tir.annotations import DOUBLE_BUFFER_SCOPE
-from autosched.tir.expr import Var
 from autosched.tir.module import IRModule
 from autosched.tir.nodes import Block, For, PrimFunc, path_to, site_of
-from autosched.tir.opaque import has_opaque
-
-_H = TypeVar("_H", BlockRV, LoopRV)
-
-PRIMITIVES = frozenset(
-    {
-        "get_block",
-        "get_blocks",
-        "get_loops",
-        "get_child_blocks",
-        "get_producers",
-        "get_consumers",
-        "split",
-        "split_axis",
-        "reorder",
-        "fuse",
-        "parallel",
-        "vectorize",
-        "unroll",
-        "bind",
-        "compute_at",
-        "reverse_compute_at",
-        "compute_inline",
-        "reverse_compute_inline",
-        "cache_read",
-        "cache_write",
-        "pad_axis",
-        "rfactor",
-        "decompose_reduction",
-        "parallel_scan",
-        "single_pass_scan",
-        "annotate",
-        "unannotate",
-        "set_scope",
-        "storage_align",
-        "double_buffer",
-        "tensorize",
-        "transform_layout",
-        *more.MORE,
-    }
-)
-"""The methods that a trace may call."""
 
 
 @blocks_by_name
-class Schedule:
+class Schedule(Recorder):
     """A function under transformation.
 
     `func` is the current program (immutable: keep it to go back), `mod` the module with it in
@@ -139,50 +93,26 @@ class Schedule:
         seed: int | None = None,
     ) -> None:
         if isinstance(target, IRModule):
-            self._func = admitted(target.main)
+            super().__init__(target.main, decisions)
             self._name = next(n for n, f in target.functions.items() if f is self.func)
             self._mod = target
         elif isinstance(target, PrimFunc):
-            self._func = admitted(target)
+            super().__init__(target, decisions)
             self._name = target.name
             self._mod = IRModule.of(target)
         else:
             raise ScheduleError(
                 f"a Schedule is made from a PrimFunc or an IRModule; found {type(target).__name__}"
             )
-        expected = "a mapping from names to values"
-        self.decisions: dict[str, Int] = mapping(
-            "the decisions of a Schedule", decisions, expected, ScheduleError
-        )
         self.random = Random(
             None if seed is None else integer("the seed of a Schedule", seed, 0, ScheduleError)
         )
         """What makes the choices of `sample_perfect_tile` and its like."""
-        self.has_opaque = has_opaque(self._func)
-        """Whether there are blocks across which nothing moves. No primitive makes one."""
-        self._steps: list[Step] = []
-        self._things: dict[RV, str | Var] = {}
-
-    @property
-    def func(self) -> PrimFunc:
-        """The function as it is now."""
-        return self._func
-
-    @func.setter
-    def func(self, new: PrimFunc) -> None:
-        if self.has_opaque:
-            require_still(self._func, new)
-        self._func = derived(new, self._func)
 
     @property
     def mod(self) -> IRModule:
         """The module with the function as it is now."""
         return self._mod.with_function(self._name, self.func)
-
-    @property
-    def trace(self) -> Trace:
-        """The steps so far."""
-        return Trace(tuple(self._steps))
 
     def show(self) -> None:
         """Print the program as script (of a population, candidate 0)."""
@@ -213,44 +143,7 @@ class Schedule:
 
     def replay(self, trace: Trace) -> None:
         """Do the steps of `trace` on top. Raises ScheduleError, naming the step that fails."""
-        instance("replay: the trace", trace, Trace, "a Trace, such as other.trace", ScheduleError)
-        handles: dict[str, RV] = {}
-
-        def resolve(value: Any) -> Any:
-            if isinstance(value, Ref):
-                if value.name not in handles:
-                    raise ScheduleError(f"{value.name} is not the result of an earlier step")
-                return handles[value.name]
-            return value
-
-        for n, step in enumerate(trace.steps):
-            if step.op not in PRIMITIVES:
-                raise ScheduleError(f"step {n + 1}: no primitive {step.op!r}")
-            try:
-                used = step.map(resolve)
-                result = getattr(self, step.op)(*used.args, **dict(used.kwargs))
-            except ScheduleError as e:
-                kind = NotBatchable if self._may_differ(step) else type(e)
-                raise kind(f"step {n + 1}, {step_text(step)}: {e}") from e
-            except TypeError as e:
-                raise ScheduleError(f"step {n + 1}, {step_text(step)}: {e}") from e
-            outs = result if step.op in RETURN_TUPLES else () if result is None else (result,)
-            if len(outs) != len(step.outs):
-                raise ScheduleError(
-                    f"step {n + 1}, {step_text(step)}: expected {len(step.outs)} results, found "
-                    f"{len(outs)}"
-                )
-            handles.update(zip(step.outs, outs, strict=True))
-
-    def _may_differ(self, step: Step) -> bool:
-        """Whether a candidate alone may be granted what is refused to the population: with digits
-        whose numbers differ by candidate, its forms may be simpler."""
-        if step.op == "tensorize":
-            return any(isinstance(v, np.ndarray) for v in self.decisions.values())
-        packs = step.op in ("cache_read", "transform_layout") and any(
-            isinstance(self._int(v), np.ndarray) for v in step.values() if isinstance(v, Decision)
-        )
-        return packs or has_digits(self.func)
+        replay(self, trace)
 
     # Queries
 
@@ -524,104 +417,3 @@ class Schedule:
         """Let what a block shares alternate between two buffers; see `annotate.double_buffer`."""
         self.func = _annotate.double_buffer(self.func, self._block(block))
         self._record("double_buffer", (block,))
-
-    # Handles and recording
-
-    def _block(self, rv: BlockRV | str) -> str:
-        if isinstance(rv, str):
-            return site_of(self.func, rv).block.name
-        name = self._things.get(rv) if isinstance(rv, BlockRV) else None
-        if not isinstance(name, str):
-            raise ScheduleError(f"expected a block of this schedule; found {self._found(rv)}")
-        return name
-
-    def _loop(self, rv: LoopRV) -> Var:
-        var = self._things.get(rv) if isinstance(rv, LoopRV) else None
-        if not isinstance(var, Var):
-            raise ScheduleError(f"expected a loop of this schedule; found {self._found(rv)}")
-        return var
-
-    def _written(self, rv: BlockRV | str, buffer: object, op: str) -> int:
-        name = self._block(rv)
-        return written_slot(site_of(self.func, name).block, buffer, f"{op}({name})")
-
-    def _found(self, rv: object) -> str:
-        """What stands where a handle of this schedule was expected, for a message."""
-        if not isinstance(rv, (BlockRV, LoopRV)):
-            return shown(rv)
-        kind = "block" if isinstance(rv, BlockRV) else "loop"
-        if rv in self._things:
-            return f"{rv!r}, a {kind}"
-        return f"{rv!r}, a {kind} of another schedule; take handles from get_block and get_loops"
-
-    def _place(self, rv: BlockRV | LoopRV | str) -> str | Var:
-        return self._loop(rv) if isinstance(rv, LoopRV) else self._block(rv)
-
-    def _int(self, value: Factor) -> Int | None:
-        if isinstance(value, Decision):
-            if value.name not in self.decisions:
-                have = ", ".join(self.decisions) or "none"
-                raise ScheduleError(
-                    f"decision {value.name!r} has no value; give it to Schedule(decisions=…) "
-                    f"(has {have})"
-                )
-            given = self.decisions[value.name]
-            found = given if isinstance(given, np.ndarray) else np.asarray(as_int(given))
-            if found.ndim > 1 or found.dtype.kind not in "iu":
-                raise ScheduleError(
-                    f"decision {value.name!r}: expected an int or an int64 array of shape (N,), "
-                    f"found {found.dtype} of shape {found.shape}"
-                )
-            return int(found) if found.ndim == 0 else found.astype(np.int64, copy=False)
-        found_plain = plain(value)
-        if isinstance(found_plain, np.ndarray) and not is_numbers(found_plain):
-            raise ScheduleError(
-                f"expected an int or an int64 array of shape (N,), found {found_plain.dtype} of "
-                f"shape {found_plain.shape}"
-            )
-        kept: Int | None = found_plain
-        return kept
-
-    def _number(self, value: Factor, what: str) -> Int:
-        found = self._int(value)
-        if isinstance(found, bool) or not isinstance(found, (int, np.ndarray)):
-            raise ScheduleError(f"{what} is an int or a Decision; found {shown(value)}")
-        return found
-
-    def _value(self, value: Any) -> Any:
-        return mapped(value, self._int)
-
-    def _out(
-        self, op: str, args: Sequence[Any], names: Sequence[str], **kwargs: Any
-    ) -> tuple[BlockRV, ...]:
-        return self._new(op, args, names, BlockRV, kwargs)
-
-    def _outs(
-        self, op: str, args: Sequence[Any], variables: Sequence[Var], **kwargs: Any
-    ) -> tuple[LoopRV, ...]:
-        return self._new(op, args, variables, LoopRV, kwargs)
-
-    def _new(
-        self,
-        op: str,
-        args: Sequence[Any],
-        things: Sequence[str | Var],
-        kind: type[_H],
-        kwargs: dict[str, Any],
-    ) -> tuple[_H, ...]:
-        first = len(self._things)
-        handles = tuple(kind(first + n) for n in range(len(things)))
-        for handle, thing in zip(handles, things, strict=True):
-            self._things[handle] = thing
-        self._record(op, args, kwargs, tuple(map(repr, handles)))
-        return handles
-
-    def _record(
-        self,
-        op: str,
-        args: Sequence[Any],
-        kwargs: Mapping[str, Any] | None = None,
-        outs: tuple[str, ...] = (),
-    ) -> None:
-        kept = tuple((k, as_data(v)) for k, v in (kwargs or {}).items())
-        self._steps.append(Step(op, tuple(as_data(a) for a in args), kept, outs))

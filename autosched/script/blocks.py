@@ -7,8 +7,9 @@ from collections.abc import Hashable
 from typing import Any
 
 from autosched.errors import ScriptError
-from autosched.script.exprs import Expressions, Load, called, key_of
+from autosched.script.exprs import Expressions, called
 from autosched.script.literals import Arguments, dictionary, string
+from autosched.script.loads import Load, key_of
 from autosched.script.reads import Reads, text_of
 from autosched.script.scope import Local
 from autosched.script.source import MIGRATE, Place

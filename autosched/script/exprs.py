@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from typing import Any, Union
 
 from autosched.errors import ScriptError, TensorExprError
@@ -15,13 +14,14 @@ from autosched.script.literals import (
     dtype,
     special_float,
 )
+from autosched.script.loads import Load
 from autosched.script.scope import Bound, Handle, Local, Scope
 from autosched.script.source import Place, Source
 from autosched.tir import dtypes
 from autosched.tir import expr as ex
-from autosched.tir.affine import Affine, Atom, Digit, Int, always
+from autosched.tir.affine import Affine, Digit, Int, always
 from autosched.tir.clamped import clamp_index, wrap_index
-from autosched.tir.expr import Call, Const, Expr, Var
+from autosched.tir.expr import Const, Expr
 from autosched.tir.forms import read_form
 from autosched.tir.nodes import Buffer, Index
 from autosched.tir.operations import OPS
@@ -62,35 +62,6 @@ _INDICES = {"clamp_index": clamp_index, "wrap_index": wrap_index}
 """Names for expressions that keep an index inside."""
 
 
-@dataclass(frozen=True, eq=False, repr=False, slots=True)
-class Load(Expr):
-    """A read of a buffer that has not yet become a slot of a block. `nested` counts the loads one
-    inside the index of another, itself included."""
-
-    buffer: Buffer
-    at: tuple[Index, ...]
-    dtype: str
-    place: ast.expr
-    nested: int
-
-    def __repr__(self) -> str:
-        return f"{self.buffer.name}[...]"
-
-
-def key_of(e: Index) -> Hashable:
-    """Equal for equal expressions and forms over the same variables and buffers."""
-    if isinstance(e, Affine):
-        return (_number(e.const), frozenset((_key_of_atom(a), _number(c)) for a, c in e.terms))
-    if isinstance(e, Load):
-        return ("load", id(e.buffer), *map(key_of, e.at))
-    if isinstance(e, Var):
-        return id(e)
-    if isinstance(e, Const):
-        return (e.dtype, repr(e.value))
-    assert isinstance(e, Call)
-    return (e.op, e.dtype, *map(key_of, e.args))
-
-
 def _largest(form: Affine) -> int:
     """Largest magnitude of the numbers in a form."""
     found = _magnitude(form.const)
@@ -107,16 +78,6 @@ def _magnitude(n: Int) -> int:
     if isinstance(n, Size):
         return max(abs(n.const), *(abs(c) for _, c in n.terms))
     return abs(int(n))
-
-
-def _key_of_atom(atom: Atom) -> Hashable:
-    if isinstance(atom, Var):
-        return id(atom)
-    return (key_of(atom.base), _number(atom.div), None if atom.mod is None else _number(atom.mod))
-
-
-def _number(n: Int) -> Hashable:
-    return n.key if isinstance(n, Size) else int(n)
 
 
 class Expressions:

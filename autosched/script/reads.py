@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Hashable, Iterator, Sequence
 
-from autosched.script.exprs import Load, key_of
+from autosched.script.loads import Load, key_of
 from autosched.script.source import Source
 from autosched.tir.affine import Affine
 from autosched.tir.expr import Expr, Slot, children, rewrite

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ast
 
-from autosched.script.exprs import Expressions, Load, called
+from autosched.script.exprs import Expressions, called
 from autosched.script.functions import FunctionReader
 from autosched.script.literals import Arguments, string
+from autosched.script.loads import Load
 from autosched.script.scope import Local
 from autosched.tir import dtypes
 from autosched.tir.affine import Affine

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Union
 
 from autosched.errors import ScriptError, TensorExprError
-from autosched.script.exprs import Expressions, Load, key_of
+from autosched.script.exprs import Expressions
+from autosched.script.loads import Load, key_of
 from autosched.script.reads import loads_in, text_of
 from autosched.script.scope import Bound
 from autosched.script.source import Place

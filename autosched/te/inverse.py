@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 from autosched.te.tensor import Extent, IterVar, TensorRead, reduce_axis
 from autosched.tir import expr as ex
-from autosched.tir.affine import Affine, Int, always, from_expr, is_zero
+from autosched.tir.affine import Affine, Int, always, is_zero
 from autosched.tir.expr import Expr, Var
+from autosched.tir.from_expr import from_expr
 
 
 @dataclass(frozen=True)

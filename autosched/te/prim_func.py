@@ -26,9 +26,10 @@ from autosched.te.tensor import (
 )
 from autosched.tir import expr as ex
 from autosched.tir.admit import admitted
-from autosched.tir.affine import Affine, Int, from_expr, is_zero
+from autosched.tir.affine import Affine, Int, is_zero
 from autosched.tir.expr import Expr, Slot, Var
 from autosched.tir.faults import Fault, Rule
+from autosched.tir.from_expr import from_expr
 from autosched.tir.height import MAX_HEIGHT, height
 from autosched.tir.nodes import Access, Annotations, Block, Buffer, For, Index, Iter, Node, PrimFunc
 

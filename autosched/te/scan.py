@@ -23,7 +23,8 @@ from autosched.te.tensor import (
 )
 from autosched.tir import dtypes
 from autosched.tir import expr as ex
-from autosched.tir.affine import Affine, always, from_expr
+from autosched.tir.affine import Affine, always
+from autosched.tir.from_expr import from_expr
 
 
 def scan(

@@ -26,8 +26,9 @@ from autosched.te.tensor import (
 )
 from autosched.tir import dtypes
 from autosched.tir import expr as ex
-from autosched.tir.affine import Affine, from_expr
+from autosched.tir.affine import Affine
 from autosched.tir.expr import Expr, Var
+from autosched.tir.from_expr import from_expr
 
 Element = Callable[..., Expr]
 Adjoint = Callable[[Sequence[Tensor], Sequence[Element | None], Tensor, frozenset[int]], Any]

@@ -18,9 +18,10 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from autosched.errors import VerifyError
-from autosched.tir.affine import Affine, Int, from_expr
+from autosched.tir.affine import Affine, Int
 from autosched.tir.expr import Call, Const, Expr, Slot, Var
 from autosched.tir.forms import tidy
+from autosched.tir.from_expr import from_expr
 from autosched.tir.nodes import (
     Access,
     Annotations,

@@ -10,8 +10,8 @@ import numpy as np
 
 from autosched.tir import dtypes
 from autosched.tir import expr as ex
-from autosched.tir.affine import from_expr
 from autosched.tir.expr import Call, Const, Expr, Slot, walk
+from autosched.tir.from_expr import from_expr
 from autosched.tir.linear import plus
 from autosched.tir.operations import OPS
 from autosched.tir.prove import Facts

@@ -1,22 +1,14 @@
 """Affine forms as they are written: reading one from an expression, and the shape it prints from.
 
-`affine.from_expr` simplifies what it reads; here the form keeps the digits as they stand, so that
+`from_expr` simplifies what it reads; here the form keeps the digits as they stand, so that
 printing a form and reading the text gives the form again.
 """
 
 from __future__ import annotations
 
-from autosched.tir.affine import (
-    ARITHMETIC,
-    Affine,
-    Digit,
-    Int,
-    arithmetic,
-    divided_size,
-    is_zero,
-    same_int,
-)
+from autosched.tir.affine import Affine, Digit, Int, is_zero, same_int
 from autosched.tir.expr import Call, Const, Expr, Var
+from autosched.tir.from_expr import ARITHMETIC, arithmetic, divided_size
 from autosched.tir.nodes import Index
 from autosched.tir.size import Size
 from autosched.tir.size_atoms import SizeVar

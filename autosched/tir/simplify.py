@@ -11,9 +11,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from autosched.tir import expr as ex
-from autosched.tir.affine import Affine, Int, always, from_expr, same_int, sometimes
+from autosched.tir.affine import Affine, Int, always, same_int, sometimes
 from autosched.tir.expr import Expr, Slot, Var
 from autosched.tir.fold import fold
+from autosched.tir.from_expr import from_expr
 from autosched.tir.nodes import Access, Block, For, Index, Node, Predicate, PrimFunc, map_blocks
 from autosched.tir.prove import Facts
 

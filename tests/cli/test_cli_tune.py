@@ -218,13 +218,13 @@ def test_messages_of_others_do_not_steer_the_terminal(tuned: Tuned) -> None:
     assert text.endswith("error      no \\x1b]0;title\\x07 here\nbut\tthere")
 
 
-def test_help_teaches() -> None:
+def test_help_teaches(cli: Cli) -> None:
     for command in ("tune", "best", "show", "records"):
-        done = subprocess.run([*COMMAND, command, "--help"], capture_output=True, text=True)
-        assert done.returncode == 0
-        assert "examples:" in done.stdout
-        assert f"autosched {command} " in done.stdout
-    tune = subprocess.run([*COMMAND, "tune", "--help"], capture_output=True, text=True).stdout
+        done = cli(command, "--help")
+        assert done.status == 0
+        assert "examples:" in done.out
+        assert f"autosched {command} " in done.out
+    tune = cli("tune", "--help").out
     assert "  matmul_add N L M dtype=float32" in tune
     for option in ("--trials", "--resume", "--db", "--seed", "--target", "--json"):
         assert option in tune

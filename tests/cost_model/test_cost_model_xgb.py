@@ -19,13 +19,14 @@ from autosched.sketch.space import Population, Space
 from autosched.target import Target
 from autosched.workloads import prim_func_of
 from cost_model import metrics
+from cost_model.boosting import Boosting, Forest, telling
 from cost_model.dataset import Dataset
 from cost_model.evaluation import evaluator_of
 from cost_model.features import WIDTH
 from cost_model.objective import Pack
 from cost_model.random import RandomModel
 from cost_model.roofline import bound_seconds
-from cost_model.xgb import BoostedModel, Boosting, Forest, telling
+from cost_model.xgb import BoostedModel
 
 TARGET = Target("llvm -mcpu=znver4 -num-cores=2")
 Floats = npt.NDArray[np.float64]

@@ -27,7 +27,7 @@ from tensor_programs import dot_matmul, tile
 import autosched.schedule
 from autosched.codegen.intrinsics import VNNI
 from autosched.schedule import Schedule
-from autosched.schedule.schedule import PRIMITIVES
+from autosched.schedule.replay import PRIMITIVES
 from autosched.tir import interp
 from autosched.tir.nodes import PrimFunc, inputs_of
 

@@ -12,8 +12,9 @@ from autosched.codegen.gpu.digits import simpler
 from autosched.codegen.gpu.helpers import Helpers
 from autosched.errors import CodegenError
 from autosched.tir import dtypes
-from autosched.tir.affine import Affine, Digit, Int, always, from_expr, recombine
+from autosched.tir.affine import Affine, Digit, Int, always, recombine
 from autosched.tir.expr import Call, Const, Expr, Slot, Var
+from autosched.tir.from_expr import from_expr
 from autosched.tir.nodes import Access, Block, Predicate, strides
 from autosched.tir.operations import OPS
 

@@ -15,8 +15,9 @@ from autosched.codegen.llvm.types import Value, literal, splat, suffix, type_of
 from autosched.errors import CodegenError
 from autosched.target import Target
 from autosched.tir import dtypes
-from autosched.tir.affine import Affine, from_expr
+from autosched.tir.affine import Affine
 from autosched.tir.expr import Call, Const, Expr, Slot, Var
+from autosched.tir.from_expr import from_expr
 
 _FLOAT_OPS = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv"}
 _INT_OPS = {

@@ -222,7 +222,7 @@ def test_the_examiner_starts_with_the_server(
 ) -> None:
     started: list[Examiner] = []
     monkeypatch.setattr(Examiner, "start", lambda self: started.append(self))
-    with serving(settings(tmp_path)):
+    with serving(settings(tmp_path), warm=True):
         assert len(started) == 1
     assert state.Examiner is Examiner
 
