@@ -33,6 +33,9 @@ DTYPE = "float32"
 """The type whose arithmetic `flops` is of: shares are told of workloads all of whose parameters
 have it."""
 
+NEWEST = 2_000
+"""The newest jobs, among which the best of each workload is looked for."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceLimits:
@@ -126,6 +129,14 @@ def traffic_of(store: Store, keys: Collection[str]) -> dict[str, Traffic]:
             for chunk in chunks(sorted(keys))
             for row in connection.execute(_TRAFFIC.where(TrafficRow.workload_key.in_(chunk)))
         }
+
+
+def exceeded(store: Store, limits: DeviceLimits) -> bool:
+    """Whether jobs were faster than the limits allow: these were measured beside something else."""
+    found = reached(store, limits.device, NEWEST)
+    moved = traffic_of(store, {one.workload_key for one in found})
+    bounds = ((one, bound(one.flop, moved.get(one.workload_key), limits)) for one in found)
+    return any(most is not None and one.seconds < most.seconds for one, most in bounds)
 
 
 @dataclass(frozen=True, kw_only=True)

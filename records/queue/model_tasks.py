@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from sqlalchemy import select
 
@@ -73,6 +73,28 @@ def of_batch(store: Store, batch_id: str) -> list[ModelTask]:
         ModelTask(row.job_id, Part(row.kernel, row.title, row.weight, row.estimate))
         for row in sorted(rows, key=lambda r: (r.kernel, int(r.options.get("place", 0))))
     ]
+
+
+class InBatch(Protocol):
+    """A job that may be of a batch."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def batch_id(self) -> str | None: ...
+
+
+def kernels(store: Store, jobs: Iterable[InBatch]) -> dict[str, str]:
+    """The titles of the kernels that jobs tune, by their ids; those of no model are left out."""
+    ids = [job.id for job in jobs if job.batch_id is not None]
+    if not ids:
+        return {}
+    query = select(JobTaskRow.job_id, JobTaskRow.title).where(JobTaskRow.job_id.in_(ids))
+    found: dict[str, str] = {}
+    with store._db.transaction(writes=False) as connection:
+        for job_id, title in connection.execute(query.order_by(JobTaskRow.kernel)):
+            found.setdefault(job_id, title)
+    return found
 
 
 def times(tasks: Sequence[ModelTask], jobs: Iterable[Job]) -> ModelTimes:

@@ -5,6 +5,7 @@ A job's process notes both: it has the program at hand, and on the local pool it
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -24,11 +25,22 @@ if TYPE_CHECKING:
 def note(writer: LeaseWriter, store: Store, task: SearchTask, device: str | None) -> None:
     """Stores what the task's workload moves and, where that is not known yet, what the processor of
     this machine can do, `device`; None: another one measures. The first job of a device takes a
-    second longer."""
+    second longer, and so does one after jobs that were faster than the limits: what they were
+    measured beside slowed them down, so of each the higher counts."""
     writer.patiently(partial(roofline.put_traffic, store, traffic(task)))
-    if device is None or task.target.is_gpu or roofline.limits_of(store, device) is not None:
+    if device is None or task.target.is_gpu:
         return
-    writer.patiently(partial(roofline.put_limits, store, limits_here(task.target, device)))
+    known = roofline.limits_of(store, device)
+    if known is not None and not roofline.exceeded(store, known):
+        return
+    found = limits_here(task.target, device)
+    if known is not None:
+        found = replace(
+            found,
+            flops=max(found.flops, known.flops),
+            bytes_per_second=max(found.bytes_per_second, known.bytes_per_second),
+        )
+    writer.patiently(partial(roofline.put_limits, store, found))
 
 
 def traffic(task: SearchTask) -> Traffic:

@@ -17,8 +17,6 @@ from server.state import ServiceOf
 router = APIRouter(prefix="/v1/roofline", tags=["roofline"], route_class=ModelRoute)
 
 Device = Annotated[str, Path(pattern=r"^[A-Za-z0-9_.:-]{1,64}$", examples=["4f1c2ab09d3e"])]
-JOBS = 2_000
-"""The newest jobs, among which the points are looked for."""
 
 
 @router.get("", operation_id="get_roofline", responses=answers())
@@ -27,7 +25,7 @@ def get_roofline(service: ServiceOf, device: Text = None) -> Roofline:
     jobs reached there: its speed, its arithmetic intensity, its share of the device's bound."""
     store = service.store
     limits = [one for one in roofline.all_limits(store) if device in (None, one.device)]
-    reached = roofline.reached(store, device, JOBS)
+    reached = roofline.reached(store, device, roofline.NEWEST)
     moved = roofline.traffic_of(store, {one.workload_key for one in reached})
     by_device = {one.device: one for one in limits}
     return Roofline(

@@ -10,6 +10,7 @@ from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse
 from pydantic import ValidationError
 
 from records import JOB_STATES, OK, Record, Store
+from records.queue import model_tasks
 from records.sql.trials import Tallied
 from server.http.auth import ClientOf
 from server.http.problems import ProblemError
@@ -79,6 +80,7 @@ def jobs_page(
         request,
         "jobs.html",
         items=found.items,
+        kernels=model_tasks.kernels(service.store, found.items),
         next_cursor=found.next_cursor,
         cursor=cursor,
         state=state,

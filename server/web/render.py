@@ -67,6 +67,7 @@ def environment() -> Environment:
         "gflops": gflops,
         "seconds": seconds,
         "span": span,
+        "times": times,
         "title": title,
         "when": when,
         "words": words,
@@ -126,6 +127,11 @@ def span(value: float | None) -> str:
 def gflops(value: float, flop_count: float) -> str:
     """The speed of a program that does `flop_count` operations in `value` seconds."""
     return f"{flop_count / value / 1e9:.4g} GFLOP/s"
+
+
+def times(value: float | None) -> str:
+    """A ratio of two times: `1.40×`."""
+    return NOTHING if value is None else f"{value:.2f}×" if value < 10 else f"{value:.3g}×"
 
 
 def flop(value: float) -> str:

@@ -76,9 +76,11 @@ class Site:
             options["seed"] = len(self.keys)
             body = {"workload": {"name": "matmul", "args": [32, 32, 32]}, "options": options}
             for _ in range(2):
-                answer = client.post("/v1/jobs", json=body, headers={"Idempotency-Key": key})
-                if answer.status_code != 201:
-                    assert answer.status_code == 503, answer.text
+                answer = _ask(
+                    client, "POST", "/v1/jobs", json=body, headers={"Idempotency-Key": key}
+                )
+                if answer is None or answer.status_code != 201:
+                    assert answer is None or answer.status_code == 503, answer.text
                     self.refused += 1
                     return
                 job_id = answer.json()["id"]
@@ -152,10 +154,19 @@ class Site:
 
 def _state(client: httpx.Client, job_id: str) -> str:
     """The state of a job; of one that cannot be asked for now, the one it had."""
-    answer = client.get(f"/v1/jobs/{job_id}")
-    if answer.status_code == 503:
+    answer = _ask(client, "GET", f"/v1/jobs/{job_id}")
+    if answer is None or answer.status_code == 503:
         return "unknown"
     return str(answer.raise_for_status().json()["state"])
+
+
+def _ask(client: httpx.Client, method: str, path: str, **more: Any) -> httpx.Response | None:
+    """An answer; None where the connection broke, as one that rested does while it is used: a
+    server that is gone for good is noticed by the deadlines."""
+    try:
+        return client.request(method, path, **more)
+    except httpx.TransportError:
+        return None
 
 
 def _jobs(store: Store) -> Iterator[Any]:

@@ -20,7 +20,10 @@ from server.web.figures.svg import (
 WIDTH, HEIGHT = 900, 460
 LEFT, RIGHT, TOP, BOTTOM = 84, 20, 34, 56
 NAMED = 12
-"""Points with their names; the others are in the table."""
+"""Points with their names, those of the fastest; the others are in the table, and so are those
+whose name would lie on another's."""
+CHARACTER, LINE = 9, 15
+"""Room that a character and a line of a name take."""
 
 
 def roof(limits: DeviceLimits, points: Sequence[RooflinePoint]) -> Markup:
@@ -48,17 +51,22 @@ def roof(limits: DeviceLimits, points: Sequence[RooflinePoint]) -> Markup:
     parts.append(
         element("text", f"{peak:.4g} GFLOP/s", x=WIDTH - RIGHT, y=y.at(peak) - 6, text_anchor="end")
     )
-    for number, point in enumerate(sorted(shown, key=lambda p: -p.gflops)):
+    names: list[tuple[float, float, float]] = []
+    for point in sorted(shown, key=lambda p: -p.gflops):
         assert point.intensity is not None
         place = x.at(point.intensity), y.at(point.gflops)
         kind = "dot cached" if point.in_cache else "dot"
         parts.append(element("circle", cx=place[0], cy=place[1], r=4.5, class_=kind))
-        if number < NAMED:
-            right = place[0] > WIDTH * 0.75
+        name = point.workload_name[:24]
+        right = place[0] > WIDTH * 0.75
+        start = place[0] - len(name) * CHARACTER - 8 if right else place[0] + 8
+        span = start, start + len(name) * CHARACTER, place[1]
+        if len(names) < NAMED and not any(_overlap(span, other) for other in names):
+            names.append(span)
             parts.append(
                 element(
                     "text",
-                    point.workload_name[:24],
+                    name,
                     x=place[0] + (-8 if right else 8),
                     y=place[1] + 4,
                     text_anchor="end" if right else None,
@@ -69,3 +77,8 @@ def roof(limits: DeviceLimits, points: Sequence[RooflinePoint]) -> Markup:
         f"{limits.bytes_per_second / 1e9:.4g} GB/s; {len(shown)} workloads below it."
     )
     return figure(WIDTH, HEIGHT, label, parts)
+
+
+def _overlap(a: tuple[float, float, float], b: tuple[float, float, float]) -> bool:
+    """Whether two names lie on each other: their left and right ends, and heights."""
+    return a[0] < b[1] and b[0] < a[1] and abs(a[2] - b[2]) < LINE

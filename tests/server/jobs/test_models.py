@@ -135,6 +135,10 @@ def test_a_model_is_tuned_on_one_budget_for_the_build_at_its_owner(client: httpx
         for t in tasks:
             assert t["title"] in page.text
             assert f'href="/jobs/{t["job_id"]}"' in page.text or path == own
+    for path in ("/jobs", "/"):
+        page = client.get(path, headers={"Accept": "text/html"})
+        shown = [t["title"] in page.text for t in tasks]
+        assert all(shown) if path == "/jobs" else any(shown) == (times["gain"] > 1.0)
 
 
 @pytest.mark.long

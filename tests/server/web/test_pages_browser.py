@@ -433,6 +433,27 @@ def test_tables_fit_a_common_phone(opened, database):
                 .map((e) => e.getAttribute("aria-label"))"""
             )
             assert wide == [], path
+            assert tab.page.evaluate(CARD_FAULTS) == [], path
+
+
+CARD_FAULTS = """() => [...document.querySelectorAll(".cards tbody tr")].flatMap((row) => {
+  const cells = [...row.cells].filter((c) => c.checkVisibility() && c.textContent.trim());
+  const boxes = cells.map((cell) => {
+    const range = document.createRange();
+    range.selectNodeContents(cell);
+    return [...range.getClientRects()].filter((r) => r.width > 1 && r.height > 1);
+  });
+  const faults = cells.filter((c) => c.clientWidth < 24 && c.clientHeight > 100).map(
+    (c) => "narrow: " + c.textContent);
+  boxes.forEach((mine, n) => boxes.slice(n + 1).forEach((others, m) => {
+    const over = (a, b) => a.left < b.right - 1 && b.left < a.right - 1
+      && a.top < b.bottom - 4 && b.top < a.bottom - 4;
+    if (mine.some((a) => others.some((b) => over(a, b))))
+      faults.push(cells[n].textContent.trim() + " lies on " + cells[n + m + 1].textContent.trim());
+  }));
+  return faults;
+})"""
+"""Cells of a row that lie on each other, or are as narrow as a letter."""
 
 
 FOCUSED = "a[href], button, input, select, textarea, summary"

@@ -6,6 +6,8 @@ import csv
 import io
 import math
 import re
+from dataclasses import replace
+from datetime import UTC, datetime
 from xml.dom import minidom
 
 import httpx
@@ -14,12 +16,18 @@ import pytest
 from html_check import problems_of
 from pages_data import HOSTILE, MANY, TRIALS
 from serving import serving
+from sqlalchemy import update
 
+import autosched as at
 from records import Store
 from records.operations import roofline
 from records.operations.listing import ListedTrial
+from records.sql.schema import JobRow
+from server.jobs import bounds
+from server.schemas import DeviceLimits, RooflinePoint
 from server.settings import Settings
 from server.web.figures.decisions import explained, importances, parallel
+from server.web.figures.roof import roof
 from server.web.figures.svg import Scale, element
 
 HTML = {"Accept": "text/html"}
@@ -191,6 +199,80 @@ def test_the_roofline_tells_shares(client, jobs, device):
     assert "Nobody has measured" in page(client, "/roofline?device=abc")
     for wrong in ({"flops": 0}, {"flops": 1e11, "bytes_per_second": 1e10, "cache_bytes": 0}):
         assert client.put(f"/v1/roofline/{device}", json=wrong).status_code == 422
+
+
+def test_limits_that_jobs_exceed_are_measured_again(database, client, jobs, device, monkeypatch):
+    """What ran beside the first measurement made it too low; of each limit the higher counts."""
+    with Store(database[0]) as store:
+        job = store.job(jobs.tuned)
+        task = at.SearchTask(func="matmul", args=(64, 64, 64))
+        measured = iter(range(1, 10))
+
+        def measure(target, device):
+            flops = next(measured) * 1e8
+            return roofline.DeviceLimits(
+                device=device, flops=flops, bytes_per_second=1e18 / flops, cache_bytes=1 << 20
+            )
+
+        monkeypatch.setattr(bounds, "limits_here", measure)
+        low = roofline.DeviceLimits(
+            device=device, flops=1e6, bytes_per_second=1e10, cache_bytes=1 << 20
+        )
+        roofline.put_limits(store, low)
+        share = client.get(f"/v1/jobs/{job.id}").json()["share"]
+        assert share > 1
+        assert "measured too low" in page(client, f"/jobs/{job.id}")
+        assert "faster than these limits" in page(client, f"/roofline?device={device}")
+        bounds.note(AtOnce(), store, task, device)
+        assert roofline.limits_of(store, device).flops == 1e8
+        enough = replace(low, flops=1e12)
+        roofline.put_limits(store, enough)
+        bounds.note(AtOnce(), store, task, device)
+        assert roofline.limits_of(store, device).flops == 1e12
+    assert "faster than" not in page(client, f"/roofline?device={device}")
+
+
+class AtOnce:
+    """Stands for a lease's writer."""
+
+    def patiently(self, write):
+        write()
+
+
+def test_gains_are_of_jobs_that_found_something(client, database, jobs):
+    """A job whose best is its baseline gained nothing."""
+    with Store(database[0]) as store:
+        job = store.job(jobs.tuned)
+
+        def overview(baseline: float | None) -> str:
+            change = update(JobRow).where(JobRow.id == job.id).values(baseline_seconds=baseline)
+            with store._db.transaction(writes=True) as connection:
+                connection.execute(change)
+            return page(client, "/")
+
+        gained = overview(1.4 * job.best_seconds)
+        assert (f"/jobs/{job.id}" in gained, "1.40×" in gained) == (True, True)
+        equal = overview(job.best_seconds)
+        assert f"/jobs/{job.id}" not in equal
+        assert "No recent job has found a faster program" in equal
+        overview(job.baseline_seconds)
+
+
+def test_names_in_the_roofline_do_not_lie_on_each_other():
+    limits = DeviceLimits(
+        device="d", flops=1e11, bytes_per_second=1e10, cache_bytes=1, created_at=datetime.now(UTC)
+    )
+    points = [
+        RooflinePoint(
+            workload_key="w", workload_name=f"workload{n}", workload_args=None, device="d",
+            record_id=n, job_id="1" * 32, seconds=1e-3, gflops=50.0 + n / 10, intensity=5.0,
+            in_cache=True, share=0.5, bound_by="arithmetic",
+        )
+        for n in range(3)
+    ]  # fmt: skip
+    drawn = roof(limits, [*points, points[0].model_copy(update={"gflops": 5.0})])
+    assert [f"workload{n}" in drawn for n in range(3)] == [True, False, True]
+    assert drawn.count("<circle") == 4
 
 
 # What they are made of

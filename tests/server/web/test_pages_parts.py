@@ -9,7 +9,7 @@ import pytest
 from server.web.compare import CONTEXT, folded, side_by_side
 from server.web.highlight import LONGEST, highlighted
 from server.web.records import forms_of
-from server.web.render import count, flop, gflops, seconds, span, url, when
+from server.web.render import count, flop, gflops, seconds, span, times, url, when
 
 
 @pytest.mark.parametrize(
@@ -23,6 +23,9 @@ from server.web.render import count, flop, gflops, seconds, span, url, when
         (span, 99.0, "99 s"),
         (span, 200.0, "3 min 20 s"),
         (span, 7500.0, "2 h 5 min"),
+        (times, None, "–"),
+        (times, 1.4, "1.40×"),
+        (times, 116.04, "116×"),
         (count, 100_000, "100,000"),
         (flop, 2148532224.0, "2.15 GFLOP"),
         (flop, 12.0, "12 FLOP"),
