@@ -71,7 +71,7 @@ def main(A: T.Buffer((4, 6), "float32"), B: T.Buffer((24,), "float32")):
     A_2 = A_1.view(6, 4)
     T.attr(0, "pragma_note", 16)
     for i, j in T.grid(6, 4):
-        kept = T.alloc_local((1,), elem_offset=0)
+        kept = T.alloc_local((1,), elem_offset=T.int64(0))
         kept[0] = A_2[i, j]
         B[i * 4 + j] = kept[0] + A_1[i * 4 + j]
 """

@@ -172,6 +172,8 @@ class Buffers:
         return array
 
     def _is_zero(self, node: ast.expr) -> bool:
+        if isinstance(node, ast.Call) and called(node.func) in dtypes.SIGNED and node.args:
+            node = node.args[0]  # T.int64(0)
         return isinstance(node, ast.Constant) and node.value in (0, None)
 
     def _check_dense(self, node: ast.List | ast.Tuple, array: Array) -> None:
