@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
 
+from autosched.script.migrate.facts import shape_names
 from autosched.script.migrate.ranges import difference
 from autosched.script.migrate.special import SPECIAL
 from autosched.script.migrate.spelling import LEAST, LOOPS, MATCH_IGNORED, SCOPES, called
@@ -75,7 +76,7 @@ class Buffers:
             raise self.state.error(node, "expected plain parameters")
         self._check_calls(node)
         self.seen_by_memory = _seen_by_memory(node)
-        inside = _shape_names(node)
+        inside = shape_names(node)
         for arg in a.args:
             kind = called(arg.annotation) if arg.annotation is not None else None
             if arg.arg in inside and kind in dtypes.SIGNED:
@@ -118,7 +119,12 @@ class Buffers:
         if function == "Buffer" and isinstance(hint, ast.Call):
             array = self._described(title, hint, self._shape_of(hint), hint.args[1:])
             self.state.names[arg.arg] = array
-            self.params.append(ast.arg(title, self._type(array, self._scope_of(hint))))
+            if all(number_of(n) is not None for n in array.shape):
+                self.params.append(ast.arg(title, self._type(array, self._scope_of(hint))))
+            else:
+                handle = self.state.fresh(f"{title}_handle")
+                self.params.append(ast.arg(handle, call("handle").func))
+                self._matched(handle, array, self._scope_of(hint))
         elif function == "handle" or (isinstance(hint, ast.Call) and function == "handle"):
             self.state.names[arg.arg] = Handle(len(self.params))
             self.params.append(ast.arg(title, call("handle").func))
@@ -166,6 +172,8 @@ class Buffers:
         return array
 
     def _is_zero(self, node: ast.expr) -> bool:
+        if isinstance(node, ast.Call) and called(node.func) in dtypes.SIGNED and node.args:
+            node = node.args[0]  # T.int64(0)
         return isinstance(node, ast.Constant) and node.value in (0, None)
 
     def _check_dense(self, node: ast.List | ast.Tuple, array: Array) -> None:
@@ -230,6 +238,8 @@ class Buffers:
             self._memory(target.id, s.value, context)
         elif function in ("Buffer", "decl_buffer", "buffer_decl"):
             self.declared(target.id, s.value, context)
+        elif isinstance(s.value.func, ast.Attribute) and s.value.func.attr == "view":
+            self._view(target.id, s.value, s.value.func.value, context)
         else:
             return False
         return True
@@ -261,11 +271,7 @@ class Buffers:
             title = self.state.fresh(target)
             shape = self._matched_shape(node)
             array = self._described(title, node, shape, node.args[2:3])
-            matched = call("match_buffer", name(self.params[thing.position].arg))
-            matched.args += self._shaped(array)
-            scope = self._scoped(self._scope_of(node))
-            matched.keywords = [ast.keyword(k, v) for k, v in scope.items()]
-            self.head.append(ast.Assign([ast.Name(title, ast.Store())], matched, lineno=0))
+            self._matched(self.params[thing.position].arg, array, self._scope_of(node))
             self.state.names[target] = array
             return
         is_given = isinstance(thing, (Array, Memory, Reshaped))  # by a caller, for the handle
@@ -280,6 +286,10 @@ class Buffers:
         if not isinstance(base, (Array, Window, Reshaped)):
             raise self.state.error(handle, "expected a region of a buffer")
         self.state.names[target] = self._window(node, base, handle)
+
+    def _matched(self, handle: str, array: Array, scope: str) -> None:
+        made = call("match_buffer", name(handle), *self._shaped(array), **self._scoped(scope))
+        self.head.append(ast.Assign([ast.Name(array.name, ast.Store())], made, lineno=0))
 
     def _window(
         self, node: ast.Call, base: Array | Window | Reshaped, region: ast.Subscript
@@ -364,6 +374,16 @@ class Buffers:
         view = Reshaped(base, tuple(n for n in sizes if n is not None), first)
         self.state.names[target] = base if have == sizes and not first else view
 
+    def _view(self, target: str, node: ast.Call, of: ast.expr, context: Context) -> None:
+        """`A.view(n, m)`: the elements of A in order, under another shape."""
+        thing = self.state.names.get(of.id) if isinstance(of, ast.Name) else None
+        base = thing.base if isinstance(thing, Reshaped) else thing
+        if not isinstance(base, Array) or node.keywords or not node.args:
+            raise self.state.error(node, "A.view(n, m) is a view of a dense buffer")
+        shape = ast.Tuple(node.args, ast.Load())
+        made = call("decl_buffer", shape, ast.Constant(base.dtype), data=of)
+        self.declared(target, ast.copy_location(made, node), context)
+
     def drop_sizes(self) -> None:
         """Leave out sizes in no shape: names that T.LetStmt gives a value, or strides."""
         matched = [s for s in self.head if isinstance(s, ast.Assign)]
@@ -400,19 +420,6 @@ class Buffers:
         bound = target or ast.Name("thread", ast.Store())
         made = ast.For(bound, looped, list(body), [])
         return ast.fix_missing_locations(ast.copy_location(made, s))
-
-
-def _shape_names(node: ast.FunctionDef) -> set[str]:
-    """Names that stand in the shapes of parameters."""
-    found: set[str] = set()
-    for x in ast.walk(node):
-        function = called(x.func) if isinstance(x, ast.Call) else None
-        if not isinstance(x, ast.Call) or function != "match_buffer" or not x.args:
-            continue
-        if isinstance(x.args[0], ast.Name):
-            shapes = [*x.args[1:2], *(k.value for k in x.keywords if k.arg == "shape")]
-            found |= set().union(*map(names_in, shapes))
-    return found
 
 
 def _seen_by_memory(node: ast.FunctionDef) -> set[ast.Call]:

@@ -1,4 +1,4 @@
-"""Attributes of functions and annotations of loops and blocks: as literals, where they are some."""
+"""Facts of a text: attributes and annotations as literals, where they are some; names in shapes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import ast
 from collections.abc import Sequence
 
 from autosched.script.migrate.spelling import called
-from autosched.script.migrate.things import State, Value
+from autosched.script.migrate.things import State, Value, names_in
 from autosched.tir import dtypes
 from autosched.tir.annotations import annotation_fault
 
@@ -107,3 +107,17 @@ def _literal(state: State, node: ast.expr) -> ast.expr | None:
             return None
         return ast.Dict(keys, [x for x in values if x is not None])
     return None
+
+
+def shape_names(node: ast.FunctionDef) -> set[str]:
+    """Names that stand in the shapes of parameters."""
+    hints = [a.annotation for a in node.args.args if isinstance(a.annotation, ast.Call)]
+    found = set().union(*(names_in(x) for h in hints for x in h.args[:1]))
+    for x in ast.walk(node):
+        function = called(x.func) if isinstance(x, ast.Call) else None
+        if not isinstance(x, ast.Call) or function != "match_buffer" or not x.args:
+            continue
+        if isinstance(x.args[0], ast.Name):
+            shapes = [*x.args[1:2], *(k.value for k in x.keywords if k.arg == "shape")]
+            found |= set().union(*map(names_in, shapes))
+    return found

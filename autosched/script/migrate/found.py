@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from autosched.script.migrate.recent import NAMESPACES, as_before
 from autosched.script.migrate.things import FLOAT, INT, Thing, Value, number
 from autosched.tir import dtypes
 
@@ -28,18 +29,19 @@ class _Renamed(ast.NodeTransformer):
 
 def namespaces(tree: ast.Module) -> set[str]:
     """What a file calls the namespace T."""
-    found = {"T", "tvm.script.tir", "tvm.tir", "tir", "ty"}
+    found = {"Ts", *NAMESPACES}
+    found |= {f"tvm.{x}" for x in NAMESPACES} | {f"tvm.script.{x}" for x in NAMESPACES}
     for x in ast.walk(tree):
         if isinstance(x, ast.ImportFrom) and (x.module or "").endswith("script"):
-            found |= {a.asname or a.name for a in x.names if a.name in ("tir", "ty", "T")}
+            found |= {a.asname or a.name for a in x.names if a.name in NAMESPACES}
     return found
 
 
 def renamed(tree: ast.Module) -> ast.Module:
-    """The file with one name for the namespace."""
+    """The file with one name for the namespace, in the spelling that is read here."""
     new = _Renamed(namespaces(tree)).visit(tree)
     assert isinstance(new, ast.Module)
-    return new
+    return as_before(new)
 
 
 def functions(tree: ast.Module) -> Iterator[tuple[ast.FunctionDef, dict[str, Thing]]]:

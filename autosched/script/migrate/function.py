@@ -111,6 +111,9 @@ class Function(Buffers):
         if function == "preflattened_buffer" and isinstance(node, ast.Call):
             self.state.note(node, f"{ast.unparse(node.args[0])} is passed as it is declared, flat")
             return
+        if function == "attr":
+            self.state.note(node, f"{ast.unparse(node)[:60]} is left out")
+            return
         if function == "func_attr" and isinstance(node, ast.Call) and not self.fors:
             kept = kept_attributes(self.state, node.args[0], self.params)
             if kept.keys:

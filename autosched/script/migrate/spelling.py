@@ -30,7 +30,7 @@ FUNCTIONS = {
 CHOICES = {"Select": "select", "Select_": "select", "if_then_else": "if_then_else",
            "select": "select", "where": "select"}  # fmt: skip
 NOT = ("Not", "logical_not")
-SAME = ("likely", "ret", "floordiv_")
+SAME = ("likely", "ret", "floordiv_", "bind")
 """Functions that give their argument."""
 LOOPS = {
     "serial": "serial", "parallel": "parallel", "vectorized": "vectorized", "unroll": "unroll",

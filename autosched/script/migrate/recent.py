@@ -1,0 +1,111 @@
+"""Spellings of recent TVMScript, as those of TVM 0.8 to 0.20 that the other modules read.
+
+@Ts.function, T.Tensor(…)       @T.prim_func, T.Buffer(…)
+T.alloc_local(shape)            T.alloc_buffer(shape, scope="local")
+x: T.int64, then x = 0          x = T.alloc_buffer((), "int64"), then x[()] = 0
+n = T.dynamic("n", "int32")     a parameter n: T.int32 of the functions with n in a shape
+"""
+
+from __future__ import annotations
+
+import ast
+
+from autosched.script.migrate.spelling import called
+from autosched.tir import dtypes
+
+NAMESPACES = ("tir", "tirx", "s_tir", "ty", "T")
+"""What `from tvm.script import …` gives of the language of loops."""
+_OWN_SCOPES = {"alloc_local": "local", "alloc_shared": "shared"}
+
+
+def as_before(tree: ast.Module) -> ast.Module:
+    """The file in the earlier spelling. The namespace is T already."""
+    sizes = {
+        s.targets[0].id: s.value.args[1] if len(s.value.args) > 1 else ast.Constant("int64")
+        for s in ast.walk(tree)
+        if isinstance(s, ast.Assign)
+        and isinstance(s.targets[0], ast.Name)
+        and isinstance(s.value, ast.Call)
+        and called(s.value.func) == "dynamic"
+    }
+    new = _Before(sizes).visit(tree)
+    assert isinstance(new, ast.Module)
+    return ast.fix_missing_locations(new)
+
+
+class _Before(ast.NodeTransformer):
+    def __init__(self, sizes: dict[str, ast.expr]) -> None:
+        self.sizes = sizes
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
+        hints = [a.annotation for a in node.args.args if a.annotation is not None]
+        taken = {a.arg for a in node.args.args}
+        named = {x.id for h in hints for x in ast.walk(h) if isinstance(x, ast.Name)}
+        for size in sorted(named & self.sizes.keys() - taken):
+            dtype = self.sizes[size]
+            kind = dtype.value if isinstance(dtype, ast.Constant) else "int64"
+            hint = ast.Attribute(ast.Name("T", ast.Load()), str(kind), ast.Load())
+            node.args.args.append(ast.copy_location(ast.arg(size, hint), node))
+        self.generic_visit(node)
+        scalars = _scalars(node)
+        if scalars:
+            node.body = [_Scalars(scalars).visit(s) for s in node.body]
+        return node
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
+        self.generic_visit(node)
+        renamed = {"Tensor": "Buffer", "function": "prim_func"}.get(called(node) or "")
+        if renamed is not None:
+            node.attr = renamed
+        return node
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        self.generic_visit(node)
+        scope = _OWN_SCOPES.get(called(node.func) or "")
+        if scope is not None and isinstance(node.func, ast.Attribute):
+            node.func.attr = "alloc_buffer"
+            node.keywords = [k for k in node.keywords if k.arg != "scope"]
+            node.keywords.append(ast.keyword("scope", ast.Constant(scope)))
+        return node
+
+
+def _scalars(node: ast.FunctionDef) -> dict[str, str]:
+    """Names that are declared without a value, `x: T.int64`, and their dtypes. One that is a loop
+    or a parameter as well stays what it is, and is refused where it is read."""
+    found: dict[str, str] = {}
+    for s in ast.walk(node):
+        if isinstance(s, ast.AnnAssign) and s.value is None and isinstance(s.target, ast.Name):
+            kind = called(s.annotation) or ""
+            if kind in dtypes.DTYPES:
+                found[s.target.id] = kind
+    others = {a.arg for a in node.args.args}
+    for s in ast.walk(node):
+        if isinstance(s, ast.For):
+            others |= {x.id for x in ast.walk(s.target) if isinstance(x, ast.Name)}
+    return {name: kind for name, kind in found.items() if name not in others}
+
+
+class _Scalars(ast.NodeTransformer):
+    """Variables that may change as buffers without dimensions."""
+
+    def __init__(self, dtypes: dict[str, str]) -> None:
+        self.dtypes = dtypes
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.stmt:
+        if node.value is None and isinstance(node.target, ast.Name):
+            kind = self.dtypes.get(node.target.id)
+            if kind is not None:
+                made = ast.Call(
+                    ast.Attribute(ast.Name("T", ast.Load()), "alloc_buffer", ast.Load()),
+                    [ast.Tuple([], ast.Load()), ast.Constant(kind)],
+                    [],
+                )
+                return ast.copy_location(ast.Assign([node.target], made), node)
+        self.generic_visit(node)
+        return node
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        if node.id not in self.dtypes:
+            return node
+        name = ast.copy_location(ast.Name(node.id, ast.Load()), node)
+        return ast.copy_location(ast.Subscript(name, ast.Tuple([], ast.Load()), node.ctx), node)
