@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from autosched.checks import choice, instance, mapping, shown
@@ -15,8 +16,8 @@ from autosched.graph.fold import constant
 from autosched.graph.ir import Atom, Binding, Body, Function, mapped, type_of
 from autosched.graph.kernels import Artifacts, Choose, Progress, compile_functions
 from autosched.graph.model import Argument, CompiledModel, thread_count
-from autosched.graph.passes import optimise, partial_eval
-from autosched.graph.passes.partial_eval import control, reachable
+from autosched.graph.passes import lambda_lift, optimise, partial_eval
+from autosched.graph.passes.calling import control, reachable
 from autosched.graph.passes.precision import PRECISIONS
 from autosched.graph.planner import Constants, plan_function
 from autosched.graph.types import TensorType, Type
@@ -60,9 +61,9 @@ def prepared(
     "float32", "bfloat16" for products of float32 with constant weights, or "int8" for products of
     float32 with weights that are stored in 8 bits: their other operands are rounded to 8 bits too.
 
-    A functional program is evaluated as far as it goes. Raises Unsupported where calls of functions
-    or matches are left, and where a size of an input is symbolic; ArgumentError for another
-    precision.
+    A functional program is evaluated as far as it goes; functions on tensors that are left are
+    called. Raises Unsupported where function values or matches are left, and where a size of an
+    input is symbolic; ArgumentError for another precision.
     """
     choice("precision", precision, PRECISIONS, ArgumentError)
     named = mapping("params", params, "arrays by the names of inputs", ArgumentError)
@@ -70,7 +71,9 @@ def prepared(
     check_sizes(main_of(given))
     if control(given, main_of(given)):
         given = partial_eval(given)
-        left = control(given, main_of(given))
+        if control(given, main_of(given)):
+            given = lambda_lift(given)
+        left = control(given, main_of(given), calls=True)
         if left:
             raise Unsupported(
                 f"main has {left}, which partial evaluation leaves and no build compiles; "
@@ -106,8 +109,19 @@ def compile_ready(
     kernels |= externals.kernels
     constants = Constants()
     if consume:
-        constants.consume(main.body)
-    spec = plan_function(main, kernels, constants, externals.calls)
+        for f in ready.graphs.values():
+            if isinstance(f, Function) and not (f.is_primitive or f.is_external):
+                constants.consume(f.body)
+    others = {
+        n: f
+        for n, f in ready.graphs.items()
+        if isinstance(f, Function) and f is not main and not (f.is_primitive or f.is_external)
+    }
+    spec = plan_function(main, kernels, constants, externals.calls, others)
+    called = {
+        n: plan_function(f, kernels, constants, externals.calls, others) for n, f in others.items()
+    }
+    spec = replace(spec, functions=tuple(called.items()))
     named = main.attr("outputs") or tuple(
         getattr(a, "name", f"output{n}") for n, a in enumerate(main.body.results)
     )

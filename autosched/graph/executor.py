@@ -8,6 +8,7 @@ of host operators) are written before the step that needs them.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from math import prod
 from types import MappingProxyType
 from typing import Any
@@ -19,8 +20,10 @@ from autosched.codegen.artifact import Param
 from autosched.errors import ArgumentError, BuildError
 from autosched.graph.higher import HIGHER
 from autosched.graph.kernels import Kernel
+from autosched.graph.recursion import Branch, Called, Callee, run_calls
 from autosched.graph.repeat import Repeated
 from autosched.graph.spec import (
+    CallStep,
     ClosureStep,
     ExternalStep,
     Fresh,
@@ -56,10 +59,15 @@ class Program:
         threads: int,
         flush_denormals: bool = False,
         external: Mapping[str, Callable[..., Any]] = MappingProxyType({}),
+        functions: Mapping[str, Callee] = MappingProxyType({}),
     ) -> None:
         self.spec, self.flush_denormals = spec, flush_denormals
         parts = kernels, constants, threads, flush_denormals
-        inner = *parts, external
+        if spec.functions:
+            functions = {name: Callee(name) for name, _ in spec.functions}
+        inner = *parts, external, functions
+        for name, f in spec.functions:
+            functions[name].make = partial(Program, f, *inner)
         self.template: Slots = [None] * spec.slots
         self.workspace = _workspace(spec.plan.bytes)
         for p in spec.places:
@@ -80,12 +88,23 @@ class Program:
             elif isinstance(step, IfStep):
                 then = Program(step.then, *inner)
                 other = Program(step.other, *inner)
-                self.steps.append(_branch(step, then, other))
+                self.steps.append(Branch(step, then, other))
+            elif isinstance(step, CallStep):
+                self.steps.append(Called(step, functions[step.function]))
             elif isinstance(step, ExternalStep):
                 self.steps.append(_external(step, external[step.function]))
             else:
                 body = Program(step.body, *inner)
                 self.steps.append(_closure(step, body))
+
+        last = self.steps[-1] if self.steps else None
+        self.tail = isinstance(last, (Branch, Called)) and (
+            last.step.results == spec.results and not spec.copied
+        )
+        """Whether the results of the last step are those of the body, and may take its place."""
+        self.calls: bool = any(
+            isinstance(s, Called) or (isinstance(s, Branch) and s.calls) for s in self.steps
+        )
 
     def entry(self, inputs: Sequence[Param]) -> Callable[..., Any] | None:
         """The whole program as one native function of its inputs and results, as `make_sequence`
@@ -118,9 +137,15 @@ class Program:
 
     def run(self, inputs: Sequence[Any]) -> list[Any]:
         """The results for these inputs: arrays, C-contiguous and of the parameters' types."""
+        if self.calls:
+            return run_calls(self, inputs)
         slots = self.start(inputs)
         for step in self.steps:
             step(slots)
+        return self.finish(slots)
+
+    def finish(self, slots: Slots) -> list[Any]:
+        """The results, when all steps are done."""
         out = [slots[n] for n in self.spec.results]
         for n in self.spec.copied:
             out[n] = out[n].copy()
@@ -217,17 +242,6 @@ def _external(step: ExternalStep, function: Callable[..., Any]) -> Callable[[Slo
 
     def run(slots: Slots) -> None:
         for slot, array in zip(results, function(*(slots[a] for a in args)), strict=True):
-            slots[slot] = array
-
-    return run
-
-
-def _branch(step: IfStep, then: Program, other: Program) -> Callable[[Slots], None]:
-    def run(slots: Slots) -> None:
-        taken = bool(np.any(slots[step.condition]))
-        program, args = (then, step.then_args) if taken else (other, step.other_args)
-        made = program.run([slots[n] for n in args])
-        for slot, array in zip(step.results, made, strict=True):
             slots[slot] = array
 
     return run

@@ -13,6 +13,7 @@ import numpy as np
 from autosched.errors import AutoschedError
 from autosched.graph.annotations import AnnotationReader, dotted
 from autosched.graph.builder import const, make_call
+from autosched.graph.higher import HIGHER
 from autosched.graph.ir import (
     Array,
     Atom,
@@ -329,26 +330,30 @@ class ExpressionReader(AnnotationReader):
 
     def call_operator(self, e: ast.Call, block: Block, names: Sequence[str]) -> tuple[Var, ...]:
         """`op.name(values, attribute=literal)`."""
-        row = named(dotted(e.func)[3:])
-        if row is None:
-            raise self.error(e.func, _no_operator(dotted(e.func)[3:]))
+        name = dotted(e.func)[3:]
+        row, higher = named(name), name.title() if name.title() in HIGHER else ""
+        if row is None and not higher:
+            raise self.error(e.func, _no_operator(name))
         args = [
             None if isinstance(a, ast.Constant) and a.value is None else self.expr(a, block)
             for a in e.args
         ]
         for k in e.keywords:
-            if k.arg not in row.attributes and not isinstance(k.value, ast.Constant):
+            if row and k.arg not in row.attributes and not isinstance(k.value, ast.Constant):
                 have = ", ".join(row.attributes) or "none"
                 raise self.error(
                     k.value, f"{row.name} has no attribute {k.arg or '**'} (it has {have}); values "
                     "are given by position"
                 )  # fmt: skip
         attrs = {k.arg or "": self.literal(k.value) for k in e.keywords}
-        try:
-            value = make_call(row.name, args, attrs)[0]
-        except AutoschedError as error:
-            raise self.error(e, str(error)) from error
-        return self.emit(block, value, e, names or [python_name(row.name).rstrip("_")])
+        if row is None:
+            value = Call(higher, tuple(args), tuple(sorted(attrs.items())))
+        else:
+            try:
+                value = make_call(row.name, args, attrs)[0]
+            except AutoschedError as error:
+                raise self.error(e, str(error)) from error
+        return self.emit(block, value, e, names or [name.rstrip("_")])
 
     def several(self, callee: ast.expr, block: Block) -> int | None:
         """How many results a call has; None where it has as many as are asked for."""

@@ -23,11 +23,13 @@ def loop(
     body: Callable[..., Any],
     *states: Any,
     parts: Parts = (),
+    turns: int | None = None,
 ) -> list[Array]:
     """ONNX's Loop: `body(number, condition, states…)` gives (condition, states…, scanned…).
 
-    `parts` is what the scanned results of no turn are made of. Raises Unsupported where there is no
-    turn and one's shape is not known."""
+    `parts` is what the scanned results of no turn are made of; `turns` says how often the body runs
+    where that is known when the model is compiled. Raises Unsupported where there is no turn and
+    one's shape is not known."""
     limit = None if count is None else int(np.asarray(count).reshape(-1)[0])
     go = True if condition is None else bool(np.any(condition))
     if go and hasattr(body, "loop"):

@@ -88,7 +88,8 @@ def infer(call: Call, outputs: int) -> tuple[Type, ...]:
 
 
 def _higher(call: Call, outputs: int) -> tuple[Type, ...]:
-    """Types of what a function value makes over and over: states keep theirs, if it does."""
+    """Types of what a function value makes over and over: states keep theirs, if it does; what is
+    scanned has a shape where it is known how often."""
     loop = call.callee == "Loop"
     f = call.args[2 if loop else 0]
     t = f.type if isinstance(f, Var) else None
@@ -96,8 +97,17 @@ def _higher(call: Call, outputs: int) -> tuple[Type, ...]:
         raise Unsupported(f"{call.callee} takes a function, found {t}")
     skip = 2 if loop else 0
     states = len(t.params) - (2 if loop else int(call.attr("num_scan_inputs", 0)))
+    if len(t.results) < states + (1 if loop else 0):
+        raise Unsupported(
+            f"the function of {call.callee} gives {len(t.results)} values; expected "
+            f"{'a condition and ' if loop else ''}{states} states, as -> (type, type, ...) says"
+        )
     before, after = t.params[skip : skip + states], t.results[1 if loop else 0 :]
     found: list[Type] = [a if a == b else ANY for a, b in zip(before, after, strict=False)]
+    turns = call.attr("turns")
+    for shape, dtype in call.attr("parts", ()) if loop else ():
+        known = turns is not None and shape is not None
+        found.append(TensorType((turns, *shape) if known else None, dtype))
     return tuple([*found, *([ANY] * outputs)][:outputs])
 
 
@@ -129,10 +139,14 @@ def inference(call: Call, outputs: int) -> Inference:
 
 def _stated(call: Call) -> tuple[TensorType, ...] | None:
     """The type of the result of a Reshape that says all of it: where the input has another number
-    of elements, running it is an error."""
+    of elements, running it is an error. Of a Gather the dtype."""
     shape = call.attr("shape")
     t = call.args[0].type if call.args and isinstance(call.args[0], Var) else None
-    if call.callee != "Reshape" or not isinstance(t, TensorType) or not t.dtype:
+    if not isinstance(t, TensorType) or not t.dtype:
+        return None
+    if call.callee == "Gather":
+        return (TensorType(None, t.dtype),)
+    if call.callee != "Reshape":
         return None
     if not isinstance(shape, tuple) or not all(isinstance(n, int) and n > 0 for n in shape):
         return None

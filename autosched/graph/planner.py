@@ -18,12 +18,13 @@ from autosched.graph.ir import (
     Global,
     If,
     Var,
-    bodies,
     reads,
 )
 from autosched.graph.kernels import Kernel
 from autosched.graph.plan import Life, Plan, place
+from autosched.graph.scopes import free_variables
 from autosched.graph.spec import (
+    CallStep,
     ClosureStep,
     ExternalStep,
     Fresh,
@@ -107,10 +108,11 @@ def plan_function(
     kernels: Mapping[str, Kernel],
     constants: Constants,
     external: Collection[str] = (),
+    functions: Collection[str] = (),
 ) -> Spec:
-    """What a function of calls of kernels, and of the functions `external` in Python, does. Raises
-    Unsupported for what is not compiled."""
-    made = _Planner(function.params, function.body, kernels, constants, external)
+    """What a function of calls of kernels, of the functions `external` in Python, and of other
+    `functions` of the module does. Raises Unsupported for what is not compiled."""
+    made = _Planner(function.params, function.body, kernels, constants, external, functions)
     return made.spec(function.body)
 
 
@@ -122,8 +124,10 @@ class _Planner:
         kernels: Mapping[str, Kernel],
         constants: Constants,
         external: Collection[str] = (),
+        functions: Collection[str] = (),
     ) -> None:
-        self.kernels, self.constants, self.external = kernels, constants, external
+        self.kernels, self.constants = kernels, constants
+        self.external, self.functions = external, functions
         self.slot = {id(p): n for n, p in enumerate(params)}
         self.slots = len(params)
         self.fixed: list[tuple[int, int]] = []
@@ -234,9 +238,12 @@ class _Planner:
             args = tuple(None if a is None else self._read(a) for a in value.args)
             return HostStep(value.callee, dict(value.attrs), args, results)
         callee = value.callee if isinstance(value, Call) else None
-        if isinstance(value, Call) and isinstance(callee, Global) and callee.name in self.external:
+        if isinstance(value, Call) and isinstance(callee, Global):
             given = tuple(self._read(a) for a in value.args if a is not None)
-            return ExternalStep(callee.name, given, results)
+            if callee.name in self.external:
+                return ExternalStep(callee.name, given, results)
+            if callee.name in self.functions:
+                return CallStep(callee.name, given, results)
         raise Unsupported(
             f"{b.vars[0].name} is made by {type(value).__name__}, which is not compiled yet; "
             "graph.evaluate runs it"
@@ -245,31 +252,9 @@ class _Planner:
     def _nested(self, body: Body, params: Sequence[Var]) -> tuple[Spec, tuple[int, ...]]:
         """A body inside this one, and the slots here that are its first parameters."""
         free = free_variables(body, params)
-        inner = _Planner([*free, *params], body, self.kernels, self.constants, self.external)
+        known = self.kernels, self.constants, self.external, self.functions
+        inner = _Planner([*free, *params], body, *known)
         return inner.spec(body), tuple(self._read(v) for v in free)
-
-
-def free_variables(body: Body, params: Sequence[Var]) -> list[Var]:
-    """Variables that a body uses and does not bind, in order of first use."""
-    bound = {id(p) for p in params}
-    found: dict[int, Var] = {}
-
-    def walk(inner: Body) -> None:
-        for b in inner.bindings:
-            if isinstance(b.value, Function):
-                bound.update(id(p) for p in b.value.params)
-            for nested in bodies(b.value):
-                walk(nested)
-            for a in reads(b.value):
-                if isinstance(a, Var) and id(a) not in bound:
-                    found.setdefault(id(a), a)
-            bound.update(id(v) for v in b.vars)
-        for a in inner.results:
-            if isinstance(a, Var) and id(a) not in bound:
-                found.setdefault(id(a), a)
-
-    walk(body)
-    return list(found.values())
 
 
 def _ints(t: TensorType) -> tuple[int, ...]:

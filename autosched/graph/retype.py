@@ -4,28 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from autosched.graph.ir import (
-    Atom,
-    Binding,
-    Body,
-    Call,
-    Const,
-    Function,
-    Global,
-    If,
-    Item,
-    Match,
-    Pattern,
-    TupleExpr,
-    Value,
-    Var,
-)
+from autosched.graph.ir import Atom, Const, Function, Global, Var
 from autosched.graph.notes import Notes
+from autosched.graph.scopes import Copying
 from autosched.graph.types import ANY, Hole, OpenTensor, TensorType, Type, leaves, substituted
 from autosched.graph.unify import LITERALS, Unifier
 
 
-class Retyping:
+class Retyping(Copying):
     """Makes variables with their types in the place of those with holes."""
 
     def __init__(
@@ -36,7 +22,7 @@ class Retyping:
         uses: Mapping[int, tuple[Global, Type]],
     ) -> None:
         self.u, self.notes, self.literals, self.uses = u, notes, literals, uses
-        self.known: dict[int, Atom] = {}
+        super().__init__()
 
     def type(self, t: Type) -> Type:
         """A type without holes. What is open in it is of no matter: nothing reads it."""
@@ -75,18 +61,6 @@ class Retyping:
         params = tuple(self.parameter(p, f) for p in f.params)
         return Function(f.name, params, self.body(f.body), f.attrs)
 
-    def body(self, body: Body) -> Body:
-        """Bindings with their results."""
-        bindings = []
-        for b in body.bindings:
-            if isinstance(b.value, Function):  # which may call itself
-                names = tuple(map(self.var, b.vars))
-                bindings.append(Binding(names, self.value(b.value)))
-            else:
-                value = self.value(b.value)
-                bindings.append(Binding(tuple(map(self.var, b.vars)), value))
-        return Body(tuple(bindings), tuple(map(self.atom, body.results)))
-
     def atom(self, a: Atom) -> Atom:
         """An atom; a number gets its dtype."""
         found = self.known.get(id(a))
@@ -103,29 +77,6 @@ class Retyping:
         made = a if a.type.dtype == dtype else cast(a, dtype)
         self.known[id(a)] = made
         return made
-
-    def value(self, v: Value) -> Value:
-        """What is bound."""
-        if isinstance(v, Call):
-            callee = self.known.get(id(v.callee), v.callee)
-            args = tuple(None if a is None else self.atom(a) for a in v.args)
-            return Call(callee, args, v.attrs)  # type: ignore[arg-type]
-        if isinstance(v, TupleExpr):
-            return TupleExpr(tuple(map(self.atom, v.items)))
-        if isinstance(v, Item):
-            return Item(self.atom(v.value), v.index)
-        if isinstance(v, If):
-            return If(self.atom(v.condition), self.body(v.then), self.body(v.other))
-        if isinstance(v, Match):
-            value = self.atom(v.value)
-            return Match(value, tuple((self.pattern(p), self.body(b)) for p, b in v.clauses))
-        return self.function(v)
-
-    def pattern(self, p: Pattern | Var | None) -> Pattern | Var | None:
-        """A pattern."""
-        if isinstance(p, Pattern):
-            return Pattern(p.constructor, tuple(map(self.pattern, p.parts)))
-        return None if p is None else self.var(p)
 
 
 def cast(a: Const, dtype: str) -> Const:

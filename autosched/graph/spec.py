@@ -91,13 +91,22 @@ class ExternalStep:
     results: tuple[int, ...]
 
 
-Step = Union[RunStep, HostStep, IfStep, ClosureStep, ExternalStep]
+@dataclass(frozen=True)
+class CallStep:
+    """A call of a function of `Spec.functions`."""
+
+    function: str
+    args: tuple[int, ...]
+    results: tuple[int, ...]
+
+
+Step = Union[RunStep, HostStep, IfStep, ClosureStep, ExternalStep, CallStep]
 
 
 @dataclass(frozen=True)
 class Spec:
     """A body. `constants`: (slot, number). `copied`: numbers of the results that are copied, since
-    they are no fresh arrays."""
+    they are no fresh arrays. `functions` are those that the main body calls, and its functions."""
 
     slots: int
     places: tuple[Place, ...]
@@ -107,34 +116,37 @@ class Spec:
     results: tuple[int, ...]
     copied: tuple[int, ...]
     plan: Plan
+    functions: tuple[tuple[str, Spec], ...] = ()
+
+    def nested(self) -> Iterator[Spec]:
+        """The bodies inside it, and its functions."""
+        for step in self.steps:
+            if isinstance(step, IfStep):
+                yield from (step.then, step.other)
+            elif isinstance(step, ClosureStep):
+                yield step.body
+        yield from (spec for _, spec in self.functions)
 
     def calls(self) -> Iterator[KernelCall]:
         """Its kernels in order, those of bodies inside it included."""
         for step in self.steps:
             if isinstance(step, RunStep):
                 yield from step.calls
-            elif isinstance(step, IfStep):
-                yield from step.then.calls()
-                yield from step.other.calls()
-            elif isinstance(step, ClosureStep):
-                yield from step.body.calls()
+        for inner in self.nested():
+            yield from inner.calls()
 
     def externals(self) -> Iterator[ExternalStep]:
         """Its calls of external functions in Python, those of bodies inside it included."""
-        for step in self.steps:
-            if isinstance(step, ExternalStep):
-                yield step
-            elif isinstance(step, IfStep):
-                yield from step.then.externals()
-                yield from step.other.externals()
-            elif isinstance(step, ClosureStep):
-                yield from step.body.externals()
+        yield from (step for step in self.steps if isinstance(step, ExternalStep))
+        for inner in self.nested():
+            yield from inner.externals()
 
 
 def to_json(spec: Spec) -> dict[str, Any]:
     """The spec as JSON data."""
     out = asdict(spec)
     out["steps"] = [_step_to_json(s) for s in spec.steps]
+    out["functions"] = [[name, to_json(f)] for name, f in spec.functions]
     return out
 
 
@@ -161,11 +173,12 @@ def from_json(data: Mapping[str, Any]) -> Spec:
         results=tuple(data["results"]),
         copied=tuple(data["copied"]),
         plan=Plan(tuple(Life(**x) for x in plan["lives"]), tuple(plan["offsets"]), plan["bytes"]),
+        functions=tuple((name, from_json(f)) for name, f in data.get("functions", ())),
     )
 
 
 def _step_from_json(data: Mapping[str, Any]) -> Step:
-    kind = {c.__name__: c for c in (RunStep, HostStep, IfStep, ClosureStep)}[data["step"]]
+    kind = {c.__name__: c for c in (RunStep, HostStep, IfStep, ClosureStep, CallStep)}[data["step"]]
     given = _tuples({k: v for k, v in data.items() if k != "step"})
     for name in ("then", "other", "body"):
         if name in given:

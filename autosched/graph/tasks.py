@@ -34,9 +34,12 @@ def kernel_groups(ready: IRModule, target: Target) -> list[KernelGroup]:
     """The groups of a module as `autosched.graph.compile.prepared` gives it, in its order.
 
     A kernel in the body of a Loop counts as often as the loop runs if that is a constant, else
-    once; one in a branch counts once.
+    once; one in a branch, or in a function that calls itself, counts once.
     """
     counts = calls(main_of(ready).body)
+    for f in ready.graphs.values():
+        if isinstance(f, Function) and f.name != "main" and not (f.is_primitive or f.is_external):
+            counts += calls(f.body)
     found: dict[tuple[str, ...], list[Function]] = {}
     rows: dict[tuple[str, ...], tuple[Alternative, ...]] = {}
     for function in primitives(ready):

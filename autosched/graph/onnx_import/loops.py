@@ -117,7 +117,10 @@ def _bound_loop(
     f = Var(closure.name, closure.type)
     scope.bindings.append(Binding((f,), closure))
     parts = _parts(closure.body.results[1 + len(states) :])
-    attrs = (("parts", parts),) if parts else ()
+    attrs: tuple[tuple[str, Any], ...] = (("parts", parts),) if parts else ()
+    turns, go = _known_turns(before), before[1]
+    if turns is not None and _stays(closure) and (go is None or isinstance(go, Const)):
+        attrs = (*attrs, ("turns", turns))
     return scope.bind(Call("Loop", (*before, f, *states), attrs), names)
 
 
@@ -142,11 +145,16 @@ def _turns(args: Args, closure: Function, bindings: Sequence[Binding]) -> int | 
     turns, go = _known_turns(args), [*args, None, None][1]
     if turns is None:
         return None
-    ends = closure.body.results[0]
-    stays = (isinstance(ends, Const) and bool(ends.value.any())) or ends is closure.params[1]
+    stays = _stays(closure)
     known = go is None or isinstance(go, Const)
     small = turns <= MOST_TURNS and turns * len(bindings) <= MOST_BINDINGS
     return turns if turns == 0 or (stays and known and small) else None
+
+
+def _stays(closure: Function) -> bool:
+    """Whether the condition of a Loop stays true."""
+    ends = closure.body.results[0]
+    return (isinstance(ends, Const) and bool(ends.value.any())) or ends is closure.params[1]
 
 
 def _known_turns(args: Given) -> int | None:

@@ -8,6 +8,7 @@ from autosched.graph.passes.fuse import fuse
 from autosched.graph.passes.int8 import int8
 from autosched.graph.passes.integers import integers
 from autosched.graph.passes.layout import layout
+from autosched.graph.passes.lift import lambda_lift
 from autosched.graph.passes.partial_eval import partial_eval
 from autosched.graph.passes.precision import bfloat16
 from autosched.graph.passes.simplify import simplify
@@ -23,6 +24,7 @@ __all__ = [
     "fuse",
     "int8",
     "integers",
+    "lambda_lift",
     "layout",
     "optimise",
     "partial_eval",

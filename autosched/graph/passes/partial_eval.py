@@ -10,7 +10,7 @@ from autosched.errors import ArgumentError, WorkloadError
 from autosched.graph.arguments import Arguments, plain
 from autosched.graph.builder import Value as Built
 from autosched.graph.builder import const
-from autosched.graph.data import DataType, constructors
+from autosched.graph.data import constructors
 from autosched.graph.errors import Unsupported
 from autosched.graph.fold import folded
 from autosched.graph.inference import completed
@@ -33,6 +33,7 @@ from autosched.graph.ir import (
     reads,
 )
 from autosched.graph.notes import Notes
+from autosched.graph.passes.calling import calls_itself, reachable
 from autosched.graph.passes.clean import dead_code
 from autosched.graph.passes.static_values import Env, Fn, Made, Static, is_data, matched
 from autosched.graph.types import ANY, Hole, Type, TypeVar, leaves
@@ -294,7 +295,7 @@ class _Evaluator:
                 return None
             f, key = found, id(found.body)
             if callee.name not in self.loops:
-                self.loops[callee.name] = _calls_itself(self.module, callee.name)
+                self.loops[callee.name] = calls_itself(self.module, callee.name)
             loops = self.loops[callee.name]
         else:
             return None
@@ -388,59 +389,3 @@ def _open(t: Type) -> Type:
     """A type that inference finds again where it hangs on type parameters."""
     open_ = t == ANY or any(isinstance(x, (TypeVar, Hole)) for x in leaves(t))
     return Hole() if open_ else t
-
-
-def _named(f: Function) -> set[str]:
-    found = [a for b in f.body.bindings for a in reads(b.value)]
-    return {a.name for a in (*found, *f.body.results) if isinstance(a, Global)}
-
-
-def _calls_itself(module: IRModule, name: str) -> bool:
-    seen: set[str] = set()
-    work = [name]
-    while work:
-        f = module.graphs.get(work.pop())
-        for n in _named(f) if isinstance(f, Function) else ():
-            if n == name:
-                return True
-            if n not in seen:
-                seen.add(n)
-                work.append(n)
-    return False
-
-
-def reachable(module: IRModule, names: Sequence[str]) -> IRModule:
-    """Without the functions that nothing calls any more; data types stay while functions do."""
-    kept: set[str] = set()
-    work = list(names)
-    while work:
-        name = work.pop()
-        f = module.graphs.get(name)
-        if name not in kept and isinstance(f, Function):
-            kept.add(name)
-            work += _named(f)
-    graphs = {n: g for n, g in module.graphs.items() if n in kept or isinstance(g, DataType)}
-    return IRModule(module.functions, graphs)
-
-
-def control(module: IRModule, f: Function) -> str:
-    """What a function has that is neither an operator, a kernel nor a branch, which is all that a
-    build takes; "" where there is nothing else."""
-    work = [f.body]
-    while work:
-        body = work.pop()
-        for b in body.bindings:
-            v = b.value
-            if isinstance(v, (TupleExpr, Item, Match)):
-                return {TupleExpr: "a tuple", Item: "a part of a tuple", Match: "a match"}[type(v)]
-            if isinstance(v, Call) and not isinstance(v.callee, str):
-                callee = module.graphs.get(v.callee.name)
-                if callee is None and isinstance(v.callee, Global):
-                    return f"a value of a data type, made by {v.callee.name}"
-                kernel = isinstance(callee, Function) and (
-                    callee.is_primitive or callee.is_external
-                )
-                if not (kernel and isinstance(v.callee, Global)):
-                    return f"a call of {v.callee.name}"
-            work += bodies(v)
-    return ""
