@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from autosched.codegen.tile_intrinsics import made
 from autosched.tir.intrin import TensorIntrin
+
+__all__ = ["BF16", "PAIRS_16", "PAIRS_S8", "PAIRS_S16", "PAIRS_U8", "PAIRS_U16", "VNNI"]
+__all__ += ["VNNI_256", "made"]
 
 VNNI = "dot_16x4_u8s8s32_vnni"
 """16 sums of 4 products of unsigned by signed bytes, in int32 that wraps (vpdpbusd)."""

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Union
 
 from autosched.errors import TargetError
+from autosched.target import amx
 from autosched.target import gpu as gpu_target
 from autosched.target.tags import CPU_ALIASES, TAGS
 
@@ -30,11 +31,13 @@ _X86 = (
     "adx avx avx2 avx512bf16 avx512bitalg avx512bw avx512cd avx512dq avx512f avx512fp16 "
     "avx512ifma avx512vbmi avx512vbmi2 avx512vl avx512vnni avx512vpopcntdq avxifma avxvnni "
     "avxvnniint8 bmi bmi2 f16c fma gfni lzcnt movbe popcnt sse2 sse3 sse4.1 sse4.2 ssse3 vaes "
-    "vpclmulqdq"
+    "vpclmulqdq amx-bf16 amx-int8 amx-tile"
 )
 _ARM = "bf16 dotprod fp-armv8 fp16fml fullfp16 i8mm lse neon sve sve2"
 FEATURES = {"x86_64": tuple(_X86.split()), "aarch64": tuple(_ARM.split())}
 """Names allowed in -mattr, by architecture."""
+AMX = frozenset(("amx-bf16", "amx-int8", "amx-tile"))
+"""Features whose registers Linux gives a process only if it asks (`autosched.target.amx`)."""
 
 # LLVM ends the process on a CPU that it does not know, so names are checked before it sees them.
 _X86_CPUS = (
@@ -189,11 +192,15 @@ class Target:
         return (self.mcpu, self.mattr, self.triple) == _host()
 
     def missing_here(self) -> tuple[str, ...]:
-        """What this machine lacks to run code made for the target; empty if it can run it."""
+        """What this machine lacks to run code made for the target; empty if it can run it. This
+        process asks the system for tile registers if the target has them."""
         triple = _host()[2]
         if self.arch != _arch(triple):
             return (f"an {self.arch} processor",)
-        return tuple(sorted(self.features - _host_features()))
+        missing = self.features - _host_features()
+        if not missing and AMX & self.features and not amx.permitted():
+            missing = self.features & AMX
+        return tuple(sorted(missing))
 
 
 def _parse(text: str) -> tuple[str, str, str, str, int]:
@@ -327,7 +334,8 @@ def _host_features() -> frozenset[str]:
 
     found = llvm.get_host_cpu_features()
     known = FEATURES[_ALIASES.get(platform.machine().lower(), platform.machine().lower())]
-    return frozenset(name for name in known if found.get(name, False))
+    has = frozenset(name for name in known if found.get(name, False))
+    return has if amx.supported() else has - AMX
 
 
 @cache

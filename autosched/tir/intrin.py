@@ -12,8 +12,7 @@ the place of the nest in the program.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
 from typing import Any, Union
@@ -22,8 +21,10 @@ from autosched.checks import instance, listed, text
 from autosched.errors import ScheduleError, VerifyError
 from autosched.tir.affine import Affine, Extents, always, same_int
 from autosched.tir.annotations import KEYS
+from autosched.tir.dtypes import itemsize
 from autosched.tir.expr import Call, Const, Expr, Slot, Var, walk
 from autosched.tir.expr import same as same_expr
+from autosched.tir.intrin_code import Implementation, check_tiles, parse
 from autosched.tir.nodes import Access, Block, Buffer, For, PrimFunc, Site, sites, strides
 from autosched.tir.printer import format_expr
 from autosched.tir.reducers import known_name
@@ -31,20 +32,6 @@ from autosched.tir.reducers import known_name
 KEY = "tensorize"
 """The annotation of the loops of a marked nest: the intrinsic's name."""
 _COMMUTATIVE = ("add", "mul", "min", "max")
-_DEFINE = re.compile(r"define\s+(?P<type><[^>]+>|\w+)\s+@[\w.]+\((?P<params>[^)]*)\)\s*\{")
-_DECLARE = re.compile(r"declare\s.*@(?P<name>[\w.]+)\(.*\)$")
-_ASSIGN = re.compile(r"(?P<name>%[\w.]+)\s*=\s*(?P<value>.+)$")
-
-
-@dataclass(frozen=True, eq=False)
-class Implementation:
-    """Straight-line LLVM IR. `params` are names such as `%A`; `lines` are (name, right-hand side),
-    `result` is the name or constant returned."""
-
-    params: tuple[str, ...]
-    lines: tuple[tuple[str, str], ...]
-    result: str
-    declarations: Mapping[str, str]
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,54 +60,27 @@ class TensorIntrin:
                 line, with one parameter for each buffer that is read, by its name, and, for a
                 reduction, for the one accumulated in; what it returns is written. What it calls is
                 declared before it. Element types are those of memory: i8, i16, i32, i64, float,
-                double; bfloat16 is i16. Or a function (or its script) over parameters of the same
-                shapes and dtypes, in the same order, that computes the same: loops and blocks of
-                any kind. It is tried on random arguments, and takes the place of the nest.
+                double; bfloat16 is i16. Operands and result may all be x86_amx: tile registers,
+                whose rows are the first dimension of a buffer (1 to 16 of up to 64 bytes), and may
+                lie further apart than there. Or a function (or its script) over parameters of the
+                same shapes and dtypes, in the same order, that computes the same: loops and blocks
+                of any kind. It is tried on random arguments, and takes the place of the nest.
             features: what the target must have, by LLVM's names.
 
         Raises ScheduleError for what has not this form, or a name taken by another intrinsic.
         """
         name = text("the name of a tensor intrinsic", name, ScheduleError)
-        if isinstance(meaning, str):
-            from autosched.script import parse_func
-
-            meaning = parse_func(meaning, check=False)
-        what = f"tensor intrinsic {name!r}"
-        expected_kind = "a function, or its script"
-        instance(f"{what}: its meaning", meaning, PrimFunc, expected_kind, ScheduleError)
-        listed(f"{what}: features", features, str, "text", ScheduleError)
         if name in _REGISTRY:
-            raise ScheduleError(f"{what} is registered already")
-        block = _nest_of(meaning, what)[1]
-        if isinstance(implementation, str) and "prim_func" in implementation:
-            from autosched.script import parse_func
-
-            implementation = parse_func(implementation, check=False)
-        if isinstance(implementation, PrimFunc):
-            check_implementation(meaning, implementation, what)
-            made = TensorIntrin(name, meaning, implementation, frozenset(features))
-            _REGISTRY[name] = made
-            return made
-        expected_kind = "LLVM IR, or a function"
-        instance(f"{what}: its implementation", implementation, str, expected_kind, ScheduleError)
-        code = _parse(implementation, what)
-        expected = {f"%{a.buffer.name}" for a in block.reads}
-        if block.reducer is not None:
-            expected.add(f"%{block.writes[0].buffer.name}")
-        if set(code.params) != expected:
-            raise ScheduleError(
-                f"{what}: the implementation takes {', '.join(code.params)}; its meaning needs "
-                f"{', '.join(sorted(expected))}"
-            )
-        _REGISTRY[name] = TensorIntrin(name, meaning, code, frozenset(features))
+            raise ScheduleError(f"tensor intrinsic {name!r} is registered already")
+        _REGISTRY[name] = intrin_of(name, meaning, implementation, features)
         return _REGISTRY[name]
 
     @staticmethod
     def get(name: str) -> TensorIntrin:
         """The intrinsic of that name. Raises ScheduleError, listing those there are."""
-        import autosched.codegen.intrinsics  # noqa: F401  (registers those that come along)
+        from autosched.codegen import intrinsics  # registers those that come along
 
-        found = _REGISTRY.get(name) if isinstance(name, str) else None
+        found = _REGISTRY.get(name) or intrinsics.made(name) if isinstance(name, str) else None
         if found is None:
             known = ", ".join(sorted(_REGISTRY))
             raise ScheduleError(f"no tensor intrinsic {name!r}; known: {known}")
@@ -145,6 +105,45 @@ class TensorIntrin:
 
 
 _REGISTRY: dict[str, TensorIntrin] = {}
+
+
+def intrin_of(
+    name: str,
+    meaning: Union[PrimFunc, str],
+    implementation: Union[str, PrimFunc],
+    features: tuple[str, ...],
+) -> TensorIntrin:
+    """What `TensorIntrin.register` makes known, checked. Raises ScheduleError."""
+    if isinstance(meaning, str):
+        from autosched.script import parse_func
+
+        meaning = parse_func(meaning, check=False)
+    what = f"tensor intrinsic {name!r}"
+    expected_kind = "a function, or its script"
+    instance(f"{what}: its meaning", meaning, PrimFunc, expected_kind, ScheduleError)
+    listed(f"{what}: features", features, str, "text", ScheduleError)
+    block = _nest_of(meaning, what)[1]
+    if isinstance(implementation, str) and "prim_func" in implementation:
+        from autosched.script import parse_func
+
+        implementation = parse_func(implementation, check=False)
+    if isinstance(implementation, PrimFunc):
+        check_implementation(meaning, implementation, what)
+        return TensorIntrin(name, meaning, implementation, frozenset(features))
+    expected_kind = "LLVM IR, or a function"
+    instance(f"{what}: its implementation", implementation, str, expected_kind, ScheduleError)
+    code = parse(implementation, what)
+    expected = {f"%{a.buffer.name}" for a in block.reads}
+    if block.reducer is not None:
+        expected.add(f"%{block.writes[0].buffer.name}")
+    if set(code.params) != expected:
+        raise ScheduleError(
+            f"{what}: the implementation takes {', '.join(code.params)}; its meaning needs "
+            f"{', '.join(sorted(expected))}"
+        )
+    if code.tiles:
+        check_tiles(block, what)
+    return TensorIntrin(name, meaning, code, frozenset(features))
 
 
 def elements(buffer: Buffer) -> int:
@@ -217,31 +216,6 @@ def _random(rng: Any, b: Buffer) -> Any:
     return rng.integers(0, 2 if b.dtype == "bool" else 100, b.shape).astype(kind)
 
 
-def _parse(text: str, what: str) -> Implementation:
-    """The implementation's parts. Raises ScheduleError for what is not straight-line."""
-    params: tuple[str, ...] | None = None
-    lines: list[tuple[str, str]] = []
-    result = ""
-    declarations: dict[str, str] = {}
-    text = re.sub(r";.*", "", text)
-    whole = re.sub(r"\(\s+|,\s+|\s+\)", lambda m: m.group().replace("\n", " "), text)
-    for line in filter(None, map(str.strip, whole.splitlines())):
-        declare, define, assign = _DECLARE.match(line), _DEFINE.match(line), _ASSIGN.match(line)
-        if declare is not None and params is None:
-            declarations[declare["name"]] = line
-        elif define is not None and params is None:
-            params = tuple(p.split()[-1] for p in define["params"].split(",") if p.strip())
-        elif assign is not None and params is not None and not result:
-            lines.append((assign["name"], assign["value"]))
-        elif line.startswith("ret ") and params is not None and not result:
-            result = line.split()[-1]
-        elif line != "}":
-            raise ScheduleError(f"{what}: the implementation is no straight-line function: {line}")
-    if params is None or not result:
-        raise ScheduleError(f"{what}: the implementation is one function that returns a value")
-    return Implementation(params, tuple(lines), result, declarations)
-
-
 @dataclass(frozen=True, eq=False)
 class Match:
     """A loop nest that computes an intrinsic. `operands` maps buffers of the meaning, by name, to
@@ -293,7 +267,7 @@ def match(site: Site, intrin: TensorIntrin) -> Match:
             f"{what}: expected a block that accumulates by {names[1]}, found {names[0]}"
         )
     # A function accesses single elements, wherever they lie.
-    fits = _same_loops if isinstance(intrin.implementation, PrimFunc) else _same_place
+    fits = _fit(intrin.implementation)
     if not fits(block.writes[0], block, meaning.writes[0], meaning, inner, extents):
         raise ScheduleError(f"{what}: {_layout(block.writes[0], meaning.writes[0])}")
     wrong = ""
@@ -308,6 +282,13 @@ def match(site: Site, intrin: TensorIntrin) -> Match:
         found, expected = (format_expr(b.body[0]) for b in (block, meaning))
         wrong = f"expected the value {expected} of each element, found {found}"
     raise ScheduleError(f"{what}: {wrong}")
+
+
+def _fit(code: Union[Implementation, PrimFunc]) -> Callable[..., bool]:
+    """What is asked of the place of an operand."""
+    if isinstance(code, PrimFunc):
+        return _same_loops
+    return _same_rows if code.tiles else _same_place
 
 
 def _check_kinds(block: Block, meaning: Block, inner: Mapping[Var, Var], what: str) -> None:
@@ -339,8 +320,10 @@ def _same_place(
     meaning: Block,
     inner: Mapping[Var, Var],
     extents: Extents,
+    rows: frozenset[Var] = frozenset(),
 ) -> bool:
-    """Whether the loops move through the buffer as they do through the meaning's."""
+    """Whether the loops move through the buffer as they do through the meaning's. Those that stand
+    for `rows` may move forward by any constant."""
     if access.buffer.dtype != model.buffer.dtype:
         return False
     form = _offset(access, block, extents)
@@ -350,10 +333,37 @@ def _same_place(
     moved = form.split(inner)[1]
     if any(not isinstance(atom, Var) for atom, _ in moved.terms):
         return False
-    return all(
-        same_int(moved.coefficient(mine), wanted.coefficient(theirs))
-        for mine, theirs in inner.items()
-    )
+    for mine, theirs in inner.items():
+        step = moved.coefficient(mine)
+        if theirs in rows:
+            if not isinstance(step, int) or step < 1:
+                return False
+        elif not same_int(step, wanted.coefficient(theirs)):
+            return False
+    return True
+
+
+def _same_rows(
+    access: Access,
+    block: Block,
+    model: Access,
+    meaning: Block,
+    inner: Mapping[Var, Var],
+    extents: Extents,
+) -> bool:
+    """The same of a tile, whose rows are the first dimension of the meaning's buffer."""
+    first = model.indices[0]
+    assert isinstance(first, Affine)  # `check_tiles`
+    rows = frozenset(first.substitute(meaning.values(), {}).variables())
+    return _same_place(access, block, model, meaning, inner, extents, rows)
+
+
+def pitch(access: Access, block: Block, row: Var, extents: Extents) -> int:
+    """Bytes from one row of a tile to the next, of an access that `match` has found."""
+    form = _offset(access, block, extents)
+    step = form.coefficient(row) if form is not None else None
+    assert isinstance(step, int)  # or `_same_rows` does not hold
+    return step * itemsize(access.buffer.dtype)
 
 
 def _same_loops(

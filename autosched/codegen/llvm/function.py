@@ -10,7 +10,7 @@ from autosched.codegen.apart import apart
 from autosched.codegen.llvm.blocks.carry import Carry, carries
 from autosched.codegen.llvm.blocks.find_tile import Tile, find_tile
 from autosched.codegen.llvm.blocks.points import Points
-from autosched.codegen.llvm.blocks.tensor import TensorWriter, find_match
+from autosched.codegen.llvm.blocks.tensor import find_match, writer_of
 from autosched.codegen.llvm.blocks.tile import TileWriter
 from autosched.codegen.llvm.blocks.transpose import TransposeWriter, find_transposition
 from autosched.codegen.llvm.builder import Builder
@@ -243,7 +243,7 @@ class FunctionWriter:
         """A nest that an intrinsic does."""
         found = self.match(loop)
         points = self.points(found.block)
-        writer = TensorWriter(self, points, found)
+        writer = writer_of(self, points, found)
         writer.enter()
         guard = points.guard(self.pending(found.block))
         if guard.scalar is None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from autosched.codegen.artifact import KernelInfo, Param, SizeParam
 from autosched.codegen.formula import Extent
+from autosched.codegen.llvm import permission
 from autosched.codegen.llvm.blocks.find_tile import Tile
 from autosched.codegen.llvm.builder import Builder
 from autosched.codegen.llvm.function import FunctionWriter
@@ -154,6 +155,8 @@ class ModuleWriter:
             f"define void @{self.entry}(ptr %args, ptr %workspace, i32 %threads) #0 {{",
             "entry:",
         ]
+        if permission.SYMBOL in self.declarations:
+            lines.append(f"  call void @{permission.SYMBOL}()")
         for n, name in enumerate(pointers):
             lines.append(f"  {name}.at = getelementptr inbounds ptr, ptr %args, i64 {n}")
             lines.append(f"  {name} = load ptr, ptr {name}.at, align 8")

@@ -144,6 +144,34 @@ class Memory:
         align = dtypes.itemsize(buffer.dtype)
         self.b.do(f"store {value.type} {value.ref}, ptr {pointer}, align {align}")
 
+    def load_tile(
+        self, buffer: Buffer, offset: Linear, shape: tuple[int, int], pitch: int, guard: Guard
+    ) -> Value:
+        """A tile register of (rows, bytes of a row), rows `pitch` bytes apart; 0 where the guard
+        does not hold."""
+
+        def make() -> Value:
+            pointer, step = self.address(buffer, offset), str(pitch)
+            if guard.scalar is not None:
+                pointer = self._or_zeros(guard.scalar, pointer)
+                step = self.b.op(f"select i1 {guard.scalar}, i64 {pitch}, i64 0")
+            name, (rows, width) = "llvm.x86.tileloadd64.internal", shape
+            self.b.declare(name, f"x86_amx @{name}(i16, i16, ptr, i64)")
+            load = f"call x86_amx @{name}(i16 {rows}, i16 {width}, ptr {pointer}, i64 {step})"
+            return Value(self.b.inst(load), buffer.dtype)
+
+        return self._cached(("t", id(buffer), self._key(offset), guard, shape, pitch), make)
+
+    def store_tile(
+        self, buffer: Buffer, offset: Linear, tile: str, shape: tuple[int, int], pitch: int
+    ) -> None:
+        """Store a tile register in rows that lie `pitch` bytes apart."""
+        self.forget(buffer)
+        pointer, name = self.address(buffer, offset), "llvm.x86.tilestored64.internal"
+        self.b.declare(name, f"void @{name}(i16, i16, ptr, i64, x86_amx)")
+        of = f"i16 {shape[0]}, i16 {shape[1]}, ptr {pointer}, i64 {pitch}"
+        self.b.do(f"call void @{name}({of}, x86_amx {tile})")
+
     def _key(self, offset: Linear) -> tuple[object, ...]:
         return (offset.const, tuple(sorted((k, v) for k, v in offset.terms.items() if v)))
 

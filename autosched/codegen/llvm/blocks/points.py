@@ -192,6 +192,16 @@ class Points:
         offset = self.offset(access, guard, clamped)
         return self.memory.load_run(access.buffer, offset, count, guard)
 
+    def load_tile(self, access: Access, shape: tuple[int, int], pitch: int, guard: Guard) -> Value:
+        """Rows of bytes that lie `pitch` bytes apart, from the access on, as a tile register."""
+        clamped: dict[Var, str] | None = None
+        if self.is_safe(access):
+            guard = Guard()
+        else:
+            clamped, guard = self._clamped(access, guard)
+        offset = self.offset(access, guard, clamped)
+        return self.memory.load_tile(access.buffer, offset, shape, pitch, guard)
+
     def _clamped(self, access: Access, guard: Guard) -> tuple[dict[Var, str], Guard]:
         """Axes of `access` to clamp, and the guard for what cannot be clamped.
 

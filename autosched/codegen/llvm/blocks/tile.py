@@ -17,7 +17,7 @@ from autosched.codegen.llvm.blocks.copies import Copies
 from autosched.codegen.llvm.blocks.find_tile import Tile
 from autosched.codegen.llvm.blocks.padding import Edge, Gate, gates
 from autosched.codegen.llvm.blocks.prefetch import Prefetch, find_prefetches
-from autosched.codegen.llvm.blocks.tensor import TensorWriter
+from autosched.codegen.llvm.blocks.tensor import writer_of
 from autosched.codegen.llvm.index import Lanes, chunks, lanes_of
 from autosched.codegen.llvm.memory import Guard
 from autosched.codegen.llvm.trips import first_iteration, trip_count
@@ -51,7 +51,7 @@ class TileWriter:
         self.vector = last if last.kind == "vectorized" else None
         self.lanes_reduce = self.vector is not None and self.vector.var in tile.reduce
         self.width = f.width(tile.block)
-        self.tensor = None if tile.tensor is None else TensorWriter(f, self.points, tile.tensor)
+        self.tensor = None if tile.tensor is None else writer_of(f, self.points, tile.tensor)
         self.unrolled = [x for x in tile.loops if x.kind == "unrolled" and x.var not in tile.reduce]
         self.gates: list[Gate] = []
         self.copies = Copies(f, self.points)

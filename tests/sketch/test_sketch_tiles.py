@@ -1,0 +1,130 @@
+"""Sketches that end in products of tile registers: exact for bytes of any size."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+from test_sketch_tensorize import apply, check_product, convolution, numbers, product_of
+
+from autosched import graph
+from autosched.codegen.llvm.listing import listing
+from autosched.lowering.lower import lower
+from autosched.script import parse_func
+from autosched.search.evaluate import legal
+from autosched.sketch.default import default_schedule
+from autosched.sketch.generate import generate_space
+from autosched.target import Target
+from autosched.tir.interp import run as interpret
+
+HOST = Target("llvm -num-cores=2")
+SERVER = "-mtriple=x86_64-unknown-linux-gnu -num-cores=2"
+WITH = Target(f"llvm -mcpu=sapphirerapids {SERVER}")
+WITHOUT = Target(f"llvm -mcpu=sapphirerapids -mattr=-amx-bf16,-amx-int8,-amx-tile {SERVER}")
+LONG = pytest.mark.long
+KINDS = tuple(product(("uint8", "int8"), repeat=2))
+runs = pytest.mark.skipif("amx-int8" not in HOST.features, reason="the processor has no AMX")
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(0)
+
+
+def candidates(space, count: int) -> list:
+    """Programs of the variants with tile registers: defaults first, then legal ones, drawn."""
+    found = [v for v in space.variants if "_amx" in v.name]
+    defaults = []
+    for v in found[:1]:
+        values = {n: x for s in v.decisions for n, x in zip(s.names, s.default, strict=True)}
+        defaults.append(v.trace.bind(values).apply(space.func).func)
+    if count == 1:
+        return defaults
+    drawn = space.sample(np.random.default_rng(1), 256)
+    drawn = drawn.take(drawn.unique())
+    drawn = drawn.take(np.flatnonzero(legal(space, drawn)))
+    rows = [n for n, v in enumerate(drawn.variant) if "_amx" in space.variants[v].name]
+    return defaults + [apply(space, drawn, n) for n in rows[: count - 1]]
+
+
+def check_sizes(sizes, rng, count: int = 1) -> None:
+    """Products of each pair of dtypes, with and without a consumer in turns, where tiles are a
+    choice at all."""
+    checked = 0
+    for n, (size, kind) in enumerate(product(sizes, KINDS)):
+        func = product_of(*kind, *size, fused=n % 3 > 0)
+        for made in candidates(generate_space(func, HOST), count):
+            check_product(made, func, rng)
+            checked += 1
+    assert checked >= len(sizes) * len(KINDS) // 2
+
+
+@runs
+def test_products_of_odd_sizes(rng):
+    check_sizes([(37, 45, 59)], rng)
+
+
+@runs
+@LONG
+def test_products_of_any_size(rng):
+    """Sizes from 1 to 70 in each dimension, drawn, and those around a tile's."""
+    sizes = [(16, 16, 64), (17, 15, 65), (2, 1, 70), (70, 70, 63)]
+    sizes += [tuple(map(int, s)) for s in rng.integers(1, 71, (20, 3))]
+    check_sizes(sizes, rng)
+
+
+@runs
+@LONG
+def test_random_candidates(rng):
+    check_sizes([(37, 45, 59), (64, 70, 130)], rng, count=8)
+
+
+@runs
+@pytest.mark.parametrize(
+    ("sizes", "attrs"),
+    [
+        ((14, 33, 17, 3), {"pads": (1, 1, 1, 1), "strides": (2, 1)}),
+        pytest.param((14, 64, 40, 1), {"strides": (2, 2)}, marks=LONG),
+        pytest.param((7, 60, 64, 3), {"pads": (1, 1, 1, 1)}, marks=LONG),
+        pytest.param((28, 48, 16, 2), {"dilations": (3, 2)}, marks=LONG),
+    ],
+)
+def test_convolutions(sizes, attrs, rng):
+    module, func = convolution(*sizes, **attrs)
+    assert "_amx" in default_schedule(func, HOST).mod.script()
+    x = numbers(rng, "uint8", (1, sizes[1], sizes[0], sizes[0]))
+    (found,) = graph.build(module)(x)
+    np.testing.assert_array_equal(found, graph.evaluate(module, "main", x))
+
+
+@runs
+def test_the_printed_program_is_the_program(rng):
+    func = product_of("uint8", "int8", 32, 32, 64)
+    text = default_schedule(func, HOST).func.script()
+    assert "dot_16x16x64_u8s8s32_amx" in text
+    check_product(parse_func(text), func, rng)
+
+
+def test_code_for_a_server_that_is_not_here(rng):
+    """Code is read, and the program interpreted; a target without tile registers has none."""
+    func = product_of("uint8", "int8", 64, 64, 70)
+    schedule = default_schedule(func, WITH)
+    lines = [line.text for line in listing(schedule.func, WITH).assembly]
+    assert sum("tdpbusd" in line for line in lines) == 4
+    assert sum("tileloadd" in line for line in lines) == 4  # accumulators start as zeros
+    assert sum("tilestored" in line for line in lines) == 4  # and none is spilled
+    assert any("ldtilecfg" in line for line in lines)
+    assert any("tilerelease" in line for line in lines)
+    assert "amx" not in default_schedule(func, WITHOUT).mod.script()
+    small = default_schedule(product_of("uint8", "int8", 4, 3, 70), WITH)
+    arrays = [numbers(rng, d, s) for d, s in (("uint8", (4, 70)), ("int8", (70, 3)))]
+    arrays += [np.ones(3, "i4"), np.zeros((4, 3), "i4")]
+    interpret(lower(small.func), arrays)
+    want = arrays[0].astype("i8") @ arrays[1].astype("i8") + 1
+    np.testing.assert_array_equal(arrays[-1], want)
+
+
+def test_short_sums_stay_with_vectors():
+    """Three terms would leave 61 of 64 empty."""
+    assert "_vnni" in default_schedule(product_of("uint8", "int8", 64, 64, 3), WITH).mod.script()
