@@ -10,6 +10,7 @@ from guarded import compiled
 
 from autosched.codegen.build import generate_ir
 from autosched.codegen.llvm.blocks import prefetch
+from autosched.codegen.llvm.blocks.points import Points
 from autosched.lowering.lower import lower
 from autosched.script import parse
 from autosched.target import Target
@@ -65,9 +66,9 @@ def test_passes_ask_for_the_whole_next_panel(
     asked: list[prefetch.Prefetch] = []
     write = prefetch.Prefetch.write
 
-    def noted(self: prefetch.Prefetch, f: object) -> None:
+    def noted(self: prefetch.Prefetch, points: Points) -> None:
         asked.append(self)
-        write(self, f)  # type: ignore[arg-type]
+        write(self, points)
 
     monkeypatch.setattr(prefetch.Prefetch, "write", noted)
     func = func_of(product(rows, 128, 4, inner))

@@ -11,18 +11,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING
 
 from autosched.codegen.llvm.blocks.find_tile import Tile
+from autosched.codegen.llvm.blocks.points import Points
 from autosched.codegen.llvm.index import Linear
 from autosched.tir import dtypes
 from autosched.tir.affine import Affine
 from autosched.tir.expr import Var
-from autosched.tir.nodes import Access, Buffer, For, strides
+from autosched.tir.nodes import Access, Buffer, For, Site, strides
 from autosched.tir.size import Size
-
-if TYPE_CHECKING:
-    from autosched.codegen.llvm.function import FunctionWriter
 
 LINE = 64
 """Bytes of a cache line."""
@@ -44,27 +41,28 @@ class Prefetch:
     """Bytes from the buffer's start, over the loops around."""
     lines: int
 
-    def write(self, f: FunctionWriter) -> None:
+    def write(self, points: Points) -> None:
         """Write the requests at the current place, inside `loop`."""
-        f.b.declare("llvm.prefetch.p0", "void @llvm.prefetch.p0(ptr, i32, i32, i32)")
-        place = f.index.linear(self.offset)
+        b, index = points.b, points.index
+        b.declare("llvm.prefetch.p0", "void @llvm.prefetch.p0(ptr, i32, i32, i32)")
+        place = index.linear(self.offset)
         for n in range(self.lines):
-            at = f.index.scalar(Linear(place.const + n * LINE, place.terms))
-            start = f.memory.pointers[id(self.buffer)]
-            pointer = f.b.op(f"getelementptr i8, ptr {start}, i64 {at}")
+            at = index.scalar(Linear(place.const + n * LINE, place.terms))
+            start = points.memory.pointers[id(self.buffer)]
+            pointer = b.op(f"getelementptr i8, ptr {start}, i64 {at}")
             # Read, into the second cache, as data.
-            f.b.do(f"call void @llvm.prefetch.p0(ptr {pointer}, i32 0, i32 2, i32 1)")
+            b.do(f"call void @llvm.prefetch.p0(ptr {pointer}, i32 0, i32 2, i32 1)")
 
 
-def find_prefetches(f: FunctionWriter, tile: Tile) -> list[Prefetch]:
-    """The panels that a register tile reads again and again, and that are followed by the next."""
+def find_prefetches(tile: Tile, site: Site, points: Points, cache: int) -> list[Prefetch]:
+    """The panels that a register tile reads again and again from a second cache of so many bytes,
+    and that are followed by the next."""
     serial = [x for x in tile.loops if x.kind == "serial"]
     if not serial:
         return []
-    site, points = f.blocks[id(tile.block)], f.points(tile.block)
     own = {id(x) for x in tile.loops}
     around = [x for x in site.loops if id(x) not in own]
-    most = f.target.l2_bytes // 4  # with the next one half of the cache
+    most = cache // 4  # with the next one half of the cache
     out = []
     for access in tile.block.reads:
         flat = _flat(points.over_loops(access))

@@ -85,7 +85,8 @@ class TileWriter:
         first = self.points.at_start()
         places = list(self._places())
         if len(places) >= CHAINS:
-            self.prefetches = find_prefetches(f, self.tile)
+            site, cache = f.blocks[id(self.block)], f.target.l2_bytes
+            self.prefetches = find_prefetches(self.tile, site, self.points, cache)
         partial = self._partials(len(places))
         for key, lanes in places:
             self._go_to(key, lanes)
@@ -187,7 +188,7 @@ class TileWriter:
         def inside() -> None:
             for prefetch in self.prefetches:
                 if prefetch.loop is loop:
-                    prefetch.write(f)
+                    prefetch.write(self.points)
             self._loops(level + 1)
 
         if loop.kind == "serial":
