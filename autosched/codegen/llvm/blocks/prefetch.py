@@ -63,8 +63,12 @@ def find_prefetches(tile: Tile, site: Site, points: Points, cache: int) -> list[
     own = {id(x) for x in tile.loops}
     around = [x for x in site.loops if id(x) not in own]
     most = cache // 4  # with the next one half of the cache
+    # What lives for an iteration of a loop around holds one panel: no other one follows it.
+    scratch = {id(b) for x in around for b in x.allocs}
     out = []
     for access in tile.block.reads:
+        if id(access.buffer) in scratch:
+            continue
         flat = _flat(points.over_loops(access))
         found = None if flat is None else _of(tile, around, serial[-1], access, flat, most)
         if found is not None:
