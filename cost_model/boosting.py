@@ -30,8 +30,9 @@ class Boosting:
     """How a model learns: `shared` trees from data sets, `own` ones from a task's measurements.
 
     Fewer are grown where the part `held_out`, of data sets of `split` candidates and more, stopped
-    improving for `patience` trees. `weight` is that of a candidate with a share of nothing; the
-    best of a task weighs 1. Of a task's own measurements no more than `kept` count (see `telling`).
+    improving for `early_stopping_rounds` trees. `weight` is that of a candidate with a share of
+    nothing; the best of a task weighs 1. Of a task's own measurements no more than `kept` count
+    (see `telling`).
     """
 
     shared: Forest = Forest(96, 4, 0.05, 24.0)
@@ -41,7 +42,7 @@ class Boosting:
     kept: int = 512
     split: int = 128
     held_out: float = 0.2
-    patience: int = 16
+    early_stopping_rounds: int = 16
     weight: float = 0.25
 
 

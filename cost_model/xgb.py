@@ -251,7 +251,7 @@ class BoostedModel:
             obj=lambda said, m: packs[id(m)].gradient(said),
             custom_metric=lambda said, m: ("error", packs[id(m)].error(said)),
             evals=evals,
-            early_stopping_rounds=b.patience if evals else None,
+            early_stopping_rounds=b.early_stopping_rounds if evals else None,
             verbose_eval=False,
         )
 
