@@ -49,7 +49,7 @@ def lower(function: Function, implementation: Implementation | None = None) -> P
         made = prepare(
             np.broadcast_to(np.zeros((), types[n].dtype), [int(m) for m in types[n].known])
         )
-        types[n] = TensorType(made.shape, types[n].dtype)
+        types[n] = TensorType(made.shape, made.dtype.name)
     inputs = [te.placeholder(t.stored, t.dtype, f"p{n}") for n, t in enumerate(types)]
     values: dict[int, TensorLike] = {
         id(p): stored(x, t.layout) for p, x, t in zip(function.params, inputs, types, strict=True)

@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from autosched.graph.errors import Unsupported
 from autosched.graph.ir import (
     Array,
@@ -75,10 +77,12 @@ class Constants:
         def make() -> Array:
             value = const.value
             if transform is not None:
-                moved = transform(value)
+                moved = np.asarray(transform(value))
+                dtype = moved.dtype.name
             else:
                 moved = value.transpose(t.layout) if t.layout else value
-            array = empty(moved.shape, t.dtype)
+                dtype = t.dtype
+            array = empty(moved.shape, dtype)
             array[...] = moved
             if prepare is None:
                 return array

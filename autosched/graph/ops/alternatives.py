@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,25 +12,15 @@ import numpy.typing as npt
 from autosched import te
 from autosched.graph.ops.conv import Window, conv
 from autosched.graph.ops.linear import gemm
-from autosched.graph.ops.tensors import TensorLike, parameter, stage
+from autosched.graph.ops.quantised import SUMS, conv_sums
+from autosched.graph.ops.tensors import TensorLike, View, parameter, stage
+from autosched.graph.ops.winograd import F2, F4, Whole, results, tiled, whole_results
 from autosched.graph.strategies import Input, Strategy, strategy
-from autosched.ops.winograd import (
-    DATA,
-    OUTPUT,
-    REACH,
-    TILE,
-    constant_axes,
-    constant_matrix,
-    winograd_weight,
-)
 from autosched.target import Target
+from autosched.tir import dtypes
 
+Array = npt.NDArray[Any]
 LANES = 16
-
-
-def winograd_weights(weight: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """A weight (CO, CI, 3, 3) as `conv_winograd` takes it: (6, 6, CI, CO)."""
-    return winograd_weight(np.asarray(weight).transpose(2, 3, 1, 0))
 
 
 def conv_winograd(
@@ -45,58 +35,38 @@ def conv_winograd(
     pads: Sequence[int] | None = None,
     strides: Sequence[int] | None = None,
 ) -> Any:
-    """Convolution by 3 x 3 windows at stride 1 as products of 6 x 6 tiles; see
-    `autosched.ops.winograd`. w is transformed beforehand: (6, 6, CI, CO)."""
+    """Convolution by 3 x 3 windows at stride 1 as products of 6 x 6 tiles. w is transformed
+    beforehand: (6, 6, CI, CO)."""
     window = Window(x.shape[2:], (3, 3), None, None, pads, auto_pad)
-    (images, depth), filters = x.shape[:2], w.shape[3]
-    ho, wo = window.out
-    ty, tx = -(-ho // TILE), -(-wo // TILE)
-    (h, wide), (py, px) = x.shape[2:], window.before
-
-    def element(n: Any, y: Any, z: Any, c: Any) -> Any:
-        inside = te.all(y >= py, y < h + py, z >= px, z < wide + px)
-        return te.if_then_else(inside, x(n, c, y - py, z - px), te.const(0, x.dtype))
-
-    pad = te.compute((images, ty * TILE + 2, tx * TILE + 2, depth), element, name="winograd_pad")
-    bt = constant_matrix(DATA, "bt", x.dtype)
-    at = constant_matrix(OUTPUT, "at", x.dtype)
-    d = [te.reduce_axis((0, REACH), name=n) for n in ("dy", "dx")]
-    pack = te.compute(
-        (REACH, REACH, images, ty, tx, depth),
-        lambda eps, nu, n, y, z, ci: te.sum(
-            pad[n, y * TILE + d[0], z * TILE + d[1], ci] * (bt[eps, d[0]] * bt[nu, d[1]]), axis=d
-        ),
-        name="data_pack",
-        attrs=constant_axes("eps", "nu", d),
-    )
-    rc = te.reduce_axis((0, depth), name="rc")
-    weight = parameter(w)
-    products = te.compute(
-        (REACH, REACH, images, ty, tx, filters),
-        lambda eps, nu, n, y, z, co: te.sum(
-            pack[eps, nu, n, y, z, rc] * w(eps, nu, rc, co), axis=rc
-        ),
-        name="bgemm",
-        attrs={} if weight is None else {"layout_free_placeholders": [weight]},
-    )
-    m = [te.reduce_axis((0, REACH), name=n) for n in ("my", "mx")]
-    inverse = te.compute(
-        (TILE, TILE, images, ty, tx, filters),
-        lambda vh, vw, n, y, z, co: te.sum(
-            products[m[0], m[1], n, y, z, co] * (at[vh, m[0]] * at[vw, m[1]]), axis=m
-        ),
-        name="inverse",
-        attrs=constant_axes("vh", "vw", m),
-    )
-
-    def result(n: Any, c: Any, y: Any, z: Any) -> Any:
-        return inverse[y % TILE, z % TILE, n, y // TILE, z // TILE, c]
-
-    shape = (images, filters, ho, wo)
-    out = stage(shape, result, "conv", axes=window.labels)
+    products = tiled(x, w, window, F4, te.const(0, x.dtype), x.dtype)
+    out = results(products, window, F4.tile, F4.output, x.dtype)
     if b is None:
         return out
-    return stage(shape, lambda n, c, y, z: out(n, c, y, z) + b(c), "bias", axes=window.labels)
+    return stage(out.shape, lambda n, c, y, z: out(n, c, y, z) + b(c), "bias", axes=window.labels)
+
+
+def sums_by(whole: Whole) -> Callable[..., Any]:
+    """`conv_sums` by 3 x 3 windows at stride 1, as products of tiles of 16 bits; its w is
+    transformed beforehand."""
+
+    def compute(
+        x: TensorLike,
+        w: TensorLike,
+        fill: TensorLike | None = None,
+        *,
+        auto_pad: str = "NOTSET",
+        dilations: Sequence[int] | None = None,
+        group: int = 1,
+        kernel_shape: Sequence[int] | None = None,
+        pads: Sequence[int] | None = None,
+        strides: Sequence[int] | None = None,
+    ) -> Any:
+        window = Window(x.shape[2:], (3, 3), None, None, pads, auto_pad)
+        around = te.const(0, x.dtype) if fill is None else fill(*(0 for _ in fill.shape))
+        products = tiled(x, w, window, whole.transform, around, "int32")
+        return whole_results(products, window, whole)
+
+    return compute
 
 
 def conv_product(x: TensorLike, w: TensorLike, b: TensorLike | None = None, **attrs: Any) -> Any:
@@ -167,7 +137,7 @@ def gemm_rows(
     return stage((rows, columns), element, "gemm", axes=("i", "j"))
 
 
-def _winograd_gains(data: Input, weight: Input) -> bool:
+def _winograd_gains(data: Input, weight: Input, tile: int = F4.tile) -> bool:
     """Whether Winograd's form is the faster one untuned (`docs/lab/graph-speed-2026-11.md`).
 
     It saves 3/4 of the products, in proportion to CI * CO; its transforms cost in proportion to
@@ -175,10 +145,9 @@ def _winograd_gains(data: Input, weight: Input) -> bool:
     float16 loses too many bits in the transforms.
     """
     (images, depth, *spatial), filters = data.shape, weight.shape[0]
-    sizes = (images, depth, filters, *spatial)
-    if data.dtype not in ("float32", "float64") or not all(isinstance(n, int) for n in sizes):
+    if data.dtype == "float16" or not _known((images, depth, filters, *spatial)):
         return False
-    tiles = images * math.prod(-(-n // TILE) for n in spatial)
+    tiles = images * math.prod(-(-n // tile) for n in spatial)
     channels = depth * filters / (depth + filters)
     return bool(tiles >= 9 and channels >= (10 if tiles >= 49 else 24))
 
@@ -198,10 +167,78 @@ def conv_strategy(s: Strategy, attrs: Any, inputs: Sequence[Input | None], targe
         name="conv.winograd",
         plevel=15 if _winograd_gains(data, weight) else 8,
         when=ones and attrs.kernel_shape == (3, 3) and weight.constant,
-        prepare={1: winograd_weights},
+        prepare={1: F4.weights},
     )
     flat = all(n == 1 for n in attrs.kernel_shape) and not any(attrs.pads)
     s.add(conv_product, name="conv.product", plevel=7, when=ones and flat)
+
+
+def conv_sums_wide(
+    x: TensorLike, w: TensorLike, fill: TensorLike | None = None, **attrs: Any
+) -> Any:
+    """`conv_sums` of a copy of x in 16 bits; w is int16."""
+    around = fill if fill is None else View(fill.shape, w.dtype, _cast(fill, w.dtype))
+    return conv_sums(stage(x.shape, _cast(x, w.dtype), "wide"), w, around, **attrs)
+
+
+def _cast(x: TensorLike, dtype: str) -> Callable[..., Any]:
+    return lambda *at: te.cast(x(*at), dtype)
+
+
+def _is_wider_faster(data: Input, weight: Input, target: Target) -> bool:
+    """Whether products of bytes are faster in 16 bits (`docs/lab/low-precision-2026-11.md`): where
+    the target multiplies pairs of 16 bits (vpmaddwd) and no bytes."""
+    bytes_ = {"avx512vnni", "avxvnni", "amx-int8"} & target.features
+    kinds = {"uint8", "int8"}
+    return "avx2" in target.features and not bytes_ and {data.dtype, weight.dtype} <= kinds
+
+
+WHOLE = (Whole(F4), Whole(F2))
+"""The faster first."""
+WIDE_ROWS = 32
+"""Results of an element of the weights from which on it matters little that they take twice the
+memory."""
+
+
+def _is_exact(whole: Whole, data: Input, weight: Input) -> bool:
+    """Whether no result can be too large for a transform in integers, whatever the values."""
+    kinds = (data.dtype, weight.dtype)
+    largest = (max(-dtypes.minimum(t), dtypes.maximum(t)) for t in kinds)
+    return bool(math.prod(largest) * math.prod(weight.shape[1:]) < whole.most)
+
+
+@strategy(SUMS["Conv"])
+def conv_sums_strategy(
+    s: Strategy, attrs: Any, inputs: Sequence[Input | None], target: Target
+) -> None:
+    """Directly; in 16 bits; by Winograd's transform in integers."""
+    s.add(conv_sums, name="conv_sums.direct", plevel=10)
+    data, weight = inputs[:2]
+    assert data is not None
+    assert weight is not None
+    if not weight.constant or not _is_wider_faster(data, weight, target):
+        return
+    pixels = data.shape[2:]
+    many = _known(pixels) and math.prod(pixels) >= WIDE_ROWS and attrs.group == 1
+    level = 12 if many else 8
+    s.add(conv_sums_wide, name="conv_sums.wide", plevel=level, prepare={1: _widened})
+    ones = all(n == 1 for n in (*attrs.strides, *attrs.dilations)) and attrs.group == 1
+    if not ones or attrs.kernel_shape != (3, 3) or not _known(data.shape):
+        return
+    for whole in WHOLE:
+        if _is_exact(whole, data, weight):
+            level = 15 if _winograd_gains(data, weight, whole.transform.tile) else 7
+            name = f"conv_sums.winograd{whole.transform.tile}"
+            s.add(sums_by(whole), name=name, plevel=level, prepare={1: whole.weights})
+            break
+
+
+def _widened(weight: Array) -> Array:
+    return np.ascontiguousarray(weight, np.int16)
+
+
+def _known(sizes: Sequence[Any]) -> bool:
+    return all(isinstance(n, int) for n in sizes)
 
 
 @strategy("Gemm")

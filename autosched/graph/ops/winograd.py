@@ -1,0 +1,189 @@
+"""Convolutions by 3 x 3 windows at stride 1 as products of transformed tiles (Winograd 1980; Lavin
+and Gray, arXiv 1509.09308), in floats and, exactly, in integers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import lcm
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from autosched import te
+from autosched.graph.ops.conv import Window
+from autosched.graph.ops.tensors import TensorLike, parameter, stage
+from autosched.ops.winograd import DATA, KERNEL, OUTPUT, constant_axes, constant_matrix
+
+Matrix = Sequence[Sequence[float]]
+
+
+@dataclass(frozen=True)
+class Transform:
+    """F(n x n, 3 x 3): a tile of n x n results is
+    `output` ((`kernel` g `kernel`') * (`data` d `data`')) `output`'."""
+
+    data: Matrix
+    kernel: Matrix
+    output: Matrix
+
+    @property
+    def tile(self) -> int:
+        """Results of one tile a dimension."""
+        return len(self.output)
+
+    @property
+    def reach(self) -> int:
+        """Elements that one tile reads, a dimension."""
+        return len(self.data)
+
+    def weights(self, weight: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """A weight (CO, CI, 3, 3) as products take it: (reach, reach, CI, CO)."""
+        g = np.array(self.kernel)
+        wide = np.einsum("er,nq,oirq->enio", g, g, np.asarray(weight).astype("float64"))
+        return np.ascontiguousarray(wide, weight.dtype)
+
+
+F4 = Transform(DATA, KERNEL, OUTPUT)
+F2 = Transform(
+    ((1, 0, -1, 0), (0, 1, 1, 0), (0, -1, 1, 0), (0, 1, 0, -1)),
+    ((1, 0, 0), (1 / 2, 1 / 2, 1 / 2), (1 / 2, -1 / 2, 1 / 2), (0, 0, 1)),
+    ((1, 1, 1, 0), (0, 1, -1, -1)),
+)
+"""The points 0, 1, -1 and infinity."""
+
+
+@dataclass(frozen=True)
+class Whole:
+    """A transform in integers: the rows of `kernel` times their denominators, those of `output`
+    times what is left of the common one, so that a result comes `unit`^2 times as large.
+
+    Sums are taken modulo 2^32. A result that comes back from unit^2 = odd * 2^shift times itself,
+    by the inverse of the odd number modulo 2^32 and a shift, is right if it is less than
+    2^(31 - shift), however often the sums went around.
+    """
+
+    transform: Transform
+
+    @property
+    def scales(self) -> list[int]:
+        """The denominator of each row of `kernel`."""
+        denominators = [
+            [round(1 / abs(v)) if abs(v) < 1 else 1 for v in row if v]
+            for row in self.transform.kernel
+        ]
+        return [lcm(*row) for row in denominators]
+
+    @property
+    def unit(self) -> int:
+        return lcm(*self.scales)
+
+    @property
+    def shift(self) -> int:
+        """Factors of 2 in unit^2."""
+        return 2 * ((self.unit & -self.unit).bit_length() - 1)
+
+    @property
+    def inverse(self) -> int:
+        """Of the odd factor of unit^2, modulo 2^32, as int32."""
+        found = pow(self.unit**2 >> self.shift, -1, 1 << 32)
+        return found - (1 << 32) if found >> 31 else found
+
+    @property
+    def most(self) -> int:
+        """Results of at least so much, positive or negative, may come back wrong."""
+        return 1 << (31 - self.shift)
+
+    def weights(self, weight: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """A weight (CO, CI, 3, 3) of int8 as products take it: (reach, reach, CI, CO) of int16."""
+        g = np.array(self.transform.kernel) * np.array(self.scales)[:, None]
+        whole = np.rint(g).astype(np.int64)
+        wide = np.einsum("er,nq,oirq->enio", whole, whole, np.asarray(weight).astype(np.int64))
+        return np.ascontiguousarray(wide, np.int16)
+
+    @property
+    def output(self) -> Matrix:
+        t = self.transform.output
+        return [[int(v) * (self.unit // s) for v, s in zip(row, self.scales, strict=True)]
+                for row in t]  # fmt: skip
+
+
+def tiled(
+    x: TensorLike, w: TensorLike, window: Window, transform: Transform, fill: Any, dtype: str
+) -> Any:
+    """The tiles' products in `dtype`, summed over channels: (reach, reach, N, tiles, CO), of x
+    (N, CI, H, W) with `fill` around it and w (reach, reach, CI, CO), transformed beforehand."""
+    reach, tile = transform.reach, transform.tile
+    (images, depth), filters = x.shape[:2], w.shape[3]
+    ty, tx = tiles_of(window, tile)
+    (h, wide), (py, px) = x.shape[2:], window.before
+
+    def element(n: Any, y: Any, z: Any, c: Any) -> Any:
+        inside = te.all(y >= py, y < h + py, z >= px, z < wide + px)
+        e = te.if_then_else(inside, x(n, c, y - py, z - px), fill)
+        return e if e.dtype == w.dtype else te.cast(e, w.dtype)
+
+    pad = te.compute((images, ty * tile + 2, tx * tile + 2, depth), element, name="winograd_pad")
+    bt = constant_matrix(transform.data, "bt", w.dtype)
+    d = [te.reduce_axis((0, reach), name=n) for n in ("dy", "dx")]
+    pack = te.compute(
+        (reach, reach, images, ty, tx, depth),
+        lambda eps, nu, n, y, z, ci: te.sum(
+            pad[n, y * tile + d[0], z * tile + d[1], ci] * (bt[eps, d[0]] * bt[nu, d[1]]), axis=d
+        ),
+        name="data_pack",
+        attrs=constant_axes("eps", "nu", d),
+    )
+    rc = te.reduce_axis((0, depth), name="rc")
+    weight = parameter(w)
+
+    def product(eps: Any, nu: Any, n: Any, y: Any, z: Any, co: Any) -> Any:
+        factors = pack[eps, nu, n, y, z, rc], w(eps, nu, rc, co)
+        left, right = (e if e.dtype == dtype else te.cast(e, dtype) for e in factors)
+        return te.sum(left * right, axis=rc)
+
+    return te.compute(
+        (reach, reach, images, ty, tx, filters),
+        product,
+        name="bgemm",
+        attrs={} if weight is None else {"layout_free_placeholders": [weight]},
+    )
+
+
+def tiles_of(window: Window, tile: int) -> tuple[Any, Any]:
+    """Tiles of the result, down and across."""
+    down, across = (-(-n // tile) for n in window.out)
+    return down, across
+
+
+def results(products: Any, window: Window, tile: int, output: Matrix, dtype: str) -> Any:
+    """The convolution (N, CO, H, W) from the tiles' products."""
+    reach, _, images, ty, tx, filters = products.shape
+    at = constant_matrix(output, "at", dtype)
+    m = [te.reduce_axis((0, reach), name=n) for n in ("my", "mx")]
+    inverse = te.compute(
+        (tile, tile, images, ty, tx, filters),
+        lambda vh, vw, n, y, z, co: te.sum(
+            products[m[0], m[1], n, y, z, co] * (at[vh, m[0]] * at[vw, m[1]]), axis=m
+        ),
+        name="inverse",
+        attrs=constant_axes("vh", "vw", m),
+    )
+
+    def result(n: Any, c: Any, y: Any, z: Any) -> Any:
+        return inverse[y % tile, z % tile, n, y // tile, z // tile, c]
+
+    return stage((images, filters, *window.out), result, "conv", axes=window.labels)
+
+
+def whole_results(products: Any, window: Window, whole: Whole) -> Any:
+    """The convolution (N, CO, H, W) in int32 from the tiles' products in integers."""
+    sums = results(products, window, whole.transform.tile, whole.output, "int32")
+    scale, step = te.const(whole.inverse, "int32"), te.const(1 << whole.shift, "int32")
+
+    def element(*at: Any) -> Any:
+        e = sums(*at) if whole.inverse == 1 else sums(*at) * scale
+        return te.floordiv(e, step)
+
+    return stage(sums.shape, element, "whole", axes=window.labels)
