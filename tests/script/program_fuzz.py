@@ -524,7 +524,8 @@ def main() -> None:
             if n % 40 == 0:
                 spent = time.monotonic() - begin
                 print(f"{total.counts['programs']} programs in {spent:.0f} s", flush=True)
-    print(f"\n{time.monotonic() - begin:.0f} s")
+    last = given.seed + given.programs - 1
+    print(f"\nprograms number {given.seed} to {last}, {time.monotonic() - begin:.0f} s")
     for what, n in sorted(total.counts.items(), key=lambda x: -x[1]):
         print(f"{n:9} {what}")
     print(f"{len(total.findings)} findings")
