@@ -19,6 +19,7 @@ from server.http.compression import Compression
 from server.http.gate import Gate
 from server.http.head_requests import HeadRequests
 from server.http.metrics import Metrics
+from server.http.prepared import PreparedReads
 from server.routes import (
     batches,
     events,
@@ -66,6 +67,7 @@ def create_app(settings: Settings) -> FastAPI:
     problems.install(app)
     openapi.install(app)
     # The last one added is the outermost: what the gate refuses is shown to browsers as a page.
+    app.add_middleware(PreparedReads)
     app.add_middleware(Gate, settings, app.state.metrics)
     app.add_middleware(ProblemPages)
     # Others wait while a long answer is compressed: the highest level takes several times as long

@@ -7,10 +7,11 @@ from collections.abc import Callable, Mapping
 from functools import partial, wraps
 from typing import Annotated, Any
 
-from fastapi import Depends, Path, Query, Response
+from fastapi import Depends, Path, Query, Request, Response
 from fastapi.routing import APIRoute
 from pydantic import BaseModel
 
+from server.http.prepared import PreparedRead, answered, do_not_prepare
 from server.http.problems import MEDIA_TYPE
 from server.schemas import JOB_ID, WORKLOAD_KEY, Problem
 from server.state import Service, ServiceOf
@@ -28,6 +29,7 @@ _NAME = r"^[A-Za-z0-9_-]{1,64}$"
 
 
 async def _job_id(
+    request: Request,
     service: ServiceOf,
     job_id: Annotated[
         str,
@@ -41,6 +43,7 @@ async def _job_id(
 ) -> str:
     if len(job_id) == len(JOB_ID):
         return job_id
+    do_not_prepare(request)  # of another job, when one comes whose id begins so
     found: str = await service.reading.do(("id", job_id), partial(service.store.job_id, job_id))
     return found
 
@@ -115,12 +118,15 @@ def _sharing(function: Callable[..., BaseModel]) -> Callable[..., Any]:
     """The plain function as one that shares what it reads, as a response."""
 
     @wraps(function)
-    async def called(service: Service, **asked: Any) -> Response:
+    async def called(request: Request, service: Service, **asked: Any) -> Response:
         def read() -> str:
             return function(service=service, **asked).model_dump_json()
 
         what = {name: tuple(v) if isinstance(v, list) else v for name, v in asked.items()}
-        text = await service.reading.do((function, *what.items()), read)
-        return Response(text, media_type="application/json")
+        return await answered(request, PreparedRead((function, *what.items()), read))
 
+    signature = inspect.signature(function)
+    asking = inspect.Parameter("request", inspect.Parameter.KEYWORD_ONLY, annotation=Request)
+    named = [p.replace(kind=p.KEYWORD_ONLY) for p in signature.parameters.values()]
+    called.__signature__ = signature.replace(parameters=[asking, *named])  # type: ignore[attr-defined]
     return called

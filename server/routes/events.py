@@ -13,6 +13,7 @@ from records import Store
 from records.types import ENDED
 from server.http.auth import Authenticator
 from server.http.limits import EVENT_STREAM, wants_stream
+from server.http.prepared import PreparedRead, answered
 from server.http.problems import ProblemError
 from server.routes.common import JobId, answers
 from server.schemas import Event, EventPage
@@ -62,8 +63,8 @@ async def get_events(
     start = _start(after, last_event_id)
     if not wants_stream(request.headers):
         asked = job_id, start, limit
-        page = await service.reading.do((_page, *asked), partial(_page, service.store, *asked))
-        return Response(page, media_type="application/json", headers={"Vary": "Accept"})
+        read = partial(_page, service.store, *asked)
+        return await answered(request, PreparedRead((_page, *asked), read, vary=b"Accept"))
     job = await anyio.to_thread.run_sync(service.store.job, job_id)
     if job.state in ENDED:
         last = await anyio.to_thread.run_sync(service.store.last_events, [job_id])

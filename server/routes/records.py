@@ -16,6 +16,7 @@ from records.types import shortened
 from server.http.auth import ClientOf
 from server.http.etags import tagged_json
 from server.http.paging import decode_id, encode_cursor
+from server.http.prepared import PreparedRead, answered
 from server.http.problems import refused
 from server.routes.common import PRINTABLE, Cursor, Limit, ModelRoute, RecordId, answers
 from server.schemas import Kind, Measurement, Page, Record, RecordDetail, Status
@@ -101,8 +102,9 @@ def get_record(service: Service, record_id: int) -> RecordDetail:
     )
 
 
-@router.get("/best", operation_id="get_best", responses=answers(404, 409))
+@router.get("/best", operation_id="get_best", response_model=Record, responses=answers(404, 409))
 async def get_best(
+    request: Request,
     service: ServiceOf,
     client: ClientOf,
     workload_key: Annotated[str | None, Query(pattern=PRINTABLE, max_length=64)] = None,
@@ -116,7 +118,7 @@ async def get_best(
     exclude: Annotated[
         list[RecordNumber], Query(max_length=100, description="ids of records to pass over")
     ] = [],  # noqa: B006
-) -> Record:
+) -> Response:
     """The fastest valid record of a workload, named by its key, or by an operator of the library
     and its arguments in order (`name=matmul&arg=512&arg=512&arg=512`). Target and device may be
     left out where records of only one may be handed out. 404 says why there is none."""
@@ -129,9 +131,16 @@ async def get_best(
     elif arg:
         raise refused("invalid-workload", "arguments are those of an operator that `name` names")
     asked_for = (workload_key, resolved(target), device)
-    best = partial(service.store.best, *asked_for, exclude=exclude)
-    found = await service.reading.do(("best", *asked_for, *exclude), best)
-    return Record.model_validate(found)
+    best = partial(_best, service, *asked_for, exclude=exclude)
+    return await answered(request, PreparedRead(("best", *asked_for, *exclude), best))
+
+
+def _best(
+    service: Service, key: str, target: str | None, device: str | None, exclude: list[int]
+) -> str:
+    """The best record, as JSON."""
+    found = service.store.best(key, target, device, exclude=exclude)
+    return Record.model_validate(found).model_dump_json()
 
 
 def _value(text: str) -> int | float | str:
