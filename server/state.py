@@ -87,7 +87,7 @@ async def running(settings: Settings) -> AsyncIterator[Service]:
                 examiner=examiner,
                 texts=texts,
                 workers=workers,
-                reading=Reading(),
+                reading=Reading(settings.readers),
                 writing=writing,
                 readiness=readiness,
                 webhooks=webhooks,

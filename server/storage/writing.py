@@ -6,14 +6,16 @@ A commit takes as long as the disk needs; the submissions that arrive meanwhile 
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import TypeVar
 
 import anyio.to_thread
 from anyio import CapacityLimiter
 
-from records import RecordError, Store, StoreUnavailable
+from records import Store, StoreUnavailable
 from records.queue.leases import JobQueue
 from records.queue.submissions import Submission
 from server.http.problems import unavailable
@@ -33,6 +35,7 @@ WAITING = 1024
 """Submissions that may wait for theirs."""
 
 _Taken = asyncio.Future[Job]
+_Waiting = tuple[Submission, _Taken]
 
 
 class Writing:
@@ -40,11 +43,13 @@ class Writing:
 
     def __init__(self, store: Store, queue: JobQueue) -> None:
         self._store, self._queue = store, queue
-        self._waiting: deque[tuple[Submission, _Taken]] = deque()
-        self._taking: asyncio.Task[None] | None = None
+        self._lock = threading.Lock()
+        self._waiting: deque[_Waiting] = deque()
+        self._taking = False
         self._limiter = CapacityLimiter(WRITERS)
         self._long_limiter = CapacityLimiter(LONG_WRITERS)
         self._entrance = CapacityLimiter(1)
+        self._taker: asyncio.Task[None] | None = None
 
     async def do(self, write: Callable[[], T]) -> T:
         """What `write` returns, called in a thread."""
@@ -61,39 +66,55 @@ class Writing:
         """
         if len(self._waiting) >= WAITING:
             raise unavailable(f"{len(self._waiting)} submissions wait to be stored; try again")
-        taken: _Taken = asyncio.get_running_loop().create_future()
-        self._waiting.append((submission, taken))
-        if self._taking is None:
-            self._taking = asyncio.create_task(self._take())
+        loop = asyncio.get_running_loop()
+        taken: _Taken = loop.create_future()
+        with self._lock:
+            self._waiting.append((submission, taken))
+            idle, self._taking = not self._taking, True
+        if idle:  # what has arrived by now, and is still to be looked at, is of the first batch
+            self._taker = loop.create_task(self._take_all(loop))
         return await taken
 
-    async def _take(self) -> None:
-        """Take in what waits until nothing does."""
+    async def _take_all(self, loop: asyncio.AbstractEventLoop) -> None:
         try:
-            while self._waiting:
-                most = min(TOGETHER, len(self._waiting))
-                await self._take_some([self._waiting.popleft() for _ in range(most)])
-        finally:
-            self._taking = None
+            await anyio.to_thread.run_sync(self._take, loop, limiter=self._entrance)
+        except Exception as e:  # there is no thread to be had
+            with self._lock:
+                left, self._taking = list(self._waiting), False
+                self._waiting.clear()
+            _answer(left, [e] * len(left))
 
-    async def _take_some(self, batch: list[tuple[Submission, _Taken]]) -> None:
-        submissions = [submission for submission, _ in batch]
+    def _take(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Take in, in a thread, what waits until nothing does: the next batch waits for the disk,
+        and not for the event loop besides."""
+        while batch := self._next():
+            answers = self._store_batch(batch)
+            with suppress(RuntimeError):  # the loop is closed: nobody waits
+                loop.call_soon_threadsafe(_answer, batch, answers)
+
+    def _next(self) -> list[_Waiting]:
+        with self._lock:
+            batch = [self._waiting.popleft() for _ in range(min(TOGETHER, len(self._waiting)))]
+            self._taking = bool(batch)
+            return batch
+
+    def _store_batch(self, batch: list[_Waiting]) -> Sequence[Job | Exception]:
+        """The answers to a batch, of which some may be added."""
         try:
-            answers = await anyio.to_thread.run_sync(
-                submitted, self._store, self._queue, submissions, limiter=self._entrance
-            )
+            return submitted(self._store, self._queue, [submission for submission, _ in batch])
         except Exception as e:
             if isinstance(e, StoreUnavailable):  # those that came since have waited long enough
-                batch += self._waiting
-                self._waiting.clear()
-            for _, taken in batch:
-                if not taken.done():
-                    taken.set_exception(e)
-            return
-        for (_, taken), answer in zip(batch, answers, strict=True):
-            if taken.done():  # its client has gone
-                continue
-            if isinstance(answer, RecordError):
-                taken.set_exception(answer)
-            else:
-                taken.set_result(answer)
+                with self._lock:
+                    batch += self._waiting
+                    self._waiting.clear()
+            return [e] * len(batch)
+
+
+def _answer(batch: Sequence[_Waiting], answers: Sequence[Job | Exception]) -> None:
+    for (_, taken), answer in zip(batch, answers, strict=True):
+        if taken.done():  # its client has gone
+            continue
+        if isinstance(answer, Exception):
+            taken.set_exception(answer)
+        else:
+            taken.set_result(answer)

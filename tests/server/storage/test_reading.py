@@ -45,8 +45,7 @@ def test_those_who_wait_for_the_same_share_a_read_that_begins_after_them() -> No
     shelf = Shelf()
 
     async def main() -> list[Any]:
-        anyio.to_thread.current_default_thread_limiter().total_tokens = 1
-        reading = Reading()
+        reading = Reading(1)
         first = asked(reading, shelf, 1)
         await entered(shelf)
         shelf.value = 1  # what was stored while the first one reads, the others see
@@ -63,11 +62,42 @@ def test_those_who_wait_for_the_same_share_a_read_that_begins_after_them() -> No
     assert shelf.reads == 3
 
 
+def test_one_thread_reads_while_it_is_enough_and_others_help_where_reads_wait(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shelf = Shelf()
+
+    async def main() -> list[int]:
+        reading = Reading(2)
+        first = asked(reading, shelf, 1, "slow")
+        await entered(shelf)
+        monkeypatch.setattr("server.storage.reading.HELP_SECONDS", 3600.0)
+        second = asked(reading, shelf, 1, "b")
+        await asyncio.sleep(0.02)
+        assert shelf.reads == 1  # the second waits for the first
+        shelf.release.release(2)
+        found = await asyncio.gather(*first, *second)
+        monkeypatch.setattr("server.storage.reading.HELP_SECONDS", 0.001)
+        reading = Reading(2)
+        tasks = asked(reading, shelf, 1, "slow") + asked(reading, shelf, 1, "b")
+        await entered(shelf)
+        await entered(shelf)  # though the first has not ended
+        tasks += asked(reading, shelf, 1, "c")
+        await asyncio.sleep(0.02)
+        assert shelf.reads == 4  # two threads, and no more
+        shelf.release.release(3)
+        found += await asyncio.gather(*tasks)
+        return found
+
+    assert asyncio.run(main()) == [0] * 5
+    assert shelf.reads == 5
+
+
 def test_who_comes_while_it_is_read_gets_a_read_of_their_own() -> None:
     shelf = Shelf()
 
     async def main() -> list[int]:
-        reading = Reading()
+        reading = Reading(2)
         first = asked(reading, shelf, 2)
         await entered(shelf)
         shelf.value = 1
@@ -84,7 +114,7 @@ def test_a_failure_is_told_to_all_and_remembered_by_none() -> None:
     shelf = Shelf()
 
     async def main() -> int:
-        reading = Reading()
+        reading = Reading(2)
         shelf.value = -1
         shelf.release.release(2)
         failed = await asyncio.gather(*asked(reading, shelf, 3), return_exceptions=True)
@@ -96,11 +126,11 @@ def test_a_failure_is_told_to_all_and_remembered_by_none() -> None:
 
 
 def test_a_read_that_never_began_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def no_thread(work: object) -> None:
+    async def no_thread(*_: object) -> None:
         raise RuntimeError("can't start new thread")
 
     async def main() -> int:
-        reading = Reading()
+        reading = Reading(2)
         with monkeypatch.context() as broken:
             broken.setattr(anyio.to_thread, "run_sync", no_thread)
             with pytest.raises(RuntimeError):

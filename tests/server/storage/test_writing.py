@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import anyio.to_thread
 import pytest
 
 from autosched.tuning import SearchTask
-from records import JobQueue, KeyReused, Store, StoreUnavailable, SubmissionKey
+from records import Job, JobQueue, KeyReused, Store, StoreUnavailable, SubmissionKey
 from records.queue.submissions import Submission
 from server.storage.writing import TOGETHER, WRITERS, Writing
 
@@ -134,3 +136,38 @@ def test_whoever_waits_for_a_database_that_is_busy_is_told_at_once(place: Place)
     assert answers[-1].state == "queued"
     assert place.queue.sizes == [TOGETHER, 1]
     assert place.store.count_jobs()["queued"] == 1
+
+
+def test_without_a_thread_nobody_waits_for_ever(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def no_thread(*_: object, **__: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    async def main() -> Job:
+        writing = Writing(place.store, place.queue)
+        with monkeypatch.context() as broken:
+            broken.setattr(anyio.to_thread, "run_sync", no_thread)
+            with pytest.raises(RuntimeError):
+                await writing.submit(submission())
+        return await writing.submit(submission())
+
+    place.queue.release.set()
+    assert asyncio.run(main()).state == "queued"
+
+
+def test_the_next_batch_does_not_wait_for_the_event_loop(place: Place) -> None:
+    async def main() -> None:
+        writing = Writing(place.store, place.queue)
+        tasks = [asyncio.create_task(writing.submit(submission())) for _ in range(2 * TOGETHER)]
+        while not place.queue.sizes:
+            await asyncio.sleep(0.001)
+        place.queue.release.set()
+        deadline = time.monotonic() + 60
+        while place.store.count_jobs()["queued"] < 2 * TOGETHER:  # which blocks it
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        await asyncio.gather(*tasks)
+
+    asyncio.run(main())
+    assert place.queue.sizes == [TOGETHER, TOGETHER]
