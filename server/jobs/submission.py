@@ -14,9 +14,12 @@ from records.queue.model_tasks import Part
 from records.queue.submissions import Submission
 from records.types import LOCAL
 from server.http.auth import Client
-from server.http.problems import refused
+from server.http.problems import ProblemError, refused
 from server.jobs.answers import shown
 from server.jobs.model_times import with_model
+from server.pools.pool_workers import GPUS
+from server.pools.targets import kind_of
+from server.programs.pool import Examined
 from server.schemas import (
     BatchRequest,
     CloneRequest,
@@ -42,38 +45,67 @@ async def submit(
     """
     service.readiness.check_damage()
     key = _key(client, idempotency_key, request.model_dump_json())
-    if (known := await _known(service, key)) is not None:
-        return known
-    if request.model is not None:
-        return await submit_model(service, client, request, request.model, key)
-    assert request.workload is not None
-    question = await _question(service, request)
-    examined = await service.examiner.examine(question, client.key)
+    submission = await _at_hand(service, client, request, key)
+    if submission is None:
+        if (known := await _known(service, key)) is not None:
+            return known
+        if request.model is not None:
+            return await submit_model(service, client, request, request.model, key)
+        question = await _question(service, request)
+        examined = await service.examiner.examine(question, client.key)
+        submission = await _submission(service, client, request, examined, key)
+    return await service.writing.submit(submission)
+
+
+async def _at_hand(
+    service: Service, client: Client, request: JobRequest, key: SubmissionKey | None
+) -> Submission | None:
+    """The submission of a request about which nobody has to be asked: whether its key is known is
+    told where it is stored. None for another, or one to be refused: that of a known key is not."""
+    if request.workload is None or kind_of(request.target) in GPUS:  # which may be looked for long
+        return None
+    try:
+        examined = service.examiner.known(await _question(service, request))
+        if examined is None:
+            return None
+        return await _submission(service, client, request, examined, key)
+    except ProblemError:
+        return None
+
+
+async def _submission(
+    service: Service,
+    client: Client,
+    request: JobRequest,
+    examined: Examined,
+    key: SubmissionKey | None,
+) -> Submission:
+    """What is stored of a request. Raises ProblemError for a target that no device of the pool
+    runs, and a priority that the client may not ask for."""
     pool = await service.workers.fitting(examined.target, request.pool)
     options = request.options
     client.check_priority(request.priority)
+    assert request.workload is not None
     workload, name, library = _named(Workload(**examined.workload), request.workload, request.name)
     # A round's size is fixed here: with more trials, rounds of another size would be other rounds.
     tuning = TuningOptions(
         num_measure_trials=options.num_measure_trials,
         num_measures_per_round=options.num_measures_per_round,
     )
-    return await service.writing.submit(
-        Submission(
-            workload=workload,
-            from_library=library,
-            name=name,
-            tags=tuple(dict.fromkeys(request.tags)),
-            spender=client.spender,
-            target=examined.target,
-            pool=pool,
-            seed=options.seed,
-            trials_requested=options.num_measure_trials,
-            options=options.model_dump() | {"round_size": tuning.round_size},
-            priority=request.priority,
-            client=client.name,
-            key=key,
-        )
+    return Submission(
+        workload=workload,
+        from_library=library,
+        name=name,
+        tags=tuple(dict.fromkeys(request.tags)),
+        spender=client.spender,
+        target=examined.target,
+        pool=pool,
+        seed=options.seed,
+        trials_requested=options.num_measure_trials,
+        options=options.model_dump() | {"round_size": tuning.round_size},
+        priority=request.priority,
+        client=client.name,
+        key=key,
     )
 
 

@@ -120,10 +120,9 @@ class Examiner:
         where too many of the client's questions wait, 503 where too many of all do, or where this
         machine is too busy.
         """
-        asked = json.dumps(question)
-        known = self._known.get(asked)
-        if known is not None:
+        if (known := self.known(question)) is not None:
             return known
+        asked = json.dumps(question)
         flight = self._flying.get(asked)
         if flight is None:
             return await self._examine(asked, question, client)
@@ -133,6 +132,10 @@ class Examiner:
             if e.status not in _OF_CLIENT:
                 raise
         return await self._examine(asked, question, client)  # it was another client's bound
+
+    def known(self, question: Mapping[str, Any]) -> Examined | None:
+        """What a question was answered with lately; None where it has to be asked."""
+        return self._known.get(json.dumps(question))
 
     async def _examine(self, asked: str, question: Mapping[str, Any], client: str) -> Examined:
         """Ask, for all who ask the same meanwhile: they share the answer, and one place."""

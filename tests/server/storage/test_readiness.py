@@ -15,7 +15,7 @@ from problem_shape import check_problem
 from raw_http import JOB
 from serving import serving
 
-from records import Job, JobQueue, Store, StoreDamaged, StoreUnavailable
+from records import Job, JobQueue, Store, StoreDamaged, StoreUnavailable, SubmissionKey
 from records.queue.fair_share import Scope
 from server import state
 from server.http.problems import ProblemError, refused
@@ -152,11 +152,43 @@ def test_a_known_key_is_answered_at_once(tmp_path: Path, monkeypatch: pytest.Mon
             raise refused("rate-limited", "too many", headers={"Retry-After": "1"})
 
         monkeypatch.setattr(Examiner, "examine", busy)
+        monkeypatch.setattr(Examiner, "known", lambda *_: None)
         check_problem(client.post("/v1/jobs", json=JOB), 429)
         again = client.post("/v1/jobs", json=JOB, headers=headers)
         assert (again.status_code, again.json()["id"]) == (201, job["id"])
         other = client.post("/v1/jobs", json=JOB | {"priority": 1}, headers=headers)
         check_problem(other, 409)
+
+
+def test_a_known_key_is_answered_whatever_a_new_job_would_be_refused_for(tmp_path: Path) -> None:
+    """The workload was examined, so that the key is looked up where the job would be stored."""
+    headers = {"Idempotency-Key": "once"}
+    asked = JOB | {"priority": 1}
+    with serving(settings(tmp_path, jobs_queued=1)) as client:
+        job = client.post("/v1/jobs", json=asked, headers=headers).raise_for_status().json()
+        check_problem(client.post("/v1/jobs", json=asked), 429)
+        again = client.post("/v1/jobs", json=asked, headers=headers)
+        assert (again.status_code, again.json()["id"]) == (201, job["id"])
+        check_problem(client.post("/v1/jobs", json=JOB, headers=headers), 409)
+
+
+def test_an_examined_submission_waits_for_no_thread_that_reads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Looking its key up first took as long as storing it."""
+    looked_up: list[SubmissionKey] = []
+    plain = JobQueue.submitted
+
+    def noted(queue: JobQueue, key: SubmissionKey) -> Job | None:
+        looked_up.append(key)
+        return plain(queue, key)
+
+    monkeypatch.setattr(JobQueue, "submitted", noted)
+    with serving(settings(tmp_path)) as client:
+        for n in range(3):
+            headers = {"Idempotency-Key": f"number {n}"}
+            client.post("/v1/jobs", json=JOB, headers=headers).raise_for_status()
+    assert len(looked_up) == 1
 
 
 def test_equal_questions_at_once_are_examined_once(tmp_path: Path) -> None:
