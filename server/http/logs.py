@@ -35,9 +35,14 @@ _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {
 
 def redact(text: str) -> str:
     """`text` without tokens and passwords."""
-    if not any(mark in text for mark in _MARKS):
+    if not _may_tell(text):
         return text
     return _SECRETS.sub(lambda m: f"{next(filter(None, m.groups()))}***", text)
+
+
+def _may_tell(text: str) -> bool:
+    """Whether `text` may have a secret."""
+    return any(mark in text for mark in _MARKS)
 
 
 class JsonFormatter(logging.Formatter):
@@ -57,8 +62,11 @@ class JsonFormatter(logging.Formatter):
         if record.exc_info:
             entry["exception"] = self.formatException(record.exc_info)
         plain = (int, float, type(None))  # everything else is text, which may hold a secret
-        told = {k: v if isinstance(v, plain) else redact(str(v)) for k, v in entry.items()}
-        return json.dumps(told)
+        told = {k: v if isinstance(v, plain) else str(v) for k, v in entry.items()}
+        line = json.dumps(told)
+        if not _may_tell(line):  # JSON writes the marks as they are
+            return line
+        return json.dumps({k: redact(v) if isinstance(v, str) else v for k, v in told.items()})
 
 
 def configure(level: str, stream: TextIO | None = None) -> None:
