@@ -1,11 +1,11 @@
 """Kills with signal 9, one after the other and mixed: server, runner, slot, scheduler, database.
 
-    python tests/server/kills.py [--kills 200] [--seed 0]
+    python tests/server/kills.py [--on postgresql | sqlite] [--kills 200] [--seed 0]
 
-A service on PostgreSQL, whose pool is a cluster of two slots, has three jobs to work on at any
-time. Whatever is killed is started again where nobody else does it. In the end: every job that was
-acknowledged is there, once, has succeeded with exactly its trials, each place of each round
-measured once, and none failed on the way. `test_server_restarts.py` runs some of them.
+A service, whose pool is a cluster of two slots, has three jobs to work on at any time. Whatever is
+killed is started again where nobody else does it. In the end: every job that was acknowledged is
+there, once, has succeeded with exactly its trials, each place of each round measured once, and none
+failed on the way. `test_server_restarts.py` runs some of them.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ import os
 import random
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import time
 import uuid
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -45,18 +46,77 @@ SETTINGS = {"lease_seconds": 15, "jobs_at_once": 2, "retry_seconds": 0.2, "retri
 END_SECONDS = 300.0
 
 
-class Site:
-    """The service and what it is made of."""
+class PostgreSQL:
+    """A database server of our own, all of whose processes end with the one that is killed."""
 
     def __init__(self, folder: Path, stack: ExitStack) -> None:
         # PostgreSQL may run as another user, who does not get into the folder of a test.
         self._data = Path(tempfile.gettempdir()) / f"pg-kills-{uuid.uuid4().hex[:8]}"
         stack.callback(shutil.rmtree, self._data, ignore_errors=True)
-        self.database = postgres.Cluster(durable=True, folder=self._data)
-        stack.callback(lambda: self.database.stop())
-        self.url = self.database.database("kills")
+        self._cluster = postgres.Cluster(durable=True, folder=self._data)
+        stack.callback(lambda: self._cluster.stop())
+        self.url = self._cluster.database("kills")
+
+    def kill(self, site: Site) -> None:
+        """Kill it, and start it again on what is on the disk."""
+        os.kill(self._cluster.pid, signal.SIGKILL)
+        self._cluster._server.wait()
+        deadline = time.monotonic() + 60
+        while True:
+            try:
+                self._cluster = postgres.Cluster(durable=True, folder=self._data)
+                return
+            except AssertionError:  # what it had started is not all gone yet
+                assert time.monotonic() < deadline
+                time.sleep(0.2)
+
+
+class SQLite:
+    """A file, without a process of its own: those that have it open are killed together, one of
+    them in mid-write, so that whoever opens it next finds a log that nobody has finished."""
+
+    def __init__(self, folder: Path, stack: ExitStack) -> None:
+        self.url = str(folder / "kills.db")
+
+    def kill(self, site: Site) -> None:
+        """Kill a writer in its transaction, and at the same instant the server and the jobs'
+        processes; start the server again."""
+        command = [sys.executable, "-c", _MID_WRITE, self.url]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as writer:
+            assert writer.stdout is not None
+            assert writer.stdout.readline() == "writing\n"
+            assert site.server.process is not None
+            for pid in (site.server.process.pid, writer.pid, *site.runners()):
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+        site.server.kill()
+        site.server.start()
+
+
+# Whose pages go into the log before the commit that never comes.
+_MID_WRITE = """
+import sqlite3, sys, time
+c = sqlite3.connect(sys.argv[1], timeout=60, isolation_level=None)
+c.execute("PRAGMA cache_size = 1")
+c.execute("BEGIN IMMEDIATE")
+c.execute("UPDATE jobs SET trials_done = -1, state = 'failed', error = 'not committed'")
+c.execute("UPDATE records SET status = 'stale'")
+c.execute("DELETE FROM events")
+print("writing", flush=True)
+time.sleep(3600)
+"""
+DATABASES: dict[str, type[PostgreSQL | SQLite]] = {"postgresql": PostgreSQL, "sqlite": SQLite}
+
+
+class Site:
+    """The service on a database, and what it is made of."""
+
+    def __init__(self, folder: Path, stack: ExitStack, on: str) -> None:
+        self.database = DATABASES[on](folder, stack)
+        self.url = self.database.url
+        name = f"kills-{uuid.uuid4().hex[:8]}"
         self.cluster = stack.enter_context(Cluster())
-        self.worker: Process = self.cluster.work("kills", "paced_engine", 2, name=self._data.name)
+        self.worker: Process = self.cluster.work("kills", "paced_engine", 2, name=name)
         pool = f"{self.cluster.address}?label=kills"
         self.server = stack.enter_context(
             ServerProcess(folder, self.url, pool, **SETTINGS)  # type: ignore[arg-type]
@@ -95,28 +155,17 @@ class Site:
         elif victim == "scheduler":
             self.cluster.restart_scheduler()
         elif victim == "database":
-            os.kill(self.database.pid, signal.SIGKILL)
-            self._restart_database()
+            self.database.kill(self)
         else:
-            pids = slot_processes(self.worker) if victim == "slot" else self._runners()
+            pids = slot_processes(self.worker) if victim == "slot" else self.runners()
             if not pids:
                 return False
             os.kill(random.choice(pids), signal.SIGKILL)
         return True
 
-    def _runners(self) -> list[int]:
+    def runners(self) -> list[int]:
+        """The processes of the jobs that have not ended."""
         return [pid for job_id in self.open for pid in runners_of(job_id)]
-
-    def _restart_database(self) -> None:
-        self.database._server.wait()
-        deadline = time.monotonic() + 60
-        while True:
-            try:
-                self.database = postgres.Cluster(durable=True, folder=self._data)
-                return
-            except AssertionError:  # what it had started is not all gone yet
-                assert time.monotonic() < deadline
-                time.sleep(0.2)
 
     def finish(self) -> None:
         """Wait until all jobs have ended."""
@@ -179,13 +228,15 @@ def _jobs(store: Store) -> Iterator[Any]:
 
 
 @contextmanager
-def site(folder: Path) -> Iterator[Site]:
+def site(folder: Path, on: str) -> Iterator[Site]:
     """A service that is at work while the block runs."""
     with ExitStack() as stack:
-        yield Site(folder, stack)
+        yield Site(folder, stack, on)
 
 
-def run(folder: Path, kills: int, seed: int, pause: float = 1.0) -> tuple[Counter[str], Site]:
+def run(
+    folder: Path, kills: int, seed: int, pause: float = 1.0, on: str = "postgresql"
+) -> tuple[Counter[str], Site]:
     """So many kills, of each kind as many; how many of each were done, and the site as it was.
     Raises AssertionError for anything that is lost, inexact or failed."""
     luck = random.Random(seed)
@@ -193,7 +244,7 @@ def run(folder: Path, kills: int, seed: int, pause: float = 1.0) -> tuple[Counte
     order = [VICTIMS[n % len(VICTIMS)] for n in range(kills)]
     luck.shuffle(order)
     done: Counter[str] = Counter()
-    with site(folder) as found:
+    with site(folder, on) as found:
         for number, victim in enumerate(order, 1):
             with found.server.client() as client:
                 found.submit(client)
@@ -216,12 +267,13 @@ def run(folder: Path, kills: int, seed: int, pause: float = 1.0) -> tuple[Counte
 def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--on", choices=sorted(DATABASES), default="postgresql")
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
-        done, _ = run(Path(folder), options.kills, options.seed)
+        done, _ = run(Path(folder), options.kills, options.seed, on=options.on)
     kinds = ", ".join(f"{n} {victim}" for victim, n in sorted(done.items()))
     print(f"{sum(done.values())} kills ({kinds}) in {time.monotonic() - began:.0f} s: nothing lost")
 

@@ -296,9 +296,10 @@ def stop_in_mid_write(pid: int, db: str) -> None:
 
 @pytest.mark.long
 @pytest.mark.timeout(900)
-def test_whatever_is_killed_nothing_is_lost(tmp_path: Path) -> None:
+@pytest.mark.parametrize("on", sorted(kills.DATABASES))
+def test_whatever_is_killed_nothing_is_lost(tmp_path: Path, on: str) -> None:
     """Server, runner, slot, scheduler and database; `kills.py` by itself does 200 of them."""
-    if (reason := postgres.missing()) is not None:
+    if on == "postgresql" and (reason := postgres.missing()) is not None:
         pytest.skip(reason)
-    done, _ = kills.run(tmp_path, kills=10, seed=1)
+    done, _ = kills.run(tmp_path, kills=10, seed=1, on=on)
     assert done == dict.fromkeys(kills.VICTIMS, 2)
