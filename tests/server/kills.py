@@ -1,6 +1,7 @@
 """Kills with signal 9, one after the other and mixed: server, runner, slot, scheduler, database.
 
     python tests/server/kills.py [--on postgresql | sqlite] [--kills 200] [--seed 0]
+        [--seconds 900]
 
 A service, whose pool is a cluster of two slots, has three jobs to work on at any time. Whatever is
 killed is started again where nobody else does it. In the end: every job that was acknowledged is
@@ -11,6 +12,7 @@ failed on the way. `test_server_restarts.py` runs some of them.
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import random
 import shutil
@@ -235,9 +237,16 @@ def site(folder: Path, on: str) -> Iterator[Site]:
 
 
 def run(
-    folder: Path, kills: int, seed: int, pause: float = 1.0, on: str = "postgresql"
+    folder: Path,
+    kills: int,
+    seed: int,
+    pause: float = 1.0,
+    on: str = "postgresql",
+    seconds: float = math.inf,
 ) -> tuple[Counter[str], Site]:
-    """So many kills, of each kind as many; how many of each were done, and the site as it was.
+    """So many kills, of each kind as many, but none after so many seconds; how many of each were
+    done, and the site as it was.
+
     Raises AssertionError for anything that is lost, inexact or failed."""
     luck = random.Random(seed)
     random.seed(seed)
@@ -245,7 +254,10 @@ def run(
     luck.shuffle(order)
     done: Counter[str] = Counter()
     with site(folder, on) as found:
+        end = time.monotonic() + seconds
         for number, victim in enumerate(order, 1):
+            if time.monotonic() > end:
+                break
             with found.server.client() as client:
                 found.submit(client)
             time.sleep(luck.uniform(0.0, pause))
@@ -270,10 +282,13 @@ def main() -> None:
     parser.add_argument("--on", choices=sorted(DATABASES), default="postgresql")
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seconds", type=float, default=math.inf, help="no kill after these")
     options = parser.parse_args()
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
-        done, _ = run(Path(folder), options.kills, options.seed, on=options.on)
+        done, _ = run(
+            Path(folder), options.kills, options.seed, on=options.on, seconds=options.seconds
+        )
     kinds = ", ".join(f"{n} {victim}" for victim, n in sorted(done.items()))
     print(f"{sum(done.values())} kills ({kinds}) in {time.monotonic() - began:.0f} s: nothing lost")
 
