@@ -108,7 +108,7 @@ def build_module(module: IRModule, options: argparse.Namespace) -> CompiledModel
     cache = options.cache or (None if url else f"{options.db}.kernels")
     with ExitStack() as stack:
         records: RecordsLike | None = None
-        if options.db.startswith(("http://", "https://")):
+        if options.db.lower().startswith(("http://", "https://")):
             from autosched.cli.service import open_service
 
             records = stack.enter_context(open_service(options.db))

@@ -113,9 +113,16 @@ def address(url_or_path: str | os.PathLike[str]) -> URL:
     elif url.get_backend_name() != "postgresql":
         raise RecordError(
             f"{_name(url)}: no such kind of database; expected the path of an SQLite file, "
-            "sqlite:///PATH or postgresql://USER@HOST/NAME"
+            f"sqlite:///PATH or postgresql://USER@HOST/NAME{_if_service(url)}"
         )
     return url
+
+
+def _if_service(url: URL) -> str:
+    """What to do with the address of a service."""
+    if url.drivername.lower() not in ("http", "https"):
+        return ""
+    return "; commands that read the records of a service take its address with --server"
 
 
 class _Victim(StoreUnavailable):

@@ -8,8 +8,12 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
+import onnx
 import pytest
 from cli_runner import WORKLOAD, Cli, Done, Tuned
+from graph_models import info, model
+from onnx import helper
 from serving import serving
 
 from records import Store
@@ -73,6 +77,26 @@ def test_records_out_and_in(cli: Cli, db: Path, url: str, tmp_path: Path) -> Non
     assert taken.status == 0
     assert "0 new, 10 known, 1 refused" in taken.err
     assert "not JSON" in taken.err
+
+
+@pytest.mark.parametrize("scheme", ["http", "HTTP"])
+def test_a_model_is_compiled_from_the_records_of_a_service(
+    cli: Cli, url: str, tmp_path: Path, scheme: str
+) -> None:
+    weights = {"w": np.ones((16, 8), "f4")}
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["y"])]
+    proto = model(nodes, [info("x", [4, 16])], [info("y", [4, 8])], weights)
+    onnx.save(proto, tmp_path / "m.onnx")
+    address = url.replace("http", scheme, 1)
+    done = cli("compile", tmp_path / "m.onnx", "--db", address, "-o", tmp_path / "m")
+    assert (done.status, done.err) == (0, "")
+    assert "1 kernels (1 distinct, 0 from records)" in done.out
+
+
+def test_a_service_that_is_given_as_a_database_is_told_where_it_belongs(cli: Cli, url: str) -> None:
+    done = cli("best", *WORKLOAD, "--db", url)
+    assert done.status == 1
+    assert "take its address with --server" in done.err
 
 
 def test_one_of_db_and_server(cli: Cli) -> None:
