@@ -40,9 +40,7 @@ class Transform:
 
     def weights(self, weight: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """A weight (CO, CI, 3, 3) as products take it: (reach, reach, CI, CO)."""
-        g = np.array(self.kernel)
-        wide = np.einsum("er,nq,oirq->enio", g, g, np.asarray(weight).astype("float64"))
-        return np.ascontiguousarray(wide, weight.dtype)
+        return _transformed(np.array(self.kernel), weight).astype(weight.dtype)
 
 
 F4 = Transform(DATA, KERNEL, OUTPUT)
@@ -52,6 +50,15 @@ F2 = Transform(
     ((1, 1, 1, 0), (0, 1, -1, -1)),
 )
 """The points 0, 1, -1 and infinity."""
+
+
+def _transformed(g: npt.NDArray[Any], weight: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """g w g' in float64, which holds all products of a few small numbers: (reach, reach, CI, CO)
+    of w (CO, CI, 3, 3)."""
+    filters, depth = weight.shape[:2]
+    windows = weight.transpose(2, 3, 1, 0).reshape(9, -1).astype("float64")
+    wide = np.kron(g, g) @ windows
+    return np.asarray(wide.reshape(len(g), len(g), depth, filters))
 
 
 @dataclass(frozen=True)
@@ -97,10 +104,8 @@ class Whole:
 
     def weights(self, weight: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """A weight (CO, CI, 3, 3) of int8 as products take it: (reach, reach, CI, CO) of int16."""
-        g = np.array(self.transform.kernel) * np.array(self.scales)[:, None]
-        whole = np.rint(g).astype(np.int64)
-        wide = np.einsum("er,nq,oirq->enio", whole, whole, np.asarray(weight).astype(np.int64))
-        return np.ascontiguousarray(wide, np.int16)
+        whole = np.rint(np.array(self.transform.kernel) * np.array(self.scales)[:, None])
+        return _transformed(whole, weight).astype(np.int16)
 
     @property
     def output(self) -> Matrix:
