@@ -268,6 +268,27 @@ def test_layers_of_onnxruntime(rng):
         microsoft("QuickGelu", [x], past_present=1)
 
 
+@pytest.mark.parametrize("shape", [(1,), (2,), (2, 12)], ids=str)
+def test_quantised_lstm_of_onnxruntime(shape, rng):
+    """Scales of all weights, of a direction's or of a gate's; zero points may be left out."""
+    directions, hidden, width = shape[0], 3, 5
+    x = rng.standard_normal((4, 2, width)).astype("f4")
+    w = rng.integers(-99, 99, (directions, width, 4 * hidden)).astype("i1")
+    r = rng.integers(-99, 99, (directions, hidden, 4 * hidden)).astype("i1")
+    scales = rng.uniform(0.01, 0.02, (2, *shape)).astype("f4")
+    spread = [s.reshape(*shape, *[1] * (3 - s.ndim)) for s in scales]
+    meant = [q.swapaxes(1, 2) * s for q, s in zip((w, r), spread, strict=True)]
+    attrs = {"hidden_size": hidden, "direction": "bidirectional" if directions > 1 else "forward"}
+    node = make_node("LSTM", ["x", "w", "r"], ["y"], **attrs)
+    proto = model([node], [info("x", x.shape)], [info("y", (4, directions, 2, hidden))],
+                  {"w": meant[0], "r": meant[1]})  # fmt: skip
+    (want,) = run(proto, x)
+    for zero in (np.zeros(shape, "i1"), None):
+        given = [x, w, r, *[None] * 5, scales[0], zero, scales[1], zero]
+        (found,) = microsoft("DynamicQuantizeLSTM", given, **attrs)
+        np.testing.assert_allclose(found, want, rtol=1e-4, atol=1e-5)
+
+
 def test_sixteen_bits_between_quantisation_and_back(rng):
     x = rng.standard_normal((3, 5)).astype("f4")
     weights = {"s": np.float32(1e-4), "z": np.uint16(40000)}

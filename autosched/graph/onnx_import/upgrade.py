@@ -297,9 +297,11 @@ def _dynamic_lstm(old: Old) -> Upgraded:
 
     def meant(q: Atom | None, scale: Atom | None, zero: Atom | None) -> Atom:
         turned = old.one("Transpose", [q], perm=(0, 2, 1))  # (D, 4 H, I)
-        wide = [old.one("Unsqueeze", [a], axes=(2,)) if a is not None and old.rank(a) == 2 else a
-                for a in (scale, zero)]  # fmt: skip
-        whole = old.one("Sub", [old.one("Cast", [a], to="float32") for a in (turned, wide[1])])
+        wide = [None if a is None else old.one("Unsqueeze", [a], axes=tuple(range(old.rank(a), 3)))
+                for a in (scale, zero)]  # of (D) or (D, 4 H)  # fmt: skip
+        whole = old.one("Cast", [turned], to="float32")
+        if wide[1] is not None:
+            whole = old.one("Sub", [whole, old.one("Cast", [wide[1]], to="float32")])
         return old.one("Mul", [whole, wide[0]])
 
     weights = [meant(w, w_scale, w_zero), meant(r, r_scale, r_zero)]
