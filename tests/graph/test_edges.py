@@ -108,7 +108,7 @@ def test_a_box_with_a_thousand_million_samples_is_refused():
 
 
 def test_suppression_keeps_what_one_box_at_a_time_keeps(rng):
-    n = host.BLOCK * 2 + 30
+    n = sum(host.BLOCKS) + 130
     boxes = np.round(rng.uniform(0, 20, (1, n, 4))).astype("f4")  # many equal, some without area
     scores = np.round(rng.random((1, 2, n)), 2).astype("f4")
     low, high = (

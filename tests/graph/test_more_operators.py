@@ -139,3 +139,43 @@ def test_the_types_of_host_operators_are_those_of_their_results(op, rng):
     results = made if isinstance(made, tuple) else (made,)
     for atom, result in zip(mod["main"].body.results, results, strict=True):
         assert (atom.type.shape, atom.type.dtype) == (result.shape, result.dtype.name)
+
+
+MERGE = {
+    "none": lambda a, b: b,
+    "add": lambda a, b: a + b,
+    "mul": lambda a, b: a * b,
+    "max": max,
+    "min": min,
+}
+
+
+@pytest.mark.parametrize("reduction", MERGE)
+@pytest.mark.parametrize("shape", [(5,), (4, 3), (2, 3, 4), (3, 0)], ids=str)
+def test_scattered_as_one_element_at_a_time(reduction: str, shape: tuple[int, ...]) -> None:
+    rank = len(shape)
+    x = RNG.integers(0, 9, shape).astype("f4")
+    for axis in range(-1, rank - 1) if x.size else ():
+        few = [7 if n == axis % rank else max(extent - 1, 1) for n, extent in enumerate(shape)]
+        at = RNG.integers(-shape[axis], shape[axis], few)
+        new, want = RNG.integers(0, 9, few).astype("f4"), x.copy()
+        for place in np.ndindex(*few):
+            to = list(place)
+            to[axis] = at[place]
+            want[tuple(to)] = MERGE[reduction](want[tuple(to)], new[place])
+        _same_scatter("ScatterElements", [x, at, new], want, axis=axis, reduction=reduction)
+    for width in range(1, rank + 1):
+        if 0 in shape[:width]:
+            continue
+        at = np.stack([RNG.integers(-n, n, (3, 2)) for n in shape[:width]], -1)
+        new, want = RNG.integers(0, 9, (3, 2, *shape[width:])).astype("f4"), x.copy()
+        for place in np.ndindex(*new.shape):
+            to = (*at[place[:2]], *place[2:])
+            want[to] = MERGE[reduction](want[to], new[place])
+        _same_scatter("ScatterND", [x, at, new], want, reduction=reduction)
+
+
+def _same_scatter(name: str, inputs: list[np.ndarray], want: np.ndarray, **attrs: object) -> None:
+    proto, arrays = node_model(name, inputs, 1, 18, **attrs)
+    got = graph.evaluate(graph.from_onnx(proto), "main", *arrays)
+    np.testing.assert_array_equal(got, want)

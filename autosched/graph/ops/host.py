@@ -80,30 +80,42 @@ REDUCTIONS: dict[str, Any] = {
 }
 
 
-def _written(out: Array, places: tuple[Array, ...], updates: Array, reduction: str) -> Array:
+def _written(x: Array, places: Array, updates: Array, reduction: str) -> Array:
+    """x with updates at places of its elements in order. One array of places for all axes: NumPy
+    takes 0.08 ms for what 2.4 ms are needed with one an axis."""
+    out = x.copy()
+    flat, new = out.reshape(-1), updates.reshape(-1)
     if reduction == "none":
-        out[places] = updates
+        flat[places.reshape(-1)] = new
     elif reduction in REDUCTIONS:
-        REDUCTIONS[reduction].at(out, places, updates)
+        REDUCTIONS[reduction].at(flat, places.reshape(-1), new)
     else:
         raise Unsupported(f"attribute reduction is {reduction!r}")
     return out
 
 
 def _inside(indices: Array, extent: int) -> Array:
-    if indices.size and (indices.min() < -extent or indices.max() >= extent):
+    least = indices.min(initial=0)
+    if least < -extent or indices.max(initial=-1) >= extent:
         raise Unsupported(f"an index is beyond the {extent} elements of its axis")
-    return np.where(indices < 0, indices + extent, indices)
+    return np.where(indices < 0, indices + extent, indices) if least < 0 else indices
+
+
+def _strides(shape: Sequence[int]) -> list[int]:
+    """Elements from one to the next of each axis, in order."""
+    return [int(np.prod(shape[n + 1 :], dtype=np.int64)) for n in range(len(shape))]
 
 
 def _scatter_elements(
     x: Array, indices: Array, updates: Array, *, axis: int = 0, reduction: str = "none"
 ) -> Array:
     """x with updates at places whose index along an axis is data."""
-    at = normal_axis(axis, x.ndim)
-    places: list[Array] = list(np.indices(indices.shape))
-    places[at] = _inside(indices, x.shape[at])
-    return _written(x.copy(), tuple(places), updates, reduction)
+    at, strides = normal_axis(axis, x.ndim), _strides(x.shape)
+    places = _inside(indices, x.shape[at]).astype(np.int64) * strides[at]
+    for n, extent in enumerate(indices.shape):
+        if n != at:
+            places += np.arange(extent).reshape([-1] + [1] * (x.ndim - n - 1)) * strides[n]
+    return _written(x, places, updates, reduction)
 
 
 host_operator("ScatterElements", like_first)(_scatter_elements)
@@ -114,8 +126,15 @@ host_operator("Scatter", like_first)(_scatter_elements)
 def scatter_nd(x: Array, indices: Array, updates: Array, *, reduction: str = "none") -> Array:
     """x with slices written at rows of indices."""
     width = indices.shape[-1]
-    places = tuple(_inside(indices[..., n], x.shape[n]) for n in range(width))
-    return _written(x.copy(), places, updates, reduction)
+    outer, inner = x.shape[:width], int(np.prod(x.shape[width:], dtype=np.int64))
+    rows = np.zeros(indices.shape[:-1], np.int64)
+    for n, stride in enumerate(_strides(outer)):
+        rows += _inside(indices[..., n], x.shape[n]) * stride
+    if reduction != "none":
+        return _written(x, rows[..., None] * inner + np.arange(inner), updates, reduction)
+    out = x.copy()
+    out.reshape(int(np.prod(outer)), inner)[rows.reshape(-1)] = updates.reshape(rows.size, inner)
+    return out
 
 
 @host_operator("TensorScatter", like_first)
@@ -213,37 +232,44 @@ def non_max_suppression(
         low = np.minimum(boxes[..., :2], boxes[..., 2:])
         high = np.maximum(boxes[..., :2], boxes[..., 2:])
     area = np.prod(high - low, axis=-1, keepdims=True)
-    boxes = np.concatenate([low, high, area], -1)
+    rows = np.ascontiguousarray(np.concatenate([low, high, area], -1).swapaxes(1, 2))
     out: list[tuple[int, int, int]] = []
     for b, c in np.ndindex(scores.shape[:2]):
         own = scores[b, c]
         given = np.arange(len(own)) if bound is None else np.flatnonzero(own > bound)
         best_first = given[np.argsort(-own[given], kind="stable")]
-        columns = np.ascontiguousarray(boxes[b, best_first].T)
-        out += [(b, c, k) for k in _apart(columns, best_first, share, limit)]
+        kept = _apart(rows[b].take(best_first, 1), share, limit)
+        out += [(b, c, k) for k in best_first[kept].tolist()]
     return np.array(out, np.int64).reshape(-1, 3)
 
 
-BLOCK = 128
-"""Boxes that are compared with each other at once."""
+BLOCKS = 32, 128
+"""Boxes that are compared with each other at once: of the first block, and at most."""
 
 
-def _apart(boxes: Array, numbers: Array, share: float, limit: int) -> list[int]:
-    """Of boxes (low, high, area) in columns, those that overlap none before them which is kept."""
+def _apart(boxes: Array, share: float, limit: int) -> list[int]:
+    """Of boxes (low, high, area) in columns, those that overlap none before them which is kept.
+    What a block keeps is compared with all boxes after it."""
     kept: list[int] = []
-    for begin in range(0, len(numbers), BLOCK):
-        if len(kept) >= limit:
-            break
-        block = np.arange(begin, min(begin + BLOCK, len(numbers)))
-        if kept:
-            block = block[~_overlap(boxes[:, kept], boxes[:, block], share).any(0)]
-        over = _overlap(boxes[:, block], boxes[:, block], share)
-        gone = np.zeros(len(block), bool)
-        for n, k in enumerate(block.tolist()):
-            if not gone[n]:
-                kept.append(k)
-                gone |= over[n]
-    return [int(numbers[k]) for k in kept[:limit]]
+    left, size = np.arange(boxes.shape[1]), BLOCKS[0]
+    while len(left) and len(kept) < limit:
+        block, left = left[:size], left[size:]
+        new = block[_first(_overlap(boxes[:, block], boxes[:, block], share))]
+        kept += new.tolist()
+        if len(left) and len(kept) < limit:
+            left = left[~_overlap(boxes[:, new], boxes[:, left], share).any(0)]
+        size = min(2 * size, BLOCKS[1])
+    return kept[:limit]
+
+
+def _first(over: Array) -> list[int]:
+    """Those of a block that none before them which is kept overlaps."""
+    gone, kept = np.zeros(len(over), bool), []
+    for n in range(len(over)):
+        if not gone[n]:
+            kept.append(n)
+            gone |= over[n]
+    return kept
 
 
 def _overlap(a: Array, b: Array, share: float) -> Array:
