@@ -237,9 +237,7 @@ def non_max_suppression(
     for b, c in np.ndindex(scores.shape[:2]):
         own = scores[b, c]
         given = np.arange(len(own)) if bound is None else np.flatnonzero(own > bound)
-        best_first = given[np.argsort(-own[given], kind="stable")]
-        kept = _apart(rows[b].take(best_first, 1), share, limit)
-        out += [(b, c, k) for k in best_first[kept].tolist()]
+        out += [(b, c, k) for k in _apart(rows[b], own, given, share, limit)]
     return np.array(out, np.int64).reshape(-1, 3)
 
 
@@ -247,19 +245,31 @@ BLOCKS = 32, 128
 """Boxes that are compared with each other at once: of the first block, and at most."""
 
 
-def _apart(boxes: Array, share: float, limit: int) -> list[int]:
-    """Of boxes (low, high, area) in columns, those that overlap none before them which is kept.
-    What a block keeps is compared with all boxes after it."""
+def _apart(boxes: Array, scores: Array, left: Array, share: float, limit: int) -> list[int]:
+    """Of the numbers of boxes (low, high, area) in columns, best scores first, those that overlap
+    none before them which is kept. What a block keeps is compared with all boxes left."""
     kept: list[int] = []
-    left, size = np.arange(boxes.shape[1]), BLOCKS[0]
+    size = BLOCKS[0]
     while len(left) and len(kept) < limit:
-        block, left = left[:size], left[size:]
-        new = block[_first(_overlap(boxes[:, block], boxes[:, block], share))]
+        best = _best(scores[left], size)
+        block, left = left[best], np.delete(left, best)
+        inner = boxes.take(block, 1)
+        new = block[_first(_overlap(inner, inner, share))]
         kept += new.tolist()
         if len(left) and len(kept) < limit:
-            left = left[~_overlap(boxes[:, new], boxes[:, left], share).any(0)]
+            over = _overlap(boxes.take(new, 1), boxes.take(left, 1), share)
+            left = left[~over.any(0)]
         size = min(2 * size, BLOCKS[1])
     return kept[:limit]
+
+
+def _best(scores: Array, size: int) -> Array:
+    """Where the best scores are, best first; equal ones keep their order."""
+    near = np.arange(len(scores))
+    if len(scores) > size:
+        least = np.partition(scores, -size)[-size]
+        near = near if np.isnan(least) else np.flatnonzero(scores >= least)
+    return near[np.argsort(-scores[near], kind="stable")][:size]
 
 
 def _first(over: Array) -> list[int]:
