@@ -8,7 +8,7 @@ from typing import Any
 from autosched.schedule.check import refuse, require, show
 from autosched.schedule.kinds import check_kinds
 from autosched.tir.affine import Int
-from autosched.tir.annotations import DOUBLE_BUFFER, annotation_fault
+from autosched.tir.annotations import BLOCKIZE, DOUBLE_BUFFER, annotation_fault
 from autosched.tir.expr import Var
 from autosched.tir.nodes import (
     Access,
@@ -46,6 +46,8 @@ def annotate(func: PrimFunc, place: str | Var, key: str, value: Any) -> PrimFunc
     """
     if not isinstance(key, str) or not key:
         refuse(f"annotate: a key is a text; found {key!r}")
+    if key == BLOCKIZE:
+        refuse("annotate: blockize names a nest, after a check of it")
     node = _node(func, place)
     fault = annotation_fault(key, value, "block" if isinstance(node, Block) else "loop")
     if fault is not None:

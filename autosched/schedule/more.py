@@ -20,6 +20,9 @@ from autosched.schedule import (
     units,
 )
 from autosched.schedule import (
+    blockize as _blockize,
+)
+from autosched.schedule import (
     merge as _merge,
 )
 from autosched.schedule import reindex as _reindex
@@ -35,6 +38,7 @@ if TYPE_CHECKING:
 MORE = frozenset(
     {
         "get_output_blocks",
+        "blockize",
         "add_unit_loop",
         "reorder_block_iter_var",
         "merge",
@@ -60,6 +64,13 @@ def add_unit_loop(sch: Schedule, place: BlockRV | LoopRV | str) -> LoopRV:
     """Put a loop of one iteration around a block or loop; see `units.add_unit_loop`."""
     sch.func, var = units.add_unit_loop(sch.func, sch._place(place))
     return sch._outs("add_unit_loop", (place,), [var])[0]
+
+
+def blockize(sch: Schedule, loop: LoopRV) -> BlockRV:
+    """Make a nest one unit with a name, which tensorize takes; see `blockize.blockize`."""
+    sch.func, name = _blockize.blockize(sch.func, sch._loop(loop))
+    sch.has_units = True
+    return sch._out("blockize", (loop,), [name])[0]
 
 
 def reorder_block_iter_var(sch: Schedule, block: BlockRV | str, new_order: Sequence[int]) -> None:

@@ -11,6 +11,7 @@ from autosched.checks import mapping, shown
 from autosched.errors import ScheduleError
 from autosched.integers import as_int, plain
 from autosched.schedule.across import require_still
+from autosched.schedule.blockize import require_units, unit_block, units_of
 from autosched.schedule.handles import (
     RV,
     BlockRV,
@@ -25,7 +26,7 @@ from autosched.schedule.trace import Decision, Step, Trace
 from autosched.tir.admit import admitted, derived
 from autosched.tir.affine import Int
 from autosched.tir.expr import Var
-from autosched.tir.nodes import PrimFunc, site_of
+from autosched.tir.nodes import For, PrimFunc, site_of
 from autosched.tir.opaque import has_opaque
 
 _H = TypeVar("_H", BlockRV, LoopRV)
@@ -47,6 +48,8 @@ class Recorder:
         )
         self.has_opaque = has_opaque(self._func)
         """Whether there are blocks across which nothing moves. No primitive makes one."""
+        self.has_units = bool(units_of(self._func))
+        """Whether there are nests that blockize made one unit."""
         self._steps: list[Step] = []
         self._things: dict[RV, str | Var] = {}
 
@@ -59,6 +62,8 @@ class Recorder:
     def func(self, new: PrimFunc) -> None:
         if self.has_opaque:
             require_still(self._func, new)
+        if self.has_units:
+            require_units(self._func, new)
         self._func = derived(new, self._func)
 
     @property
@@ -67,12 +72,25 @@ class Recorder:
         return Trace(tuple(self._steps))
 
     def _block(self, rv: BlockRV | str) -> str:
-        if isinstance(rv, str):
-            return site_of(self.func, rv).block.name
-        name = self._things.get(rv) if isinstance(rv, BlockRV) else None
+        unit = self._unit(rv)
+        if unit is not None:
+            return unit_block(unit)
+        name = self._name_of(rv)
+        return site_of(self.func, name).block.name if isinstance(rv, str) else name
+
+    def _name_of(self, rv: BlockRV | str) -> str:
+        name = rv if isinstance(rv, str) else None
+        if isinstance(rv, BlockRV):
+            name = self._things.get(rv)  # type: ignore[assignment]
         if not isinstance(name, str):
             raise ScheduleError(f"expected a block of this schedule; found {self._found(rv)}")
         return name
+
+    def _unit(self, rv: BlockRV | str) -> For | None:
+        """The outermost loop of a nest that is one unit, by handle or name."""
+        if not self.has_units:
+            return None
+        return units_of(self.func).get(self._name_of(rv))
 
     def _loop(self, rv: LoopRV) -> Var:
         var = self._things.get(rv) if isinstance(rv, LoopRV) else None
@@ -94,7 +112,10 @@ class Recorder:
         return f"{rv!r}, a {kind} of another schedule; take handles from get_block and get_loops"
 
     def _place(self, rv: BlockRV | LoopRV | str) -> str | Var:
-        return self._loop(rv) if isinstance(rv, LoopRV) else self._block(rv)
+        if isinstance(rv, LoopRV):
+            return self._loop(rv)
+        unit = self._unit(rv)
+        return self._block(rv) if unit is None else unit.var
 
     def _int(self, value: Factor) -> Int | None:
         if isinstance(value, Decision):

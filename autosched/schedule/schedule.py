@@ -74,6 +74,7 @@ class Schedule(Recorder):
     """
 
     get_output_blocks = more.get_output_blocks
+    blockize = more.blockize
     add_unit_loop = more.add_unit_loop
     reorder_block_iter_var = more.reorder_block_iter_var
     merge = more.merge
@@ -123,6 +124,7 @@ class Schedule(Recorder):
         new = Schedule(self._mod, self.decisions)
         new.func, new._name = self.func, self._name
         new._steps, new._things = list(self._steps), dict(self._things)
+        new.has_units = self.has_units
         new.random.setstate(self.random.getstate())
         return new
 
@@ -137,9 +139,10 @@ class Schedule(Recorder):
     def get(self, rv: LoopRV) -> For: ...
     def get(self, rv: BlockRV | LoopRV | str) -> Block | For:
         """The block or loop that a handle stands for now. Raises ScheduleError if it is gone."""
-        if not isinstance(rv, LoopRV):
-            return site_of(self.func, self._block(rv)).block
-        return path_to(self.func, self._loop(rv))[-1]
+        place = self._place(rv)
+        if isinstance(place, str):
+            return site_of(self.func, place).block
+        return path_to(self.func, place)[-1]
 
     def replay(self, trace: Trace) -> None:
         """Do the steps of `trace` on top. Raises ScheduleError, naming the step that fails."""
@@ -148,9 +151,9 @@ class Schedule(Recorder):
     # Queries
 
     def get_block(self, name: str) -> BlockRV:
-        """The block called `name`."""
+        """The block called `name`, or the nest that blockize gave this name."""
         name = text_of(name, "get_block: the name")
-        site_of(self.func, name)
+        self._place(name)
         (b,) = self._out("get_block", (name,), [name])
         return b
 
@@ -160,8 +163,12 @@ class Schedule(Recorder):
 
     def get_loops(self, block: BlockRV | str) -> tuple[LoopRV, ...]:
         """The loops around a block, outermost first."""
-        site = site_of(self.func, self._block(block))
-        return self._outs("get_loops", (block,), [x.var for x in site.loops])
+        place = self._place(block)
+        if isinstance(place, str):
+            loops = site_of(self.func, place).loops
+        else:
+            loops = path_to(self.func, place)[:-1]
+        return self._outs("get_loops", (block,), [x.var for x in loops])
 
     def get_child_blocks(self, place: BlockRV | LoopRV | str) -> tuple[BlockRV, ...]:
         """The blocks below a loop, in program order (a block has none)."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 from autosched.schedule.annotate import with_annotations
 from autosched.schedule.check import refuse
 from autosched.schedule.implement import implemented
-from autosched.tir.annotations import KEYS
+from autosched.tir.annotations import UNTENSORIZED
 from autosched.tir.expr import Var
 from autosched.tir.intrin import KEY, TensorIntrin, match
 from autosched.tir.nodes import Node, PrimFunc, path_to, replace_node, site_of, sites
@@ -56,7 +56,7 @@ def tensorize(func: PrimFunc, place: str | Var, intrin: str) -> PrimFunc:
                 top,
             )
     for loop in nest:
-        if any(key in KEYS or key == KEY for key, _ in loop.annotations):
+        if any(key in UNTENSORIZED or key == KEY for key, _ in loop.annotations):
             refuse(f"tensorize: loop {loop.var.name} is annotated already", nest[0])
     matched = match(site, found)
     if isinstance(found.implementation, PrimFunc):

@@ -62,6 +62,10 @@ def _is_bool(value: Any) -> bool:
     return isinstance(value, bool)
 
 
+def _is_name(value: Any) -> bool:
+    return isinstance(value, str) and bool(value)
+
+
 def is_flop(value: Any) -> bool:
     """Whether a value is a number of operations, from 0 up."""
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
@@ -80,7 +84,10 @@ UNROLL = "pragma_auto_unroll_max_step"
 """On a loop: lowering unrolls it, and serial loops below it, as far as that makes at most so many
 executions of blocks in a row."""
 MOST_STEPS = 4096
+BLOCKIZE = "blockize"
+"""On a loop: the name of its nest as one unit (see `schedule.blockize`)."""
 KEYS: dict[str, Key] = {
+    BLOCKIZE: Key("loop", "the name of a nest", _is_name),
     "FLOP": Key("block", "the number of operations, from 0 up", is_flop),
     "cooperative": Key(
         "block", "the elements that a thread copies at once, as one vector", is_count
@@ -92,6 +99,8 @@ KEYS: dict[str, Key] = {
     "streaming": Key("block", "whether stores go past the caches", _is_bool),
 }
 """Keys that mean something. Whoever reads a new key adds it here."""
+UNTENSORIZED = frozenset(KEYS) - {BLOCKIZE}
+"""Keys of loops that an intrinsic does not do."""
 _ALIKE = 0.8
 """How much a free key may resemble one of these, since it would rather be a misspelt one."""
 

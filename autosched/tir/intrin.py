@@ -20,7 +20,7 @@ from typing import Any, Union
 from autosched.checks import instance, listed, text
 from autosched.errors import ScheduleError, VerifyError
 from autosched.tir.affine import Affine, Extents, always, same_int
-from autosched.tir.annotations import KEYS
+from autosched.tir.annotations import UNTENSORIZED
 from autosched.tir.dtypes import itemsize
 from autosched.tir.expr import Call, Const, Expr, Slot, Var, walk
 from autosched.tir.expr import same as same_expr
@@ -248,7 +248,8 @@ def match(site: Site, intrin: TensorIntrin) -> Match:
             f"{[x.extent for x in loops]}; split and reorder first"
         )
     for loop in loops:
-        others = {k for k, v in loop.annotations if k in KEYS or (k == KEY and v != intrin.name)}
+        notes = dict(loop.annotations)
+        others = bool(notes.keys() & UNTENSORIZED) or notes.get(KEY, intrin.name) != intrin.name
         if loop.kind != "serial" or others or len(loop.body) != 1:
             raise ScheduleError(
                 f"{what}: loop {loop.var.name} is not a plain serial loop with one child"

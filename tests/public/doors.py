@@ -365,6 +365,7 @@ _schedule_door(
 )
 _schedule_door("get_output_blocks", lambda s, b, c: (s.get_output_blocks,))
 _schedule_door("add_unit_loop", lambda s, b, c: (s.add_unit_loop, b))
+_schedule_door("blockize", lambda s, b, c: (s.blockize, s.get_loops(b)[1]))
 _schedule_door("reorder_block_iter_var", lambda s, b, c: (s.reorder_block_iter_var, b, [1, 0]))
 _schedule_door("loop_partition", lambda s, b, c: (s.loop_partition, s.get_loops(b)[0], [2, None]))
 _schedule_door("decompose_padding", lambda s, b, c: (s.decompose_padding, b, s.get_loops(b)[0]))

@@ -451,6 +451,7 @@ MORE: tuple[Action, ...] = (
     _sampled_place,
     _decompose_padding,
     _pad_einsum,
+    lambda s, c: s.blockize(_loop(s, c)),
     lambda s, c: s.add_unit_loop(_loop(s, c) if c.next(2) else _block(s, c)),
 )
 """The primitives that few schedules use."""

@@ -245,6 +245,16 @@ def tensorize(s: Schedule) -> None:
     tile(s, VNNI, rows=8, panels=1)
 
 
+def blockize(s: Schedule) -> None:
+    i, j, k = s.get_loops("C")
+    j0, j1 = s.split(j, [None, 5])
+    k0, k1 = s.split(k, [None, 4])
+    s.reorder(i, j0, k0, j1, k1)
+    unit = s.blockize(j1)
+    s.decompose_reduction(unit, k0)
+    s.parallel(s.get_loops(unit)[0])
+
+
 def add_unit_loop(s: Schedule) -> None:
     s.bind(s.add_unit_loop(s.get_loops("B")[0]), "blockIdx.x")
     s.add_unit_loop("B")
@@ -352,6 +362,7 @@ CASES: dict[str, tuple[PrimFunc, Callable[[Schedule], None]]] = {
     "parallel_scan": (cumsum(13, 3, "int32"), parallel_scan),
     "single_pass_scan": (cumsum(13, 3, "int32"), single_pass_scan),
     "tensorize": (dot_matmul(VNNI, 12, 32, 8), tensorize),
+    "blockize": (matmul(4, 10, 8), blockize),
     "add_unit_loop": (add_one(), add_unit_loop),
     "reorder_block_iter_var": (matmul(4, 5, 3), reorder_block_iter_var),
     "merge": (matmul_add(4, 5, 3), merge),

@@ -198,6 +198,7 @@ ACTIONS: tuple[schedule_fuzz.Action, ...] = (
     _set_scope,
     _cache_write,
     _annotate,
+    lambda s, c: s.blockize(schedule_fuzz._loop(s, c)),
     lambda s, c: s.double_buffer(schedule_fuzz._block(s, c)),
     lambda s, c: s.single_pass_scan(schedule_fuzz._block(s, c), 2, 2, 2),
 )
