@@ -12,7 +12,7 @@ from autosched.script.literals import Arguments, dictionary, string
 from autosched.script.loads import Load, key_of
 from autosched.script.reads import Reads, text_of
 from autosched.script.scope import Local
-from autosched.script.source import MIGRATE, Place
+from autosched.script.source import Place
 from autosched.script.updates import Choice, Identity, Let, Statement, Store, Update, Updates
 from autosched.tir.affine import Affine, Int
 from autosched.tir.expr import Const, Var
@@ -141,10 +141,6 @@ class BlockReader:
             self._directive(s.value)
         elif isinstance(s, ast.With):
             self._with(s)
-        elif isinstance(s, ast.For):
-            raise self.error(
-                s.iter, f"a block computes one point; loops stand around it, not inside; {MIGRATE}"
-            )
         elif not isinstance(s, ast.Pass):
             raise self.error(s, f"expected {_STATEMENTS}")
 
@@ -235,7 +231,7 @@ class BlockReader:
         if call is None or name not in ("init", "identity"):
             raise self.error(
                 s.items[0].context_expr,
-                f"expected T.init() or T.identity(); blocks do not stand inside blocks; {MIGRATE}",
+                "expected T.init() or T.identity()",
             )
         if call.args or call.keywords:
             raise self.error(call, f"T.{name} takes no arguments")

@@ -184,7 +184,10 @@ class FunctionReader:
         out: list[Node] = []
         for n, s in enumerate(nodes):
             self.budget.spend(s)
-            if isinstance(s, ast.For):
+            whole = self._in_order(s, out) if depth == 0 else None
+            if whole is not None:
+                out.append(whole)
+            elif isinstance(s, ast.For):
                 out.append(self._loop(s, depth))
             elif isinstance(s, ast.With):
                 call = with_call(s)
@@ -269,6 +272,10 @@ class FunctionReader:
         body = self._body(s.body, depth + 1, None)
         self.conditions = before
         return body
+
+    def _in_order(self, s: ast.stmt, before: list[Node]) -> Block | None:
+        """A nest that runs as it is written, after the nodes `before`; None for every other."""
+        return None
 
     def _opaque(self, s: ast.With, depth: int) -> Block:
         """An opaque block, which the readers of whole programs know (`script/opaque.py`)."""

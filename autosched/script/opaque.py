@@ -1,4 +1,5 @@
-"""`with T.opaque("name"):` a routine between the loop nests of a function."""
+"""`with T.opaque("name"):` a routine between the loop nests of a function, and nests that become
+one."""
 
 from __future__ import annotations
 
@@ -8,28 +9,52 @@ from typing import Any
 from autosched.script.blocks import with_call
 from autosched.script.exprs import called
 from autosched.script.functions import FunctionReader
-from autosched.script.literals import Arguments, dictionary, string
-from autosched.script.routines import RoutineReader
+from autosched.script.literals import Arguments, dictionary
+from autosched.script.nested import NestedReader, blocks_of, runs_in_order, used, with_name
 from autosched.script.scope import Scope
-from autosched.tir.nodes import Block, Buffer
+from autosched.tir.nodes import Block, Buffer, Node, buffers_of
 from autosched.tir.opaque import opaque_block
-from autosched.tir.routine import Routine
+from autosched.tir.routine import Alloc, Routine, statements_of
 
 
-class OpaqueReader(RoutineReader):
+class OpaqueReader(NestedReader):
     """Reads one opaque block."""
 
-    def block(self, s: ast.With, scope: Scope) -> Block:
-        """The block, whose statements see the names of the function around it."""
+    def see(self, scope: Scope) -> OpaqueReader:
+        """This reader, with the names of the function around."""
         self.scope = scope
         self.exprs = self.expressions(self.source, self.budget, scope)
+        return self
+
+    def nest(self, s: ast.stmt, before: list[Node], params: set[int]) -> Block:
+        """A nest that runs in order as one opaque block, with the name of the first such in it, or
+        of its first block.
+
+        It reads what its statements read, but for intermediates that nothing before wrote, and
+        keeps of what was written before the elements that it does not store to.
+        """
+        found = list(blocks_of(s))
+        first = next((w for w in found if with_name(w) == "opaque"), found[0])
+        body = self._statements([s], 0)
+        reads, writes = used(body)
+        inside = {id(a.buffer) for a in statements_of(body) if isinstance(a, Alloc)}
+        known = {id(b) for node in before for b in buffers_of(node)}
+        buffers = [b for b in dict.fromkeys((*reads, *writes)) if id(b) not in inside]
+        read = {id(b) for b in reads if id(b) in params or id(b) in known}
+        read |= {id(b) for b in writes if id(b) in known}
+        stored = {id(b) for b in writes}
+        if not any(id(b) in stored for b in buffers):
+            raise self.error(s, "the nest stores to no buffer of the function")
+        taken = [b for b in buffers if id(b) in read or id(b) not in stored]
+        left = [b for b in buffers if id(b) in stored]
+        given = tuple(dict.fromkeys((*taken, *left)))
+        return opaque_block(Routine(self.block_name(first), given, body), given, taken, left)
+
+    def block(self, s: ast.With) -> Block:
+        """The block of `with T.opaque(name):`."""
         call = with_call(s)
         assert call is not None
-        args = Arguments(self.source, call, "T.opaque")
-        name = string(self.source, args.need("name"), "a block's name")
-        args.done()
-        if not name:
-            raise self.error(call, "a block needs a name")
+        name = self.block_name(s)
         lists: dict[str, list[Buffer]] = {}
         notes: dict[str, Any] = {}
         rest = [x for x in s.body if not self._directive(x, lists, notes)]
@@ -71,15 +96,18 @@ class OpaqueReader(RoutineReader):
 class ProgramReader(FunctionReader):
     """Reads one function, opaque blocks included."""
 
+    def _in_order(self, s: ast.stmt, before: list[Node]) -> Block | None:
+        """A nest of nested blocks, or around opaque ones."""
+        if with_name(s) == "opaque" or not runs_in_order(s):
+            return None
+        reader = OpaqueReader(self.source, self.budget, self.node).see(self.scope)
+        block = reader.nest(s, before, {id(b) for b in self.params})
+        self.source.remember(block, s)
+        return block
+
     def _opaque(self, s: ast.With, depth: int) -> Block:
         """A routine over the function's buffers."""
         self._count(s)
-        if depth or self.conditions:
-            raise self.error(
-                s.items[0].context_expr,
-                "an opaque block stands beside the loop nests, not in a loop or an `if`",
-            )
-        reader = OpaqueReader(self.source, self.budget, self.node)
-        block = reader.block(s, self.scope)
+        block = OpaqueReader(self.source, self.budget, self.node).see(self.scope).block(s)
         self.source.remember(block, s)
         return block

@@ -93,6 +93,8 @@ class RoutineReader(FunctionReader):
                 condition = self._condition(s.test)
                 yes = self._statements(s.body, depth + 1)
                 out.append(If(condition, yes, self._statements(s.orelse, depth + 1)))
+            elif isinstance(s, ast.With):
+                out += self._with(s, depth)
             elif isinstance(s, (ast.Assign, ast.AugAssign, ast.AnnAssign)):
                 out.append(self._assign(s))
             elif (called_value := _evaluated(s)) is not None:
@@ -104,6 +106,10 @@ class RoutineReader(FunctionReader):
                 raise self.error(s, f"expected {_STATEMENTS}")
         self.scope.leave(mark)
         return tuple(out)
+
+    def _with(self, s: ast.With, depth: int) -> list[Statement]:
+        """A block, which the readers of nests that run in order know (`script/nested.py`)."""
+        raise self.error(s, f"expected {_STATEMENTS}")
 
     def _assign(self, s: ast.Assign | ast.AugAssign | ast.AnnAssign) -> Statement:
         targets = s.targets if isinstance(s, ast.Assign) else [s.target]

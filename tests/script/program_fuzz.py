@@ -50,6 +50,7 @@ from autosched.script import parse
 from autosched.tir import interp, whole
 from autosched.tir.equal import first_difference
 from autosched.tir.nodes import THREADS, PrimFunc, loops_of
+from autosched.tir.opaque import has_opaque
 
 Arrays = list[np.ndarray]
 
@@ -64,6 +65,7 @@ class Shares:
     bound: int = 12
     opencl: int = 4
     cuda: int = 40
+    nested: int = 10
     steps: int = 7
     """Primitives tried on a program at most."""
 
@@ -353,6 +355,8 @@ def examine(program: Program, seed: int, shares: Shares, tally: Tally) -> None:
         raise FindingError(f"accepted, but {what}", "")
     if what != "right":
         return
+    if seed % shares.nested == 0:
+        as_nests(text, arrays, wanted, rng, tally)
     if rng.randrange(2) or not by_whole_arrays(func, arrays, wanted, tally):
         interpreted(func, arrays, wanted, "interpreter")
     if rng.randrange(shares.scheduled):
@@ -394,6 +398,33 @@ def bound_schedule(func: PrimFunc, rng: random.Random, tally: Tally) -> Schedule
     except FindingError as e:
         raise ScheduledError(e, first, sch) from e
     return sch
+
+
+def nested(text: str, rng: random.Random) -> str:
+    """A program with blocks in blocks of no axes of their own, about half of its blocks."""
+    out: list[str] = []
+    deeper = -1
+    for line in text.splitlines():
+        depth = len(line) - len(line.lstrip())
+        if depth <= deeper and line.strip():
+            deeper = -1
+        if line.lstrip().startswith("with T.block(") and rng.randrange(2):
+            out.append(f'{line.partition("with")[0]}with T.block("around_{len(out)}"):')
+            deeper = depth
+        out.append("    " + line if deeper >= 0 else line)
+    return "\n".join(out) + "\n"
+
+
+def as_nests(text: str, arrays: Arrays, wanted: Arrays, rng: random.Random, tally: Tally) -> None:
+    """What the program computes with some of its nests in order, as opaque blocks."""
+    func = parsed(nested(text, rng), "nested", tally)
+    if func is None or not has_opaque(func):
+        return
+    tally.counts["nested"] += 1
+    round_trip(func)
+    interpreted(func, arrays, wanted, "nested, interpreter")
+    if rng.randrange(2) == 0:
+        compiled(func, arrays, wanted, rng, tally)
 
 
 def by_whole_arrays(func: PrimFunc, arrays: Arrays, wanted: Arrays, tally: Tally) -> bool:

@@ -203,21 +203,6 @@ def test_what_is_no_opaque_block_says_why(
         parse(ROWS.replace(old, new, 1))
 
 
-def test_it_stands_in_no_loop() -> None:
-    text = ROWS.replace("    with T.opaque", "    for a in range(2):\n      with T.opaque", 1)
-    head, rest = text.split("      with T.opaque", 1)
-    block, tail = rest.split("    for i in T.parallel", 1)
-    inside = "\n".join(f"  {line}" if line.strip() else line for line in block.splitlines())
-    text = f"{head}      with T.opaque{inside.lstrip()}\n    for i in T.parallel{tail}"
-    with pytest.raises(ScriptError, match="stands beside the loop nests"):
-        parse(text)
-    with pytest.raises(ScriptError, match="stands beside the loop nests"):
-        parse(
-            "@T.prim_func\ndef f(x: T.Buffer((4,))):\n    for i in range(4):\n"
-            "        with T.opaque('o'):\n            T.writes(x)\n            x[i] = 1.0\n"
-        )
-
-
 def test_what_crosses_it_is_written_before() -> None:
     for old, new in (("s[vi, vk] = x", "y2[vi, vk] = x"),):
         text = ROWS.replace(old, new).replace(
