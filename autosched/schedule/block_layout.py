@@ -52,6 +52,8 @@ def transform_block_layout(func: PrimFunc, block: str, layout: Layout) -> PrimFu
     axes = [Var(f"v{n}") for n in range(len(dims.pieces))]
     kinds: list[IterKind] = []
     for p in dims.pieces:
+        if p.turn is not None:
+            refuse(f"{what}: a swizzle is a layout of buffers; axes have no order to hide", old)
         found = {old.iters[d].kind for d in p.dims}
         if len(found) != 1 or "sequential" in found:
             refuse(f"{what}: an axis is sequential, or axes of two kinds are fused", old)

@@ -3,13 +3,15 @@
 A layout is a sequence, one item a new dimension: `d`, `[d]`, `[d, div]` or `[d, div, mod]`, which
 says `(x // div) % mod` of the index x along old dimension d. A list of dimensions in the place of d
 stands for their indices fused in row-major order. So `[[0, 4], 1, [0, 1, 4]]` makes panels of 4
-rows: `(i // 4, j, i % 4)`. Numbers may be `Decision`s or arrays; a Python function of the indices
-that says the same with ints, `lambda i, j: (i // 4, j, i % 4)`, is turned into this form.
+rows: `(i // 4, j, i % 4)`. A fourth part makes a swizzle: another such item, over other dimensions,
+which is added before the modulus, the extent of d: `[0, [1, 1, 16, 0]]` is `(i, (i + j) % 16)`.
+Numbers may be `Decision`s or arrays. `index_map.py` turns a Python function of the indices into
+this form.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, Union
@@ -26,7 +28,6 @@ from autosched.schedule.place import Guard, full, guards_of, nest
 from autosched.tir import expr as ex
 from autosched.tir.affine import Affine, Extents, Int, always, ceildiv, digit, same_int
 from autosched.tir.expr import Expr, Var
-from autosched.tir.from_expr import from_expr
 from autosched.tir.nodes import (
     Access,
     Block,
@@ -44,20 +45,23 @@ from autosched.tir.nodes import (
 from autosched.tir.size import Size
 
 Layout = Sequence[Any]
-IndexMap = Callable[..., Any]
-MOST_DIMS = 64
-"""Dimensions of a layout that a function may state."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Piece:
     """One new dimension: `(x // div) % mod` of the indices along `dims`, fused in row-major order
-    into x."""
+    into x. With `turn`: `(x + turn) % mod`, where that is a digit of other dimensions."""
 
     dims: tuple[int, ...]
     div: Int
     mod: Int | None
     extent: Int
+    turn: Piece | None = None
+
+    @property
+    def is_rest(self) -> bool:
+        """Whether there are no digits above this one."""
+        return self.mod is None or self.turn is not None
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -87,17 +91,25 @@ class Packing:
             if len(p.dims) == 1 and p.mod is None and always(p.div == 1):
                 indices.append(index)
                 continue
-            base = Affine(0)
-            for d, step in zip(p.dims, fused_strides(self.shape, p.dims), strict=True):
-                index = access.indices[d]
-                if not isinstance(index, Affine):
-                    refuse(
-                        f"{what}: index {d} of {access.buffer.name} is not affine; the layout may "
-                        "only keep it whole"
-                    )
-                base = base + index * step
+            base = self._fused(p, access.indices, access.buffer, what)
+            if p.turn is not None:
+                turn = self._fused(p.turn, access.indices, access.buffer, what)
+                base = base + digit(turn, p.turn.div, p.turn.mod, extents)
             indices.append(digit(base, p.div, p.mod, extents))
         return Access(new, tuple(indices))
+
+    def _fused(self, p: Piece, given: Sequence[Index], buffer: Buffer, what: str) -> Affine:
+        """The indices along the dimensions of a piece as one."""
+        base = Affine(0)
+        for d, step in zip(p.dims, fused_strides(self.shape, p.dims), strict=True):
+            index = given[d]
+            if not isinstance(index, Affine):
+                refuse(
+                    f"{what}: index {d} of {buffer.name} is not affine; the layout may only keep "
+                    "it whole"
+                )
+            base = base + index * step
+        return base
 
     def back(self, axes: Sequence[Var]) -> tuple[list[Affine], list[Guard]]:
         """The old indices as forms over axes that run over the new shape, and what must hold for
@@ -119,6 +131,15 @@ class Packing:
             for k, (d, step) in enumerate(zip(dims, fused_strides(self.shape, dims), strict=True)):
                 # The guard bounds the first digit; the others are cut by their extents.
                 old[d] = digit(base, step, self.shape[d] if k else None, extents)
+        for n, p in enumerate(self.pieces):
+            if p.turn is not None:
+                turn = Affine(0)
+                for d, step in zip(
+                    p.turn.dims, fused_strides(self.shape, p.turn.dims), strict=True
+                ):
+                    turn = turn + old[d] * step
+                turn = digit(turn, p.turn.div, p.turn.mod, extents)
+                old[p.dims[0]] = digit(Affine.of(axes[n]) - turn, 1, p.mod, extents)
         return old, guards
 
 
@@ -135,40 +156,64 @@ def fused_strides(shape: Sequence[Int], dims: Sequence[int]) -> list[Int]:
 def packing(buffer: Buffer, layout: Layout | None, what: str) -> Packing:
     """The layout of a buffer (None: its own). Refuses one that loses part of an index."""
     rank = len(buffer.shape)
-    pieces = []
     if layout is not None:
         _check_list(layout, what)
-    for item in range(rank) if layout is None else layout:
-        parts = list(item) if isinstance(item, (tuple, list)) else [item]
-        head = parts[0] if parts else -1
-        dims = tuple(head) if isinstance(head, (tuple, list)) else (head,)
-        numbers = all(_is_number(n) for n in parts[1:])
-        if not (1 <= len(parts) <= 3 and dims and numbers) or any(
-            not _is_dim(d, rank) for d in dims
-        ):
-            refuse(
-                f"{what}: a layout dimension is d, [d, div] or [d, div, mod] with d below {rank}, "
-                f"or a list of such in the place of d; found {shown(parts)}"
-            )
-        div: Int = parts[1] if len(parts) > 1 else 1
-        mod: Int | None = parts[2] if len(parts) > 2 else None
-        require(div >= 1, f"{what}: div must be positive; found {show(div)}")
-        total: Int = 1
-        for d in dims:
-            total = total * buffer.shape[d]
-        if mod is not None:
-            require(mod >= 1, f"{what}: mod must be positive; found {show(mod)}")
-        pieces.append(Piece(dims, div, mod, ceildiv(total, div) if mod is None else mod))
-    out = Packing(buffer.shape, tuple(pieces))
+    items = range(rank) if layout is None else layout
+    out = Packing(buffer.shape, tuple(_piece(item, buffer, what) for item in items))
     groups = out.groups()
     for d in range(rank):
         mine = [dims for dims in groups if d in dims]
-        if len(mine) != 1 or not _complete([pieces[n] for n in groups[mine[0]]]):
+        if len(mine) != 1 or not _complete([out.pieces[n] for n in groups[mine[0]]]):
             refuse(
                 f"{what}: the layout does not determine the index of dimension {d} of "
                 f"{buffer.name}; expected digits such as [{d}, t] and [{d}, 1, t], each once"
             )
+    _check_turns(out, what)
     return out
+
+
+def _piece(item: Any, buffer: Buffer, what: str, may_turn: bool = True) -> Piece:
+    """One new dimension, as a layout states it."""
+    rank = len(buffer.shape)
+    parts = list(item) if isinstance(item, (tuple, list)) else [item]
+    turned = parts.pop() if len(parts) == 4 and may_turn else None
+    head = parts[0] if parts else -1
+    dims = tuple(head) if isinstance(head, (tuple, list)) else (head,)
+    numbers = all(_is_number(n) for n in parts[1:])
+    if not (1 <= len(parts) <= 3 and dims and numbers) or any(not _is_dim(d, rank) for d in dims):
+        refuse(
+            f"{what}: a layout dimension is d, [d, div] or [d, div, mod] with d below {rank}, "
+            f"or a list of such in the place of d; found {shown(parts)}"
+        )
+    div: Int = parts[1] if len(parts) > 1 else 1
+    mod: Int | None = parts[2] if len(parts) > 2 else None
+    require(div >= 1, f"{what}: div must be positive; found {show(div)}")
+    total: Int = 1
+    for d in dims:
+        total = total * buffer.shape[d]
+    if mod is not None:
+        require(mod >= 1, f"{what}: mod must be positive; found {show(mod)}")
+    turn = None if turned is None else _piece(turned, buffer, what, may_turn=False)
+    return Piece(dims, div, mod, ceildiv(total, div) if mod is None else mod, turn)
+
+
+def _check_turns(packed: Packing, what: str) -> None:
+    """A swizzle turns a whole dimension by what other pieces tell."""
+    swizzled = {d for p in packed.pieces if p.turn is not None for d in p.dims}
+    for p in packed.pieces:
+        if p.turn is None:
+            continue
+        whole = len(p.dims) == 1 and same_int(p.div, 1)
+        if not whole or p.mod is None or not same_int(p.mod, packed.shape[p.dims[0]]):
+            refuse(
+                f"{what}: a swizzle [d, 1, mod, by] turns one whole dimension, so that mod is its "
+                f"extent, {show(packed.shape[p.dims[0]])}; found {shown([p.dims, p.div, p.mod])}"
+            )
+        if swizzled & set(p.turn.dims):
+            refuse(
+                f"{what}: dimension {p.dims[0]} is turned by {list(p.turn.dims)}; expected "
+                "dimensions that are not swizzled themselves"
+            )
 
 
 def _check_list(layout: object, what: str) -> None:
@@ -193,71 +238,16 @@ def _complete(pieces: list[Piece]) -> bool:
     left = list(pieces)
     while left:
         found = next(
-            (p for p in left if same_int(p.div, div) and (p.mod is not None or len(left) == 1)),
+            (p for p in left if same_int(p.div, div) and (not p.is_rest or len(left) == 1)),
             None,
         )
         if found is None:
             return False
         left.remove(found)
-        if found.mod is None:
+        if found.mod is None or found.is_rest:
             return True
         div = found.div * found.mod
     return False
-
-
-def layout_of(index_map: IndexMap, shape: Sequence[Int], what: str) -> list[list[Any]]:
-    """The layout that a Python function of the indices states. Refuses what is no layout."""
-    axes = [Var(f"i{n}") for n in range(len(shape))]
-    try:
-        found = index_map(*axes)
-    except (TypeError, TensorExprError) as e:
-        raise ScheduleError(f"{what}: the index map does not take {len(axes)} indices: {e}") from e
-    except Exception as e:  # it is the caller's code
-        raise ScheduleError(
-            f"{what}: the index map raised {type(e).__name__} on {len(axes)} indices: {e}"
-        ) from e
-    if isinstance(found, (tuple, list)) and len(found) > MOST_DIMS:
-        refuse(f"{what}: the index map gives {len(found)} indices; expected up to {MOST_DIMS}")
-    items = list(found) if isinstance(found, (tuple, list)) else [found]
-    out = []
-    for item in items:
-        part = _digit_of(item, axes, shape) if isinstance(item, Expr) else None
-        if part is None:
-            refuse(
-                f"{what}: each new index is x, x // a, x % b or x // a % b of one index x, or of "
-                f"several fused row-major such as i * {show(shape[-1])} + j; found {shown(item)}"
-            )
-        out.append(part)
-    return out
-
-
-def _digit_of(e: Expr, axes: Sequence[Var], shape: Sequence[Int]) -> list[Any] | None:
-    e, mod = _by_constant(e, "floormod")
-    e, div = _by_constant(e, "floordiv")
-    form = from_expr(e)
-    if form is None or not always(form.const == 0):
-        return None
-    places = {a: n for n, a in enumerate(axes)}
-    if any(isinstance(a, Var) and a not in places for a, _ in form.terms):
-        return None
-    terms = {places[a]: c for a, c in form.terms if isinstance(a, Var)}
-    dims = sorted(terms, key=lambda d: int(terms[d]), reverse=True)
-    steps = fused_strides(shape, dims)
-    if not dims or len(dims) != len(form.terms):
-        return None
-    if not all(same_int(terms[d], s) for d, s in zip(dims, steps, strict=True)):
-        return None
-    head = dims[0] if len(dims) == 1 else dims
-    if mod is not None:
-        return [head, div or 1, mod]
-    return [head] if div is None else [head, div]
-
-
-def _by_constant(e: Expr, op: str) -> tuple[Expr, int | None]:
-    """(a, n) of `op(a, n)`, or (e, None)."""
-    if isinstance(e, ex.Call) and e.op == op and isinstance(e.args[1], ex.Const):
-        return e.args[0], int(e.args[1].value)
-    return e, None
 
 
 def transform_layout(
@@ -281,7 +271,8 @@ def transform_layout(
             one that is written only where the layout divides its extents.
 
     Legality: the buffer is an intermediate (or `parameters`) without alignment; the layout's digits
-    determine every index; indices that it cuts are affine. With `pad_value` the one writer is no
+    determine every index; indices that it cuts are affine; a swizzle turns one whole dimension by a
+    digit of dimensions that are not swizzled. With `pad_value` the one writer is no
     reduction, writes all of the buffer by its own axes, one a dimension, and shares no loop. An
     argument keeps its layout, which is the caller's: cache_read with a layout reads it through a
     stage that transforms it.

@@ -28,7 +28,8 @@ from autosched.schedule import (
 from autosched.schedule import reindex as _reindex
 from autosched.schedule.compute import compute_at
 from autosched.schedule.handles import BlockRV, LoopRV, index_of, mapped
-from autosched.schedule.layout import IndexMap, Layout, layout_of
+from autosched.schedule.index_map import IndexMap, layout_of
+from autosched.schedule.layout import Layout
 from autosched.schedule.trace import Decision
 from autosched.tir.nodes import site_of
 

@@ -34,13 +34,8 @@ from autosched.schedule.handles import (
     mapped,
     text_of,
 )
-from autosched.schedule.layout import (
-    IndexMap,
-    Layout,
-    accessed_buffer,
-    layout_of,
-    transform_layout,
-)
+from autosched.schedule.index_map import IndexMap, layout_of
+from autosched.schedule.layout import Layout, accessed_buffer, transform_layout
 from autosched.schedule.named import blocks_by_name
 from autosched.schedule.pad_axis import pad_axis
 from autosched.schedule.population import candidate

@@ -111,13 +111,31 @@ def _injective(forms: Sequence[Affine], over: Collection[Var], extents: Extents)
         digits = [d for d in digits if not d.base.same(base)]
         inside = [v for v in base.variables() if id(v) in wanted]
         if any(id(v) in seen for v in inside) or not complete_digits(group, base, extents):
-            return False
+            base, inside = _turned(group, seen, wanted, extents)
+            if not inside:
+                return False
         ok = ok & _injective([base], inside, extents)
         seen |= {id(v) for v in inside}
     for v in over:
         if id(v) not in seen:
             ok = ok & (extents[v] == 1)
     return ok
+
+
+def _turned(
+    group: Sequence[Digit], seen: set[int], wanted: set[int], extents: Extents
+) -> tuple[Affine, list[Var]]:
+    """Of the digit `(known + rest) % mod`, where other forms tell what is known: the rest, if its
+    range is below `mod`, and its variables; none of them where that is not shown."""
+    base = group[0].base
+    new = list(dict.fromkeys(v for v in base.variables() if id(v) in wanted - seen))
+    kept, rest = base.split(new)
+    fixed = any(id(v) not in {id(x) for x in new} for v in rest.variables())
+    low, high = rest.span(extents)
+    mod = group[0].mod
+    if fixed or len(group) > 1 or mod is None or not same_int(group[0].div, 1):
+        return kept, []
+    return (rest, new) if always(high - low < mod) else (kept, [])
 
 
 def complete_digits(group: Sequence[Digit], base: Affine, extents: Extents) -> bool:

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from math import gcd
 
-from autosched.tir.affine import Affine
+from autosched.tir.affine import Affine, always
+from autosched.tir.apart import injective
 from autosched.tir.counted import takes_all_points, writes_once
 from autosched.tir.expr import Expr, Slot, Var, walk
 from autosched.tir.faults import WRITES, Fault
@@ -51,10 +52,20 @@ def distinct(func: PrimFunc) -> Iterator[Fault]:
                 continue
             homes = homes or homes_of(func)
             still = [x.var for x in homes[access.buffer]]
-            apart = _Points(site, still, plain).write_apart(access)
+            apart = _Points(site, still, plain).write_apart(access) or _tells(site, access, plain)
             if not (apart or (not func.sizes and writes_once(block, access))):
                 yield _met(block, access, free)
                 break
+
+
+def _tells(site: Site, access: Access, axes: list[Var]) -> bool:
+    """Whether an element tells which point of `axes` it is of."""
+    forms = [i for i in access.indices if isinstance(i, Affine)]
+    used = list(dict.fromkeys(v for form in forms for v in form.variables()))
+    if not set(axes) <= set(used):
+        return False
+    extents = {**loop_extents(site), **{it.var: it.extent for it in site.block.iters}}
+    return always(injective(forms, used, extents))
 
 
 def _met(block: Block, access: Access, free: list[Iter]) -> Fault:

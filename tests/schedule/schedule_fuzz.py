@@ -218,7 +218,8 @@ def _cache_read(sch: Schedule, c: Choices) -> None:
     layout: list[Any] | None = None
     if c.next(2) and index < len(reads) and len(reads[index].buffer.shape) == 2:
         t = _decide(sch, 1 + c.next(4))
-        layout = c.of([[[1, t], 0, [1, 1, t]], [1, 0], [0, [1, t], [1, 1, t]]])
+        layouts: list[Any] = [[[1, t], 0, [1, 1, t]], [1, 0], [0, [1, t], [1, 1, t]]]
+        layout = c.of([*layouts, [0, [1, 1, reads[index].buffer.shape[1], [0, 2]]]])
     sch.cache_read(block, index, "local", layout)
 
 
@@ -241,7 +242,18 @@ def _transform_layout(sch: Schedule, c: Choices) -> None:
         fused = [0, 1]
         layouts = [[[1, t], 0, [1, 1, t]], [1, 0], [[fused]], [[fused, t], [fused, 1, t]]]
         layouts.append(lambda i, j: (j // 2, i // 3, j % 2, i % 3))
+        layouts += _swizzles(found[access[1]].buffer.shape)
     sch.transform_layout(block, access, c.of(layouts), 7 if c.next(3) == 0 else None)
+
+
+def _swizzles(shape: Sequence[Any]) -> list[Any]:
+    """Layouts of a matrix that turn a dimension by the other one."""
+    n, m = shape
+    return [
+        lambda i, j: (i, (i + j) % m),
+        [[0, 1, n, [1, 2, 3]], 1],
+        lambda i, j: ((j + i // 2) % m, i),
+    ]
 
 
 def _pad_axis(sch: Schedule, c: Choices) -> None:

@@ -205,6 +205,14 @@ def transform_layout(s: Schedule) -> None:
     s.transform_layout(s.get_block("C"), ("read", 0), lambda i: (i // 4, i % 4))
 
 
+def transform_layout_swizzled(s: Schedule) -> None:
+    i, j, k = s.get_loops("matmul")
+    s.reorder(i, k, j)
+    s.vectorize(j)
+    s.transform_layout("matmul", "matmul", lambda i, j: (i, (i + j) % 8))
+    s.cache_read("matmul", "A", "local", [0, [1, 1, 3, [0, 2]]])
+
+
 def transform_layout_fused(s: Schedule) -> None:
     """One dimension of all elements, cut into vectors."""
     block = s.get_block("matmul")
@@ -356,6 +364,7 @@ CASES: dict[str, tuple[PrimFunc, Callable[[Schedule], None]]] = {
     "storage_align": (padded_conv(), storage_align),
     "double_buffer": (matmul(4, 5, 8), double_buffer),
     "transform_layout": (add_one(18), transform_layout),
+    "transform_layout_swizzled": (matmul_add(5, 8, 3), transform_layout_swizzled),
     "transform_layout_fused": (matmul_add(5, 7, 3), transform_layout_fused),
     "transform_layout_padded": (matmul_add(5, 7, 3), transform_layout_padded),
     "pad_axis": (matmul_add(5, 7, 3), pad_axis),

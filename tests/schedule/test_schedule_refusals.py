@@ -398,7 +398,8 @@ CASES: dict[str, tuple[Callable[[], PrimFunc], Callable[[Schedule], object], str
         matmul_add,
         lambda s: s.transform_layout(s.get_block("matmul"), ("write", 0), lambda i, j: (i * 2, j)),
         "each new index is x, x // a, x % b or x // a % b of one index x, or of several fused "
-        "row-major such as i * 16 + j; found i0 * 2",
+        "row-major such as i * 16 + j, or a swizzle (x + digit of others) % extent of x; found "
+        "i0 * 2",
     ),
     "layout of three": (
         matmul_add,

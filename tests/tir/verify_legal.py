@@ -43,6 +43,19 @@ LEGAL: tuple[Callable[[], PrimFunc], ...] = (
         + block("B[v] = D[v]", name="e"),
         inner=LONGER + "\n" + 'D = T.alloc_buffer((17,), "float32")',
     ),
+    # A swizzled store, of more points than are gone through.
+    text(
+        COPY
+        + "\n"
+        + block(
+            total("C[v, (v + w) % 64]", "k"),
+            "i, j, n",
+            "64, 64, 2",
+            "v = T.axis.spatial(64, i); w = T.axis.spatial(64, j); k = T.axis.reduce(2, n)",
+            "c",
+        ),
+        'C: T.Buffer((64, 64), "float32")',
+    ),
     text(START + STEP.format(read="v")),
     of_copy(steps_program),
     text(block(total("B[v]", "k"), "i, j", "4, 4", SUMS.format("j")), FOUR),
