@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from collections import deque
 from datetime import datetime
 from functools import lru_cache
-from heapq import heapify, heappop, heappush
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, Select, bindparam, func, or_, select
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Select,
+    and_,
+    bindparam,
+    func,
+    or_,
+    select,
+    tuple_,
+)
 from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.orm import aliased
 
 from records.sql.rows import chunks
 from records.sql.schema import ClientRow, JobRow, database_time
@@ -65,11 +74,33 @@ _BUSY = (
     .where(JobRow.state.in_(HELD))
     .group_by(JobRow.client)
 )
-_LINE = (
-    select(JobRow.id, JobRow.client, JobRow.created_at)
-    .where(JobRow.state == QUEUED, JobRow.origin == LOCAL)
-    .order_by(JobRow.priority.desc(), JobRow.created_at, JobRow.id)
+_WAITS = (JobRow.state == QUEUED, JobRow.origin == LOCAL)
+_LINES = (
+    select(JobRow.client, func.count().label("jobs"), func.min(JobRow.created_at).label("made"))
+    .where(*_WAITS)
+    .group_by(JobRow.client)
 )
+_MINE = aliased(JobRow)
+_AHEAD = (
+    select(_MINE.client, func.count(JobRow.id))
+    .outerjoin(
+        JobRow,
+        and_(
+            *_WAITS,
+            JobRow.client == _MINE.client,
+            or_(
+                JobRow.priority > _MINE.priority,
+                and_(
+                    JobRow.priority == _MINE.priority,
+                    tuple_(JobRow.created_at, JobRow.id) < tuple_(_MINE.created_at, _MINE.id),
+                ),
+            ),
+        ),
+    )
+    .where(_MINE.id == bindparam("id"), _MINE.state == QUEUED, _MINE.origin == LOCAL)
+    .group_by(_MINE.client)
+)
+"""The client of a job that waits, and how many of its jobs go before that one."""
 _TURNS = select(ClientRow.name, ClientRow.served_at).where(
     ClientRow.name.in_(bindparam("names", expanding=True))
 )
@@ -83,30 +114,33 @@ def served(connection: Connection, client: str) -> None:
     connection.execute(statement.on_conflict_do_update(index_elements=["name"], set_=now))
 
 
-def places(connection: Connection) -> dict[str, int]:
-    """The place of each job that waits, from 1: the order in which they would be claimed if no
-    other job came, and none of those that run ended."""
-    lines: dict[str, deque[Any]] = {}
-    for row in connection.execute(_LINE):
-        lines.setdefault(row.client, deque()).append(row)
-    turns: dict[str, datetime | None] = dict.fromkeys(lines)
-    for chunk in chunks(sorted(lines)):
+def place(connection: Connection, job_id: str) -> int | None:
+    """The place of a job that waits, from 1, among all that do: the order in which they would be
+    claimed if no other job came, and none of those that run ended. None if it does not wait.
+
+    Each claim takes the first job of a client with fewest jobs held, so that clients are served in
+    rounds: in round n those that hold n jobs by then. Of one round those come first that were not
+    served in the round before, as they were served up to now.
+    """
+    mine = connection.execute(_AHEAD, {"id": job_id}).one_or_none()
+    if mine is None:
+        return None
+    client, ahead = mine
+    lines = {row.client: row for row in connection.execute(_LINES)}
+    held = {row.client: row.jobs for row in connection.execute(_BUSY)}
+    rounds = {name: (held.get(name, 0), row.jobs) for name, row in lines.items()}
+    last = rounds[client][0] + ahead
+    found: int = sum(max(0, min(jobs, last - first)) for first, jobs in rounds.values())
+    beside = [name for name, (first, jobs) in rounds.items() if first <= last < first + jobs]
+    turns: dict[str, datetime | None] = {}
+    for chunk in chunks(sorted(beside)):
         turns |= {row.name: row.served_at for row in connection.execute(_TURNS, {"names": chunk})}
-    busy = {row.client: row.jobs for row in connection.execute(_BUSY)}
-    last = max((_seconds(turn) for turn in turns.values()), default=0.0)
-    order = []
-    for client, line in lines.items():
-        served = (turns[client] is not None, _seconds(turns[client]))
-        order.append((busy.get(client, 0), *served, min(row.created_at for row in line), client))
-    heapify(order)
-    found: dict[str, int] = {}
-    while order:
-        jobs, _, _, oldest, client = heappop(order)
-        found[lines[client].popleft().id] = len(found) + 1
-        if lines[client]:
-            # Its turn was just now: later than any before.
-            heappush(order, (jobs + 1, True, last + len(found), oldest, client))
-    return found
+
+    def rank(name: str) -> tuple[Any, ...]:
+        turn = turns.get(name)
+        return (-rounds[name][0], turn is not None, _seconds(turn), lines[name].made, name)
+
+    return found + 1 + sum(rank(name) < rank(client) for name in beside)
 
 
 def _seconds(time: datetime | None) -> float:

@@ -232,10 +232,10 @@ class JobQueue:
 
         return self._db.write(work)
 
-    def places(self) -> dict[str, int]:
-        """The place of each job that waits, from 1 (`fair_share.places`)."""
+    def place(self, job_id: str) -> int | None:
+        """The place of a job that waits, from 1 (`fair_share.place`); None if it does not."""
         with self._db.transaction(writes=False) as connection:
-            return fair_share.places(connection)
+            return fair_share.place(connection, job_id)
 
     def device_seconds_left(self, job: Job) -> float | None:
         """How long jobs of the token that `job` was submitted with may still be worked on; None:

@@ -53,7 +53,7 @@ def placed(queue: JobQueue, job: Job) -> Job:
     """The job with its place in the queue, if it waits there."""
     if job.state != QUEUED or job.origin != "local":
         return job
-    return job.model_copy(update={"queue_place": queue.places().get(job.id)})
+    return job.model_copy(update={"queue_place": queue.place(job.id)})
 
 
 def held_to_bound(store: Store, job: Job) -> Job:

@@ -45,7 +45,7 @@ class AgainContract:
         assert queue.pause(JOB).state == "paused"
         assert queue.pause(JOB).state == "paused"
         assert queue.claim("w", 60) is None
-        assert queue.places() == {}
+        assert queue.place(JOB) is None
         assert queue.resume(JOB).state == "queued"
         assert queue.claim("w", 60).id == JOB
         assert self.told(store)[-3:] == [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time
 from dataclasses import replace
 
@@ -277,7 +278,7 @@ class LifecycleContract:
         assert first.id == mine.id
         queue.finish(Lease(first.id, first.lease_epoch), "succeeded")
         store.delete_job(first.id)
-        assert queue.places()[other.id] == 1
+        assert queue.place(other.id) == 1
         assert [queue.claim("w", 60).client for _ in "ba"] == ["b", "a"]
 
     def test_jobs_of_a_key_that_is_known_are_given_back_beyond_the_quota(self, store, queue):
@@ -289,13 +290,20 @@ class LifecycleContract:
         assert queue.submit(asked) == (first, False)
 
     def test_places_are_the_order_in_which_jobs_are_claimed(self, store, queue):
-        for number, client in enumerate("abacabbca"):
-            queue.submit(submission(client=client, priority=number % 3))
-        queue.claim("w", 60)
-        places = queue.places()
-        claimed = []
-        while job := queue.claim("w", 60):
-            claimed.append(job.id)
-            time.sleep(0.002)  # SQLite's clock has milliseconds
-        assert sorted(places, key=places.__getitem__) == claimed
-        assert sorted(places.values()) == list(range(1, len(claimed) + 1))
+        rng = random.Random(0)
+        while queue.claim("w", 60):
+            pass
+        for clients in ("abacabbca", "aaaabc", "dcbaabcd"):
+            made = []
+            for number, client in enumerate(clients):
+                made.append(queue.submit(submission(client=client, priority=number % 3))[0].id)
+            for _ in range(rng.randrange(1, 4)):
+                queue.claim("w", 60)
+            places = {job_id: queue.place(job_id) for job_id in made}
+            waiting = {job_id: n for job_id, n in places.items() if n is not None}
+            claimed = []
+            while job := queue.claim("w", 60):
+                claimed.append(job.id)
+                time.sleep(0.002)  # SQLite's clock has milliseconds
+            assert sorted(waiting, key=waiting.__getitem__) == claimed
+            assert sorted(waiting.values()) == list(range(1, len(claimed) + 1))
