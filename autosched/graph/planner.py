@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from autosched.codegen.artifact import Param
+from autosched.errors import BuildError
 from autosched.graph.errors import Unsupported
 from autosched.graph.ir import (
     Array,
@@ -76,12 +78,13 @@ class Constants:
 
         def make() -> Array:
             value = const.value
-            if transform is not None:
+            if transform is None:
+                moved, dtype = value.transpose(t.layout) if t.layout else value, t.dtype
+            else:
                 moved = np.asarray(transform(value))
                 dtype = moved.dtype.name
-            else:
-                moved = value.transpose(t.layout) if t.layout else value
-                dtype = t.dtype
+                own = kernel.artifact.info.params[n]
+                _check_moved(kernel, own if prepare is None else prepare.info.params[0], moved)
             array = empty(moved.shape, dtype)
             array[...] = moved
             if prepare is None:
@@ -105,6 +108,17 @@ class Constants:
             self.arrays.append(make())
             self.keep.append(const)  # its id is in use
         return self.numbers[key]
+
+
+def _check_moved(kernel: Kernel, wanted: Param, moved: Array) -> None:
+    """Raises BuildError for a weight that is not as the kernel was made to take it."""
+    if moved.shape != wanted.shape or moved.dtype.name != wanted.dtype:
+        raise BuildError(
+            f"kernel {kernel.name} by {kernel.implementation}: its prepare function gave "
+            f"{moved.dtype.name} of the shape {moved.shape} where it gave {wanted.dtype} of the "
+            f"shape {wanted.shape} for zeros; make both depend on nothing but the weight's shape "
+            "and dtype"
+        )
 
 
 def plan_function(

@@ -104,6 +104,25 @@ def test_a_users_strategy_takes_the_place(restored, rng):
         graph.strategy("nothing")
 
 
+@pytest.mark.parametrize(
+    "prepare",
+    [
+        lambda w: np.concatenate([w, w]) if w.any() else w,
+        lambda w: w.astype("f8" if w.any() else "f4"),
+    ],
+)
+def test_a_weight_that_is_prepared_otherwise_than_zeros_is_refused(restored, rng, prepare):
+    """The kernel is made for what zeros become, and would read past what the weight becomes."""
+
+    @graph.strategy("conv2d")
+    def mine(s, attrs, inputs, target):
+        s.add(conv.conv, name="mine", prepare={1: prepare})
+
+    mod = conv_module(rng, (3, 3), co=4)
+    with pytest.raises(BuildError, match=r"by mine .*its prepare function gave .* for zeros"):
+        graph.build(mod)
+
+
 def test_recorded_times_decide(restored, rng):
     mod = conv_module(rng, (3, 3))
     target = Target("llvm")
