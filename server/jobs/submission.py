@@ -60,8 +60,9 @@ async def submit(
 async def _at_hand(
     service: Service, client: Client, request: JobRequest, key: SubmissionKey | None
 ) -> Submission | None:
-    """The submission of a request about which nobody has to be asked: whether its key is known is
-    told where it is stored. None for another, or one to be refused: that of a known key is not."""
+    """The submission of a request whose workload was examined before; its idempotency key is looked
+    up in the transaction that stores it. None if the workload must be examined, or is refused: a
+    request with a known key is answered with its job even then."""
     if request.workload is None or kind_of(request.target) in GPUS:  # which may be looked for long
         return None
     try:

@@ -105,12 +105,13 @@ class Reading:
                 found = read.context.run(read.do)
             except BaseException as e:  # one of them waits for ever else
                 error = e
-            with suppress(RuntimeError):  # the loop is closed: nobody waits
+            with suppress(RuntimeError):  # the event loop is closed: the clients are gone
                 loop.call_soon_threadsafe(_tell, read.waiting, found, error)
 
     def _next(self) -> _Read | None:
-        """The read that waits for longest: whoever comes from now on may know of more than it will
-        see. None, and the thread is not counted any more, where none waits."""
+        """The oldest read of the queue, or None, and then the thread counts as ended.
+
+        A request that arrives later may depend on newer rows, so it cannot share this read."""
         with self._lock:
             try:
                 return self._queue.popitem(last=False)[1]

@@ -25,8 +25,8 @@ from server.schemas import Job
 T = TypeVar("T")
 
 WRITERS = 4
-"""Threads that wait for the database's writer at a time: however long, they keep nobody from
-reading."""
+"""Threads that wait for the database's writer at a time: however long, threads stay free
+for reading."""
 LONG_WRITERS = 2
 """Threads besides for what writes in many transactions and may take minutes."""
 TOGETHER = 64
@@ -56,7 +56,7 @@ class Writing:
         return await anyio.to_thread.run_sync(write, limiter=self._limiter)
 
     async def do_long(self, write: Callable[[], T]) -> T:
-        """The same for an import: however many there are, they keep nobody from cancelling."""
+        """The same for an import: however many there are, cancelling does not wait for them."""
         return await anyio.to_thread.run_sync(write, limiter=self._long_limiter)
 
     async def submit(self, submission: Submission) -> Job:
@@ -89,7 +89,7 @@ class Writing:
         and not for the event loop besides."""
         while batch := self._next():
             answers = self._store_batch(batch)
-            with suppress(RuntimeError):  # the loop is closed: nobody waits
+            with suppress(RuntimeError):  # the event loop is closed: the clients are gone
                 loop.call_soon_threadsafe(_answer, batch, answers)
 
     def _next(self) -> list[_Waiting]:

@@ -4,7 +4,7 @@
         [--seconds 900]
 
 A service, whose pool is a cluster of two slots, has three jobs to work on at any time. Whatever is
-killed is started again where nobody else does it. In the end: every job that was acknowledged is
+killed is restarted unless its supervisor does that. In the end: every job that was acknowledged is
 there, once, has succeeded with exactly its trials, each place of each round measured once, and none
 failed on the way. `test_server_restarts.py` runs some of them.
 """
@@ -75,7 +75,7 @@ class PostgreSQL:
 
 class SQLite:
     """A file, without a process of its own: those that have it open are killed together, one of
-    them in mid-write, so that whoever opens it next finds a log that nobody has finished."""
+    them in mid-write, so that the next process to open it finds an unfinished log."""
 
     def __init__(self, folder: Path, stack: ExitStack) -> None:
         self.url = str(folder / "kills.db")

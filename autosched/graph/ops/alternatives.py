@@ -12,7 +12,7 @@ import numpy.typing as npt
 from autosched import te
 from autosched.graph.ops.conv import Window, conv
 from autosched.graph.ops.linear import gemm
-from autosched.graph.ops.quantised import SUMS, conv_sums
+from autosched.graph.ops.quantised import SUMS, conv_sums, padding_value
 from autosched.graph.ops.tensors import TensorLike, View, parameter, stage
 from autosched.graph.ops.winograd import F2, F4, Whole, results, tiled, whole_results
 from autosched.graph.strategies import Input, Strategy, strategy
@@ -29,11 +29,8 @@ def conv_winograd(
     b: TensorLike | None = None,
     *,
     auto_pad: str = "NOTSET",
-    dilations: Sequence[int] | None = None,
-    group: int = 1,
-    kernel_shape: Sequence[int] | None = None,
     pads: Sequence[int] | None = None,
-    strides: Sequence[int] | None = None,
+    **others: Any,
 ) -> Any:
     """Convolution by 3 x 3 windows at stride 1 as products of 6 x 6 tiles. w is transformed
     beforehand: (6, 6, CI, CO)."""
@@ -55,15 +52,11 @@ def sums_by(whole: Whole) -> Callable[..., Any]:
         fill: TensorLike | None = None,
         *,
         auto_pad: str = "NOTSET",
-        dilations: Sequence[int] | None = None,
-        group: int = 1,
-        kernel_shape: Sequence[int] | None = None,
         pads: Sequence[int] | None = None,
-        strides: Sequence[int] | None = None,
+        **others: Any,
     ) -> Any:
         window = Window(x.shape[2:], (3, 3), None, None, pads, auto_pad)
-        around = te.const(0, x.dtype) if fill is None else fill(*(0 for _ in fill.shape))
-        products = tiled(x, w, window, whole.transform, around, "int32")
+        products = tiled(x, w, window, whole.transform, padding_value(x, fill), "int32")
         return whole_results(products, window, whole)
 
     return compute

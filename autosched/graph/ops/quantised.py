@@ -123,8 +123,12 @@ def conv_sums(
     """int32 sums of the products of integers as they are stored, no zero points taken off, or
     float32 ones of bfloat16; around x is `fill`, which stands for 0."""
     window = window_of(x, w, group, kernel_shape, strides, dilations, pads, auto_pad)
-    around = te.const(0, x.dtype) if fill is None else fill(*(0 for _ in fill.shape))
-    return convolved(x, w, group, window, around, _total(x))
+    return convolved(x, w, group, window, padding_value(x, fill), _total(x))
+
+
+def padding_value(x: TensorLike, fill: TensorLike | None) -> Any:
+    """The element that pads x: that of `fill`, or 0."""
+    return te.const(0, x.dtype) if fill is None else fill(*(0 for _ in fill.shape))
 
 
 ROWS = "autosched.QuantizeRows"
