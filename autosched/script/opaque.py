@@ -31,17 +31,16 @@ class OpaqueReader(NestedReader):
         of its first block.
 
         It reads what its statements read, but for intermediates that nothing before wrote, and
-        keeps of what was written before the elements that it does not store to.
+        keeps the elements that it does not store to, of parameters and of what was written before.
         """
         found = list(blocks_of(s))
         first = next((w for w in found if with_name(w) == "opaque"), found[0])
         body = self._statements([s], 0)
         reads, writes = used(body)
         inside = {id(a.buffer) for a in statements_of(body) if isinstance(a, Alloc)}
-        known = {id(b) for node in before for b in buffers_of(node)}
+        known = params | {id(b) for node in before for b in buffers_of(node)}
         buffers = [b for b in dict.fromkeys((*reads, *writes)) if id(b) not in inside]
-        read = {id(b) for b in reads if id(b) in params or id(b) in known}
-        read |= {id(b) for b in writes if id(b) in known}
+        read = {id(b) for b in (*reads, *writes) if id(b) in known}
         stored = {id(b) for b in writes}
         if not any(id(b) in stored for b in buffers):
             raise self.error(s, "the nest stores to no buffer of the function")

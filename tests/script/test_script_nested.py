@@ -142,6 +142,21 @@ def odd(x: T.Buffer((8,)), y: T.Buffer((8,)), z: T.Buffer((8,))):
     assert [a.buffer.name for a in block.reads] == ["y"]
 
 
+def test_elements_of_a_parameter_that_no_statement_stores_to_stay() -> None:
+    func = parse_func("""
+@T.prim_func
+def first(y: T.Buffer((4, 3))):
+    for i in T.serial(4):
+        with T.block("outer"):
+            with T.block("inner"):
+                vi = T.axis.spatial(4, i)
+                y[vi, 0] = 5.0
+""")
+    wanted = np.full((4, 3), 77, "float32")
+    wanted[:, 0] = 5
+    check(func, [], [wanted])
+
+
 def test_conditions_and_while_in_blocks() -> None:
     func = parse_func("""
 @T.prim_func
