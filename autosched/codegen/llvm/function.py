@@ -14,6 +14,7 @@ from autosched.codegen.llvm.blocks.tensor import find_match, writer_of
 from autosched.codegen.llvm.blocks.tile import TileWriter
 from autosched.codegen.llvm.blocks.transpose import TransposeWriter, find_transposition
 from autosched.codegen.llvm.builder import Builder
+from autosched.codegen.llvm.control import Control
 from autosched.codegen.llvm.index import Indexer, Lanes, chunks, lanes_of
 from autosched.codegen.llvm.memory import SLACK, Guard, Memory
 from autosched.codegen.llvm.phases import has_parallel
@@ -58,14 +59,12 @@ class FunctionWriter:
     """Every block of the program by identity, with the loops around it."""
     in_parallel: bool = False
     streaming: bool = False
-    label: str = "entry"
-    entry: list[str] = field(default_factory=list)
-    """Lines at the head of the function: stack slots."""
     done: set[int] = field(default_factory=set)
     """Predicates (by identity) that the loops already guarantee here."""
 
     def __post_init__(self) -> None:
         self.b = Builder(self.module.declarations)
+        self.control = Control(self.b, self.module.next_number)
         self.index = Indexer(self.b)
         self.memory = Memory(self.b, self.index)
         self.scalars = Scalars(self.b, self.index, self.target)
@@ -76,73 +75,33 @@ class FunctionWriter:
 
     # Structure -----------------------------------------------------------------------------
 
-    def fresh_label(self, hint: str) -> str:
-        """A new basic-block label."""
-        return f"{hint}{self.module.next_number()}"
-
     def alloca(self, llvm_type: str, align: int = 0) -> str:
         """A stack slot, made once at the head of the function."""
-        name = f"%slot{self.module.next_number()}"
-        extra = f", align {align}" if align else ""
-        self.entry.append(f"  {name} = alloca {llvm_type}{extra}")
-        return self.b.name(name, 0)
+        return self.control.slot(llvm_type, align)
 
     def loop(self, var: Var, low: int | str, high: int | str, body: Callable[[], None]) -> None:
         """`for var in [low, high)`; bounds may be run-time values."""
         env = self.index.env
-        if isinstance(low, int) and isinstance(high, int):
-            if high <= low:
-                return
-            if high == low + 1:
-                env[var] = low
-                body()
-                del env[var]
-                return
-        b = self.b
-        n = self.module.next_number()
-        head, latch, leave = f"head{n}", f"latch{n}", f"exit{n}"
-        enter = f"br label %{head}"
-        if not (isinstance(low, int) and isinstance(high, int)):
-            some = b.op(f"icmp slt i64 {low}, {high}")
-            enter = f"br i1 {some}, label %{head}, label %{leave}"
-        before = self.label
-        line = self.module.lines.get(id(var))
-        b.open()
-        with b.at(line):
-            b.do(enter)
-            b.label(head)
-            counter = b.name(f"%i{n}")
-            b.do(f"{counter} = phi i64 [ {low}, %{before} ], [ {counter}.next, %{latch} ]")
-        self.label = head
-        env[var] = counter
-        body()
-        with b.at(line):
-            b.do(f"br label %{latch}")
-            b.label(latch)
-            b.do(f"{counter}.next = add nsw i64 {counter}, 1")
-            b.do(f"{counter}.more = icmp slt i64 {counter}.next, {high}")
-            b.do(f"br i1 {counter}.more, label %{head}, label %{leave}")
-        b.close()
-        b.label(leave)
-        self.label = leave
-        del env[var]
+
+        def at(value: int | str) -> None:
+            env[var] = value
+            body()
+            del env[var]
+
+        if not (isinstance(low, int) and isinstance(high, int)) or high > low + 1:
+            self.control.counted(low, high, at, line=self.module.lines.get(id(var)))
+        elif high > low:
+            at(low)
 
     def branch(self, condition: str, body: Callable[[], None]) -> None:
         """`if condition: body`."""
-        if condition == "false":
-            return
-        b = self.b
-        n = self.module.next_number()
-        b.open()
-        b.do(f"br i1 {condition}, label %then{n}, label %end{n}")
-        b.label(f"then{n}")
-        self.label = f"then{n}"
-        self.memory.inherit(b.stack[-2], b.here)
-        body()
-        b.do(f"br label %end{n}")
-        b.close()
-        b.label(f"end{n}")
-        self.label = f"end{n}"
+
+        def inside() -> None:
+            self.memory.inherit(self.b.stack[-2], self.b.here)
+            body()
+
+        if condition != "false":
+            self.control.branch(condition, inside)
 
     # Blocks --------------------------------------------------------------------------------
 

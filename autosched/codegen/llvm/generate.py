@@ -258,7 +258,7 @@ class ModuleWriter:
 
     def define(self, name: str, arguments: list[str], f: FunctionWriter) -> None:
         """Add a function that `f` has written."""
-        entry = "\n".join(["entry:", *f.entry])
+        entry = "\n".join(["entry:", *f.control.slots])
         self.functions.append(
             f"define internal void @{name}({', '.join(arguments)}) #0 {{\n"
             f"{entry}\n{f.b.text()}\n  ret void\n}}"

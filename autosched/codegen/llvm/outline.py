@@ -65,7 +65,7 @@ class Outline:
     def define(self) -> None:
         """Add the function to the module; `inside` has been written."""
         inside, sized = self.inside, self.module.sized
-        inside.entry += [
+        inside.control.slots += [
             "  %thread64 = zext i32 %thread to i64",
             f"  %mine = mul nsw i64 %thread64, {'%each' if sized else '@@THREAD@@'}",
             f"  %offset = add nsw i64 %mine, {'%shared' if sized else '@@SHARED@@'}",

@@ -7,11 +7,14 @@ The first two words of the workspace say what stopped a call: the number of a me
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from autosched.codegen.artifact import KernelInfo, Param, SizeParam
 from autosched.codegen.formula import Extent
 from autosched.codegen.llvm.builder import Builder
+from autosched.codegen.llvm.control import Control
 from autosched.codegen.llvm.generate import Generated, check_halves
 from autosched.codegen.llvm.index import Indexer
 from autosched.codegen.llvm.memory import ALWAYS, Guard
@@ -90,7 +93,7 @@ class _Values(Scalars):
 
             return body
 
-        self.writer.either(condition.ref, put(sides[0]), put(sides[1]))
+        self.writer.control.either(condition.ref, put(sides[0]), put(sides[1]))
         return self.writer.from_memory(self.b.inst(f"load {t}, ptr {slot}"), e.dtype)
 
 
@@ -101,8 +104,7 @@ class _Writer:
         self.func, self.target, self.entry = func, target, entry
         self.declarations: dict[str, str] = {}
         self.b = Builder(self.declarations)
-        self.label, self.count = "entry", 0
-        self.slots: list[str] = []
+        self.control = Control(self.b, partial(next, itertools.count(1)))
         self.messages: list[str] = []
         self.numbers: dict[tuple[int, int], int] = {}
         self.scratch = Scratch()
@@ -139,7 +141,7 @@ class _Writer:
         self.scratch.take(STATUS)
         self.b.do("store i64 0, ptr %workspace, align 8")
         self.body(self.func.body)
-        text = "\n".join(["entry:", *self.slots, self.b.text()])
+        text = "\n".join(["entry:", *self.control.slots, self.b.text()])
         body = (
             f"define internal void @{self.entry}.body({', '.join(arguments)}) #0 {{\n"
             f"{text}\n  ret void\n}}"
@@ -190,52 +192,23 @@ class _Writer:
 
     # -- structure
 
-    def fresh(self) -> int:
-        """A number for labels."""
-        self.count += 1
-        return self.count
-
     def slot(self, dtype: str) -> str:
         """A stack slot for one value."""
-        name = f"%slot{self.fresh()}"
-        self.slots.append(f"  {name} = alloca {memory_type(dtype)}")
-        return self.b.name(name, 0)
-
-    def branch(self, condition: str, body: Callable[[], None]) -> None:
-        """`if condition: body`."""
-        n = self.fresh()
-        self.b.open()
-        self.b.do(f"br i1 {condition}, label %then{n}, label %end{n}")
-        self.start(f"then{n}")
-        body()
-        self.b.do(f"br label %end{n}")
-        self.b.close()
-        self.start(f"end{n}")
-
-    def start(self, label: str) -> None:
-        """Begin a basic block."""
-        self.b.label(label)
-        self.label = label
-
-    def either(self, condition: str, yes: Callable[[], None], no: Callable[[], None]) -> None:
-        """`if condition: yes else: no`."""
-        opposite = self.b.op(f"xor i1 {condition}, true")
-        self.branch(condition, yes)
-        self.branch(opposite, no)
+        return self.control.slot(memory_type(dtype))
 
     def stop(self, condition: str, message: str, value: str, key: tuple[int, int]) -> None:
         """Leave the routine if the condition holds, with a message about a value."""
         if key not in self.numbers:
             self.messages.append(message)
             self.numbers[key] = len(self.messages)
-        n, b = self.fresh(), self.b
+        n, b = self.control.number(), self.b
         b.do(f"br i1 {condition}, label %stop{n}, label %go{n}")
-        self.start(f"stop{n}")
+        self.control.start(f"stop{n}")
         b.do(f"store i64 {self.numbers[key]}, ptr %workspace, align 8")
         b.do(f"%word{n} = getelementptr inbounds i64, ptr %workspace, i64 1")
         b.do(f"store i64 {value}, ptr %word{n}, align 8")
         b.do("ret void")
-        self.start(f"go{n}")
+        self.control.start(f"go{n}")
 
     # -- statements
 
@@ -269,9 +242,9 @@ class _Writer:
         """`if` and `else`."""
         condition = self.values.evaluate(s.condition).ref
         if s.no:
-            self.either(condition, lambda: self.body(s.yes), lambda: self.body(s.no))
+            self.control.either(condition, lambda: self.body(s.yes), lambda: self.body(s.no))
         else:
-            self.branch(condition, lambda: self.body(s.yes))
+            self.control.branch(condition, lambda: self.body(s.yes))
 
     def alloc(self, buffer: Buffer) -> None:
         """A buffer of zeros in the workspace."""
@@ -285,48 +258,23 @@ class _Writer:
 
     def loop(self, s: Loop) -> None:
         """A loop over numbers."""
-        b, n = self.b, self.fresh()
+
+        def body(counter: str) -> None:
+            self.env[id(s.var)] = Value(counter, dtypes.INDEX)
+            self.body(s.body)
+
         begin, end = (self.values.evaluate(e).ref for e in (s.begin, s.end))
-        some = b.op(f"icmp slt i64 {begin}, {end}")
-        before = self.label
-        b.open()
-        b.do(f"br i1 {some}, label %head{n}, label %exit{n}")
-        self.start(f"head{n}")
-        counter = b.name(f"%i{n}")
-        b.do(f"{counter} = phi i64 [ {begin}, %{before} ], [ {counter}.next, %latch{n} ]")
-        self.env[id(s.var)] = Value(counter, dtypes.INDEX)
-        self.body(s.body)
-        b.do(f"br label %latch{n}")
-        b.label(f"latch{n}")
-        # What is left is compared, since counter + step may be beyond int64.
-        b.do(f"{counter}.left = sub i64 {end}, {counter}")
-        b.do(f"{counter}.next = add i64 {counter}, {s.step}")
-        b.do(f"{counter}.more = icmp ugt i64 {counter}.left, {s.step}")
-        b.do(f"br i1 {counter}.more, label %head{n}, label %exit{n}")
-        b.close()
-        self.start(f"exit{n}")
+        self.control.counted(begin, end, body, step=s.step)
 
     def while_loop(self, s: While) -> None:
         """A loop that a condition ends."""
-        b, n = self.b, self.fresh()
-        before = self.label
-        b.open()
-        b.do(f"br label %head{n}")
-        self.start(f"head{n}")
-        counter = b.name(f"%i{n}")
-        b.do(f"{counter} = phi i64 [ 0, %{before} ], [ {counter}.next, %latch{n} ]")
-        condition = self.values.evaluate(s.condition).ref
-        b.do(f"br i1 {condition}, label %body{n}, label %exit{n}")
-        self.start(f"body{n}")
-        beyond = b.op(f"icmp uge i64 {counter}, {MOST_ITERATIONS}")
-        self.stop(beyond, endless(), counter, (id(s), 0))
-        self.body(s.body)
-        b.do(f"br label %latch{n}")
-        b.label(f"latch{n}")
-        b.do(f"{counter}.next = add i64 {counter}, 1")
-        b.do(f"br label %head{n}")
-        b.close()
-        self.start(f"exit{n}")
+
+        def body(counter: str) -> None:
+            beyond = self.b.op(f"icmp uge i64 {counter}, {MOST_ITERATIONS}")
+            self.stop(beyond, endless(), counter, (id(s), 0))
+            self.body(s.body)
+
+        self.control.repeated(lambda: self.values.evaluate(s.condition).ref, body)
 
     # -- elements
 
