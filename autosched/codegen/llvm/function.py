@@ -18,7 +18,6 @@ from autosched.codegen.llvm.control import Control
 from autosched.codegen.llvm.index import Indexer, Lanes, chunks, lanes_of
 from autosched.codegen.llvm.memory import SLACK, Guard, Memory
 from autosched.codegen.llvm.phases import has_parallel
-from autosched.codegen.llvm.scalar import Scalars
 from autosched.codegen.llvm.trips import trip_count
 from autosched.codegen.llvm.types import Value
 from autosched.target import Target
@@ -67,7 +66,6 @@ class FunctionWriter:
         self.control = Control(self.b, self.module.next_number)
         self.index = Indexer(self.b)
         self.memory = Memory(self.b, self.index)
-        self.scalars = Scalars(self.b, self.index, self.target)
         self.carried: dict[int, Carry] = {}
         """State in registers, by block (id)."""
         self._points: dict[int, Points] = {}
@@ -115,7 +113,7 @@ class FunctionWriter:
                 self.b,
                 self.index,
                 self.memory,
-                self.scalars,
+                self.target,
             )
             self._points[id(block)] = found
         return found
@@ -232,7 +230,7 @@ class FunctionWriter:
                 self.memory.slack.add(id(buffer))
             elif id(buffer) in self.module.hosts:
                 host = self.module.hosts[id(buffer)]
-                place = self.memory.flat(host, None, self.scalars.evaluate)
+                place = self.memory.flat(host, None, None)
                 pointer = self.memory.address(host.buffer, place)
             else:
                 base = self.b.name(self._base, 0)
@@ -395,7 +393,6 @@ class FunctionWriter:
     def block(self, block: Block) -> None:
         """One point, or one vector of points, of a block."""
         points = self.points(block)
-        points.enter()
         points.carried = self.carried.get(id(block))
         guard = points.guard(self.pending(block))
         if guard.scalar == "false":
@@ -408,7 +405,7 @@ class FunctionWriter:
     def _point(self, points: Points, guard: Guard) -> None:
         block = points.block
         if block.reducer is None:
-            self.store(points, [self.scalars.evaluate(e, guard) for e in block.body], guard)
+            self.store(points, [points.scalars.evaluate(e, guard) for e in block.body], guard)
             return
         old = points.start([points.load(a, guard) for a in block.writes])
         self.store(points, points.update(block.reducer, old, guard), guard)

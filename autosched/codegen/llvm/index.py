@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from autosched.codegen.llvm.builder import Builder
+from autosched.codegen.llvm.types import Value, splat, type_of
 from autosched.tir.affine import Affine, Digit, Int
 from autosched.tir.expr import Var
 from autosched.tir.size import Quotient, Size
@@ -88,6 +89,8 @@ class Indexer:
         self.lanes: Lanes | None = None
         self.masks: set[str] = set()
         """Names of lane masks that `below` returned; its other names are single i1 values."""
+        self.held: set[int] = set()
+        """Comparisons (by id) that the loops guarantee here."""
         self.sizes: dict[SizeVar, str] = {}
         """Values of the symbolic sizes, known from the head of the function on."""
 
@@ -270,6 +273,14 @@ class Indexer:
             count = self.splat(active, "i64", width)
             return self.b.op(f"icmp slt <{width} x i64> <{ramp}>, {count}")
         return f"<{', '.join('i1 ' + str(n < active).lower() for n in range(width))}>"
+
+    def widen(self, v: Value, lanes: int) -> Value:
+        """`v` in `lanes` lanes."""
+        if v.lanes == lanes:
+            return v
+        if v.ref.startswith("%"):
+            return Value(self.splat(v.ref, type_of(v.dtype), lanes), v.dtype, lanes)
+        return Value(splat(v.ref, v.dtype, lanes), v.dtype, lanes)
 
     def splat(self, ref: str, llvm_type: str, width: int) -> str:
         """A scalar in all lanes."""

@@ -11,7 +11,7 @@ from autosched.codegen.llvm.types import Value, memory_type, suffix, type_of
 from autosched.errors import CodegenError
 from autosched.tir import dtypes
 from autosched.tir.affine import Affine
-from autosched.tir.expr import Var
+from autosched.tir.expr import Expr, Var
 from autosched.tir.nodes import Access, Buffer, allocated, strides
 
 
@@ -47,15 +47,20 @@ class Memory:
         """Buffers (by id) with SLACK bytes behind them."""
 
     def flat(
-        self, access: Access, values: Mapping[Var, str] | None, scalar_of: Callable[..., Value]
+        self,
+        access: Access,
+        values: Mapping[Var, str] | None,
+        scalar_of: Callable[[Expr], Value] | None,
     ) -> Linear:
-        """Offset in elements from the buffer's start."""
+        """Offset in elements from the buffer's start. `scalar_of` gives the indices that are not
+        affine; None for an access that has none."""
         total = Linear()
         steps = strides(access.buffer.shape, access.buffer.align)
         for index, stride in zip(reversed(access.indices), reversed(steps), strict=True):
             if isinstance(index, Affine):
                 part = self.index.linear(index, values)
             else:
+                assert scalar_of is not None
                 value = scalar_of(index)
                 part = Linear()
                 if value.lanes == 1:

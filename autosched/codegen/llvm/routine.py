@@ -25,7 +25,7 @@ from autosched.errors import CodegenError
 from autosched.target import Target
 from autosched.tir import dtypes
 from autosched.tir.affine import Int
-from autosched.tir.expr import Call, Expr, walk
+from autosched.tir.expr import Call, Expr, Var, walk
 from autosched.tir.nodes import Buffer, Element, ExternCall, Pointer, allocated, strides
 from autosched.tir.printer import Names, format_expr
 from autosched.tir.routine import (
@@ -58,16 +58,34 @@ def generate_routine(func: Routine, target: Target, entry: str = "autosched_kern
     return _Writer(verify_routine(func), target, entry).write()
 
 
+class _Locals:
+    """What variables of a routine mean: `scalar.Context`. Elements are no slots of a block."""
+
+    def __init__(self, env: dict[int, Value]) -> None:
+        self.env = env
+
+    def slot(self, n: int, guard: Guard) -> Value:
+        raise CodegenError(f"slot {n} of a block in a routine has no code")
+
+    def slot_is_guarded(self, n: int) -> bool:
+        return False
+
+    def variable(self, var: Var) -> Value:
+        return self.env[id(var)]
+
+    def form(self, var: Var) -> None:
+        return None
+
+    def constant(self, e: Expr) -> None:
+        return None
+
+
 class _Values(Scalars):
     """Evaluates expressions with elements in them."""
 
     def __init__(self, writer: _Writer) -> None:
-        super().__init__(writer.b, Indexer(writer.b), writer.target)
+        super().__init__(writer.b, Indexer(writer.b), writer.target, _Locals(writer.env))
         self.writer = writer
-        self.differences = {}
-        self.variable = lambda v: writer.env[id(v)]
-        self.form = lambda v: None
-        self.constant = lambda e: None
 
     def evaluate(self, e: Expr, guard: Guard = ALWAYS) -> Value:
         if isinstance(e, Element):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Protocol
 
 import numpy as np
 
@@ -27,40 +28,48 @@ _INT_OPS = {
 _COMPARE = {"lt": "lt", "le": "le", "gt": "gt", "ge": "ge", "eq": "eq", "ne": "ne"}
 
 
+class Context(Protocol):
+    """What variables and slots of expressions mean: those of a block, of loops, of a routine."""
+
+    def slot(self, n: int, guard: Guard) -> Value:
+        """The value of read n of the block, heeding the guard if `slot_is_guarded(n)`."""
+
+    def slot_is_guarded(self, n: int) -> bool:
+        """Whether a read gives zero where its guard does not hold."""
+
+    def variable(self, var: Var) -> Value:
+        """The value of an axis, a loop or an operand of a reducer."""
+
+    def form(self, var: Var) -> Affine | None:
+        """An axis over loops, so that conditions on axes fold; None for another variable."""
+
+    def constant(self, e: Expr) -> Const | None:
+        """The value of what unrolled loops decide."""
+
+
 class Scalars:
-    """Evaluates expressions at the current point.
+    """Evaluates expressions of one context, at the current point."""
 
-    `load(slot, guard)` reads an access of the block, heeding the guard if `is_guarded(slot)`;
-    `variable(var)` gives an axis or an operand of a reducer; `form(var)` the affine form of an
-    axis, so that conditions on axes fold; `constant(e)` the value of what unrolled loops decide.
-    """
-
-    def __init__(self, b: Builder, index: Indexer, target: Target) -> None:
+    def __init__(self, b: Builder, index: Indexer, target: Target, context: Context) -> None:
         self.b = b
         self.index = index
         self.target = target
-        self.load: Callable[[int, Guard], Value]
-        self.is_guarded: Callable[[int], bool]
-        self.variable: Callable[[Var], Value]
-        self.form: Callable[[Var], Affine | None]
-        self.constant: Callable[[Expr], Const | None]
-        self.differences: dict[int, Affine | None]
-        """By the id of a comparison of the block, left side - right side over loops."""
-        self.held: set[int] = set()
-        """Comparisons (by id) that the loops guarantee here."""
+        self.context = context
+        self._differences: dict[int, Affine | None] = {}
+        """By the id of a comparison, left side - right side over loops."""
 
     def evaluate(self, e: Expr, guard: Guard = ALWAYS) -> Value:
         """The value of `e`; loads inside happen under `guard`."""
         if isinstance(e, Const):
             return Value(literal(e.value, e.dtype), e.dtype)
         if isinstance(e, Var):
-            return self.variable(e)
+            return self.context.variable(e)
         if isinstance(e, Slot):
-            return self.load(e.index, guard)
+            return self.context.slot(e.index, guard)
         if not isinstance(e, Call):
             raise CodegenError(f"expression {e!r} has no code")
         if e.dtype not in ("bool", dtypes.INDEX):
-            known = self.constant(e)
+            known = self.context.constant(e)
             if known is not None:
                 return Value(literal(known.value, e.dtype), e.dtype)
         if e.op == "if_then_else":
@@ -79,7 +88,7 @@ class Scalars:
         yes = self.evaluate(e.args[1], self._under(guard, condition))
         if (
             isinstance(e.args[1], Slot)
-            and self.is_guarded(e.args[1].index)
+            and self.context.slot_is_guarded(e.args[1].index)
             and (condition.lanes == 1 or yes.lanes > 1)
             and _is_zero(e.args[2])
         ):
@@ -110,7 +119,7 @@ class Scalars:
 
     def _index_condition(self, e: Call) -> Value | None:
         """A comparison of affine index expressions, folded where unrolled loops decide it."""
-        if id(e) in self.held:
+        if id(e) in self.index.held:
             return Value(literal(True, "bool"), "bool")
         difference = self.difference(e)
         if difference is None:
@@ -137,10 +146,10 @@ class Scalars:
 
     def difference(self, e: Call) -> Affine | None:
         """Left side - right side of a comparison of axes, over loops; None where not affine."""
-        if id(e) not in self.differences:
+        if id(e) not in self._differences:
             a, b = (self._affine(x) for x in e.args)
-            self.differences[id(e)] = None if a is None or b is None else a - b
-        return self.differences[id(e)]
+            self._differences[id(e)] = None if a is None or b is None else a - b
+        return self._differences[id(e)]
 
     def _affine(self, e: Expr) -> Affine | None:
         form = from_expr(e)
@@ -148,28 +157,20 @@ class Scalars:
             return None
         values = {}
         for v in form.variables():
-            bound = self.form(v)
+            bound = self.context.form(v)
             if bound is None:
                 return None
             values[v] = bound
         return form.substitute(values)
 
-    def widen(self, v: Value, lanes: int) -> Value:
-        """`v` in `lanes` lanes."""
-        if v.lanes == lanes:
-            return v
-        if v.ref.startswith("%"):
-            return Value(self.index.splat(v.ref, type_of(v.dtype), lanes), v.dtype, lanes)
-        return Value(splat(v.ref, v.dtype, lanes), v.dtype, lanes)
-
     def apply(self, op: str, args: list[Value], dtype: str) -> Value:
         """The operation `op` on values, widened to the same number of lanes."""
         lanes = max(a.lanes for a in args)
         if op == "select" and args[0].lanes == 1 and lanes > 1:
-            condition, others = args[0], [self.widen(a, lanes) for a in args[1:]]
+            condition, others = args[0], [self.index.widen(a, lanes) for a in args[1:]]
             args = [condition, *others]
         else:
-            args = [self.widen(a, lanes) for a in args]
+            args = [self.index.widen(a, lanes) for a in args]
         a = args[0]
         t, x = a.type, [v.ref for v in args]
         source = a.dtype

@@ -79,7 +79,7 @@ class Carry:
         f.index.env[var] = 0
         with f.b.before(self.depth):
             guard = points.guard(f.pending(points.block))
-            value = f.scalars.widen(points.load_from_memory(access, guard), self._width)
+            value = f.index.widen(points.load_from_memory(access, guard), self._width)
             f.b.do(f"store {value.type} {value.ref}, ptr {name}")
         f.index.env[var] = now
         return name
@@ -89,7 +89,7 @@ class Carry:
         for r, w in self.source.items():
             name = self.slots.get((r, self._place()))
             if w == write and name is not None:
-                wide = self.f.scalars.widen(value, self._width)
+                wide = self.f.index.widen(value, self._width)
                 self.f.b.do(f"store {wide.type} {wide.ref}, ptr {name}")
 
 

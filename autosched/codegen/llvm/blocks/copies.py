@@ -46,7 +46,7 @@ class Copies:
         guard = Guard()
         for edge in self.edges:
             gate = edge.gate
-            if edge.level != level or id(gate.test) in f.scalars.held:
+            if edge.level != level or id(gate.test) in f.index.held:
                 continue
             found = edge.judge(f.index.env)
             if found is False:
@@ -56,7 +56,7 @@ class Copies:
                 guard = self.points.both(guard, condition)
             if edge.exact:
                 held.add(id(gate.test))
-        known = f.scalars.held | held
+        known = f.index.held | held
         if guard.scalar is None:
             self._holding(known, inside)
             return
@@ -72,6 +72,6 @@ class Copies:
 
     def _holding(self, known: set[int], inside: Callable[[], None]) -> None:
         """`inside`, where the comparisons `known` are true."""
-        before, self.f.scalars.held = self.f.scalars.held, known
+        before, self.f.index.held = self.f.index.held, known
         inside()
-        self.f.scalars.held = before
+        self.f.index.held = before

@@ -11,8 +11,9 @@ from autosched.codegen.llvm.index import Indexer, Linear
 from autosched.codegen.llvm.memory import Guard, Memory
 from autosched.codegen.llvm.scalar import Scalars
 from autosched.codegen.llvm.types import Value, suffix
+from autosched.target import Target
 from autosched.tir.affine import Affine, Int, always, is_zero, same_int
-from autosched.tir.expr import Call, Expr, Slot, Var, walk
+from autosched.tir.expr import Call, Const, Expr, Slot, Var, walk
 from autosched.tir.nodes import CONSTANT_AXES, Access, Block, Iter, Predicate, Reducer
 from autosched.tir.scatter import axes_of
 from autosched.tir.size import Size
@@ -36,11 +37,12 @@ class Points:
         b: Builder,
         index: Indexer,
         memory: Memory,
-        scalars: Scalars,
+        target: Target,
     ) -> None:
         self.block = block
         self.extents = extents
-        self.b, self.index, self.memory, self.scalars = b, index, memory, scalars
+        self.b, self.index, self.memory = b, index, memory
+        self.scalars = Scalars(b, index, target, self)
         self.values = block.values()
         self.operands: dict[Var, Value] = {}
         self.clamp: tuple[Predicate, ...] = ()
@@ -53,22 +55,32 @@ class Points:
         self.constants = Constants(self._number)
         self.factors = _factors(block)
         self._terms: dict[Var, tuple[int, tuple[tuple[Var, int], ...]] | None] = {}
-        self._differences: dict[int, Affine | None] = {}
         self._forms: dict[int, Access] = {}
         self._safe: dict[int, bool] = {}
 
-    def enter(self) -> None:
-        """Make this block the one whose slots and axes expressions mean."""
-        self.scalars.load = lambda slot, guard: self.load(self.block.reads[slot], guard)
-        self.scalars.is_guarded = lambda slot: self._is_guarded(self.block.reads[slot])
-        self.scalars.variable = self._variable
-        self.scalars.constant = self.constants.value
-        self.scalars.differences = self._differences
-        self.scalars.form = lambda v: self.values.get(
-            v, Affine.of(v) if v in self.index.env else None
-        )
+    # What expressions of the block mean: `scalar.Context` ---------------------------------
 
-    def _variable(self, var: Var) -> Value:
+    def slot(self, n: int, guard: Guard) -> Value:
+        """The value of a read."""
+        return self.load(self.block.reads[n], guard)
+
+    def slot_is_guarded(self, n: int) -> bool:
+        """Whether a read gives zero where its guard does not hold."""
+        access = self.block.reads[n]
+        if self.carried is not None and self.carried.holds(self, access):
+            return False
+        return not self.is_safe(access)
+
+    def form(self, var: Var) -> Affine | None:
+        """An axis or a loop around, over loops."""
+        return self.values.get(var, Affine.of(var) if var in self.index.env else None)
+
+    def constant(self, e: Expr) -> Const | None:
+        """The value of what unrolled loops decide."""
+        return self.constants.value(e)
+
+    def variable(self, var: Var) -> Value:
+        """The value of an axis, or of an operand of the reducer."""
         found = self.operands.get(var)
         if found is not None:
             return found
@@ -100,12 +112,6 @@ class Points:
         """Whether this term of the sum has a constant factor 0; see `nodes.CONSTANT_AXES`."""
         known = (self.constants.value(e) for e in self.factors)
         return any(c is not None and c.value == 0 for c in known)
-
-    def _is_guarded(self, access: Access) -> bool:
-        """Whether a load of the access gives zero where its guard does not hold."""
-        if self.carried is not None and self.carried.holds(self, access):
-            return False
-        return not self.is_safe(access)
 
     def over_loops(self, access: Access) -> Access:
         """The access in terms of loop variables."""
@@ -290,7 +296,7 @@ class Points:
     def identity(self, reducer: Reducer, n: int, lanes: int) -> Value:
         """The reducer's identity of element n."""
         value = self.scalars.evaluate(reducer.identity[n])
-        return self.scalars.widen(value, lanes)
+        return self.index.widen(value, lanes)
 
     def at_start(self) -> str | bool:
         """Whether this is the first point of the reduction, and it sets its element there."""
@@ -338,7 +344,7 @@ class Points:
         ):
             a, b = (self.scalars.evaluate(x, guard) for x in product.args)
             lanes = max(a.lanes, b.lanes, old[0].lanes)
-            a, b, c = (self.scalars.widen(v, lanes) for v in (a, b, old[0]))
+            a, b, c = (self.index.widen(v, lanes) for v in (a, b, old[0]))
             fused = "fma" if self.scalars.target.has_fma else "fmuladd"  # never a call of libm
             name = f"llvm.{fused}.{suffix(c.dtype, lanes)}"
             self.b.declare(name, f"{c.type} @{name}({c.type}, {c.type}, {c.type})")

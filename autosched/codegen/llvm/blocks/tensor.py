@@ -119,7 +119,6 @@ class TensorWriter:
 
     def write(self, guard: Guard) -> None:
         """The nest by itself, with no loops of the reduction around it in registers."""
-        self.points.enter()
         old: Sequence[Value] = ()
         if self.match.block.reducer is not None:
             old = self.points.start([self.load_result(guard)])

@@ -74,8 +74,7 @@ class TileWriter:
 
     def _tile(self) -> None:
         f = self.f
-        self.points.enter()
-        self.gates = gates(self.block, f.scalars)
+        self.gates = gates(self.block, self.points.scalars)
         self.copies.edges = self._edges()
         self.points.clamp = self.spatial
         for var in self.tile.reduce:
@@ -101,7 +100,7 @@ class TileWriter:
                     count = self._lanes(lanes)
                     value = self.points.identity(self.reducer, n, count)
                     if p == 0 and old is not None:
-                        value = self.points.first_or(first, value, f.scalars.widen(old[n], count))
+                        value = self.points.first_or(first, value, f.index.widen(old[n], count))
                     name = f.alloca(type_of(access.buffer.dtype, count))
                     f.b.do(f"store {value.type} {value.ref}, ptr {name}")
                     names.append(name)
@@ -245,10 +244,10 @@ class TileWriter:
         low = first_iteration(f.index, loop, lowers)
         # Rows that overhang read another row, for which a condition on theirs says nothing.
         inner = [x.var for x in self.tile.loops if x in below or x.var not in self.tile.reduce]
-        held = {id(g.test) for g, _ in asked if not g.form.uses(inner)} - f.scalars.held
-        f.scalars.held |= held
+        held = {id(g.test) for g, _ in asked if not g.form.uses(inner)} - f.index.held
+        f.index.held |= held
         f.loop(loop.var, low, trip, inside)
-        f.scalars.held -= held
+        f.index.held -= held
 
     def _reduction_lanes(self, loop: For, inside: Callable[[], None]) -> None:
         """A vectorised reduction: groups of whole vectors in a loop, then what is left."""
@@ -345,7 +344,7 @@ class TileWriter:
         if keep is None and guard.mask is not None:
             keep = f.memory.mask(guard)
         for name, before, after in zip(names, old, new, strict=True):
-            value = f.scalars.widen(after, before.lanes)
+            value = f.index.widen(after, before.lanes)
             ref = value.ref
             if keep is not None:
                 ref = f.b.op(

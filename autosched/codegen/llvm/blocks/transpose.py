@@ -110,7 +110,6 @@ class TransposeWriter:
 
     def write(self) -> None:
         """Squares along the rows, then along the columns; what is left of both is masked."""
-        self.points.enter()
         found = self.found
         self._cut(found.along, lambda rows: self._between(0, rows))
 
@@ -169,8 +168,8 @@ class TransposeWriter:
         guard = self.points.guard(f.pending(self.found.block))
         value = None
         if guard.scalar != "false":
-            value = f.scalars.evaluate(self.found.block.body[0], guard)
-            value = f.scalars.widen(value, self.side)
+            value = self.points.scalars.evaluate(self.found.block.body[0], guard)
+            value = f.index.widen(value, self.side)
         f.index.lanes = None
         return value
 
