@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import html
 import json
 import random
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
@@ -22,6 +24,10 @@ _TOLD_S = 2.0
 
 
 _FOR_THE_MOMENT = (429, 502, 503, 504)
+
+_GIST = 200
+"""Characters of a page that are shown."""
+_MARKUP = re.compile(r"<!--.*?-->|<(script|style)\b.*?</\1\s*>|<[^>]*>?", re.DOTALL | re.IGNORECASE)
 
 
 M = TypeVar("M", bound=BaseModel)
@@ -102,7 +108,7 @@ def raise_for(response: httpx.Response) -> None:
     refusal = _refusal(response)
     if response.status_code in _FOR_THE_MOMENT:
         after = response.headers.get("Retry-After", "")
-        raise Later(refusal, float(after) if after.isdigit() else None)
+        raise Later(refusal, float(after) if after.isdecimal() else None)
     raise refusal
 
 
@@ -111,12 +117,39 @@ def _refusal(response: httpx.Response) -> RequestRefused:
     try:
         problem = schemas.Problem.model_validate(response.json())
     except ValueError:  # not JSON, or not a problem: a proxy, or another server
-        text = " ".join(response.text.split())[:200]
         where = f"{response.request.method} {response.request.url}"
-        return RequestRefused(f"{where} was answered with {status}: {text}", status, None)
+        told = f"{where} was answered with {status}: {_gist(response)}"
+        return RequestRefused(told, status, None)
     lines = [f"{problem.title}: {problem.detail}"]
     lines += [f"  {item.at}: {item.message}" for item in problem.errors or ()]
-    return RequestRefused("\n".join(lines), status, problem)
+    return RequestRefused(_printable("\n".join(lines)), status, problem)
+
+
+def _gist(response: httpx.Response) -> str:
+    """What an answer that is not the service's says, on a line: without a page's markup, and not
+    all of it."""
+    if response.has_redirect_location:
+        return f"a redirect to {_printable(response.headers['Location'][:_GIST])}; use that address"
+    text = response.text[: 20 * _GIST]
+    if "html" in response.headers.get("Content-Type", "") or text.lstrip().startswith("<"):
+        text = html.unescape(_MARKUP.sub(" ", text))
+    text = _printable(" ".join(text.split()))
+    return text if len(text) <= _GIST else f"{text[:_GIST]}…"
+
+
+def _printable(text: str) -> str:
+    """Text of a server that nobody knows, as a terminal may get it."""
+    return "".join(c if c.isprintable() or c == "\n" else "\N{REPLACEMENT CHARACTER}" for c in text)
+
+
+def check_stream(response: httpx.Response) -> None:
+    """Raises ServiceError for an answer that is no stream of events."""
+    kind = response.headers.get("Content-Type", "")
+    if not kind.startswith("text/event-stream"):
+        raise ServiceError(
+            f"{response.request.url} did not answer with a stream of events, but with "
+            f"{_printable(kind[:_GIST]) or 'nothing'}; is it an autosched service?"
+        )
 
 
 def checked(model: type[M], response: httpx.Response, data: Any = None) -> M:
@@ -124,10 +157,13 @@ def checked(model: type[M], response: httpx.Response, data: Any = None) -> M:
     try:
         return model.model_validate(response.json() if data is None else data)
     except ValueError as e:
-        first = e.errors()[0] if isinstance(e, ValidationError) else e
+        why = str(e)
+        if isinstance(e, ValidationError):
+            first = e.errors(include_input=False)[0]
+            why = f"{'/'.join(map(str, first['loc']))}: {first['msg']}"
         raise ServiceError(
             f"{response.request.url} did not answer as this version of autosched expects, "
-            f"which takes a {model.__name__}: {first}"
+            f"which takes a {model.__name__}: {_printable(why[:_GIST])}"
         ) from e
 
 
@@ -142,8 +178,9 @@ def sse(lines: Iterable[str]) -> Iterator[schemas.Event]:
             try:
                 yield schemas.Event.model_validate(json.loads(text))
             except ValueError as e:
-                raise ServiceError(f"not an event of a job: {text[:200]}") from e
+                raise ServiceError(f"not an event of a job: {_printable(text[:_GIST])}") from e
 
 
-def reason(error: httpx.TransportError) -> str:
+def reason(error: httpx.RequestError) -> str:
+    """What a connection failed by."""
     return str(error) or type(error).__name__

@@ -23,12 +23,14 @@ import httpx
 
 from autosched.closing import Closing
 from server import schemas
+from server.client.address import address_of
 from server.client.answers import (
     Later,
     M,
     Retry,
     ServiceError,
     ServiceUnreachable,
+    check_stream,
     checked,
     raise_for,
     reason,
@@ -48,7 +50,8 @@ Form = Literal["schedule", "script", "source", "asm"]
 
 
 class Client(Closing):
-    """The service at `url`. May be shared by threads; to be closed.
+    """The service at `url`, with or without the /v1 of its API. May be shared by threads; to be
+    closed.
 
     `token` is sent as the bearer token. `timeout`: seconds for one answer. `patience`: seconds for
     which a call is repeated that a busy server or a lost connection has kept from being answered;
@@ -68,13 +71,12 @@ class Client(Closing):
         headers = {"Accept": "application/json"}
         if token is not None:
             headers["Authorization"] = f"Bearer {token}"
+        address = address_of(url)
+        self.url = str(address).rstrip("/")
         try:
-            self._http = httpx.Client(base_url=url, headers=headers, timeout=timeout)
-            if self._http.base_url.scheme not in ("http", "https"):
-                raise ServiceError(f"{url!r} is no address of a server; expected http://HOST:PORT")
-        except (httpx.InvalidURL, UnicodeEncodeError) as e:
-            raise ServiceError(f"{url!r}, or the token, cannot be used: {e}") from e
-        self.url = str(self._http.base_url).rstrip("/")
+            self._http = httpx.Client(base_url=address, headers=headers, timeout=timeout)
+        except UnicodeEncodeError as e:
+            raise ServiceError(f"the token for {self.url} cannot be used: {e.reason}") from e
         self._patience, self._on_wait = patience, on_wait
 
     def close(self) -> None:
@@ -144,14 +146,21 @@ class Client(Closing):
         return self._pages(schemas.Job, "/v1/jobs", **asked)
 
     def probe(self) -> None:
-        """Returns if the service answers now, and does not wait until it does. Raises
-        ServiceUnreachable."""
+        """Returns if a service answers there now, and does not wait until one does. Raises
+        ServiceUnreachable, ServiceError for what is no service."""
         try:
-            self._http.get("/healthz")
-        except httpx.TransportError as e:
+            response = self._http.get("/healthz")
+        except httpx.RequestError as e:
             raise ServiceUnreachable(
                 f"{self.url} does not answer: {reason(e)}; is the server running?"
             ) from e
+        try:
+            raise_for(response)
+            checked(schemas.Health, response)
+        except Later:
+            pass  # it is there, and busy
+        except ServiceError as e:
+            raise ServiceError(f"there is no autosched service at {self.url}: {e}") from e
 
     def job(self, job_id: str) -> schemas.Job:
         """One job."""
@@ -219,6 +228,7 @@ class Client(Closing):
                 with self._stream(f"/v1/jobs/{job_id}/events", headers) as response:
                     if response.status_code == 204:
                         return
+                    check_stream(response)
                     for event in sse(retry.leaving_out(response.iter_lines())):
                         if event.id > last:
                             last = event.id
@@ -226,7 +236,7 @@ class Client(Closing):
                             retry.begin()
                 # It ends with the job, which the next answer says, or with the server.
                 retry.pause(f"{self.url} ended the stream of events", None)
-            except (httpx.TransportError, Later) as e:
+            except (httpx.RequestError, Later) as e:
                 retry.pause(f"the events of job {job_id} of {self.url} cannot be read: {e}", e)
 
     @contextmanager
@@ -237,7 +247,7 @@ class Client(Closing):
         with self._http.stream(
             "GET", path, headers=dict(headers), params=params, timeout=timeout
         ) as response:
-            if response.is_error:
+            if not response.is_success:
                 response.read()
                 raise_for(response)
             yield response
@@ -292,7 +302,7 @@ class Client(Closing):
                 yield from response.iter_bytes()
         except Later as e:
             raise e.refusal from e
-        except httpx.TransportError as e:
+        except httpx.RequestError as e:
             raise ServiceUnreachable(f"the export of {self.url} broke off: {reason(e)}") from e
 
     def import_records(self, log: IO[bytes]) -> schemas.ImportReport:
@@ -311,7 +321,7 @@ class Client(Closing):
                 response = self._http.post("/v1/records/import", content=parts(), timeout=timeout)
                 raise_for(response)
                 return checked(schemas.ImportReport, response)
-            except (httpx.TransportError, Later) as e:
+            except (httpx.RequestError, Later) as e:
                 retry.pause(f"{self.url} did not take the log in: {e}", e)
 
     def workloads(self) -> Iterator[schemas.Workload]:
@@ -419,7 +429,7 @@ class Client(Closing):
                 response = self._http.request(method, path, **request)
                 raise_for(response)
                 return response
-            except httpx.TransportError as e:
+            except httpx.RequestError as e:
                 if not repeatable and not isinstance(e, _NOT_SENT):
                     raise ServiceUnreachable(
                         f"the connection to {self.url} was lost, and nobody knows whether the "

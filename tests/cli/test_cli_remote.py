@@ -79,18 +79,28 @@ def test_records_out_and_in(cli: Cli, db: Path, url: str, tmp_path: Path) -> Non
     assert "not JSON" in taken.err
 
 
-@pytest.mark.parametrize("scheme", ["http", "HTTP"])
+@pytest.mark.parametrize(("scheme", "path"), [("http", ""), ("HTTP", "/v1/")])
 def test_a_model_is_compiled_from_the_records_of_a_service(
-    cli: Cli, url: str, tmp_path: Path, scheme: str
+    cli: Cli, url: str, tmp_path: Path, scheme: str, path: str
 ) -> None:
     weights = {"w": np.ones((16, 8), "f4")}
     nodes = [helper.make_node("MatMul", ["x", "w"], ["y"])]
     proto = model(nodes, [info("x", [4, 16])], [info("y", [4, 8])], weights)
     onnx.save(proto, tmp_path / "m.onnx")
-    address = url.replace("http", scheme, 1)
+    address = url.replace("http", scheme, 1) + path
     done = cli("compile", tmp_path / "m.onnx", "--db", address, "-o", tmp_path / "m")
     assert (done.status, done.err) == (0, "")
     assert "1 kernels (1 distinct, 0 from records)" in done.out
+
+
+def test_a_path_with_no_service_is_not_one_without_records(
+    cli: Cli, url: str, tmp_path: Path
+) -> None:
+    onnx.save(model([], [info("x", [1])], [info("x", [1])], {}), tmp_path / "m.onnx")
+    done = cli("compile", tmp_path / "m.onnx", "--db", f"{url}/jobs", "-o", tmp_path / "m")
+    assert (done.status, done.out) == (1, "")
+    assert f"there is no autosched service at {url}/jobs" in done.err
+    assert not (tmp_path / "m").exists()
 
 
 def test_a_service_that_is_given_as_a_database_is_told_where_it_belongs(cli: Cli, url: str) -> None:

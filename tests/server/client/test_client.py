@@ -281,25 +281,80 @@ def test_a_stream_without_news_for_long_tries_nobodys_patience(
     [
         ((200, {}, b"<html>"), "did not answer as this version of autosched expects"),
         ((200, {}, b'{"id": 1}'), "expects, which takes a Job"),
-        ((404, {}, b"<html> nothing\nhere"), "was answered with 404: <html> nothing here"),
-        ((302, {"Location": "http://127.0.0.1:1/"}, b""), "was answered with 302"),
+        (
+            (404, {}, b"<html><style>p { color: red }</style> <h1>nothing</h1>\n&amp; here\x1b[2J"),
+            "was answered with 404: nothing & here\ufffd\\[2J$",
+        ),
+        ((404, {"Content-Type": "text/html"}, b"<p>no" + b" more" * 9000), "404: no( more)+ mo…$"),
+        (
+            (302, {"Location": "https://there.example/v1/jobs/x"}, b""),
+            "was answered with 302: a redirect to https://there.example/v1/jobs/x; use that addr",
+        ),
+        ((200, {"Content-Encoding": "gzip"}, b"none"), "does not answer: .*decompressing"),
+        ((503, {"Retry-After": "\xb2"}, b"<p>no room"), "was answered with 503: no room"),
     ],
 )
 def test_another_server_than_ours(answer: Answer, message: str) -> None:
     with (
         failing(answer) as (url, _),
-        Client(url) as client,
-        pytest.raises(ServiceError, match=message),
+        Client(url, patience=0) as client,
+        pytest.raises(ServiceError, match=message) as caught,
     ):
         client.job("x")
+    assert len(str(caught.value)) < 400
 
 
-@pytest.mark.parametrize("url", ["localhost:8000", "ftp://x", "", "http://[::1"])
+def test_a_page_is_no_stream_of_events() -> None:
+    page: Answer = (200, {"Content-Type": "text/html"}, b"<html>welcome")
+    with (
+        failing(page) as (url, _),
+        Client(url) as client,
+        pytest.raises(ServiceError, match="with a stream of events, but with text/html; is it an"),
+    ):
+        list(client.follow("x"))
+
+
+def test_a_service_is_looked_for_before_it_is_asked() -> None:
+    busy = (503, {"Content-Type": "application/problem+json"}, BUSY[2])
+    with failing(busy) as (url, _), Client(url) as client:
+        client.probe()
+    found: Answer = (404, {"Content-Type": "text/html"}, b"<html><title>Not Found</title>")
+    for answer, why in ((found, "answered with 404: Not Found"), (FOUND, "takes a Health")):
+        with (
+            failing(answer) as (url, _),
+            Client(f"{url}/else") as client,
+            pytest.raises(ServiceError, match=f"no autosched service at {url}/else: .*{why}"),
+        ):
+            client.probe()
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        *("localhost:8000", "ftp://x", "", "http://[::1", "http://", "http://x:99999"),
+        *("http://ann:secret@x", "http://x?token=secret", "http://x/#secret", "//ann:secret@x"),
+    ],
+)
 def test_what_is_no_address(url: str) -> None:
-    with pytest.raises(ServiceError, match=r"cannot be used|no address of a server"):
+    with pytest.raises(ServiceError, match=r"cannot be used|expected http://HOST:PORT") as caught:
         Client(url)
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "meant"),
+    [
+        ("http://x:1/v1", "http://x:1"),
+        ("HTTP://X:1/v1/", "http://x:1"),
+        ("https://x/tuner/v1", "https://x/tuner"),
+        ("http://x/v10", "http://x/v10"),
+    ],
+)
+def test_an_address_is_read_as_it_is_meant(url: str, meant: str) -> None:
+    with Client(url) as client:
+        assert client.url == meant
 
 
 def test_a_token_that_no_header_can_hold(tmp_path: Path) -> None:
-    with pytest.raises(ServiceError, match="the token, cannot be used"):
+    with pytest.raises(ServiceError, match=r"the token for .* cannot be used"):
         Client("http://127.0.0.1:1", "gehört")
