@@ -33,6 +33,7 @@ from typing import Any
 import common
 from http_load import Clients, Connection
 
+from autosched.cli.common import at_least, positive_seconds
 from records import Store
 from server.client import Client
 
@@ -347,9 +348,9 @@ def bars(loads: dict[str, Any], streams: dict[str, Any], cost: dict[str, Any]) -
 def main() -> None:
     """Print and end with one JSON line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]
-    parser.add_argument("--seconds", type=float, default=60.0)
-    parser.add_argument("--pairs", type=int, default=7)
-    parser.add_argument("--trials", type=int, default=200, help="of each run of a pair")
+    parser.add_argument("--seconds", type=positive_seconds, default=60.0)
+    parser.add_argument("--pairs", type=at_least(1), default=7)
+    parser.add_argument("--trials", type=at_least(2), default=200, help="of each run of a pair")
     parser.add_argument("--only", choices=["sqlite", "postgresql"])
     options = parser.parse_args()
     loads: dict[str, Any] = {}

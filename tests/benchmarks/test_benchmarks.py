@@ -243,3 +243,16 @@ def test_the_benchmark_of_the_records_hides_no_package() -> None:
         check=True,
     )
     assert Path(done.stdout.strip()) == BENCHMARKS.parent / "records" / "__init__.py"
+
+
+@pytest.mark.parametrize(
+    "wrong", [("--pairs", "0"), ("--trials", "1"), ("--seconds", "-1"), ("--seconds", "nan")]
+)
+def test_a_load_of_nothing_is_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], wrong: tuple[str, str]
+) -> None:
+    (module,) = load(monkeypatch, "service")
+    monkeypatch.setattr(sys, "argv", ["service.py", *wrong])
+    with pytest.raises(SystemExit, match="2"):
+        module.main()
+    assert f"argument {wrong[0]}: expected" in capsys.readouterr().err
