@@ -153,9 +153,14 @@ class Connection(HttpToolsProtocol):
             self._watch_reader()
 
     def _watch_reader(self) -> None:
-        """Cut the connection if `write_seconds` from now the client has taken hardly anything."""
+        """Cut the connection if `write_seconds` from now the client has taken hardly anything; at
+        once if too much waits for clients of its address that are behind, or for all."""
         self._forget_reader()
         now = self.transport.get_write_buffer_size(), _acknowledged(self.transport)
+        if not self.visit.hold(now[0]):
+            _log.warning("a connection was cut: too many bytes wait for clients that are behind")
+            self.transport.abort()
+            return
         self._patience = self.loop.call_later(self.write_seconds, self._judge_reader, *now)
 
     def _judge_reader(self, waited: int, acknowledged: int) -> None:
@@ -172,6 +177,7 @@ class Connection(HttpToolsProtocol):
             self._watch_reader()
 
     def _forget_reader(self) -> None:
+        self.visit.hold(0)
         if self._patience is not None:
             self._patience.cancel()
             self._patience = None

@@ -12,6 +12,7 @@ import logging
 import secrets
 import time
 from dataclasses import dataclass, field
+from functools import partial
 
 import anyio.to_thread
 from anyio import CapacityLimiter
@@ -21,6 +22,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from server.http import auth, logs
 from server.http.limits import (
+    HeldBytes,
     RateLimiter,
     RequestBody,
     RequestLimits,
@@ -31,7 +33,14 @@ from server.http.limits import (
     wants_stream,
 )
 from server.http.metrics import Metrics
-from server.http.problems import is_json, problem_of, refused, response, unavailable
+from server.http.problems import (
+    is_json,
+    problem_of,
+    refused,
+    response,
+    retry_after,
+    unavailable,
+)
 from server.http.routing import Route, RouteTable
 from server.http.security import HEADERS, BrowserRules
 from server.http.strict_json import strict_json
@@ -45,6 +54,9 @@ PARSERS = 2
 """Such threads: they are not those that read for clients."""
 PUBLIC_BYTES = 16 << 10
 """The largest body of a route that asks for no token: the form that has one."""
+BODIES_BYTES = 256 << 20
+"""Of bodies that arrive or are being answered at a time, or four of the largest; of one client a
+quarter: hundreds of connections may each bring one, and keep back its end."""
 EVENTS = "/v1/jobs/{job_id}/events"
 _HEADERS = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
 
@@ -62,6 +74,13 @@ class _Passage:
     status: int = 0
     stream: str | None = None
     """The client for whom it is counted as an open event stream."""
+    kept: int = 0
+    """Bytes of its body."""
+
+    @property
+    def key(self) -> str:
+        """Who sent it, where limits count."""
+        return self.address if self.client is None else self.client.key
 
 
 class Gate:
@@ -82,6 +101,8 @@ class Gate:
         )
         self.rates = RateLimiter(settings.requests_per_second, settings.request_burst)
         self.streams = StreamLimiter(settings.streams, settings.streams_per_client)
+        bodies = max(BODIES_BYTES, 4 * settings.body_bytes)
+        self.bodies = HeldBytes(bodies, bodies // 4)
         metrics.streams.set_function(lambda: self.streams.open)
         self._table: RouteTable | None = None
         self._parsers = CapacityLimiter(PARSERS)
@@ -117,6 +138,8 @@ class Gate:
         finally:
             if passage.stream is not None:
                 self.streams.leave(passage.stream)
+            if passage.kept:
+                self.bodies.add(passage.key, -passage.kept)
             self._note(passage)
             logs.request_id.reset(mark)
 
@@ -174,7 +197,7 @@ class Gate:
             raise too_large(limit)
         body = RequestBody(receive, limit, limits.body_seconds)
         if not route.streams and (length not in ("", "0") or "transfer-encoding" in headers):
-            content = await body.read()
+            content = await body.read(partial(self._keep, passage))
             kind = headers.get("content-type", "").partition(";")[0].strip().lower()
             if not is_json(kind):
                 pass  # a form, which its route reads
@@ -183,6 +206,17 @@ class Gate:
             else:
                 strict_json(content)
         return body
+
+    def _keep(self, passage: _Passage, count: int) -> None:
+        """Count bytes of a body. Raises ProblemError (503)."""
+        if not self.bodies.add(passage.key, count):
+            raise refused(
+                "unavailable",
+                "too many bodies arrive at once, of your requests or of all; try again when some "
+                "of them are answered",
+                headers=retry_after(2) | {"Connection": "close"},
+            )
+        passage.kept += count
 
     def _answering(self, passage: _Passage, send: Send) -> Send:
         """`send` with our headers, which notes the status."""

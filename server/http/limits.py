@@ -8,8 +8,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections import OrderedDict
-from collections.abc import Collection
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 from starlette.datastructures import Headers
@@ -20,6 +20,9 @@ from server.http.problems import refused, retry_after
 EVENT_STREAM = "text/event-stream"
 DRAIN_BYTES = 64 << 20
 DRAIN_SECONDS = 2.0
+STREAMED_BYTES = 64 << 10
+"""A body that is streamed brings so many in each `body_seconds`, or its end: a client that sends
+fewer only holds a place."""
 _CLOSE = {"Connection": "close"}
 """Sent where a body was not read to its end, so that the rest of it is not read either."""
 
@@ -79,6 +82,7 @@ class RequestBody:
     def __init__(self, receive: Receive, limit: int, seconds: float) -> None:
         self._receive, self._limit, self._seconds = receive, limit, seconds
         self._size = 0
+        self._judged_at, self._judged_size = time.monotonic(), 0
         self._whole: Message | None = None
         self._more = True
 
@@ -106,12 +110,30 @@ class RequestBody:
                 if self._more:
                     await drain(self._receive)
                 raise too_large(self._limit)
+            self._judge_pace()
         else:
             self._more = False
         return message
 
-    async def read(self) -> bytes:
-        """The whole body, which is kept to be received. Raises ProblemError: 408, 413, 400."""
+    def _judge_pace(self) -> None:
+        """Raises ProblemError (408) for a body of which parts arrive in time, and hardly anything
+        with them."""
+        now = time.monotonic()
+        if not self._more or now - self._judged_at < self._seconds:
+            return
+        arrived = self._size - self._judged_size
+        if arrived < STREAMED_BYTES:
+            raise refused(
+                "request-timeout",
+                f"{arrived} bytes of the body arrived within {self._seconds:g} seconds; expected "
+                f"{STREAMED_BYTES}, or the end",
+                headers=_CLOSE,
+            )
+        self._judged_at, self._judged_size = now, self._size
+
+    async def read(self, keep: Callable[[int], None] = lambda count: None) -> bytes:
+        """The whole body, which is kept to be received; `keep` is told of each part's bytes, and
+        may raise. Raises ProblemError: 408, 413, 400."""
         parts: list[bytes] = []
         try:
             async with asyncio.timeout(self._seconds):
@@ -119,6 +141,7 @@ class RequestBody:
                     message = await self._part()
                     if message["type"] != "http.request":
                         raise refused("malformed-request", "the body ended early", headers=_CLOSE)
+                    keep(len(message.get("body", b"")))
                     parts.append(message.get("body", b""))
         except TimeoutError as e:
             raise refused(
@@ -141,6 +164,29 @@ async def drain(receive: Receive) -> None:
                 message = await receive()
                 size += len(message.get("body", b""))
                 more = message["type"] == "http.request" and message.get("more_body", False)
+
+
+@dataclass
+class HeldBytes:
+    """Bytes that are kept for clients, in all and by client."""
+
+    most: int
+    most_per_client: int
+    total: int = 0
+    _by_client: Counter[str] = field(default_factory=Counter)
+
+    def add(self, client: str | None, count: int) -> bool:
+        """Count so many more, or fewer, of a client (None: of many clients together). False if
+        that would be more than may be: nothing is counted then."""
+        mine = 0 if client is None else self._by_client[client] + count
+        if count > 0 and (self.total + count > self.most or mine > self.most_per_client):
+            return False
+        self.total += count
+        if client is not None:
+            self._by_client[client] = mine
+            if not mine:
+                del self._by_client[client]
+        return True
 
 
 def too_large(limit: int) -> Exception:

@@ -19,7 +19,9 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import partial
 
+from server.http.limits import HeldBytes
 from server.http.security import Proxies
 from server.settings import Settings
 
@@ -30,6 +32,9 @@ RESERVE = 16
 RESERVE_PER_ADDRESS = 4
 REFUSALS = 64
 """Connections that are told that there is no place; more are closed without a word."""
+UNSENT_BYTES = 256 << 20
+"""Of answers whose clients are behind; of one address half: hundreds of connections may each ask
+for megabytes, and read them by the kilobyte."""
 FILES_KEPT = 128
 """Files that are left for the database, for processes and what they say."""
 FEWEST = 16
@@ -54,11 +59,22 @@ class Visit:
     place: Place
     why: str
     _leave: Callable[[], None]
+    _add: Callable[[int], bool] = lambda count: True
     _gone: bool = False
+    _unsent: int = 0
+
+    def hold(self, unsent: int) -> bool:
+        """Have so many bytes wait to be sent, in place of those before; False where they may not
+        wait."""
+        allowed = self._gone or self._add(unsent - self._unsent)
+        if allowed:
+            self._unsent = unsent
+        return allowed
 
     def leave(self) -> None:
         """Give the place back. Harmless when repeated."""
         if not self._gone:
+            self.hold(0)
             self._gone = True
             self._leave()
 
@@ -71,6 +87,7 @@ class Door:
     most: int
     most_per_address: int
     proxies: Proxies = field(default_factory=Proxies)
+    unsent: HeldBytes = field(default_factory=lambda: HeldBytes(UNSENT_BYTES, UNSENT_BYTES // 2))
     _open: dict[Place, Counter[str]] = field(default_factory=lambda: {p: Counter() for p in Place})
 
     def enter(self, address: str) -> Visit | None:
@@ -82,7 +99,8 @@ class Door:
         elif mine >= self.most_per_address and not self.proxies.has(address):
             why = f"{mine} connections of your address are open"
         else:
-            return self._visit(Place.OPEN, whose, "")
+            shared = self.proxies.has(address)
+            return self._visit(Place.OPEN, whose, "", None if shared else whose)
         health = self._open[Place.HEALTH]
         if health.total() < RESERVE and health[whose] < RESERVE_PER_ADDRESS:
             return self._visit(Place.HEALTH, whose, why)
@@ -95,7 +113,7 @@ class Door:
         """Connections that are open for any request."""
         return self._open[Place.OPEN].total()
 
-    def _visit(self, place: Place, whose: str, why: str) -> Visit:
+    def _visit(self, place: Place, whose: str, why: str, client: str | None = None) -> Visit:
         open_ = self._open[place]
         open_[whose] += 1
 
@@ -104,7 +122,7 @@ class Door:
             if not open_[whose]:
                 del open_[whose]
 
-        return Visit(place, why, leave)
+        return Visit(place, why, leave, partial(self.unsent.add, client))
 
 
 def network_of(address: str) -> str:

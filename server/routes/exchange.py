@@ -101,7 +101,7 @@ async def import_records(request: Request, service: ServiceOf, client: ClientOf)
     """Take in the lines of an export. Doing it again changes nothing. Imported records are never
     the best until they are measured here; lines that cannot be used are refused one by one."""
     start = b""
-    with tempfile.SpooledTemporaryFile(IN_MEMORY) as spool:
+    with service.writing.importing(), tempfile.SpooledTemporaryFile(IN_MEMORY) as spool:
         async for part in request.stream():
             if len(start) < START_BYTES:
                 start += part[:START_BYTES]

@@ -8,8 +8,8 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import TypeVar
 
 import anyio.to_thread
@@ -18,7 +18,7 @@ from anyio import CapacityLimiter
 from records import Store, StoreUnavailable
 from records.queue.leases import JobQueue
 from records.queue.submissions import Submission
-from server.http.problems import unavailable
+from server.http.problems import refused, retry_after, unavailable
 from server.jobs.answers import submitted
 from server.schemas import Job
 
@@ -29,6 +29,8 @@ WRITERS = 4
 for reading."""
 LONG_WRITERS = 2
 """Threads besides for what writes in many transactions and may take minutes."""
+IMPORTS = 8
+"""Imports that arrive or are being taken in: each may fill a file of `import_bytes`."""
 TOGETHER = 64
 """Submissions of one transaction."""
 WAITING = 1024
@@ -50,6 +52,22 @@ class Writing:
         self._long_limiter = CapacityLimiter(LONG_WRITERS)
         self._entrance = CapacityLimiter(1)
         self._taker: asyncio.Task[None] | None = None
+        self._imports = 0
+
+    @contextmanager
+    def importing(self) -> Iterator[None]:
+        """A place for an import, from its first byte on. Raises ProblemError (503)."""
+        if self._imports >= IMPORTS:
+            raise refused(
+                "unavailable",
+                f"{IMPORTS} imports are being taken in; try again after one of them",
+                headers=retry_after(10) | {"Connection": "close"},
+            )
+        self._imports += 1
+        try:
+            yield
+        finally:
+            self._imports -= 1
 
     async def do(self, write: Callable[[], T]) -> T:
         """What `write` returns, called in a thread."""

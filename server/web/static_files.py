@@ -6,7 +6,7 @@ from os import PathLike, stat_result
 
 from starlette.responses import Response
 from starlette.staticfiles import StaticFiles
-from starlette.types import Scope
+from starlette.types import Receive, Scope, Send
 
 
 def static_files() -> StaticFiles:
@@ -15,7 +15,13 @@ def static_files() -> StaticFiles:
 
 
 class _Revalidated(StaticFiles):
-    """Files that browsers keep and ask about by ETag, so that an upgrade is seen at once."""
+    """Files that browsers keep and ask about by ETag, so that an upgrade is seen at once. They are
+    sent whole: nobody needs a part of one, and Starlette answers a part that is not there with
+    plain text."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = [header for header in scope["headers"] if header[0] != b"range"]
+        await super().__call__({**scope, "headers": headers}, receive, send)
 
     def file_response(
         self,
@@ -26,4 +32,5 @@ class _Revalidated(StaticFiles):
     ) -> Response:
         response = super().file_response(full_path, stat_result, scope, status_code)
         response.headers["Cache-Control"] = "no-cache"
+        response.headers["Accept-Ranges"] = "none"
         return response

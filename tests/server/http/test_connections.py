@@ -15,7 +15,9 @@ from problem_shape import check_problem
 from raw_http import JOB, all_of, connect, problem_in, send, unbounded
 from serving import serving
 
+from server.http import gate
 from server.settings import Settings
+from server.storage import writing
 
 
 @pytest.fixture(scope="module")
@@ -164,6 +166,47 @@ def test_slow_bodies_are_given_up(tmp_path: Path) -> None:
                 stream.sendall(head % path)
                 told = all_of(stream)
                 assert problem_in(told)["status"] == 408, told
+
+
+def test_bodies_that_wait_for_their_end_are_bounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Hundreds of connections may each bring megabytes and keep back the last of them."""
+    monkeypatch.setattr(gate, "BODIES_BYTES", 0)  # four of the largest, of one client one
+    settings = Settings(db=str(tmp_path / "x.db"), jobs_at_once=0, body_bytes=2000)
+    body = b'{"workload": "%s"}' % (b"x" * 1500)
+    head = (
+        b"POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        b"Connection: close\r\nContent-Length: %d\r\n\r\n"
+    ) % len(body)
+    with serving(settings) as client, connect(client) as slow:
+        slow.sendall(head + body[:-1])
+        deadline = time.monotonic() + 60
+        while (status := problem_in(told := send(client, head + body))["status"]) == 422:
+            assert time.monotonic() < deadline
+        assert (status, b"retry-after: 2" in told.lower()) == (503, True)
+        slow.sendall(body[-1:])
+        assert problem_in(all_of(slow))["status"] == 422
+        assert problem_in(send(client, head + body))["status"] == 422, "its place is free again"
+
+
+def test_imports_at_a_time_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each may fill a file."""
+    monkeypatch.setattr(writing, "IMPORTS", 1)
+    head = (
+        b"POST /v1/records/import HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+        b"Content-Length: 3\r\n\r\n{"
+    )
+    with serving(Settings(db=str(tmp_path / "x.db"), jobs_at_once=0)) as client:
+        with connect(client) as slow:
+            slow.sendall(head)
+            deadline = time.monotonic() + 60
+            while b" 200 OK" in (told := send(client, head + b"}\n")):
+                assert time.monotonic() < deadline
+            assert "imports are being taken in" in problem_in(told)["detail"]
+            assert b"retry-after: 10" in told.lower()
+        while b" 200 OK" not in send(client, head + b"}\n"):  # when it is seen to have left
+            assert time.monotonic() < deadline
 
 
 def answers(client: httpx.Client) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from server.http import limits
-from server.http.limits import RateLimiter, RequestBody, StreamLimiter
+from server.http.limits import HeldBytes, RateLimiter, RequestBody, StreamLimiter
 from server.http.problems import ProblemError
 from server.http.strict_json import strict_json
 
@@ -74,6 +74,43 @@ def test_a_body_that_does_not_arrive_is_given_up(whole: bool) -> None:
         assert caught.value.status == 408
 
     asyncio.run(run())
+
+
+def test_a_body_that_arrives_byte_by_byte_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each part in time, and hardly anything in it: a client that only holds a place."""
+    clock = [0.0]
+    monkeypatch.setattr(limits.time, "monotonic", lambda: clock[0])
+
+    async def run(part: bytes) -> int:
+        count = 0
+
+        async def receive() -> Any:
+            nonlocal count
+            count += 1
+            clock[0] += 4.0
+            return {"type": "http.request", "body": part, "more_body": count < 100}
+
+        await all_of(RequestBody(receive, 1 << 30, 10))
+        return count
+
+    assert asyncio.run(run(b"x" * (limits.STREAMED_BYTES // 2))) == 100
+    with pytest.raises(ProblemError, match="3 bytes of the body arrived within 10 s") as caught:
+        asyncio.run(run(b"x"))
+    assert caught.value.status == 408
+
+
+def test_bytes_are_held_in_all_and_by_client() -> None:
+    held = HeldBytes(100, 60)
+    assert held.add("a", 60)
+    assert not held.add("a", 1)
+    assert held.add("b", 40)
+    assert not held.add("c", 1)
+    assert held.add("a", -60)
+    assert held.add(None, 60), "of many clients together"
+    assert not held.add(None, 1)
+    assert held.add("b", -40)
+    assert held.add(None, -60)
+    assert (held.total, held._by_client) == (0, {})
 
 
 def test_what_is_thrown_away_of_a_body_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

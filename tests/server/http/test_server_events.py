@@ -7,7 +7,7 @@ import json
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,7 +18,7 @@ from server_process import submit
 from serving import serving
 
 from records import JobQueue, Lease, Store
-from server.http import event_streams
+from server.http import event_streams, listening
 from server.http.connections import Connection, _acknowledged
 from server.settings import Settings
 
@@ -180,6 +180,29 @@ def test_who_never_reads_is_cut_off(tmp_path: Path, caplog: pytest.LogCaptureFix
                 assert not stream.read().endswith(b"0\r\n\r\n"), "it was told all of it"
 
 
+def test_long_answers_that_nobody_reads_are_bounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of one address, whatever its clients ask for; others are answered."""
+    monkeypatch.setattr(listening, "UNSENT_BYTES", 32_000_000)
+    settings = Settings(db=str(tmp_path / "x.db"), jobs_at_once=0, examine_processes=1)
+    with serving(settings) as client, Store(settings.db) as store, ExitStack() as stack:
+        job = submit(client, 4)
+        for _ in range(30):
+            store.add_event(job["id"], "progress", {"text": "x" * 500_000})
+        path = f"/v1/jobs/{job['id']}/events?limit=100"
+        silent = [_asking(client, path, "127.0.0.2", window=4096) for _ in range(4)]
+        for one in silent:
+            stack.enter_context(one)
+        deadline = time.monotonic() + 60
+        while caplog.text.count("too many bytes wait") < 3:
+            assert time.monotonic() < deadline, caplog.text
+            time.sleep(0.05)
+        whole = client.get(path, headers={"Accept": "application/json"})
+        assert len(whole.json()["items"]) == 31
+        assert sum(_whole(one) for one in silent) == 1, "the others were cut"
+
+
 def test_who_reads_slowly_is_seen_to_read() -> None:
     """Also while the buffers here stay as they are."""
     with (
@@ -191,6 +214,7 @@ def test_who_reads_slowly_is_seen_to_read() -> None:
         aborted: list[bool] = []
         made: Any = Connection.__new__(Connection)
         made.write_seconds = 30.0
+        made.visit = SimpleNamespace(hold=lambda unsent: True)
         made.loop = SimpleNamespace(call_later=lambda _, __, *args: timers.append(args))
         made.transport = SimpleNamespace(
             get_extra_info=lambda _: accepted,
@@ -213,15 +237,36 @@ def test_who_reads_slowly_is_seen_to_read() -> None:
 
 
 def _reader(client: httpx.Client, job_id: str, window: int | None = None) -> socket.socket:
+    return _asking(client, f"/v1/jobs/{job_id}/events", "127.0.0.1", window, "text/event-stream")
+
+
+def _asking(
+    client: httpx.Client,
+    path: str,
+    source: str,
+    window: int | None = None,
+    accept: str = "application/json",
+) -> socket.socket:
+    """A connection from that address which has asked for `path`."""
     found = socket.socket()
     if window is not None:  # what the kernel takes for a program that does not
         found.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, window)
+    found.settimeout(60)
+    found.bind((source, 0))
     found.connect(("127.0.0.1", client.base_url.port or 80))
-    request = (
-        f"GET /v1/jobs/{job_id}/events HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n"
-    )
-    found.sendall(request.encode())
+    head = f"Host: 127.0.0.1\r\nAccept: {accept}\r\nConnection: close"
+    found.sendall(f"GET {path} HTTP/1.1\r\n{head}\r\n\r\n".encode())
     return found
+
+
+def _whole(stream: socket.socket) -> bool:
+    """Whether all of an answer arrives."""
+    told = b""
+    with suppress(ConnectionResetError):
+        while part := stream.recv(1 << 20):
+            told += part
+    head, _, body = told.partition(b"\r\n\r\n")
+    return b"content-length: %d\r\n" % len(body) in head.lower() + b"\r\n"
 
 
 def _events_of(reader: socket.socket) -> int:

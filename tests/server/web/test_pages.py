@@ -234,6 +234,9 @@ def test_static_files_are_revalidated_and_nothing_else_is_served(client):
     assert first.headers["cache-control"] == "no-cache"
     again = client.get("/static/style.css", headers={"If-None-Match": first.headers["etag"]})
     assert again.status_code == 304
+    for part in ("bytes=0-9", "bytes=999999999-", "bytes=9-1", "x"):  # files are sent whole
+        whole = client.get("/static/style.css", headers={"Range": part})
+        assert (whole.status_code, whole.content) == (200, first.content)
     for path in ("/static/../render.py", "/static/%2e%2e/render.py", "/static/..%2frender.py",
                  "/static/", "/static/vendor"):  # fmt: skip
         assert client.get(path).status_code == 404
