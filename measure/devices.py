@@ -35,9 +35,8 @@ class Device:
         return hashlib.sha256(json.dumps(fields).encode()).hexdigest()[:12]
 
     def __str__(self) -> str:
-        caches = ", ".join(self.caches)
-        has = f"{self.cores} cores, {caches}, features {self.features}"
-        return f"{self.model}, {has} [{self.fingerprint}]"
+        has = [f"{self.cores} cores", *self.caches, f"features {self.features}"]
+        return f"{self.model}, {', '.join(has)} [{self.fingerprint}]"
 
 
 def gpu_device(info: QueueInfo) -> Device:

@@ -34,7 +34,10 @@ def _shown(job: StoredJob, title: Title, now: datetime) -> Job:
     if job.state in HELD and job.claimed_at is not None:
         spent += max(0.0, (now - job.claimed_at).total_seconds()) * job.device_part
     left = job.trials_requested - job.trials_done
-    searching = job.phase == "searching" and job.trials_done > 0
+    # Before the first round has ended the time went mostly into preparing.
+    searching = job.phase == "searching" and job.trials_done >= max(
+        1, job.options.get("round_size") or 1
+    )
     values: dict[str, Any] = {
         **vars(job),
         "name": job.name or title.name,

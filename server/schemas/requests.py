@@ -36,13 +36,11 @@ class ModelWorkload(Request):
 
 
 Tag = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,63}$")]
-"""What begins with something that is seen, and has nothing that steers a terminal or turns the
-direction of the text around it (U+009B, U+202E, ...)."""
-"""What begins with something that is seen, and has nothing that steers a terminal or turns the
-direction of the text around it (U+009B, U+202E, ...)."""
 JOB_NAME = r"^[^\x00-\x20\x7f-\xa0\u2000-\u200f\u2028-\u202f\u205f-\u206f\u3000\ufeff]" + (
     r"[^\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]*$"
 )
+"""What begins with something that is seen, and has nothing that steers a terminal or turns the
+direction of the text around it (U+009B, U+202E, ...)."""
 
 
 class JobOptions(Request):

@@ -71,6 +71,7 @@ def environment() -> Environment:
         "title": title,
         "when": when,
         "words": words,
+        "workload": workload,
     }
     made.globals["url"] = url
     return made
@@ -94,11 +95,17 @@ class Titled(Protocol):
 def title(value: Job | Titled) -> str:
     """A workload as people write it; of a job what it is called, if that is not its workload."""
     if isinstance(value, Job):
-        if value.name not in ("", value.workload_name):
-            return value.name
-        name, args = value.workload_name, value.workload_args
-    else:
-        name, args = value.name, None if value.args is None else list(value.args)
+        named = value.name not in ("", value.workload_name)
+        return value.name if named else workload(value)
+    return _called(value.name, value.args)
+
+
+def workload(job: Job) -> str:
+    """What a job tunes, whatever the job is called."""
+    return _called(job.workload_name, job.workload_args)
+
+
+def _called(name: str, args: Sequence[Any] | None) -> str:
     return name if args is None else f"{name}({', '.join(map(str, args))})"
 
 

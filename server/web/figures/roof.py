@@ -21,7 +21,8 @@ WIDTH, HEIGHT = 900, 460
 LEFT, RIGHT, TOP, BOTTOM = 84, 20, 34, 56
 NAMED = 12
 """Points with their names, those of the fastest; the others are in the table, and so are those
-whose name would lie on another's."""
+whose name would lie on another's, or on a point."""
+RADIUS = 4.5
 CHARACTER, LINE = 9, 15
 """Room that a character and a line of a name take."""
 
@@ -52,16 +53,18 @@ def roof(limits: DeviceLimits, points: Sequence[RooflinePoint]) -> Markup:
         element("text", f"{peak:.4g} GFLOP/s", x=WIDTH - RIGHT, y=y.at(peak) - 6, text_anchor="end")
     )
     names: list[tuple[float, float, float]] = []
+    places = [(x.at(p.intensity), y.at(p.gflops)) for p in shown if p.intensity]
+    dots = [(at_x - RADIUS, at_x + RADIUS, at_y) for at_x, at_y in places]
     for point in sorted(shown, key=lambda p: -p.gflops):
         assert point.intensity is not None
         place = x.at(point.intensity), y.at(point.gflops)
         kind = "dot cached" if point.in_cache else "dot"
-        parts.append(element("circle", cx=place[0], cy=place[1], r=4.5, class_=kind))
+        parts.append(element("circle", cx=place[0], cy=place[1], r=RADIUS, class_=kind))
         name = point.workload_name[:24]
         right = place[0] > WIDTH * 0.75
         start = place[0] - len(name) * CHARACTER - 8 if right else place[0] + 8
         span = start, start + len(name) * CHARACTER, place[1]
-        if len(names) < NAMED and not any(_overlap(span, other) for other in names):
+        if len(names) < NAMED and not any(_overlap(span, other) for other in (*names, *dots)):
             names.append(span)
             parts.append(
                 element(
@@ -80,5 +83,6 @@ def roof(limits: DeviceLimits, points: Sequence[RooflinePoint]) -> Markup:
 
 
 def _overlap(a: tuple[float, float, float], b: tuple[float, float, float]) -> bool:
-    """Whether two names lie on each other: their left and right ends, and heights."""
+    """Whether two names, or a name and a point, lie on each other: their left and right ends, and
+    heights."""
     return a[0] < b[1] and b[0] < a[1] and abs(a[2] - b[2]) < LINE

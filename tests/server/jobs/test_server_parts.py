@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,6 +17,7 @@ from measure.devices import Device, this_device
 from records import Job, JobQueue, Lease, Store, StoreUnavailable
 from records.queue.submissions import Submission
 from server import subprocesses
+from server.jobs.answers import shown
 from server.jobs.assignment import Assignment
 from server.jobs.heartbeat import Heartbeat
 from server.jobs.lease_writer import LeaseWriter
@@ -86,6 +87,21 @@ def beat(work: Work) -> list[Why]:
     assert work.leaving.asked.wait(60.0)
     work.heartbeat.stop()
     return work.leaving.asked_for
+
+
+def test_what_is_left_of_the_time_is_told_after_a_round(tmp_path: Path) -> None:
+    """Before it the time went into preparing: one trial of 3,000 promised 15 hours."""
+    with Store(tmp_path / "x.db") as store:
+        workload = SearchTask("matmul", (8, 8, 8)).workload
+        job = store.create_job(
+            workload, "llvm", seed=0, trials_requested=64, options={"round_size": 8}
+        )
+        job = replace(job, phase="searching", run_seconds=10.0)
+
+        def left(trials: int) -> float | None:
+            return shown(store, [replace(job, trials_done=trials)])[0].eta_seconds
+
+        assert [left(n) for n in (0, 1, 7, 16)] == [None, None, None, 30.0]
 
 
 def test_a_heart_that_beats_keeps_the_lease(work: Work) -> None:

@@ -427,6 +427,8 @@ def test_tables_fit_a_common_phone(opened, database):
     assert len({path.split("/")[1].partition("?")[0] for path in there}) == len(wanted)
     with opened("/", viewport=phone, is_mobile=True, has_touch=True) as tab:
         for path in visited(tab.page, [*there, "/"]):
+            if path == "/workers":
+                tab.page.evaluate(MANY_JOBS)
             wide = tab.page.evaluate(
                 """() => [...document.querySelectorAll(".table-scroll:not(:has(table.lines))")]
                 .filter((e) => e.scrollWidth > e.clientWidth + 1)
@@ -435,6 +437,10 @@ def test_tables_fit_a_common_phone(opened, database):
             assert wide == [], path
             assert tab.page.evaluate(CARD_FAULTS) == [], path
 
+
+MANY_JOBS = """() => document.querySelector("#workers td.jobs").innerHTML =
+  '<a class="mono" href="/jobs/1">0123456789ab</a> '.repeat(5)"""
+"""A worker that is busy, which no server of these tests has."""
 
 CARD_FAULTS = """() => [...document.querySelectorAll(".cards tbody tr")].flatMap((row) => {
   const cells = [...row.cells].filter((c) => c.checkVisibility() && c.textContent.trim());

@@ -273,6 +273,9 @@ def test_names_in_the_roofline_do_not_lie_on_each_other():
     drawn = roof(limits, [*points, points[0].model_copy(update={"gflops": 5.0})])
     assert [f"workload{n}" in drawn for n in range(3)] == [True, False, True]
     assert drawn.count("<circle") == 4
+    behind = {"workload_name": "behind", "gflops": 50.2, "intensity": 6.0}
+    drawn = roof(limits, [points[2], points[0].model_copy(update=behind)])
+    assert ["workload2" in drawn, "behind" in drawn] == [False, True], "a point lies on the name"
 
 
 # What they are made of
