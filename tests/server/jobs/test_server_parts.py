@@ -205,6 +205,16 @@ def test_a_made_up_device_is_not_this_machine() -> None:
     assert worker.device != this_device().fingerprint
 
 
+def test_jobs_whose_time_is_over_are_removed_by_the_server(work: Work, tmp_path: Path) -> None:
+    work.queue.finish(work.lease, "succeeded")
+    readiness = Readiness(work.store, Writing(work.store, work.queue))
+    for days, there in ((None, 1), (30.0, 1), (1e-9, 0)):
+        settings = Settings(db=str(tmp_path / "x.db"), jobs_at_once=0, keep_jobs_days=days)
+        time.sleep(0.005)  # longer than the last of these, by a clock that counts milliseconds
+        Supervisor(work.store, work.queue, settings, readiness)._look()
+        assert len(work.store.jobs().jobs) == there
+
+
 def test_a_process_that_leaves_when_its_job_goes_on_is_not_forgotten(
     work: Work, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -155,9 +155,15 @@ def test_what_is_wrong_with_a_script_is_said(client):
     assert problem_at(submitted(client, {"script": evil, **SEARCH}, 422).text, "script")
 
 
-def test_buttons_cancel_and_resume(client):
+def test_buttons_pause_cancel_and_resume(client):
     path = submitted(client, matmul()).headers["location"]
     assert f'action="{path}/cancel"' in client.get(path).text
+    assert f'action="{path}/pause"' in client.get(path).text
+    assert client.post(f"{path}/pause").headers["location"] == path
+    assert client.get(f"/v1{path}").json()["state"] == "paused"
+    page = client.get(path).text
+    assert f'action="{path}/pause"' not in page
+    assert f'action="{path}/resume"' in page
     assert client.post(f"{path}/cancel").headers["location"] == path
     assert client.get(f"/v1{path}").json()["state"] == "cancelled"
     page = client.get(path).text
