@@ -24,7 +24,7 @@ from autosched.checks import instance, listed, shown, text
 from autosched.errors import WorkloadError
 from autosched.graph.errors import ExternalError
 from autosched.graph.external_c import CSource, compiled
-from autosched.graph.external_check import agree, expected, random_inputs
+from autosched.graph.external_check import agree, expected, first_call, random_inputs
 from autosched.graph.ir import Array, Body, Call, Const, Function, Global, bodies, tensor_type
 from autosched.graph.kernels import Kernel
 from autosched.graph.pattern import Pattern
@@ -115,7 +115,7 @@ class ExternalCall:
             given.append(view)
         try:
             made = self.made(*given, *outs)
-        except Exception as e:
+        except (Exception, SystemExit) as e:
             raise self._error(f"raised {type(e).__name__}: {e}") from e
         if made is None:
             return outs
@@ -196,7 +196,7 @@ def compile_external(module: IRModule, target: Target) -> Externals:
 def _generated(row: Generator, f: Function, target: Target) -> Made:
     try:
         one = row.generate(f, target)
-    except Exception as e:
+    except (Exception, SystemExit) as e:
         raise _failed(row.name, f.name, f"the generator raised {type(e).__name__}: {e}") from e
     if not isinstance(one, CSource) and not callable(one):
         raise _failed(
@@ -225,6 +225,9 @@ def _compare(row: Generator, call: ExternalCall, f: Function, weights: Mapping[i
     if not row.check:
         return
     inputs, wanted = _tests(row.name, f, weights)
+    fault = first_call(call, inputs)
+    if fault:
+        raise _failed(row.name, f.name, fault)
     found = call(*inputs)
     for n, (x, y) in enumerate(zip(found, wanted, strict=True)):
         fault = agree(x, y)

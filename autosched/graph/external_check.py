@@ -1,9 +1,14 @@
 """Whether what a code generator made computes its function: random inputs, the evaluator's
-results, and how far apart results may be."""
+results, how far apart results may be, and a first call that may end its process."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+import time
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from signal import SIGKILL
+from typing import Any
 from zlib import crc32
 
 import numpy as np
@@ -14,6 +19,38 @@ from autosched.tir.module import IRModule
 
 TOLERANCE = {"float16": 1e-2, "float32": 1e-3, "float64": 1e-8}
 """Of a result, relative to it and to the largest element: sums are taken in any order."""
+
+SECONDS = 120
+"""That the first call of a function may take."""
+
+
+def first_call(call: Callable[..., Any], inputs: Sequence[Array]) -> str:
+    """What is wrong with a call in a process of its own, which is a copy of this one: that it ends
+    the process, or does not return. Empty where it returns or raises, as it then does here, too."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # other threads, which the copy lacks
+        child = os.fork()
+    if child == 0:
+        try:
+            call(*inputs)
+        finally:
+            os._exit(0)
+    end = time.monotonic() + SECONDS
+    wait = 1e-4
+    while True:
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done:
+            break
+        if time.monotonic() > end:
+            os.kill(child, SIGKILL)
+            os.waitpid(child, 0)
+            return f"did not return within {SECONDS} seconds"
+        time.sleep(wait)
+        wait = min(2 * wait, 0.05)
+    if os.WIFSIGNALED(status):
+        return f"crashed: it ended its process with signal {os.WTERMSIG(status)}"
+    code = os.WEXITSTATUS(status)
+    return f"ended its process with status {code}" if code else ""
 
 
 def random_inputs(function: Function, known: Mapping[int, Array]) -> list[Array]:

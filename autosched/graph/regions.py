@@ -50,29 +50,47 @@ def partition(module: IRModule, name: str, patterns: Sequence[Pattern] | None = 
 
 
 class _Graph:
-    """The bindings of a body in groups: `group[n]` of binding n, whose members are `members[g]`."""
+    """The bindings of a body in groups: `group[n]` of binding n, whose members are `members[g]`,
+    from `first[g]` to `last[g]`. `readers[g]` are the bindings outside a group that read it,
+    `read[g]` those that it reads."""
 
     def __init__(self, body: Body) -> None:
         self.bindings = body.bindings
+        count = range(len(body.bindings))
         maker = {id(v): n for n, b in enumerate(body.bindings) for v in b.vars}
         self.sources = [
             list(dict.fromkeys(maker[id(a)] for a in reads(b.value) if id(a) in maker))
             for b in body.bindings
         ]
-        self.users: list[list[int]] = [[] for _ in body.bindings]
+        self.users: list[list[int]] = [[] for _ in count]
         for n, made in enumerate(self.sources):
             for m in made:
                 self.users[m].append(n)
-        self.group = list(range(len(body.bindings)))
-        self.members = {n: [n] for n in range(len(body.bindings))}
+        self.group = list(count)
+        self.members: dict[int, list[int]] = {}
+        self.first, self.last = list(count), list(count)
+        self.readers: dict[int, set[int]] = {}
+        self.read: dict[int, set[int]] = {}
+        for n in count:
+            self.alone(n)
+
+    def alone(self, n: int) -> None:
+        """A binding is a group of its own."""
+        self.group[n] = self.first[n] = self.last[n] = n
+        self.members[n] = [n]
+        self.readers[n], self.read[n] = set(self.users[n]), set(self.sources[n])
 
     def after(self, g: int) -> set[int]:
         """The other groups that read what a group computes."""
-        return {self.group[u] for n in self.members[g] for u in self.users[n]} - {g}
+        return {self.group[u] for u in self.readers[g]}
+
+    def before(self, g: int) -> set[int]:
+        """The other groups that a group reads."""
+        return {self.group[m] for m in self.read[g]}
 
     def around(self, first: int, last: int) -> bool:
         """Whether a path of at least one other group leads from a group to a group."""
-        end = self.members[last][-1]
+        end = self.last[last]
         stack = [g for g in self.after(first) if g != last]
         seen = {first}
         while stack:
@@ -80,7 +98,7 @@ class _Graph:
             if g == last or (g == first and first == last):
                 return True
             # Paths run forwards: what begins after the end of the last group does not reach it.
-            if g in seen or self.members[g][0] > end:
+            if g in seen or self.first[g] > end:
                 continue
             seen.add(g)
             after = self.after(g)
@@ -90,26 +108,31 @@ class _Graph:
         return False
 
     def join(self, groups: Sequence[int]) -> int:
-        """One group of several."""
-        first = min(groups)
-        members = sorted(n for g in set(groups) for n in self.members.pop(g))
-        self.members[first] = members
-        for n in members:
-            self.group[n] = first
-        return first
+        """One group of several: the largest takes in the others."""
+        into, *others = sorted(set(groups), key=lambda g: -len(self.members[g]))
+        for g in others:
+            for n in self.members[g]:
+                self.group[n] = into
+            self.members[into] += self.members.pop(g)
+            self.first[into] = min(self.first[into], self.first[g])
+            self.last[into] = max(self.last[into], self.last[g])
+            for sides in (self.readers, self.read):
+                large, small = sorted((sides[into], sides.pop(g)), key=len, reverse=True)
+                large |= small
+                sides[into] = large
+        for sides in (self.readers, self.read):
+            sides[into] -= {n for n in sides[into] if self.group[n] == into}
+        return into
 
     def split(self, g: int) -> None:
         """Every member of a group by itself again."""
         for n in self.members.pop(g):
-            self.group[n], self.members[n] = n, [n]
+            self.alone(n)
 
     def order(self) -> list[int]:
         """The groups, each after those that it reads, otherwise as their last members stand."""
-        waits = {
-            g: len({self.group[m] for n in ns for m in self.sources[n]} - {g})
-            for g, ns in self.members.items()
-        }
-        ready = [(ns[-1], g) for g, ns in self.members.items() if not waits[g]]
+        waits = {g: len(self.before(g)) for g in self.members}
+        ready = [(self.last[g], g) for g in self.members if not waits[g]]
         heapq.heapify(ready)
         out = []
         while ready:
@@ -118,7 +141,7 @@ class _Graph:
             for other in self.after(g):
                 waits[other] -= 1
                 if not waits[other]:
-                    heapq.heappush(ready, (self.members[other][-1], other))
+                    heapq.heappush(ready, (self.last[other], other))
         return out
 
 
@@ -140,7 +163,7 @@ class _Regions:
             if g in regions:
                 out.append(self._call(graph, g, results))
             else:
-                out += [body.bindings[n] for n in graph.members[g]]
+                out += [body.bindings[n] for n in sorted(graph.members[g])]
         return Body(tuple(out), body.results)
 
     def _grown(self, graph: _Graph, body: Body) -> set[int]:
@@ -166,16 +189,16 @@ class _Regions:
     def _merge(self, graph: _Graph, g: int, regions: set[int]) -> int:
         """A region with those that feed it."""
         while True:
-            feeding = {graph.group[m] for n in graph.members[g] for m in graph.sources[n]} - {g}
-            fits = [f for f in sorted(feeding & regions) if not graph.around(f, g)]
-            if not fits:
+            feeding = sorted(graph.before(g) & regions, key=lambda f: graph.first[f])
+            fits = next((f for f in feeding if not graph.around(f, g)), None)
+            if fits is None:
                 return g
-            regions -= {g, fits[0]}
-            g = graph.join([g, fits[0]])
+            regions -= {g, fits}
+            g = graph.join([g, fits])
             regions.add(g)
 
     def _call(self, graph: _Graph, g: int, results: set[int]) -> Binding:
-        members = graph.members[g]
+        members = sorted(graph.members[g])
         bindings = [graph.bindings[n] for n in members]
         inside = {id(v) for b in bindings for v in b.vars}
         outside = [u for n in members for u in graph.users[n] if graph.group[u] != g]

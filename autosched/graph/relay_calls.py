@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
+import numpy as np
+
 from autosched.errors import WorkloadError
 from autosched.graph.builder import const
 from autosched.graph.ir import Atom
+from autosched.graph.types import TensorType
 
 Attrs = Mapping[str, Any]
 
 
 class Emitter(Protocol):
-    """What a translation may bind."""
+    """What a translation may bind, and ask."""
 
     def call(self, op: str, args: Sequence[Atom], results: int = 1, **attrs: Any) -> list[Atom]:
         """The results of an operator."""
@@ -25,6 +28,10 @@ class Emitter(Protocol):
 
     def parts(self, a: Atom) -> Sequence[Atom]:
         """The parts of a tuple that the text writes out. Raises WorkloadError for another value."""
+        ...
+
+    def type(self, a: Atom) -> TensorType | None:
+        """The type of a tensor, where it follows from what stands before."""
         ...
 
 
@@ -42,32 +49,92 @@ def sides(padding: Any, rank: int = 2) -> tuple[int, ...]:
 def _same(attrs: Attrs, **only: Any) -> None:
     """Raises WorkloadError for an attribute whose value has no translation."""
     for name, value in only.items():
-        if attrs.get(name, value) not in (value, ""):
+        if attrs.get(name, value) not in (value, "", None):
             raise WorkloadError(f"{name} is {attrs[name]!r}; read is {value!r} alone")
 
 
-def _conv2d(e: Emitter, args: Sequence[Atom], a: Attrs) -> Atom:
-    _same(a, data_layout="NCHW", kernel_layout="OIHW", out_layout="")
-    return e.call(
-        "Conv", args, strides=_pair(a.get("strides", 1)), pads=sides(a.get("padding", 0)),
-        dilations=_pair(a.get("dilation", 1)), group=a.get("groups", 1),
-    )[0]  # fmt: skip
+def _of(values: Any, rank: int) -> tuple[int, ...]:
+    """A number for each axis, of one for all of them."""
+    return tuple(values) if isinstance(values, (tuple, list)) else (values,) * rank
 
 
-def _pair(value: Any) -> tuple[int, ...]:
-    return tuple(value) if isinstance(value, (tuple, list)) else (value, value)
+LAYOUTS = {1: ("NCW", "OIW", "IOW"), 2: ("NCHW", "OIHW", "IOHW"), 3: ("NCDHW", "OIDHW", "IODHW")}
+"""By the number of spatial axes: of data, of weights, of weights that are transposed."""
 
 
-def _pool(op: str) -> Translate:
+def _conv(rank: int) -> Translate:
+    data, weight, _ = LAYOUTS[rank]
+
     def translate(e: Emitter, args: Sequence[Atom], a: Attrs) -> Atom:
-        _same(a, layout="NCHW", out_layout="", dilation=(1, 1))
+        _same(a, data_layout=data, kernel_layout=weight, out_layout="")
+        return e.call("Conv", args, **_windows(a, rank))[0]
+
+    return translate
+
+
+def _windows(a: Attrs, rank: int) -> dict[str, Any]:
+    """The attributes that convolutions share."""
+    return {
+        "strides": _of(a.get("strides", 1), rank),
+        "pads": sides(a.get("padding", 0), rank),
+        "dilations": _of(a.get("dilation", 1), rank),
+        "group": a.get("groups", 1),
+    }
+
+
+def _conv2d_transpose(e: Emitter, args: Sequence[Atom], a: Attrs) -> Atom:
+    _same(a, data_layout="NCHW", kernel_layout="IOHW", out_layout="")
+    more = _of(a.get("output_padding", 0), 2)
+    return e.call("ConvTranspose", args, output_padding=more, **_windows(a, 2))[0]
+
+
+def _pool(op: str, rank: int) -> Translate:
+    def translate(e: Emitter, args: Sequence[Atom], a: Attrs) -> Atom:
+        _same(a, layout=LAYOUTS[rank][0], out_layout="", dilation=(1,) * rank)
         more = {"count_include_pad": int(a.get("count_include_pad", 0))} if op[0] == "A" else {}
         return e.call(
-            op, args, kernel_shape=_pair(a.get("pool_size", 1)), strides=_pair(a.get("strides", 1)),
-            pads=sides(a.get("padding", 0)), ceil_mode=int(a.get("ceil_mode", 0)), **more,
+            op, args, kernel_shape=_of(a.get("pool_size", 1), rank),
+            strides=_of(a.get("strides", 1), rank), pads=sides(a.get("padding", 0), rank),
+            ceil_mode=int(a.get("ceil_mode", 0)), **more,
         )[0]  # fmt: skip
 
     return translate
+
+
+def _adaptive_pool(e: Emitter, args: Sequence[Atom], a: Attrs) -> Atom:
+    _same(a, layout="NCHW", out_layout="")
+    size = _of(a.get("output_size", ()), 2)
+    if size == (1, 1):
+        return e.call("GlobalAveragePool", args)[0]
+    found = _shape(e, args[0])[2:]
+    wanted = size or found
+    if any(n % m for n, m in zip(found, wanted, strict=True)):
+        raise WorkloadError(f"output_size is {wanted}, which does not divide {found}")
+    window = tuple(n // m for n, m in zip(found, wanted, strict=True))
+    return e.call("AveragePool", args, kernel_shape=window, strides=window)[0]
+
+
+def _known(e: Emitter, a: Atom) -> TensorType:
+    """The type of a tensor. Raises WorkloadError where it does not follow."""
+    t = e.type(a)
+    if t is None or t.shape is None:
+        raise WorkloadError(
+            "the type of its argument does not follow from what stands before; state it: "
+            "let %x: Tensor[(1, 64), float32] = …"
+        )
+    return t
+
+
+def _shape(e: Emitter, a: Atom) -> tuple[int, ...]:
+    return tuple(int(n) for n in _known(e, a).known)
+
+
+def _along(e: Emitter, bias: Atom, rank: int, axis: int) -> Atom:
+    """A vector, to be broadcast along an axis of a tensor."""
+    if not -rank <= axis < rank:
+        raise WorkloadError(f"axis is {axis}; there are {rank} axes")
+    after = tuple(range(1, rank - axis % rank))
+    return e.call("Unsqueeze", [bias], axes=after)[0] if after else bias
 
 
 def _batch_norm(e: Emitter, args: Sequence[Atom], a: Attrs) -> Atom:
@@ -83,35 +150,156 @@ def _batch_norm(e: Emitter, args: Sequence[Atom], a: Attrs) -> Atom:
 
 
 def _bias_add(e: Emitter, args: Sequence[Atom], a: Attrs) -> Atom:
-    if a.get("axis", 1) != -1:
-        raise WorkloadError(
-            f"axis is {a.get('axis', 1)}; read is -1 alone, as the rank is not known here: write "
-            "add(%x, expand_dims(%bias, axis=1, num_newaxis=2))"
-        )
-    return e.call("Add", args)[0]
+    axis = a.get("axis", 1)
+    x, bias = args
+    return e.call("Add", [x, bias if axis == -1 else _along(e, bias, len(_shape(e, x)), axis)])[0]
+
+
+def _prelu(e: Emitter, args: Sequence[Atom], a: Attrs) -> Atom:
+    x, slope = args
+    return e.call("PRelu", [x, _along(e, slope, len(_shape(e, x)), a.get("axis", 1))])[0]
+
+
+def _dense(e: Emitter, args: Sequence[Atom], a: Attrs) -> Atom:
+    t = e.type(args[0])
+    if t is None or len(t.known) == 2:
+        return e.call("Gemm", args, transB=1)[0]
+    return e.call("MatMul", [args[0], e.call("Transpose", args[1:], perm=(1, 0))[0]])[0]
+
+
+def _matmul(e: Emitter, args: Sequence[Atom], a: Attrs) -> Atom:
+    turned = [
+        e.call("Transpose", [x], perm=(1, 0))[0] if flag else x
+        for x, flag in zip(args, (a.get("transpose_a"), a.get("transpose_b")), strict=True)
+    ]
+    return e.call("MatMul", turned)[0]
 
 
 def _concatenate(e: Emitter, args: Sequence[Atom], a: Attrs) -> Atom:
     return e.call("Concat", e.parts(args[0]), axis=a.get("axis", 0))[0]
 
 
+def _stack(e: Emitter, args: Sequence[Atom], a: Attrs) -> Atom:
+    axis = a.get("axis", 0)
+    rows = [e.call("Unsqueeze", [x], axes=(axis,))[0] for x in e.parts(args[0])]
+    return e.call("Concat", rows, axis=axis)[0]
+
+
 def _split(e: Emitter, args: Sequence[Atom], a: Attrs) -> Atom:
-    count = a.get("indices_or_sections")
-    if not isinstance(count, int):
-        raise WorkloadError(f"indices_or_sections is {count!r}; read is a number of equal parts")
-    return e.together(e.call("Split", args, count, axis=a.get("axis", 0), num_outputs=count))
+    given, axis = a.get("indices_or_sections"), a.get("axis", 0)
+    if isinstance(given, int):
+        return e.together(e.call("Split", args, given, axis=axis, num_outputs=given))
+    if not isinstance(given, tuple):
+        raise WorkloadError("indices_or_sections is missing")
+    ends = [*given, _shape(e, args[0])[axis]]
+    sizes = tuple(b - a for a, b in zip([0, *given], ends, strict=True))
+    return e.together(e.call("Split", args, len(sizes), axis=axis, split=sizes))
 
 
 def _expand_dims(e: Emitter, args: Sequence[Atom], a: Attrs) -> Atom:
     axis, count = a.get("axis", 0), a.get("num_newaxis", 1)
     if axis < 0:
-        raise WorkloadError(f"axis is {axis}; read is one from 0")
+        axis += len(_shape(e, args[0])) + 1
     return e.call("Unsqueeze", args, axes=tuple(range(axis, axis + count)))[0]
 
 
 def _clip(e: Emitter, args: Sequence[Atom], a: Attrs) -> Atom:
-    low, high = (const(float(a[k]), "float32") for k in ("a_min", "a_max"))
+    t = e.type(args[0])
+    dtype = "float32" if t is None else t.dtype
+    low, high = (const(np.asarray(a[k]), dtype) for k in ("a_min", "a_max"))
     return e.call("Clip", [*args, low, high])[0]
+
+
+def _take(e: Emitter, args: Sequence[Atom], a: Attrs) -> Atom:
+    x, at = args
+    if "axis" in a:
+        return e.call("Gather", args, axis=a["axis"])[0]
+    return e.call("Gather", [e.call("Reshape", [x], shape=(-1,))[0], at], axis=0)[0]
+
+
+def _place(op: str) -> Translate:
+    def translate(e: Emitter, args: Sequence[Atom], a: Attrs) -> Atom:
+        _same(a, exclude=0)
+        axis = a.get("axis")
+        (axis,) = axis if isinstance(axis, tuple) else (axis,)
+        if axis is None:
+            raise WorkloadError("the attribute axis is missing; write which axis it is along")
+        more = {
+            "keepdims": a.get("keepdims", 0),
+            "select_last_index": a.get("select_last_index", 0),
+        }
+        found = e.call(op, args, axis=axis, **more)
+        return e.call("Cast", found, to="int32")[0]
+
+    return translate
+
+
+def _strided_slice(e: Emitter, args: Sequence[Atom], a: Attrs) -> Atom:
+    first, last = a["begin"], a["end"]
+    axes = a.get("axes") or tuple(range(len(first)))
+    by = a.get("strides") or (1,)
+    by = by * len(axes) if len(by) == 1 else by
+    if a.get("slice_mode", "end") == "size":
+        last = tuple(b + n if n >= 0 else 1 << 31 for b, n in zip(first, last, strict=True))
+    return e.call("Slice", args, starts=first, ends=last, axes=axes, steps=by)[0]
+
+
+def _pad(e: Emitter, args: Sequence[Atom], a: Attrs) -> Atom:
+    width = a["pad_width"]
+    pads = (*(b for b, _ in width), *(n for _, n in width))
+    return e.call("Pad", args, pads=pads, mode=a.get("pad_mode", "constant"))[0]
+
+
+def _filled(value: int | None) -> Translate:
+    """An array of one number, of a type that is stated, or that of an argument."""
+
+    def translate(e: Emitter, args: Sequence[Atom], a: Attrs) -> Atom:
+        if "shape" in a:
+            shape, dtype = tuple(a["shape"]), a.get("dtype", "float32")
+            if value is None:
+                dtype = a.get("dtype") or _known(e, args[0]).dtype
+                return e.call("Expand", e.call("Cast", args[:1], to=dtype), shape=shape)[0]
+        else:
+            t = _known(e, args[0])
+            shape, dtype = _shape(e, args[0]), t.dtype
+        return const(np.full(shape, value), dtype)
+
+    return translate
+
+
+def _not_equal(e: Emitter, args: Sequence[Atom], a: Attrs) -> Atom:
+    return e.call("Not", e.call("Equal", args))[0]
+
+
+def _dropout(e: Emitter, args: Sequence[Atom], a: Attrs) -> Atom:
+    return e.together(args)  # of a network that is not trained; there is no mask
+
+
+def _resize(e: Emitter, args: Sequence[Atom], a: Attrs) -> Atom:
+    _same(a, layout="NCHW", cubic_exclude=0, rounding_method="")
+    if a.get("coordinate_transformation_mode") == "tf_crop_and_resize":
+        raise WorkloadError("coordinate_transformation_mode is 'tf_crop_and_resize'; not read")
+    method, how = a.get("method", "linear"), a.get("coordinate_transformation_mode", "half_pixel")
+    modes = {"linear": "linear", "nearest_neighbor": "nearest", "cubic": "cubic"}
+    if method not in modes:
+        raise WorkloadError(f"method is {method!r}; read are {', '.join(modes)}")
+    nearest = "round_prefer_ceil" if how == "align_corners" else "floor"
+    more = {"nearest_mode": nearest} if method == "nearest_neighbor" else {}
+    if method == "cubic":
+        more = {"cubic_coeff_a": a.get("cubic_alpha", -0.5)}
+    sizes = (*_shape(e, args[0])[:2], *_of(a["size"], 2))
+    return e.call("Resize", args[:1], mode=modes[method], sizes=sizes,
+                  coordinate_transformation_mode=how, **more)[0]  # fmt: skip
+
+
+def _upsampling(e: Emitter, args: Sequence[Atom], a: Attrs) -> Atom:
+    _same(a, layout="NCHW")
+    methods = {"nearest_neighbor": "nearest_neighbor", "bilinear": "linear", "bicubic": "cubic"}
+    method = methods.get(a.get("method", "nearest_neighbor"), "")
+    by = (a.get("scale_h", 1), a.get("scale_w", 1))
+    size = tuple(round(n * s) for n, s in zip(_shape(e, args[0])[2:], by, strict=True))
+    how = "align_corners" if a.get("align_corners") else "asymmetric"
+    return _resize(e, args, {"size": size, "method": method, "coordinate_transformation_mode": how})
 
 
 def _batch_matmul(e: Emitter, args: Sequence[Atom], a: Attrs) -> Atom:
@@ -131,27 +319,49 @@ def _rsqrt(e: Emitter, args: Sequence[Atom], a: Attrs) -> Atom:
     return e.call("Reciprocal", e.call("Sqrt", args))[0]
 
 
+_CONV = (
+    "strides padding dilation groups channels kernel_size data_layout kernel_layout out_layout "
+    "out_dtype"
+)
+_POOL = "pool_size strides padding dilation layout out_layout ceil_mode"
 SPECIAL: dict[str, tuple[str, Translate]] = {
-    "nn.conv2d": (
-        "strides padding dilation groups channels kernel_size data_layout kernel_layout "
-        "out_layout out_dtype",
-        _conv2d,
-    ),
-    "nn.max_pool2d": (
-        "pool_size strides padding dilation layout out_layout ceil_mode", _pool("MaxPool"),
-    ),
-    "nn.avg_pool2d": (
-        "pool_size strides padding dilation layout out_layout ceil_mode count_include_pad",
-        _pool("AveragePool"),
-    ),
+    **{f"nn.conv{n}d": (_CONV, _conv(n)) for n in LAYOUTS},
+    "nn.conv2d_transpose": (f"{_CONV} output_padding", _conv2d_transpose),
+    **{f"nn.max_pool{n}d": (_POOL, _pool("MaxPool", n)) for n in LAYOUTS},
+    **{
+        f"nn.avg_pool{n}d": (f"{_POOL} count_include_pad", _pool("AveragePool", n)) for n in LAYOUTS
+    },
+    "nn.adaptive_avg_pool2d": ("output_size layout out_layout", _adaptive_pool),
+    "nn.dense": ("units out_dtype", _dense),
+    "nn.matmul": ("units out_dtype transpose_a transpose_b", _matmul),
+    "nn.batch_matmul": ("transpose_a transpose_b out_dtype", _batch_matmul),
     "nn.batch_norm": ("axis epsilon center scale", _batch_norm),
+    "nn.layer_norm": ("axis epsilon center scale", _layer_norm),
     "nn.bias_add": ("axis", _bias_add),
+    "nn.prelu": ("axis", _prelu),
+    "nn.dropout": ("rate", _dropout),
+    "nn.pad": ("pad_width pad_mode", _pad),
+    "nn.upsampling": ("scale_h scale_w layout method align_corners", _upsampling),
+    "image.resize2d": (
+        "size roi layout method coordinate_transformation_mode rounding_method cubic_alpha "
+        "cubic_exclude extrapolation_value out_dtype",
+        _resize,
+    ),
     "concatenate": ("axis", _concatenate),
+    "stack": ("axis", _stack),
     "split": ("indices_or_sections axis", _split),
     "expand_dims": ("axis num_newaxis", _expand_dims),
+    "strided_slice": ("begin end strides axes slice_mode", _strided_slice),
+    "take": ("axis mode batch_dims", _take),
+    "argmax": ("axis keepdims exclude select_last_index", _place("ArgMax")),
+    "argmin": ("axis keepdims exclude select_last_index", _place("ArgMin")),
     "clip": ("a_min a_max", _clip),
-    "nn.batch_matmul": ("transpose_a transpose_b out_dtype", _batch_matmul),
-    "nn.layer_norm": ("axis epsilon center scale", _layer_norm),
+    "not_equal": ("", _not_equal),
     "rsqrt": ("", _rsqrt),
-}  # fmt: skip
+    "zeros": ("shape dtype", _filled(0)),
+    "ones": ("shape dtype", _filled(1)),
+    "full": ("shape dtype", _filled(None)),
+    "zeros_like": ("", _filled(0)),
+    "ones_like": ("", _filled(1)),
+}
 """Operators, the attributes that are read, and what they are here."""

@@ -16,21 +16,24 @@ PLAIN = {
     "less_equal": "LessOrEqual", "greater_equal": "GreaterOrEqual", "logical_and": "And",
     "logical_or": "Or", "logical_not": "Not", "negative": "Neg", "exp": "Exp", "log": "Log",
     "sqrt": "Sqrt", "abs": "Abs", "floor": "Floor", "ceil": "Ceil", "round": "Round",
-    "sign": "Sign", "sin": "Sin", "cos": "Cos", "copy": "Identity", "mod": "Mod",
+    "sign": "Sign", "sin": "Sin", "cos": "Cos", "copy": "Identity", "floor_mod": "Mod",
     "nn.global_avg_pool2d": "GlobalAveragePool", "nn.global_max_pool2d": "GlobalMaxPool",
-    "nn.prelu": "PRelu", "tanh": "Tanh", "sigmoid": "Sigmoid", "erf": "Erf",
-    "nn.relu": "Relu", "where": "Where", "nn.batch_flatten": "Flatten", "nn.matmul": "MatMul",
+    "tanh": "Tanh", "sigmoid": "Sigmoid", "erf": "Erf", "nn.relu": "Relu", "where": "Where",
+    "nn.batch_flatten": "Flatten", "tan": "Tan", "atan": "Atan", "asin": "Asin", "acos": "Acos",
+    "sinh": "Sinh", "cosh": "Cosh", "asinh": "Asinh", "acosh": "Acosh", "atanh": "Atanh",
+    "logical_xor": "Xor", "isnan": "IsNaN", "isinf": "IsInf", "stop_gradient": "Identity",
+    "annotation.stop_fusion": "Identity",
 }  # fmt: skip
 """Operators without attributes, by the operator here."""
 OTHERS = {
     "nn.bias_add": "Add", "bias_add": "Add", "concatenate": "Concat", "nn.conv2d": "Conv",
     "conv2d": "Conv", "nn.max_pool2d": "MaxPool", "nn.avg_pool2d": "AveragePool", "split": "Split",
     "nn.batch_norm": "BatchNormalization", "nn.layer_norm": "LayerNormalization",
-    "expand_dims": "Unsqueeze",
+    "expand_dims": "Unsqueeze", "nn.dense": "Gemm", "dense": "Gemm", "nn.prelu": "PRelu",
+    "take": "Gather", "nn.matmul": "MatMul", "nn.pad": "Pad", "strided_slice": "Slice",
 }  # fmt: skip
 """Operators that errors in our own text translate."""
 RENAMED: dict[str, tuple[str, dict[str, str], dict[str, Any]]] = {
-    "nn.dense": ("Gemm", {"units": "", "out_dtype": ""}, {"transB": 1}),
     "nn.softmax": ("Softmax", {"axis": "axis"}, {}),
     "reshape": ("Reshape", {"newshape": "shape"}, {}),
     "transpose": ("Transpose", {"axes": "perm"}, {}),
@@ -39,10 +42,19 @@ RENAMED: dict[str, tuple[str, dict[str, str], dict[str, Any]]] = {
     "max": ("ReduceMax", {"axis": "axes", "keepdims": "keepdims"}, {"keepdims": 0}),
     "min": ("ReduceMin", {"axis": "axes", "keepdims": "keepdims"}, {"keepdims": 0}),
     "prod": ("ReduceProd", {"axis": "axes", "keepdims": "keepdims"}, {"keepdims": 0}),
-    "argmax": ("ArgMax", {"axis": "axis", "keepdims": "keepdims"}, {"keepdims": 0}),
     "squeeze": ("Squeeze", {"axis": "axes"}, {}),
-    "take": ("Gather", {"axis": "axis", "mode": ""}, {}),
-    "nn.leaky_relu": ("LeakyRelu", {"alpha": "alpha"}, {}),
+    "mod": ("Mod", {}, {"fmod": 1}),
+    "gather": ("GatherElements", {"axis": "axis"}, {}),
+    "tile": ("Tile", {"reps": "repeats"}, {}),
+    "broadcast_to": ("Expand", {"shape": "shape", "dtype": ""}, {}),
+    "nn.leaky_relu": ("LeakyRelu", {"alpha": "alpha"}, {"alpha": 0.25}),
+    "nn.depth_to_space": ("DepthToSpace", {"block_size": "blocksize", "mode": "mode"}, {}),
+    "nn.space_to_depth": ("SpaceToDepth", {"block_size": "blocksize"}, {}),
+    "nn.lrn": (
+        "LRN",
+        {"size": "size", "alpha": "alpha", "beta": "beta", "bias": "bias"},
+        {"size": 5, "alpha": 1e-5, "bias": 2.0},
+    ),
     "nn.log_softmax": ("LogSoftmax", {"axis": "axis"}, {}),
     "cast": ("Cast", {"dtype": "to"}, {}),
 }  # fmt: skip

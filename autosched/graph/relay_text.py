@@ -8,8 +8,6 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from autosched.checks import text as checked_text
 from autosched.errors import ScriptError, WorkloadError
 from autosched.graph.builder import const, make_call
@@ -35,9 +33,9 @@ from autosched.graph.ir import (
 from autosched.graph.relay_calls import SPECIAL
 from autosched.graph.relay_operators import LEVELS, PLAIN, RENAMED
 from autosched.graph.relay_tokens import Tokens
+from autosched.graph.relay_types import Following
 from autosched.graph.types import DataRef, FuncType, Hole, TensorType, TupleType, Type, TypeVar
 from autosched.script.source import Source
-from autosched.tir import dtypes
 from autosched.tir.module import GraphFunction, IRModule
 
 MOST = 1 << 20
@@ -64,6 +62,7 @@ class _Reader(Tokens):
         self.data: dict[str, DataType] = {}
         self.fields: dict[str, int] = {}
         self.type_vars: tuple[str, ...] = ()
+        self.following = Following()
 
     # Definitions
 
@@ -77,12 +76,25 @@ class _Reader(Tokens):
             elif word == "def":
                 name = self.take()[1:].replace(".", "_")
                 functions[name] = self.function(name, Block({}))
+            elif word == "fn" and not functions:
+                functions["main"] = self.function("main", Block({}))
+            elif word == "free_var" and not functions:
+                functions["main"] = self.expression_of_variables()
             else:
                 self.at -= 1
                 raise self.error("expected `def @name(…) { … }` or `type Name { … }`")
         if not functions:
             raise self.error("the text has no function; expected def @main(…) { … }")
         return IRModule({}, completed(functions, self.notes, frozenset()))
+
+    def expression_of_variables(self) -> Function:
+        """`free_var %x: T; …; expression`, as an expression alone is printed."""
+        self.at -= 1
+        block, params = Block({}), []
+        while self.accept("free_var"):
+            params.append(self.parameter(block))
+            self.expect(";")
+        return Function("main", tuple(params), block.body(self.sequence(block)))
 
     def data_type(self) -> DataType:
         name = self.take()
@@ -107,7 +119,8 @@ class _Reader(Tokens):
         own = self.type_vars if self.type_vars != before else ()
         self.expect("(")
         block = outer.inner()
-        params = tuple(self.several(")", lambda: self.parameter(block)))
+        found = self.several(")", lambda: self.parameter_or_attribute(block))
+        params = tuple(v for v in found if v is not None)
         declared = (self.type(),) if self.accept("->") else None
         body = self.braces(block)
         self.type_vars = before
@@ -116,6 +129,15 @@ class _Reader(Tokens):
         if declared is not None:
             self.notes.results[id(made)] = (made, declared)
         return made
+
+    def parameter_or_attribute(self, block: Block) -> Var | None:
+        """`%x: type`, or what passes write beside them, `Primitive=1`, which is left out."""
+        if self.tokens[self.at + 1][0] != "=":
+            return self.parameter(block)
+        self.take()
+        self.expect("=")
+        self.literal()
+        return None
 
     def parameter(self, block: Block) -> Var:
         place, name = self.place(), self.take()
@@ -155,11 +177,6 @@ class _Reader(Tokens):
             raise self.error(f"the size {word} is no number; sizes that are not known are not read")
         return int(word)
 
-    def dtype(self, word: str) -> str:
-        if word not in dtypes.DTYPES:
-            raise self.error(f"no type is named {word}; expected Tensor[(1, 64), float32]")
-        return word
-
     # Bodies
 
     def braces(self, block: Block) -> Body:
@@ -185,15 +202,22 @@ class _Reader(Tokens):
             block.names[name] = found = self.expression(block, name)
             if t is not None:
                 self.notes.ascribed.append((found, t, place))
+                self.following.state(found, t)
             self.expect(";")
 
     def emit(self, block: Block, value: Value, place: ast.expr, name: str) -> Var:
-        v = Var(name, Hole())
-        binding = Binding((v,), value)
-        for thing in (v, binding):
+        return self.bind(block, value, place, (Var(name, Hole()),))[0]
+
+    def bind(
+        self, block: Block, value: Value, place: ast.expr, results: tuple[Var, ...]
+    ) -> tuple[Var, ...]:
+        """Variables for the results of a value."""
+        binding = Binding(results, value)
+        for thing in (*results, binding):
             self.notes.put(thing, place)
+        self.following.bind(binding)
         block.out.append(binding)
-        return v
+        return results
 
     def expression(self, block: Block, name: str = "", level: int = 0) -> Atom:
         if level == len(LEVELS):
@@ -259,20 +283,6 @@ class _Reader(Tokens):
         if not (word[0].isalpha() or word[0] == "_"):
             raise self.error_at(self.tokens[self.at - 1][1], f"expected a value, found {word}")
         return self.operator(word, block, place)
-
-    def number(self, word: str) -> Const:
-        found = re.fullmatch(r"(-?\d+\.?\d*(?:e[-+]?\d+)?)([fiu]\d*|h)?", word)
-        if found is None:
-            raise self.error(f"{word} is no number")
-        kind = found[2] or ("f" if "." in word or "e" in word else "i")
-        kind = {"f": "float32", "i": "int32", "h": "float16"}.get(kind) or (
-            {"f": "float", "i": "int", "u": "uint"}[kind[0]] + kind[1:]
-        )
-        array: Any = np.asarray(float(found[1]) if "float" in kind else int(found[1]))
-        dtype = self.dtype(kind)
-        if "int" in dtype and not np.iinfo(dtype).min <= array <= np.iinfo(dtype).max:
-            raise self.error(f"{word} is no value of {dtype}")
-        return const(array, dtype)
 
     def parenthesis(self, block: Block, place: ast.expr) -> Atom:
         """A tuple, or an expression in brackets."""
@@ -384,21 +394,13 @@ class _Reader(Tokens):
             what = e if isinstance(e, WorkloadError) else "too few arguments or attributes"
             raise self.error_at(start, f"{word}: {what}") from e
 
-    def literal(self) -> Any:
-        word = self.take()
-        if word in ("[", "("):
-            return tuple(self.several("]" if word == "[" else ")", self.literal))
-        if word in ("True", "False"):
-            return int(word == "True")
-        if word.startswith('"'):
-            return word[1:-1]
-        return self.number(word if word != "-" else "-" + self.take()).value.item()
-
 
 def _no_operator(word: str) -> str:
     """An error message for an operator that there is not."""
     if word == "meta":
         return "weights in meta are not in the text; make them parameters of the function"
+    if word in ("ref", "ref_read", "ref_write"):
+        return "references have no translation; pass the value on as an argument and a result"
     every = sorted({*PLAIN, *RENAMED, *SPECIAL})
     near = ", ".join(difflib.get_close_matches(word, every, 5, 0.5) or every)
     return f"the operator {word} has no translation; there are {near}"
@@ -413,11 +415,13 @@ class _Emitter:
     def call(self, op: str, args: Sequence[Atom], results: int = 1, **attrs: Any) -> list[Atom]:
         """The results of an operator."""
         made = tuple(Var(op.lower(), Hole()) for _ in range(results))
-        binding = Binding(made, make_call(op, args, attrs)[0])
-        for thing in (*made, binding):
-            self.reader.notes.put(thing, self.place)
-        self.block.out.append(binding)
-        return list(made)
+        value = make_call(op, args, attrs)[0]
+        return list(self.reader.bind(self.block, value, self.place, made))
+
+    def type(self, a: Atom) -> TensorType | None:
+        """The type of a tensor, where it follows from what stands before."""
+        t = self.reader.following.type_of(a)
+        return t if isinstance(t, TensorType) and t.shape is not None else None
 
     def together(self, parts: Sequence[Atom]) -> Atom:
         """A tuple."""

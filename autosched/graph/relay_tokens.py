@@ -8,9 +8,14 @@ from bisect import bisect_right
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from autosched.errors import ScriptError
+from autosched.graph.builder import const
+from autosched.graph.ir import Const
 from autosched.graph.notes import Notes
 from autosched.script.source import Source
+from autosched.tir import dtypes
 
 TOKEN = re.compile(
     r"""\s+|//[^\n]*|/\*.*?\*/|\#\[[^\]]*\]
@@ -85,3 +90,34 @@ class Tokens:
                 self.expect(end)
                 break
         return found
+
+    def dtype(self, word: str) -> str:
+        if word not in dtypes.DTYPES:
+            raise self.error(f"no type is named {word}; expected Tensor[(1, 64), float32]")
+        return word
+
+    def number(self, word: str) -> Const:
+        found = re.fullmatch(r"(-?\d+\.?\d*(?:e[-+]?\d+)?)([fiu]\d*|h)?", word)
+        if found is None:
+            raise self.error(f"{word} is no number")
+        kind = found[2] or ("f" if "." in word or "e" in word else "i")
+        kind = {"f": "float32", "i": "int32", "h": "float16"}.get(kind) or (
+            {"f": "float", "i": "int", "u": "uint"}[kind[0]] + kind[1:]
+        )
+        array: Any = np.asarray(float(found[1]) if "float" in kind else int(found[1]))
+        dtype = self.dtype(kind)
+        if "int" in dtype and not np.iinfo(dtype).min <= array <= np.iinfo(dtype).max:
+            raise self.error(f"{word} is no value of {dtype}")
+        return const(array, dtype)
+
+    def literal(self) -> Any:
+        word = self.take()
+        if word in ("[", "("):
+            return tuple(self.several("]" if word == "[" else ")", self.literal))
+        if word in ("True", "False"):
+            return int(word == "True")
+        if word == "None":
+            return None
+        if word.startswith('"'):
+            return word[1:-1]
+        return self.number(word if word != "-" else "-" + self.take()).value.item()

@@ -34,6 +34,7 @@ from autosched.graph.ir import (
     type_of,
 )
 from autosched.graph.ops.registry import python_name
+from autosched.graph.reverse_host import from_host
 from autosched.graph.scopes import Copying, free_variables
 from autosched.graph.types import TensorType, Type
 from autosched.tir import dtypes
@@ -313,12 +314,16 @@ class Reverse:
         assert isinstance(value.callee, str)
         for v in b.vars:
             _known_shape(v, value.callee)
-        if inference(value, len(b.vars)).kind == "host":
-            raise Unsupported(f"{value.callee} has no adjoint: it is computed on the host")
+        on_host = inference(value, len(b.vars)).kind == "host"
         given = [self.given.get(id(v)) for v in b.vars]
         for n, a in enumerate(value.args):
             if a is not None and id(a) in self.active and is_float(a):
-                self.add(a, self.passed_back(value, n, a, given))
+                found = (
+                    from_host(self, b, n, given[0])
+                    if on_host
+                    else self.passed_back(value, n, a, given)
+                )
+                self.add(a, found)
 
     def passed_back(
         self, value: Call, n: int, a: Atom, given: Sequence[Atom | None]

@@ -8,10 +8,11 @@ from typing import Any
 from autosched.checks import instance, shown, text
 from autosched.errors import WorkloadError
 from autosched.graph.builder import Value
-from autosched.graph.ir import Binding, Body, Call, Const, Var
+from autosched.graph.ir import Binding, Body, Call, Const, Function, Var
 from autosched.graph.passes.bodies import Renaming, body_pass
 from autosched.graph.passes.clean import dead_code
 from autosched.graph.pattern import Match, Pattern, chosen
+from autosched.graph.scopes import free_variables
 from autosched.integers import as_int
 from autosched.passes.base import Pass
 from autosched.tir.module import IRModule
@@ -60,7 +61,19 @@ def _pass(name: str, pattern: Pattern, callback: Replace, changes: list[str]) ->
     def change(body: Body) -> Body:
         return _rewritten(body, pattern, callback, changes)
 
-    return change
+    return Pass(name, lambda module: _scoped(change(module)))
+
+
+def _scoped(module: IRModule) -> IRModule:
+    """The module. Raises WorkloadError where a callback used a variable from somewhere else."""
+    for name, f in module.graphs.items():
+        free = free_variables(f.body, f.params) if isinstance(f, Function) else ()
+        if free:
+            raise WorkloadError(
+                f"what the callback made in {name} uses the variable {free[0].name}, which is not "
+                "bound before it; use the values of the match"
+            )
+    return module
 
 
 def _rewritten(body: Body, pattern: Pattern, callback: Replace, changes: list[str]) -> Body:

@@ -74,13 +74,15 @@ def _adjoint(
         # The input as a tensor of its own, which is read for this input alone.
         alone = isinstance(t, Tensor) and sum(t is y for y in given) == 1
         leaves.append(t if n != wrt or t is None or alone else stage(t.shape, t, "input"))
+    leaf = leaves[wrt]
+    assert isinstance(leaf, Tensor)
+    if of == "MaxPool":  # nothing comes back to the places, which take another reduction
+        above = above[:1]
     keywords = dict(attrs)
     if "outputs" in row.attributes:
         keywords["outputs"] = len(above)
     made = row.compute(*leaves, **keywords)
     results = tuple(made) if isinstance(made, (tuple, list)) else (made,)
-    leaf = leaves[wrt]
-    assert isinstance(leaf, Tensor)
     try:
         found = te_adjoint([computed(r) for r in results[: len(above)]], above, leaf)
     except TensorExprError as e:
