@@ -127,7 +127,7 @@ class _Checker(BodyChecker):
         """What signatures leave open becomes type parameters; relations that wait for them are
         part of the function's type."""
         made = {}
-        taken = {x.name for f in functions.values() for x in _params(f)} | set(self.graphs)
+        taken = {x.name for f in functions.values() for x in _params(f)}
         waiting = {
             self.u.resolve(t) for relations in owned.values() for r in relations for t in r.types()
         }
@@ -140,7 +140,9 @@ class _Checker(BodyChecker):
             t = self.u.full(signatures[name])
             for hole in leaves(t):
                 if isinstance(hole, Hole) and self.u.resolve(hole) is hole and not hole.literal:
-                    fresh = next(x for x in _letters() if x not in taken)
+                    fresh = next(
+                        x for x in _letters() if x not in taken and x not in self.graphs
+                    )
                     taken.add(fresh)
                     self.u.found[hole] = TypeVar(fresh, hole.kind)
             t = self.u.full(t)
@@ -221,7 +223,8 @@ def _groups(functions: Mapping[str, Function]) -> list[list[str]]:
     index: dict[str, int] = {}
     low: dict[str, int] = {}
     open_: list[str] = []
-    waiting: set[str] = set()
+    place: dict[str, int] = {}
+    """Where the names of `open_` stand."""
     out: list[list[str]] = []
     for root in functions:
         work = [(root, 0)] if root not in index else []
@@ -229,19 +232,19 @@ def _groups(functions: Mapping[str, Function]) -> list[list[str]]:
             name, at = work.pop()
             if name not in index:
                 index[name] = low[name] = len(index)
+                place[name] = len(open_)
                 open_.append(name)
-                waiting.add(name)
             for n in range(at, len(calls[name])):
                 other = calls[name][n]
                 if other not in index:
                     work += [(name, n), (other, 0)]
                     break
-                if other in waiting:
+                if other in place:
                     low[name] = min(low[name], low[other])
             else:
                 if low[name] == index[name]:
-                    group = open_[open_.index(name) :]
-                    del open_[open_.index(name) :]
-                    waiting -= set(group)
-                    out.append(group)
+                    out.append(open_[place[name] :])
+                    del open_[place[name] :]
+                    for other in out[-1]:
+                        del place[other]
     return out

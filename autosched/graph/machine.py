@@ -133,6 +133,8 @@ class Machine:
         self.module = module
         self.constructors: dict[str, Constructor] = constructors(module.graphs)
         self.codes: dict[str, Code] = {}
+        self.waiting: list[tuple[Code, Function]] = []
+        self.translating = False
 
     def code(self, name: str) -> Code:
         """The code of a function of the module. Raises WorkloadError where there is none."""
@@ -140,8 +142,17 @@ class Machine:
             f = self.module.graphs.get(name)
             if not isinstance(f, Function):
                 raise WorkloadError(f"no graph function is named {name!r} in the module")
-            made = self.codes[name] = Code(name)  # before it is translated: it may call itself
-            _Translation(self, made).function(f)
+            # It is translated after the function that calls it: calls form long chains.
+            self.codes[name] = Code(name)
+            self.waiting.append((self.codes[name], f))
+            if not self.translating:
+                self.translating = True
+                try:
+                    while self.waiting:
+                        code, f = self.waiting.pop()
+                        _Translation(self, code).function(f)
+                finally:
+                    self.translating = False
         return self.codes[name]
 
     def value(self, name: str) -> Any:

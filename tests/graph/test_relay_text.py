@@ -82,13 +82,90 @@ def test_a_network_of_the_predecessor(rng):
     np.testing.assert_allclose(graph.build(mod)(*given)[0], expected, rtol=1e-4)
 
 
+X = np.random.default_rng(0).standard_normal((2, 5)).astype("f4")
+IMAGE = np.random.default_rng(1).standard_normal((1, 3, 4, 4)).astype("f4")
+B = np.array([1, -2, 3], "f4")
+N = np.array([-7, 7], "i4")
+OPERATORS = [
+    # Of %x (2, 5), %i (1, 3, 4, 4), %b (3), %n (2) of int32, and what it is in NumPy.
+    ("nn.bias_add(%i, %b)", IMAGE + B[:, None, None]),
+    ("nn.bias_add(nn.dense(%x, %x), mean(%x, axis=[1]))", X @ X.T + X.mean(1)),
+    ("nn.prelu(%i, %b)", np.where(IMAGE < 0, IMAGE * B[:, None, None], IMAGE)),
+    ("nn.leaky_relu(%x)", np.where(X < 0, X / 4, X)),
+    ("split(%x, indices_or_sections=[1, 3], axis=1).1", X[:, 1:3]),
+    ("strided_slice(%x, begin=[0, 1], end=[2, 5], strides=[1, 2])", X[:, 1:5:2]),
+    ("strided_slice(%x, begin=[4], end=[-6], strides=[-1], axes=[1])", X[:, ::-1]),
+    ('strided_slice(%x, begin=[0, 1], end=[-1, 3], slice_mode="size")', X[:, 1:4]),
+    ("nn.pad(%x, 2f, pad_width=[[0, 0], [1, 2]])", np.pad(X, ((0, 0), (1, 2)), constant_values=2)),
+    ("argmax(%x, axis=[1])", X.argmax(1).astype("i4")),
+    ("take(%x, 6)", X[1, 1]),
+    ("(mod(%n, 3), floor_mod(%n, 3)).0", np.array([-1, 1])),
+    ("floor_mod(%n, 3)", np.array([2, 1])),
+    ("clip(%n, a_min=0f, a_max=6f)", np.array([0, 6])),
+    ("expand_dims(stack((%x, %x), axis=1), axis=-1)", np.stack([X, X], 1)[..., None]),
+    ("nn.dropout(%x, rate=0.5f).0", X),
+    ("add(zeros_like(%x), full(2f, shape=[5]))", np.full((2, 5), 2)),
+    ("multiply(%x, ones(shape=[2, 5], dtype=\"float32\"))", X),
+    ("cast(not_equal(%x, 0f), dtype=\"int32\")", np.ones((2, 5))),
+    ("nn.dense(expand_dims(%x, axis=0), %x)", (X @ X.T)[None]),
+    ("nn.matmul(%x, %x, transpose_b=True)", X @ X.T),
+    ("nn.upsampling(%i, scale_h=2, scale_w=2)", IMAGE.repeat(2, 2).repeat(2, 3)),
+    (
+        'image.resize2d(%i, size=[8, 8], roi=[0f, 0f], method="nearest_neighbor", '
+        'coordinate_transformation_mode="asymmetric")',
+        IMAGE.repeat(2, 2).repeat(2, 3),
+    ),
+    (
+        "nn.adaptive_avg_pool2d(%i, output_size=[2, 2])",
+        IMAGE.reshape(1, 3, 2, 2, 2, 2).mean((3, 5)),
+    ),
+    ("nn.conv1d(expand_dims(%x, axis=0), expand_dims(%x, axis=0))", (X * X).sum()),
+]
+
+
+@pytest.mark.parametrize("text", [t for t, _ in OPERATORS])
+def test_operators_of_the_predecessor(text):
+    mod = graph.from_relay(
+        "fn (%x: Tensor[(2, 5), float32], %i: Tensor[(1, 3, 4, 4), float32], %b: Tensor[(3), "
+        f"float32], %n: Tensor[(2), int32]) {{ {text} }}"
+    )
+    found, wanted = graph.evaluate(mod, "main", X, IMAGE, B, N), dict(OPERATORS)[text]
+    np.testing.assert_allclose(np.squeeze(found), np.squeeze(wanted), rtol=1e-5)
+
+
+def test_what_passes_and_expressions_print_is_read():
+    """Fused functions have attributes among their parameters; an expression has free variables."""
+    fused = graph.from_relay("""#[version = "0.0.5"]
+def @main(%x: Tensor[(2, 5), float32] /* ty=Tensor[(2, 5), float32] */) {
+  %1 = fn (%p0: Tensor[(2, 5), float32], Primitive=1, hash="5f2") -> Tensor[(2, 2), float32] {
+    %0 = nn.dense(%p0, %p0, units=None, out_dtype="float32") /* span=a.py:3:4 */;
+    nn.relu(%0)
+  };
+  %1(%x)
+}
+""")
+    np.testing.assert_allclose(graph.evaluate(fused, "main", X), np.maximum(X @ X.T, 0), rtol=1e-5)
+    free = graph.from_relay("free_var %x: Tensor[(2, 5), float32];\n%0 = tanh(%x);\nadd(%0, %x)")
+    np.testing.assert_allclose(graph.evaluate(free, "main", X), np.tanh(X) + X, rtol=1e-5)
+
+
 def test_what_is_not_read_is_shown():
     for text, message in [
         (
             'def @f(%x: Tensor[(1), float32]) { nn.conv2d(%x, %x, data_layout="NHWC") }',
             "nn.conv2d: data_layout is 'NHWC'; read is 'NCHW' alone",
         ),
-        ("def @f(%x: Tensor[(1), float32]) { nn.bias_add(%x, %x) }", "write add.*expand_dims"),
+        (
+            "def @g(%x: float32) { %x } def @f(%x: float32) { nn.bias_add(@g(%x), %x) }",
+            r"nn.bias_add: the type of its argument does not follow.*let %x: Tensor\[",
+        ),
+        ("def @f(%x: Tensor[(1), float32]) { nn.bias_add(%x, %x) }", "axis is 1; there are 1 axes"),
+        ("def @f(%x: int32) { ref_read(ref(%x)) }", "references have no translation"),
+        (
+            "def @f(%x: Tensor[(1, 1, 3, 3), float32]) "
+            "{ nn.adaptive_avg_pool2d(%x, output_size=[2, 2]) }",
+            r"output_size is \(2, 2\), which does not divide \(3, 3\)",
+        ),
         ("def @f(%x: Tensor[(1), float32]) { concatenate(%x) }", "expected a tuple"),
         ("def @f(%x: Tensor[(1), float32]) { clip(%x) }", "too few arguments or attributes"),
         ("def @f(%x: int32) { add(%x, meta[relay.Constant][0]) }", "make them parameters"),
