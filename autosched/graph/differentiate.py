@@ -15,14 +15,16 @@ from autosched.checks import instance, shown
 from autosched.errors import WorkloadError
 from autosched.graph.builder import const
 from autosched.graph.compile import main_of
+from autosched.graph.errors import Unsupported
 from autosched.graph.inference import check
-from autosched.graph.ir import Atom, Body, Function, Var, tensor_type, type_of
+from autosched.graph.ir import Atom, Body, Call, Function, Var, tensor_type, type_of
 from autosched.graph.passes.calling import control, reachable
 from autosched.graph.passes.clean import dead_code
 from autosched.graph.passes.lift import lambda_lift
 from autosched.graph.passes.partial_eval import partial_eval
 from autosched.graph.reverse import Reverse, is_float
 from autosched.graph.reverse_calls import Functions
+from autosched.graph.types import ANY
 from autosched.tir.module import IRModule
 
 
@@ -79,6 +81,12 @@ def _gradient(
     steps, results = to.forward(function.body)
     floats = [n for n, a in enumerate(results) if is_float(a)]
     if not floats:
+        for b in function.body.bindings:
+            if isinstance(b.value, Call) and any(v.type == ANY for v in b.vars):
+                raise Unsupported(
+                    f"{b.vars[0].name} has no gradient: what {b.value.callee} gives has a type "
+                    "that depends on data"
+                )
         raise WorkloadError(f"{function.name} has no floating-point result to differentiate")
     more: list[Var] = []
     for n in floats:

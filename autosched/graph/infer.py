@@ -393,7 +393,7 @@ def _on_host(
     results = tuple(made) if isinstance(made, tuple) else (made,)
     if len(results) < outputs:
         raise Unsupported(f"{op.name} has {len(results)} results, expected {outputs}")
-    return tuple(np.asarray(r) for r in results)
+    return tuple(np.asarray(r) for r in results[:outputs])
 
 
 def type_of_array(array: Array) -> TensorType:

@@ -140,9 +140,7 @@ class _Checker(BodyChecker):
             t = self.u.full(signatures[name])
             for hole in leaves(t):
                 if isinstance(hole, Hole) and self.u.resolve(hole) is hole and not hole.literal:
-                    fresh = next(
-                        x for x in _letters() if x not in taken and x not in self.graphs
-                    )
+                    fresh = next(x for x in _letters() if x not in taken and x not in self.graphs)
                     taken.add(fresh)
                     self.u.found[hole] = TypeVar(fresh, hole.kind)
             t = self.u.full(t)

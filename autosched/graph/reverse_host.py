@@ -11,6 +11,7 @@ from autosched.graph.builder import const
 from autosched.graph.errors import Unsupported
 from autosched.graph.infer import infer
 from autosched.graph.ir import Atom, Binding, Call, Const, tensor_type
+from autosched.graph.ops.host import unpooled
 from autosched.graph.ops.tensors import normal_axis
 
 if TYPE_CHECKING:
@@ -116,19 +117,13 @@ def _tensor_scatter(p: Passing) -> Atom:
 
 def _max_unpool(p: Passing) -> Atom:
     """Read at the places that were written to; they count in the array without padding."""
-    x, call = p.shape(0), p.call
-    kernel = call.attr("kernel_shape")
-    rank = len(kernel)
-    by, around = (call.attr("strides") or (1,) * rank), (call.attr("pads") or (0,) * (2 * rank))
-    natural = tuple(
-        (n - 1) * s + k - around[d] - around[d + rank]
-        for d, (n, s, k) in enumerate(zip(x[2:], by, kernel, strict=True))
-    )
-    given = p.given
-    if tuple(tensor_type(given).known[2:]) != natural:
-        ends, axes = natural, tuple(range(2, 2 + rank))
-        given = p.op("Slice", given, starts=(0,) * rank, ends=ends, axes=axes)
-    flat = p.op("Reshape", given, shape=(x[0] * x[1] * int(np.prod(natural)),))
+    attrs = dict(p.call.attrs)
+    natural = unpooled(p.shape(0), attrs["kernel_shape"], attrs.get("pads"), attrs.get("strides"))
+    given, rank = p.given, len(natural)
+    if list(tensor_type(given).known) != natural:
+        ends = tuple(natural)
+        given = p.op("Slice", given, starts=(0,) * rank, ends=ends, axes=tuple(range(rank)))
+    flat = p.op("Reshape", given, shape=(int(np.prod(natural)),))
     return p.op("Gather", flat, p.arg(1), axis=0)
 
 

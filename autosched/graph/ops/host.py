@@ -295,7 +295,31 @@ def _overlap(a: Array, b: Array, share: float) -> Array:
     return found
 
 
-@host_operator("MaxUnpool")
+def unpooled(
+    x: Sequence[int],
+    kernel: Sequence[int],
+    pads: Sequence[int] | None,
+    strides: Sequence[int] | None,
+) -> list[int]:
+    """The shape of what was pooled to the shape `x`, without padding, as its attributes imply."""
+    rank = len(kernel)
+    by, around = strides or [1] * rank, pads or [0] * (2 * rank)
+    return [*x[:2], *(
+        (n - 1) * s + k - around[d] - around[d + rank]
+        for d, (n, s, k) in enumerate(zip(x[2:], by, kernel, strict=True))
+    )]  # fmt: skip
+
+
+def _max_unpool(
+    x: Known, indices: Known, shape: Known | None = None, *, kernel_shape: Sequence[int],
+    pads: Sequence[int] | None = None, strides: Sequence[int] | None = None,
+) -> Results | None:  # fmt: skip
+    if shape is None:
+        return [(unpooled(x.shape, kernel_shape, pads, strides), x.dtype)]
+    return None if shape.value is None else [(shape.value.tolist(), x.dtype)]
+
+
+@host_operator("MaxUnpool", _max_unpool)
 def max_unpool(
     x: Array,
     indices: Array,
@@ -306,16 +330,10 @@ def max_unpool(
     strides: Sequence[int] | None = None,
 ) -> Array:
     """Elements at the places from which a max pool took them, 0 elsewhere."""
-    rank = len(kernel_shape)
-    by, around = strides or [1] * rank, pads or [0] * (2 * rank)
-    natural = [
-        (n - 1) * s + k - around[d] - around[d + rank]
-        for d, (n, s, k) in enumerate(zip(x.shape[2:], by, kernel_shape, strict=True))
-    ]
-    # The indices count in the array without padding that the attributes imply.
-    small = np.zeros(int(np.prod([*x.shape[:2], *natural])), x.dtype)
+    natural = unpooled(x.shape, kernel_shape, pads, strides)
+    small = np.zeros(int(np.prod(natural)), x.dtype)
     small[_inside(indices.reshape(-1), small.size)] = x.reshape(-1)
-    made = small.reshape([*x.shape[:2], *natural])
+    made = small.reshape(natural)
     if shape is None or list(shape) == list(made.shape):
         return made
     out = np.zeros([int(n) for n in shape], x.dtype)
