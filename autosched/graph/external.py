@@ -117,20 +117,16 @@ class ExternalCall:
             made = self.made(*given, *outs)
         except (Exception, SystemExit) as e:
             raise self._error(f"raised {type(e).__name__}: {e}") from e
-        if made is None:
-            return outs
         several = list(made) if isinstance(made, (tuple, list)) else [made]
+        several = outs if made is None else several
         if len(several) != len(outs):
             raise self._error(f"gave {len(several)} results; expected {len(outs)}")
-        for n, (x, out) in enumerate(zip(several, outs, strict=True)):
-            if x is out:
-                continue
+        for n, (x, out, wanted) in enumerate(zip(several, outs, self.results, strict=True)):
             found = (x.shape, x.dtype) if isinstance(x, np.ndarray) else type(x).__name__
-            if found != (out.shape, out.dtype):
-                raise self._error(
-                    f"gave result {n} as {_told(found)}; expected {_told((out.shape, out.dtype))}"
-                )
-            out[...] = x
+            if found != wanted:
+                raise self._error(f"gave result {n} as {_told(found)}; expected {_told(wanted)}")
+            if x is not out:
+                out[...] = x
         return outs
 
     def _error(self, what: str) -> ExternalError:
@@ -228,7 +224,11 @@ def _compare(row: Generator, call: ExternalCall, f: Function, weights: Mapping[i
     fault = first_call(call, inputs)
     if fault:
         raise _failed(row.name, f.name, fault)
+    before = [x.copy() for x in inputs]
     found = call(*inputs)
+    for n, (x, old) in enumerate(zip(inputs, before, strict=True)):
+        if x.tobytes() != old.tobytes():
+            raise _failed(row.name, f.name, f"writes to its input {n}")
     for n, (x, y) in enumerate(zip(found, wanted, strict=True)):
         fault = agree(x, y)
         if fault:

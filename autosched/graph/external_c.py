@@ -17,13 +17,11 @@ from autosched.codegen.c import compile_c, link_shared, prologue
 from autosched.errors import AutoschedError
 from autosched.graph import external_child
 from autosched.graph.errors import ExternalError
-from autosched.graph.external_check import agree
+from autosched.graph.external_check import SECONDS, agree
 from autosched.graph.ir import Array, Function, tensor_type
 from autosched.graph.kernels import Kernel
 from autosched.target import Target
 
-SECONDS = 120
-"""That the functions of one generator may run when they are compared."""
 Tests = Mapping[str, tuple[list[Array], list[Array]]]
 """Inputs and expected results by function."""
 

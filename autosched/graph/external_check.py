@@ -4,9 +4,9 @@ results, how far apart results may be, and a first call that may end its process
 from __future__ import annotations
 
 import os
-import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from select import select
 from signal import SIGKILL
 from typing import Any
 from zlib import crc32
@@ -27,6 +27,7 @@ SECONDS = 120
 def first_call(call: Callable[..., Any], inputs: Sequence[Array]) -> str:
     """What is wrong with a call in a process of its own, which is a copy of this one: that it ends
     the process, or does not return. Empty where it returns or raises, as it then does here, too."""
+    told, tell = os.pipe()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # other threads, which the copy lacks
         child = os.fork()
@@ -34,23 +35,20 @@ def first_call(call: Callable[..., Any], inputs: Sequence[Array]) -> str:
         try:
             call(*inputs)
         finally:
+            os.write(tell, b"!")
             os._exit(0)
-    end = time.monotonic() + SECONDS
-    wait = 1e-4
-    while True:
-        done, status = os.waitpid(child, os.WNOHANG)
-        if done:
-            break
-        if time.monotonic() > end:
+    os.close(tell)
+    with open(told, "rb") as end:
+        late = not select([end], [], [], SECONDS)[0]
+        if late:
             os.kill(child, SIGKILL)
-            os.waitpid(child, 0)
-            return f"did not return within {SECONDS} seconds"
-        time.sleep(wait)
-        wait = min(2 * wait, 0.05)
+        came = end.read()
+    _, status = os.waitpid(child, 0)
+    if late:
+        return f"did not return within {SECONDS} seconds"
     if os.WIFSIGNALED(status):
         return f"crashed: it ended its process with signal {os.WTERMSIG(status)}"
-    code = os.WEXITSTATUS(status)
-    return f"ended its process with status {code}" if code else ""
+    return "" if came else f"ended its process with status {os.WEXITSTATUS(status)}"
 
 
 def random_inputs(function: Function, known: Mapping[int, Array]) -> list[Array]:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
+import sys
+import time
+from signal import SIGKILL
 
 import numpy as np
 import pytest
 
 from autosched import graph
 from autosched.errors import AutoschedError
-from autosched.graph import external, nn, passes
+from autosched.graph import external, external_check, nn, passes
 from autosched.graph import op as o
 from autosched.graph.pattern import any, op
 from autosched.script import parse
@@ -225,6 +229,12 @@ def raising(*args):
     raise RuntimeError("no luck")
 
 
+def unlocks(x, y):
+    x.flags.writeable = True
+    np.maximum(x, 0, out=y)
+    x.fill(1)
+
+
 def c_text(body):
     return lambda f, t: graph.CSource(
         f"void {f.name}(const float *x, float *y, void *space) {{ {body} }}"
@@ -244,6 +254,13 @@ FAULTS = {
     "wrong values": (lambda f, t: lambda x, y: x, "result 0 is wrong: .* elements differ"),
     "nothing written": (lambda f, t: lambda x, y: y.fill(np.nan), "result 0 is wrong"),
     "writes to input": (lambda f, t: lambda x, y: x.fill(0), "raised ValueError.*read-only"),
+    "unlocks its input": (lambda f, t: unlocks, "writes to its input 0"),
+    "other output": (lambda f, t: lambda x, y: y.resize((9, 9), refcheck=False), "as shape .9, 9"),
+    "crash": (lambda f, t: lambda x, y: os.kill(os.getpid(), SIGKILL), "crashed: .* signal 9"),
+    "exit": (lambda f, t: lambda x, y: os._exit(0), "ended its process with status 0"),
+    "leaves": (lambda f, t: lambda x, y: sys.exit(1), "raised SystemExit"),
+    "generator leaves": (lambda f, t: sys.exit(1), "the generator raised SystemExit"),
+    "hangs": (lambda f, t: lambda x, y: time.sleep(1000), "did not return within 0.5 seconds"),
     "c: no c": (c_text("this is no C"), "cc refuses the source: source.c"),
     "c: no such function": (c_text("y[0] = nowhere(x);"), "cc refuses the source"),
     "c: unresolved": (
@@ -274,7 +291,9 @@ QUICK = {"c: crash", "c: after", "c: no c"}
         for n in FAULTS
     ],
 )
-def test_every_fault_names_the_generator(name, scratch):
+def test_every_fault_names_the_generator(name, scratch, monkeypatch):
+    if name == "hangs":
+        monkeypatch.setattr(external_check, "SECONDS", 0.5)
     if name.startswith("c:") and CC is None:
         pytest.skip("no C compiler (cc) on the PATH")
     made, message = FAULTS[name]

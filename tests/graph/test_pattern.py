@@ -181,6 +181,20 @@ def test_a_chain_of_ten_thousand_is_matched_and_rewritten():
     assert len(made["main"].body.bindings) == 5_000
 
 
+def test_both_orders_of_arguments_are_tried_once_for_each_value():
+    """A value used twice, 40 deep, has 2 ** 40 ways down to it."""
+    y, p = X, op("Relu")
+    for _ in range(40):
+        y = o.add(o.add(y, 1.0), o.add(y, 2.0))
+    for _ in range(80):
+        p = op("Add")(p, any)
+    assert not matches(p, function(y))
+    p = op("Add")(any.named("x"), const(1.0))
+    for _ in range(20):
+        p = p.optional(op("Relu")).optional(op("Neg"))
+    assert len(matches(p, function(y))) == 40
+
+
 def test_wrong_patterns_and_rewritings_say_so():
     mod = graph.module(main=function(o.relu(X)))
 
@@ -205,6 +219,12 @@ def test_wrong_patterns_and_rewritings_say_so():
         (
             lambda: graph.rewrite(mod, op("Relu"), lambda m: o.flatten(m.value)),
             r"of relu \(Relu\) gives G.Tensor\(\(1, 256\).*stands for is G.Tensor\(\(1, 4, 8, 8\)",
+        ),
+        (
+            lambda: graph.rewrite(
+                mod, op("Relu"), lambda m: o.add(m.value, graph.var("z", X.shape))
+            ),
+            "what the callback made in main uses the variable z, which is not bound before it",
         ),
         (lambda: graph.rewrite(mod, op("Relu"), lambda m: None, most=0), "most is 0"),
         (lambda: graph.rewrite(mod, 1, lambda m: None), "the pattern"),
