@@ -67,7 +67,7 @@ class _Layouts:
     def run(self, module: IRModule) -> IRModule:
         for name, f in self.others.items():
             self.out[name] = Function(name, f.params, self.body(f.body), f.attrs)
-        kept = {n: self.out[n] for n in self.others}
+        kept = {n: self.out.get(n, g) for n, g in module.graphs.items() if n not in self.primitive}
         return IRModule(module.functions, {**kept, **self.out})
 
     def callee(self, b: Binding) -> Function | None:
