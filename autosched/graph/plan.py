@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 ALIGNMENT = 64
 
@@ -30,11 +32,11 @@ class Plan:
     @property
     def peak(self) -> int:
         """Bytes that live at once at most: no plan needs less."""
-        ends = max((x.last for x in self.lives), default=-1) + 1
-        return max(
-            (sum(x.bytes for x in self.lives if x.first <= n <= x.last) for n in range(ends)),
-            default=0,
-        )
+        changes: dict[int, int] = {}
+        for x in self.lives:
+            changes[x.first] = changes.get(x.first, 0) + x.bytes
+            changes[x.last + 1] = changes.get(x.last + 1, 0) - x.bytes
+        return max(accumulate(changes[n] for n in sorted(changes)), default=0)
 
     def __str__(self) -> str:
         rows = [
@@ -51,21 +53,59 @@ def place(lives: Sequence[Life]) -> Plan:
     net inference, 2020."""
     order = sorted(range(len(lives)), key=lambda n: (-lives[n].bytes, lives[n].first, n))
     offsets = [0] * len(lives)
-    placed: list[tuple[int, int, Life]] = []
+    placed = _Placed(max((x.last for x in lives), default=0) + 1)
+    total = 0
     for n in order:
         life, size = lives[n], _rounded(lives[n].bytes)
         at = 0
-        for begin, end, other in placed:  # sorted by where they begin
-            if other.last < life.first or life.last < other.first:
-                continue
+        for begin, end in sorted(placed.beside(life)):
             if begin - at >= size:
                 break
             at = max(at, end)
         offsets[n] = at
-        placed.append((at, at + size, life))
-        placed.sort(key=lambda p: p[0])
-    total = max((end for _, end, _ in placed), default=0)
+        total = max(total, at + size)
+        placed.add(life, (at, at + size))
     return Plan(tuple(lives), tuple(offsets), total)
+
+
+Place = tuple[int, int]
+"""Where a value begins and ends."""
+
+
+class _Placed:
+    """Places by the steps that their values live in: those that live at one time as another value
+    are found without the rest. A segment tree of steps has each life in few nodes."""
+
+    def __init__(self, steps: int) -> None:
+        self.steps = steps
+        self.nodes: list[list[Place]] = [[] for _ in range(2 * steps)]
+        self.begins: list[int] = []
+        self.places: list[Place] = []
+
+    def add(self, life: Life, place: Place) -> None:
+        """A place, taken while a value lives."""
+        n = bisect_right(self.begins, life.first)
+        self.begins.insert(n, life.first)
+        self.places.insert(n, place)
+        low, high = life.first + self.steps, life.last + self.steps + 1
+        while low < high:
+            if low % 2:
+                self.nodes[low].append(place)
+                low += 1
+            if high % 2:
+                high -= 1
+                self.nodes[high].append(place)
+            low, high = low // 2, high // 2
+
+    def beside(self, life: Life) -> list[Place]:
+        """The places of values that live at one time with another."""
+        first, last = (bisect_right(self.begins, n) for n in (life.first, life.last))
+        found = self.places[first:last]  # they begin later
+        n = life.first + self.steps
+        while n:
+            found += self.nodes[n]
+            n //= 2
+        return found
 
 
 def _rounded(count: int) -> int:
