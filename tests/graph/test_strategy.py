@@ -63,6 +63,28 @@ def test_implementations_of_conv_agree(restored, rng, name, window, pads):
     np.testing.assert_allclose(graph.evaluate(mod, "main", x), want, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("window", "size", "attrs"),
+    [((3, 3, 3), (3, 7, 10), {"pads": (1,) * 6}),
+     ((3, 3, 3), (5, 6, 5), {}),
+     ((1, 3, 3), (4, 9, 6), {"pads": (0, 1, 1, 0, 0, 1)}),
+     ((2, 3, 3), (6, 5, 8), {"pads": (2, 1, 0, 1, 0, 1), "strides": (2, 1, 1)}),
+     ((3, 3, 3), (7, 5, 5), {"pads": (2, 1, 1, 2, 1, 1), "dilations": (2, 1, 1)})],
+)  # fmt: skip
+def test_volumes_by_winograd_agree(restored, rng, window, size, attrs):
+    """Planes are transformed; along depth products are summed, those in the padding left out."""
+    x = graph.var("x", (2, 5, *size))
+    w = graph.const(rng.standard_normal((9, 5, *window)).astype("f4"))
+    b = graph.const(rng.standard_normal(9).astype("f4"))
+    mod = graph.module(main=graph.function([x], op.relu(op.conv(x, w, b, **attrs))))
+    data = rng.standard_normal((2, 5, *size)).astype("f4")
+    want = graph.evaluate(mod, "main", data)
+    graph.strategy("Conv")(only("conv.winograd"))
+    compiled = graph.build(mod)
+    assert compiled.kernels[0].implementation.startswith("conv.winograd (plevel ")
+    np.testing.assert_allclose(compiled(data)[0], want, rtol=1e-3, atol=1e-4)
+
+
 def test_rows_of_dense_agree(restored, rng):
     x, w = graph.var("x", (2, 48)), graph.const(rng.standard_normal((7, 48)).astype("f4"))
     mod = graph.module(main=graph.function([x], nn.dense(x, w)))

@@ -30,16 +30,19 @@ def conv_winograd(
     *,
     auto_pad: str = "NOTSET",
     pads: Sequence[int] | None = None,
+    strides: Sequence[int] | None = None,
+    dilations: Sequence[int] | None = None,
     **others: Any,
 ) -> Any:
-    """Convolution by 3 x 3 windows at stride 1 as products of 6 x 6 tiles. w is transformed
-    beforehand: (6, 6, CI, CO)."""
-    window = Window(x.shape[2:], (3, 3), None, None, pads, auto_pad)
+    """Convolution by 3 x 3 windows at stride 1 along the last two axes as products of 6 x 6 tiles.
+    w is transformed beforehand: (6, 6, ..., CI, CO)."""
+    kernel = (*w.shape[2:-2], 3, 3)
+    window = Window(x.shape[2:], kernel, strides, dilations, pads, auto_pad)
     products = tiled(x, w, window, F4, te.const(0, x.dtype), x.dtype)
     out = results(products, window, F4.tile, F4.output, x.dtype)
     if b is None:
         return out
-    return stage(out.shape, lambda n, c, y, z: out(n, c, y, z) + b(c), "bias", axes=window.labels)
+    return stage(out.shape, lambda n, c, *at: out(n, c, *at) + b(c), "bias", axes=window.labels)
 
 
 def sums_by(whole: Whole) -> Callable[..., Any]:
@@ -140,7 +143,8 @@ def _winograd_gains(data: Input, weight: Input, tile: int = F4.tile) -> bool:
     (images, depth, *spatial), filters = data.shape, weight.shape[0]
     if data.dtype == "float16" or not _known((images, depth, filters, *spatial)):
         return False
-    tiles = images * math.prod(-(-n // tile) for n in spatial)
+    *outer, h, wide = spatial
+    tiles = images * math.prod(outer) * -(-h // tile) * -(-wide // tile)
     channels = depth * filters / (depth + filters)
     return bool(tiles >= 9 and channels >= (10 if tiles >= 49 else 24))
 
@@ -155,11 +159,13 @@ def conv_strategy(s: Strategy, attrs: Any, inputs: Sequence[Input | None], targe
     ones = all(n == 1 for n in (*attrs.strides, *attrs.dilations)) and attrs.group == 1
     if target.is_gpu or not data.dtype.startswith("float"):
         return
+    last = (*attrs.strides[-2:], *attrs.dilations[-2:])
+    near = attrs.group == 1 and attrs.kernel_shape[-2:] == (3, 3) and set(last) == {1}
     s.add(
         conv_winograd,
         name="conv.winograd",
-        plevel=15 if _winograd_gains(data, weight) else 8,
-        when=ones and attrs.kernel_shape == (3, 3) and weight.constant,
+        plevel=15 if near and _winograd_gains(data, weight) else 8,
+        when=near and weight.constant,
         prepare={1: F4.weights},
     )
     flat = all(n == 1 for n in attrs.kernel_shape) and not any(attrs.pads)

@@ -176,13 +176,14 @@ def is_reused(info: BlockInfo, axis: Iter) -> bool:
 
 
 def default_rows(info: BlockInfo, target: Target, lanes: int) -> dict[int, int]:
-    """Rows of the default register tile: half of the registers, innermost axis first, but before
-    all others the axes of rows that share their vectors (the filters of a convolution whose pixels
-    are neighbours): those that no read along the vectors uses."""
+    """Rows of the default register tile, of two vectors or, where the axis has no more, one: half
+    of the registers, innermost axis first, but before all others the axes of rows that share their
+    vectors (the filters of a convolution whose pixels are neighbours): those that no read along
+    the vectors uses."""
     vector = info.vector_axis
     assert vector is not None  # the condition asks for one
     along = [u for u in map(used_axes, info.block.reads) if id(vector.var) in u]
-    left = target.vector_registers // 4
+    left = target.vector_registers // (2 if lanes // 2 < extent_of(vector) <= lanes else 4)
     rows: dict[int, int] = {}
     shared = [a for a in info.spatial if all(id(a.var) not in u for u in along)]
     others = [a for a in info.spatial if a not in shared and is_reused(info, a)]
