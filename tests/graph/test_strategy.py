@@ -85,6 +85,26 @@ def test_volumes_by_winograd_agree(restored, rng, window, size, attrs):
     np.testing.assert_allclose(compiled(data)[0], want, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.parametrize(
+    ("group", "depth", "each", "window", "attrs"),
+    [(4, 5, 16, (3, 3), {"pads": (1, 1, 1, 1)}),
+     (3, 8, 37, (3, 2), {"strides": (2, 1), "pads": (0, 1, 2, 0), "dilations": (1, 2)}),
+     (2, 3, 24, (3,), {"pads": (2, 1), "strides": (3,)})],
+)  # fmt: skip
+def test_weights_group_by_group_agree(rng, group, depth, each, window, attrs):
+    """Taken without asking where a group fills a vector."""
+    size = (9, 11)[: len(window)]
+    x = graph.var("x", (2, group * depth, *size))
+    w = graph.const(rng.standard_normal((group * each, depth, *window)).astype("f4"))
+    b = graph.const(rng.standard_normal(group * each).astype("f4"))
+    mod = graph.module(main=graph.function([x], op.conv(x, w, b, group=group, **attrs)))
+    data = rng.standard_normal((2, group * depth, *size)).astype("f4")
+    compiled = graph.build(mod, target=Target("llvm -mcpu=haswell"))
+    assert compiled.kernels[0].implementation.startswith("conv.groups (plevel ")
+    want = graph.evaluate(mod, "main", data)
+    np.testing.assert_allclose(compiled(data)[0], want, rtol=1e-4, atol=1e-4)
+
+
 def test_rows_of_dense_agree(restored, rng):
     x, w = graph.var("x", (2, 48)), graph.const(rng.standard_normal((7, 48)).astype("f4"))
     mod = graph.module(main=graph.function([x], nn.dense(x, w)))

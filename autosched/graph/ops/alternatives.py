@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from autosched import te
-from autosched.graph.ops.conv import Window, conv
+from autosched.graph.ops.conv import Window, conv, with_bias
 from autosched.graph.ops.linear import gemm
 from autosched.graph.ops.quantised import SUMS, conv_sums, padding_value
 from autosched.graph.ops.tensors import TensorLike, View, parameter, stage
@@ -63,6 +63,44 @@ def sums_by(whole: Whole) -> Callable[..., Any]:
         return whole_results(products, window, whole)
 
     return compute
+
+
+def conv_groups(
+    x: TensorLike,
+    w: TensorLike,
+    b: TensorLike | None = None,
+    *,
+    auto_pad: str = "NOTSET",
+    pads: Sequence[int] | None = None,
+    strides: Sequence[int] | None = None,
+    dilations: Sequence[int] | None = None,
+    **others: Any,
+) -> Any:
+    """A convolution in groups whose weights lie group by group: w is (group, window, CI / group,
+    CO / group), transformed beforehand by `by_group`.
+
+    In one array of all filters a group's rows are as far apart as all filters are wide, most often
+    a power of two: then they share a few sets of the first cache.
+    """
+    group, *kernel, depth, each = w.shape
+    window = Window(x.shape[2:], kernel, strides, dilations, pads, auto_pad)
+    view = View(
+        (group * each, depth, *kernel),
+        w.dtype,
+        lambda co, ci, *r: w(co // each, *r, ci, co % each),
+        "filters",
+    )
+    return with_bias(x, view, b, group, window, free=w)
+
+
+def by_group(group: int) -> Callable[[Array], Array]:
+    """What makes of a weight (CO, CI / group, window) one that `conv_groups` takes."""
+
+    def prepare(weight: Array) -> Array:
+        parts = weight.reshape(group, -1, *weight.shape[1:])
+        return np.ascontiguousarray(np.moveaxis(parts, (1, 2), (-1, -2)))
+
+    return prepare
 
 
 def conv_product(x: TensorLike, w: TensorLike, b: TensorLike | None = None, **attrs: Any) -> Any:
@@ -151,7 +189,7 @@ def _winograd_gains(data: Input, weight: Input, tile: int = F4.tile) -> bool:
 
 @strategy("Conv")
 def conv_strategy(s: Strategy, attrs: Any, inputs: Sequence[Input | None], target: Target) -> None:
-    """Directly; by Winograd's transform; 1 x 1 as a product."""
+    """Directly; by Winograd's transform; by groups; 1 x 1 as a product."""
     s.add(conv, name="conv.direct", plevel=10)
     data, weight = inputs[:2]
     assert data is not None
@@ -168,6 +206,15 @@ def conv_strategy(s: Strategy, attrs: Any, inputs: Sequence[Input | None], targe
         when=near and weight.constant,
         prepare={1: F4.weights},
     )
+    if weight.constant and attrs.group > 1 and _known(weight.shape):
+        each, lanes = weight.shape[0] // attrs.group, target.vector_bytes // 4
+        s.add(
+            conv_groups,
+            name="conv.groups",
+            plevel=12,
+            when=each >= lanes and weight.shape[1] > 1,
+            prepare={1: by_group(attrs.group)},
+        )
     flat = all(n == 1 for n in attrs.kernel_shape) and not any(attrs.pads)
     s.add(conv_product, name="conv.product", plevel=7, when=ones and flat)
 

@@ -141,10 +141,23 @@ def conv(
     strides: Ints | None = None,
 ) -> Any:
     """Convolution of x (N, C, spatial) with w (M, C / group, window); b (M,)."""
-    half = x.dtype == "float16"  # summed in float32
-    total = "float32" if half else x.dtype
     window = window_of(x, w, group, kernel_shape, strides, dilations, pads, auto_pad)
-    out = convolved(x, w, group, window, te.const(0, x.dtype), total)
+    return with_bias(x, w, b, group, window)
+
+
+def with_bias(
+    x: TensorLike,
+    w: TensorLike,
+    b: TensorLike | None,
+    group: int,
+    window: Window,
+    free: TensorLike | None = None,
+) -> Any:
+    """The convolution, its sums of float16 taken in float32, and b (M,); `free` as in
+    `convolved`."""
+    half = x.dtype == "float16"
+    total = "float32" if half else x.dtype
+    out = convolved(x, w, group, window, te.const(0, x.dtype), total, free)
     if half:
         sums = out
         out = stage(out.shape, lambda *at: te.cast(sums(*at), x.dtype), "half", axes=window.labels)
@@ -178,9 +191,16 @@ def window_of(
 
 
 def convolved(
-    x: TensorLike, w: TensorLike, group: int, window: Window, fill: Any, total: str
+    x: TensorLike,
+    w: TensorLike,
+    group: int,
+    window: Window,
+    fill: Any,
+    total: str,
+    free: TensorLike | None = None,
 ) -> Any:
-    """Sums of dtype `total` of the products of x, with `fill` around it, and w."""
+    """Sums of dtype `total` of the products of x, with `fill` around it, and w, whose layout is
+    free; `free` is what w is a view of, if not itself."""
     filters, depth = w.shape[:2]
     source = window.padded(x, fill)
     each = filters // group
@@ -196,7 +216,7 @@ def convolved(
         return te.sum(data * weight, axis=over)
 
     shape = [x.shape[0], filters, *window.out]
-    return stage(shape, element, "conv", free=w, axes=window.labels)
+    return stage(shape, element, "conv", free=w if free is None else free, axes=window.labels)
 
 
 @operator("ConvTranspose", spatial=True)

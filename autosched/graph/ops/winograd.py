@@ -1,6 +1,6 @@
 """Convolutions by 3 x 3 windows at stride 1 as products of transformed tiles (Winograd 1980; Lavin
-and Gray, arXiv 1509.09308), in floats and, exactly, in integers. Windows of a volume are 3 x 3 along
-its last two axes; along the first, depth, products are summed as in a direct convolution."""
+and Gray, arXiv 1509.09308), in floats and, exactly, in integers. Windows of a volume are 3 x 3
+along its last two axes; along the first, depth, products are summed as in a direct convolution."""
 
 from __future__ import annotations
 

@@ -32,8 +32,9 @@ class ComputeLocation:
         return Verdict.APPLY_AND_SKIP_REST if tiled and fits else Verdict.PASS
 
     def apply(self, state: State, block: str) -> list[State]:
-        """Cheap: inline first, unless that asks a condition of each lane or computes elements again
-        for each of several tiles. Then at the tile of its only consumer, then at the root."""
+        """Cheap: inline first, unless that asks a condition of each lane, computes elements again
+        for each of several tiles, or a tile reads a part of each row. Then at the tile of its only
+        consumer, then at the root."""
         blocks = state.blocks()
         info = blocks[block]
         found: list[State] = []
@@ -51,6 +52,7 @@ class ComputeLocation:
                 consumer = blocks[info.consumers[0]]
                 stored = masks_lanes(info, consumer, state.target)
                 stored = stored or computes_again(info, consumer, state.target)
+                stored = stored or reads_groups(info, consumer)
                 found.insert(0 if stored else len(found), at_tile)
         group, rows = row_group(block, blocks, state.handled)
         root = schedule_group(state, blocks, group, rows, stream=False)
@@ -76,6 +78,17 @@ def computes_again(info: BlockInfo, consumer: BlockInfo, target: Target) -> bool
     if info.cost == 0 or not isinstance(points, int) or not isinstance(elements, int):
         return False
     return points >= 2 * elements * 2 * lanes_of(consumer, target)
+
+
+def reads_groups(info: BlockInfo, consumer: BlockInfo) -> bool:
+    """Whether a tiled block reads one group of the channels of each position, and sums over it. So
+    little of each row lies as far apart as rows are long, most often a power of two, and would
+    share a few sets of the first cache; its copy does not, and needs no conditions either."""
+    written = info.block.writes[0].buffer
+    last = [a.indices[-1] for a in consumer.block.reads if a.buffer is written]
+    groups = [a.var for a in consumer.spatial if int(a.extent) > 1]
+    summed = [a.var for a in consumer.reduce if int(a.extent) > 1]
+    return any(isinstance(i, Affine) and i.uses(groups) and i.uses(summed) for i in last)
 
 
 def masks_lanes(info: BlockInfo, consumer: BlockInfo, target: Target) -> bool:
