@@ -15,6 +15,7 @@ from autosched.graph.infer import define
 from autosched.graph.ir import Array, Call, Const, Function, Global, tensor_type
 from autosched.graph.ops.tensors import TensorLike, View, computed, constant, stored, within
 from autosched.graph.passes.layout import channels_last
+from autosched.graph.rows import with_one_axis_of_rows
 from autosched.graph.strategies import Implementation, anchor_of
 from autosched.graph.types import TensorType
 from autosched.te.tensor import Tensor
@@ -23,7 +24,7 @@ from autosched.tir.nodes import PrimFunc
 
 def lower(function: Function, implementation: Implementation | None = None) -> PrimFunc:
     """The function that computes a primitive function: its parameters are those of `function`,
-    then its results, each stored as its type says.
+    then its results, each stored as its type says; several axes of rows are one.
 
     `implementation` is that of its anchor; see `autosched.graph.strategies`.
     A weight's layout is free where every call gives a constant for it (attribute "constants").
@@ -34,6 +35,7 @@ def lower(function: Function, implementation: Implementation | None = None) -> P
         raise WorkloadError(
             f"{function.name} is no primitive function; graph.passes.fuse makes primitive ones"
         )
+    function = with_one_axis_of_rows(function)
     layouts = {
         len(t.layout): t.layout
         for v in (*function.params, *function.body.results)

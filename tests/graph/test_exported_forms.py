@@ -10,6 +10,7 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx.helper import make_node
 
 from autosched import graph, te
+from autosched.graph import op
 from autosched.graph.ops.resize import _axis, _index, _nearest
 from autosched.tir import dtypes
 from autosched.tir.whole import reference
@@ -197,17 +198,17 @@ def quantised(x, scale=S, zero=Z):
 def test_quantised_operators_of_onnxruntime():
     pair = (S, Z, Q[:1], S, Z, np.float32(0.3), Z)
     near = {"QLinearAdd": F + F[:1], "QLinearMul": F * F[:1]}
-    for op, want in near.items():
-        (found,) = microsoft(op, [Q, *pair])
+    for name, want in near.items():
+        (found,) = microsoft(name, [Q, *pair])
         np.testing.assert_array_equal(found, quantised(want, np.float32(0.3)))
     one = {
         "QLinearSigmoid": 1 / (1 + np.exp(-F)),
         "QLinearGlobalAveragePool": F.mean((2, 3), keepdims=True),
         "QLinearLeakyRelu": np.where(F < 0, F * np.float32(0.2), F),
     }
-    for op, want in one.items():
-        attrs = {"alpha": 0.2} if op == "QLinearLeakyRelu" else {}
-        (found,) = microsoft(op, [Q, S, Z, S, Z], **attrs)
+    for name, want in one.items():
+        attrs = {"alpha": 0.2} if name == "QLinearLeakyRelu" else {}
+        (found,) = microsoft(name, [Q, S, Z, S, Z], **attrs)
         np.testing.assert_allclose(found.astype(int), quantised(want).astype(int), atol=1)
     (found,) = microsoft("QLinearAveragePool", [Q, S, Z, S, Z], kernel_shape=[2, 2])
     np.testing.assert_allclose(
@@ -398,3 +399,40 @@ def test_products_of_integers_are_divided_as_integers():
     proto = model(nodes, [info("x", [1, 2], "int64")], [info("y", [1, 2], "int64")], weights)
     (y,) = graph.build(graph.from_onnx(proto))(np.array([[1, 1]]))
     np.testing.assert_array_equal(y, [[1, 4]])
+
+
+@pytest.mark.parametrize(
+    ("shape", "addend", "flat"),
+    [((2, 7, 3, 20), (2, 7, 3, 12), True), ((3, 5, 20), (12,), True), ((1, 5, 20), (12,), False),
+     ((2, 5, 20), (5, 12), False), ((2, 5, 20), (2, 1, 12), False), ((2, 5, 20), (1, 1, 1), False)],
+)  # fmt: skip
+def test_rows_of_dense_layers_are_one_axis(rng, shape, addend, flat):
+    """Where all that is added has all rows, or none; the results are the same either way."""
+    x, y = graph.var("x", shape), graph.var("y", addend)
+    w = graph.const(rng.standard_normal((20, 12)).astype("f4"))
+    result = op.relu(op.add(op.matmul(op.mul(x, 0.5), w), y))
+    mod = graph.module(main=graph.function([x, y], result))
+    data = [rng.standard_normal(s).astype("f4") for s in (shape, addend)]
+    compiled = graph.build(mod)
+    ((func,),) = (m.functions.values() for m in compiled.lowered.values())
+    assert (len(func.params[0].shape) == 2) is flat
+    want = np.maximum(data[0] * np.float32(0.5) @ w.value + data[1], 0)
+    assert compiled(*data)[0].shape == want.shape
+    np.testing.assert_allclose(compiled(*data)[0], want, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("heads", [1, 3])
+def test_products_of_attention_read_heads_out_of_longer_rows(rng, heads):
+    """Queries, keys and values of 2 windows in one array: the keys' rows start in its middle."""
+    depth, count = 8, 19
+    x = graph.var("x", (2, count, 3 * heads * depth))
+    split = op.transpose(op.reshape(x, shape=(2, count, 3, heads, depth)), perm=(2, 0, 3, 1, 4))
+    q, k, v = (op.gather(split, graph.const(np.array(n)), axis=0) for n in range(3))
+    scores = op.matmul(q, op.transpose(k, perm=(0, 1, 3, 2)))
+    mod = graph.module(main=graph.function([x], op.matmul(scores, v)))
+    data = rng.standard_normal((2, count, 3 * heads * depth)).astype("f4")
+    a, b, c = data.reshape(2, count, 3, heads, depth).transpose(2, 0, 3, 1, 4)
+    compiled = graph.build(mod)
+    np.testing.assert_allclose(compiled(data)[0], a @ b.swapaxes(2, 3) @ c, rtol=1e-3, atol=1e-3)
+    scheduled = [f.script() for m in compiled.lowered.values() for f in m.functions.values()]
+    assert sum("_packed" in text for text in scheduled) == 1

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from autosched.schedule.body import MAX_NODES, merged_size
-from autosched.sketch.analysis import BlockInfo, used_axes
+from autosched.sketch.analysis import BlockInfo, axis_dim, used_axes
 from autosched.sketch.state import State, Verdict
+from autosched.tir.affine import Affine, is_zero
 from autosched.tir.expr import children
 from autosched.tir.height import MAX_HEIGHT
 
@@ -48,6 +49,8 @@ def worth_inlining(name: str, blocks: Mapping[str, BlockInfo]) -> bool:
         return False
     if any(c.needs_tiling for c in consumers) and guards_values(info):
         return False
+    if any(c.needs_tiling and hides_rows(info, c) for c in consumers):
+        return False
     again = max(_reads(info, c) for c in consumers)
     if info.is_cheap and info.cost * again <= RECOMPUTED:
         return True
@@ -63,6 +66,19 @@ def stays_small(info: BlockInfo, consumer: BlockInfo) -> bool:
 def guards_values(info: BlockInfo) -> bool:
     """Whether the block does more than pass on the elements it reads (a condition, arithmetic)."""
     return any(children(body) for body in info.block.body)
+
+
+def hides_rows(info: BlockInfo, consumer: BlockInfo) -> bool:
+    """Whether a block copies a part of each row, such as the keys out of queries, keys and values,
+    of which vectors of the consumer read one element a row. They are packed so that vectors read
+    neighbours; of elements in the middle of a longer row the whole row would be."""
+    vector, written = consumer.vector_axis, info.block.writes[0].buffer
+    if vector is None or not any(
+        isinstance(i, Affine) and not is_zero(i.const) for a in info.block.reads for i in a.indices
+    ):
+        return False
+    dims = [(a, axis_dim(a, vector)) for a in consumer.block.reads if a.buffer is written]
+    return any(dim is not None and dim < len(a.indices) - 1 for a, dim in dims)
 
 
 def _reads(info: BlockInfo, consumer: BlockInfo) -> int:
