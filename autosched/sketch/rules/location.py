@@ -14,6 +14,7 @@ from autosched.sketch.state import State, TiledNest, Verdict
 from autosched.target import Target
 from autosched.tir.affine import Affine, same_int
 from autosched.tir.expr import walk
+from autosched.tir.nodes import Iter
 
 
 class ComputeLocation:
@@ -86,9 +87,20 @@ def reads_groups(info: BlockInfo, consumer: BlockInfo) -> bool:
     share a few sets of the first cache; its copy does not, and needs no conditions either."""
     written = info.block.writes[0].buffer
     last = [a.indices[-1] for a in consumer.block.reads if a.buffer is written]
-    groups = [a.var for a in consumer.spatial if int(a.extent) > 1]
-    summed = [a.var for a in consumer.reduce if int(a.extent) > 1]
-    return any(isinstance(i, Affine) and i.uses(groups) and i.uses(summed) for i in last)
+    return any(
+        isinstance(i, Affine) and _is_group_of(i, a, r)
+        for i in last
+        for a in consumer.spatial
+        if a is not consumer.vector_axis
+        for r in consumer.reduce
+    )
+
+
+def _is_group_of(index: Affine, group: Iter, channel: Iter) -> bool:
+    """Whether an index counts `channel` within `group`: group * channels + channel."""
+    step, channels = index.coefficient(group.var), channel.extent
+    single = index.coefficient(channel.var) == 1
+    return single and isinstance(channels, int) and 1 < channels == step
 
 
 def masks_lanes(info: BlockInfo, consumer: BlockInfo, target: Target) -> bool:
