@@ -61,25 +61,29 @@ def roof(limits: DeviceLimits, points: Sequence[RooflinePoint]) -> Markup:
         kind = "dot cached" if point.in_cache else "dot"
         parts.append(element("circle", cx=place[0], cy=place[1], r=RADIUS, class_=kind))
         name = point.workload_name[:24]
-        right = place[0] > WIDTH * 0.75
-        start = place[0] - len(name) * CHARACTER - 8 if right else place[0] + 8
-        span = start, start + len(name) * CHARACTER, place[1]
-        if len(names) < NAMED and not any(_overlap(span, other) for other in (*names, *dots)):
-            names.append(span)
-            parts.append(
-                element(
-                    "text",
-                    name,
-                    x=place[0] + (-8 if right else 8),
-                    y=place[1] + 4,
-                    text_anchor="end" if right else None,
-                )
-            )
+        for start, middle, anchor in _beside(place, len(name) * CHARACTER):
+            span = start, start + len(name) * CHARACTER, middle
+            free = not any(_overlap(span, other) for other in (*names, *dots))
+            if len(names) < NAMED and free:
+                names.append(span)
+                at = {"start": span[0], "middle": place[0], "end": span[1]}[anchor]
+                parts.append(element("text", name, x=at, y=middle + 4, text_anchor=anchor))
+                break
     label = (
         f"Roofline of device {limits.device}: {peak:.4g} GFLOP/s, "
         f"{limits.bytes_per_second / 1e9:.4g} GB/s; {len(shown)} workloads below it."
     )
     return figure(WIDTH, HEIGHT, label, parts)
+
+
+def _beside(place: tuple[float, float], width: float) -> list[tuple[float, float, str]]:
+    """Where the name of a point may stand, the best first: its left end, the height of its middle,
+    and its anchor."""
+    x, y = place
+    beside = [(x + 8, y, "start"), (x - width - 8, y, "end")]
+    if x > WIDTH * 0.75:
+        beside.reverse()
+    return beside + [(x - width / 2, y + LINE, "middle"), (x - width / 2, y - LINE, "middle")]
 
 
 def _overlap(a: tuple[float, float, float], b: tuple[float, float, float]) -> bool:
