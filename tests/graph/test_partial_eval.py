@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from textwrap import indent
+
 import numpy as np
 import pytest
 from test_language import PROGRAMS, program, value
 
 from autosched import graph
 from autosched.errors import ArgumentError
+from autosched.graph import op as o
 from autosched.graph.builder import const
 from autosched.graph.ir import Binding, Body, Call, Function, Var
-from autosched.graph.passes import partial_eval
+from autosched.graph.passes import lambda_lift, partial_eval
+from autosched.graph.pattern import any, op
 from autosched.graph.types import Hole, TensorType
 from autosched.script import Limits, parse
 from autosched.tir.module import IRModule
@@ -125,29 +129,69 @@ def test_a_long_list_is_folded_and_unknown_names_are_refused():
         graph.specialise(mod, "total", {"ys": many})
 
 
-def chain(length: int):
-    """A module of bindings in a row, whose types are all to be found."""
+def chain(length: int, *names: str):
+    """A module of operators in a row, whose types are all to be found."""
     x = Var("x", TensorType((8,), "float32"))
     last, bindings, one = x, [], const(1.0, "float32")
-    for _ in range(length):
+    for n in range(length):
         v = Var("v", Hole())
-        bindings.append(Binding((v,), Call("Add", (last, one))))
+        name = names[n % len(names)]
+        bindings.append(Binding((v,), Call(name, (last, one) if name == "Add" else (last,))))
         last = v
     return IRModule({}, {"main": Function("main", (x,), Body(tuple(bindings), (last,)))})
 
 
+WIDE = Limits(characters=1 << 24, nodes=10_000_000, seconds=200)
+
+
 def run_chain(length: int) -> None:
-    mod = graph.check(chain(length))
+    """All that there is over bindings in a row: Python's stack holds 1,000."""
+    mod = graph.check(chain(length, "Add"))
+    zeros = np.zeros(8, "f4")
     assert partial_eval(mod).same(mod)
-    assert graph.evaluate(mod, "main", np.zeros(8, "f4"))[0] == length
-    wide = Limits(characters=1 << 24, nodes=10_000_000, seconds=200)
-    assert parse(mod.script(), limits=wide).same(mod)
+    assert lambda_lift(mod).same(mod)
+    assert graph.evaluate(mod, "main", zeros)[0] == length
+    assert parse(mod.script(), limits=WIDE).same(mod)
+    d = graph.gradient(mod["main"], seeds=True)
+    assert d.body.results[1] is d.params[1]
+    twice = op("Add")(op("Add")(any.named("v"), any), any)
+    made = graph.rewrite(mod, twice, lambda m: o.neg(m["v"]))
+    assert len(made["main"].body.bindings) == length // 2
+    apart = graph.partition(mod, "cc")
+    assert len(apart["cc_0"].body.bindings) == length
+    deep = graph.check(chain(length, "Neg", "Softmax"))
+    assert len(graph.gradient(deep["main"], seeds=True).body.bindings) == 2 * length
+    (y,) = graph.build(deep)(zeros)
+    assert y.sum() == pytest.approx(1)
 
 
-def test_a_chain_of_bindings():
-    run_chain(3_000)
+def run_functions(length: int) -> None:
+    """Functions of which each calls the next, and a list of as many items."""
+    rows = [f"@G.function\ndef f{n}(x: int32) -> int32: return f{n + 1}(x)" for n in range(length)]
+    rows += [f"@G.function\ndef f{length}(x: int32) -> int32: return x + 1"]
+    rows += ["@G.function\ndef main(x: int32): return f0(x)"]
+    mod = parse("@G.module\nclass M:\n" + indent("\n".join(rows), "    "), limits=WIDE)
+    for after in (mod, lambda_lift(mod), partial_eval(mod)):
+        assert graph.evaluate(after, "main", np.int32(1)) == 2
+    items = [f"l{n + 1} = Cons(x, l{n})" for n in range(length)]
+    main = indent("\n".join(["l0 = Nil()", *items, f"return sum(l{length})"]), "        ")
+    head = "@G.module\nclass M:\n    from prelude import sum\n    @G.function\n"
+    mod = parse(f"{head}    def main(x: int32):\n{main}\n", limits=WIDE)
+    for after in (mod, lambda_lift(mod), partial_eval(mod)):
+        assert graph.evaluate(after, "main", np.int32(1)) == length
+
+
+def test_a_chain_of_bindings_and_of_functions():
+    run_chain(1_100)
+    run_functions(1_100)
 
 
 @pytest.mark.long
+@pytest.mark.timeout(900)
 def test_a_chain_of_50000_bindings():
     run_chain(50_000)
+
+
+@pytest.mark.long
+def test_a_chain_of_10000_functions():
+    run_functions(10_000)

@@ -59,6 +59,7 @@ def check(functions):
     assert again.same(mod), printed
     assert again.script() == printed
     np.testing.assert_equal(plain(graph.evaluate(mod, "main", *args)), expected)
+    after = mod
     for one in (*PASSES, *AFTERWARDS):
         after = one(after if one in AFTERWARDS else mod)
         np.testing.assert_equal(plain(graph.evaluate(after, "main", *args)), expected, one.name)
