@@ -56,7 +56,7 @@ def completed(
             checker.schemes[name] = Scheme(_params(f), f.type)
     functions = {n: f for n, f in graphs.items() if isinstance(f, Function) and n not in given}
     done: dict[str, GraphFunction] = {}
-    for group in _groups(functions):
+    for group in _groups(_calls(functions)):
         done.update(checker.group({n: functions[n] for n in group}))
     for a, _, _ in notes.ascribed:
         if isinstance(a, Global):  # also where nothing uses it
@@ -206,9 +206,9 @@ def _letters() -> Iterator[str]:
             yield f"{c}{n or ''}"
 
 
-def _groups(functions: Mapping[str, Function]) -> list[list[str]]:
-    """Strongly connected functions, callees first (Tarjan's algorithm, without recursion)."""
-    calls = {
+def _calls(functions: Mapping[str, Function]) -> dict[str, list[str]]:
+    """The functions among these that each one calls, or has as values."""
+    return {
         n: sorted(
             {
                 a.name
@@ -218,13 +218,23 @@ def _groups(functions: Mapping[str, Function]) -> list[list[str]]:
         )
         for n, f in functions.items()
     }
+
+
+def recursive(graphs: Mapping[str, GraphFunction]) -> frozenset[str]:
+    """The functions of a module that are called by what they call."""
+    calls = _calls({n: f for n, f in graphs.items() if isinstance(f, Function)})
+    return frozenset(n for g in _groups(calls) for n in g if len(g) > 1 or n in calls[n])
+
+
+def _groups(calls: Mapping[str, Sequence[str]]) -> list[list[str]]:
+    """Strongly connected functions, callees first (Tarjan's algorithm, without recursion)."""
     index: dict[str, int] = {}
     low: dict[str, int] = {}
     open_: list[str] = []
     place: dict[str, int] = {}
     """Where the names of `open_` stand."""
     out: list[list[str]] = []
-    for root in functions:
+    for root in calls:
         work = [(root, 0)] if root not in index else []
         while work:
             name, at = work.pop()

@@ -15,21 +15,6 @@ def _named(f: Function) -> set[str]:
     return {a.name for a in (*found, *f.body.results) if isinstance(a, Global)}
 
 
-def calls_itself(module: IRModule, name: str) -> bool:
-    """Whether a function of the module is called by what it calls."""
-    seen: set[str] = set()
-    work = [name]
-    while work:
-        f = module.graphs.get(work.pop())
-        for n in _named(f) if isinstance(f, Function) else ():
-            if n == name:
-                return True
-            if n not in seen:
-                seen.add(n)
-                work.append(n)
-    return False
-
-
 def reachable(module: IRModule, names: Sequence[str]) -> IRModule:
     """Without the functions that nothing calls any more; data types stay while functions do."""
     kept: set[str] = set()

@@ -13,7 +13,7 @@ from autosched.graph.builder import const
 from autosched.graph.data import constructors
 from autosched.graph.errors import Unsupported
 from autosched.graph.fold import folded
-from autosched.graph.inference import completed
+from autosched.graph.inference import completed, recursive
 from autosched.graph.ir import (
     Atom,
     Binding,
@@ -33,7 +33,7 @@ from autosched.graph.ir import (
     reads,
 )
 from autosched.graph.notes import Notes
-from autosched.graph.passes.calling import calls_itself, reachable
+from autosched.graph.passes.calling import reachable
 from autosched.graph.passes.clean import dead_code
 from autosched.graph.passes.static_values import Env, Fn, Made, Static, is_data, matched
 from autosched.graph.types import ANY, Hole, Type, TypeVar, leaves
@@ -87,10 +87,11 @@ def _partially_evaluated(module: IRModule) -> IRModule:
     if isinstance(main, Function) and not main.attr("types"):
         return specialise(module)
     made: dict[str, GraphFunction] = {}
+    loops = recursive(module.graphs)
     for name, f in module.graphs.items():
         plain = isinstance(f, Function) and not (f.is_primitive or f.is_external)
         if plain and isinstance(f, Function) and not f.attr("types"):
-            f = _Evaluator(module).top(f, Env(), f.params)
+            f = _Evaluator(module, loops).top(f, Env(), f.params)
         made[name] = f
     return IRModule(module.functions, completed(made, Notes(), frozenset()))
 
@@ -141,13 +142,13 @@ def _plain(name: str, value: Any, params: list[Var]) -> Static:
 class _Evaluator:
     """Evaluates one function; what is left is bound in `out`."""
 
-    def __init__(self, module: IRModule) -> None:
+    def __init__(self, module: IRModule, loops: frozenset[str] | None = None) -> None:
         self.module = module
         self.constructors = constructors(module.graphs)
         self.out: list[Binding] = []
         self.active: dict[int, list[int]] = {}
         """Functions whose bodies are being evaluated, with the undecided branches around each."""
-        self.loops: dict[str, bool] = {}
+        self.recursive = recursive(module.graphs) if loops is None else loops
         self.branches = self.nested = 0
         self.left = UNFOLDED
         self.atoms: list[dict[int, tuple[Static, Atom]]] = [{}]
@@ -294,9 +295,7 @@ class _Evaluator:
             if not isinstance(found, Function) or found.is_primitive or found.is_external:
                 return None
             f, key = found, id(found.body)
-            if callee.name not in self.loops:
-                self.loops[callee.name] = calls_itself(self.module, callee.name)
-            loops = self.loops[callee.name]
+            loops = callee.name in self.recursive
         else:
             return None
         args = [self.read(a, env) for a in v.args if a is not None]
