@@ -14,7 +14,7 @@ Nodes are frozen and compare by identity; `same` compares structure. Types hang 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Union
@@ -258,6 +258,32 @@ def reads(value: Value) -> Iterator[Atom]:
             stack += [b.value for b in body.bindings]
 
 
+def with_bodies(value: Value, change: Callable[[Body], Body]) -> Value:
+    """The value with what `change` makes of the bodies directly inside it."""
+    if isinstance(value, If):
+        return If(value.condition, change(value.then), change(value.other))
+    if isinstance(value, Match):
+        return Match(value.value, tuple((p, change(b)) for p, b in value.clauses))
+    if isinstance(value, Function):
+        return Function(value.name, value.params, change(value.body), value.attrs)
+    return value
+
+
+def with_atoms(value: Value, one: Callable[[Atom], Atom]) -> Value:
+    """The value with what `one` makes of the atoms that it itself reads."""
+    if isinstance(value, Call):
+        callee = value.callee if isinstance(value.callee, str) else one(value.callee)
+        assert not isinstance(callee, Const)
+        return Call(callee, tuple(None if a is None else one(a) for a in value.args), value.attrs)
+    if isinstance(value, TupleExpr):
+        return TupleExpr(tuple(map(one, value.items)))
+    if isinstance(value, Item):
+        return Item(one(value.value), value.index)
+    if isinstance(value, If):
+        return If(one(value.condition), value.then, value.other)
+    return Match(one(value.value), value.clauses) if isinstance(value, Match) else value
+
+
 def mapped(value: Value, atom: Mapping[int, Atom]) -> Value:
     """`value` with atoms replaced, by id, inside the bodies in it as well."""
 
@@ -268,20 +294,7 @@ def mapped(value: Value, atom: Mapping[int, Atom]) -> Value:
         bindings = tuple(Binding(x.vars, mapped(x.value, atom)) for x in b.bindings)
         return Body(bindings, tuple(map(one, b.results)))
 
-    if isinstance(value, Call):
-        callee = value.callee if isinstance(value.callee, str) else one(value.callee)
-        assert not isinstance(callee, Const)
-        args = tuple(None if a is None else one(a) for a in value.args)
-        return Call(callee, args, value.attrs)
-    if isinstance(value, TupleExpr):
-        return TupleExpr(tuple(map(one, value.items)))
-    if isinstance(value, Item):
-        return Item(one(value.value), value.index)
-    if isinstance(value, If):
-        return If(one(value.condition), body(value.then), body(value.other))
-    if isinstance(value, Match):
-        return Match(one(value.value), tuple((p, body(b)) for p, b in value.clauses))
-    return Function(value.name, value.params, body(value.body), value.attrs)
+    return with_bodies(with_atoms(value, one), body)
 
 
 def constants_of(function: Function) -> Iterator[Const]:

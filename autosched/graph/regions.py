@@ -20,11 +20,10 @@ from autosched.graph.ir import (
     Const,
     Function,
     Global,
-    Var,
     reads,
 )
 from autosched.graph.passes.bodies import body_pass
-from autosched.graph.passes.fuse import structure
+from autosched.graph.passes.fuse import outlined, structure
 from autosched.graph.pattern import Pattern, chosen
 from autosched.graph.types import TensorType
 from autosched.tir.module import IRModule
@@ -205,24 +204,9 @@ class _Regions:
         used = results | {id(a) for u in set(outside) for a in reads(graph.bindings[u].value)}
         seen = [a for b in bindings for a in reads(b.value) if id(a) not in inside]
         inputs = [a for a in {id(a): a for a in seen}.values() if not _is_number(a)]
-        params = tuple(
-            Var(a.name if isinstance(a, Var) else f"c{n}", a.type)
-            for n, a in enumerate(inputs)
-            if not isinstance(a, Global)
-        )
-        known: dict[int, Atom] = {id(a): p for a, p in zip(inputs, params, strict=True)}
-        inner = []
-        for b in bindings:
-            assert isinstance(b.value, Call)
-            args = tuple(None if a is None else known.get(id(a), a) for a in b.value.args)
-            fresh = tuple(Var(v.name, v.type) for v in b.vars)
-            known.update({id(v): f for v, f in zip(b.vars, fresh, strict=True)})
-            inner.append(Binding(fresh, Call(b.value.callee, args, b.value.attrs)))
         out = tuple(v for b in bindings for v in b.vars if id(v) in used) or bindings[-1].vars
-        constants = tuple(n for n, a in enumerate(inputs) if isinstance(a, Const))
-        attrs = (("compiler", self.generator.name), ("constants", constants))
-        body = Body(tuple(inner), tuple(known[id(v)] for v in out))
-        made = Function(self.generator.name, params, body, attrs)
+        name = self.generator.name
+        made = outlined(name, bindings, inputs, out, ("compiler", name))
         return Binding(out, Call(Global(self._named(made)), tuple(inputs)))
 
     def _named(self, function: Function) -> str:

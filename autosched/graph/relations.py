@@ -6,10 +6,10 @@ belong to its type, and hold again wherever it is called.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from functools import reduce
-from typing import Any, Protocol
+from typing import Any, Protocol, get_args
 
 from autosched.errors import AutoschedError
 from autosched.graph.higher import HIGHER
@@ -46,27 +46,46 @@ class Context(Protocol):
         ...
 
 
-class Relation(Protocol):
-    """One relation. `types` are all that it stands between; `binding` is where it is from."""
+@dataclass
+class Relation:
+    """One relation, of the types among its fields; `binding` is where it is from."""
 
     binding: Binding
 
     def fire(self, c: Context) -> bool:
         """Whether it was found to hold; raises AutoschedError where it cannot."""
-        ...
+        raise NotImplementedError
 
     def force(self, c: Context, last: bool) -> bool:
         """Guess, where nothing else is left to be found out; whether anything was guessed. With
         `last`, where no other relation could guess."""
-        ...
+        return False
 
-    def types(self) -> Sequence[Type]: ...
+    def types(self) -> Iterator[Type]:
+        """All types that it stands between."""
+        for f in fields(self):
+            found = getattr(self, f.name)
+            yield from (t for t in (found if isinstance(found, tuple) else (found,)) if _is_type(t))
 
     def copied(
         self, binding: Binding, types: Mapping[Type, Type], sizes: Mapping[SizeVar, Any]
     ) -> Relation:
         """The relation between other types and sizes, from another place."""
-        ...
+
+        def new(x: Any) -> Any:
+            if isinstance(x, tuple):
+                return tuple(map(new, x))
+            return substituted(x, types, sizes) if _is_type(x) else x
+
+        made = {f.name: new(getattr(self, f.name)) for f in fields(self)}
+        return replace(self, **{**made, "binding": binding})
+
+
+_TYPES = get_args(Type)
+
+
+def _is_type(x: object) -> bool:
+    return isinstance(x, _TYPES)
 
 
 def _is_open(t: Type | None) -> bool:
@@ -75,16 +94,12 @@ def _is_open(t: Type | None) -> bool:
 
 
 @dataclass
-class Applies:
+class Applies(Relation):
     """The results of an operator have the types that its definition gives."""
 
-    binding: Binding
     call: Call
     args: tuple[Type | None, ...]
     results: tuple[Type, ...]
-
-    def types(self) -> Sequence[Type]:
-        return (*(a for a in self.args if a is not None), *self.results)
 
     def fire(self, c: Context) -> bool:
         known = [None if a is None else c.u.resolve(a) for a in self.args]
@@ -155,30 +170,16 @@ class Applies:
                 f"{self._origins(c)}",
             ) from e
 
-    def force(self, c: Context, last: bool) -> bool:
-        return False
-
-    def copied(
-        self, binding: Binding, types: Mapping[Type, Type], sizes: Mapping[SizeVar, Any]
-    ) -> Relation:
-        args = tuple(None if a is None else substituted(a, types, sizes) for a in self.args)
-        results = tuple(substituted(r, types, sizes) for r in self.results)
-        return Applies(binding, self.call, args, results)
-
 
 @dataclass
-class Joins:
+class Joins(Relation):
     """A result is of the type that all branches give it. Tensors that differ in their shapes alone
     are one of that dtype whose shape depends on data."""
 
-    binding: Binding
     number: int
     branches: tuple[Type, ...]
     result: Type
     atoms: tuple[Atom, ...] = ()
-
-    def types(self) -> Sequence[Type]:
-        return (*self.branches, self.result)
 
     def fire(self, c: Context) -> bool:
         known = [c.u.resolve(t) for t in self.branches]
@@ -225,28 +226,18 @@ class Joins:
                     return True
         return False
 
-    def copied(
-        self, binding: Binding, types: Mapping[Type, Type], sizes: Mapping[SizeVar, Any]
-    ) -> Relation:
-        branches = tuple(substituted(b, types, sizes) for b in self.branches)
-        return Joins(binding, self.number, branches, substituted(self.result, types, sizes))
-
 
 _SLICED = "; parts of tensors are op.gather(x, n) and op.slice(…)"
 
 
 @dataclass
-class Part:
+class Part(Relation):
     """`result` is a part of a tuple."""
 
-    binding: Binding
     atom: Atom
     whole: Type
     index: int
     result: Type
-
-    def types(self) -> Sequence[Type]:
-        return (self.whole, self.result)
 
     def fire(self, c: Context) -> bool:
         t = c.u.resolve(self.whole)
@@ -268,29 +259,13 @@ class Part:
             ) from e
         return True
 
-    def force(self, c: Context, last: bool) -> bool:
-        return False
-
-    def copied(
-        self, binding: Binding, types: Mapping[Type, Type], sizes: Mapping[SizeVar, Any]
-    ) -> Relation:
-        whole, result = (
-            substituted(self.whole, types, sizes),
-            substituted(self.result, types, sizes),
-        )
-        return Part(binding, self.atom, whole, self.index, result)
-
 
 @dataclass
-class Decides:
+class Decides(Relation):
     """The condition of an `if` is one truth value."""
 
-    binding: Binding
     atom: Atom
     type: Type
-
-    def types(self) -> Sequence[Type]:
-        return (self.type,)
 
     def fire(self, c: Context) -> bool:
         t = c.u.resolve(self.type)
@@ -314,8 +289,3 @@ class Decides:
             c.u.unify(t, TensorType((), "bool"))
             return True
         return False
-
-    def copied(
-        self, binding: Binding, types: Mapping[Type, Type], sizes: Mapping[SizeVar, Any]
-    ) -> Relation:
-        return Decides(binding, self.atom, substituted(self.type, types, sizes))

@@ -9,17 +9,15 @@ from autosched.graph.ir import (
     Binding,
     Body,
     Call,
-    Const,
     Function,
-    If,
-    Item,
     Match,
     Pattern,
-    TupleExpr,
     Value,
     Var,
     bodies,
     reads,
+    with_atoms,
+    with_bodies,
 )
 
 
@@ -94,22 +92,18 @@ class Copying:
         """What is bound."""
         if isinstance(v, Call):
             return self.call(v)
-        if isinstance(v, TupleExpr):
-            return TupleExpr(tuple(map(self.atom, v.items)))
-        if isinstance(v, Item):
-            return Item(self.atom(v.value), v.index)
-        if isinstance(v, If):
-            return If(self.atom(v.condition), self.body(v.then), self.body(v.other))
+        if isinstance(v, Function):
+            return self.function(v)
         if isinstance(v, Match):
             value = self.atom(v.value)
             return Match(value, tuple((self.pattern(p), self.body(b)) for p, b in v.clauses))
-        return self.function(v)
+        return with_bodies(with_atoms(v, self.atom), self.body)
 
     def call(self, v: Call) -> Call:
         """A call."""
-        callee = v.callee if isinstance(v.callee, str) else self.atom(v.callee)
-        assert not isinstance(callee, Const)
-        return Call(callee, tuple(None if a is None else self.atom(a) for a in v.args), v.attrs)
+        made = with_atoms(v, self.atom)
+        assert isinstance(made, Call)
+        return made
 
     def pattern(self, p: Pattern | Var | None) -> Pattern | Var | None:
         """A pattern."""

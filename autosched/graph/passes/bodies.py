@@ -14,6 +14,7 @@ from autosched.graph.ir import (
     Match,
     Value,
     mapped,
+    with_bodies,
 )
 from autosched.passes.base import Pass
 from autosched.tir.module import IRModule
@@ -43,18 +44,12 @@ def body_pass(name: str) -> Callable[[Change], Pass]:
 def _inside(body: Body, change: Change) -> Body:
     """`body` changed, after the bodies in it."""
 
-    def value(v: Value) -> Value:
-        if isinstance(v, If):
-            return If(v.condition, _inside(v.then, change), _inside(v.other, change))
-        if isinstance(v, Match):
-            return Match(v.value, tuple((p, _inside(b, change)) for p, b in v.clauses))
-        if isinstance(v, Function):
-            return Function(v.name, v.params, _inside(v.body, change), v.attrs)
-        return v
-
     nested = any(isinstance(b.value, (If, Match, Function)) for b in body.bindings)
     if nested:
-        bindings = tuple(Binding(b.vars, value(b.value)) for b in body.bindings)
+        bindings = tuple(
+            Binding(b.vars, with_bodies(b.value, lambda x: _inside(x, change)))
+            for b in body.bindings
+        )
         body = Body(bindings, body.results)
     return change(body)
 

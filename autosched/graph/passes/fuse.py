@@ -25,13 +25,14 @@ from autosched.graph.ir import (
     Const,
     Function,
     Global,
-    If,
-    Match,
     Value,
     Var,
     reads,
+    type_of,
+    with_bodies,
 )
 from autosched.graph.ops.registry import python_name
+from autosched.graph.scopes import Copying
 from autosched.graph.types import TensorType
 from autosched.passes.base import Pass
 from autosched.tir.module import GraphFunction, IRModule
@@ -266,18 +267,8 @@ class _Fuser:
             elif node.kind == "view" and n in needed:
                 out.append(self._call(groups, groups.with_views([n]), node.binding, n))
             elif node.kind == "host":
-                out.append(Binding(node.binding.vars, self.value(node.binding.value)))
+                out.append(Binding(node.binding.vars, with_bodies(node.binding.value, self.body)))
         return Body(tuple(out), body.results)
-
-    def value(self, value: Value) -> Value:
-        """A value with the bodies in it fused."""
-        if isinstance(value, If):
-            return If(value.condition, self.body(value.then), self.body(value.other))
-        if isinstance(value, Match):
-            return Match(value.value, tuple((p, self.body(b)) for p, b in value.clauses))
-        if isinstance(value, Function):
-            return Function(value.name, value.params, self.body(value.body), value.attrs)
-        return value
 
     def _views_needed(self, groups: Groups) -> set[int]:
         """Views whose results are needed as they are: by the caller, on the host, or as they are
@@ -296,24 +287,8 @@ class _Fuser:
     def _call(self, groups: Groups, members: Sequence[int], last: Binding, anchor: int) -> Binding:
         bindings = [groups.nodes[n].binding for n in members]
         inputs = groups._inputs(members)
-        params = tuple(
-            Var(a.name if isinstance(a, Var) else f"c{n}", a.type)
-            for n, a in enumerate(inputs)
-            if not isinstance(a, Global)
-        )
-        known: dict[int, Atom] = {id(a): p for a, p in zip(inputs, params, strict=True)}
-        inner = []
-        for b in bindings:
-            assert isinstance(b.value, Call)
-            args = tuple(None if a is None else known.get(id(a), a) for a in b.value.args)
-            fresh = tuple(Var(v.name, v.type) for v in b.vars)
-            known.update({id(v): f for v, f in zip(b.vars, fresh, strict=True)})
-            inner.append(Binding(fresh, Call(b.value.callee, args, b.value.attrs)))
-        results = tuple(known[id(v)] for v in last.vars)
-        constants = tuple(n for n, a in enumerate(inputs) if isinstance(a, Const))
-        attrs = (("constants", constants), ("primitive", True))
-        name = _name([b for b in bindings if b is not None], groups, members)
-        made = Function(name, params, Body(tuple(inner), results), attrs)
+        name = _name(bindings, groups, members)
+        made = outlined(name, bindings, inputs, last.vars, ("primitive", True))
         return Binding(last.vars, Call(Global(self._named(made)), tuple(inputs)))
 
     def _named(self, function: Function) -> str:
@@ -342,6 +317,24 @@ def _name(bindings: Sequence[Binding], groups: Groups, members: Sequence[int]) -
     if len(words) > 5:
         words = [*words[:4], f"and_{len(words) - 4}"]
     return words[0] if len(words) == 1 else "_".join(["fused", *(w.rstrip("_") for w in words)])
+
+
+def outlined(
+    name: str,
+    bindings: Sequence[Binding],
+    inputs: Sequence[Atom],
+    results: Sequence[Var],
+    attr: tuple[str, object],
+) -> Function:
+    """A function of its own for calls of operators: of what they read, `inputs`, to `results`."""
+    params = tuple(
+        Var(a.name if isinstance(a, Var) else f"c{n}", type_of(a)) for n, a in enumerate(inputs)
+    )
+    copy = Copying({id(a): p for a, p in zip(inputs, params, strict=True)})
+    inner = tuple(map(copy.binding, bindings))
+    constants = tuple(n for n, a in enumerate(inputs) if isinstance(a, Const))
+    body = Body(inner, tuple(map(copy.atom, results)))
+    return Function(name, params, body, tuple(sorted((("constants", constants), attr))))
 
 
 def structure(function: Function) -> object:

@@ -20,11 +20,9 @@ from autosched.graph.ir import (
     Const,
     Function,
     Global,
-    If,
-    Match,
-    Value,
     Var,
     reads,
+    with_bodies,
 )
 from autosched.graph.ops.registry import OPERATORS
 from autosched.graph.types import TensorType
@@ -91,7 +89,7 @@ class _Layouts:
         for b in body.bindings:
             f = self.callee(b)
             if f is None:
-                bindings.append(Binding(b.vars, self.inside(b.value)))
+                bindings.append(Binding(b.vars, with_bodies(b.value, self.body)))
                 continue
             assert isinstance(b.value, Call)
             args = tuple(a if a is None else last.get(id(a), a) for a in b.value.args)
@@ -109,16 +107,6 @@ class _Layouts:
             bindings.append(Binding(variables, Call(Global(name), args, b.value.attrs)))
         results = tuple(last.get(id(a), a) for a in body.results)
         return Body(tuple(bindings), results)
-
-    def inside(self, value: Value) -> Value:
-        """A value with the bodies in it laid out."""
-        if isinstance(value, If):
-            return If(value.condition, self.body(value.then), self.body(value.other))
-        if isinstance(value, Match):
-            return Match(value.value, tuple((p, self.body(b)) for p, b in value.clauses))
-        if isinstance(value, Function):
-            return Function(value.name, value.params, self.body(value.body), value.attrs)
-        return value
 
     def specialised(self, f: Function, args: tuple[object, ...], variables: tuple[Var, ...]) -> str:
         """The function with its parameters and results laid out as a call has them."""
