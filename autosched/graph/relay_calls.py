@@ -284,7 +284,7 @@ def _resize(e: Emitter, args: Sequence[Atom], a: Attrs) -> Atom:
     if method not in modes:
         raise WorkloadError(f"method is {method!r}; read are {', '.join(modes)}")
     nearest = "round_prefer_ceil" if how == "align_corners" else "floor"
-    more = {"nearest_mode": nearest} if method == "nearest_neighbor" else {}
+    more: dict[str, Any] = {"nearest_mode": nearest} if method == "nearest_neighbor" else {}
     if method == "cubic":
         more = {"cubic_coeff_a": a.get("cubic_alpha", -0.5)}
     sizes = (*_shape(e, args[0])[:2], *_of(a["size"], 2))
