@@ -243,6 +243,9 @@ def non_max_suppression(
 
 BLOCKS = 32, 128
 """Boxes that are compared with each other at once: of the first block, and at most."""
+PAIRS = 65536
+"""Pairs of boxes that are compared at once. Larger arrays get new pages from the system every
+time."""
 
 
 def _apart(boxes: Array, scores: Array, left: Array, share: float, limit: int) -> list[int]:
@@ -254,11 +257,15 @@ def _apart(boxes: Array, scores: Array, left: Array, share: float, limit: int) -
         best = _best(scores[left], size)
         block, left = left[best], np.delete(left, best)
         inner = boxes.take(block, 1)
-        new = block[_first(_overlap(inner, inner, share))]
+        new = block[_first(len(block), *_overlaps(inner, inner, share))]
         kept += new.tolist()
         if len(left) and len(kept) < limit:
-            over = _overlap(boxes.take(new, 1), boxes.take(left, 1), share)
-            left = left[~over.any(0)]
+            better, gone = boxes.take(new, 1), np.zeros(len(left), bool)
+            step = PAIRS // len(new)
+            for begin in range(0, len(left), step):
+                others = boxes.take(left[begin : begin + step], 1)
+                gone[begin + _overlaps(better, others, share)[1]] = True
+            left = left[~gone]
         size = min(2 * size, BLOCKS[1])
     return kept[:limit]
 
@@ -272,27 +279,33 @@ def _best(scores: Array, size: int) -> Array:
     return near[np.argsort(-scores[near], kind="stable")][:size]
 
 
-def _first(over: Array) -> list[int]:
-    """Those of a block that none before them which is kept overlaps."""
-    gone, kept = np.zeros(len(over), bool), []
-    for n in range(len(over)):
-        if not gone[n]:
-            kept.append(n)
-            gone |= over[n]
-    return kept
+def _first(count: int, rows: Array, columns: Array) -> list[int]:
+    """Those of a block that none before them which is kept overlaps, given the pairs that do, in
+    the order of the first."""
+    gone = [False] * count
+    for n, other in zip(rows.tolist(), columns.tolist(), strict=True):
+        if n < other and not gone[n]:
+            gone[other] = True
+    return [n for n in range(count) if not gone[n]]
 
 
-def _overlap(a: Array, b: Array, share: float) -> Array:
-    """Whether boxes overlap by more than a share of their union. The arithmetic is onnxruntime's:
-    ties at the bound are common."""
-    a = a[:, :, None]
-    high = np.minimum(a[2], b[2]) - np.maximum(a[0], b[0])
-    wide = np.minimum(a[3], b[3]) - np.maximum(a[1], b[1])
-    both = high * wide
-    union = a[4] + b[4] - both
-    meet = (high > 0) & (wide > 0) & (both > 0) & (a[4] > 0) & (b[4] > 0) & (union > 0)
-    found: Array = meet & (both / union > np.asarray(share, b.dtype))
-    return found
+def _overlaps(a: Array, b: Array, share: float) -> tuple[Array, Array]:
+    """The pairs, by number, of boxes that overlap by more than a share of their union. The
+    arithmetic is onnxruntime's: ties at the bound are common."""
+    first = a[:, :, None]
+    high = np.minimum(first[2], b[2])
+    high -= np.maximum(first[0], b[0])
+    wide = np.minimum(first[3], b[3])
+    wide -= np.maximum(first[1], b[1])
+    # Few pairs meet; all else is asked of these alone.
+    at = np.flatnonzero((high > 0) & (wide > 0))
+    rows, columns = np.divmod(at, b.shape[1])
+    both = high.reshape(-1)[at] * wide.reshape(-1)[at]
+    own, other = a[4][rows], b[4][columns]
+    union = own + other - both
+    real = (both > 0) & (own > 0) & (other > 0) & (union > 0)
+    real &= both / union > np.asarray(share, b.dtype)
+    return rows[real], columns[real]
 
 
 def unpooled(
