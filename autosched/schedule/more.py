@@ -25,6 +25,7 @@ from autosched.schedule import (
 from autosched.schedule import (
     merge as _merge,
 )
+from autosched.schedule import pad_read as _pad_read
 from autosched.schedule import reindex as _reindex
 from autosched.schedule.compute import compute_at
 from autosched.schedule.handles import BlockRV, LoopRV, index_of, mapped
@@ -46,6 +47,7 @@ MORE = frozenset(
         "loop_partition",
         "decompose_padding",
         "pad_einsum",
+        "pad_read",
         "reindex",
         "transform_block_layout",
     }
@@ -106,6 +108,15 @@ def pad_einsum(sch: Schedule, block: BlockRV | str, padding_: Sequence[int]) -> 
     numbers = _numbers(padding_, "pad_einsum: padding")
     sch.func, name = padding.pad_einsum(sch.func, sch._block(block), numbers)
     (b,) = sch._out("pad_einsum", (block, numbers), [name])
+    return b
+
+
+def pad_read(sch: Schedule, block: BlockRV | str, buffer: int | str) -> BlockRV:
+    """Read from a padded copy, in the place of a choice; see `pad_read.pad_read`."""
+    if not isinstance(buffer, str):
+        buffer = index_of(buffer, "pad_read: the buffer")
+    sch.func, name = _pad_read.pad_read(sch.func, sch._block(block), buffer)
+    (b,) = sch._out("pad_read", (block, buffer), [name])
     return b
 
 

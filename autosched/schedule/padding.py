@@ -38,6 +38,8 @@ from autosched.tir.nodes import (
 from autosched.tir.printer import format_expr
 from autosched.tir.reducers import known_name
 
+CONTRARY = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt"}
+
 
 def decompose_padding(func: PrimFunc, block: str, loop: Var) -> tuple[PrimFunc, str]:
     """Write the padding in a block of its own, just before a loop; what is left is a copy of the
@@ -83,7 +85,7 @@ def decompose_padding(func: PrimFunc, block: str, loop: Var) -> tuple[PrimFunc, 
         refuse(f"{what}: the axes are not the indices of what is written", old)
     if any(it.kind != "spatial" for it in old.iters):
         refuse(f"{what}: an axis is visited in order", old)
-    bounds = _bounds(condition, what)
+    bounds = comparisons(condition, what)
     check_alone(site, blocks_between(func, site, depth), what, readers=True)
     inside = [x.var for x in site.loops[depth:] if not any(b.uses([x.var]) for b in old.bindings)]
     if inside:
@@ -112,16 +114,22 @@ def decompose_padding(func: PrimFunc, block: str, loop: Var) -> tuple[PrimFunc, 
     return result, name
 
 
-def _bounds(condition: Expr, what: str) -> list[tuple[Affine, Int]]:
-    """A condition as `form < bound`, each of sums of axes."""
-    if isinstance(condition, Call) and condition.op == "and":
-        return [x for part in condition.args for x in _bounds(part, what)]
-    if isinstance(condition, Call) and condition.op in ("lt", "le", "gt", "ge"):
-        a, b = (read_form(x) for x in condition.args)
-        if a is not None and b is not None:
-            low, high = (a, b) if condition.op in ("lt", "le") else (b, a)
+def comparisons(condition: Expr, what: str, holds: bool = True) -> list[tuple[Affine, Int]]:
+    """A condition (with `holds` False, its contrary) as `form < bound`, each of sums of axes."""
+    if isinstance(condition, Call):
+        op, args = condition.op, condition.args
+        if op == "not":
+            return comparisons(args[0], what, not holds)
+        if op == ("and" if holds else "or"):
+            return [x for part in args for x in comparisons(part, what, holds)]
+        forms = [read_form(x) for x in args] if op in CONTRARY else []
+        if forms and all(f is not None for f in forms):
+            op = op if holds else CONTRARY[op]
+            low, high = forms if op in ("lt", "le") else reversed(forms)
+            assert low is not None
+            assert high is not None
             form = low - high
-            extra = 1 if condition.op in ("le", "ge") else 0
+            extra = 1 if op in ("le", "ge") else 0
             return [(form - form.const, extra - form.const)]
     text = format_expr(condition)
     raise ScheduleError(f"{what}: {text} is no comparison of sums of axes, nor several with `and`")

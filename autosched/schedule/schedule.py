@@ -76,6 +76,7 @@ class Schedule(Recorder):
     loop_partition = more.loop_partition
     decompose_padding = more.decompose_padding
     pad_einsum = more.pad_einsum
+    pad_read = more.pad_read
     reindex = more.reindex
     transform_block_layout = more.transform_block_layout
     sample_perfect_tile = more.sample_perfect_tile

@@ -14,7 +14,7 @@ from autosched.sketch.rules.gpu import GPU_INLINE_RULES, GPU_RULES
 from autosched.sketch.rules.gpu.cache_write import prepared
 from autosched.sketch.rules.gpu.tiling import storing
 from autosched.sketch.space import Space, Variant
-from autosched.sketch.spelling import order_reductions
+from autosched.sketch.spelling import canonicalise
 from autosched.sketch.state import Rule, State, Verdict
 from autosched.target import Target
 from autosched.tir.nodes import PrimFunc
@@ -44,7 +44,7 @@ def generate_states(
     else:
         schedule = Schedule(func)
         separate_digits(schedule)
-    order_reductions(schedule)
+    canonicalise(schedule)
     states = [State(schedule, target)]
     inline, main = (GPU_INLINE_RULES, GPU_RULES) if target.is_gpu else (INLINE_RULES, CPU_RULES)
     for rules in (custom_rules, inline, main):

@@ -1,4 +1,7 @@
-"""One spelling of a computation before the rules look at it: the order of reduction axes.
+"""One spelling of a computation before the rules look at it: where padding and axes stand.
+
+Padding that a reduction writes inside its sum, `if_then_else(inside, A[...], 0)`, becomes a stage
+of its own, which sketches put where they like: back into the sum among other places.
 
 A sum over (i, j) and one over (j, i) are one computation. Rules take axes in the order in which a
 block lists them, so the block lists them, and its loops stand, in the order in which the data lie:
@@ -11,9 +14,37 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from autosched.errors import ScheduleError
 from autosched.schedule import Schedule
+from autosched.schedule.pad_read import chosen
 from autosched.tir.affine import Affine
 from autosched.tir.nodes import Access, Block, Iter, Site, sites, strides
+
+
+def canonicalise(schedule: Schedule) -> None:
+    """Bring a program into the spelling that the rules are written for, by steps of its trace;
+    none, where it has that spelling."""
+    separate_padding(schedule)
+    order_reductions(schedule)
+
+
+def separate_padding(schedule: Schedule) -> None:
+    """Give padding inside reductions a stage, where `pad_read` can."""
+    free = frozenset(schedule.func.attr("layout_free", ()))
+    for site in list(sites(schedule.func)):
+        block = site.block
+        if not block.is_reduction or any(it.kind == "sequential" for it in block.iters):
+            continue
+        # From the last read on: a read that goes leaves those before it where they are.
+        for n in reversed(range(len(block.reads))):
+            if block.reads[n].buffer.name in free or chosen(block, n) is None:
+                continue
+            try:
+                trial = schedule.copy()
+                trial.pad_read(trial.get_block(block.name), n)
+            except ScheduleError:
+                continue  # no padding: a mask, say
+            schedule.pad_read(schedule.get_block(block.name), n)
 
 
 def order_reductions(schedule: Schedule) -> None:

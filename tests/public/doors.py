@@ -370,6 +370,7 @@ _schedule_door("reorder_block_iter_var", lambda s, b, c: (s.reorder_block_iter_v
 _schedule_door("loop_partition", lambda s, b, c: (s.loop_partition, s.get_loops(b)[0], [2, None]))
 _schedule_door("decompose_padding", lambda s, b, c: (s.decompose_padding, b, s.get_loops(b)[0]))
 _schedule_door("pad_einsum", lambda s, b, c: (s.pad_einsum, b, [2, 4]))
+_schedule_door("pad_read", lambda s, b, c: (s.pad_read, b, 0))
 _schedule_door("merge", lambda s, b, c: (s.merge, s.get_loops(b)[0], s.get_loops(c)[0]))
 _schedule_door("reindex", lambda s, b, c: (s.reindex, b, ("read", 0)))
 _schedule_door(

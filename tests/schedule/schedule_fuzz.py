@@ -121,6 +121,25 @@ def _window(c: Choices, tensors: list[Any], name: str) -> Any:
     )
 
 
+def _padded_window(c: Choices, tensors: list[Any], name: str) -> Any:
+    """A window over padding that is written inside the reduction."""
+    t = _recent(c, tensors, 2)
+    n, m = t.shape
+    size, pad, weight = 1 + c.next(3), 1 + c.next(2), 1 + c.next(3)
+    r = te.reduce_axis((0, size), name="r")
+
+    def element(i: Any, j: Any) -> Any:
+        x = t[i + r - pad, j]
+        zero = te.const(0, t.dtype)
+        if c.numbers and c.numbers[0] % 2:
+            return te.if_then_else(te.any(i + r < pad, i + r >= n + pad), zero, x + 1) * weight
+        return te.if_then_else(te.all(i + r >= pad, i + r < n + pad), x, zero) * weight
+
+    return te.compute(
+        (max(n + 2 * pad - size + 1, 1), m), lambda i, j: te.sum(element(i, j), axis=r), name=name
+    )
+
+
 def _matmul(c: Choices, tensors: list[Any], name: str) -> Any:
     t = _recent(c, tensors, 2)
     fitting = [u for u in tensors if len(u.shape) == 2 and u.shape[0] == t.shape[1]]
@@ -417,6 +436,11 @@ def _pad_einsum(sch: Schedule, c: Choices) -> None:
     sch.pad_einsum(block, [1 + c.next(4) for _ in sch.get(block).iters])
 
 
+def _pad_read(sch: Schedule, c: Choices) -> None:
+    block = _block(sch, c)
+    sch.pad_read(block, c.next(max(len(sch.get(block).reads), 1)))
+
+
 FUNCTION = "fuzz_dot_2x2_by_function"
 TensorIntrin.register(
     FUNCTION,
@@ -463,6 +487,7 @@ MORE: tuple[Action, ...] = (
     _sampled_place,
     _decompose_padding,
     _pad_einsum,
+    _pad_read,
     lambda s, c: s.blockize(_loop(s, c)),
     lambda s, c: s.add_unit_loop(_loop(s, c) if c.next(2) else _block(s, c)),
 )

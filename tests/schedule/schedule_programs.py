@@ -104,6 +104,20 @@ def padded_conv(h: int = 9, c: int = 3, f: int = 5, dtype: str = "float32") -> P
     return te.create_prim_func([x, w, relu])
 
 
+def padded_inside() -> PrimFunc:
+    """Windows over a vector, padding written inside the sum."""
+    a, w = te.placeholder((8,), name="A"), te.placeholder((3,), name="W")
+    k = te.reduce_axis((0, 3), name="k")
+
+    def term(i: te.IterVar) -> Any:
+        inside = te.all(i + k >= 1, i + k < 9)
+        return te.if_then_else(inside, a[i + k - 1], 0.0) * w[k]
+
+    return te.create_prim_func(
+        [a, w, te.compute((8,), lambda i: te.sum(term(i), axis=k), name="C")]
+    )
+
+
 MATMUL_DECISIONS = ("i1", "i2", "i3", "j1", "j2", "j3", "k1")
 
 

@@ -18,6 +18,7 @@ from schedule_programs import (
     matmul,
     matmul_add,
     padded_conv,
+    padded_inside,
     row_sum,
     softmax,
     tile_matmul,
@@ -290,6 +291,10 @@ def pad_einsum(s: Schedule) -> None:
     s.pad_einsum("C", [4, 4, 4])
 
 
+def pad_read(s: Schedule) -> None:
+    s.pad_read("C", "A")
+
+
 def reindex(s: Schedule) -> None:
     s.reindex("C", ("read", 0))
     s.reindex("C", ("write", 0))
@@ -378,6 +383,7 @@ CASES: dict[str, tuple[PrimFunc, Callable[[Schedule], None]]] = {
     "loop_partition": (matmul(4, 5, 3), loop_partition),
     "decompose_padding": (padded_conv(), decompose_padding),
     "pad_einsum": (matmul(4, 5, 3), pad_einsum),
+    "pad_read": (padded_inside(), pad_read),
     "reindex": (grouped(), reindex),
     "transform_block_layout": (matmul(4, 6, 4), transform_block_layout),
     "rows": (softmax(), rows),
