@@ -43,6 +43,14 @@ def measures_elsewhere(pool: Pool) -> bool:
     return bool(getattr(pool, "elsewhere", False))
 
 
+def prepare(pool: Pool) -> None:
+    """Have a pool begin with what its first job needs, such as starting processes, if it has a
+    method of that name. Nothing is waited for."""
+    begin = getattr(pool, "prepare", None)
+    if callable(begin):
+        begin()
+
+
 def is_pool(value: object) -> bool:
     """Whether something is an open pool, by its methods: `isinstance` would ask it for its device,
     for which a pool may have to wait, or start processes."""

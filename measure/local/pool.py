@@ -13,7 +13,7 @@ import pickle
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from math import inf
 
@@ -36,7 +36,7 @@ from measure.local.slot import PROBE_TIMEOUT, LocalRunner, Slot
 from measure.machine.protocol import GPU, Code
 from measure.phases import PhaseClock
 from measure.pool import OnResults
-from measure.process.template_client import Template
+from measure.process.template_client import NotStarted, Template
 from measure.status import Distribution, MeasureResult, Status
 from measure.timing import plan
 from measure.timing.sampler import EQUAL, UNSURE, Noise, Sampler
@@ -123,6 +123,11 @@ class LocalPool(Closing):
         """Ids of the children that are alive."""
         children = (*self._builders.children, *self._slot.children)
         return tuple(c.pid for c in children if c.pid is not None)
+
+    def prepare(self) -> None:
+        """See `measure.pool.prepare`."""
+        with suppress(NotStarted):  # said by what is asked of it first, which tries again
+            self._template.begin()
 
     def open_job(self, func: PrimFunc, seed: int | None = None) -> Job:
         """See `Pool.open_job`; `seed` is the pool's where left out."""
@@ -339,7 +344,7 @@ class LocalPool(Closing):
         """The untransformed program, or what comes nearest to it on a GPU: it needs threads."""
         if self.target.is_gpu:
             return default_schedule(func, self.target).trace
-        return memory_order(func)
+        return memory_order(func, self.target)
 
     def _build(
         self, work: Sequence[Build], cancel: threading.Event | None = None

@@ -26,7 +26,7 @@ from measure.machine.threads import Threads
 from measure.process.process_state import MODES, changes, state
 from measure.process.protocol import Last, Request
 from measure.status import MeasureResult, Status
-from measure.timing.block import MAX_DRIFT, take_block
+from measure.timing.block import MAX_DRIFT, Samples, take_block
 from measure.timing.plan import TimingPlan
 from measure.timing.timing import Timing
 from measure.verify.independent import Examined, check
@@ -167,6 +167,7 @@ class _Runner:
         plan: TimingPlan,
         probes: Probes,
         best_seconds: float | None,
+        first_clean: bool = False,
     ) -> Timing:
         """A block of a kernel that took about so many `seconds`; see `take_block`."""
         threads = probes.threads_of(artifact)
@@ -180,6 +181,7 @@ class _Runner:
             probes.nominal(threads),
             best_seconds,
             self.threads.waited,
+            first_clean,
         )
 
 
@@ -280,14 +282,16 @@ class Run(Request[MeasureResult]):
         runner.clock(probes.artifact, threads, probes.nominal(threads))
         before = _state(job, threads)
         began = time.perf_counter()
-        first, status, text = _verified_call(kernel, arguments, runner.machine, probes.artifact)
-        verified = time.perf_counter() - began - first
+        first, status, text = _verified_call(kernel, arguments, runner, probes.artifact)
+        verified = time.perf_counter() - began - first.spent
         if status is not Status.OK:
             return MeasureResult(status, text, verify_seconds=verified)
-        found = runner.block(kernel, artifact, first, self.plan, probes, self.best_seconds)
-        began = time.perf_counter()
-        status, text = arguments.check(kernel.workspace)
-        verified += time.perf_counter() - began
+        took, best = first.spent, self.best_seconds
+        found = runner.block(kernel, artifact, took, self.plan, probes, best, bool(first.clean))
+        if found.samples != (took,):  # it was called again
+            began = time.perf_counter()
+            status, text = arguments.check(kernel.workspace)
+            verified += time.perf_counter() - began
         if status is not Status.OK:
             text = f"the first call was right, a later one was not:\n{text}"
             return MeasureResult(status, text, verify_seconds=verified)
@@ -374,14 +378,16 @@ class TimeClock(Request[tuple[float, ...]]):
 
 
 def _verified_call(
-    kernel: Runnable, arguments: Buffers, machine: Machine, probe: Code
-) -> tuple[float, Status, str]:
-    """(seconds, status, error) of a first call, on poisoned outputs, workspace and stack."""
+    kernel: Runnable, arguments: Buffers, runner: _Runner, probe: Code
+) -> tuple[Samples, Status, str]:
+    """(sample, status, error) of a first call, on poisoned outputs, workspace and stack."""
     arguments.reset()
     kernel.workspace.poison()
-    machine.poison(probe)
-    seconds = kernel.call()
-    return (seconds, *arguments.check(kernel.workspace))
+    runner.machine.poison(probe)
+    runner.threads.follow()
+    first = Samples(kernel.call, runner.threads.waited)
+    first.take()
+    return (first, *arguments.check(kernel.workspace))
 
 
 def views(job: JobSpec, fd: int, writable: bool) -> Sequence[Array]:

@@ -32,6 +32,9 @@ from measure.process import containment, protocol
 from measure.process.containment import prctl
 from measure.process.seccomp import confine
 
+YOUNG = 50_000
+"""Objects after which a child looks for cycles."""
+
 
 def main() -> None:
     """Serve until the control socket is closed or the parent is gone."""
@@ -49,6 +52,7 @@ def main() -> None:
         if hello["warm"]:
             protocol.resolve(hello["warm"])()
         gc.freeze()
+        gc.set_threshold(YOUNG)  # of children: what they make for a request is gone after it
         if watch is not None and _answer(control, {"ready": os.getpid()}):
             _serve(control, watch, session, children, (control.fileno(), watch, owner))
     finally:

@@ -70,6 +70,7 @@ class Template:
         self._control: socket.socket | None = None
         self._folder: Path | None = None
         self._owner = -1
+        self._ready = False
         # Builders and the runner may be asked for by two threads.
         self._lock = threading.RLock()
 
@@ -78,11 +79,9 @@ class Template:
         """Process id of the template, None if it was not started."""
         return None if self._process is None else self._process.pid
 
-    def start(self) -> None:
-        """Start the process if it is not running.
-
-        Raises NotStarted, and MeasureError if it cannot do its work.
-        """
+    def begin(self) -> None:
+        """Have the process start if it is not running, and do not wait for it. Raises NotStarted,
+        and MeasureError where there can be none."""
         with self._lock:
             if self._process is not None and self._process.poll() is None:
                 return
@@ -92,7 +91,9 @@ class Template:
             sweep()
             try:
                 self._folder, self._owner = own_folder()
+                hello = {"folder": str(self._folder), "preload": self.preload, "warm": self.warm}
                 ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+                ours.send(json.dumps(hello).encode())
                 with theirs:
                     self._process = _spawn(
                         theirs, self._owner, environment(self.pass_env) | ONE_THREAD
@@ -101,16 +102,28 @@ class Template:
                 self.close()
                 raise NotStarted(f"no measuring process can be started: {e}") from e
             self._control = ours
-            hello = {"folder": str(self._folder), "preload": self.preload, "warm": self.warm}
-            ours.settimeout(START_SECONDS)
-            starting = self._process
+
+    def start(self) -> None:
+        """Start the process if it is not running, and wait until it can fork.
+
+        Raises NotStarted, and MeasureError if it cannot do its work.
+        """
+        with self._lock:
+            self.begin()
+            if self._ready:
+                return
+            assert self._control is not None
+            assert self._process is not None
+            control, starting = self._control, self._process
+            control.settimeout(START_SECONDS)
             try:
-                self._request(hello)
+                self._answer(control)
             except TemplateLost as e:
                 if -starting.returncode in FROM_OUTSIDE:
                     raise NotStarted(f"the measuring process was ended as it started: {e}") from e
                 raise MeasureError(f"the measuring process could not start: {e}") from e
-            ours.settimeout(REQUEST_SECONDS)
+            control.settimeout(REQUEST_SECONDS)
+            self._ready = True
 
     def fork(self, fds: tuple[int, int, int], limits: Limits) -> int:
         """A new child's process id. `fds`: its socket, its output, its fault file.
@@ -136,6 +149,7 @@ class Template:
 
     def close(self) -> None:
         """End the process, and with it all children, and remove their folders."""
+        self._ready = False
         if self._control is not None:
             self._control.close()
             self._control = None
@@ -156,9 +170,16 @@ class Template:
     def _request(self, message: dict[str, Any], fds: Sequence[int] = ()) -> dict[str, Any]:
         if self._control is None:
             raise TemplateLost("it was closed")
+        return self._answer(self._control, json.dumps(message).encode(), fds)
+
+    def _answer(
+        self, control: socket.socket, request: bytes = b"", fds: Sequence[int] = ()
+    ) -> dict[str, Any]:
+        """The answer to a request, or to what was sent before."""
         try:
-            socket.send_fds(self._control, [json.dumps(message).encode()], list(fds))
-            reply = self._control.recv(1 << 16)
+            if request:
+                socket.send_fds(control, [request], list(fds))
+            reply = control.recv(1 << 16)
         except BaseException as e:
             # The answer may still come, and would be taken for that to the next request.
             self.close()

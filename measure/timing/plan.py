@@ -13,8 +13,9 @@ class TimingPlan:
     ends after `repeats` samples, or after 2 once `budget_ms` are spent. A kernel above `long_ms` is
     called once a sample, its warm-up counts as the sample, and one is enough. A candidate above
     `out_of_race` times the best is given up after `chances` calls or `give_up_ms`, since one slow
-    call may be the system's fault. A kernel slower than the budget is timed by its second call if
-    it is above `near_race` times the best, or takes more than `long_factor` budgets.
+    call may be the system's fault. A kernel above `long_ms` whose undisturbed first call takes
+    `near_race` times the best is timed by that call. One slower than the budget is timed by its
+    second call if it is above that, or takes more than `long_factor` budgets.
 
     All this counts undisturbed samples. With disturbed ones a block ends after `disturbed_ms`, or
     two budgets if that is longer; of a long kernel after two budgets, or four samples. It ends in

@@ -36,14 +36,26 @@ def test_baseline_order_of_a_matmul() -> None:
     assert (i[0], k[0], j[0]) == ("i", "k", "j")
 
 
+def test_baseline_in_vectors_only_where_a_block_is_much_work() -> None:
+    target = Target("llvm")
+    small, large = (te.create_prim_func(ops.matmul(n, n, n)) for n in (256, 1024))
+    assert memory_order(small, target) == memory_order(small)
+    assert "vectorize" in [step.op for step in memory_order(large, target).steps]
+
+
+@pytest.mark.parametrize("vectors", [False, True])
 @pytest.mark.parametrize("name", ["matmul", "softmax", "conv2d", "transpose"])
-def test_baseline_is_the_program_bit_for_bit(name: str) -> None:
-    func = program(name)
+def test_baseline_is_the_program_bit_for_bit(
+    name: str, vectors: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    func, target = program(name), Target("llvm")
+    monkeypatch.setattr("measure.verify.baseline.SCALAR_WORK", 0)
+    monkeypatch.setattr("measure.verify.baseline.VECTORS", 1)
     rng = np.random.default_rng(0)
     arrays = [rng.standard_normal(b.shape).astype(b.dtype) for b in func.params]
     results = []
-    for trace in (None, memory_order(func)):
-        made = Function(build(func, trace, Target("llvm"), "full"), threads=1)
+    for trace in (None, memory_order(func, target if vectors else None)):
+        made = Function(build(func, trace, target, "full"), threads=1)
         given = [a.copy() for a in arrays]
         made(*given)
         results.append(given)

@@ -288,6 +288,22 @@ def test_template_lost_and_restarted() -> None:
     template.close()
 
 
+@pytest.mark.parametrize("lost", [False, True])
+def test_template_begun_forks_and_is_started_again_if_it_was_lost(lost: bool) -> None:
+    template = Template(preload=["measure_doubles"])
+    template.begin()
+    begun = template._process
+    assert begun is not None
+    if lost:
+        begun.kill()
+        begun.wait()
+    child = Child(template, Limits())
+    assert works(child)
+    assert (template._process is begun) is not lost
+    child.kill()
+    template.close()
+
+
 def test_template_ended_from_outside_as_it_starts_is_started_again() -> None:
     template = Template(preload=["measure_slow_builder", "measure_doubles"])
     child = Child(template, Limits())

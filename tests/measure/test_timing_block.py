@@ -135,6 +135,20 @@ class Shared(Clock):
         )
 
 
+@pytest.mark.parametrize(
+    ("seconds", "best", "clean", "calls"),
+    [(16e-3, 10e-3, True, 1), (16e-3, 10e-3, False, 2), (14e-3, 10e-3, True, 2)],
+    ids=["behind", "behind, and disturbed", "near"],
+)
+def test_block_calls_what_is_behind_and_long_no_second_time(
+    seconds: float, best: float, clean: bool, calls: int
+) -> None:
+    clock = Clock(seconds)
+    found = take_block(clock.call, clock.probe, seconds, PLAN, NOMINAL, best, first_clean=clean)
+    assert found.seconds == pytest.approx(seconds)
+    assert clock.calls == calls
+
+
 def test_block_leaves_out_disturbed_samples() -> None:
     quiet = Clock(1e-3).time()
     clock = Shared(1e-3, dict.fromkeys(range(2, 40, 3), 0.004))

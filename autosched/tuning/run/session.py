@@ -36,7 +36,7 @@ from autosched.tuning.run.interrupt import interrupts_deferred
 from autosched.tuning.run.recorded import Recorded
 from autosched.tuning.run.resume import SUCCEEDED, start_of
 from measure.phases import PhaseClock
-from measure.pool import measures_elsewhere
+from measure.pool import measures_elsewhere, prepare
 from records import BASELINE, BASELINE_ROUND, OK, TRIAL, Measurement, Record
 
 if TYPE_CHECKING:
@@ -140,6 +140,7 @@ class Session:
         # A run that was killed among its finalists has measured some of them again, and not all.
         if best is not None and begin.ended and len(self.records.trials()) >= self.job.trials:
             return self._result(best)
+        prepare(self.pool)
         if search or self.records.trials():
             self._make_space()
         self.progress = Progress(self.task, self.job, self.options.verbose)
@@ -154,13 +155,19 @@ class Session:
             with interrupts_deferred():
                 callback.on_start(self.task.workload, self.job)
                 self._told.append(callback)
+        if search or self.records.trials():
+            self._make_search()
+            if not self.records.trials():
+                # While the pool's processes start; the search keeps what it has proposed.
+                with self.clock.phase("proposing"):
+                    self._propose(0, self._known(0))
         self._enter("reference")
         with self.clock.phase("starting", whole=True):
             self._handle = self.pool.open_job(self.task.prim_func, self.options.seed)
         self._enter("baselines")
         self._baselines(self.pool, self._handle)
-        if search or self.records.trials():
-            self._make_search()
+        if hasattr(self, "search"):
+            self._enter("searching")
         return None
 
     def _make_space(self) -> None:
@@ -178,7 +185,6 @@ class Session:
         model = CheckedModel(self.policy.cost_model, self._clock_training)
         self.search = self.policy.search(self.options.seed, self.job.round_size, model)
         self.preloaded = self.policy.preloaded(self.job.id, self.job.device)
-        self._enter("searching")
 
     def step(self, limit: int) -> bool:
         """Propose and measure one round of at most `limit` candidates; False if there is none."""
@@ -196,6 +202,7 @@ class Session:
         if not hasattr(self, "search"):
             self._make_space()
             self._make_search()
+            self._enter("searching")
         size = min(left, limit, self.job.round_size)
         proposed = self._proposals()[:size]
         if not proposed:
