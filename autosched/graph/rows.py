@@ -12,6 +12,9 @@ from autosched.graph.infer import inference
 from autosched.graph.ir import Atom, Binding, Body, Call, Const, Function, Var
 from autosched.graph.types import TensorType
 
+TILE = 4
+"""Rows of which tiles are multiples, or parts, on most targets."""
+
 
 def with_one_axis_of_rows(function: Function) -> Function:
     """A primitive function whose axes of rows are one, where it is a product with a matrix and
@@ -47,7 +50,8 @@ def with_one_axis_of_rows(function: Function) -> Function:
 
 
 def _rows(b: Binding) -> tuple[int, ...]:
-    """The extents of the rows of a product with a matrix, where they are several axes; else ()."""
+    """The extents of the rows of a product with a matrix, where they are several axes, and tiles
+    would hang over the end of the last one; else ()."""
     value = b.value
     if not isinstance(value, Call) or value.callee != "MatMul":
         return ()
@@ -56,7 +60,7 @@ def _rows(b: Binding) -> tuple[int, ...]:
     if left is None or right is None or len(right.known) != 2:
         return ()
     rows = tuple(int(n) for n in left.known[:-1])
-    return rows if sum(n != 1 for n in rows) >= 2 else ()
+    return rows if sum(n != 1 for n in rows) >= 2 and rows[-1] % TILE else ()
 
 
 def _flat(v: Var, rows: tuple[int, ...]) -> TensorType | None:

@@ -403,7 +403,7 @@ def test_products_of_integers_are_divided_as_integers():
 
 @pytest.mark.parametrize(
     ("shape", "addend", "flat"),
-    [((2, 7, 3, 20), (2, 7, 3, 12), True), ((3, 5, 20), (12,), True), ((1, 5, 20), (12,), False),
+    [((2, 7, 3, 20), (2, 7, 3, 12), True), ((3, 5, 20), (12,), True), ((3, 8, 20), (12,), False),
      ((2, 5, 20), (5, 12), False), ((2, 5, 20), (2, 1, 12), False), ((2, 5, 20), (1, 1, 1), False)],
 )  # fmt: skip
 def test_rows_of_dense_layers_are_one_axis(rng, shape, addend, flat):
