@@ -24,12 +24,13 @@ def with_one_axis_of_rows(function: Function) -> Function:
         return function
     assert isinstance(product.value, Call)
     matrix = product.value.args[1]
-    known: dict[int, Atom] = {}
+    params: list[Var] = []
     for p in function.params:
         made = p.type if p is matrix else _flat(p, rows)
         if made is None:
             return function
-        known[id(p)] = Var(p.name, made)
+        params.append(Var(p.name, made))
+    known: dict[int, Atom] = {id(p): q for p, q in zip(function.params, params, strict=True)}
     bindings: list[Binding] = []
     for b in function.body.bindings:
         value = b.value
@@ -45,8 +46,7 @@ def with_one_axis_of_rows(function: Function) -> Function:
         known[id(b.vars[0])] = v = Var(b.vars[0].name, made)
         bindings.append(Binding((v,), Call(value.callee, args, value.attrs)))
     results = tuple(known.get(id(a), a) for a in function.body.results)
-    params = tuple(v for p in function.params if isinstance(v := known[id(p)], Var))
-    return Function(function.name, params, Body(tuple(bindings), results), function.attrs)
+    return Function(function.name, tuple(params), Body(tuple(bindings), results), function.attrs)
 
 
 def _rows(b: Binding) -> tuple[int, ...]:

@@ -36,7 +36,7 @@ def conv_winograd(
 ) -> Any:
     """Convolution by 3 x 3 windows at stride 1 along the last two axes as products of 6 x 6 tiles.
     w is transformed beforehand: (6, 6, ..., CI, CO)."""
-    kernel = (*w.shape[2:-2], 3, 3)
+    kernel = (*(int(n) for n in w.shape[2:-2]), 3, 3)
     window = Window(x.shape[2:], kernel, strides, dilations, pads, auto_pad)
     products = tiled(x, w, window, F4, te.const(0, x.dtype), x.dtype)
     out = results(products, window, F4.tile, F4.output, x.dtype)
@@ -82,7 +82,7 @@ def conv_groups(
     In one array of all filters a group's rows are as far apart as all filters are wide, most often
     a power of two: then they share a few sets of the first cache.
     """
-    group, *kernel, depth, each = w.shape
+    group, *kernel, depth, each = (int(n) for n in w.shape)
     window = Window(x.shape[2:], kernel, strides, dilations, pads, auto_pad)
     view = View(
         (group * each, depth, *kernel),
