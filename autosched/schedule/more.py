@@ -54,6 +54,16 @@ MORE = frozenset(
 )
 """The methods of this module that a trace may call."""
 
+ABSENT = {
+    "cache_inplace": "no block writes what another one has read before; rfactor or cache_write "
+    "gives a block a buffer of its own",
+    "cache_index": "an index that is read from a buffer is no longer affine, and nothing is proven "
+    "of it; a stage that computes the indices, written before the one that reads, does the same",
+    "rolling_buffer": "no primitive keeps rows from one iteration to the next; compute_at computes "
+    "the rows where they are read, and the buffer is as small as they are",
+}
+"""Primitives of TVM that are none here: why, and what to do instead."""
+
 MOST_FACTORS = 64
 """Of one loop: no extent of 64 bits has more that are not 1."""
 

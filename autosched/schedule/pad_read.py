@@ -10,7 +10,7 @@ from autosched.schedule.compute import check_available
 from autosched.schedule.kinds import check_kinds
 from autosched.schedule.padding import comparisons
 from autosched.schedule.place import full, insert, nest
-from autosched.tir.affine import Affine, Int
+from autosched.tir.affine import Affine, Int, always
 from autosched.tir.expr import Call, Const, Expr, Slot, Var, call, const, rewrite, same, walk
 from autosched.tir.nodes import Access, Block, Buffer, Iter, PrimFunc, Site, replace_node, site_of
 
@@ -184,9 +184,10 @@ def _copier(
     at = []
     for v, (low, high, least, most) in zip(axes, ranges, strict=True):
         at.append(Affine.of(v) + low)
-        if least is not low and least > low:
+        # Numbers that are no ints are those of a dimension without conditions.
+        if isinstance(least, int) and isinstance(low, int) and least > low:
             conditions.append(const(least - low) <= v)
-        if most is not high and most < high:
+        if isinstance(most, int) and isinstance(low, int) and always(most < high):
             conditions.append(v < most - low + 1)
 
     def element(e: Expr) -> Expr | None:

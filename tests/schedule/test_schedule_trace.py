@@ -181,3 +181,10 @@ def test_decisions_of_the_wrong_kind() -> None:
         (loop,) = schedule.get_loops(schedule.get_block("B"))
         with pytest.raises(ScheduleError, match="expected an int or an int64 array"):
             schedule.split(loop, [None, Decision("x")])
+
+
+@pytest.mark.parametrize("name", ["cache_inplace", "cache_index", "rolling_buffer"])
+def test_a_primitive_that_is_none_here_says_what_to_do_instead(name: str) -> None:
+    with pytest.raises(AttributeError, match=f"a Schedule has no {name}: .*buffer"):
+        getattr(Schedule(add_one()), name)
+    assert not hasattr(Schedule(add_one()), "no_such_primitive")
