@@ -295,6 +295,7 @@ _stage_door("Stage.compute_at", lambda s, a, b, c: (s[b].compute_at, s[c], c.op.
 _stage_door("Stage.compute_inline", lambda s, a, b, c: (s[b].compute_inline,))
 _stage_door("Stage.compute_root", lambda s, a, b, c: (s[b].compute_root,))
 _stage_door("Stage.double_buffer", lambda s, a, b, c: (s[b].double_buffer,))
+_stage_door("Stage.storage_align", lambda s, a, b, c: (s[b].storage_align, b.op.axis[0], 8, 1))
 _stage_door("Stage.set_scope", lambda s, a, b, c: (_lowering(s, s[b].set_scope), "local"))
 
 

@@ -183,3 +183,27 @@ def test_a_fused_loop_inside_a_consumer_has_the_iterations_needed_there() -> Non
     func = e.s.replay(e.args).func
     assert extents(func, "C") == [3, 24, 12]
     assert len(list(loops_of(func))) == 7
+
+
+def test_storage_align_is_that_of_the_dimension_of_an_axis() -> None:
+    a = te.placeholder((8, 6), name="A")
+    b = te.compute((8, 6), lambda i, j: a[i, j] + 1.0, name="B")
+    c = te.compute((6, 8), lambda i, j: b[j, i] * 2.0, name="C")
+    s = te.create_schedule(c.op)
+    s[b].storage_align(b.op.axis[0], 8, 1)
+    func = s.replay([a, c]).func
+    (write,) = site_of(func, "B").block.writes
+    assert write.buffer.align == ((0, 8, 1),)
+    x, out = np.arange(48, dtype="float32").reshape(8, 6), np.zeros((6, 8), "float32")
+    at.build(s, [a, c])(x, out)
+    assert np.array_equal(out, (x + 1).T * 2)
+    outer, _ = s[b].split(b.op.axis[0], factor=4)
+    with pytest.raises(
+        ScheduleError, match=r"expected an axis of B as it was computed, one of i, j"
+    ):
+        s[b].storage_align(outer, 8)
+    with pytest.raises(ScheduleError, match="is an output of the schedule"):
+        s[c].storage_align(c.op.axis[0], 8)
+    s[b].storage_align(b.op.axis[1], 8)
+    with pytest.raises(ScheduleError, match="axis is one before the last"):
+        s.replay([a, c])

@@ -159,6 +159,7 @@ class _Replay:
             or stage.pragmas
             or stage.scope is not None
             or stage.doubled
+            or stage.aligned
         ):
             raise ScheduleError(
                 f"{what}: other calls schedule the loops of stage {stage.name}, which has none "
@@ -203,6 +204,11 @@ class _Replay:
         if stage.doubled:
             with _blame(f"s[{stage.name}].double_buffer()"):
                 self.sch.double_buffer(self.blocks[stage])
+        for dim, factor, offset in stage.aligned:
+            with _blame(f"s[{stage.name}].storage_align(…, {factor}, {offset})"):
+                block = self.blocks[stage]
+                for n in range(len(self.sch.get(block).writes)):
+                    self.sch.storage_align(block, n, dim, factor, offset)
         if stage.marks or stage.pragmas:
             loops = self._loops(stage)
         marks = [(axis, mark) for axis, mark in stage.marks.items() if mark.thread is None]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from autosched.checks import shown
 from autosched.errors import ScheduleError
-from autosched.schedule.handles import as_data
+from autosched.schedule.handles import as_data, index_of
 from autosched.te.stage.nest import Nest, names, root_axes
 from autosched.te.stage.thread import ThreadAxis
 from autosched.te.tensor import IterVar, Operation, PlaceholderOp, ScanOp
@@ -55,6 +55,7 @@ class Stage:
         self.inlined = False
         self.scope: str | None = None
         self.doubled = False
+        self.aligned: list[tuple[int, int, int]] = []
 
     def _restart(self, op: Operation) -> None:
         """Make this the stage of `op`, with the loops that it begins with."""
@@ -194,6 +195,21 @@ class Stage:
         is computed at, which saves a barrier a step; see `Schedule.double_buffer`."""
         self._movable("double_buffer")
         self.doubled = True
+
+    def storage_align(self, axis: IterVar, factor: int, offset: int = 0) -> None:
+        """Give the dimension that `axis`, one of the result's, indexes a stride that is `offset`
+        more than a multiple of `factor`, in elements; see `Schedule.storage_align`."""
+        what = self._call("storage_align", axis)
+        self._movable("storage_align")
+        axes = list(root_axes(self.op))
+        place = next((n for n, a in enumerate(axes) if a is axis and a.kind != "reduce"), None)
+        if place is None:
+            raise ScheduleError(
+                f"{what}: expected an axis of {self.name} as it was computed, one of "
+                f"{names([a for a in axes if a.kind != 'reduce'])}"
+            )
+        numbers = (index_of(n, f"{what}: factor, offset") for n in (factor, offset))
+        self.aligned.append((place, *numbers))
 
     def _call(self, method: str, *axes: Any) -> str:
         return f"s[{self.name}].{method}({', '.join(map(_name, axes))})"
