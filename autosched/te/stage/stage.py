@@ -208,8 +208,8 @@ class Stage:
                 f"{what}: expected an axis of {self.name} as it was computed, one of "
                 f"{names([a for a in axes if a.kind != 'reduce'])}"
             )
-        numbers = (index_of(n, f"{what}: factor, offset") for n in (factor, offset))
-        self.aligned.append((place, *numbers))
+        named = f"{what}: factor, offset"
+        self.aligned.append((place, index_of(factor, named), index_of(offset, named)))
 
     def _call(self, method: str, *axes: Any) -> str:
         return f"s[{self.name}].{method}({', '.join(map(_name, axes))})"
