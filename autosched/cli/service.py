@@ -70,21 +70,27 @@ def open_source(options: argparse.Namespace) -> RecordSource:
     service that does not answer."""
     if options.server is None:
         return open_records(options.db)
-    from server.client.remote_records import RemoteRecords
-
-    client = client_of(options)
-    client.probe()
-    return RemoteRecords(client)
+    return _records_of(client_of(options))
 
 
 def open_service(url: str) -> RemoteRecords:
     """The records of the service at `url`, with the token of the environment. Raises
     ServiceUnreachable at once for one that does not answer."""
     from server.client import Client
+
+    return _records_of(Client(url, os.environ.get(TOKEN) or None))
+
+
+def _records_of(client: Client) -> RemoteRecords:
+    """The records of a service that answers; of one that does not, the client is closed."""
+    from server.client.answers import ServiceError
     from server.client.remote_records import RemoteRecords
 
-    client = Client(url, os.environ.get(TOKEN) or None)
-    client.probe()
+    try:
+        client.probe()
+    except ServiceError:
+        client.close()
+        raise
     return RemoteRecords(client)
 
 
