@@ -77,7 +77,7 @@ def listed(
     if after is not None:
         wanted.append(_after(sort, after))
     query = select(*_COLUMNS).where(*wanted).order_by(*_order(sort)).limit(limit + 1)
-    with store._db.transaction(writes=False) as connection:
+    with store._db.snapshot() as connection:
         rows = connection.execute(query).all()
         numbers = _numbers(connection, job_id, [row.record_id for row in rows[:limit]])
     found = [ListedTrial(trial=numbers[row.record_id], **row._mapping) for row in rows[:limit]]
@@ -107,7 +107,7 @@ def tried(store: Store, job_id: str, at_most: int) -> list[ListedTrial]:
     timed = RecordRow.job_id == job_id, RecordRow.kind == TRIAL, RecordRow.status == "ok"
     number = func.row_number().over(order_by=RecordRow.id).label("number")
     numbered = select(RecordRow.id, number).where(*timed).subquery()
-    with store._db.transaction(writes=False) as connection:
+    with store._db.snapshot() as connection:
         total = connection.execute(select(func.count()).where(*timed)).scalar_one()
         step = max(1, -(-total // at_most))
         rows = connection.execute(

@@ -69,7 +69,7 @@ def newest(store: Store, limit: int, before: str | None) -> BatchPage:
     groups = select(JobRow.batch_id.label("id"), made).where(JobRow.batch_id.is_not(None))
     grouped = groups.group_by(JobRow.batch_id).subquery()
     query = select(grouped.c.id).order_by(grouped.c.made.desc(), grouped.c.id.desc())
-    with store._db.transaction(writes=False) as connection:
+    with store._db.snapshot() as connection:
         if before is not None:
             time = select(grouped.c.made).where(grouped.c.id == before).scalar_subquery()
             same = (grouped.c.made == time) & (grouped.c.id < before)

@@ -116,7 +116,8 @@ def served(connection: Connection, client: str) -> None:
 
 def place(connection: Connection, job_id: str) -> int | None:
     """The place of a job that waits, from 1, among all that do: the order in which they would be
-    claimed if no other job came, and none of those that run ended. None if it does not wait.
+    claimed if no other job came, and none of those that run ended. None if it does not wait. The
+    statements rely on one another, so `connection` is to be of a snapshot.
 
     Each claim takes the first job of a client with fewest jobs held, so that clients are served in
     rounds: in round n those that hold n jobs by then. Of one round those come first that were not

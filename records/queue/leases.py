@@ -234,7 +234,7 @@ class JobQueue:
 
     def place(self, job_id: str) -> int | None:
         """The place of a job that waits, from 1 (`fair_share.place`); None if it does not."""
-        with self._db.transaction(writes=False) as connection:
+        with self._db.snapshot() as connection:
             return fair_share.place(connection, job_id)
 
     def device_seconds_left(self, job: Job) -> float | None:

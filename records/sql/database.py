@@ -78,6 +78,7 @@ _IDLE = "25P03"
 T = TypeVar("T")
 
 _WRITES_UNTIL = "records_writes_until"
+_SNAPSHOT = "records_snapshot"
 _BUSY_TIMEOUT = f"PRAGMA busy_timeout = {int(BUSY_SECONDS * 1000)}"
 # A statement that psycopg has prepared is planned for any LIMIT, and then PostgreSQL reads a whole
 # table for a page of it. (Nor would poolers such as PgBouncer like them.)
@@ -188,8 +189,9 @@ class Database:
     def transaction(self, *, writes: bool) -> Iterator[Connection]:
         """One transaction: committed on leaving, rolled back on an exception.
 
-        What only reads a server needs none: each statement sees what is committed, as it would
-        inside a transaction there, and two exchanges with the server are saved. What writes waits
+        What only reads a server by one statement needs none: it sees what is committed, as it
+        would inside a transaction there, and two exchanges with the server are saved; for several
+        that rely on one another there is `snapshot`. What writes waits
         `busy_seconds` for each lock there, as it does for SQLite's writer: whoever holds one may
         have been stopped.
         """
@@ -199,6 +201,17 @@ class Database:
             with self._turn(writes), self.engine.connect() as connection:
                 if writes:
                     connection = connection.execution_options(**{_WRITES_UNTIL: until})
+                with connection.begin():
+                    yield connection
+        except SQLAlchemyError as e:
+            raise self._translated(e) from e
+
+    @contextmanager
+    def snapshot(self) -> Iterator[Connection]:
+        """A transaction that reads, all of whose statements see the same rows."""
+        try:
+            with self.engine.connect() as connection:
+                connection = connection.execution_options(**{_SNAPSHOT: True})
                 with connection.begin():
                     yield connection
         except SQLAlchemyError as e:
@@ -263,6 +276,8 @@ class Database:
     def _begin_server(self, connection: Connection) -> None:
         if connection.get_execution_options().get(_WRITES_UNTIL) is not None:
             connection.exec_driver_sql(self._begin_writing)
+        elif connection.get_execution_options().get(_SNAPSHOT):
+            connection.exec_driver_sql("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY")
 
     def _translated(self, error: SQLAlchemyError) -> RecordError:
         reason = str(error.orig) if isinstance(error, DBAPIError) else str(error)

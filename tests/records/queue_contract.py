@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from records_factory import JOB, KEY, TARGET, WORKLOAD, trial
+from records_factory import JOB, KEY, TARGET, WORKLOAD, after_first_select, trial
 from sqlalchemy import update
 
 from records import (
@@ -83,6 +83,12 @@ class QueueContract:
         last = store.events(job.id, kind="state")[-1]
         assert last.data["trials_requested"] == job.trials_requested + 5
         assert store.last_events([job.id, "nobody"]) == {job.id: last.id}
+
+    def test_a_place_is_of_one_moment(self, store, queue):
+        """Another process claims the job between the statements that find its place."""
+        with after_first_select(store, lambda: queue.claim("w", 60)):
+            assert queue.place(JOB) == 1
+        assert queue.place(JOB) is None
 
     def test_a_lost_lease_tells_nothing(self, store, queue):
         job = queue.claim("w", 60)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
+
+from sqlalchemy import event
 
 from records import BASELINE_ROUND, Record, RecordSource, Store, Workload
 
@@ -29,6 +33,25 @@ class Clock:
     def sleep(self, seconds: float) -> None:
         """It is later then, at once."""
         self.now += seconds
+
+
+@contextmanager
+def after_first_select(store: Store, act: Callable[[], object]) -> Iterator[None]:
+    """Within it, `act` is called once, after the first row set that the store reads: as if another
+    process did it, between two statements."""
+    left = [act]
+
+    def selected(connection: Any, cursor: Any, statement: str, *_: Any) -> None:
+        if left and statement.lstrip().startswith(("SELECT", "WITH")):
+            left.pop()()
+
+    engine = store._db.engine
+    event.listen(engine, "after_cursor_execute", selected)
+    try:
+        yield
+    finally:
+        event.remove(engine, "after_cursor_execute", selected)
+    assert not left
 
 
 def trial(slot: int, seconds: float | None = 1e-3, **changes: Any) -> Record:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from records_factory import DEVICE, JOB, KEY, baseline, failure, trial
+from records_factory import DEVICE, JOB, KEY, after_first_select, baseline, failure, trial
 
-from records import RecordError, Store
+from records import JobQueue, RecordError, Store
 from records.operations import listing, roofline
 from records.operations.roofline import DeviceLimits, Traffic, bound
 
@@ -50,6 +50,13 @@ class TrialsContract:
     )
     def test_trials_are_paged_in_every_order(self, measured, sort, order, limit):
         assert self.numbers(measured, sort=sort, limit=limit) == order
+
+    def test_a_page_is_of_one_moment(self, measured):
+        """Another process deletes the job between the statements that make the page."""
+        JobQueue(measured).cancel(JOB)
+        with after_first_select(measured, lambda: measured.delete_job(JOB)):
+            assert self.numbers(measured) == [1, 2, 3, 4, 5, 6]
+        assert self.numbers(measured) == []
 
     def test_trials_are_found_by_status_and_decisions(self, measured):
         assert self.numbers(measured, status="ok", sort="seconds") == [6, 2, 4, 1]
