@@ -351,13 +351,13 @@ def _vector(sch: Schedule, c: Choices) -> None:
 
 def _split(sch: Schedule, c: Choices) -> None:
     sch.split(
-        base._loop(sch, c), [None, c.of(FACTORS), *([c.of(FACTORS)] if c.next(3) == 0 else [])]
+        base.drawn_loop(sch, c), [None, c.of(FACTORS), *([c.of(FACTORS)] if c.next(3) == 0 else [])]
     )
 
 
 def _unroll_below(sch: Schedule, c: Choices) -> None:
     """Copies around loops with tails: what one copy knows must not leak into the next."""
-    outer, inner = sch.split(base._loop(sch, c), [None, c.of((2, 3))])
+    outer, inner = sch.split(base.drawn_loop(sch, c), [None, c.of((2, 3))])
     sch.unroll(c.of((outer, inner)))
 
 

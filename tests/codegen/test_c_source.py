@@ -13,7 +13,8 @@ import pytest
 from bounded import Budget
 from hypothesis import given, note
 from opaque_programs import prefix
-from schedule_fuzz import outputs, random_program, random_schedule
+from schedule_fuzz import random_program, random_schedule
+from schedule_outcome import outputs
 from test_schedule_property import PROGRAMS, QUICK, TRACES
 
 import autosched as at

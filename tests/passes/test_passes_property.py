@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
-from schedule_fuzz import Choices, outputs, random_program, random_schedule
+from schedule_fuzz import Choices, random_program, random_schedule
+from schedule_outcome import outputs
 
 from autosched import passes
 from autosched.errors import VerifyError

@@ -6,30 +6,13 @@ Everything is decoded from lists of small integers, so that hypothesis shrinks b
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
-
-import numpy as np
 
 from autosched import te
 from autosched.errors import ScheduleError
 from autosched.schedule import BlockRV, Decision, LoopRV, Schedule
-from autosched.tir import interp
-from autosched.tir.affine import Affine
-from autosched.tir.expr import Var
 from autosched.tir.intrin import TensorIntrin
-from autosched.tir.nodes import (
-    Access,
-    Block,
-    Buffer,
-    For,
-    Node,
-    PrimFunc,
-    Site,
-    inputs_of,
-    kind_vars,
-    sites,
-)
+from autosched.tir.nodes import PrimFunc, sites
 
 DTYPE = "int64"
 
@@ -190,33 +173,33 @@ def random_schedule(
     return sch
 
 
-def _block(sch: Schedule, c: Choices) -> BlockRV:
+def drawn_block(sch: Schedule, c: Choices) -> BlockRV:
     return sch.get_block(c.of([s.block.name for s in sites(sch.func)]))
 
 
-def _loop(sch: Schedule, c: Choices) -> LoopRV:
-    loops = sch.get_loops(_block(sch, c))
+def drawn_loop(sch: Schedule, c: Choices) -> LoopRV:
+    loops = sch.get_loops(drawn_block(sch, c))
     if not loops:
         raise ScheduleError("no loops")
     return c.of(loops)
 
 
-def _decide(sch: Schedule, value: int) -> Decision:
+def drawn_decision(sch: Schedule, value: int) -> Decision:
     name = f"d{len(sch.decisions)}"
     sch.decisions[name] = value
     return Decision(name)
 
 
 def _split(sch: Schedule, c: Choices) -> None:
-    loop = _loop(sch, c)
-    factors: list[Any] = [None, _decide(sch, 1 + c.next(4))]
+    loop = drawn_loop(sch, c)
+    factors: list[Any] = [None, drawn_decision(sch, 1 + c.next(4))]
     if c.next(3) == 0:
-        factors.append(_decide(sch, 1 + c.next(3)))
+        factors.append(drawn_decision(sch, 1 + c.next(3)))
     sch.split(loop, factors)
 
 
 def _reorder(sch: Schedule, c: Choices) -> None:
-    loops = list(sch.get_loops(_block(sch, c)))
+    loops = list(sch.get_loops(drawn_block(sch, c)))
     start = c.next(max(len(loops), 1))
     part = loops[start : start + 2 + c.next(3)]
     shift = 1 + c.next(3)
@@ -225,37 +208,37 @@ def _reorder(sch: Schedule, c: Choices) -> None:
 
 
 def _fuse(sch: Schedule, c: Choices) -> None:
-    loops = list(sch.get_loops(_block(sch, c)))
+    loops = list(sch.get_loops(drawn_block(sch, c)))
     start = c.next(max(len(loops), 1))
     sch.fuse(*loops[start : start + 2])
 
 
 def _cache_read(sch: Schedule, c: Choices) -> None:
-    block = _block(sch, c)
+    block = drawn_block(sch, c)
     reads = sch.get(block).reads
     index = c.next(max(len(reads), 1))
     layout: list[Any] | None = None
     if c.next(2) and index < len(reads) and len(reads[index].buffer.shape) == 2:
-        t = _decide(sch, 1 + c.next(4))
+        t = drawn_decision(sch, 1 + c.next(4))
         layouts: list[Any] = [[[1, t], 0, [1, 1, t]], [1, 0], [0, [1, t], [1, 1, t]]]
         layout = c.of([*layouts, [0, [1, 1, reads[index].buffer.shape[1], [0, 2]]]])
     sch.cache_read(block, index, "local", layout)
 
 
 def _rfactor(sch: Schedule, c: Choices) -> None:
-    sch.rfactor(_loop(sch, c), c.next(2))
+    sch.rfactor(drawn_loop(sch, c), c.next(2))
 
 
 def _decompose(sch: Schedule, c: Choices) -> None:
-    block = _block(sch, c)
+    block = drawn_block(sch, c)
     sch.decompose_reduction(block, c.of(sch.get_loops(block) or [LoopRV(-1)]))
 
 
 def _transform_layout(sch: Schedule, c: Choices) -> None:
-    block = _block(sch, c)
+    block = drawn_block(sch, c)
     access = c.of([*(("read", n) for n in range(len(sch.get(block).reads))), ("write", 0)])
     found = sch.get(block).reads if access[0] == "read" else sch.get(block).writes
-    rank, t = len(found[access[1]].buffer.shape), _decide(sch, 1 + c.next(4))
+    rank, t = len(found[access[1]].buffer.shape), drawn_decision(sch, 1 + c.next(4))
     layouts: list[Any] = [[[0, t], [0, 1, t]]]
     if rank == 2:
         fused = [0, 1]
@@ -276,7 +259,7 @@ def _swizzles(shape: Sequence[Any]) -> list[Any]:
 
 
 def _pad_axis(sch: Schedule, c: Choices) -> None:
-    sch.pad_axis(_loop(sch, c), 1 + c.next(5))
+    sch.pad_axis(drawn_loop(sch, c), 1 + c.next(5))
 
 
 INTRIN = "fuzz_dot_2x2"
@@ -335,11 +318,11 @@ def _tensorize(sch: Schedule, c: Choices) -> None:
 
 def _storage_align(sch: Schedule, c: Choices) -> None:
     factor = 1 + c.next(4)
-    sch.storage_align(_block(sch, c), 0, -2, _decide(sch, factor), c.next(factor))
+    sch.storage_align(drawn_block(sch, c), 0, -2, drawn_decision(sch, factor), c.next(factor))
 
 
 def _split_axis(sch: Schedule, c: Choices) -> None:
-    block = _block(sch, c)
+    block = drawn_block(sch, c)
     axes = sch.get(block).iters
     if not axes:
         raise ScheduleError("no axes")
@@ -349,298 +332,26 @@ def _split_axis(sch: Schedule, c: Choices) -> None:
 Action = Callable[[Schedule, Choices], None]
 ACTIONS: tuple[Action, ...] = (
     _split,
-    lambda s, c: s.compute_at(_block(s, c), _loop(s, c)),
+    lambda s, c: s.compute_at(drawn_block(s, c), drawn_loop(s, c)),
     _reorder,
-    lambda s, c: s.reverse_compute_at(_block(s, c), _loop(s, c)),
+    lambda s, c: s.reverse_compute_at(drawn_block(s, c), drawn_loop(s, c)),
     _split_axis,
-    lambda s, c: s.compute_inline(_block(s, c)),
+    lambda s, c: s.compute_inline(drawn_block(s, c)),
     _fuse,
-    lambda s, c: s.compute_at(_block(s, c), _loop(s, c)),
-    lambda s, c: s.parallel(_loop(s, c)),
-    lambda s, c: s.vectorize(_loop(s, c)),
+    lambda s, c: s.compute_at(drawn_block(s, c), drawn_loop(s, c)),
+    lambda s, c: s.parallel(drawn_loop(s, c)),
+    lambda s, c: s.vectorize(drawn_loop(s, c)),
     _cache_read,
-    lambda s, c: s.cache_write(_block(s, c)),
-    lambda s, c: s.reverse_compute_inline(_block(s, c)),
+    lambda s, c: s.cache_write(drawn_block(s, c)),
+    lambda s, c: s.reverse_compute_inline(drawn_block(s, c)),
     _rfactor,
     _decompose,
-    lambda s, c: s.unroll(_loop(s, c)),
+    lambda s, c: s.unroll(drawn_loop(s, c)),
     _transform_layout,
     _pad_axis,
     _storage_align,
-    lambda s, c: s.parallel_scan(_block(s, c), 2 + c.next(3)),
+    lambda s, c: s.parallel_scan(drawn_block(s, c), 2 + c.next(3)),
     _tensorize,
-    lambda s, c: s.reverse_compute_at(_block(s, c), _loop(s, c)),
+    lambda s, c: s.reverse_compute_at(drawn_block(s, c), drawn_loop(s, c)),
     _reorder,
 )
-
-
-def _merge(sch: Schedule, c: Choices) -> None:
-    """Loops at one depth of blocks that follow each other, more often than not."""
-    names = [s.block.name for s in sites(sch.func)]
-    start = c.next(len(names))
-    chosen = names[start : start + 2 + c.next(2)]
-    depth = c.next(3)
-    if not all(sch.get_loops(b) for b in chosen):
-        raise ScheduleError("no loops")
-    sch.merge(*(sch.get_loops(b)[min(depth, len(sch.get_loops(b)) - 1)] for b in chosen))
-
-
-def _partition(sch: Schedule, c: Choices) -> None:
-    loop = _loop(sch, c)
-    sch.loop_partition(loop, [1 + c.next(3) for _ in range(1 + c.next(2))])
-
-
-def _reindex(sch: Schedule, c: Choices) -> None:
-    block = _block(sch, c)
-    reads = len(sch.get(block).reads)
-    sch.reindex(block, c.of([*(("read", n) for n in range(reads)), ("write", 0)]))
-
-
-def _block_layout(sch: Schedule, c: Choices) -> None:
-    block = _block(sch, c)
-    rank, t = len(sch.get(block).iters), 1 + c.next(3)
-    plain: list[Any] = list(range(2, rank))
-    layouts: list[Any] = [[[0, t], [0, 1, t], *range(1, rank)]]
-    if rank >= 2:
-        layouts += [[1, 0, *plain], [[[0, 1]], *plain], [[1, t], 0, [1, 1, t], *plain]]
-    if rank == 3:
-        layouts.append([2, 0, 1])
-    sch.transform_block_layout(block, c.of(layouts))
-
-
-def _reorder_axes(sch: Schedule, c: Choices) -> None:
-    block = _block(sch, c)
-    n = len(sch.get(block).iters)
-    sch.reorder_block_iter_var(block, [*range(1, n), 0] if c.next(2) else list(range(n))[::-1])
-
-
-def _tile(sch: Schedule, c: Choices) -> None:
-    loop = _loop(sch, c)
-    sch.split(loop, sch.sample_perfect_tile(loop, 2 + c.next(2), 4))
-
-
-def _sampled_place(sch: Schedule, c: Choices) -> None:
-    block = _block(sch, c)
-    place = sch.sample_compute_location(block)
-    if place is not None:
-        sch.compute_at(block, place)
-
-
-def _decompose_padding(sch: Schedule, c: Choices) -> None:
-    block = _block(sch, c)
-    sch.decompose_padding(block, c.of(sch.get_loops(block) or [LoopRV(-1)]))
-
-
-def _pad_einsum(sch: Schedule, c: Choices) -> None:
-    block = _block(sch, c)
-    sch.pad_einsum(block, [1 + c.next(4) for _ in sch.get(block).iters])
-
-
-def _pad_read(sch: Schedule, c: Choices) -> None:
-    block = _block(sch, c)
-    sch.pad_read(block, c.next(max(len(sch.get(block).reads), 1)))
-
-
-FUNCTION = "fuzz_dot_2x2_by_function"
-TensorIntrin.register(
-    FUNCTION,
-    TensorIntrin.get(INTRIN).meaning,
-    """
-@T.prim_func
-def dot(A: T.Buffer((2,), "int64"), B: T.Buffer((2, 2), "int64"), C: T.Buffer((2,), "int64")):
-    products = T.alloc_buffer((2, 2), "int64")
-    for k, j in T.grid(2, 2):
-        with T.block("products"):
-            vk, vj = T.axis.remap("SS", [k, j])
-            products[vk, vj] = A[vk] * B[vj, vk]
-    for k in T.serial(2):
-        for j in T.unroll(2):
-            with T.block("dot"):
-                vk, vj = T.axis.remap("RS", [k, j])
-                C[vj] = C[vj] + products[vk, vj]
-""",
-)
-
-
-def _tensorize_by_function(sch: Schedule, c: Choices) -> None:
-    matmuls = [s for s in sites(sch.func) if s.block.is_reduction and len(s.block.reads) == 2]
-    block = sch.get_block(c.of([s.block.name for s in matmuls] or ["none"]))
-    loops = sch.get_loops(block)
-    if len(loops) < 2:
-        raise ScheduleError("no product")
-    *_, j, k = loops
-    j0, j1 = sch.split(j, [None, 2])
-    k0, k1 = sch.split(k, [None, 2])
-    sch.reorder(*((j0, k0) if c.next(2) else (k0, j0)), j1, k1)
-    sch.decompose_reduction(block, c.of(sch.get_loops(block)))
-    sch.tensorize(j1, FUNCTION)
-
-
-MORE: tuple[Action, ...] = (
-    _tensorize_by_function,
-    _merge,
-    _partition,
-    _reindex,
-    _block_layout,
-    _reorder_axes,
-    _tile,
-    _sampled_place,
-    _decompose_padding,
-    _pad_einsum,
-    _pad_read,
-    lambda s, c: s.blockize(_loop(s, c)),
-    lambda s, c: s.add_unit_loop(_loop(s, c) if c.next(2) else _block(s, c)),
-)
-"""The primitives that few schedules use."""
-
-# Execution
-
-
-def outputs(func: PrimFunc, like: PrimFunc, seed: int) -> list[np.ndarray]:
-    """What `func` computes on random inputs; `like` says which parameters are inputs."""
-    rng = np.random.default_rng(seed)
-    inputs = {b.name for b in inputs_of(like)}
-    arrays = []
-    for b in func.params:
-        shape = tuple(int(x) for x in b.shape)
-        full = rng.integers(-4, 5, shape) if b.name in inputs else np.full(shape, 10**15)
-        arrays.append(full.astype(b.dtype))
-    interp.run(func, arrays)
-    return [x for x, b in zip(arrays, func.params, strict=True) if b.name not in inputs]
-
-
-def concurrent(func: PrimFunc) -> PrimFunc:
-    """The program with the iterations of its parallel and vectorised loops interleaved: each such
-    loop is pushed down to the blocks, and buffers that live inside it get one copy an iteration.
-
-    Equal results mean that the iterations do not depend on one another.
-    """
-    while True:
-        loop = next((x for x in _loops(func.body) if x.kind in ("parallel", "vectorized")), None)
-        if loop is None:
-            return func
-        func = _interleave(func, loop)
-
-
-def _loops(nodes: Sequence[Node]) -> list[For]:
-    out: list[For] = []
-    for node in nodes:
-        if isinstance(node, For):
-            out += [node, *_loops(node.body)]
-    return out
-
-
-def _interleave(func: PrimFunc, loop: For) -> PrimFunc:
-    below = list(sites(loop))
-    inside = {id(s.block) for s in below}
-    others = {
-        id(a.buffer)
-        for s in sites(func)
-        if id(s.block) not in inside
-        for a in (*s.block.reads, *s.block.writes)
-    } | {id(b) for b in func.params}
-    private: dict[int, Buffer] = {}
-    for s in below:
-        lanes = loop.var in kind_vars(s.block, "reduce")  # these combine in one element
-        for a in s.block.writes:
-            if id(a.buffer) not in others and not lanes:
-                new = replace(a.buffer, shape=(loop.extent, *a.buffer.shape), align=())
-                private.setdefault(id(a.buffer), new)
-
-    def access(a: Access) -> Access:
-        if id(a.buffer) not in private:
-            return a
-        return Access(private[id(a.buffer)], (Affine.of(loop.var), *a.indices))
-
-    def push(node: Node) -> Node:
-        if isinstance(node, For):
-            return replace(node, body=tuple(push(n) for n in node.body))
-        reads, writes = tuple(map(access, node.reads)), tuple(map(access, node.writes))
-        return replace(loop, kind="serial", body=(replace(node, reads=reads, writes=writes),))
-
-    def find(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
-        out: list[Node] = []
-        for node in nodes:
-            if node is loop:
-                out += [push(n) for n in loop.body]
-            elif isinstance(node, For):
-                out.append(replace(node, body=find(node.body)))
-            else:
-                out.append(node)
-        return tuple(out)
-
-    return replace(func, body=find(func.body))
-
-
-# Populations
-
-
-def assert_same_program(a: PrimFunc, b: PrimFunc) -> None:
-    """Equal trees; bindings, accesses and the conjunction of predicates equal at sampled points."""
-    _same_nodes(a.body, b.body)
-    rng = np.random.default_rng(0)
-    for x, y in zip(sites(a), sites(b), strict=True):
-        _same_site(x, y, rng)
-
-
-def _same_nodes(a: Sequence[Node], b: Sequence[Node]) -> None:
-    assert len(a) == len(b)
-    for x, y in zip(a, b, strict=True):
-        assert type(x) is type(y)
-        if isinstance(x, For):
-            assert isinstance(y, For)
-            assert (x.var.name, x.kind, x.thread, x.annotations) == (
-                y.var.name,
-                y.kind,
-                y.thread,
-                y.annotations,
-            )
-            assert x.extent == y.extent, (x.var.name, x.extent, y.extent)
-            _same_nodes(x.body, y.body)
-        else:
-            assert isinstance(y, Block)
-            assert x.name == y.name
-
-
-def _same_site(x: Site, y: Site, rng: np.random.Generator) -> None:
-    a, b = x.block, y.block
-    assert [(i.extent, i.kind) for i in a.iters] == [(i.extent, i.kind) for i in b.iters]
-    assert (a.init, a.annotations, a.is_reduction) == (b.init, b.annotations, b.is_reduction)
-    for p, q in zip((*a.reads, *a.writes), (*b.reads, *b.writes), strict=True):
-        assert (p.buffer.name, p.buffer.shape) == (q.buffer.name, q.buffer.shape)
-        assert p.buffer.align == q.buffer.align
-    points = {loop.var: rng.integers(0, loop.extent, 64) for loop in x.loops}
-    others = {q.var: points[p.var] for p, q in zip(x.loops, y.loops, strict=True)}
-    visited = _holds(a, points)
-    assert np.all(visited == _holds(b, others)), f"predicates of {a.name}"
-    for f, g in zip(a.bindings, b.bindings, strict=True):
-        differs = f.evaluate(points) != g.evaluate(others)
-        assert not np.any(visited & differs), f"bindings of {a.name}"
-    axes = {i.var: f.evaluate(points) for i, f in zip(a.iters, a.bindings, strict=True)}
-    theirs = {j.var: axes[i.var] for i, j in zip(a.iters, b.iters, strict=True)}
-    for p, q in zip((*a.reads, *a.writes), (*b.reads, *b.writes), strict=True):
-        # What a condition keeps from being read may be written in different ways.
-        read = visited & _inside(p, axes) & _inside(q, theirs)
-        assert np.array_equal(visited & _inside(p, axes), read), f"{p.buffer.name} in {a.name}"
-        assert np.array_equal(visited & _inside(q, theirs), read), f"{p.buffer.name} in {a.name}"
-        for f, g in zip(p.indices, q.indices, strict=True):
-            if isinstance(f, Affine) and isinstance(g, Affine):
-                differs = f.evaluate(axes) != g.evaluate(theirs)
-                assert not np.any(read & differs), f"{p.buffer.name} in {a.name}"
-
-
-def _inside(access: Access, points: dict[Var, Any]) -> Any:
-    """At which points the access is within its buffer."""
-    ok = np.ones(64, bool)
-    for index, extent in zip(access.indices, access.buffer.shape, strict=True):
-        if isinstance(index, Affine):
-            value = index.evaluate(points)
-            ok &= (value >= 0) & (value < extent)
-    return ok
-
-
-def _holds(block: Block, points: dict[Var, Any]) -> Any:
-    ok = np.ones(64, bool)
-    for p in block.predicates:
-        ok &= p.form.evaluate(points) < p.bound
-    return ok

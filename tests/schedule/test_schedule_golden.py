@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from scan_programs import cumsum
-from schedule_fuzz import concurrent
+from schedule_outcome import concurrent
 from schedule_programs import (
     add_one,
     argmax,

@@ -7,7 +7,8 @@ import pytest
 from bounded import Budget
 from hypothesis import given, note
 from opaque_programs import OPAQUE, prefix
-from schedule_fuzz import ACTIONS, concurrent, outputs, random_program, random_schedule
+from schedule_fuzz import ACTIONS, random_program, random_schedule
+from schedule_outcome import concurrent, outputs
 from test_schedule_property import PROGRAMS, QUICK, RARE, TRACES, check_texts
 
 import autosched as at

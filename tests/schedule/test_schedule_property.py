@@ -9,17 +9,10 @@ import pytest
 from bounded import Budget
 from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
-from schedule_fuzz import (
-    ACTIONS,
-    MORE,
-    Action,
-    assert_same_program,
-    concurrent,
-    outputs,
-    random_program,
-    random_schedule,
-)
+from schedule_fuzz import ACTIONS, Action, random_program, random_schedule
+from schedule_outcome import assert_same_program, concurrent, outputs
 from schedule_programs import MATMUL_DECISIONS, matmul_add, tile_matmul
+from schedule_rare import MORE
 
 from autosched.errors import NotBatchable, ScheduleError
 from autosched.schedule import Decision, Schedule, Trace

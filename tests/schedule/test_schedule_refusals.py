@@ -14,7 +14,7 @@ from refusals import (
     summed_backwards,
     summed_out_of_order,
 )
-from schedule_fuzz import assert_same_program
+from schedule_outcome import assert_same_program
 from schedule_programs import (
     add_one,
     argmax,

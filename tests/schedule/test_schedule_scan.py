@@ -8,7 +8,8 @@ from bounded import Budget
 from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 from scan_programs import PROGRAMS, cell, cumsum, fibonacci, matvec, two_states
-from schedule_fuzz import concurrent, outputs, random_schedule
+from schedule_fuzz import random_schedule
+from schedule_outcome import concurrent, outputs
 
 from autosched.errors import ScheduleError
 from autosched.lowering.lower import lower

@@ -9,7 +9,8 @@ import re
 import numpy as np
 import pytest
 from bounded import Budget
-from schedule_fuzz import ACTIONS, Choices, concurrent, outputs
+from schedule_fuzz import ACTIONS, Choices
+from schedule_outcome import concurrent, outputs
 from writer_programs import random_script
 
 from autosched.errors import ScheduleError, VerifyError

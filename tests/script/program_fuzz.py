@@ -40,7 +40,8 @@ from bounded import at_most
 from guarded import HOST, Child
 from program_changes import smaller, spoiled
 from program_maker import random_program
-from schedule_fuzz import Choices, concurrent
+from schedule_fuzz import Choices
+from schedule_outcome import concurrent
 from script_programs import DuplicateError, OutOfRangeError, Program
 
 from autosched.codegen.build import generate_ir
@@ -162,7 +163,7 @@ def _summary(e: BaseException) -> str:
 
 def _fuse_all(sch: Schedule, c: Choices) -> None:
     """The usual schedule of a plain nest: one loop, in parallel, the innermost part in vectors."""
-    block = schedule_fuzz._block(sch, c)
+    block = schedule_fuzz.drawn_block(sch, c)
     loops = sch.get_loops(block)
     if not loops:
         raise ScheduleError("no loops")
@@ -173,19 +174,21 @@ def _fuse_all(sch: Schedule, c: Choices) -> None:
 
 
 def _set_scope(sch: Schedule, c: Choices) -> None:
-    sch.set_scope(schedule_fuzz._block(sch, c), c.next(2), c.of(("local", "shared", "global")))
+    sch.set_scope(schedule_fuzz.drawn_block(sch, c), c.next(2), c.of(("local", "shared", "global")))
 
 
 def _cache_write(sch: Schedule, c: Choices) -> None:
-    sch.cache_write(schedule_fuzz._block(sch, c), c.next(2), c.of(("local", "shared", "global")))
+    sch.cache_write(
+        schedule_fuzz.drawn_block(sch, c), c.next(2), c.of(("local", "shared", "global"))
+    )
 
 
 def _bind(sch: Schedule, c: Choices) -> None:
-    sch.bind(schedule_fuzz._loop(sch, c), c.of(THREADS))
+    sch.bind(schedule_fuzz.drawn_loop(sch, c), c.of(THREADS))
 
 
 def _annotate(sch: Schedule, c: Choices) -> None:
-    block = schedule_fuzz._block(sch, c)
+    block = schedule_fuzz.drawn_block(sch, c)
     key, value = c.of((("streaming", True), ("FLOP", 12), ("double_buffer", True)))
     sch.annotate(block, key, value)
     if c.next(2):
@@ -200,9 +203,9 @@ ACTIONS: tuple[schedule_fuzz.Action, ...] = (
     _set_scope,
     _cache_write,
     _annotate,
-    lambda s, c: s.blockize(schedule_fuzz._loop(s, c)),
-    lambda s, c: s.double_buffer(schedule_fuzz._block(s, c)),
-    lambda s, c: s.single_pass_scan(schedule_fuzz._block(s, c), 2, 2, 2),
+    lambda s, c: s.blockize(schedule_fuzz.drawn_loop(s, c)),
+    lambda s, c: s.double_buffer(schedule_fuzz.drawn_block(s, c)),
+    lambda s, c: s.single_pass_scan(schedule_fuzz.drawn_block(s, c), 2, 2, 2),
 )
 BOUND: tuple[schedule_fuzz.Action, ...] = (_bind, _bind, *ACTIONS[: len(schedule_fuzz.ACTIONS)])
 

@@ -12,7 +12,7 @@ import pytest
 from bounded import Budget
 from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
-from schedule_fuzz import concurrent, outputs
+from schedule_outcome import concurrent, outputs
 from stage_fuzz import ACTIONS, WIDTH, Program, random_schedule
 
 from autosched import te
