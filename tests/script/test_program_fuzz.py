@@ -7,11 +7,12 @@ import random
 import time
 
 import numpy as np
-import program_fuzz
+import program_checks
 import pytest
 from program_changes import smaller
+from program_checks import Shares, Tally
 from program_exprs import Buf, axis, call, const, load
-from program_fuzz import Shares, Tally, fuzz
+from program_fuzz import fuzz
 from program_maker import random_program
 from script_programs import Axis as BlockAxis
 from script_programs import DuplicateError, OutOfRangeError, Program, Stage, Store
@@ -82,8 +83,8 @@ def test_findings_are_told_as_scripts(monkeypatch: pytest.MonkeyPatch) -> None:
     def nothing(func: object, arrays: object) -> None:
         pass
 
-    monkeypatch.setattr(program_fuzz.interp, "run", nothing)
-    monkeypatch.setattr(program_fuzz.whole, "reference", nothing)
+    monkeypatch.setattr(program_checks.interp, "run", nothing)
+    monkeypatch.setattr(program_checks.whole, "reference", nothing)
     found = fuzz(0, 3, Shares())
     assert len(found.findings) == 3
     for kind, text in found.findings:

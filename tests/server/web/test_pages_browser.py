@@ -1,4 +1,4 @@
-"""The pages in a real browser: live, by keyboard, for screen readers, on a phone, offline."""
+"""The pages in a real browser: live, with plots, without scripts."""
 
 from __future__ import annotations
 
@@ -6,135 +6,21 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
 import browser as browsers
 import pages_data
 import pytest
-from axe_playwright_python.sync_playwright import Axe
-from browser import PATIENCE, PHONE
-from pages_data import Jobs
-from playwright.sync_api import Page, expect
+from pages_visited import best_of, drawn
+from playwright.sync_api import expect
 from serving import serving
 
 from records import JobQueue, Store
-from records.queue import batches
-from records.queue.submissions import Submission
 from server.settings import Settings
 
 pytestmark = pytest.mark.skipif(browsers.missing() is not None, reason=str(browsers.missing()))
-
-BATCH = "b" * 32
-
-expect.set_options(timeout=PATIENCE)
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with browsers.browsing() as browser:
-        yield browser
-
-
-@pytest.fixture(scope="module")
-def database(tmp_path_factory) -> tuple[Path, Jobs]:
-    path = tmp_path_factory.mktemp("pages") / "tuning.db"
-    jobs = pages_data.fill(path)
-    with Store(path) as store:
-        _add_batch(store, jobs)
-    return path, jobs
-
-
-def _add_batch(store: Store, jobs: Jobs) -> None:
-    """A batch, cancelled: no process claims its jobs."""
-    like, queue = store.job(jobs.tuned), JobQueue(store)
-    members = [
-        Submission(
-            workload=store.workload(key),
-            target=like.target,
-            seed=0,
-            trials_requested=8,
-            options={"place": place, "weight": 1.5},
-            batch_id=BATCH,
-        )
-        for place, key in enumerate((like.workload_key, "0" * 24))
-    ]
-    queue.submit_batch(members, None)
-    for job in batches.batch_of(store, BATCH).jobs:
-        queue.cancel(job.id)
-
-
-@pytest.fixture(scope="module")
-def jobs(database) -> Jobs:
-    return database[1]
-
-
-@pytest.fixture(scope="module")
-def site(database) -> str:
-    """The address of a server that runs no jobs."""
-    with serving(Settings(db=str(database[0]), jobs_at_once=0)) as client:
-        yield str(client.base_url)
-
-
-@pytest.fixture
-def opened(browser, site):
-    """Opens tabs that are checked at the end of the test."""
-
-    @contextmanager
-    def open_tab(path: str, **options):
-        with browsers.tab(browser, site, **options) as tab:
-            tab.page.goto(path)
-            yield tab
-
-    return open_tab
-
-
-def best_of(database: tuple[Path, Jobs]) -> int:
-    with Store(database[0]) as store:
-        best = store.tallied(database[1].tuned).best_id
-    assert best is not None
-    return best
-
-
-def paths(database) -> list[str]:
-    """A page of every kind."""
-    _, jobs = database
-    best = best_of(database)
-    with Store(database[0]) as store:
-        key = store.job(jobs.tuned).workload_key
-        failed = next(r.id for r in store.records(job_id=jobs.tuned) if r.status != "ok")
-    return [
-        *("/", "/submit", "/submit?by=script", "/workloads", f"/workloads/{key}", "/workers"),
-        *(f"/jobs/{job}" for job in (jobs.tuned, jobs.failed)),
-        *(f"/records/{best}", f"/records/{failed}", f"/records/{best}/text/script"),
-        f"/records/{best}/listing",
-        *(f"/compare?a=1&b={best}", "/login", "/roofline"),
-        *(f"/jobs/{jobs.tuned}/{page}" for page in ("trials", "decisions")),
-        *("/jobs", "/batches", f"/batches/{BATCH}", "/tokens", "/docs"),
-    ]
-
-
-def visited(page: Page, wanted: list[str]) -> Iterator[str]:
-    """Goes to one path after the other, in one tab."""
-    for path in wanted:
-        page.goto(path)
-        if page.locator("#plot").count():
-            drawn(page)
-        yield path
-
-
-EMPTY = "#plot[data-drawn='0']"
-
-
-def drawn(page: Page) -> None:
-    """Waits for the plot, which is hidden where there is nothing to be drawn."""
-    page.wait_for_selector("#plot[data-drawn]", state="attached")
-    expect(page.locator("#plot")).to_be_visible(visible=page.locator(EMPTY).count() == 0)
-
-
-# From the form to a program that runs
 
 
 def test_submit_watch_open_the_best_copy_its_schedule_and_run_it(browser, tmp_path):
@@ -393,145 +279,6 @@ def test_many_trials_are_drawn_as_a_sample(opened, jobs):
 
 
 # For everybody
-
-
-@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.long)])
-def test_no_page_breaks_a_rule_of_accessibility(opened, database, scheme):
-    """The rules of WCAG 2.2 A and AA that can be checked by a program, contrast among them."""
-    rules = {"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]}
-    with opened("/", color_scheme=scheme, reduced_motion="reduce") as tab:
-        for path in visited(tab.page, paths(database)):
-            found = Axe().run(tab.page, options=rules).response["violations"]
-            told = [(v["id"], [n["html"][:200] for n in v["nodes"]][:3]) for v in found]
-            assert told == [], path
-
-
-def test_no_page_is_wider_than_a_phone(opened, database):
-    with opened("/", viewport=PHONE, is_mobile=True, has_touch=True) as tab:
-        page = tab.page
-        for path in visited(page, paths(database)):
-            assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"], path
-            small = page.evaluate(
-                """() => [...document.querySelectorAll("button, nav a, input, select")]
-                .filter((e) => e.offsetParent && e.getBoundingClientRect().height < 24)
-                .map((e) => e.outerHTML)"""
-            )
-            assert small == [], f"{path}: too small for a finger"
-
-
-def test_tables_fit_a_common_phone(opened, database):
-    """At 390 pixels their rows are cards: nothing has to be scrolled sideways but programs."""
-    phone = {"width": 390, "height": 844}
-    wanted = ("/workers", "/workloads", "/records/", "/compare", "/tokens", "/jobs", "/batches")
-    there = [path for path in paths(database) if path.startswith(wanted) and "/text" not in path]
-    assert len({path.split("/")[1].partition("?")[0] for path in there}) == len(wanted)
-    with opened("/", viewport=phone, is_mobile=True, has_touch=True) as tab:
-        for path in visited(tab.page, [*there, "/"]):
-            if path == "/workers":
-                tab.page.evaluate(MANY_JOBS)
-            wide = tab.page.evaluate(
-                """() => [...document.querySelectorAll(".table-scroll:not(:has(table.lines))")]
-                .filter((e) => e.scrollWidth > e.clientWidth + 1)
-                .map((e) => e.getAttribute("aria-label"))"""
-            )
-            assert wide == [], path
-            assert tab.page.evaluate(CARD_FAULTS) == [], path
-
-
-MANY_JOBS = """() => document.querySelector("#workers td.jobs").innerHTML =
-  '<a class="mono" href="/jobs/1">0123456789ab</a> '.repeat(5)"""
-"""A worker that is busy, which no server of these tests has."""
-
-CARD_FAULTS = """() => [...document.querySelectorAll(".cards tbody tr")].flatMap((row) => {
-  const cells = [...row.cells].filter((c) => c.checkVisibility() && c.textContent.trim());
-  const boxes = cells.map((cell) => {
-    const range = document.createRange();
-    range.selectNodeContents(cell);
-    return [...range.getClientRects()].filter((r) => r.width > 1 && r.height > 1);
-  });
-  const faults = cells.filter((c) => c.clientWidth < 24 && c.clientHeight > 100).map(
-    (c) => "narrow: " + c.textContent);
-  boxes.forEach((mine, n) => boxes.slice(n + 1).forEach((others, m) => {
-    const over = (a, b) => a.left < b.right - 1 && b.left < a.right - 1
-      && a.top < b.bottom - 4 && b.top < a.bottom - 4;
-    if (mine.some((a) => others.some((b) => over(a, b))))
-      faults.push(cells[n].textContent.trim() + " lies on " + cells[n + m + 1].textContent.trim());
-  }));
-  return faults;
-})"""
-"""Cells of a row that lie on each other, or are as narrow as a letter."""
-
-
-FOCUSED = "a[href], button, input, select, textarea, summary"
-
-
-def test_all_that_can_be_done_can_be_done_by_keyboard(opened, database):
-    """Tab comes to every link, button and field, in order, and each shows that it is focused."""
-    with opened("/") as tab:
-        page = tab.page
-        for path in visited(page, paths(database)):
-            wanted = page.evaluate(
-                """(all) => [...document.querySelectorAll(all)].filter(
-                (e) => e.type !== "hidden" && e.checkVisibility()).length""",
-                FOCUSED,
-            )
-            page.evaluate("window.walked = new Set()")  # a page may begin with a field in focus
-            seen = 0
-            for _ in range(wanted * 2 + 20):
-                if seen == wanted:
-                    break
-                page.keyboard.press("Tab")
-                seen, shown, what = page.evaluate(
-                    """(all) => { const e = document.activeElement;
-                    if (e === document.body) return [walked.size, true, ""];
-                    if (e.matches(all)) walked.add(e);
-                    const s = getComputedStyle(e);
-                    return [walked.size,
-                            s.outlineStyle !== "none" && parseFloat(s.outlineWidth) >= 2,
-                            e.outerHTML.slice(0, 120)]; }""",
-                    FOCUSED,
-                )
-                assert shown, f"{path}: no outline on {what}"
-            assert seen == wanted, path
-
-
-def test_a_job_is_submitted_by_keyboard_alone(opened):
-    with opened("/") as tab:
-        page = tab.page
-
-        def walk_to(selector: str) -> None:
-            for _ in range(40):
-                if page.evaluate("s => document.activeElement.matches(s)", selector):
-                    return
-                page.keyboard.press("Tab")
-            raise AssertionError(f"Tab does not come to {selector}")
-
-        walk_to("main a[href='/submit']")
-        page.keyboard.press("Enter")
-        page.wait_for_url(re.compile("/submit"))
-        walk_to("#f-operator")
-        page.keyboard.type("softmax")
-        expect(page.get_by_role("group", name="Arguments of softmax")).to_be_visible()
-        for name, text in {"N": "24", "M": "40"}.items():
-            walk_to(f"[name='arg.{name}']")
-            page.keyboard.press("Control+A")
-            page.keyboard.type(text)
-        walk_to("button.primary")
-        page.keyboard.press("Enter")
-        page.wait_for_url(re.compile("/jobs/"))
-        expect(page.get_by_role("heading", level=1)).to_have_text("softmax(24, 40, float32)")
-        walk_to("main button")  # of what can be done with it, cancelling comes first
-        expect(page.locator("main button:focus")).to_have_text("Cancel")
-        page.keyboard.press("Enter")
-        expect(page.locator("#state")).to_contain_text("cancelled")
-
-
-def test_the_first_tab_skips_to_the_content(opened):
-    with opened("/") as tab:
-        tab.page.keyboard.press("Tab")
-        expect(tab.page.get_by_role("link", name="Skip to the content")).to_be_focused()
-        tab.page.keyboard.press("Enter")
-        expect(tab.page.locator("main")).to_be_focused()
 
 
 def test_pages_work_without_scripts(opened, jobs):
