@@ -6,6 +6,7 @@ belong to its type, and hold again wherever it is called.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import reduce
@@ -47,14 +48,14 @@ class Context(Protocol):
 
 
 @dataclass
-class Relation:
+class Relation(ABC):
     """One relation, of the types among its fields; `binding` is where it is from."""
 
     binding: Binding
 
+    @abstractmethod
     def fire(self, c: Context) -> bool:
         """Whether it was found to hold; raises AutoschedError where it cannot."""
-        raise NotImplementedError
 
     def force(self, c: Context, last: bool) -> bool:
         """Guess, where nothing else is left to be found out; whether anything was guessed. With

@@ -138,7 +138,7 @@ def _gist(response: httpx.Response) -> str:
 
 
 def _printable(text: str) -> str:
-    """Text of a server that nobody knows, as a terminal may get it."""
+    """Text of an untrusted server with its control characters replaced, safe on a terminal."""
     return "".join(c if c.isprintable() or c == "\n" else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 

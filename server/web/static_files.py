@@ -15,9 +15,9 @@ def static_files() -> StaticFiles:
 
 
 class _Revalidated(StaticFiles):
-    """Files that browsers keep and ask about by ETag, so that an upgrade is seen at once. They are
-    sent whole: nobody needs a part of one, and Starlette answers a part that is not there with
-    plain text."""
+    """Files that browsers keep and ask about by ETag, so that an upgrade is seen at once. Range
+    requests get the whole file: Starlette answers a range beyond the end in plain text, where this
+    service's errors are problem documents."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = [header for header in scope["headers"] if header[0] != b"range"]

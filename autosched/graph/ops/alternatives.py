@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from autosched import te
-from autosched.graph.ops.conv import Window, conv, with_bias
+from autosched.graph.ops.conv import Window, biased, conv, with_bias
 from autosched.graph.ops.linear import gemm
 from autosched.graph.ops.quantised import SUMS, conv_sums, padding_value
 from autosched.graph.ops.tensors import TensorLike, View, parameter, stage
@@ -23,59 +23,34 @@ Array = npt.NDArray[Any]
 LANES = 16
 
 
-def conv_winograd(
-    x: TensorLike,
-    w: TensorLike,
-    b: TensorLike | None = None,
-    *,
-    auto_pad: str = "NOTSET",
-    pads: Sequence[int] | None = None,
-    strides: Sequence[int] | None = None,
-    dilations: Sequence[int] | None = None,
-    **others: Any,
-) -> Any:
+def _window(x: TensorLike, kernel: Sequence[int], attrs: Mapping[str, Any]) -> Window:
+    """The window of a convolution whose weight's shape does not tell it."""
+    strides, dilations, pads = (attrs.get(name) for name in ("strides", "dilations", "pads"))
+    return Window(x.shape[2:], kernel, strides, dilations, pads, attrs.get("auto_pad", "NOTSET"))
+
+
+def conv_winograd(x: TensorLike, w: TensorLike, b: TensorLike | None = None, **attrs: Any) -> Any:
     """Convolution by 3 x 3 windows at stride 1 along the last two axes as products of 6 x 6 tiles.
     w is transformed beforehand: (6, 6, ..., CI, CO)."""
     kernel = (*(int(n) for n in w.shape[2:-2]), 3, 3)
-    window = Window(x.shape[2:], kernel, strides, dilations, pads, auto_pad)
+    window = _window(x, kernel, attrs)
     products = tiled(x, w, window, F4, te.const(0, x.dtype), x.dtype)
-    out = results(products, window, F4.tile, F4.output, x.dtype)
-    if b is None:
-        return out
-    return stage(out.shape, lambda n, c, *at: out(n, c, *at) + b(c), "bias", axes=window.labels)
+    return biased(results(products, window, F4.tile, F4.output, x.dtype), b, window)
 
 
 def sums_by(whole: Whole) -> Callable[..., Any]:
     """`conv_sums` by 3 x 3 windows at stride 1, as products of tiles of 16 bits; its w is
     transformed beforehand."""
 
-    def compute(
-        x: TensorLike,
-        w: TensorLike,
-        fill: TensorLike | None = None,
-        *,
-        auto_pad: str = "NOTSET",
-        pads: Sequence[int] | None = None,
-        **others: Any,
-    ) -> Any:
-        window = Window(x.shape[2:], (3, 3), None, None, pads, auto_pad)
+    def compute(x: TensorLike, w: TensorLike, fill: TensorLike | None = None, **attrs: Any) -> Any:
+        window = _window(x, (3, 3), attrs)
         products = tiled(x, w, window, whole.transform, padding_value(x, fill), "int32")
         return whole_results(products, window, whole)
 
     return compute
 
 
-def conv_groups(
-    x: TensorLike,
-    w: TensorLike,
-    b: TensorLike | None = None,
-    *,
-    auto_pad: str = "NOTSET",
-    pads: Sequence[int] | None = None,
-    strides: Sequence[int] | None = None,
-    dilations: Sequence[int] | None = None,
-    **others: Any,
-) -> Any:
+def conv_groups(x: TensorLike, w: TensorLike, b: TensorLike | None = None, **attrs: Any) -> Any:
     """A convolution in groups whose weights lie group by group: w is (group, window, CI / group,
     CO / group), transformed beforehand by `by_group`.
 
@@ -83,7 +58,7 @@ def conv_groups(
     a power of two: then they share a few sets of the first cache.
     """
     group, *kernel, depth, each = (int(n) for n in w.shape)
-    window = Window(x.shape[2:], kernel, strides, dilations, pads, auto_pad)
+    window = _window(x, kernel, attrs)
     view = View(
         (group * each, depth, *kernel),
         w.dtype,

@@ -161,6 +161,11 @@ def with_bias(
     if half:
         sums = out
         out = stage(out.shape, lambda *at: te.cast(sums(*at), x.dtype), "half", axes=window.labels)
+    return biased(out, b, window)
+
+
+def biased(out: TensorLike, b: TensorLike | None, window: Window) -> Any:
+    """A convolution (N, M, spatial) and b (M,)."""
     if b is None:
         return out
     return stage(out.shape, lambda n, c, *at: out(n, c, *at) + b(c), "bias", axes=window.labels)
