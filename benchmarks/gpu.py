@@ -1,15 +1,16 @@
 """Tuned kernels beside PyTorch's (cuBLAS, cuDNN) and the copy bandwidth, on one CUDA device.
 
     python benchmarks/gpu.py [--trials 512] [--minutes 60] [--only GMM-1024,C2D]
-                             [--torch-python PYTHON] [--out FILE]
+                             [--torch-python PYTHON] [--out FILE] [--records FILE]
 
 Each workload is tuned; the best program, timed again in turns with the other finalists, stands
 beside what PyTorch takes just before and just after (the faster of the two), float32 with TF32 off.
 PyTorch runs in a process of its own, of an interpreter that has a CUDA build of it: this one, if it
 has torch and no other is named. `--minutes` bounds the whole run: each workload has its share of
 what is left, and what its search has found by then counts. A row is printed as soon as it is there,
-and kept in `--out` with those before. Ends with one line of JSON; on a machine without a CUDA
-device it says so and exits with status 3; without a package that it needs it names that.
+and kept in `--out` with those before; every measurement goes to `--records`. Ends with one line of
+JSON; on a machine without a CUDA device it says so and exits with status 3; without a package that
+it needs it names that.
 """
 
 from __future__ import annotations
@@ -128,14 +129,24 @@ class Torch:
 
 
 def run(
-    case: Case, target: at.Target, trials: int, seed: int, seconds: float, torch: Torch
+    case: Case,
+    target: at.Target,
+    trials: int,
+    seed: int,
+    seconds: float,
+    torch: Torch,
+    records: Path | None,
 ) -> dict[str, Any]:
     """One row of the table; the search begins no round after `seconds`."""
     task = at.SearchTask(case.workload, case.args, target=target)
     before = torch.seconds(case.op, case.op_args)
     start = time.perf_counter()
     options = at.TuningOptions(
-        num_measure_trials=trials, seed=seed, verbose=0, time_budget_s=seconds
+        num_measure_trials=trials,
+        seed=seed,
+        verbose=0,
+        time_budget_s=seconds,
+        measure_callbacks=[] if records is None else [at.RecordToFile(records)],
     )
     result = task.tune(options)
     elapsed = time.perf_counter() - start
@@ -154,6 +165,7 @@ def run(
         "trials": result.trials,
         "statuses": result.statuses,
         "trials_a_second": result.trials / elapsed,
+        "phases": result.phases,
     }
 
 
@@ -169,6 +181,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--minutes", type=float, default=60.0, help="for all of it")
     parser.add_argument("--out", type=Path, help="a file for the rows so far, as JSON")
+    parser.add_argument("--records", type=Path, help="a file for every measurement")
     parser.add_argument("--only", help="names, separated by commas")
     parser.add_argument("--torch-python", type=Path, default=_python_with_torch())
     options = parser.parse_args()
@@ -204,7 +217,15 @@ def main() -> int:
         for number, case in enumerate(chosen):
             share = max(end - time.monotonic(), 30.0) / (len(chosen) - number)
             try:
-                row = run(case, target, options.trials, options.seed, 0.9 * share, torch)
+                row = run(
+                    case,
+                    target,
+                    options.trials,
+                    options.seed,
+                    0.9 * share,
+                    torch,
+                    options.records,
+                )
             except (AutoschedError, RuntimeError) as e:
                 errors[case.name] = str(e)
                 print(f"{case.name:<12}{e}", flush=True)

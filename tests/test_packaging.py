@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -31,9 +32,16 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel that is built from the sdist, as `python -m build` does."""
+    """The wheel that is built from the sdist, as `python -m build` does.
+
+    Of a copy: setuptools works in the folder of the sources, and another process of the tests may
+    build at the same time.
+    """
     out = tmp_path_factory.mktemp("dist")
-    run(sys.executable, "-m", "build", "--outdir", out, ROOT, cwd=out)
+    tree = tmp_path_factory.mktemp("sources") / "autosched"
+    left = shutil.ignore_patterns(".*", "__pycache__", "build", "dist", "*.egg-info")
+    shutil.copytree(ROOT, tree, ignore=left)
+    run(sys.executable, "-m", "build", "--outdir", out, tree, cwd=out)
     (found,) = out.glob("*.whl")
     return found
 

@@ -1,7 +1,8 @@
-"""What the tests of GPU code share: running on OpenCL, compiling for CUDA."""
+"""What the tests of GPU code share: running on OpenCL or a CUDA device, compiling for CUDA."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from functools import cache
 from typing import Any
@@ -9,10 +10,14 @@ from typing import Any
 import numpy as np
 
 import autosched as at
+from autosched.building.gpu import compile_kernels
 from autosched.codegen.cuda import compile_cuda
 from autosched.codegen.gpu.generate import GPUArtifact, generate
 from autosched.codegen.gpu.lower import Program, kernels_of
 from autosched.lowering.lower import lower
+from autosched.runtime.cuda import CUDAFunction
+from autosched.runtime.detect import architecture
+from autosched.runtime.device import DeviceFunction
 from autosched.runtime.opencl import OpenCLFunction
 from autosched.target.gpu import limits_of
 from autosched.tir import dtypes, interp, whole
@@ -24,6 +29,14 @@ Array = np.ndarray[Any, Any]
 @cache
 def opencl() -> at.Target:
     return at.Target("opencl")
+
+
+@cache
+def here() -> at.Target:
+    """Where tests run kernels: OpenCL, or this machine's CUDA device with GPU_TESTS=cuda."""
+    if os.environ.get("GPU_TESTS") == "cuda":
+        return at.Target(f"cuda -arch={architecture()}")
+    return opencl()
 
 
 @cache
@@ -72,11 +85,15 @@ def ordered(func: PrimFunc, inputs: Sequence[Array], outputs: Sequence[Array]) -
     return [given[id(b)] for b in func.params]
 
 
+def loaded(artifact: GPUArtifact) -> DeviceFunction:
+    """Generated kernels on a device of their target."""
+    return (CUDAFunction if artifact.target.startswith("cuda") else OpenCLFunction)(artifact)
+
+
 def run(func: PrimFunc, inputs: Sequence[Array], target: at.Target | None = None) -> list[Array]:
-    """Outputs of a scheduled function on OpenCL."""
-    artifact: GPUArtifact = generate(func, target or opencl())
+    """Outputs of a scheduled function on the target, or where tests run."""
     outputs = poisoned(func)
-    OpenCLFunction(artifact)(*ordered(func, inputs, outputs))
+    loaded(compile_kernels(func, target or here()))(*ordered(func, inputs, outputs))
     return outputs
 
 

@@ -8,14 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gpu_run import cuda, opencl, program, random_inputs, run, source
+from gpu_run import cuda, here, loaded, opencl, program, random_inputs, run, source
 
 from autosched import te
+from autosched.building.gpu import compile_kernels
 from autosched.codegen.cuda import compile_cuda
-from autosched.codegen.gpu.generate import generate
 from autosched.codegen.gpu.lookback import shared_bytes
 from autosched.errors import CodegenError, ScheduleError
-from autosched.runtime.opencl import OpenCLFunction
 from autosched.schedule import Schedule
 from autosched.script import parse
 from autosched.search.analysis import analyse
@@ -104,7 +103,7 @@ def test_every_shape(shape: tuple[int, ...], tiles: tuple[int, int, int]) -> Non
 def test_again_and_again() -> None:
     """The workspace of one launch is that of the next."""
     func = scan("sum", (400, 6), "float64")
-    call = OpenCLFunction(generate(single_pass(func, 2, 2, 4), opencl()))
+    call = loaded(compile_kernels(single_pass(func, 2, 2, 4), here()))
     for seed in range(30):
         x = inputs(func, seed)
         found = np.full_like(x, np.nan)
