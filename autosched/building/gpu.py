@@ -4,20 +4,49 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from autosched.building.build import BuiltFunction
-from autosched.codegen.artifact import Artifact
+from autosched.codegen.artifact import Artifact, KernelInfo, Param
 from autosched.codegen.gpu.generate import GPUArtifact, generate
-from autosched.errors import BuildError
+from autosched.errors import ArgumentError, BuildError
 from autosched.target import Target
-from autosched.tir.nodes import PrimFunc
+from autosched.tir.nodes import PrimFunc, outputs_of
+from autosched.tir.shapes import told
 
 if TYPE_CHECKING:
     from autosched.runtime.device import DeviceFunction
 
+KEPT = 64
+"""Combinations of symbolic sizes, those used last, whose kernels are kept."""
 
-class BuiltGPUFunction(BuiltFunction):
+
+class OnGPU(BuiltFunction):
+    """What all functions built for GPUs refuse."""
+
+    @property
+    def function(self) -> NoReturn:
+        """Refused: GPU functions are launched by `on_device`."""
+        self._refuse("has no function of this process; on_device is what runs")
+
+    def with_threads(self, threads: int) -> NoReturn:
+        """Refused: threads of a GPU are those that loops are bound to."""
+        self._refuse("has the threads that its loops are bound to")
+
+    def assembly(self, level: Any = None) -> NoReturn:
+        """Refused: the driver makes machine code."""
+        self._refuse("has no assembly text; its source is .source")
+
+    def export(self, path: Any, *, prefix: str = "") -> NoReturn:
+        """Refused: objects for C programs are for CPUs."""
+        self._refuse("cannot be exported as an object file; its source is .source")
+
+    def _refuse(self, why: str) -> NoReturn:
+        raise BuildError(f"{self.name}, built for {self.target}, {why}")
+
+
+class BuiltGPUFunction(OnGPU):
     """Kernels compiled for a GPU: call it with one array a parameter, outputs included.
 
     `source` is the generated CUDA or OpenCL, `launches` says what is launched, `artifact.code` is
@@ -53,25 +82,69 @@ class BuiltGPUFunction(BuiltFunction):
         """See `autosched.runtime.device.DeviceFunction.time_evaluator`."""
         return self.on_device.time_evaluator(**options)
 
-    @property
-    def function(self) -> NoReturn:
-        """Refused: GPU functions are launched by `on_device`."""
-        self._refuse("has no function of this process; on_device is what runs")
 
-    def with_threads(self, threads: int) -> NoReturn:
-        """Refused: threads of a GPU are those that loops are bound to."""
-        self._refuse("has the threads that its loops are bound to")
+class SizedGPUFunction(OnGPU):
+    """A scheduled function with symbolic sizes: call it with one array a parameter, outputs
+    included, of any sizes.
 
-    def assembly(self, level: Any = None) -> NoReturn:
-        """Refused: the driver makes machine code."""
-        self._refuse("has no assembly text; its source is .source")
+    The first call with new sizes compiles, which takes about 0.1 s; kernels of the last `KEPT`
+    sizes are kept. They are made for constant sizes, so that bounds fold, tails are known and
+    shared memory has its place. `at(n=…)` is the function for one size, with source and launches;
+    `source` is the scheduled program. Sizes that the schedule does not admit (a block of too many
+    threads, say) raise CodegenError at that call.
+    """
 
-    def export(self, path: Any, *, prefix: str = "") -> NoReturn:
-        """Refused: objects for C programs are for CPUs."""
-        self._refuse("cannot be exported as an object file; its source is .source")
+    def __init__(self, func: PrimFunc, target: Target) -> None:
+        written = {id(b) for b in outputs_of(func)}
+        params = tuple(Param(b.name, b.shape, b.dtype, id(b) in written) for b in func.params)
+        artifact = Artifact(b"", KernelInfo(func.name, params), str(target))
+        free = func.attr("layout_free", ())
+        super().__init__(func.name, artifact, func.script(), target, layout_free=free)
+        self.func = func
+        self._made = lru_cache(KEPT)(self._make)
 
-    def _refuse(self, why: str) -> NoReturn:
-        raise BuildError(f"{self.name}, built for {self.target}, {why}")
+    def __call__(self, *arrays: Any) -> None:
+        self._for(arrays)(*arrays)
+
+    def at(self, **sizes: int) -> BuiltGPUFunction:
+        """The function for constant sizes, compiled: `f.at(n=1024)`.
+
+        Raises ArgumentError unless there is one number from 1 for each size; CodegenError or
+        BuildError if there are no kernels for these.
+        """
+        names = [v.name for v in self.func.sizes]
+        if set(sizes) != set(names):
+            raise ArgumentError(
+                f"{self.name} has the sizes {', '.join(names)}; found {', '.join(sizes) or 'none'}"
+            )
+        return self._made(tuple(sizes[n] for n in names))
+
+    def time_evaluator(self, **options: Any) -> Any:
+        """A function of the arrays that times the kernels for their sizes; see
+        `autosched.runtime.device.DeviceFunction.time_evaluator`."""
+        return lambda *arrays: self._for(arrays).time_evaluator(**options)(*arrays)
+
+    def _for(self, arrays: Sequence[Any]) -> BuiltGPUFunction:
+        """The function for the sizes of arguments, one a parameter. Raises ArgumentError."""
+        params = self.func.params
+        if len(arrays) != len(params):
+            raise ArgumentError(f"{self.name} takes {len(params)} arrays; found {len(arrays)}")
+        shapes = []
+        for b, array in zip(params, arrays, strict=True):
+            shape = getattr(array, "shape", None)
+            if not isinstance(shape, tuple):
+                raise ArgumentError(
+                    f"{b.name} of {self.name} is of type {type(array).__name__}, which has no "
+                    "shape; expected an array"
+                )
+            shapes.append(tuple(map(int, shape)))
+        values = told(self.func, shapes)
+        return self._made(tuple(int(values[v]) for v in self.func.sizes))
+
+    def _make(self, sizes: tuple[int, ...]) -> BuiltGPUFunction:
+        names = [v.name for v in self.func.sizes]
+        constant = self.func.specialize(dict(zip(names, sizes, strict=True)))
+        return _of_constant_sizes(constant, self.target)
 
 
 def _loaded(kernels: GPUArtifact, target: Target) -> DeviceFunction:
@@ -95,11 +168,17 @@ def compile_kernels(func: PrimFunc, target: Target) -> GPUArtifact:
     return kernels
 
 
-def build_gpu(func: PrimFunc, target: Target, compile_only: bool) -> BuiltGPUFunction:
+def build_gpu(func: PrimFunc, target: Target, compile_only: bool) -> OnGPU:
     """Kernels of a scheduled function; CUDA down to machine code. Raises CodegenError or
     BuildError."""
-    kernels = compile_kernels(func, target)
-    built = BuiltGPUFunction(func.name, kernels, target, func.attr("layout_free", ()))
+    if func.sizes:
+        return SizedGPUFunction(func, target)
+    built = _of_constant_sizes(func, target)
     if not compile_only:
         built.on_device  # noqa: B018 - compiles now, so that errors show here
     return built
+
+
+def _of_constant_sizes(func: PrimFunc, target: Target) -> BuiltGPUFunction:
+    kernels = compile_kernels(func, target)
+    return BuiltGPUFunction(func.name, kernels, target, func.attr("layout_free", ()))
