@@ -22,7 +22,7 @@ from autosched.checks import instance, shown, text
 from autosched.errors import WorkloadError
 from autosched.graph import ops
 from autosched.graph.builder import Value
-from autosched.graph.ir import Atom, Binding, Body, Call, Const, Function, Global, Var, reads
+from autosched.graph.ir import Atom, Binding, Body, Call, Const, Function, Var
 from autosched.graph.ops.registry import named as by_python_name
 from autosched.graph.types import TensorType
 from autosched.tir import dtypes
@@ -444,12 +444,3 @@ def chosen(patterns: Sequence[Pattern], body: Body) -> dict[int, Match]:
 def any_taken(found: Match, taken: set[int]) -> bool:
     """Whether another match has one of its bindings."""
     return not taken.isdisjoint(id(b) for b in found.bindings)
-
-
-def users(body: Body) -> dict[int, int]:
-    """How often each atom is read, by id."""
-    out: dict[int, int] = {}
-    for a in (*(a for b in body.bindings for a in reads(b.value)), *body.results):
-        if not isinstance(a, Global):
-            out[id(a)] = out.get(id(a), 0) + 1
-    return out

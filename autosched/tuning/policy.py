@@ -194,6 +194,14 @@ class SketchPolicy:
         self.seed = seed
         self.init_search_callbacks = tuple(init_search_callbacks)
 
+    def check_is_for(self, task: SearchTask) -> None:
+        """Raise TuningError unless `task` has the workload of the policy's own."""
+        if self.task.workload_key != task.workload_key:
+            raise TuningError(
+                f"the search policy is for {self.task.title}, and the task is {task.title}; "
+                "make one for this task: SketchPolicy(task, ...)"
+            )
+
     @cached_property
     def space(self) -> Space:
         """The task's space, with the sketches of the user's rules where there are some."""

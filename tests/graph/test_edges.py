@@ -8,7 +8,7 @@ from graph_models import node_model
 
 from autosched import graph
 from autosched.graph import op as graph_op
-from autosched.graph.ops import host
+from autosched.graph.ops import suppression
 
 INF, NAN = np.inf, np.nan
 
@@ -108,7 +108,7 @@ def test_a_box_with_a_thousand_million_samples_is_refused():
 
 
 def test_suppression_keeps_what_one_box_at_a_time_keeps(rng):
-    n = sum(host.BLOCKS) + 130
+    n = sum(suppression.BLOCKS) + 130
     boxes = np.round(rng.uniform(0, 20, (1, n, 4))).astype("f4")  # many equal, some without area
     scores = np.round(rng.random((1, 2, n)), 2).astype("f4")
     low, high = (

@@ -12,7 +12,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from autosched.codegen.build import toolchain
-from autosched.errors import TuningError
 from autosched.schedule import Trace
 from autosched.schedule.portable import decode_trace, encode_trace
 from autosched.search.evolution import EvolutionarySearch, Measured
@@ -68,7 +67,7 @@ class Session:
         self.task, self.options, self.pool = task, options, pool
         self._given = policy
         if isinstance(policy, SketchPolicy):
-            _check(self.task, policy)
+            policy.check_is_for(self.task)
         self.policy: SketchPolicy
         self.callbacks: list[MeasureCallback] = list(options.measure_callbacks)
         self.records = Recorded()
@@ -175,7 +174,7 @@ class Session:
         with self.clock.phase("proposing"):
             given = self._given() if callable(self._given) else self._given
             self.policy = given or SketchPolicy(self.task, seed=self.options.seed)
-            _check(self.task, self.policy)
+            self.policy.check_is_for(self.task)
             self.space = self.policy.space
             self.reading = Reading(self.space)
             self.records = Recorded.of(map(self.reading.shared, self.records.values()))
@@ -447,11 +446,3 @@ class Session:
 
 def _seconds_of(fraction: float | None, seconds: float | None) -> float | None:
     return None if fraction is None or seconds is None else fraction * seconds
-
-
-def _check(task: SearchTask, policy: SketchPolicy) -> None:
-    if policy.task.workload_key != task.workload_key:
-        raise TuningError(
-            f"the search policy is for {policy.task.title}, and the task is {task.title}; "
-            "make one for this task: SketchPolicy(task, ...)"
-        )

@@ -1,0 +1,117 @@
+"""Single quantised layers as ONNX models, to be timed beside onnxruntime and OpenVINO (oneDNN).
+
+    python benchmarks/int8_layers.py FOLDER
+    python benchmarks/models.py FOLDER [--threads 2 1] [--db URL]
+
+Ten products of matrices and ten convolutions, in the form in which quantised models come: bytes in,
+int8 weights with a scale a column or a filter, a bias, bytes out.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+MATMULS = (
+    (1024, 1024, 1024),
+    (512, 512, 512),
+    (256, 256, 256),
+    (128, 768, 768),
+    (128, 768, 3072),
+    (128, 3072, 768),
+    (64, 384, 1536),
+    (384, 512, 512),
+    (100, 300, 500),
+    (1, 1024, 1000),
+)
+"""Rows, depth, columns."""
+CONVS = (
+    (224, 3, 64, 7, 2, 1),
+    (56, 64, 64, 3, 1, 1),
+    (56, 64, 256, 1, 1, 1),
+    (56, 64, 128, 3, 2, 1),
+    (28, 128, 128, 3, 1, 1),
+    (28, 128, 512, 1, 1, 1),
+    (28, 128, 128, 3, 1, 4),
+    (14, 256, 256, 3, 1, 1),
+    (14, 1024, 256, 1, 1, 1),
+    (7, 512, 512, 3, 1, 1),
+)
+"""Height and width, input channels, filters, window, stride, groups; padded by half a window."""
+SCALE_IN, SCALE_OUT, ZERO = 0.02, 0.1, 128
+OPSET = 17
+
+
+def main() -> None:
+    """Write the models and their inputs."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("folder", type=Path)
+    folder = parser.parse_args().folder
+    folder.mkdir(parents=True, exist_ok=True)
+    for n, k, m in MATMULS:
+        _write(folder / f"matmul_{n}_{k}_{m}", "MatMul", (n, k), (k, m), 1, {})
+    for size, ci, co, window, stride, groups in CONVS:
+        half = window // 2
+        attributes = {"strides": [stride] * 2, "pads": [half] * 4, "group": groups}
+        name = f"conv_{size}_{ci}_{co}_k{window}_s{stride}_g{groups}"
+        weights = (co, ci // groups, window, window)
+        _write(folder / name, "Conv", (1, ci, size, size), weights, 0, attributes)
+    print(f"{len(MATMULS) + len(CONVS)} models in {folder}")
+
+
+def _write(
+    path: Path,
+    kind: str,
+    shape: tuple[int, ...],
+    weights: tuple[int, ...],
+    axis: int,
+    attributes: dict[str, Any],
+) -> None:
+    """One layer: `axis` of the weights is that of scales and bias."""
+    rng = np.random.default_rng(len(path.name))
+    columns = weights[axis]
+    depth = int(np.prod(weights)) // columns
+    scale = rng.uniform(0.5, 1.0, columns).astype(np.float32) / (64 * depth**0.5)
+    constants = {
+        "w": rng.integers(-127, 128, weights, np.int8),
+        "w_scale": scale,
+        "w_zero": np.zeros(columns, np.int8),
+        "x_scale": np.float32(SCALE_IN),
+        "y_scale": np.float32(SCALE_OUT),
+        "zero": np.uint8(ZERO),
+        "bias": rng.integers(-1000, 1000, columns).astype(np.int32),
+        "b_scale": scale * np.float32(SCALE_IN),
+        "b_zero": np.zeros(columns, np.int32),
+    }
+    node = helper.make_node
+    nodes = [
+        node("DequantizeLinear", ["x", "x_scale", "zero"], ["xf"]),
+        node("DequantizeLinear", ["w", "w_scale", "w_zero"], ["wf"], axis=axis),
+        node("DequantizeLinear", ["bias", "b_scale", "b_zero"], ["bf"], axis=0),
+    ]
+    if kind == "Conv":
+        nodes.append(node("Conv", ["xf", "wf", "bf"], ["yf"], **attributes))
+    else:
+        nodes += [node("MatMul", ["xf", "wf"], ["p"]), node("Add", ["p", "bf"], ["yf"])]
+    nodes.append(node("QuantizeLinear", ["yf", "y_scale", "zero"], ["y"]))
+    made = helper.make_graph(
+        nodes,
+        path.name,
+        [helper.make_tensor_value_info("x", TensorProto.UINT8, shape)],
+        [helper.make_tensor_value_info("y", TensorProto.UINT8, None)],
+        [numpy_helper.from_array(np.asarray(v), k) for k, v in constants.items()],
+    )
+    model = helper.make_model(made, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=8)
+    model = onnx.shape_inference.infer_shapes(model)
+    onnx.checker.check_model(model)
+    onnx.save(model, path.with_suffix(".onnx"))
+    np.savez(path.with_suffix(".npz"), in_x=rng.integers(0, 256, shape, np.uint8))
+
+
+if __name__ == "__main__":
+    main()
