@@ -54,6 +54,12 @@ def test_tiles_are_windows_in_whole_numbers(transform):
         assert np.array_equal(sums, exact(d[None, None], g, 0, 0)[0, 0])
 
 
+def implementation(model) -> str:
+    """That of the convolution; copies stand beside it."""
+    (found,) = [k.implementation for k in model.kernels if "conv" in k.implementation]
+    return found
+
+
 @pytest.mark.parametrize("dtype", ["uint8", "int8"])
 @pytest.mark.parametrize(
     ("channels", "filters", "size", "name"),
@@ -66,7 +72,7 @@ def test_equal_to_numpy_at_the_largest_values(channels, filters, size, name, dty
     w = rng.integers(-128, 128, (filters, channels, 3, 3)).astype("int8")
     w[0], w[1] = -128, 127
     model = compiled(np.zeros((1, channels, size, size), dtype), w, 3, pads=(1, 1, 1, 1))
-    how = model.kernels[0].implementation
+    how = implementation(model)
     assert f"conv_sums.{name if dtype == 'uint8' else 'winograd4'}" in how
     for low, high in ((info.min, info.min), (info.max, info.max), (info.min, info.max)):
         x = rng.integers(low, high + 1, (1, channels, size, size)).astype(dtype)
@@ -86,7 +92,7 @@ def test_copies_in_16_bits_equal_numpy(shape, kernel, attrs):
     x = rng.integers(0, 256, shape).astype("uint8")
     w = rng.integers(-128, 128, kernel).astype("int8")
     model = compiled(x, w, 9, **attrs)
-    assert "conv_sums.wide" in model.kernels[0].implementation
+    assert "conv_sums.wide" in implementation(model)
     stride = attrs.get("strides", (1, 1))[0]
     assert np.array_equal(model(x)[0], exact(x, w, 9, attrs.get("pads", (0,))[0], stride))
 
@@ -96,7 +102,7 @@ def test_targets_with_products_of_bytes_take_them():
     w = np.ones((64, 64, 3, 3), "int8")
     module = graph.module(main=graph.function([x], op.autosched_conv_sums(x, w, pads=(1,) * 4)))
     ready = passes.layout(passes.fuse(module))
-    (group,) = [f for f in ready.graphs.values() if f.is_primitive]
+    (group,) = [f for f in ready.graphs.values() if f.is_primitive and f.attr("spatial")]
     assert [i.name for i in implementations(group, BYTES)] == ["conv_sums.direct"]
     assert len(implementations(group, PAIRS)) == 3
 

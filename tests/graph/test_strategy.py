@@ -100,7 +100,7 @@ def test_weights_group_by_group_agree(rng, group, depth, each, window, attrs):
     mod = graph.module(main=graph.function([x], op.conv(x, w, b, group=group, **attrs)))
     data = rng.standard_normal((2, group * depth, *size)).astype("f4")
     compiled = graph.build(mod, target=Target("llvm -mcpu=haswell"))
-    assert compiled.kernels[0].implementation.startswith("conv.groups (plevel ")
+    assert compiled.kernels[-1].implementation.startswith("conv.groups (plevel ")
     want = graph.evaluate(mod, "main", data)
     np.testing.assert_allclose(compiled(data)[0], want, rtol=1e-4, atol=1e-4)
 

@@ -1,7 +1,8 @@
 """layout: activations of convolutions and pools lie channels last.
 
-A value's layout is a permutation in its type, so no transposition is ever an operator: a kernel
-reads and writes its arguments as they lie. What the caller gives and gets keeps its layout.
+A value's layout is a permutation in its type: a kernel reads and writes its arguments as they lie.
+What the caller gives and gets keeps its layout. Where a convolution reads or makes it, a kernel of
+its own copies it, since the convolution would read or write one element a cache line.
 
 The result of a kernel lies as its operators leave it: channels last behind a convolution, rows last
 behind a product, and through a Transpose in the order that makes it a copy. Where they leave it
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from math import prod
 
 from autosched.graph.ir import (
     Binding,
@@ -36,6 +38,10 @@ _REARRANGED = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Einsum"}
 """Operators whose result has other axes than its operand."""
 _WEIGHTS = {"Conv": (1, 0), "ConvTranspose": (0, 1), "autosched.ConvSums": (1, 0)}
 """Operator -> the order of the axes of its weight behind the window: depth, filters."""
+SMALL = 4096
+"""Elements: so few stay in the first cache, where the order in which they are read is no matter."""
+FEWEST_CHANNELS = 8
+"""Of what a convolution reads, for it to be copied: fewer lie in a cache line as they stand."""
 
 
 def channels_last(rank: int) -> tuple[int, ...]:
@@ -58,6 +64,7 @@ class _Layouts:
         graphs = {n: f for n, f in module.graphs.items() if isinstance(f, Function)}
         self.primitive = {n: f for n, f in graphs.items() if f.is_primitive}
         self.spatial = {n: is_spatial(f) for n, f in self.primitive.items()}
+        self.copies = {n: _copies(f) for n, f in self.primitive.items()}
         self.others = {n: f for n, f in graphs.items() if not f.is_primitive}
         self.made: dict[object, str] = {}
         self.out: dict[str, Function] = {}
@@ -85,28 +92,45 @@ class _Layouts:
                 assert isinstance(b.value, Call)
                 wanted |= {id(a) for a in (*b.value.args, *b.vars) if isinstance(a, Var)}
         last: dict[int, Var] = {}
-        bindings = []
+        bindings: list[Binding] = []
         for b in body.bindings:
             f = self.callee(b)
             if f is None:
                 bindings.append(Binding(b.vars, with_bodies(b.value, self.body)))
                 continue
             assert isinstance(b.value, Call)
+            given, made = self.copies[f.name]
+            for x in (b.value.args[n] for n in given):
+                if isinstance(x, Var) and id(x) not in last and _moves(x):
+                    last[id(x)] = _laid(x, channels_last(_rank(x)))
+                    bindings.append(self.copied(x, last[id(x)]))
             args = tuple(a if a is None else last.get(id(a), a) for a in b.value.args)
             variables = b.vars
-            if len(variables) == 1 and id(variables[0]) not in fixed:
+            copy = None
+            if len(variables) == 1:
                 v = variables[0]
                 order = left_by(f, args)
                 if order is None and id(v) in wanted:
                     order = channels_last(_rank(v))
-                if order and 3 <= _rank(v) <= 5 and order != tuple(range(_rank(v))):
-                    assert isinstance(v.type, TensorType)
-                    last[id(v)] = Var(v.name, replace(v.type, layout=order))
+                free = id(v) not in fixed or (made and _moves(v))
+                if free and order and 3 <= _rank(v) <= 5 and order != tuple(range(_rank(v))):
+                    last[id(v)] = _laid(v, order)
                     variables = (last[id(v)],)
+                    copy = self.copied(last[id(v)], v) if id(v) in fixed else None
             name = self.specialised(f, args, variables)
             bindings.append(Binding(variables, Call(Global(name), args, b.value.attrs)))
-        results = tuple(last.get(id(a), a) for a in body.results)
-        return Body(tuple(bindings), results)
+            if copy is not None:
+                bindings.append(copy)
+        return Body(tuple(bindings), body.results)
+
+    def copied(self, given: Var, made: Var) -> Binding:
+        """A call of a kernel that copies a value to another layout."""
+        x = Var("x", given.type)
+        inner = Binding((Var("y", made.type),), Call("Identity", (x,)))
+        copy = Function(
+            "autosched_laid_out", (x,), Body((inner,), inner.vars), (("primitive", True),)
+        )
+        return Binding((made,), Call(Global(self.specialised(copy, (given,), (made,))), (given,)))
 
     def specialised(self, f: Function, args: tuple[object, ...], variables: tuple[Var, ...]) -> str:
         """The function with its parameters and results laid out as a call has them."""
@@ -132,7 +156,7 @@ class _Layouts:
                 known.update({id(v): w for v, w in zip(b.vars, fresh, strict=True)})
                 inner.append(Binding(fresh, call))
             body = Body(tuple(inner), tuple(known.get(id(a), a) for a in f.body.results))
-            attrs = f.attrs if not self.spatial[f.name] else (*f.attrs, ("spatial", True))
+            attrs = f.attrs if not self.spatial.get(f.name) else (*f.attrs, ("spatial", True))
             name, n = f.name, 0
             while name in self.out or name in self.others:
                 n += 1
@@ -153,6 +177,59 @@ class _Layouts:
                 rank = len(t.known)
                 return TensorType(t.shape, t.dtype, (*range(2, rank), *_WEIGHTS[str(v.callee)]))
         return t
+
+
+def _copies(f: Function) -> tuple[tuple[int, ...], bool]:
+    """The numbers of the parameters, and whether the result, that a kernel of its own copies where
+    they must lie as the caller has them.
+
+    A convolution of floats by a window of one element reads each element once, and all of floats
+    end in vectors that are stored as they must lie: there a copy costs more than it saves.
+    """
+    number = {id(p): n for n, p in enumerate(f.params)}
+    read, made = [], False
+    for b in f.body.bindings:
+        v = b.value
+        assert isinstance(v, Call)
+        if not (isinstance(v.callee, str) and OPERATORS[v.callee].spatial):
+            continue
+        floats = v.callee in ("Conv", "ConvTranspose")
+        made |= not floats
+        x = v.args[0]
+        again = not (floats and _is_one(v.args[1]))
+        if again and id(x) in number and _channels(x) >= FEWEST_CHANNELS:
+            read.append(number[id(x)])
+    return tuple(dict.fromkeys(read)), made
+
+
+def _is_one(weight: object) -> bool:
+    """Whether a convolution's window is of one element."""
+    assert isinstance(weight, (Var, Const))
+    assert isinstance(weight.type, TensorType)
+    return all(n == 1 for n in weight.type.known[2:])
+
+
+def _laid(v: Var, order: Layout) -> Var:
+    assert isinstance(v.type, TensorType)
+    return Var(v.name, replace(v.type, layout=order))
+
+
+def _channels(v: object) -> int:
+    """The channels of N, C, spatial; 0 where they are not known."""
+    t = v.type if isinstance(v, Var) else None
+    if not isinstance(t, TensorType) or t.shape is None or len(t.shape) < 3:
+        return 0
+    found = t.shape[1]
+    return found if isinstance(found, int) else 0
+
+
+def _moves(v: Var) -> bool:
+    """Whether many elements move when channels come last."""
+    t = v.type
+    if not isinstance(t, TensorType) or t.shape is None or t.layout or not 3 <= len(t.shape) <= 5:
+        return False
+    small = all(isinstance(n, int) for n in t.known) and prod(t.known) <= SMALL
+    return not small and t.known[1] != 1 and any(n != 1 for n in t.known[2:])
 
 
 def left_by(f: Function, args: Sequence[object]) -> Layout | None:

@@ -1,0 +1,97 @@
+"""What the caller gives and gets keeps its layout: a kernel of its own copies what is large."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from autosched import graph
+from autosched.graph import op, passes
+
+COPY = "autosched_laid_out"
+
+
+def weight(rng, *shape):
+    return graph.const((rng.standard_normal(shape) * 0.1).astype("f4"))
+
+
+def conv(x, w):
+    return op.conv(x, w, pads=(1, 1, 1, 1))
+
+
+def copies(model) -> int:
+    return sum(k.name.startswith(COPY) for k in model.kernels)
+
+
+def checked(function, *inputs):
+    """The compiled function, equal to the evaluator."""
+    module = graph.module(main=function)
+    model = graph.build(module)
+    found = model(*inputs)
+    want = graph.evaluate(module, "main", *inputs)
+    for ours, theirs in zip(found, want if isinstance(want, tuple) else (want,), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-4)
+    return model
+
+
+@pytest.mark.parametrize("make", [
+    lambda x, a, b: conv(x, a),
+    lambda x, a, b: op.relu(conv(x, a) + x),  # the copy is read twice
+    lambda x, a, b: op.softmax(conv(x, a), axis=1),
+    lambda x, a, b: op.concat(conv(x, a), conv(x, b), axis=1),
+])  # fmt: skip
+def test_an_input_of_windows_is_copied_once(rng, make):
+    x = graph.var("x", (1, 16, 20, 21))
+    made = make(x, weight(rng, 16, 16, 3, 3), weight(rng, 16, 16, 3, 3))
+    model = checked(graph.function([x], made), rng.standard_normal((1, 16, 20, 21)).astype("f4"))
+    assert copies(model) == 1
+
+
+@pytest.mark.parametrize("make", [
+    lambda x: op.max_pool(x, kernel_shape=(3, 3), strides=(2, 2), pads=(1, 1, 1, 1)),
+    lambda x: op.average_pool(x, kernel_shape=(3, 3), pads=(1, 1, 1, 1)),
+    lambda x: op.resize(x, None, graph.const(np.array([1, 1, 2, 2], "f4")), mode="linear"),
+])  # fmt: skip
+def test_pools_and_sizes_are_copied_on_both_sides(rng, make):
+    x = graph.var("x", (1, 32, 48, 50))
+    model = checked(
+        graph.function([x], make(x)), rng.standard_normal((1, 32, 48, 50)).astype("f4")
+    )
+    assert copies(model) == 2
+
+
+def test_a_result_that_others_read_lies_both_ways(rng):
+    """The caller's copy beside that of the next convolution."""
+    x = graph.var("x", (1, 16, 24, 24))
+    pooled = op.max_pool(x, kernel_shape=(2, 2))
+    f = graph.function([x], (pooled, conv(pooled, weight(rng, 24, 16, 3, 3))))
+    model = checked(f, rng.standard_normal((1, 16, 24, 24)).astype("f4"))
+    assert copies(model) == 2
+
+
+@pytest.mark.parametrize(("shape", "window"), [
+    ((1, 16, 9, 9), (3, 3)),    # small
+    ((1, 3, 64, 64), (3, 3)),   # three channels lie in one cache line
+    ((1, 64, 20, 20), (1, 1)),  # each element is read once
+    ((16, 64, 1, 8), (1, 1)),
+])  # fmt: skip
+def test_what_gains_nothing_is_not_copied(rng, shape, window):
+    x = graph.var("x", shape)
+    f = graph.function([x], op.conv(x, weight(rng, 8, shape[1], *window)))
+    assert copies(checked(f, rng.standard_normal(shape).astype("f4"))) == 0
+
+
+def test_what_is_channels_last_already_is_not_copied(rng):
+    x = graph.var("x", (1, 20, 20, 32))
+    turned = conv(op.transpose(x, perm=(0, 3, 1, 2)), weight(rng, 32, 32, 3, 3))
+    f = graph.function([x], op.transpose(turned, perm=(0, 2, 3, 1)))
+    assert copies(checked(f, rng.standard_normal((1, 20, 20, 32)).astype("f4"))) == 0
+
+
+def test_one_function_copies_all_of_one_shape(rng):
+    x, y = (graph.var(n, (1, 16, 20, 20)) for n in "xy")
+    w = weight(rng, 16, 16, 3, 3)
+    f = graph.function([x, y], (conv(x, w), conv(y, w)))
+    laid = passes.optimise(graph.module(main=f))
+    assert [n for n in laid.graphs if n.startswith(COPY)] == [COPY]
+    checked(f, *(rng.standard_normal((1, 16, 20, 20)).astype("f4") for _ in "xy"))
