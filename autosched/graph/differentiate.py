@@ -97,7 +97,8 @@ def _gradient(
         else:
             to.add(a, _one(function, a, len(floats)))
     to.backward(steps)
-    grads = [to.back(p) for p in function.params if p.name in names]
+    wanted = [p for p in function.params if p.name in names]
+    grads = [functions.full(to, p, to.given.get(id(p))) for p in wanted]
     body = Body(tuple(to.out), (*results, *grads))
     made = Function(function.name, (*function.params, *more), body, _attrs(function, more, names))
     (done,) = dead_code(IRModule({}, {made.name: made})).graphs.values()

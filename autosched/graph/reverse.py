@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from autosched.graph.builder import const, make_call
+from autosched.graph.builder import const
 from autosched.graph.errors import Unsupported
 from autosched.graph.infer import infer, inference
 from autosched.graph.ir import (
@@ -33,10 +33,10 @@ from autosched.graph.ir import (
     tensor_type,
     type_of,
 )
-from autosched.graph.ops.registry import python_name
 from autosched.graph.reverse_host import from_host
+from autosched.graph.reverse_types import Bindings
 from autosched.graph.scopes import Copying, free_variables
-from autosched.graph.types import TensorType, Type
+from autosched.graph.types import TensorType
 from autosched.tir import dtypes
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class Step:
     looped: Looped | None = None
 
 
-class Reverse:
+class Reverse(Bindings):
     """Goes through one body; what it computes is bound in `out`.
 
     `known` has what stands for variables by id, `active` the ids of the variables that are
@@ -81,28 +81,14 @@ class Reverse:
         active: set[int],
         closures: dict[int, Function],
     ) -> None:
+        super().__init__()
         self.functions = functions
         self.known, self.active, self.closures = known, active, closures
-        self.out: list[Binding] = []
         self.given: dict[int, Atom] = {}
 
     def inside(self) -> Reverse:
         """The same for a body inside this one."""
         return Reverse(self.functions, dict(self.known), set(self.active), dict(self.closures))
-
-    # What is bound
-
-    def bind(self, value: Any, types: Sequence[Type], name: str) -> tuple[Var, ...]:
-        """Variables of these types for the results of a value."""
-        made = tuple(Var(name, t) for t in types)
-        self.out.append(Binding(made, value))
-        return made
-
-    def operator(self, name: str, args: Sequence[Atom | None], **attrs: Any) -> Var:
-        """The result of an operator."""
-        call, _ = make_call(name, args, attrs)
-        (made,) = self.bind(call, infer(call, 1), python_name(name).rstrip("_"))
-        return made
 
     # Forwards
 
@@ -202,7 +188,12 @@ class Reverse:
     def back(self, a: Atom) -> Atom:
         """What has come back to an atom: zeros where nothing has."""
         found = self.given.get(id(a))
-        return self.functions.zeros(self, a) if found is None else found
+        return self.nothing(a) if found is None else found
+
+    def nothing(self, a: Atom) -> Atom:
+        """Zeros for an atom."""
+        name = a.name if isinstance(a, (Var, Global)) else "a constant"
+        return self.functions.zero(self, type_of(a), name)
 
     def backward(self, steps: Sequence[Step]) -> None:
         """All steps, the last one first."""
@@ -217,10 +208,10 @@ class Reverse:
         if step.back is not None:
             carried = [v for v in b.vars if self.functions.carries(v.type)]
             call = Call(step.back, tuple(map(self.back, carried)))
-            (made,) = self.bind(call, step.back.type.results, "d")  # type: ignore[union-attr]
-            for n, v in enumerate(step.wanted):
-                one = len(step.wanted) == 1
-                self.add(v, made if one else self.bind(Item(made, n), [v.type], "d")[0])
+            types = [v.type for v in step.wanted]
+            (made,) = self.bind(call, [self.functions.packed(types)], "d")
+            for v, d in zip(step.wanted, self.functions.unpack(self, made, types), strict=True):
+                self.add(v, d)
         elif step.looped is not None:
             self.backwards_loop(b, step.looped)
         elif isinstance(value, If):
@@ -249,7 +240,8 @@ class Reverse:
             inner.backward(steps)
             found = tuple(map(inner.back, wanted))
             made.append(Body(tuple(inner.out), found))
-        parts = self.bind(If(value.condition, *made), [v.type for v in wanted], "d_if")
+        types = [self.functions.type(v.type) for v in wanted]
+        parts = self.bind(If(value.condition, *made), types, "d_if")
         for v, d in zip(wanted, parts, strict=True):
             self.add(v, d)
 
@@ -275,7 +267,7 @@ class Reverse:
         last = self.operator("Sub", [loop.total, const(np.int64(1))])
         number, go = Var("n", COUNT), Var("go", TensorType((), "bool"))
         come = {n: Var(f"d_{body.params[2 + n].name}", body.params[2 + n].type) for n in floats}
-        sums = [Var(f"d_{v.name}", v.type) for v in free]
+        sums = [Var(f"d_{v.name}", self.functions.type(v.type)) for v in free]
         inner = self.inside()
         at = inner.operator("Sub", [last, number])
         given: list[Atom] = [at, const(np.asarray(True))]
@@ -303,7 +295,7 @@ class Reverse:
         made = Function(f"d_{body.name}", params, Body(tuple(inner.out), (go, *ends)))
         (f,) = self.bind(made, [made.type], made.name)
         first = [self.back(b.vars[n] if n < len(b.vars) else states[n]) for n in floats]
-        first += [self.functions.zeros(self, v) for v in free]
+        first += map(self.nothing, free)
         call = Call("Loop", (loop.total, None, f, *first))
         found = self.bind(call, [type_of(a) for a in ends], made.name)
         for a, d in zip([*(states[n] for n in floats), *free], found, strict=True):
@@ -388,17 +380,6 @@ def is_float(a: Atom) -> bool:
     """Whether an atom is a tensor of floats."""
     t = None if isinstance(a, Global) else a.type
     return isinstance(t, TensorType) and dtypes.is_float(t.dtype)
-
-
-def zeros(a: Atom) -> Atom:
-    """Zeros of the type of a tensor. Raises Unsupported where its sizes are not numbers."""
-    t = tensor_type(a)
-    if not t.is_static:
-        name = a.name if isinstance(a, (Var, Global)) else "a constant"
-        raise Unsupported(
-            f"{name} of type {t} has no gradient: its sizes are not numbers; write them"
-        )
-    return const(np.zeros([int(n) for n in t.known], t.dtype))
 
 
 def _known_shape(v: Var, name: str) -> None:

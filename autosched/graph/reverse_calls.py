@@ -1,15 +1,13 @@
 """Reverse mode through functions of the module, data types and matches.
 
 A function that is called has another one beside it, which gives the results of the first and a
-function value: from what comes back to the results to what goes back to the parameters. What comes
-back to a value has the type of the value: to a list a list as long, to an integer the integer.
+function value: from what comes back to the results to what goes back to the parameters.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from autosched.graph.data import DataType, constructors
 from autosched.graph.errors import Unsupported
 from autosched.graph.ir import (
     Atom,
@@ -26,134 +24,21 @@ from autosched.graph.ir import (
     Var,
     type_of,
 )
-from autosched.graph.reverse import Reverse, Step, zeros
-from autosched.graph.types import (
-    DataRef,
-    FuncType,
-    TensorType,
-    TupleType,
-    Type,
-    TypeVar,
-    substituted,
-)
-from autosched.tir import dtypes
+from autosched.graph.reverse import Reverse, Step
+from autosched.graph.reverse_types import Adjoints
+from autosched.graph.types import DataRef, FuncType, TupleType, Type
 from autosched.tir.module import GraphFunction
 
 
-class Functions:
+class Functions(Adjoints):
     """The functions of a module, and those that their gradients need, made as they are asked for.
 
     Without a module there are none."""
 
     def __init__(self, graphs: Mapping[str, GraphFunction]) -> None:
-        self.graphs = graphs
-        self.constructors = constructors(graphs)
-        self.made: dict[str, GraphFunction] = {}
-        self.names: dict[object, str] = {}
+        super().__init__(graphs)
+        self.names: dict[str, str] = {}
         self.waiting: list[Function] = []
-
-    # Types
-
-    def carries(self, t: Type) -> bool:
-        """Whether a value of a type has floats in it, so that something comes back to it."""
-        seen: set[Type] = set()
-        work = [t]
-        while work:
-            one = work.pop()
-            if isinstance(one, TensorType) and (not one.dtype or dtypes.is_float(one.dtype)):
-                return True
-            if isinstance(one, TupleType):
-                work += one.fields
-            if isinstance(one, DataRef) and one not in seen:
-                seen.add(one)
-                work += [x for _, fields in self.fields(one) for x in fields]
-        return False
-
-    def fields(self, t: DataRef) -> list[tuple[str, tuple[Type, ...]]]:
-        """The constructors of a data type with the types of their fields."""
-        data = self.graphs[t.name]
-        assert isinstance(data, DataType)
-        types: dict[Type, Type] = dict(zip(map(TypeVar, data.params), t.args, strict=True))
-        return [
-            (name, tuple(substituted(x, types, {}) for x in fields))
-            for name, fields in data.constructors
-        ]
-
-    # Values of these types
-
-    def zeros(self, to: Reverse, a: Atom) -> Atom:
-        """What comes back to a value that nothing comes back to."""
-        t = type_of(a)
-        if not self.carries(t):
-            return a
-        if isinstance(t, TensorType):
-            return zeros(a)
-        if isinstance(t, TupleType):
-            parts = [to.bind(Item(a, n), [x], "part")[0] for n, x in enumerate(t.fields)]
-            (made,) = to.bind(TupleExpr(tuple(self.zeros(to, x) for x in parts)), [t], "zeros")
-            return made
-        (made,) = to.bind(Call(Global(self.of_data("zeros", t)), (a,)), [t], "zeros")
-        return made
-
-    def plus(self, to: Reverse, a: Atom, b: Atom, t: Type) -> Atom:
-        """The sum of what comes back to a value in two ways."""
-        if not self.carries(t):
-            return a
-        if isinstance(t, TensorType):
-            return to.operator("Add", [a, b])
-        if isinstance(t, TupleType):
-            pairs = [
-                [to.bind(Item(x, n), [part], "part")[0] for x in (a, b)]
-                for n, part in enumerate(t.fields)
-            ]
-            sums = [self.plus(to, x, y, p) for (x, y), p in zip(pairs, t.fields, strict=True)]
-            (made,) = to.bind(TupleExpr(tuple(sums)), [t], "sum")
-            return made
-        (made,) = to.bind(Call(Global(self.of_data("plus", t)), (a, b)), [t], "sum")
-        return made
-
-    def of_data(self, what: str, t: Type) -> str:
-        """The name of the function that gives zeros, or sums, of a data type."""
-        if not isinstance(t, DataRef):
-            raise Unsupported(
-                f"a value of type {t} has no gradient; pass what it uses as arguments"
-            )
-        if (what, t) not in self.names:
-            name = self.names[what, t] = self.new(f"{what}_{t.name.lower()}")
-            count = 2 if what == "plus" else 1
-            params = tuple(Var(f"x{n}", t) for n in range(count))
-            to = Reverse(self, {}, set(), {})
-            asked: Atom = params[0]
-            if count == 2:
-                (asked,) = to.bind(TupleExpr(params), [TupleType((t, t))], "both")
-            clauses: list[tuple[Pattern | None, Body]] = []
-            for constructor, fields in self.fields(t):
-                inner = to.inside()
-                rows = [tuple(Var("x", x) for x in fields) for _ in params]
-                made = [
-                    self.plus(inner, xs[0], xs[1], xs[0].type)
-                    if count == 2
-                    else self.zeros(inner, xs[0])
-                    for xs in zip(*rows, strict=True)
-                ]
-                (out,) = inner.bind(Call(Global(constructor), tuple(made)), [t], "made")
-                patterns = [Pattern(constructor, row) for row in rows]
-                fits = Pattern("", tuple(patterns)) if count == 2 else patterns[0]
-                clauses.append((fits, Body(tuple(inner.out), (out,))))
-            if count == 2 and len(clauses) > 1:
-                clauses.append((None, Body((), params[:1])))  # never: both are made alike
-            (out,) = to.bind(Match(asked, tuple(clauses)), [t], "made")
-            self.made[name] = Function(name, params, Body(tuple(to.out), (out,)))
-        return self.names[what, t]
-
-    def new(self, name: str) -> str:
-        """A name that nothing has."""
-        taken = {*self.graphs, *self.constructors, *self.names.values()}
-        found, n = name, 0
-        while found in taken:
-            n += 1
-            found = f"{name}_{n}"
-        return found
 
     # Forwards
 
@@ -172,8 +57,7 @@ class Functions:
         asked = value.value if isinstance(value, Match) else None
         if isinstance(asked, Var) and id(asked) in to.active and asked not in wanted:
             wanted.append(asked)
-        carried = [v.type for v in b.vars if self.carries(v.type)]
-        t = FuncType(tuple(carried), (_one([v.type for v in wanted]),))
+        t = self.back_type([v.type for v in b.vars], [v.type for v in wanted])
         if isinstance(value, If):
             both = [self.clause(to, b, x, None, value.condition, wanted, t)[1]
                     for x in (value.then, value.other)]  # fmt: skip
@@ -205,7 +89,7 @@ class Functions:
         params = []
         for v, a in zip(b.vars, results, strict=True):
             if self.carries(v.type):
-                params.append(Var(f"d_{v.name}", v.type))
+                params.append(Var(f"d_{v.name}", self.type(v.type)))
                 inner.add(a, params[-1])
         inner.backward(steps)
         inner.add(value, self.rebuilt(full, type_of(value), inner))
@@ -214,26 +98,26 @@ class Functions:
 
     def backwards(self, to: Reverse, params: Sequence[Var], wanted: Sequence[Atom]) -> Binding:
         """The function value that passes back: it gives one value, or a tuple of several."""
-        ends = tuple(map(to.back, wanted))
-        t = _one([type_of(a) for a in ends])
-        if len(ends) != 1:
-            ends = to.bind(TupleExpr(ends), [t], "ends")
-        f = Function("back", tuple(params), Body(tuple(to.out), ends))
+        end = self.pack(to, list(map(to.back, wanted)), [type_of(a) for a in wanted])
+        f = Function("back", tuple(params), Body(tuple(to.out), (end,)))
         return Binding((Var("back", f.type),), f)
+
+    def back_type(self, results: Sequence[Type], wanted: Sequence[Type]) -> FuncType:
+        """The type of a function value that passes back."""
+        given = tuple(self.type(results[n]) for n in self.carried(results))
+        return FuncType(given, (self.packed(wanted),))
 
     def named(
         self, p: Pattern | Var | None, t: Type, to: Reverse, active: bool
     ) -> Pattern | Var | None:
-        """A pattern with variables of its own in the place of those and of wildcards."""
+        """A pattern with variables of its own, where something comes back to the value."""
         if isinstance(p, Pattern):
             types = self.part_types(p, t)
             parts = [self.named(x, y, to, active) for x, y in zip(p.parts, types, strict=True)]
             return Pattern(p.constructor, tuple(parts))
-        if not active:
+        if p is None or not active:
             return p
-        made = Var("part" if p is None else p.name, t)
-        if p is not None:
-            to.known[id(p)] = made
+        made = to.known[id(p)] = Var(p.name, t)
         if self.carries(t):
             to.active.add(id(made))
         return made
@@ -243,7 +127,7 @@ class Functions:
         if isinstance(t, TupleType):
             return t.fields
         assert isinstance(t, DataRef)
-        return dict(self.fields(t))[p.constructor]
+        return self.fields(t)[p.constructor]
 
     def rebuilt(self, p: Pattern | Var | None, t: Type, to: Reverse) -> Atom | None:
         """What comes back to a value that a pattern has taken apart; None where nothing does."""
@@ -252,26 +136,20 @@ class Functions:
         if isinstance(p, Var):
             return to.given.get(id(p))
         types = self.part_types(p, t)
-        found = [self.rebuilt(x, y, to) for x, y in zip(p.parts, types, strict=True)]
+        carried = self.carried(types)
+        found = [self.rebuilt(p.parts[n], types[n], to) for n in carried]
         if all(x is None for x in found):
             return None
-        parts = tuple(
-            self.nothing(x, y, to) if d is None else d
-            for x, y, d in zip(p.parts, types, found, strict=True)
-        )
-        value = Call(Global(p.constructor), parts) if p.constructor else TupleExpr(parts)
-        return to.bind(value, [t], "d")[0]
-
-    def nothing(self, p: Pattern | Var | None, t: Type, to: Reverse) -> Atom:
-        """Zeros for what a part of a pattern stands for."""
-        if isinstance(p, Var):
-            return self.zeros(to, p)
-        assert isinstance(p, Pattern)
-        parts = tuple(
-            self.nothing(x, y, to) for x, y in zip(p.parts, self.part_types(p, t), strict=True)
-        )
-        value = Call(Global(p.constructor), parts) if p.constructor else TupleExpr(parts)
-        return to.bind(value, [t], "zeros")[0]
+        parts = [
+            self.zero(to, types[n], "a part of a pattern") if d is None else d
+            for n, d in zip(carried, found, strict=True)
+        ]
+        if isinstance(t, TupleType):
+            return self.pack(to, parts, types)
+        assert isinstance(t, DataRef)
+        made = self.returned(t)
+        call = Call(Global(made.constructors[p.constructor]), tuple(parts))
+        return to.bind(call, [made.type], "d")[0]
 
     # Calls
 
@@ -285,10 +163,8 @@ class Functions:
                 "here; pass the module: graph.gradient(module)"
             )
         carried = [p for p in f.params if self.carries(p.type)]
-        results = tuple(type_of(a) for a in f.body.results)
-        given_back = tuple(x for x in results if self.carries(x))
-        t = FuncType(given_back, (_one([p.type for p in carried]),))
-        back = Var("back", t)
+        results = [type_of(a) for a in f.body.results]
+        back = Var("back", self.back_type(results, [p.type for p in carried]))
         name = self.beside(f)
         to.out.append(Binding((*b.vars, back), Call(Global(name), value.args, value.attrs)))
         given = [a for a, p in zip(value.args, f.params, strict=True) if self.carries(p.type)]
@@ -318,7 +194,7 @@ class Functions:
             come = []
             for a in results:
                 if self.carries(type_of(a)):
-                    come.append(Var("d", type_of(a)))
+                    come.append(Var("d", self.type(type_of(a))))
                     to.add(a, come[-1])
             to.backward(steps)
             back = self.backwards(to, come, carried)
@@ -332,17 +208,18 @@ class Functions:
         """A tuple, a part of one, a value of a data type."""
         value, d = b.value, to.given[id(b.vars[0])]
         if isinstance(value, TupleExpr):
-            for n, a in enumerate(value.items):
-                if id(a) in to.active and self.carries(type_of(a)):
-                    to.add(a, to.bind(Item(d, n), [type_of(a)], "d")[0])
+            types = [type_of(a) for a in value.items]
+            parts = self.unpack(to, d, types)
+            for n, part in zip(self.carried(types), parts, strict=True):
+                to.add(value.items[n], part)
         elif isinstance(value, Item):
             t = type_of(value.value)
             assert isinstance(t, TupleType)
-            parts = []
-            for n, x in enumerate(t.fields):
-                (part,) = to.bind(Item(value.value, n), [x], "part")
-                parts.append(d if n == value.index else self.zeros(to, part))
-            to.add(value.value, to.bind(TupleExpr(tuple(parts)), [t], "d")[0])
+            parts = [
+                d if n == value.index else self.zero(to, t.fields[n], "a part of a tuple")
+                for n in self.carried(t.fields)
+            ]
+            to.add(value.value, self.pack(to, parts, t.fields))
         else:
             assert isinstance(value, Call)
             self.taken_apart(to, b, value, d)
@@ -352,25 +229,17 @@ class Functions:
         t = b.vars[0].type
         assert isinstance(t, DataRef)
         assert isinstance(value.callee, Global)
-        types = dict(self.fields(t))[value.callee.name]
-        carried = [n for n, x in enumerate(types) if self.carries(x)]
+        types = self.fields(t)[value.callee.name]
+        carried = self.carried(types)
         if not carried:
             return
-        parts = tuple(Var("d", x) for x in types)
-        clauses: list[tuple[Pattern | None, Body]] = [
-            (Pattern(value.callee.name, parts), Body((), tuple(parts[n] for n in carried)))
-        ]
-        if len(self.fields(t)) > 1:  # never: what comes back is made alike
-            inner = to.inside()
-            rest = tuple(self.zeros(inner, value.args[n]) for n in carried)  # type: ignore[arg-type]
-            clauses.append((None, Body(tuple(inner.out), rest)))
-        found = to.bind(Match(d, tuple(clauses)), [types[n] for n in carried], "d")
-        for n, part in zip(carried, found, strict=True):
+        made = [self.type(types[n]) for n in carried]
+        parts = tuple(Var("d", x) for x in made)
+        inner = to.inside()
+        nothing = tuple(self.zero(inner, types[n], value.callee.name) for n in carried)
+        its = Pattern(self.returned(t).constructors[value.callee.name], parts)
+        clauses = ((its, Body((), parts)), (None, Body(tuple(inner.out), nothing)))
+        for n, part in zip(carried, to.bind(Match(d, clauses), made, "d"), strict=True):
             a = value.args[n]
             assert a is not None
             to.add(a, part)
-
-
-def _one(types: Sequence[Type]) -> Type:
-    """The type of what passes back: of one value, or of a tuple of several."""
-    return types[0] if len(types) == 1 else TupleType(tuple(types))

@@ -2,37 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from autosched.graph.builder import const
 from autosched.graph.errors import Unsupported
 from autosched.graph.infer import infer
-from autosched.graph.ir import Atom, Binding, Call, Const, Var, tensor_type
+from autosched.graph.ir import Atom, Binding, Call, Const, tensor_type
 from autosched.graph.ops.host import unpooled
 from autosched.graph.ops.tensors import normal_axis
-from autosched.graph.types import Type
-
-
-class Binder(Protocol):
-    """What a rule may bind."""
-
-    def bind(self, value: Any, types: Sequence[Type], name: str) -> tuple[Var, ...]:
-        """Variables of these types for the results of a value."""
-        ...
-
-    def operator(self, name: str, args: Sequence[Atom | None], **attrs: Any) -> Var:
-        """The result of an operator."""
-        ...
+from autosched.graph.reverse_types import Bindings
 
 
 class Passing(NamedTuple):
     """A call that passes back: `given` has come back to its first result, `n` is the input that
     asks."""
 
-    to: Binder
+    to: Bindings
     binding: Binding
     call: Call
     given: Atom
@@ -176,7 +164,7 @@ RULES: dict[str, tuple[frozenset[int], Callable[[Passing], Atom]]] = {
 """Operators, the inputs that something comes back to, and what comes back to one of these."""
 
 
-def from_host(to: Binder, b: Binding, n: int, given: Atom | None) -> Atom | None:
+def from_host(to: Bindings, b: Binding, n: int, given: Atom | None) -> Atom | None:
     """What comes back to input n of an operator on the host; None where nothing does. Raises
     Unsupported, naming the operator, for one without a rule."""
     assert isinstance(b.value, Call)
