@@ -55,8 +55,8 @@ def gradient(
     over the states of its iterations, which it keeps; the bodies of a branch are computed again.
     Recursion, data types and `match` need the module: they go back through function values.
 
-    Raises Unsupported, naming the operator, for one that has no adjoint: what NumPy computes, a
-    function value that is not known, a state that changes its shape.
+    Raises Unsupported, naming the operator, for one that has no adjoint: a result whose
+    shape depends on data, a function value that is not known, a state that changes its shape.
     """
     instance("the function", function, (Function, IRModule), "a graph function", WorkloadError)
     instance("seeds", seeds, bool, "True or False", WorkloadError)

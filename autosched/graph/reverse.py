@@ -110,6 +110,11 @@ class Reverse(Bindings):
             matters = bool(carried)
         if matters and isinstance(value, Call) and value.callee == "Loop":
             return self.forwards_loop(b, value)
+        if matters and isinstance(value, Call) and value.callee == "Scan":
+            raise Unsupported(
+                "Scan has no adjoint where how many steps it takes is not known; import the model "
+                "with sizes that are numbers, or write op.loop with turns"
+            )
         if matters and not self.plain(value):
             return self.functions.forwards(self, b)
         self.out.append(b)

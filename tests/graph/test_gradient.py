@@ -4,6 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from adjoint_cases import (
+    CASES,
+    CONVERTED,
+    DISCRETE,
+    FLAT,
+    IMAGE,
+    RECURRENT,
+    Above,
+    Positive,
+    Unit,
+    X,
+    ints,
+)
 
 from autosched import graph
 from autosched.errors import AutoschedError
@@ -17,185 +30,6 @@ from autosched.script import parse
 
 D = "float64"
 STEP = 1e-5
-
-
-class Positive(tuple):
-    """The shape of an input between 0.5 and 1.5."""
-
-
-class Unit(tuple):
-    """The shape of an input between -0.9 and 0.9."""
-
-
-class Above(tuple):
-    """The shape of an input between 1.1 and 2.1."""
-
-
-def ints(*values):
-    return np.array(values, "int64")
-
-
-X = (2, 3, 4)
-IMAGE = (1, 2, 5, 5)
-PLACES = np.array([[[[0, 3], [10, 14]]]])
-_PLAIN = """
-Abs Asinh Atan Celu Cos Cosh Elu Erf Exp Flatten Gelu HardSigmoid HardSwish Identity LeakyRelu
-LogSoftmax LpNormalization Mish Neg ReduceL1 ReduceL2 ReduceLogSumExp ReduceMax ReduceMean ReduceMin
-ReduceSum ReduceSumSquare Relu Selu Sigmoid Sin Sinh Softmax Softplus Softsign Tan Tanh
-ThresholdedRelu Transpose
-"""
-_PAIRS = "Add Max Mean Min Mul Sub Sum"
-# Operator -> [(inputs, attributes, results)]: a shape is a parameter, an array a constant.
-CASES = {
-    **{n: [([X], {}, 1)] for n in _PLAIN.split()},
-    **{n: [([Positive(X)], {}, 1)] for n in ["Log", "Reciprocal", "Sqrt", "ReduceLogSum"]},
-    **{n: [([Unit(X)], {}, 1)] for n in ["Acos", "Asin", "Atanh"]},
-    "Acosh": [([Above(X)], {}, 1)],
-    "ReduceProd": [([X], {"axes": (1, 2)}, 1)],
-    **{
-        n: [([X, X], {}, 1), ([X, (4,)], {}, 1)]
-        for n in ["Add", "Sub", "Mul", "Max", "Min", "Mean", "Sum"]
-    },
-    "Div": [([X, Positive((3, 1))], {}, 1)],
-    "Pow": [([Positive(X), X], {}, 1), ([X, np.array(2.0)], {}, 1), ([X, np.array(3.0)], {}, 1)],
-    "PRelu": [([X, Positive((4,))], {}, 1)],
-    "Mod": [([X, Above(X)], {"fmod": 1}, 1)],
-    "Cast": [([X], {"to": "float64"}, 1)],
-    "CastLike": [([X, np.zeros(1)], {}, 1)],
-    "Clip": [([X, np.array(-0.5), np.array(0.5)], {}, 1)],
-    "Where": [([np.arange(24).reshape(X) % 3 == 0, X, X], {}, 1)],
-    "MatMul": [
-        ([(2, 3), (3, 4)], {}, 1),
-        ([(2, 2, 3), (3, 4)], {}, 1),
-        ([(3,), (3, 4)], {}, 1),
-        ([(3, 1, 2, 3), (2, 3, 4)], {}, 1),
-    ],
-    "Gemm": [([(3, 2), (4, 3), (4,)], {"transA": 1, "transB": 1, "alpha": 0.5, "beta": 2.0}, 1)],
-    "Einsum": [
-        ([(2, 3), (3, 4)], {"equation": "ij,jk->ki"}, 1),
-        ([(2, 3, 4), (2, 5, 4)], {"equation": "bij,bkj->bik"}, 1),
-        ([(3, 3)], {"equation": "ii->i"}, 1),
-    ],
-    "autosched.MatMulPacked4": [
-        ([(2, 7), np.arange(12, dtype="uint8").reshape(2, 2, 3) * 21, (2, 3)], {}, 1)
-    ],
-    "Concat": [([(2, 3), (2, 2)], {"axis": 1}, 1)],
-    "Split": [([(2, 6)], {"axis": 1}, 2)],
-    "Slice": [([(4, 7), ints(1), ints(6), ints(1), ints(2)], {}, 1)],
-    "Pad": [
-        ([(2, 3), ints(1, 0, 2, 1)], {}, 1),
-        ([(2, 4), ints(0, 1, 0, 1)], {"mode": "reflect"}, 1),
-    ],
-    "Expand": [([(3, 1), ints(2, 3, 4)], {}, 1)],
-    "Tile": [([(2, 3), ints(2, 2)], {}, 1)],
-    "Reshape": [([X, ints(4, 6)], {}, 1)],
-    "Squeeze": [([(2, 1, 3), ints(1)], {}, 1)],
-    "Unsqueeze": [([(2, 3), ints(1)], {}, 1)],
-    "Gather": [([(5, 3), ints(0, 2, 2)], {}, 1)],
-    "GatherElements": [([(3, 3), np.array([[0, 1, 2], [2, 2, 0]])], {}, 1)],
-    "GatherND": [([(3, 4), np.array([[0, 1], [2, 2]])], {}, 1)],
-    "DepthToSpace": [([(1, 8, 2, 3)], {"blocksize": 2}, 1)],
-    "SpaceToDepth": [([(1, 2, 4, 6)], {"blocksize": 2}, 1)],
-    "CumSum": [([X, ints(1)], {}, 1), ([X, ints(2)], {"exclusive": 1, "reverse": 1}, 1)],
-    "CumProd": [([(2, 3), ints(1)], {}, 1)],
-    "Trilu": [([(3, 4)], {}, 1)],
-    "Conv": [
-        ([IMAGE, (3, 2, 3, 3), (3,)], {"strides": (2, 2), "pads": (1, 1, 1, 1)}, 1),
-        ([IMAGE, (4, 1, 2, 2)], {"group": 2, "dilations": (2, 1)}, 1),
-        ([IMAGE, (2, 1, 3, 3)], {"group": 2, "auto_pad": "SAME_UPPER", "strides": (2, 2)}, 1),
-        ([(2, 3, 8), (4, 3, 3)], {}, 1),
-        ([(1, 2, 4, 4, 4), (2, 2, 2, 2, 2)], {"strides": (2, 1, 2)}, 1),
-    ],
-    "ConvTranspose": [
-        ([(1, 2, 3, 3), (2, 3, 3, 3)], {"strides": (2, 2), "pads": (1, 0, 1, 0)}, 1),
-        ([(1, 2, 3, 3), (2, 1, 2, 2)], {"group": 2, "strides": (2, 2), "output_shape": (8, 8)}, 1),
-    ],
-    "MaxPool": [
-        ([IMAGE], {"kernel_shape": (2, 2), "pads": (1, 1, 0, 0), "strides": (2, 2)}, 1),
-        ([IMAGE], {"kernel_shape": (3, 3), "dilations": (2, 1), "ceil_mode": 1}, 1),
-    ],
-    "AveragePool": [
-        ([IMAGE], {"kernel_shape": (3, 3), "pads": (1, 1, 1, 1)}, 1),
-        ([(1, 2, 7)], {"kernel_shape": (3,), "ceil_mode": 1, "count_include_pad": 1}, 1),
-    ],
-    "LpPool": [([IMAGE], {"kernel_shape": (2, 2)}, 1)],
-    "GlobalAveragePool": [([IMAGE], {}, 1)],
-    "GlobalMaxPool": [([IMAGE], {}, 1)],
-    "GlobalLpPool": [([IMAGE], {}, 1)],
-    "BatchNormalization": [
-        ([IMAGE, (2,), (2,), (2,), Positive((2,))], {}, 1),
-        ([IMAGE, (2,), (2,), (2,), Positive((2,))], {"training_mode": 1}, 1),
-    ],
-    "InstanceNormalization": [([IMAGE, (2,), (2,)], {}, 1)],
-    "LayerNormalization": [([X, (4,), (4,)], {}, 3), ([X, (3, 4), (3, 4)], {"axis": 1}, 1)],
-    "RMSNormalization": [([X, (4,)], {}, 1)],
-    "GroupNormalization": [([(1, 4, 3, 3), (4,), (4,)], {"num_groups": 2}, 1)],
-    "LRN": [([(1, 4, 2, 2)], {"size": 3, "alpha": 0.5}, 1)],
-    "Resize": [
-        ([(1, 1, 3, 4), None, np.array([1.0, 1, 2, 2], "float32")], {"mode": "linear"}, 1),
-        ([(1, 1, 4, 4), None, None, ints(1, 1, 7, 6)], {"mode": "cubic"}, 1),
-        ([(1, 1, 4, 4), None, None, ints(1, 1, 8, 8)], {"mode": "nearest"}, 1),
-    ],
-    # What NumPy computes, by the rules of reverse_host.
-    "Col2Im": [
-        ([(1, 8, 9), ints(4, 4), ints(2, 2)], {}, 1),
-        (
-            [(2, 8, 4), ints(4, 4), ints(2, 2)],
-            {"strides": (2, 2), "dilations": (2, 2), "pads": (0, 1, 1, 0)},
-            1,
-        ),
-    ],
-    "MaxUnpool": [
-        ([(1, 1, 2, 2), PLACES], {"kernel_shape": (2, 2), "strides": (2, 2)}, 1),
-        ([(1, 1, 2, 2), PLACES, ints(1, 1, 5, 5)], {"kernel_shape": (2, 2), "strides": (2, 2)}, 1),
-    ],
-    "ReverseSequence": [([(4, 2, 3), ints(2, 4)], {}, 1)],
-    "Scatter": [([(3, 3), np.array([[0, 1, 2], [2, 0, 1]]), (2, 3)], {}, 1)],
-    "ScatterElements": [
-        ([(3, 3), np.array([[0, 1, 2], [2, 0, 1]]), (2, 3)], {}, 1),
-        ([(3, 3), np.array([[0, 1, 2], [2, 1, 1]]), (2, 3)], {"reduction": "add", "axis": 1}, 1),
-        ([(3, 3), np.array([[0, 1, 2], [2, 1, 1]]), (2, 3)], {"reduction": "max"}, 1),
-        ([(3,), ints(0, 2, 2), np.array([2.0, 3, 4])], {"reduction": "mul"}, 1),
-    ],
-    "ScatterND": [
-        ([(4, 3), np.array([[0], [2]]), (2, 3)], {}, 1),
-        ([(4, 3), np.array([[0, 1], [0, 1], [3, 2]]), (3,)], {"reduction": "add"}, 1),
-        ([(4, 3), np.array([[0], [2]]), (2, 3)], {"reduction": "min"}, 1),
-    ],
-    "TensorScatter": [
-        ([(2, 2, 5, 3), (2, 2, 2, 3), ints(1, 3)], {}, 1),
-        ([(2, 2, 5, 3), (2, 2, 2, 3), ints(1, 4)], {"mode": "circular"}, 1),
-    ],
-    "TopK": [([(3, 5), ints(2)], {}, 1), ([(3, 5), ints(2)], {"axis": 0, "largest": 0}, 1)],
-    # T, B, I = 3, 1, 2, H = 2; the larger ones are in the long test.
-    "RNN": [
-        ([(3, 1, 2), (2, 2, 2), (2, 2, 2)], {"hidden_size": 2, "direction": "bidirectional"}, 2)
-    ],
-    "GRU": [([(3, 1, 2), (1, 6, 2), (1, 6, 2)], {"hidden_size": 2}, 1)],
-    "LSTM": [([(3, 1, 2), (1, 8, 2), (1, 8, 2)], {"hidden_size": 2}, 3)],
-    "Adjoint": [([X, X], {"of": "Tanh", "wrt": 0, "inputs": 1}, 1)],
-}
-FLAT = {"Ceil", "Floor", "Hardmax", "Round", "Sign"}
-"""Whose derivative is zero: what they pass back is."""
-RECURRENT = [
-    ("RNN", [(4, 2, 3), (1, 2, 3), (1, 2, 2), (1, 4), None, (1, 2, 2)],
-        {"hidden_size": 2, "direction": "reverse"}, 2),
-    ("GRU", [(4, 2, 3), (1, 6, 3), (1, 6, 2), (1, 12), None, (1, 2, 2)],
-        {"hidden_size": 2, "linear_before_reset": 1, "direction": "reverse"}, 1),
-    ("LSTM", [(3, 2, 3), (1, 8, 3), (1, 8, 2), (1, 16), np.array([3, 2], "int32"), (1, 2, 2),
-        (1, 2, 2), (1, 6)], {"hidden_size": 2}, 3),
-]  # fmt: skip
-"""With biases, sequences of several lengths, states to begin with and peepholes."""
-CONVERTED = {"RoundBfloat16"}
-"""Whose steps differences see, and which pass on what comes back, as conversions do."""
-DISCRETE = {
-    # Integers or conditions on one side: nothing is passed back.
-    "And", "ArgMax", "ArgMin", "ConstantOfShape", "ConvInteger", "DequantizeLinear", "Equal",
-    "EyeLike", "Greater", "GreaterOrEqual", "IsInf", "IsNaN", "Less", "LessOrEqual",
-    "autosched.ConvSums", "autosched.MatMulSums", "autosched.QuantizeRows",
-    "MatMulInteger", "Not", "OneHot", "Or", "QLinearConv", "QLinearMatMul", "QuantizeLinear",
-    "Range", "Shape", "Size", "Xor",
-}  # fmt: skip
 
 
 def made(shape, rng):
@@ -308,12 +142,8 @@ def test_the_flat_pass_zeros_back(rng):
 def test_operators_without_an_adjoint_are_refused_by_name():
     x = graph.var("x", (4, 4), D)
     table = [
-        (o.det(x), "Det has no adjoint: it is computed on the host, and what it passes back is"),
-        (o.compress(x, graph.const([True, False])), "what Compress gives has a type that depends"),
-        (
-            o.scatter_elements(ONES, graph.const(np.zeros((4, 4), "int64")), x, reduction="mul"),
-            "ScatterElements has no adjoint by its updates where reduction is 'mul'",
-        ),
+        (o.bit_cast(x, to="float64"), "BitCast has no adjoint: it is computed on the host, and"),
+        (o.unique(x), "what Unique gives has a type that depends"),
     ]
     for y, message in table:
         (p,) = (v for v in _params(y))
@@ -322,13 +152,60 @@ def test_operators_without_an_adjoint_are_refused_by_name():
             graph.gradient(f)
 
 
-ONES = graph.const(np.ones((4, 4)))
-
-
 def test_the_places_of_a_max_pool_do_not_matter(rng):
     x = graph.var("x", IMAGE, D)
     y, _ = o.max_pool(x, kernel_shape=(2, 2), outputs=2)
     compare(graph.function([x], o.reduce_sum(o.exp(y), keepdims=0)), [made(IMAGE, rng)], rng)
+
+
+def results(y, params, *arrays):
+    """The gradients of the sum of a value on arrays."""
+    made = graph.gradient(graph.function(params, o.reduce_sum(y, keepdims=0)))
+    return graph.evaluate(graph.module(main=made), "main", *arrays)[1:]
+
+
+def test_factors_of_a_scatter_that_are_zero():
+    x, u = graph.var("x", (3,), D), graph.var("u", (6,), D)
+    y = o.scatter_elements(x, graph.const(ints(0, 1, 1, 2, 2, 2)), u, reduction="mul")
+    given = np.array([0.0, 3, 2]), np.array([7.0, 0, 4, 0, 5, 0])
+    _, du = results(y, [x, u], *given)
+    np.testing.assert_allclose(du, [0, 12, 0, 0, 0, 0])
+
+
+@pytest.mark.parametrize("rank", [3, 2, 1])
+def test_the_gradient_of_a_determinant_is_the_cofactors(rank, rng):
+    a = rng.standard_normal((3, rank)) @ rng.standard_normal((rank, 3))
+    x = graph.var("x", (3, 3), D)
+    (found,) = results(o.det(x), [x], a)
+    minors = [[np.delete(np.delete(a, i, 0), j, 1) for j in range(3)] for i in range(3)]
+    signs = (-1.0) ** np.add.outer(range(3), range(3))
+    np.testing.assert_allclose(found, signs * np.linalg.det(minors), atol=1e-12)
+
+
+def test_what_samples_and_transforms_pass_back_compiles(rng):
+    """In float32, beside what kernels compute."""
+    x, grid = graph.var("x", (1, 2, 4, 5)), graph.var("grid", (1, 3, 4, 2))
+    signal, window = graph.var("signal", (2, 16)), graph.var("window", (8,))
+    pieces = o.stft(signal, graph.const(ints(4)[0]), window)
+    y = o.add(
+        o.reduce_sum(o.exp(o.grid_sample(x, grid)), keepdims=0),
+        o.reduce_mean(o.mul(pieces, pieces), keepdims=0),
+    )
+    made = graph.module(main=graph.gradient(graph.function([x, grid, signal, window], y)))
+    arrays = [rng.uniform(-0.9, 0.9, p.type.shape).astype("f4") for p in made["main"].params]
+    expected = graph.evaluate(made, "main", *arrays)
+    for found, known in zip(graph.build(made)(*arrays), expected, strict=True):
+        np.testing.assert_allclose(found, known, rtol=1e-4, atol=1e-5)
+
+
+def test_second_derivatives_of_samples_are_known_where_these_are_linear():
+    x, grid = graph.var("x", (1, 1, 3, 3), D), graph.var("grid", (1, 2, 2, 2), D)
+    y = o.reduce_sum(o.grid_sample(x, grid), keepdims=0)
+    once = graph.gradient(graph.function([x, grid], y))
+    for n in (1, 2):
+        first = Function("main", once.params, Body(once.body.bindings, (once.body.results[n],)))
+        with pytest.raises(graph.Unsupported, match="second derivatives are known by inputs in"):
+            graph.gradient(first, wrt=["grid"], seeds=True)
 
 
 def test_equal_elements_of_a_scatter_share_what_comes_back():

@@ -2,8 +2,11 @@
 
 from autosched.graph.ops import adjoint as adjoint
 from autosched.graph.ops import conv as conv
+from autosched.graph.ops import deform_conv as deform_conv
 from autosched.graph.ops import einsum as einsum
+from autosched.graph.ops import grid_sample as grid_sample
 from autosched.graph.ops import host as host
+from autosched.graph.ops import host_adjoint as host_adjoint
 from autosched.graph.ops import index as index
 from autosched.graph.ops import linear as linear
 from autosched.graph.ops import norm as norm
@@ -15,8 +18,10 @@ from autosched.graph.ops import recurrent as recurrent
 from autosched.graph.ops import reduce as reduce
 from autosched.graph.ops import refused as refused
 from autosched.graph.ops import resize as resize
+from autosched.graph.ops import roi_align as roi_align
 from autosched.graph.ops import sampling as sampling
 from autosched.graph.ops import suppression as suppression
+from autosched.graph.ops import transforms as transforms
 from autosched.graph.ops import views as views
 from autosched.graph.ops.registry import OPERATORS, find
 

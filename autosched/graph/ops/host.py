@@ -66,7 +66,15 @@ def unique(x: Array, *, axis: int | None = None, sorted: int = 1) -> tuple[Array
     return values, *(a.astype(np.int64) for a in (first, inverse, counts))
 
 
-@host_operator("Compress")
+def _compress(x: Known, condition: Known, *, axis: int | None = None) -> Results | None:
+    if condition.value is None:
+        return None
+    shape = list(x.shape) if axis is not None else [0]
+    shape[axis or 0] = int(np.count_nonzero(condition.value))
+    return [(shape, x.dtype)]
+
+
+@host_operator("Compress", _compress)
 def compress(x: Array, condition: Array, *, axis: int | None = None) -> Array:
     """Slices, or elements, where the condition holds."""
     return np.compress(condition.reshape(-1).astype(bool), x, axis)
