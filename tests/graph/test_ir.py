@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from graph_models import residual_net
+from language import dense_twice
 
 from autosched import graph
 from autosched.errors import ScheduleError, ScriptError, WorkloadError
-from autosched.graph import infer, nn, op, passes
+from autosched.graph import infer, op, passes
 from autosched.graph.builder import const
 from autosched.graph.ir import Binding, Body, Call, Function, Var
 from autosched.graph.onnx_import import from_onnx
@@ -16,12 +17,6 @@ from autosched.graph.printer import _Printer
 from autosched.graph.types import TensorType
 from autosched.script import parse
 from autosched.tir.module import IRModule
-
-
-def dense_twice():
-    x, w = graph.var("x", (1, 64), "float32"), graph.var("w", (32, 64), "float32")
-    a = op.relu(nn.dense(x, w))
-    return graph.module(main=graph.function([x, w], op.add(a, a)))
 
 
 def test_a_value_used_twice_is_bound_once():

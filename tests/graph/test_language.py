@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from language import SCALAR, module, program, value
 
 from autosched import graph
 from autosched.errors import ArgumentError, ScriptError, WorkloadError
@@ -11,30 +12,6 @@ from autosched.graph.machine import DEEPEST
 from autosched.graph.prelude import TEXT
 from autosched.graph.values import Tagged
 from autosched.script import parse
-
-SCALAR = 'G.Tensor((), "int32")'
-
-
-def module(body: str, head: str = ""):
-    """The module of definitions, which are indented by four columns."""
-    lines = "\n".join(f"    {line}" for line in (head + body).strip("\n").split("\n"))
-    mod = parse(f"@G.module\nclass M:\n{lines}\n")
-    assert parse(mod.script()).same(mod)
-    assert parse(mod.script()).script() == mod.script()
-    assert graph.check(mod).same(mod)
-    return mod
-
-
-def value(x):
-    """Lists as lists, arrays as numbers."""
-    if isinstance(x, Tagged) and x.constructor in ("Cons", "Nil"):
-        return [value(i) for i in graph.from_list(x)]
-    if isinstance(x, Tagged):
-        return (x.constructor, *map(value, x.fields))
-    if isinstance(x, tuple):
-        return tuple(map(value, x))
-    return x.tolist()
-
 
 # What is computed by `main`, and the definitions; "S" stands for a scalar of int32.
 PROGRAMS = [
@@ -274,21 +251,6 @@ def main():
 ]  # fmt: skip
 
 
-def program(text: str):
-    """A module from the short form of the table."""
-    lines = []
-    for line in text.strip("\n").split("\n"):
-        params, mark, rest = line.partition("::def ")
-        if mark:
-            line = "def " + rest
-        if line.startswith("def "):
-            lines.append(f'@G.function("{params}")' if mark else "@G.function")
-        lines.append(line.replace("[S]", f"[{SCALAR}]").replace(": S", f": {SCALAR}")
-                     .replace("[S, S]", f"[{SCALAR}, {SCALAR}]").replace("-> S:", f"-> {SCALAR}:")
-                     if "S: (Nat" not in line else line)  # fmt: skip
-    return module("\n".join(lines))
-
-
 @pytest.mark.parametrize(("name", "expected", "text"), PROGRAMS, ids=[p[0] for p in PROGRAMS])
 def test_programs_of_the_language_reference(name, expected, text):
     assert value(graph.evaluate(program(text))) == expected
@@ -302,53 +264,6 @@ def test_the_prelude_has_every_name():
     assert parse(mod.script()).same(mod)
     with pytest.raises(ScriptError, match="the prelude has no fold; it has fold"):
         module("from prelude import fold")
-
-
-RNN = """
-from prelude import foldl, map_accuml, map_accumr, zip, map, rev
-@G.function
-def cell(h, x, w, r): return op.tanh(op.matmul(x, w) + op.matmul(h, r))
-@G.function
-def encode(xs: List[G.Tensor((1, 3), "float32")], w: G.Tensor((3, 4), "float32"),
-           r: G.Tensor((4, 4), "float32"), h: G.Tensor((1, 4), "float32")):
-    return foldl(lambda state, x: cell(state, x, w, r), h, xs)
-@G.function
-def outputs(xs: List[G.Tensor((1, 3), "float32")], w: G.Tensor((3, 4), "float32"),
-            r: G.Tensor((4, 4), "float32"), h: G.Tensor((1, 4), "float32")):
-    def step(state, x):
-        new = cell(state, x, w, r)
-        return (new, new)
-    forward = map_accuml(step, h, xs)[1]
-    backward = map_accumr(step, h, xs)[1]
-    return map(lambda p: op.concat(p[0], p[1], axis=1), zip(forward, backward))
-"""
-
-
-def test_an_rnn_as_a_fold_is_the_operator_and_numpy(rng):
-    """`encode` folds, `outputs` is the bidirectional RNN by map_accuml, map_accumr and zip."""
-    mod = module(RNN)
-    xs = rng.standard_normal((5, 1, 3)).astype("f4")
-    w, r = rng.standard_normal((3, 4)).astype("f4"), rng.standard_normal((4, 4)).astype("f4")
-    h = np.zeros((1, 4), "f4")
-    got = graph.evaluate(mod, "encode", graph.to_list(list(xs)), w, r, h)
-
-    def steps(order):
-        state, found = h, []
-        for x in order:
-            state = np.tanh(x @ w + state @ r)
-            found.append(state)
-        return found
-
-    forward, backward = steps(xs), steps(xs[::-1])[::-1]
-    np.testing.assert_allclose(got, forward[-1], rtol=1e-5, atol=1e-6)
-    from autosched.graph.infer import evaluate_operator
-
-    weights = (w.T[None].copy(), r.T[None].copy())
-    onnx = evaluate_operator("RNN", (xs, *weights), {"hidden_size": 4}, 2)
-    np.testing.assert_allclose(got, onnx[1][0], rtol=1e-5, atol=1e-6)
-    both = graph.from_list(graph.evaluate(mod, "outputs", graph.to_list(list(xs)), w, r, h))
-    wanted = [np.concatenate(p, axis=1) for p in zip(forward, backward, strict=True)]
-    np.testing.assert_allclose(np.stack(both), np.stack(wanted), rtol=1e-5, atol=1e-6)
 
 
 RECURSION = f"""
