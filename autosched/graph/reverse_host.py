@@ -11,10 +11,10 @@ from autosched.graph.builder import const
 from autosched.graph.errors import Unsupported
 from autosched.graph.infer import infer
 from autosched.graph.ir import Atom, Binding, Call, Const, tensor_type
-from autosched.graph.ops.host import unpooled
 from autosched.graph.ops.host_adjoint import NAME as HOST_ADJOINT
 from autosched.graph.ops.tensors import normal_axis
-from autosched.graph.ops.transforms import transformed
+from autosched.graph.ops.transforms import pieces, transformed
+from autosched.graph.ops.unpool import blocks, unpooled
 from autosched.graph.reverse_types import Bindings
 
 
@@ -145,18 +145,10 @@ def _max_unpool(p: Passing) -> Atom:
 
 def _col2im(p: Passing) -> Atom:
     """The columns of blocks of what comes back: a Gather at places that are known."""
-    image, block = p.call.args[1], p.call.args[2]
-    if not isinstance(image, Const) or not isinstance(block, Const):
-        raise Unsupported("Col2Im has no adjoint where its image or block shape is no constant")
-    sizes, kernel = (tuple(int(n) for n in a.value) for a in (image, block))
-    rank = len(sizes)
-    ones, nothing = (1,) * rank, (0,) * (2 * rank)
-    far, by = (p.call.attr(k) or ones for k in ("dilations", "strides"))
-    around = p.call.attr("pads") or nothing
-    full = [n + around[d] + around[d + rank] for d, n in enumerate(sizes)]
-    steps = [
-        (f - d * (k - 1) - 1) // s + 1 for f, d, k, s in zip(full, far, kernel, by, strict=True)
-    ]
+    image, block = p.known(1), p.known(2)
+    how = (p.call.attr(k) for k in ("dilations", "pads", "strides"))
+    far, by, around, full, steps = blocks(image, block, *how)
+    kernel, rank = block.tolist(), len(image)
     grids = np.indices((*kernel, *steps)).reshape(2 * rank, -1)
     at = np.ravel_multi_index(
         [grids[d] * far[d] + grids[rank + d] * by[d] for d in range(rank)], full
@@ -222,19 +214,18 @@ def _stft(p: Passing) -> Atom:
     """By the window what each of its elements was multiplied with; by the signal the sum of the
     pieces that an element is in."""
     shape, window = p.shape(0), p.call.args[2] if len(p.call.args) > 2 else None
-    by, length = int(p.known(1).reshape(-1)[0]), p.known(3)
-    wide = 0 if window is None else int(tensor_type(window).known[0])
-    n = wide if length is None else int(length.reshape(-1)[0])
-    frames, parts = (shape[1] - n) // by + 1, shape[2] if len(shape) == 3 else 1
-    before = (n - wide) // 2
+    wide = None if window is None else p.shape(2)[0]
+    by, n, frames = pieces(shape, p.known(1), wide, p.known(3))
+    before = (n - (wide or n)) // 2
+    parts = shape[2] if len(shape) == 3 else 1
     back = _fitted(p, _conjugate(p, p.given, 2, n), 3, parts)
     if p.n == 2:
         signal = p.op("Reshape", p.arg(0), shape=(shape[0], shape[1], parts))
         places = const(np.arange(frames)[:, None] * by + np.arange(n))
         both = p.op("Mul", back, p.op("Gather", signal, places, axis=1))
         whole = p.op("ReduceSum", both, axes=(0, 1, 3), keepdims=0)
-        return p.op("Slice", whole, starts=(before,), ends=(before + wide,), axes=(0,))
-    if window is not None:
+        return p.op("Slice", whole, starts=(before,), ends=(before + (wide or n),), axes=(0,))
+    if window is not None and wide is not None:
         full = p.op("Pad", window, pads=(before, n - wide - before))
         back = p.op("Mul", back, p.op("Reshape", full, shape=(1, 1, n, 1)))
     columns = p.op("Transpose", back, perm=(0, 3, 2, 1))

@@ -53,12 +53,9 @@ def deform_conv_adjoint(
     b: Array | None = None,
     mask: Array | None = None,
     *,
-    dilations: Any = None,
     group: int = 1,
-    kernel_shape: Any = None,
     offset_group: int = 1,
-    pads: Any = None,
-    strides: Any = None,
+    **attrs: Any,
 ) -> Array:
     """To the filters as a convolution's; to x the weights of what was read, to the offsets the
     slopes of these weights, to the mask what was read."""
@@ -69,7 +66,7 @@ def deform_conv_adjoint(
         np.einsum("ngmyx,gmckl->ngcklyx", given, filters, out=parts)
     out = np.zeros((x, w, offset, b, mask)[wrt].shape, np.float64)  # type: ignore[union-attr]
     places = (x.shape[0], offset_group, *w.shape[2:])
-    for window in _windows(x, w, offset, mask, offset_group, dilations, pads, strides):
+    for window in _windows(x, w, offset, mask, offset_group, **attrs):
         back = columns[window.at] * window.mask
         for c in window.corners:
             if wrt == 0:
@@ -114,9 +111,16 @@ class Window(NamedTuple):
 
 
 def _windows(
-    x: Array, w: Array, offset: Array, mask: Array | None, groups: int, dilations: Any, pads: Any,
-    strides: Any,
-) -> Iterator[Window]:  # fmt: skip
+    x: Array,
+    w: Array,
+    offset: Array,
+    mask: Array | None,
+    groups: int,
+    dilations: Any = None,
+    pads: Any = None,
+    strides: Any = None,
+    kernel_shape: Any = None,
+) -> Iterator[Window]:
     """The windows of a DeformConv."""
     if x.ndim != 4:
         raise Unsupported(f"the input has the shape {x.shape}; two spatial axes are supported")

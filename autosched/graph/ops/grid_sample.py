@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
@@ -37,16 +38,13 @@ def grid_sample_adjoint(
     above: Array,
     x: Array,
     grid: Array,
-    *,
-    align_corners: int = 0,
-    mode: str = "linear",
-    padding_mode: str = "zeros",
+    **attrs: Any,
 ) -> Array:
     """To x: each element gets the weights with which it was read; to the grid: the slopes of the
     weights."""
     out = np.zeros((x, grid)[wrt].shape, np.float64)
     rank = x.ndim - 2
-    for taps in itertools.product(*_grid_taps(x, grid, align_corners, mode, padding_mode)):
+    for taps in itertools.product(*_grid_taps(x, grid, **attrs)):
         for b in range(x.shape[0]):
             at = (slice(None), *(t.at[b] for t in taps))
             weights = [t.weight[b] for t in taps]
@@ -61,7 +59,11 @@ def grid_sample_adjoint(
 
 
 def _grid_taps(
-    x: Array, grid: Array, align_corners: int, mode: str, padding_mode: str
+    x: Array,
+    grid: Array,
+    align_corners: int = 0,
+    mode: str = "linear",
+    padding_mode: str = "zeros",
 ) -> Iterator[list[Tap]]:
     """The elements beside the places of a grid, axis by axis of the image; slopes are by the
     grid."""

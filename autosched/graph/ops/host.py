@@ -102,7 +102,8 @@ def _written(x: Array, places: Array, updates: Array, reduction: str) -> Array:
     return out
 
 
-def _inside(indices: Array, extent: int) -> Array:
+def inside(indices: Array, extent: int) -> Array:
+    """Indices counted from the first element. Raises Unsupported for one beyond the extent."""
     least = indices.min(initial=0)
     if least < -extent or indices.max(initial=-1) >= extent:
         raise Unsupported(f"an index is beyond the {extent} elements of its axis")
@@ -119,7 +120,7 @@ def _scatter_elements(
 ) -> Array:
     """x with updates at places whose index along an axis is data."""
     at, strides = normal_axis(axis, x.ndim), _strides(x.shape)
-    places = _inside(indices, x.shape[at]).astype(np.int64) * strides[at]
+    places = inside(indices, x.shape[at]).astype(np.int64) * strides[at]
     for n, extent in enumerate(indices.shape):
         if n != at:
             places += np.arange(extent).reshape([-1] + [1] * (x.ndim - n - 1)) * strides[n]
@@ -137,7 +138,7 @@ def scatter_nd(x: Array, indices: Array, updates: Array, *, reduction: str = "no
     outer, inner = x.shape[:width], int(np.prod(x.shape[width:], dtype=np.int64))
     rows = np.zeros(indices.shape[:-1], np.int64)
     for n, stride in enumerate(_strides(outer)):
-        rows += _inside(indices[..., n], x.shape[n]) * stride
+        rows += inside(indices[..., n], x.shape[n]) * stride
     if reduction != "none":
         return _written(x, rows[..., None] * inner + np.arange(inner), updates, reduction)
     out = x.copy()
@@ -216,89 +217,6 @@ def bit_shift(x: Array, by: Array, *, direction: str) -> Array:
         raise Unsupported(f"attribute direction is {direction!r}; expected LEFT or RIGHT")
     made: Array = np.left_shift(x, by) if direction == "LEFT" else np.right_shift(x, by)
     return made
-
-
-def unpooled(
-    x: Sequence[int],
-    kernel: Sequence[int],
-    pads: Sequence[int] | None,
-    strides: Sequence[int] | None,
-) -> list[int]:
-    """The shape of what was pooled to the shape `x`, without padding, as its attributes imply."""
-    rank = len(kernel)
-    by, around = strides or [1] * rank, pads or [0] * (2 * rank)
-    return [*x[:2], *(
-        (n - 1) * s + k - around[d] - around[d + rank]
-        for d, (n, s, k) in enumerate(zip(x[2:], by, kernel, strict=True))
-    )]  # fmt: skip
-
-
-def _max_unpool(
-    x: Known, indices: Known, shape: Known | None = None, *, kernel_shape: Sequence[int],
-    pads: Sequence[int] | None = None, strides: Sequence[int] | None = None,
-) -> Results | None:  # fmt: skip
-    if shape is None:
-        return [(unpooled(x.shape, kernel_shape, pads, strides), x.dtype)]
-    return None if shape.value is None else [(shape.value.tolist(), x.dtype)]
-
-
-@host_operator("MaxUnpool", _max_unpool)
-def max_unpool(
-    x: Array,
-    indices: Array,
-    shape: Array | None = None,
-    *,
-    kernel_shape: Sequence[int],
-    pads: Sequence[int] | None = None,
-    strides: Sequence[int] | None = None,
-) -> Array:
-    """Elements at the places from which a max pool took them, 0 elsewhere."""
-    natural = unpooled(x.shape, kernel_shape, pads, strides)
-    small = np.zeros(int(np.prod(natural)), x.dtype)
-    small[_inside(indices.reshape(-1), small.size)] = x.reshape(-1)
-    made = small.reshape(natural)
-    if shape is None or list(shape) == list(made.shape):
-        return made
-    out = np.zeros([int(n) for n in shape], x.dtype)
-    out[tuple(slice(0, n) for n in made.shape)] = made
-    return out
-
-
-def _col2im(x: Known, image: Known, block: Known, **_: Any) -> Results | None:
-    if image.value is None or block.value is None:
-        return None
-    return [((x.shape[0], x.shape[1] // int(np.prod(block.value)), *image.value), x.dtype)]
-
-
-@host_operator("Col2Im", _col2im)
-def col2im(
-    x: Array,
-    image: Array,
-    block: Array,
-    *,
-    dilations: Sequence[int] | None = None,
-    pads: Sequence[int] | None = None,
-    strides: Sequence[int] | None = None,
-) -> Array:
-    """Columns of blocks added up to images: the inverse of taking them."""
-    rank = len(image)
-    far, by = list(dilations or [1] * rank), list(strides or [1] * rank)
-    around = list(pads or [0] * (2 * rank))
-    sizes = [int(n) for n in image]
-    full = [n + around[d] + around[d + rank] for d, n in enumerate(sizes)]
-    kernel = [int(k) for k in block]
-    steps = [
-        (f - d * (k - 1) - 1) // s + 1 for f, d, k, s in zip(full, far, kernel, by, strict=True)
-    ]
-    parts = x.reshape(x.shape[0], -1, *kernel, *steps)
-    out = np.zeros((*parts.shape[:2], *full), x.dtype)
-    for at in np.ndindex(*kernel):
-        where = tuple(
-            slice(k * d, k * d + s * n, s) for k, d, s, n in zip(at, far, by, steps, strict=True)
-        )
-        out[(slice(None), slice(None), *where)] += parts[(slice(None), slice(None), *at)]
-    inner = tuple(slice(around[d], around[d] + n) for d, n in enumerate(sizes))
-    return out[(slice(None), slice(None), *inner)]
 
 
 @host_operator("TfIdfVectorizer")

@@ -45,14 +45,14 @@ def roi_align(
     spatial_scale: float = 1.0,
 ) -> Array:
     """Boxes of images, each divided into bins whose samples are averaged, or their largest."""
-    sizes = output_height, output_width
     half = (coordinate_transformation_mode or "half_pixel") == "half_pixel"
+    sizes = output_height, output_width
     out = np.zeros((len(rois), x.shape[1], *sizes), np.float64)
+    averaged = _averaged(mode)
     for r, box in enumerate(rois):
         both = _box(r, box, x.shape, sizes, half, sampling_ratio, spatial_scale)
         parts = _parts(x[int(batch[r])], both, sizes)
-        samples = parts.sum(0) if _averaged(mode) else parts.max(0)
-        out[r] = samples.mean((2, 4)) if mode == "avg" else samples.max((2, 4))
+        out[r] = parts.sum(0).mean((2, 4)) if averaged else parts.max((0, 3, 5))
     return np.asarray(out, x.dtype)
 
 
@@ -73,14 +73,14 @@ def roi_align_adjoint(
 ) -> Array:
     """To x: each element gets the weights with which it was read; to the boxes: the slopes of the
     weights. Of several that are the largest of a bin, each has an equal part."""
-    sizes = output_height, output_width
     half = (coordinate_transformation_mode or "half_pixel") == "half_pixel"
+    sizes = output_height, output_width
     out = np.zeros((x, rois)[wrt].shape, np.float64)
     for r, box in enumerate(rois):
         both = _box(r, box, x.shape, sizes, half, sampling_ratio, spatial_scale)
         image, (rows, columns) = x[int(batch[r])].astype(np.float64), both
         given = above[r].astype(np.float64)[:, :, None, :, None]
-        if _averaged(mode):
+        if mode == "avg":
             parts = np.broadcast_to(
                 given / (rows.each * columns.each),
                 (4, x.shape[1], sizes[0], rows.each, sizes[1], columns.each),

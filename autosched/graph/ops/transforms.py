@@ -43,6 +43,11 @@ def transformed(
     return along, whole if length is None else int(length.reshape(-1)[0])
 
 
+def _complex(x: Array) -> Array:
+    """Numbers whose last axis is (real, imaginary), or real."""
+    return np.asarray(x[..., 0] + 1j * x[..., 1] if x.shape[-1] == 2 else x[..., 0])
+
+
 @host_operator("DFT", _dft)
 def dft(
     x: Array,
@@ -55,7 +60,7 @@ def dft(
 ) -> Array:
     """The discrete Fourier transform along an axis; the last axis is (real, imaginary), or real."""
     along, n = transformed(x.shape, length, which, axis, inverse, onesided)
-    values = x[..., 0] + 1j * x[..., 1] if x.shape[-1] == 2 else x[..., 0]
+    values = _complex(x)
     if inverse and onesided:
         return np.fft.irfft(values, n, axis=along)[..., None].astype(x.dtype)
     made = (np.fft.ifft if inverse else np.fft.fft)(values, n, axis=along)
@@ -70,10 +75,20 @@ def _stft(
 ) -> Results | None:  # fmt: skip
     if step.value is None or (length is not None and length.value is None):
         return None
-    given = window.shape[0] if window is not None else 0
-    n = given if length is None else int(length.value.reshape(-1)[0])
-    frames = (x.shape[1] - n) // int(step.value.reshape(-1)[0]) + 1
+    _, n, frames = pieces(x.shape, step.value, window and window.shape[0], length and length.value)
     return [((x.shape[0], frames, n // 2 + 1 if onesided else n, 2), x.dtype)]
+
+
+def pieces(
+    shape: Sequence[int], step: Array, wide: int | None, length: Array | None
+) -> tuple[int, int, int]:
+    """Of the pieces of a signal, with a window of `wide` elements: the step from one to the next,
+    how long one is, and how many there are."""
+    if length is None and wide is None:
+        raise Unsupported("neither window nor frame_length is given")
+    by = int(step.reshape(-1)[0])
+    n = int(wide if length is None else length.reshape(-1)[0])  # type: ignore[arg-type]
+    return by, n, (shape[1] - n) // by + 1
 
 
 @host_operator("STFT", _stft)
@@ -86,13 +101,10 @@ def stft(
     onesided: int = 1,
 ) -> Array:
     """Fourier transforms of pieces of a signal (B, T) or (B, T, 1), each times the window."""
-    by = int(step.reshape(-1)[0])
-    if length is None and window is None:
-        raise Unsupported("neither window nor frame_length is given")
-    n = len(window) if length is None else int(length.reshape(-1)[0])  # type: ignore[arg-type]
+    by, n, count = pieces(x.shape, step, None if window is None else len(window), length)
     x = x[..., None] if x.ndim == 2 else x
-    values = x[..., 0] + 1j * x[..., 1] if x.shape[-1] == 2 else x[..., 0]
-    frames = np.stack([values[:, i : i + n] for i in range(0, values.shape[1] - n + 1, by)], axis=1)
+    values = _complex(x)
+    frames = np.stack([values[:, i * by : i * by + n] for i in range(count)], axis=1)
     if window is not None:
         before = (n - len(window)) // 2
         frames = frames * np.pad(window, (before, n - len(window) - before))
