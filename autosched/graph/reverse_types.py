@@ -82,6 +82,10 @@ class Adjoints:
         self.taken = {*graphs, *self.constructors}
         self.known: dict[Type, Returned] = {}
         self.helpers: dict[tuple[str, Type], str] = {}
+        self.packs: dict[int, tuple[Var, Sequence[Atom]]] = {}
+        """What `pack` has made, by id, with its parts."""
+        self.zeros: dict[int, Atom] = {}
+        """What `zero` has made, by id: nothing is added to these."""
 
     def new(self, name: str) -> str:
         """A name that nothing has."""
@@ -160,13 +164,17 @@ class Adjoints:
         """One value of what comes back to values of these types, without those that have none."""
         if len(parts) == 1:
             return parts[0]
-        return to.bind(TupleExpr(tuple(parts)), [self.packed(types)], "d")[0]
+        (made,) = to.bind(TupleExpr(tuple(parts)), [self.packed(types)], "d")
+        self.packs[id(made)] = made, parts
+        return made
 
     def unpack(self, to: Bindings, d: Atom, types: Sequence[Type]) -> list[Atom]:
         """The parts of what `pack` has made."""
         parts = [self.type(types[n]) for n in self.carried(types)]
         if len(parts) == 1:
             return [d]
+        if id(d) in self.packs:
+            return [*self.packs[id(d)][1]]
         return [to.bind(Item(d, n), [x], "d")[0] for n, x in enumerate(parts)]
 
     # None and sums
@@ -179,15 +187,21 @@ class Adjoints:
             return self.pack(to, parts, t.fields)
         if isinstance(t, DataRef):
             made = self.returned(t)
-            return to.bind(Call(Global(made.zero), ()), [made.type], "zero")[0]
+            (found,) = to.bind(Call(Global(made.zero), ()), [made.type], "zero")
+            self.zeros[id(found)] = found
+            return found
         if not isinstance(t, TensorType) or not t.is_static:
             raise Unsupported(
                 f"{name} of type {t} has no gradient: its sizes are not numbers; write them"
             )
-        return const(np.zeros([int(n) for n in t.known], t.dtype))
+        none = const(np.zeros([int(n) for n in t.known], t.dtype))
+        self.zeros[id(none)] = none
+        return none
 
     def plus(self, to: Bindings, x: Atom, y: Atom, t: Type) -> Atom:
         """The sum of what comes back to a value of type `t` in two ways."""
+        if id(x) in self.zeros or id(y) in self.zeros:
+            return y if id(x) in self.zeros else x
         if isinstance(t, TupleType):
             pairs = zip(self.unpack(to, x, t.fields), self.unpack(to, y, t.fields), strict=True)
             carried = [t.fields[n] for n in self.carried(t.fields)]
