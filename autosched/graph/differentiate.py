@@ -85,7 +85,8 @@ def _gradient(
             if isinstance(b.value, Call) and any(v.type == ANY for v in b.vars):
                 raise Unsupported(
                     f"{b.vars[0].name} has no gradient: what {b.value.callee} gives has a type "
-                    "that depends on data"
+                    "that depends on data; it is known where the sizes of its inputs are numbers "
+                    "and inputs that say its shape are constants"
                 )
         raise WorkloadError(f"{function.name} has no floating-point result to differentiate")
     more: list[Var] = []

@@ -144,7 +144,8 @@ class Reverse(Bindings):
             t = p.type
             if not isinstance(t, TensorType) or not t.is_static:
                 raise Unsupported(
-                    f"Loop has no adjoint where its state {p.name} changes its shape: it is {t}"
+                    f"Loop has no adjoint where its state {p.name} changes its shape: it is {t}; "
+                    "keep what a turn gives in a result that is scanned"
                 )
         turns = value.attr("turns")
         copy = Copying().binding(Binding((f,), body)).value
@@ -389,7 +390,10 @@ def is_float(a: Atom) -> bool:
 
 def _known_shape(v: Var, name: str) -> None:
     if isinstance(v.type, TensorType) and v.type.shape is None:
-        raise Unsupported(f"{name} has no adjoint where its shape depends on data")
+        raise Unsupported(
+            f"{name} has no adjoint where its shape depends on data; leave parameters that it "
+            "depends on out of wrt"
+        )
 
 
 def _part(a: Atom) -> tuple[tuple[int, ...] | None, str]:

@@ -38,7 +38,10 @@ class Passing(NamedTuple):
         """The shape of an input, whose sizes have to be numbers."""
         t = tensor_type(self.arg(n))
         if not t.is_static:
-            raise Unsupported(f"{self.call.callee} has no adjoint where input {n} is of type {t}")
+            raise Unsupported(
+                f"{self.call.callee} has no adjoint where input {n} is of type {t}; its sizes have "
+                "to be numbers"
+            )
         return tuple(int(m) for m in t.known)
 
     def op(self, name: str, *args: Atom | None, **attrs: Any) -> Atom:
@@ -49,7 +52,9 @@ class Passing(NamedTuple):
         """The array of an input that is a constant; None where it is left out."""
         a = self.call.args[n] if n < len(self.call.args) else None
         if a is not None and not isinstance(a, Const):
-            raise Unsupported(f"{self.call.callee} has no adjoint where input {n} is no constant")
+            raise Unsupported(
+                f"{self.call.callee} has no adjoint where input {n} is computed; make it a constant"
+            )
         return None if a is None else a.value
 
     def filled(self, n: int, value: float) -> Atom:

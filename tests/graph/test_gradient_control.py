@@ -243,3 +243,21 @@ class M:
         graph.Unsupported, match=r"even, which has no adjoint here; pass the module"
     ):
         graph.gradient(mod["main"])
+
+
+def test_a_scan_of_unknown_length_is_refused():
+    pair = '(G.Tensor((2,), "float64"), G.Tensor((2,), "float64"))'
+    mod = parse(f"""
+@G.module
+class M:
+    @G.function
+    def main(h: G.Tensor((2,), "float64"), xs: G.Tensor((n, 2), "float64")):
+        def body(s: G.Tensor((2,), "float64"), x: G.Tensor((2,), "float64")) -> {pair}:
+            t = op.tanh(s + x)
+            return (t, t)
+        last, rows = op.scan(body, h, xs, num_scan_inputs=1)
+        return op.reduce_sum(last, keepdims=0)
+""")
+    message = "Scan has no adjoint where how many steps it takes is not known; import the model"
+    with pytest.raises(graph.Unsupported, match=message):
+        graph.gradient(mod)
