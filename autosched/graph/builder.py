@@ -243,6 +243,25 @@ def _value(a: Any, dtype: str | None) -> Value | None:
     return Value(const(a, dtype if plain else None))
 
 
+def producers(values: Sequence[Value]) -> tuple[list[Binding], list[Value]]:
+    """The bindings that values need, producers first, and the values among them that none binds."""
+    order: list[Binding] = []
+    ends: list[Value] = []
+    seen: set[int] = set()
+    stack = [(v, False) for v in reversed(values)]
+    while stack:
+        value, expanded = stack.pop()
+        if value.binding is None:
+            ends.append(value)
+        elif expanded:
+            order.append(value.binding)
+        elif id(value.binding) not in seen:
+            seen.add(id(value.binding))
+            stack.append((value, True))
+            stack += [(p, False) for p in reversed(value.parents)]
+    return order, ends
+
+
 def function(
     params: Sequence[Value], results: Value | Sequence[Value], name: str = "main"
 ) -> Function:
@@ -254,26 +273,13 @@ def function(
     outs: list[Value] = [results] if isinstance(results, Value) else results  # type: ignore[assignment]
     for what, values in (("parameters", params), ("results", outs)):
         listed(f"{what} of {name}", values, Value, "values of the graph", WorkloadError)
+    order, ends = producers(outs)
     known = {id(p.atom) for p in params}
-    order: list[Binding] = []
-    seen: set[int] = set()
-    stack = [(v, False) for v in reversed(outs)]
-    while stack:
-        value, expanded = stack.pop()
-        if value.binding is None:
-            if isinstance(value.atom, Var) and id(value.atom) not in known:
-                raise WorkloadError(
-                    f"{name} uses the variable {value.atom.name}, which is none of its parameters"
-                )
-            continue
-        if id(value.binding) in seen and not expanded:
-            continue
-        if expanded:
-            order.append(value.binding)
-            continue
-        seen.add(id(value.binding))
-        stack.append((value, True))
-        stack += [(p, False) for p in reversed(value.parents)]
+    for v in ends:
+        if isinstance(v.atom, Var) and id(v.atom) not in known:
+            raise WorkloadError(
+                f"{name} uses the variable {v.atom.name}, which is none of its parameters"
+            )
     variables = []
     for p in params:
         if not isinstance(p.atom, Var):

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from autosched.errors import WorkloadError
 from autosched.graph.types import DataRef, FuncType, Type, TypeVar, parts, tuple_text, with_parts
-from autosched.tir.module import GraphFunction, IRModule
+from autosched.tir.module import GraphFunction
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,8 +87,3 @@ def constructors(graphs: Mapping[str, GraphFunction]) -> dict[str, Constructor]:
                 )
             found[name] = Constructor(name, data, fields)
     return found
-
-
-def data_types(module: IRModule) -> dict[str, DataType]:
-    """The data types of a module, by name."""
-    return {n: d for n, d in module.graphs.items() if isinstance(d, DataType)}

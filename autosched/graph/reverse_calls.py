@@ -26,6 +26,7 @@ from autosched.graph.ir import (
 )
 from autosched.graph.reverse import Reverse, Step
 from autosched.graph.reverse_types import Adjoints
+from autosched.graph.scopes import free_name
 from autosched.graph.types import DataRef, FuncType, TupleType, Type
 from autosched.tir.module import GraphFunction
 
@@ -175,7 +176,7 @@ class Functions(Adjoints):
     def beside(self, f: Function) -> str:
         """The name of the function that gives the results of a function and what passes back."""
         if f.name not in self.names:
-            self.names[f.name] = self.new(f"{f.name}_with_back")
+            self.names[f.name] = free_name(f"{f.name}_with_back", self.taken)
             self.waiting.append(f)
         return self.names[f.name]
 

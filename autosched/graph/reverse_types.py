@@ -37,6 +37,7 @@ from autosched.graph.ir import (
     type_of,
 )
 from autosched.graph.ops.registry import python_name
+from autosched.graph.scopes import free_name
 from autosched.graph.types import DataRef, TensorType, TupleType, Type, TypeVar, substituted
 from autosched.tir import dtypes
 from autosched.tir.module import GraphFunction
@@ -86,15 +87,6 @@ class Adjoints:
         """What `pack` has made, by id, with its parts."""
         self.zeros: dict[int, Atom] = {}
         """What `zero` has made, by id: nothing is added to these."""
-
-    def new(self, name: str) -> str:
-        """A name that nothing has."""
-        found, n = name, 0
-        while found in self.taken:
-            n += 1
-            found = f"{name}_{n}"
-        self.taken.add(found)
-        return found
 
     # Types
 
@@ -146,9 +138,11 @@ class Adjoints:
         if t not in self.known:
             every = self.fields(t)
             have = [c for c, types in every.items() if self.carried(types)]
-            names = {c: self.new(f"{c}Adjoint") for c in have}
+            names = {c: free_name(f"{c}Adjoint", self.taken) for c in have}
             made = Returned(
-                DataRef(self.new(f"{t.name}Adjoint"), ()), names, self.new(f"{t.name}Zero")
+                DataRef(free_name(f"{t.name}Adjoint", self.taken), ()),
+                names,
+                free_name(f"{t.name}Zero", self.taken),
             )
             self.known[t] = made  # before its fields, which may be of it
             rows = [
@@ -215,7 +209,7 @@ class Adjoints:
     def sum_of(self, t: DataRef) -> str:
         """The name of the function that adds what comes back to a data type."""
         if ("sum", t) not in self.helpers:
-            name = self.helpers["sum", t] = self.new(f"sum_{t.name.lower()}")
+            name = self.helpers["sum", t] = free_name(f"sum_{t.name.lower()}", self.taken)
             made = self.returned(t)
             params = (Var("x", made.type), Var("y", made.type))
             clauses: list[tuple[Pattern | Var | None, Body]] = []
@@ -258,7 +252,7 @@ class Adjoints:
         """The name of the function that makes of a value, and of what comes back to it, one of the
         type of the value."""
         if ("full", t) not in self.helpers:
-            name = self.helpers["full", t] = self.new(f"full_{t.name.lower()}")
+            name = self.helpers["full", t] = free_name(f"full_{t.name.lower()}", self.taken)
             made = self.returned(t)
             params = (Var("x", t), Var("d", made.type))
             clauses: list[tuple[Pattern | Var | None, Body]] = []

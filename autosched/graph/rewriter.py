@@ -7,7 +7,7 @@ from typing import Any
 
 from autosched.checks import instance, shown, text
 from autosched.errors import WorkloadError
-from autosched.graph.builder import Value
+from autosched.graph.builder import Value, producers
 from autosched.graph.ir import Binding, Body, Call, Const, Function, Var
 from autosched.graph.passes.bodies import Renaming, body_pass
 from autosched.graph.passes.clean import dead_code
@@ -88,7 +88,7 @@ def _rewritten(body: Body, pattern: Pattern, callback: Replace, changes: list[st
             continue
         values = _values(made, b)
         changes.append(b.vars[0].name)
-        now.out += _new(values)
+        now.out += producers(values)[0]
         now.known.update({id(v): x.atom for v, x in zip(b.vars, values, strict=True)})
     return now.body(body.results)
 
@@ -115,21 +115,3 @@ def _values(made: Any, b: Binding) -> Sequence[Value]:
         if v.type != old.type:
             raise WorkloadError(f"{where} gives {v.type}; what it stands for is {old.type}")
     return values
-
-
-def _new(values: Sequence[Value]) -> list[Binding]:
-    """The bindings that the callback made, producers first."""
-    order: list[Binding] = []
-    seen: set[int] = set()
-    stack = [(v, False) for v in reversed(values)]
-    while stack:
-        value, expanded = stack.pop()
-        if value.binding is None or (id(value.binding) in seen and not expanded):
-            continue
-        if expanded:
-            order.append(value.binding)
-            continue
-        seen.add(id(value.binding))
-        stack.append((value, True))
-        stack += [(p, False) for p in reversed(value.parents)]
-    return order

@@ -191,10 +191,6 @@ def _whole(x: TensorLike, zero: TensorLike | None, axis: int, name: str) -> Tens
     return made
 
 
-def _as_int32(x: TensorLike) -> View:
-    return View(x.shape, "int32", lambda *at: te.cast(x(*at), "int32"))
-
-
 @operator("MatMulInteger")
 def matmul_integer(
     a: TensorLike,

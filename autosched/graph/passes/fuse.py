@@ -32,7 +32,7 @@ from autosched.graph.ir import (
     with_bodies,
 )
 from autosched.graph.ops.registry import python_name
-from autosched.graph.scopes import Copying
+from autosched.graph.scopes import Copying, free_name
 from autosched.graph.types import TensorType
 from autosched.passes.base import Pass
 from autosched.tir.module import GraphFunction, IRModule
@@ -294,12 +294,7 @@ class _Fuser:
     def _named(self, function: Function) -> str:
         key = structure(function)
         if key not in self.names:
-            name, n = function.name, 0
-            while name in self.taken:
-                n += 1
-                name = f"{function.name}_{n}"
-            self.taken.add(name)
-            self.names[key] = name
+            name = self.names[key] = free_name(function.name, self.taken)
             self.functions[name] = function.renamed(name)
         return self.names[key]
 

@@ -22,7 +22,7 @@ from autosched.graph.ir import (
 )
 from autosched.graph.notes import Notes
 from autosched.graph.passes.calling import reachable
-from autosched.graph.scopes import Copying, free_variables
+from autosched.graph.scopes import Copying, free_name, free_variables
 from autosched.graph.types import FuncType, Hole, OpenTensor, TensorType, Type, TypeVar, leaves
 from autosched.passes.base import Pass
 from autosched.tir.module import GraphFunction, IRModule
@@ -102,18 +102,9 @@ class _Lifting:
             special = any(k is not None for k in given)
             if special and len(self.names) >= MOST_COPIES:
                 return None
-            self.names[key] = self.new(name) if special else name
+            self.names[key] = free_name(name, self.taken) if special else name
             self.waiting.append((self.names[key], self.templates[name], list(given)))
         return self.names[key]
-
-    def new(self, name: str) -> str:
-        """A name that nothing has."""
-        found, n = name, 0
-        while found in self.taken:
-            n += 1
-            found = f"{name}_{n}"
-        self.taken.add(found)
-        return found
 
 
 class _Body(Copying):
@@ -196,7 +187,7 @@ class _Body(Copying):
 
     def lift(self, own: Var, f: Function) -> None:
         """A closure becomes a function of the module."""
-        name = self.lifting.new(own.name)
+        name = free_name(own.name, self.lifting.taken)
         known: dict[int, Known] = {}
         inside: list[Var] = []
         outside: list[Atom] = []
