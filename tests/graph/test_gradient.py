@@ -182,8 +182,8 @@ def test_the_gradient_of_a_determinant_is_the_cofactors(rank, rng):
     np.testing.assert_allclose(found, signs * np.linalg.det(minors), atol=1e-12)
 
 
-def test_what_samples_and_transforms_pass_back_compiles(rng):
-    """In float32, beside what kernels compute."""
+def test_what_samples_and_transforms_pass_back_compiles(rng, tmp_path):
+    """In float32, beside what kernels compute; a saved model has it, too."""
     x, grid = graph.var("x", (1, 2, 4, 5)), graph.var("grid", (1, 3, 4, 2))
     signal, window = graph.var("signal", (2, 16)), graph.var("window", (8,))
     pieces = o.stft(signal, graph.const(ints(4)[0]), window)
@@ -194,8 +194,12 @@ def test_what_samples_and_transforms_pass_back_compiles(rng):
     made = graph.module(main=graph.gradient(graph.function([x, grid, signal, window], y)))
     arrays = [rng.uniform(-0.9, 0.9, p.type.shape).astype("f4") for p in made["main"].params]
     expected = graph.evaluate(made, "main", *arrays)
-    for found, known in zip(graph.build(made)(*arrays), expected, strict=True):
-        np.testing.assert_allclose(found, known, rtol=1e-4, atol=1e-5)
+    model = graph.build(made)
+    model.save(tmp_path / "model")
+    again = graph.load(tmp_path / "model")
+    for one, two, known in zip(model(*arrays), again(*arrays), expected, strict=True):
+        np.testing.assert_allclose(one, known, rtol=1e-4, atol=1e-5)
+        np.testing.assert_array_equal(one, two)
 
 
 def test_second_derivatives_of_samples_are_known_where_these_are_linear():

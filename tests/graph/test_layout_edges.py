@@ -54,9 +54,7 @@ def test_an_input_of_windows_is_copied_once(rng, make):
 ])  # fmt: skip
 def test_pools_and_sizes_are_copied_on_both_sides(rng, make):
     x = graph.var("x", (1, 32, 48, 50))
-    model = checked(
-        graph.function([x], make(x)), rng.standard_normal((1, 32, 48, 50)).astype("f4")
-    )
+    model = checked(graph.function([x], make(x)), rng.standard_normal((1, 32, 48, 50)).astype("f4"))
     assert copies(model) == 2
 
 
