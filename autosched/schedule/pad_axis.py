@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from autosched.schedule.cache import unused_name
 from autosched.schedule.check import refuse, require, show
+from autosched.schedule.compute import check_available
 from autosched.schedule.kinds import check_kinds
 from autosched.schedule.place import full, insert, nest
 from autosched.tir import dtypes
@@ -46,6 +47,7 @@ def pad_axis(func: PrimFunc, loop: Var, multiple: int) -> tuple[PrimFunc, list[s
     Legality: the axis is a bare index, in one dimension, of each access that it occurs in, and runs
     over all of that dimension. A reduction axis: the block sums up a product of two elements, both
     along the axis. A spatial axis: the block alone writes the buffer, which is an intermediate.
+    What is copied is written in nests before.
 
     rewrite: (k, 4)
                                                 for ax0, ax1 in T.grid(6, 8):
@@ -88,6 +90,7 @@ def pad_axis(func: PrimFunc, loop: Var, multiple: int) -> tuple[PrimFunc, list[s
         shape = (*old.shape[:place], extent, *old.shape[place + 1 :])
         copies[id(old)] = Buffer(name, shape, old.dtype)
         copier = _copier(name, old, copies[id(old)], place, axis.extent)
+        check_available(changed, Site(copier, ()), None, top + len(names), what)
         changed = insert(changed, None, top + len(names), nest(copier, full(copier), (), {}))
         names.append(name)
     iters = tuple(replace(it, extent=extent) if it is axis else it for it in block.iters)

@@ -96,6 +96,12 @@ def test_a_batch_runs_outside_the_time_loop():
     same(s, func)
 
 
+def test_states_are_not_copied_before_the_steps_that_write_them():
+    s = Schedule(matvec(5, 6))
+    with pytest.raises(ScheduleError, match="step writes out only after the new place"):
+        s.pad_axis(loops(s, "step")[2], 4)
+
+
 def test_split_and_unrolled_steps():
     func = fibonacci(8, 4)
     s = Schedule(func)
